@@ -1,7 +1,7 @@
-//! What a scan leaves out: globs as `--exclude` takes them.
+//! What a scan leaves out: the globs of `--exclude`.
 //!
-//! A pattern without a slash is matched against every name (`*.tmp`, `.git`); one with a slash against the path below its root
-//! (`build/**`, `/cache`, `./cache`), where `*` does not cross a slash and `**` does. A slash at the end does not count.
+//! A pattern without a slash matches any name (`*.tmp`, `.git`); one with a slash matches the path below its root
+//! (`build/**`, `/cache`, `./cache`), where `*` does not cross a slash and `**` does. A trailing slash is ignored.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -20,10 +20,10 @@ pub struct Exclude {
 }
 
 impl Exclude {
-    /// The set of these patterns.
+    /// Compiles a set of patterns.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for a pattern that is no glob.
+    /// [`ErrorKind::Usage`] for an invalid pattern.
     pub fn new(patterns: &[String]) -> Result<Exclude> {
         let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
         let wrong = |error: globset::Error| {
@@ -48,7 +48,7 @@ impl Exclude {
         self.names.is_empty() && self.paths.is_empty()
     }
 
-    /// Whether [`matches`](Self::matches) looks at the directory.
+    /// Whether [`matches`](Self::matches) uses the directory.
     pub(super) fn needs_path(&self) -> bool {
         !self.paths.is_empty()
     }

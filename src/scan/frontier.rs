@@ -1,12 +1,14 @@
-//! What a walk has still to do: a tree of unfinished directories, and a stack of those with children to open.
+//! The remaining work of a walk: a tree of unfinished directories, and a stack of those with children to open.
 //!
-//! A directory enters as a [`Node`] when it was listed; its child directories wait as bare names inside it (a few bytes each, so
-//! that a directory of a million directories costs megabytes, not hundreds). The stack is last in, first out: the walk goes
-//! deep first and the unfinished part stays small. A node leaves when everything below it is finished.
+//! A directory becomes a [`Node`] when it has been listed; its child directories wait as bare names inside it (a few
+//! bytes each, so that a directory of a million directories costs megabytes, not hundreds). The stack is last in, first
+//! out: the walk is depth-first and the unfinished part stays small. A node is removed when everything below it is
+//! finished.
 //!
-//! Invariants: a node is on the stack if and only if it has pending names; `unfinished` = pending names + children that were
-//! opened and are not finished; a node keeps its descriptor until its last child was opened, unless the budget of descriptors
-//! is used up, when it is opened again from its nearest open ancestor, one name at a time (so no path is ever too long).
+//! Invariants: a node is on the stack if and only if it has pending names; `unfinished` = pending names + children that
+//! are open and not finished; a node keeps its descriptor until its last child was opened, unless the budget of
+//! descriptors is used up; it is then reopened from its nearest open ancestor, one name at a time (so no path is ever
+//! too long).
 //!
 //! The checkpoint of a paused walk is exactly this tree ([`Snapshot`]).
 
@@ -18,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Place, Tally, lock};
 
-/// A directory that is not finished. The one without a parent is no directory: its children are the roots.
+/// An unfinished directory. The node without a parent is not a directory: its children are the roots.
 pub(super) struct Node<T> {
     parent: Option<Arc<Node<T>>>,
     name: Box<[u8]>,
@@ -36,7 +38,7 @@ struct State<T> {
     below: T,
 }
 
-/// Names one after the other, each with a NUL behind it (which no name can contain).
+/// Names, concatenated, each followed by a NUL (which no name can contain).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Names(Vec<u8>);
 
@@ -58,7 +60,7 @@ impl Names {
         self.0.is_empty()
     }
 
-    /// Whether these could have come from [`push`](Self::push); `single`: as one component each.
+    /// Whether these could have been made by [`push`](Self::push); `single`: each as one component.
     fn are_names(&self, single: bool) -> bool {
         match self.0.split_last() {
             None => true,
@@ -72,13 +74,13 @@ impl Names {
     }
 }
 
-/// Whether `name` can be opened as what it says: a path, or with `single` one component of it that does not lead up.
+/// Whether `name` is valid: a path, or with `single` one component that does not lead to the parent.
 fn is_name(name: &[u8], single: bool) -> bool {
     let leads_away = name == b"." || name == b".." || name.contains(&b'/');
     !(name.is_empty() || name.contains(&0) || single && leads_away)
 }
 
-/// An open directory, counted against the budget while it is kept.
+/// An open directory, counted against the budget.
 pub(super) struct Descriptor {
     pub(super) fd: OwnedFd,
     kept: Option<Arc<AtomicUsize>>,
@@ -98,7 +100,7 @@ impl Drop for Descriptor {
     }
 }
 
-/// `path` with `/name` behind it.
+/// `path`, followed by `/name`.
 pub fn join(mut path: Vec<u8>, name: &[u8]) -> Vec<u8> {
     if !path.is_empty() && path.last() != Some(&b'/') {
         path.push(b'/');
@@ -126,8 +128,8 @@ impl<T: Default> Default for State<T> {
 }
 
 impl<T> Drop for Node<T> {
-    /// Ancestors that only this one held go one after the other, not one inside the other: a path of a million names must not
-    /// need a stack of a million frames.
+    /// Ancestors that only this node held are dropped in a loop, not recursively: a path of a million names must not
+    /// need a million stack frames.
     fn drop(&mut self) {
         let mut next = self.parent.take();
         while let Some(mut node) = next.and_then(Arc::into_inner) {
@@ -162,7 +164,7 @@ impl<T> Node<T> {
         lock(&self.state).descriptor.clone()
     }
 
-    /// The path from the root (included) or, for `below_root`, from it (not included).
+    /// The path from the root (inclusive), or with `below_root` from below it.
     fn assemble(&self, below_root: bool) -> Vec<u8> {
         let mut names = Vec::new();
         let mut node = self;
@@ -201,9 +203,9 @@ pub(super) struct Work<T> {
 /// The unfinished part of a walk, shared by its workers.
 pub(super) struct Frontier<T> {
     shared: Mutex<Shared<T>>,
-    /// Something to do, or nothing ever again.
+    /// Signals that work is available, or that the walk has ended.
     work: Condvar,
-    /// No worker is busy.
+    /// Signals that no worker is busy.
     quiet: Condvar,
     kept: Arc<AtomicUsize>,
     kept_limit: usize,
@@ -212,14 +214,15 @@ pub(super) struct Frontier<T> {
 struct Shared<T> {
     stack: Vec<Arc<Node<T>>>,
     busy: usize,
-    /// Workers that wait for something to do.
+    /// Workers that wait for work.
     idle: usize,
     paused: bool,
     stopped: bool,
 }
 
 impl<T: Tally> Frontier<T> {
-    /// A frontier with the roots to open; at most `kept_limit` descriptors wait for their children at a time.
+    /// Creates a frontier with the roots to open; at most `kept_limit` descriptors are kept open for their children at
+    /// a time.
     pub(super) fn new(roots: Names, kept_limit: usize) -> Frontier<T> {
         let top = Node::top();
         {
@@ -241,7 +244,7 @@ impl<T: Tally> Frontier<T> {
         }
     }
 
-    /// The next child to open; waits for one while other workers may still find some. `None`: nothing will come.
+    /// Returns the next child to open; waits while other workers may still find one. `None`: the walk has ended.
     pub(super) fn next(&self) -> Option<Work<T>> {
         let mut shared = lock(&self.shared);
         loop {
@@ -265,7 +268,7 @@ impl<T: Tally> Frontier<T> {
         }
     }
 
-    /// A worker is done with what [`next`](Self::next) gave it.
+    /// Called when a worker has finished what [`next`](Self::next) returned.
     pub(super) fn done(&self) {
         let mut shared = lock(&self.shared);
         shared.busy -= 1;
@@ -276,13 +279,13 @@ impl<T: Tally> Frontier<T> {
         if exhausted {
             self.work.notify_all();
         }
-        // Whoever waits for quiet is woken when it lasts, not after every directory.
+        // Wakes a thread that waits for quiet only when quiet will last, not after every directory.
         if exhausted || shared.paused || shared.stopped {
             self.quiet.notify_all();
         }
     }
 
-    /// Puts a listed directory with its sums among the unfinished ones.
+    /// Adds a listed directory and its sums to the unfinished ones.
     pub(super) fn listed(&self, node: &Arc<Node<T>>, descriptor: Descriptor, pending: Names, own: T) -> bool {
         let mut state = lock(&node.state);
         state.own = own;
@@ -296,7 +299,7 @@ impl<T: Tally> Frontier<T> {
         drop(state);
         let mut shared = lock(&self.shared);
         shared.stack.push(node.clone());
-        // The worker that found them takes one itself.
+        // The worker that found the children takes one itself.
         let helpers = shared.idle.min(children as usize - 1);
         drop(shared);
         (0..helpers).for_each(|_| self.work.notify_one());
@@ -313,8 +316,9 @@ impl<T: Tally> Frontier<T> {
         }
     }
 
-    /// Everything below `node` is finished: passes its sums up, and so on while that finishes its parent. `finish` gets each
-    /// finished directory with its own sum and the sum below it, and returns what its parent adds.
+    /// Called when everything below `node` is finished: adds its sums to the parent, and continues upwards while that
+    /// finishes the parent. `finish` receives each finished directory with its own sum and the sum below it, and
+    /// returns what to add to its parent.
     pub(super) fn finish(&self, node: Arc<Node<T>>, mut finish: impl FnMut(&Node<T>, &T, &T) -> T) {
         let mut node = node;
         while let Some(parent) = node.parent.clone() {
@@ -333,7 +337,7 @@ impl<T: Tally> Frontier<T> {
         }
     }
 
-    /// Lets every worker finish the directory that it has, and waits for that; then calls `observe`, and goes on.
+    /// Lets every worker finish its current directory, waits for that, calls `observe`, then resumes.
     pub(super) fn paused<R>(&self, observe: impl FnOnce(Snapshot<T>) -> R) -> R {
         let mut shared = lock(&self.shared);
         shared.paused = true;
@@ -346,13 +350,13 @@ impl<T: Tally> Frontier<T> {
         result
     }
 
-    /// No worker begins another directory.
+    /// Prevents workers from starting another directory.
     pub(super) fn stop(&self) {
         lock(&self.shared).stopped = true;
         self.work.notify_all();
     }
 
-    /// Waits at most `patience` for the walk to end; whether it has.
+    /// Waits at most `patience` for the walk to end; returns whether it has.
     pub(super) fn wait(&self, patience: std::time::Duration) -> bool {
         let ended = |shared: &Shared<T>| shared.busy == 0 && (shared.stopped || shared.stack.is_empty());
         let shared = lock(&self.shared);
@@ -389,15 +393,15 @@ impl<T> Shared<T> {
 /// The unfinished part of a walk as data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot<T> {
-    /// Parents before their children; the first is the one above the roots.
+    /// Parents before their children; the first is the parent of the roots.
     nodes: Vec<SavedNode<T>>,
-    /// The stack, from bottom to top, as positions in `nodes`.
+    /// The stack, from bottom to top, as indices into `nodes`.
     stack: Vec<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct SavedNode<T> {
-    /// Position of the parent in `nodes`; that of the first is itself.
+    /// Index of the parent in `nodes`; the first node is its own parent.
     parent: u32,
     name: Box<[u8]>,
     root_device: u64,
@@ -433,13 +437,13 @@ impl<T: Tally> Snapshot<T> {
         self.stack.is_empty()
     }
 
-    /// Puts what `now` says in the place of each device number.
+    /// Replaces each device number with its current one, as returned by `now`.
     pub(super) fn renumber_devices(&mut self, now: &impl Fn(u64) -> u64) {
         self.nodes.iter_mut().for_each(|node| node.root_device = now(node.root_device));
     }
 
-    /// The sums of all unfinished directories, deepest first, as `finish` is given them: what [`super::Visitor::finished`] would have
-    /// been told if nothing more were found.
+    /// Folds the sums of all unfinished directories, deepest first, like `finish`: the calls that
+    /// [`super::Visitor::finished`] would receive if nothing more were found.
     pub(super) fn fold(mut self, mut finish: impl FnMut(&Node<T>, &T, &T) -> T) {
         let Ok(restored) = self.restore_nodes() else { return };
         for (position, node) in restored.iter().enumerate().skip(1).rev() {
@@ -481,10 +485,10 @@ impl<T: Tally> Snapshot<T> {
         Ok(nodes)
     }
 
-    /// The frontier that this was taken of.
+    /// Restores the frontier of this snapshot.
     ///
     /// # Errors
-    /// What contradicts itself, in words.
+    /// A description of the contradiction in the data.
     pub(super) fn restore(&self, kept_limit: usize) -> Result<Frontier<T>, &'static str> {
         let nodes = self.restore_nodes()?;
         let mut on_stack = vec![false; nodes.len()];

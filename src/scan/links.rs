@@ -1,7 +1,7 @@
-//! Which files with several names were seen: a set for link counts above 1 alone, sharded against contention.
+//! The set of files with several names that were seen: only for link counts above 1, sharded against contention.
 //!
-//! An inode leaves the set when all its names were seen, so the set holds only files with names still to come, or outside the
-//! roots: 16 bytes an entry, 18 to 37 with the table's room.
+//! An inode leaves the set when all its names were seen, so the set holds only files with names still to come, or
+//! outside the roots: 16 bytes per entry, 18 to 37 with the table's unused capacity.
 
 use std::sync::Mutex;
 
@@ -12,7 +12,7 @@ use super::{Stat, lock};
 
 const SHARDS: usize = 16;
 
-/// Files with several names, of which some were seen.
+/// Files with several names, some of which were seen.
 #[derive(Debug, Default)]
 pub struct LinkSet {
     devices: Mutex<Vec<u64>>,
@@ -23,18 +23,18 @@ pub struct LinkSet {
 #[repr(C, packed(4))]
 struct Key {
     inode: u64,
-    /// Position in `devices`: there are few.
+    /// Index in `devices`; there are few.
     device: u32,
 }
 
 /// A file that may have several names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
-    /// The device that holds it.
+    /// The device that contains it.
     pub device: u64,
-    /// Its inode number there.
+    /// Its inode number on the device.
     pub inode: u64,
-    /// How many names it has.
+    /// Its number of names.
     pub link_count: u32,
 }
 
@@ -53,14 +53,14 @@ pub struct SeenLink {
 }
 
 impl SeenLink {
-    /// Puts what `now` says in the place of its device number.
+    /// Replaces its device number with the current one, as returned by `now`.
     pub fn renumber_device(&mut self, now: &impl Fn(u64) -> u64) {
         self.device = now(self.device);
     }
 }
 
 impl LinkSet {
-    /// How many names of the file were seen before this one.
+    /// Number of names of the file that were seen before this one.
     pub fn ordinal(&self, link: Link) -> u32 {
         if link.link_count < 2 {
             return 0;
@@ -73,7 +73,7 @@ impl LinkSet {
                 0
             }
             Some(unseen) => {
-                // A link made while the scan runs must not make this less than 1.
+                // A link created during the scan must not make this less than 1.
                 let ordinal = link.link_count.saturating_sub(*unseen).max(1);
                 *unseen -= 1;
                 if *unseen == 0 {
@@ -109,7 +109,7 @@ impl LinkSet {
         links
     }
 
-    /// The set that `links` was taken of.
+    /// Restores the set from a snapshot.
     pub fn restore(links: &[SeenLink]) -> LinkSet {
         let set = LinkSet::default();
         for link in links {

@@ -1,8 +1,9 @@
-//! Scans: enumerate files by any means. [`walk`] goes through the directories; [`inodes`] reads the tables of a whole file system.
+//! Scans: enumerate files by any means. [`walk`] walks the directories; [`inodes`] reads the tables of a whole file
+//! system.
 //!
-//! A scan hands what it finds to a [`Visitor`], directory by directory, and knows nothing of distributions. What a directory
-//! holds is summed into the visitor's own [`Tally`]; when everything below a directory has been seen, its sums pass up to its
-//! parent, so that sums over subtrees cost memory only for directories that are not finished.
+//! A scan passes what it finds to a [`Visitor`], directory by directory, and knows nothing of distributions. The
+//! content of a directory is summed in the visitor's own [`Tally`]; when everything below a directory has been seen,
+//! its sums are added to its parent, so that sums over subtrees cost memory only for unfinished directories.
 
 pub mod exclude;
 mod frontier;
@@ -16,7 +17,7 @@ use std::sync::{Mutex, MutexGuard};
 
 pub use frontier::{Snapshot, join};
 
-/// What a directory entry is.
+/// Kind of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -47,16 +48,16 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
-/// What the inode says.
+/// Attributes of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its size.
     pub size_bytes: u64,
-    /// What is allocated to it (`st_blocks * 512`).
+    /// Its allocated bytes (`st_blocks * 512`).
     pub allocated_bytes: u64,
-    /// How many names it has.
+    /// Its number of names.
     pub link_count: u32,
     /// Its owner.
     pub uid: u32,
@@ -64,9 +65,9 @@ pub struct Stat {
     pub gid: u32,
     /// File type and permissions, as in `st_mode`.
     pub mode: u16,
-    /// The device that holds it.
+    /// The device that contains it.
     pub device: u64,
-    /// Its inode number there.
+    /// Its inode number on the device.
     pub inode: u64,
     /// Last change of the content.
     pub mtime: Timestamp,
@@ -76,7 +77,7 @@ pub struct Stat {
     pub atime: Timestamp,
 }
 
-/// Names (or paths) and what their inodes say: some entries of one directory, or rows of a table.
+/// Names (or paths) and the attributes of their inodes: some entries of one directory, or rows of a table.
 #[derive(Debug)]
 pub struct Batch<T = Stat> {
     stats: Vec<(T, u32)>,
@@ -106,17 +107,17 @@ impl<T: Copy> Batch<T> {
         self.names.clear();
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.stats.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.stats.is_empty()
     }
 
-    /// Names and what their inodes say.
+    /// Names and the attributes of their inodes.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &T)> {
         let mut start = 0;
         self.stats.iter().map(move |(stat, end)| {
@@ -133,27 +134,27 @@ pub trait Tally: Clone + Default + Send + Sync + serde::Serialize + for<'a> serd
     fn add(&mut self, other: &Self);
 }
 
-/// Something that was left out or not seen, but is no error.
+/// Something that was left out or not seen, without being an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Skipped {
-    /// Gone, or replaced by something else, between listing and reading.
+    /// Removed, or replaced by something else, between listing and reading.
     Vanished,
     /// Matches a glob.
     Excluded,
     /// A snapshot directory.
     SnapshotDirectory,
-    /// Another root: it is walked as itself.
+    /// Another root: it is walked on its own.
     Root,
-    /// Another file system, one that was seen at another mount point, or no file system of files (proc, sysfs, …).
+    /// Another file system, one that was seen at another mount point, or a pseudo file system (proc, sysfs, …).
     MountPoint,
 }
 
-/// Where a directory is: a node of a walk, or one of the directories that a scan of inodes found.
+/// Location of a directory: a node of a walk, or a directory that a scan of inodes found.
 pub(crate) trait Place {
-    /// Its path: that of the root as given, and the names below it.
+    /// Its path: the root as specified, and the names below it.
     fn path(&self) -> Vec<u8>;
 
-    /// How far below its root; 0 is a root.
+    /// Depth below its root, which is 0.
     fn depth(&self) -> u32;
 }
 
@@ -164,7 +165,7 @@ pub struct Directory<'a> {
 }
 
 impl Directory<'_> {
-    /// Its path: that of the root as given, and the names below it.
+    /// Its path: the root as specified, and the names below it.
     pub fn path(&self) -> Vec<u8> {
         self.place.path()
     }
@@ -174,45 +175,46 @@ impl Directory<'_> {
         join(self.path(), name)
     }
 
-    /// How far below its root; 0 is a root.
+    /// Depth below its root, which is 0.
     pub fn depth(&self) -> u32 {
         self.place.depth()
     }
 }
 
-/// Takes what a scan finds. Called from several threads; `worker` numbers them from 0.
+/// Receives what a scan finds. Called from several threads; `worker` numbers them from 0.
 pub trait Visitor: Sync {
     /// What is summed over directories.
     type Tally: Tally;
 
-    /// Some entries of a directory (all of them, over all calls), to be added to the sums of the directory alone.
+    /// Receives some entries of a directory (all of them, over all calls), to be added to the sums of the directory
+    /// alone.
     fn entries(&self, worker: usize, directory: Directory<'_>, batch: &Batch, own: &mut Self::Tally);
 
-    /// An entry that has a name in its directory and is otherwise not part of the population: a mount point that is left out, an
-    /// inode that could not be read.
+    /// Receives an entry that has a name in its directory but is otherwise not part of the population: a mount point
+    /// that is left out, an inode that could not be read.
     fn name_alone(&self, worker: usize, name: &[u8]);
 
-    /// A root: it has no name below the roots, and counts in no directory.
+    /// Receives a root: it has no name below the roots, and counts in no directory.
     fn root(&self, path: &[u8], stat: &Stat);
 
     /// A directory was listed to the end and has `entries` entries.
     fn listed(&self, worker: usize, directory: Directory<'_>, entries: u64);
 
-    /// Everything below a directory was seen: `own` is its own sum, `below` that of the directories in it. Returns what its
-    /// parent adds to its `below`.
+    /// Everything below a directory was seen: `own` is its own sum, `below` that of the directories in it. Returns what
+    /// its parent adds to its `below`.
     fn finished(&self, worker: usize, directory: Directory<'_>, own: &Self::Tally, below: &Self::Tally) -> Self::Tally;
 
-    /// Something was left out, `count` times.
+    /// Something was left out `count` times.
     fn skipped(&self, worker: usize, what: Skipped, count: u64);
 
-    /// Something could not be read: the scan goes on without it.
+    /// Something could not be read; the scan continues without it.
     fn failed(&self, operation: &'static str, error: std::io::Error, path: &dyn Fn() -> Vec<u8>);
 }
 
 /// What to scan and how.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Roots as given.
+    /// Roots, as specified.
     pub roots: Vec<PathBuf>,
     /// Number of threads, at least 1.
     pub threads: usize,
@@ -232,7 +234,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Names of directories that hold snapshots of their parent (NetApp, Panasas; snapper; ZFS; Isilon, Dell).
 const SNAPSHOT_DIRECTORIES: [&[u8]; 4] = [b".snapshot", b".snapshots", b".zfs", b"~snapshot"];
 
-/// Threads that cost little while the cache is warm and hide latency while it is cold: four for each core, 8 to 32.
+/// A number of threads that costs little with a warm cache and hides latency with a cold one: four per core, 8 to 32.
 pub fn default_threads() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     (4 * cores).clamp(8, 32)

@@ -1,4 +1,4 @@
-//! File systems that hold no files: what the kernel shows of itself.
+//! Pseudo file systems: views of the kernel without files on a device.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::{Mode, OFlags, fstatfs, openat};
 use rustix::io::Errno;
 
-/// `f_type` of proc, sysfs, cgroup, cgroup2, devpts, debugfs, tracefs, securityfs, bpf, pstore, configfs, efivarfs, mqueue,
-/// hugetlbfs, fusectl, selinux, binfmt_misc, nsfs, rpc_pipefs, autofs (Linux `include/uapi/linux/magic.h`).
+/// `f_type` of proc, sysfs, cgroup, cgroup2, devpts, debugfs, tracefs, securityfs, bpf, pstore, configfs, efivarfs,
+/// mqueue, hugetlbfs, fusectl, selinux, binfmt_misc, nsfs, rpc_pipefs, autofs (Linux `include/uapi/linux/magic.h`).
 const PSEUDO: [u64; 20] = [
     0x9fa0,
     0x6265_6572,
@@ -31,8 +31,8 @@ const PSEUDO: [u64; 20] = [
     0x0187,
 ];
 
-/// Whether what is mounted at `name` is one of them: its "files" have sizes (`/proc/kcore`: 128 TiB) but take no space. A
-/// survey of `/` leaves them out; one that names them as a root does not.
+/// Whether a pseudo file system is mounted at `name`: its "files" have sizes (`/proc/kcore`: 128 TiB) but occupy no
+/// space. A survey of `/` leaves them out; one that names them as a root does not.
 pub(super) fn is_pseudo_file_system(parent: BorrowedFd<'_>, name: &CStr) -> Result<bool, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = openat(parent, name, flags, Mode::empty())?;

@@ -1,14 +1,16 @@
 //! The walk: enumerate files through their directories, with several threads.
 //!
-//! For each entry one `statx` relative to the descriptor of its directory (one component, so the kernel looks up no path), for each
-//! directory one `openat` relative to its parent's descriptor, `getdents64` until it is empty (two calls up to 64 KiB of entries) and
-//! one `close`; for each symlink one `readlinkat` for its first byte. A thread owns the directory that it lists; see `frontier` for
-//! what is still to do. `statx` asks for what is used, and not to synchronise with a server (`AT_STATX_DONT_SYNC`).
+//! For each entry one `statx` relative to the descriptor of its directory (one component, so the kernel looks up no
+//! path), for each directory one `openat` relative to its parent's descriptor, `getdents64` until it is empty (two
+//! calls up to 64 KiB of entries) and one `close`; for each symlink one `readlinkat` for its first byte. A thread owns
+//! the directory that it lists; `frontier` has the remaining work. `statx` requests only the fields that are used,
+//! without synchronising with a server (`AT_STATX_DONT_SYNC`).
 //!
-//! Survives: entries and directories that vanish or change kind between listing and opening (`O_NOFOLLOW`, counted), unreadable
-//! ones (reported, the walk goes on), symlink loops (never followed below a root), paths longer than `PATH_MAX`, directories of
-//! millions of entries, file systems that are mounted twice, roots inside other roots (each is walked once, as itself), and
-//! fewer descriptors than unfinished directories. Not noticed: a plain directory that a bind mount shows at a second place.
+//! Survives: entries and directories that vanish or change kind between listing and opening (`O_NOFOLLOW`, counted),
+//! unreadable ones (reported; the walk continues), symlink loops (never followed below a root), paths longer than
+//! `PATH_MAX`, directories of millions of entries, file systems that are mounted twice, roots inside other roots (each
+//! is walked once, on its own), and fewer descriptors than unfinished directories. Not detected: a plain directory that
+//! a bind mount shows at a second place.
 
 use std::collections::HashSet;
 use std::ffi::CStr;
@@ -35,9 +37,9 @@ use super::{
 
 /// Bytes of directory entries that one `getdents64` may return.
 const LISTING_BYTES: usize = 64 << 10;
-/// Entries that are handed over at a time.
+/// Entries per batch.
 const BATCH_ENTRIES: usize = 256;
-/// Descriptors that the walk leaves to the rest of the process.
+/// Descriptors left to the rest of the process.
 const SPARE_DESCRIPTORS: u64 = 64;
 
 const WANTED: StatxFlags = StatxFlags::TYPE
@@ -57,7 +59,7 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 /// A directory's identity: device and inode.
 type Identity = (u64, u64);
 
-/// A walk over some roots that tells a visitor what it finds.
+/// A walk over some roots that reports to a visitor.
 pub struct Walk<'v, V: Visitor> {
     frontier: Frontier<V::Tally>,
     visitor: &'v V,
@@ -80,13 +82,13 @@ impl<T: Tally> State<T> {
         self.frontier.is_empty()
     }
 
-    /// Puts what `now` says in the place of each device number.
+    /// Replaces each device number with the current one, as returned by `now`.
     pub fn renumber_devices(&mut self, now: &impl Fn(u64) -> u64) {
         self.frontier.renumber_devices(now);
         self.mounts.iter_mut().for_each(|(device, _)| *device = now(*device));
     }
 
-    /// Tells `visitor` that the unfinished directories are finished, as if there were nothing more below them.
+    /// Reports to `visitor` that the unfinished directories are finished, as if there were nothing more below them.
     pub fn finish_early<V: Visitor<Tally = T>>(self, visitor: &V) {
         self.frontier.fold(|node, own, below| visitor.finished(0, Directory { place: node }, own, below));
     }
@@ -95,15 +97,15 @@ impl<T: Tally> State<T> {
 /// A root that could not be examined.
 #[derive(Debug)]
 pub struct UnusableRoot {
-    /// The root as given.
+    /// The root, as specified.
     pub path: std::path::PathBuf,
     /// Why.
     pub error: io::Error,
 }
 
 impl<'v, V: Visitor> Walk<'v, V> {
-    /// Examines the roots and tells the visitor of them; [`run`](Self::run) does the rest. Roots that are the same directory are
-    /// walked once; a symlink that is a root is followed.
+    /// Examines the roots and reports them to the visitor; [`run`](Self::run) does the rest. Roots that are the same
+    /// directory are walked once; a symlink that is a root is followed.
     pub fn start(settings: Settings, visitor: &'v V) -> (Walk<'v, V>, Vec<UnusableRoot>) {
         let (mut unusable, mut directories, mut others) = (Vec::new(), Vec::new(), Vec::new());
         let (mut roots, mut canonical) = (HashSet::new(), HashSet::new());
@@ -119,7 +121,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
                 Err(errno) => unusable.push(UnusableRoot { path: path.clone(), error: errno.into() }),
             }
         }
-        // What is no directory counts once: not again where it lies in one that is walked, nor where it was named twice.
+        // A root that is not a directory counts once: not again inside a walked root, nor if it is named twice.
         others.retain(|(path, _)| {
             let Ok(real) = path.canonicalize() else { return true };
             let walked = real.ancestors().skip(1).any(|above| canonical.contains(above));
@@ -137,10 +139,10 @@ impl<'v, V: Visitor> Walk<'v, V> {
         (Walk { frontier, visitor, settings, roots, mounts: Mutex::default() }, unusable)
     }
 
-    /// Goes on where `state` was taken. The visitor knows already what was found until then.
+    /// Continues from `state`. The visitor already has everything found until then.
     ///
     /// # Errors
-    /// What contradicts itself in `state`, in words.
+    /// A description of the contradiction in `state`.
     pub fn resume(settings: Settings, visitor: &'v V, state: &State<V::Tally>) -> Result<Walk<'v, V>, &'static str> {
         let identity = |path: &std::path::PathBuf| stat_at(CWD, path.as_path(), AtFlags::empty()).ok();
         let stats = settings.roots.iter().filter_map(identity);
@@ -162,7 +164,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
         });
     }
 
-    /// Ends the walk soon: every thread finishes the directory that it has.
+    /// Ends the walk soon: every thread finishes its current directory.
     pub fn stop(&self) {
         self.frontier.stop();
     }
@@ -172,8 +174,8 @@ impl<'v, V: Visitor> Walk<'v, V> {
         self.frontier.is_exhausted()
     }
 
-    /// Waits until every thread has finished the directory that it has, and calls `observe` while nothing moves. What the visitor
-    /// was told until then, together with the state, is the whole walk.
+    /// Waits until every thread has finished its current directory, and calls `observe` while all are paused. What the
+    /// visitor received until then, together with the state, is the whole walk.
     pub fn paused<R>(&self, observe: impl FnOnce(State<V::Tally>) -> R) -> R {
         self.frontier.paused(|frontier| {
             let mut mounts: Vec<Identity> = self.seen_mounts().iter().copied().collect();
@@ -220,7 +222,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
         }
     }
 
-    /// Opens a child, relative to its parent; with it the device of its root.
+    /// Opens a child, relative to its parent; also returns the device of its root.
     fn open(&self, work: &Work<V::Tally>) -> Result<(OwnedFd, u64), Errno> {
         let Work { parent, descriptor, name } = work;
         if parent.is_top() {
@@ -278,7 +280,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
                     }
                 }
                 Ok(Examined::Skipped(what)) => {
-                    // The name is there, whatever it leads to; what was excluded is as if it were not.
+                    // The name exists, whatever it leads to; an excluded name counts as absent.
                     if matches!(what, Skipped::MountPoint | Skipped::Root) {
                         self.visitor.name_alone(*worker, bytes);
                     } else {
@@ -363,12 +365,12 @@ enum Examined {
     Skipped(Skipped),
 }
 
-/// Whether what was listed is gone, or is something else by now.
+/// Whether a listed entry is gone, or is something else by now.
 fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
 }
 
-/// What a thread needs again for every directory.
+/// Buffers that a thread reuses for every directory.
 struct Buffers {
     listing: Vec<u8>,
     batch: Batch,
@@ -381,7 +383,7 @@ impl Buffers {
     }
 }
 
-/// Tells the frontier that a worker is done, also when it panics; then nobody goes on.
+/// Signals the frontier that a worker is done, also when it panics; then all workers stop.
 struct Busy<'a, T: Tally>(&'a Frontier<T>);
 
 impl<T: Tally> Drop for Busy<'_, T> {
@@ -401,7 +403,7 @@ fn open_below(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
     openat(parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())
 }
 
-/// Opens a directory whose descriptor was not kept: from its nearest open ancestor, one name at a time.
+/// Reopens a directory whose descriptor was not kept: from its nearest open ancestor, one name at a time.
 fn reopen<T: Tally>(node: &Arc<Node<T>>) -> Result<OwnedFd, Errno> {
     let mut names = Vec::new();
     let mut at = node;
@@ -420,7 +422,7 @@ fn reopen<T: Tally>(node: &Arc<Node<T>>) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-/// What the inode of an entry says; and whether something is mounted there, where the kernel tells (Linux 5.8).
+/// Attributes of an entry's inode, and whether it is a mount point, if the kernel reports that (Linux 5.8).
 fn stat_at<P: rustix::path::Arg>(
     directory: BorrowedFd<'_>,
     name: P,
@@ -460,7 +462,8 @@ impl From<&Statx> for Stat {
     }
 }
 
-/// How many descriptors may wait for their last child. Raises the soft limit of the process to the hard one first.
+/// Number of descriptors that may be kept open for remaining children. First raises the soft limit of the process to
+/// the hard limit.
 fn descriptor_budget(threads: usize) -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -469,7 +472,7 @@ fn descriptor_budget(threads: usize) -> usize {
     limit.saturating_sub(SPARE_DESCRIPTORS + 2 * threads as u64) as usize
 }
 
-/// The canonical form of a root for people: as given, without a trailing slash.
+/// The displayed form of a root: as specified, without a trailing slash.
 pub fn display_root(path: &Path) -> &[u8] {
     let bytes = path.as_os_str().as_bytes();
     match bytes.strip_suffix(b"/") {

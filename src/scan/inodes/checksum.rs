@@ -1,6 +1,6 @@
-//! CRC-32C as file systems use it: of pieces, with a seed of their own.
+//! CRC-32C as file systems use it: incremental, with a custom seed.
 
-/// CRC-32C of `bytes`, going on from `seed`, without the final complement.
+/// CRC-32C of `bytes`, continued from `seed`, without the final complement.
 pub(super) fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!seed, bytes)
 }

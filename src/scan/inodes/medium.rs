@@ -1,4 +1,4 @@
-//! What a file system lies on: a block device, an image file, or bytes in memory. Read only, by position.
+//! What a file system is stored on: a block device, an image file, or bytes in memory. Read-only, by offset.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -8,38 +8,38 @@ use std::path::Path;
 
 use rustix::fs::{Advice, OFlags, fadvise};
 
-/// Bytes at positions.
+/// Bytes at offsets.
 pub trait Medium: Sync {
-    /// Fills `bytes` from `offset`, with what is there now.
+    /// Fills `bytes` with the current content at `offset`.
     ///
     /// # Errors
-    /// What reading fails with; `UnexpectedEof` behind the end.
+    /// Errors from reading; `UnexpectedEof` past the end.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// As [`read_at`](Self::read_at), with what was there at some time since it was opened: what was asked for by
+    /// Same as [`read_at`](Self::read_at), with content from any time since the medium was opened: a range announced by
     /// [`will_need`](Self::will_need) may have been read then.
     ///
     /// # Errors
-    /// As [`read_at`](Self::read_at).
+    /// Same as [`read_at`](Self::read_at).
     fn read_since_opened(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         self.read_at(bytes, offset)
     }
 
-    /// How long it is.
+    /// Its length.
     fn length_bytes(&self) -> u64;
 
-    /// Says that a range will be read soon.
+    /// Announces that a range will be read soon.
     fn will_need(&self, _offset: u64, _length: u64) {}
 
-    /// Says that from now on no more will be read than what is asked for.
+    /// Announces that from now on only requested ranges are read, without read-ahead.
     fn will_not_go_on(&self) {}
 }
 
-/// What direct reading is aligned to; no device that exists has larger sectors.
+/// Alignment of direct reads; no existing device has larger sectors.
 const ALIGNED_BYTES: usize = 4096;
 
 thread_local! {
-    /// Where direct reading goes.
+    /// Buffer for direct reads.
     static ALIGNED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -48,7 +48,7 @@ thread_local! {
 pub struct Device {
     file: File,
     length_bytes: u64,
-    /// What reads it past the cache, where the cache is not what is on it.
+    /// Descriptor for direct reads, where the page cache may differ from the device.
     past_cache: Option<File>,
 }
 
@@ -56,21 +56,22 @@ impl Device {
     /// Opens it for reading.
     ///
     /// # Errors
-    /// What opening or measuring it fails with.
+    /// Errors from opening it or reading its length.
     pub fn open(path: &Path) -> io::Result<Device> {
         let mut file = File::open(path)?;
-        // Of a block device only seeking tells the length.
+        // Only seeking returns the length of a block device.
         let length_bytes = file.seek(SeekFrom::End(0))?;
-        // Tables are read from front to back; that this is said is no more than a hint.
+        // Tables are read from front to back; this is only a hint.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
         Ok(Device { file, length_bytes, past_cache: None })
     }
 
-    /// Opens it for reading what is on it, if it is a block device: btrfs and xfs write their metadata past its cache, and what that has may
-    /// be old. So it is emptied first (but for what another process has mapped), and used to read ahead. An image file has one cache for all.
+    /// Opens it so that a block device is read itself: btrfs and xfs write their metadata past the device's page cache,
+    /// which may be stale. So the page cache is dropped first (except pages that another process has mapped), and used
+    /// for reading ahead. An image file has a single page cache.
     ///
     /// # Errors
-    /// What opening or measuring it fails with.
+    /// Errors from opening it or reading its length.
     pub fn open_past_cache(path: &Path) -> io::Result<Device> {
         let mut device = Device::open(path)?;
         if device.file.metadata()?.file_type().is_block_device() {
@@ -138,7 +139,7 @@ impl Medium for Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // Nobody else has any use for it.
+        // No other process uses it.
         if self.past_cache.is_some() {
             self.empty_cache();
         }
@@ -180,10 +181,10 @@ impl<M: Medium + ?Sized> Medium for &M {
     }
 }
 
-/// How far a window reads on when what is asked for lies just behind it.
+/// How far a window reads ahead when a request follows it directly.
 const AHEAD_BYTES: usize = 64 << 10;
 
-/// A part of a medium in memory, so that what is read in the order of the device is read in large pieces.
+/// A part of a medium in memory, so that reads in device order become large ones.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     bytes: Vec<u8>,
@@ -191,7 +192,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// `length` bytes at `offset`.
+    /// Returns `length` bytes at `offset`.
     pub(super) fn read(&mut self, medium: &(impl Medium + ?Sized), offset: u64, length: usize) -> io::Result<&[u8]> {
         let end = self.start + self.bytes.len() as u64;
         if offset < self.start || offset + length as u64 > end {

@@ -1,15 +1,17 @@
-//! Scans of inodes: a whole file system from the tables that it keeps its inodes in, not through its directories.
+//! Inode scans: a whole file system from its inode tables, not through its directories.
 //!
-//! A [`Source`] is a kind of file system: it gives inodes in the order of their tables, and the names in a directory. [`Scan`] makes of
-//! them what a walk of the same file system with `one_file_system` would have told its visitor: an [`InodeVisitor`] is told of inodes
-//! and of names apart, because they lie apart. What is remembered in between is eight bytes an inode, and per directory its sums, its
-//! parent and its name.
+//! A [`Source`] is a kind of file system: it returns inodes in table order, and the names in a directory. [`Scan`]
+//! derives from them what a walk of the same file system with `one_file_system` would have reported to its visitor: an
+//! [`InodeVisitor`] receives inodes and names separately, because they are stored separately. In between, eight bytes
+//! per inode are kept in memory, and per directory its sums, its parent and its name.
 //!
-//! The first attempt counts inodes as they come, which is right if every one of them is below the root: nothing is left out, no
-//! mount point hides anything. [`Ended::again`] says where that turned out not to be so; [`Scope::counted_by_name`] then counts what names lead
-//! to, reading the tables twice. This is how an attempt begins where something is left out.
+//! The first attempt counts inodes in table order. That is correct if every one of them is below the root: nothing is
+//! left out, no mount point hides anything. Otherwise [`Ended::again`] is set, and a scan with
+//! [`Scope::counted_by_name`] counts what names lead to, reading the tables twice. A scan that leaves something out
+//! begins that way.
 //!
-//! [`ext`] reads ext2, ext3 and ext4, [`btrfs`] and [`xfs`] what they are called after. [`target`] says what a path is, and [`medium`] reads it.
+//! [`ext`] reads ext2, ext3 and ext4, [`btrfs`] and [`xfs`] read the file systems of those names. [`target`] identifies
+//! what a path refers to, and [`medium`] reads it.
 
 pub mod btrfs;
 mod checksum;
@@ -29,7 +31,7 @@ use std::io;
 use super::exclude::Exclude;
 use super::{Batch, Stat, Visitor};
 
-/// A kind of file system that can be read by its inodes.
+/// A kind of file system whose inode tables can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileSystem {
     /// ext2, ext3 or ext4.
@@ -41,7 +43,7 @@ pub enum FileSystem {
 }
 
 impl FileSystem {
-    /// By what it is called in the list of mounts.
+    /// By its name in the list of mounts.
     pub fn called(name: &str) -> Option<FileSystem> {
         match name {
             "ext2" | "ext3" | "ext4" => Some(FileSystem::Ext),
@@ -52,7 +54,7 @@ impl FileSystem {
     }
 }
 
-/// What a medium seems to hold, by the mark of a superblock.
+/// Detects the kind of a file system by the magic number of its superblock.
 pub fn file_system(medium: &impl medium::Medium) -> Option<FileSystem> {
     let has = |mark: &[u8], offset: u64| {
         let mut found = vec![0; mark.len()];
@@ -67,100 +69,101 @@ pub fn file_system(medium: &impl medium::Medium) -> Option<FileSystem> {
     marks.into_iter().find(|&(mark, offset, _)| has(mark, offset)).map(|(.., kind)| kind)
 }
 
-/// Where a source keeps an inode: a part of its tables, and a place there.
+/// Location of an inode: a part of the tables, and a slot in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
     /// The part.
     pub part: usize,
-    /// The place in it.
+    /// The slot in it.
     pub offset: usize,
 }
 
-/// What a part of the tables holds.
+/// Content of a part of the tables.
 #[derive(Debug)]
 pub enum Found<L> {
     /// An inode that is in use and has names (or is the root).
     Inode {
-        /// Its place in the part.
+        /// Its slot in the part.
         offset: usize,
-        /// What it says.
+        /// Its attributes.
         stat: Stat,
-        /// Of a directory, where its names are.
+        /// For a directory, the location of its names.
         listing: Option<L>,
     },
-    /// Something that could not be read.
+    /// Something unreadable.
     Damaged(Damage),
 }
 
-/// What a directory holds.
+/// Content of a directory.
 #[derive(Debug)]
 pub enum Listed<'a> {
-    /// A name and the inode that it leads to; also `.` and `..`, where they are stored.
+    /// A name and its inode; also `.` and `..`, if they are stored.
     Name(&'a [u8], u64),
     /// The name of a directory where another file system begins, which is left out.
     Elsewhere(&'a [u8]),
-    /// A part that could not be read.
+    /// An unreadable part.
     Damaged(Damage),
 }
 
-/// Something that could not be read.
+/// Something unreadable.
 #[derive(Debug)]
 pub struct Damage {
-    /// What was being done.
+    /// The operation that failed.
     pub operation: &'static str,
-    /// The inode, if it is one.
+    /// The inode, if it was one.
     pub inode: Option<u64>,
     /// Why.
     pub error: io::Error,
 }
 
-/// A file system as its tables show it. Everything is read from several threads.
+/// The tables of a file system. Several threads read it.
 pub trait Source: Sync {
-    /// Where a directory has its names.
+    /// Location of the names of a directory.
     type Listing: Send + Sync;
-    /// What a thread needs again for every part and directory.
+    /// Buffers that a thread reuses for every part and directory.
     type Buffers: Default + Send;
 
     /// The inode of its root directory.
     fn root(&self) -> u64;
 
-    /// How many parts its tables have.
+    /// Number of parts.
     fn parts(&self) -> usize;
 
-    /// How many places for inodes a part has, of which the last may be in use.
+    /// Number of inode slots in a part, of which the last may be in use.
     fn slots(&self, part: usize) -> usize;
 
-    /// Where an inode is; `None` if there cannot be one of that number.
+    /// Location of an inode; `None` if no inode can have that number.
     fn slot(&self, inode: u64) -> Option<Slot>;
 
     /// Reads a part from front to back.
     fn read_part(&self, part: usize, buffers: &mut Self::Buffers, found: &mut impl FnMut(Found<Self::Listing>));
 
-    /// About where a listing is on the device: directories are read in this order.
+    /// Approximate position of a listing on the device: directories are read in this order.
     fn position(&self, listing: &Self::Listing) -> u64;
 
-    /// How many inodes are in use, as the file system says; `None` if that is not known.
+    /// Number of inodes in use, as the file system reports it; `None` if unknown.
     fn inodes_in_use(&self) -> Option<u64> {
         None
     }
 
-    /// What tells the file system from every other, as far as its directories may be known from an earlier scan; `None` if they may not.
+    /// Identifies the file system among all others, for reusing directories from an earlier scan; `None` if they may
+    /// not be reused.
     fn identity(&self) -> Option<u64> {
         None
     }
 
-    /// What a directory says of itself, in one number that is another after every change, and when it changed last (seconds since
-    /// 1970); `None` if that cannot be known.
+    /// The state of a directory, as a number that differs after every change, and the time of its last change (seconds
+    /// since 1970); `None` if unknown.
     fn version(&self, _listing: &Self::Listing) -> Option<(u64, i64)> {
         None
     }
 
-    /// Where on the device the names of a directory begin and how many bytes they take, where that is one place.
+    /// Offset and length of a directory's names on the device, if they are contiguous.
     fn extent(&self, _listing: &Self::Listing) -> Option<(u64, u64)> {
         None
     }
 
-    /// Says that a range of the device will be read soon.
+    /// Announces that a range of the device will be read soon.
     fn will_need(&self, _offset: u64, _length: u64) {}
 
     /// Reads the names of a directory.
@@ -172,72 +175,75 @@ pub trait Source: Sync {
         listed: &mut dyn FnMut(Listed<'_>),
     );
 
-    /// Forgets what it knows against reading too much of a damaged file system: all directories will be read once more.
+    /// Resets the limit on directory blocks (which protects against damaged file systems), so that all directories can
+    /// be read once more.
     fn begin_listing(&self);
 }
 
-/// What a name leads to, as far as it matters to the sums of its directory.
+/// What a name refers to, as far as it matters to the sums of its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Named {
     /// A regular file.
     File {
-        /// The device that holds it.
+        /// The device that contains it.
         device: u64,
         /// Its inode number there.
         inode: u64,
         /// Its size.
         size_bytes: u64,
-        /// What is allocated to it.
+        /// Its allocated bytes.
         allocated_bytes: u64,
-        /// How many names it has.
+        /// Its number of names.
         link_count: u32,
     },
     /// Anything else.
     Other,
 }
 
-/// Takes what a scan of inodes finds: inodes and their names apart. Of [`Visitor`] it is told everything but entries and roots.
+/// Receives what a scan of inodes finds: inodes and their names separately. From [`Visitor`] it uses everything except
+/// entries and roots.
 pub trait InodeVisitor: Visitor {
-    /// What is kept of the sums of a directory alone until all directories were read: there are as many as directories.
+    /// A directory's own sums in compact form, until all directories are read: there is one per directory.
     type Kept: Default + Send + Sync;
 
-    /// What is kept of sums.
+    /// Compacts sums.
     fn kept(own: Self::Tally) -> Self::Kept;
 
-    /// The sums of which that was kept.
+    /// Restores compacted sums.
     fn restored(kept: &Self::Kept) -> Self::Tally;
 
-    /// Some inodes, each with the number of its names below the root. The root itself is among them, with one.
+    /// Receives some inodes, each with the number of its names below the root. The root itself is among them, with one.
     fn inodes(&self, worker: usize, batch: &[(Stat, u32)]);
 
-    /// Some names of a directory (all of them, over all calls), to be added to the sums of the directory alone.
+    /// Receives some names of a directory (all of them, over all calls), to be added to the sums of the directory
+    /// alone.
     fn names(&self, worker: usize, batch: &Batch<Named>, own: &mut Self::Tally);
 }
 
-/// What part of a file system is scanned, and how it is called.
+/// The part of a file system to scan, and its path.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
     /// The path of the root, for people.
     pub path: Vec<u8>,
-    /// The inode of the directory to begin at; `None`: the root of the file system.
+    /// The inode of the start directory; `None` for the root of the file system.
     pub root: Option<u64>,
-    /// Paths below the root where something else is mounted, which hides what is there.
+    /// Paths below the root where something else is mounted, which hides the files below.
     pub mount_points: Vec<Vec<u8>>,
     /// Whether snapshot directories are counted too.
     pub include_snapshots: bool,
     /// What to leave out.
     pub exclude: Exclude,
-    /// Whether to count only the inodes that names lead to, though nothing is left out.
+    /// Whether to count only inodes that names lead to, even if nothing is left out.
     pub counted_by_name: bool,
-    /// Whether names are left aside: nothing is told of directories then but their inodes.
+    /// Whether to ignore names: directories then count only as inodes.
     pub without_names: bool,
     /// Number of threads, at least 1.
     pub threads: usize,
-    /// The device number that the inodes are said to be on.
+    /// The device number that inodes are reported with.
     pub device: u64,
 }
 
-/// An error that says what is wrong with what was read.
+/// An error that describes damage in the data read.
 pub(crate) fn damaged(cause: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, cause)
 }

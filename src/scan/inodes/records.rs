@@ -1,7 +1,8 @@
-//! What is remembered of each inode until its names are met: eight bytes, for millions of them.
+//! Records of inodes until their names are read: eight bytes each, for millions of inodes.
 //!
-//! A record has the kind, whether a name was met, and the size and allocation of a file up to 16 GiB. Larger files and those with several
-//! names are kept aside. The record of a directory has its position among the directories.
+//! A record has the kind, whether a name was found, and the size and allocation of a file up to 16 GiB. Larger files
+//! and those with several names are stored separately. The record of a directory has its position among the
+//! directories.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -16,9 +17,9 @@ const FREE: u64 = 0;
 const FILE: u64 = 1;
 const DIRECTORY: u64 = 2;
 const OTHER: u64 = 3;
-/// A file in `aside`.
+/// A file that is stored in `aside`.
 const ASIDE: u64 = 4;
-/// A name was met.
+/// A name was found.
 const MET: u64 = 1 << 3;
 const SIZE_SHIFT: u32 = 4;
 const SIZE_BITS: u32 = 35;
@@ -26,7 +27,7 @@ const SECTORS_SHIFT: u32 = SIZE_SHIFT + SIZE_BITS;
 const SECTORS_BITS: u32 = u64::BITS - SECTORS_SHIFT;
 const SECTOR_BYTES: u64 = 512;
 
-/// A file of which eight bytes do not tell enough.
+/// A file whose attributes need more than eight bytes.
 #[derive(Debug)]
 pub(super) struct Aside {
     pub(super) size_bytes: u64,
@@ -35,7 +36,7 @@ pub(super) struct Aside {
     names: AtomicU32,
 }
 
-/// The records of a part while it is read.
+/// The records of a part while it is being read.
 pub(super) struct Part {
     packed: Box<[AtomicU64]>,
     aside: HashMap<u32, Aside>,
@@ -69,7 +70,7 @@ fn known(part: &Part, slot: Slot, record: u64) -> Known {
         },
         DIRECTORY => Known::Directory((record >> SIZE_SHIFT) as u32),
         OTHER => Known::Other,
-        // Of the others with several names it is remembered that they are no files by a mark that no file has then.
+        // This combination, which no file in `aside` has, marks an inode with several names that is not a file.
         ASIDE if record & MET != 0 => Known::Other,
         ASIDE => part.aside.get(&(slot.offset as u32)).map_or(Known::Free, |aside| Known::File {
             size_bytes: aside.size_bytes,
@@ -85,7 +86,7 @@ impl Part {
         Part { packed: (0..slots).map(|_| AtomicU64::new(FREE)).collect(), aside: HashMap::new() }
     }
 
-    /// Remembers an inode.
+    /// Records an inode.
     pub(super) fn put(&mut self, offset: usize, stat: &Stat) {
         let record = match stat.kind {
             Kind::Directory => DIRECTORY,
@@ -119,7 +120,7 @@ impl Records {
         Records { parts: (0..parts).map(|_| OnceLock::new()).collect() }
     }
 
-    /// The records of a part that was read.
+    /// Stores the records of a part that was read.
     pub(super) fn set(&self, part: usize, mut records: Part) {
         let used = records.packed.iter_mut().rposition(|place| *place.get_mut() != FREE).map_or(0, |last| last + 1);
         if used < records.packed.len() {
@@ -136,19 +137,19 @@ impl Records {
         Some((part, part.packed.get(slot.offset)?))
     }
 
-    /// Gives a directory its position.
+    /// Sets the position of a directory.
     pub(super) fn set_position(&self, slot: Slot, position: u32) {
         if let Some((_, place)) = self.place(slot) {
             place.store(DIRECTORY | u64::from(position) << SIZE_SHIFT, Relaxed);
         }
     }
 
-    /// What is known of an inode.
+    /// Returns what is known of an inode.
     pub(super) fn get(&self, slot: Slot) -> Known {
         self.place(slot).map_or(Known::Free, |(part, place)| known(part, slot, place.load(Relaxed)))
     }
 
-    /// What is known of an inode of which a name was met.
+    /// Returns what is known of an inode, and marks it as having a name.
     #[inline]
     pub(super) fn meet(&self, slot: Slot) -> Known {
         let Some((part, place)) = self.place(slot) else { return Known::Free };
@@ -159,14 +160,14 @@ impl Records {
                     aside.names.fetch_add(1, Relaxed);
                 }
             }
-            // An inode with one name is met once, by one thread.
+            // An inode with one name is found once, by one thread.
             FILE | OTHER => place.store(record | MET, Relaxed),
             _ => {}
         }
         known(part, slot, record)
     }
 
-    /// How many names of the inode were met; of directories, nothing.
+    /// Number of names found for the inode; 0 for a directory.
     pub(super) fn names(&self, slot: Slot) -> u32 {
         let Some((part, place)) = self.place(slot) else { return 0 };
         let record = place.load(Relaxed);
@@ -177,7 +178,7 @@ impl Records {
         }
     }
 
-    /// Files and others of which another number of names was met than they have.
+    /// Number of files and other inodes whose names found differ from their link count.
     pub(super) fn miscounted(&self) -> u64 {
         let parts = self.parts.iter().filter_map(OnceLock::get);
         let of_part = |part: &Part| {

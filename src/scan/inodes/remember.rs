@@ -1,12 +1,13 @@
-//! Directories that did not change are not read again: a file beside a survey keeps their names for the next one.
+//! Reuses unchanged directories: a file beside a survey keeps their names for the next scan.
 //!
-//! [`Remembering`] is a source before another source. A directory whose inode says the same as when its names were kept (when it and
-//! its content changed, its size, its generation and version) is told from the file; any other is read, and its names are kept. What is told is the
-//! same either way, so that a scan is what it would be without. A directory that changed in the last moments before it was read is not kept,
-//! since it may change once more without a later time; and nothing that was damaged.
+//! [`Remembering`] wraps another source. The names of a directory whose inode is the same as when they were kept (times
+//! of change of inode and content, size, generation and version) come from the file; any other directory is read, and
+//! its names are kept. Both report the same names, so the result of a scan does not depend on the file. A directory
+//! that changed just before it was read is not kept, since it may change again within the resolution of its time; nor
+//! is anything damaged.
 //!
-//! The file: a header, the listings one after the other, and an index by inode. Index and listings have checksums; a file that is
-//! damaged, or of another file system, is as good as none.
+//! The file has a header, the listings, concatenated, and an index by inode. Index and listings have checksums; a file
+//! that is damaged, or belongs to another file system, is ignored.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -23,17 +24,18 @@ use crate::io::{AtomicFile, varint};
 use crate::scan::lock;
 
 const MAGIC: &[u8; 24] = b"granulo directories v1 \n";
-/// Magic, identity of the file system, position and number of entries of the index, its checksum, and one of all that.
+/// Magic, identity of the file system, offset and number of entries of the index, its checksum, and a checksum of all
+/// that.
 const HEADER_BYTES: usize = 24 + 8 * 5;
 const ENTRY_BYTES: usize = 8 * 5;
-/// More than a file system can have: larger indexes are damaged.
+/// More than a file system can have: a larger index is damaged.
 const MOST_DIRECTORIES: u64 = u32::MAX as u64;
-/// Listings that are written at a time.
+/// Bytes of listings per write.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Times of file systems may be whole seconds, and lag behind those of programs.
+/// File systems may record times in whole seconds, and lag behind the clock of programs.
 const SETTLED_SECONDS: i64 = 2;
 
-/// Where the names of a directory are, and what it said of itself when they were read.
+/// Location of a directory's names, and its state when they were read.
 #[derive(Debug, Clone, Copy)]
 struct Kept {
     inode: u64,
@@ -49,7 +51,7 @@ impl Kept {
     }
 }
 
-/// Names that an earlier scan kept.
+/// Names from an earlier scan.
 #[derive(Debug)]
 pub struct Names {
     file: Device,
@@ -58,10 +60,10 @@ pub struct Names {
 }
 
 impl Names {
-    /// Opens a file that was kept of the file system of this identity; why not, where it is none to go by.
+    /// Opens the file kept for the file system of this identity; returns a reason if it is unusable.
     ///
     /// # Errors
-    /// A reason, for people.
+    /// A human-readable reason.
     pub fn open(path: &Path, identity: u64) -> std::result::Result<Names, String> {
         let file = Device::open(path).map_err(|error| error.to_string())?;
         let mut header = [0; HEADER_BYTES];
@@ -99,7 +101,7 @@ impl Names {
     }
 }
 
-/// What a thread needs again.
+/// Buffers that a thread reuses.
 #[derive(Debug, Default)]
 pub struct Buffers<B> {
     inner: B,
@@ -107,13 +109,13 @@ pub struct Buffers<B> {
     listing: Vec<u8>,
 }
 
-/// What is kept for the next time.
+/// What is kept for the next scan.
 struct Keeping {
     target: AtomicFile,
     file: File,
-    /// What is not written yet.
+    /// Bytes that are not written yet.
     block: Vec<u8>,
-    /// What is, with the header.
+    /// Bytes written, including the header.
     written: u64,
     index: Vec<Kept>,
     failed: Option<std::io::Error>,
@@ -125,7 +127,7 @@ pub struct Remembering<'s, S> {
     identity: u64,
     names: Option<Names>,
     keeping: Mutex<Keeping>,
-    /// What changed since is not kept.
+    /// Directories that changed since are not kept.
     settled_before: i64,
     passes: AtomicUsize,
     reused: AtomicU64,
@@ -133,10 +135,10 @@ pub struct Remembering<'s, S> {
 }
 
 impl<'s, S: Source> Remembering<'s, S> {
-    /// Reads what `names` does not have from `source`, and keeps all of it at `target`. `now`: seconds since 1970.
+    /// Reads what `names` lacks from `source`, and keeps everything at `target`. `now`: seconds since 1970.
     ///
     /// # Errors
-    /// When nothing can be written there.
+    /// If `target` is not writable.
     pub fn new(source: &'s S, identity: u64, names: Option<Names>, target: &Path, now: i64) -> Result<Self> {
         let target_file = AtomicFile::create(target)?;
         let file = target_file.file().map_err(|error| Error::io("keep the names in", target, error))?;
@@ -160,15 +162,15 @@ impl<'s, S: Source> Remembering<'s, S> {
         })
     }
 
-    /// How many directories were told from the file, and how many were read.
+    /// Numbers of directories that came from the file, and that were read.
     pub fn counts(&self) -> [u64; 2] {
         [self.reused.load(Relaxed), self.read.load(Relaxed)]
     }
 
-    /// Completes what is kept.
+    /// Completes and publishes the file.
     ///
     /// # Errors
-    /// What writing it failed with; what was kept before is still there then.
+    /// Errors from writing; the previous file then remains.
     pub fn complete(self, path: &Path) -> Result<()> {
         let mut keeping = self.keeping.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
         let fail = |error| Error::io("keep the names in", path, error);
@@ -186,11 +188,11 @@ impl<'s, S: Source> Remembering<'s, S> {
         keeping.file.write_all_at(&bytes, keeping.written).map_err(fail)?;
         keeping.file.write_all_at(&header, 0).map_err(fail)?;
         drop(keeping.file);
-        // It can be made again, and what a crash leaves half written is known by its checksums.
+        // No sync: the file can be recreated, and checksums detect one that a crash left incomplete.
         keeping.target.publish()
     }
 
-    /// Directories may be gone through more than once; they are kept and counted the first time.
+    /// Directories may be read in several passes; they are kept and counted in the first.
     fn is_first_pass(&self) -> bool {
         self.passes.load(Relaxed) <= 1
     }
@@ -206,7 +208,7 @@ impl<'s, S: Source> Remembering<'s, S> {
         }
     }
 
-    /// Tells a directory as it was kept; `false` if it was not, or not as it is now.
+    /// Reports a directory from the file; `false` if it is not there, or has changed.
     fn recall(
         &self,
         inode: u64,
@@ -242,7 +244,7 @@ impl Keeping {
     }
 }
 
-/// Adds a name to a listing; `last` is the inode of the one before it, or of the directory.
+/// Adds a name to a listing; `last` is the inode of the previous name, or of the directory.
 fn put(listing: &mut Vec<u8>, name: &[u8], inode: u64, last: &mut u64) {
     varint::put(listing, varint::zigzag(inode.wrapping_sub(*last) as i64));
     varint::put(listing, name.len() as u64);
@@ -250,7 +252,7 @@ fn put(listing: &mut Vec<u8>, name: &[u8], inode: u64, last: &mut u64) {
     *last = inode;
 }
 
-/// Tells the names of a listing, which begins with the inode of its directory.
+/// Reports the names of a listing, which begins with the inode of its directory.
 fn tell(listing: &[u8], listed: &mut dyn FnMut(Listed<'_>)) {
     let mut at = 0;
     let Some(mut last) = varint::take(listing, &mut at) else { return };
@@ -296,7 +298,7 @@ impl<S: Source> Source for Remembering<'_, S> {
     }
 
     fn extent(&self, listing: &Self::Listing) -> Option<(u64, u64)> {
-        // What is kept will not be read.
+        // Directories that come from the file will not be read.
         self.source.extent(listing).filter(|_| self.names.is_none())
     }
 

@@ -1,4 +1,4 @@
-//! The passes of a scan: tables, then directories in the order of the device, then the tree from below.
+//! The passes of a scan: tables, then directories in device order, then the tree bottom-up.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -12,38 +12,38 @@ use super::{Damage, Found, InodeVisitor, Listed, Named, Scope, Source};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::{Batch, Directory, Kind, SNAPSHOT_DIRECTORIES, Skipped, Stat, Tally, join};
 
-/// Inodes that are handed over at a time.
+/// Inodes per batch.
 const BATCH_INODES: usize = 128;
-/// Names that are handed over at a time.
+/// Names per batch.
 const BATCH_NAMES: usize = 256;
 /// Directories that a thread takes at a time.
 const CHUNK: usize = 64;
-/// Directories that are in memory are read faster.
+/// Chunks of directories that are in memory are faster than this.
 const SLOW_CHUNK: Duration = Duration::from_millis(1);
-/// How many chunks ahead directories are asked for.
+/// Chunks to read ahead.
 const CHUNKS_AHEAD: usize = 64;
-/// What lies between two directories is asked for with them up to here.
+/// Gaps between two directories up to this size are read ahead with them.
 const GAP_BYTES: u64 = 64 << 10;
 
-/// How a scan ended.
+/// Outcome of a scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ended {
     /// It was stopped.
     pub stopped: bool,
-    /// Whether it has to be done again, counted by name, with a visitor that knows nothing yet: there are directories to leave out,
-    /// or some that the root does not lead to.
+    /// Whether to repeat the scan, counted by name, with a fresh visitor: there are directories to leave out, or some
+    /// that are unreachable from the root.
     pub again: bool,
     /// Names that lead to no inode.
     pub dangling: u64,
-    /// Inodes that other numbers of names lead to than they say.
+    /// Inodes whose number of names differs from their link count.
     pub miscounted: u64,
-    /// Directories that the root does not lead to.
+    /// Directories that are unreachable from the root.
     pub unreachable: u64,
     /// Directories with several names.
     pub doubled: u64,
 }
 
-/// A scan of a source that tells a visitor what it finds.
+/// A scan of a source that reports to a visitor.
 pub struct Scan<'s, S: Source, V: InodeVisitor> {
     source: &'s S,
     visitor: &'s V,
@@ -51,34 +51,34 @@ pub struct Scan<'s, S: Source, V: InodeVisitor> {
     stop: AtomicBool,
 }
 
-/// A directory as the tables have it.
+/// A directory from the tables.
 struct Entry<L> {
     inode: u64,
     listing: L,
 }
 
-/// What a directory alone holds.
+/// What a directory itself contains.
 #[derive(Default)]
 struct Own<K> {
     tally: K,
     entries: u64,
-    /// Whether it was read to its end.
+    /// Whether it was read to the end.
     listed: bool,
 }
 
-/// The sums of all directories, in chunks as threads make them.
+/// The sums of all directories, in the chunks that threads produce.
 type Owns<K> = Vec<OnceLock<Box<[Own<K>]>>>;
 
-/// What is left out, once the tree is known.
+/// What is left out, determined from the tree.
 struct Filter<'t> {
     tree: &'t Tree,
     /// Whether each directory is below the root and not left out.
     inside: Vec<bool>,
-    /// Directories whose names are there but that are left out.
+    /// Directories that are left out but whose names count.
     cut: HashMap<u32, Skipped>,
 }
 
-/// What a pass over directories does.
+/// Purpose of a pass over directories.
 struct Pass<'t> {
     links: bool,
     names: bool,
@@ -86,7 +86,7 @@ struct Pass<'t> {
 }
 
 impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
-    /// A scan; [`run`](Self::run) does it.
+    /// Creates a scan; [`run`](Self::run) performs it.
     pub fn new(source: &'s S, visitor: &'s V, scope: &'s Scope) -> Scan<'s, S, V> {
         Scan { source, visitor, scope, stop: AtomicBool::new(false) }
     }
@@ -99,7 +99,7 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
     /// Scans to the end (or until [`stop`](Self::stop)), calling `on_tick` on this thread about every `tick`.
     ///
     /// # Errors
-    /// When there is nothing to begin at: no root, or one that is no directory.
+    /// If there is nothing to begin at: no root, or one that is not a directory.
     pub fn run(&self, tick: Duration, mut on_tick: impl FnMut()) -> Result<Ended> {
         let by_name = self.scope.counted_by_name
             || self.scope.root.is_some_and(|root| root != self.source.root())
@@ -130,13 +130,13 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
         let root = self.scope.root.unwrap_or(self.source.root());
         match self.source.slot(root).map(|slot| records.get(slot)) {
             Some(Known::Directory(position)) => Ok(position),
-            // What was stopped may not have come to it.
+            // A stopped scan may not have reached the root.
             _ if self.stopped() => Ok(0),
             _ => Err(no_root()),
         }
     }
 
-    /// Everything counts, and no name is asked for: nothing needs to be remembered.
+    /// Everything counts, and names are ignored: nothing needs to be kept.
     fn count_inodes_alone(&self, tick: Duration, on_tick: &mut dyn FnMut()) -> Result<Ended> {
         let directories = self.read_tables(None, true, tick, on_tick);
         match self.stopped() || directories.iter().any(|entry| entry.inode == self.source.root()) {
@@ -145,7 +145,7 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
         }
     }
 
-    /// Everything below the root of the file system counts: inodes were counted as they came.
+    /// Everything below the root of the file system counts: inodes were counted in table order.
     fn count_all(
         &self,
         records: &Records,
@@ -170,7 +170,7 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
         (Ended { again, unreachable, doubled, miscounted, ..Ended::default() }, dangling.into_inner())
     }
 
-    /// Only what names lead to counts, and not what is left out.
+    /// Counts only what names lead to, without what is left out.
     fn count_by_name(
         &self,
         records: &Records,
@@ -197,8 +197,8 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
         (ended, dangling.into_inner())
     }
 
-    /// The first pass: reads all tables, remembers what names will ask for, and counts inodes if all of them count. Without `records`
-    /// nothing is remembered, and of directories only the root.
+    /// The first pass: reads all tables, records what names will need, and counts inodes if all of them count. Without
+    /// `records` nothing is kept, and only the root among the directories.
     fn read_tables(
         &self,
         records: Option<&Records>,
@@ -242,9 +242,9 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
         });
         let mut directories: Vec<Entry<S::Listing>> = Vec::with_capacity(found.iter().map(Vec::len).sum());
         found.into_iter().for_each(|found| directories.extend(found));
-        // Each thread has sorted its own: there is little left to do.
+        // Each thread has sorted its own part: little remains to be done.
         directories.sort_by_key(|entry| (self.source.position(&entry.listing), entry.inode));
-        // Positions are 32 bits wide: no file system of this kind has more inodes.
+        // Positions have 32 bits: no such file system has more inodes.
         directories.truncate(u32::MAX as usize - 1);
         for (position, entry) in (0u32..).zip(&directories) {
             if let (Some(records), Some(slot)) = (records, self.source.slot(entry.inode)) {
@@ -254,7 +254,7 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
         directories
     }
 
-    /// The last pass where something is left out: counts the inodes of which names were met.
+    /// The last pass if something is left out: counts the inodes whose names were found.
     fn count_met(&self, records: &Records, filter: &Filter<'_>, root: u32, tick: Duration, on_tick: &mut dyn FnMut()) {
         let next = AtomicUsize::new(0);
         self.in_parallel(tick, on_tick, |worker| {
@@ -264,7 +264,7 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
                     continue;
                 }
                 self.source.read_part(part, &mut buffers, &mut |found| {
-                    // What is damaged was reported when it was read first.
+                    // Damage was reported in the first pass.
                     let Found::Inode { stat, .. } = found else { return };
                     let Some(slot) = self.source.slot(stat.inode) else { return };
                     let names = match records.get(slot) {
@@ -297,8 +297,8 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
         (part < self.source.parts() && !self.stopped()).then_some(part)
     }
 
-    /// A pass over the directories; the links between them, if they are asked for. `dangling` counts names that lead nowhere,
-    /// `snapshots` directories that would be left out.
+    /// A pass over the directories; returns the links between them, if requested. `dangling` counts names that lead
+    /// nowhere, `snapshots` directories that would be left out.
     #[expect(clippy::too_many_arguments, reason = "a pass, what it reads, what it makes, and progress")]
     fn read_directories(
         &self,
@@ -345,7 +345,7 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
         })
     }
 
-    /// What is left out, from the top downwards.
+    /// Determines what is left out, top-down.
     fn filter<'t>(&self, tree: &'t Tree, count: usize) -> Filter<'t> {
         let mut cut = HashMap::new();
         for path in &self.scope.mount_points {
@@ -378,7 +378,7 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
         !self.scope.include_snapshots && SNAPSHOT_DIRECTORIES.contains(&name)
     }
 
-    /// Passes sums up from the leaves to the root.
+    /// Adds sums up from the leaves to the root.
     fn finish(&self, tree: &Tree, owns: &Owns<V::Kept>, filter: Option<&Filter<'_>>) {
         let none = Own::default();
         let enter = |directory: u32| filter.is_none_or(|filter| filter.inside[directory as usize]);
@@ -403,7 +403,7 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
         self.visitor.failed(damage.operation, damage.error, &path);
     }
 
-    /// Runs `work` on each thread and waits, with a tick now and then.
+    /// Runs `work` on each thread and waits, with periodic ticks.
     fn in_parallel<R: Send>(
         &self,
         tick: Duration,
@@ -433,16 +433,16 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
     }
 }
 
-/// Asks for directories before they are read, once it shows that they are not in memory: one after the other, each would be waited for.
+/// Reads directories ahead once they prove not to be in memory; otherwise a thread would wait for each in turn.
 #[derive(Default)]
 struct Ahead {
     is_slow: AtomicBool,
-    /// Chunks that were asked for.
+    /// Number of chunks that were requested.
     asked: AtomicUsize,
 }
 
 impl Ahead {
-    /// `chunk` was read in a time.
+    /// Called when `chunk` was read, with the time that it took.
     fn ask<S: Source>(&self, source: &S, directories: &[Entry<S::Listing>], chunk: usize, taken: Duration) {
         if taken > SLOW_CHUNK {
             self.is_slow.store(true, Relaxed);
@@ -481,7 +481,7 @@ fn owns<K>(directories: usize) -> Owns<K> {
     (0..directories.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect()
 }
 
-/// How many directories the root leads to, itself included.
+/// Number of directories reachable from the root, including itself.
 fn reachable(tree: &Tree) -> u64 {
     let mut count = 0;
     tree.visit(|_| true, |_: &mut (), ()| {}, |_, _, ()| count += 1);
@@ -521,7 +521,7 @@ impl<S: Source, V: InodeVisitor> Reader<'_, S, V> {
                 }
             }
             Listed::Damaged(damage) => {
-                // Directories are read once or twice; what is damaged is reported where names count.
+                // Directories are read once or twice; damage is reported in the pass where names count.
                 if self.pass.names {
                     scan.report(damage);
                 }
@@ -582,7 +582,7 @@ impl<S: Source, V: InodeVisitor> Reader<'_, S, V> {
         }
     }
 
-    /// What the name leads to is left out, but the name is there.
+    /// The target of the name is left out, but the name counts.
     fn elsewhere(&mut self, below_root: &[u8], name: &[u8], own: &mut Own<V::Tally>) {
         let (scan, worker) = (self.scan, self.worker);
         if scan.scope.exclude.matches(below_root, name) {
@@ -596,7 +596,7 @@ impl<S: Source, V: InodeVisitor> Reader<'_, S, V> {
         scan.visitor.skipped(worker, Skipped::MountPoint, 1);
     }
 
-    /// Why a directory is left out, if it is. One that has several names is counted at one of them.
+    /// Why a directory is left out, if it is. A directory with several names counts at one of them.
     fn left_out(&self, filter: &Filter<'_>, parent: u32, child: u32) -> Option<Skipped> {
         if !filter.tree.is_child(parent, child) {
             let error = super::damaged("it has several names");

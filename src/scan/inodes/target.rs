@@ -1,4 +1,4 @@
-//! What a path is to a scan of inodes: a mounted file system, a part of one, a block device, or an image.
+//! What a path means to a scan of inodes: a mounted file system, a part of one, a block device, or an image.
 
 use std::fs::{self, File};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -9,17 +9,17 @@ use rustix::fs::{StatVfs, statvfs, syncfs};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// What btrfs is called in the list of mounts.
+/// Name of btrfs in the list of mounts.
 const BTRFS: &str = "btrfs";
 
-/// Where the tables of a file system are, and which part of it is meant.
+/// Where the tables of a file system are, and which part of it is chosen.
 #[derive(Debug, Clone, Default)]
 pub struct Target {
     /// The device or image to read.
     pub device_path: PathBuf,
     /// The device number that its inodes have.
     pub device: u64,
-    /// The inode of the directory that is meant; `None`: the root.
+    /// The inode of the chosen directory; `None` for the root.
     pub root: Option<u64>,
     /// Where it is mounted, if it is.
     pub mount: Option<Mount>,
@@ -32,34 +32,34 @@ pub struct Target {
 pub struct Nested {
     /// Where, below the directory.
     pub below_root: Vec<u8>,
-    /// Whether it is another file system, on a directory: what a walk leaves out that stays on one.
+    /// Whether it is another file system, mounted on a directory: a walk that stays on one file system leaves it out.
     pub is_left_out: bool,
 }
 
 /// A line of the kernel's list of mounts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mount {
-    /// What is mounted: `ext4`.
+    /// Type of the file system: `ext4`.
     pub kind: String,
-    /// Where.
+    /// Mount point.
     pub point: Vec<u8>,
     /// Major and minor number of the device.
     device: (u32, u32),
-    /// The directory of the file system that is shown there.
+    /// The directory of the file system that is visible there.
     root: Vec<u8>,
-    /// Whether it may be written to.
+    /// Whether it is mounted read-write.
     pub writable: bool,
     /// What it was mounted from.
     source: Vec<u8>,
-    /// What the file system was told.
+    /// Options of the file system.
     options: String,
 }
 
 impl Target {
-    /// What `path` is.
+    /// Identifies `path`.
     ///
     /// # Errors
-    /// When it is nothing that has a device, or the mount cannot be found.
+    /// If it has no device, or its mount is not found.
     pub fn of(path: &Path) -> Result<Target> {
         let fail = |error| Error::io("survey", path, error);
         let found = fs::metadata(path).map_err(fail)?;
@@ -81,7 +81,7 @@ impl Target {
 
     fn of_directory(whole: &Path, device: u64, inode: u64, mounts: Vec<Mount>) -> Option<Target> {
         let above = mounts.iter().enumerate().filter(|(_, mount)| whole.starts_with(mount.point()));
-        // What was mounted last at a place hides what was mounted there before.
+        // The last mount at a place hides earlier ones.
         let (_, mount) = above.max_by_key(|(number, mount)| (mount.point.len(), *number))?;
         if mount.number() != device && mount.kind != BTRFS {
             return None;
@@ -101,7 +101,7 @@ impl Target {
         })
     }
 
-    /// Whether the directory that is meant is where something was mounted, and all of that.
+    /// Whether the chosen directory is a mount point, of a whole file system.
     pub fn is_mount_point(&self, path: &Path) -> bool {
         let whole = path.canonicalize().unwrap_or_default();
         let is_whole = |mount: &Mount| match mount.option("subvol") {
@@ -111,49 +111,50 @@ impl Target {
         self.mount.as_ref().is_some_and(|mount| mount.point() == whole && is_whole(mount))
     }
 
-    /// Of a directory on btrfs, the subvolume that is mounted there, and the way from it to the directory.
+    /// For a directory on btrfs, the subvolume that is mounted there, and the path from it to the directory.
     pub fn below_subvolume(&self, path: &Path) -> Option<(u64, Vec<u8>)> {
         let mount = self.mount.as_ref().filter(|_| self.root.is_some())?;
         let (subvolume, name) = (mount.option("subvolid")?, mount.option("subvol")?);
         let whole = path.canonicalize().ok()?;
-        // What is shown may be a directory below the subvolume.
+        // The visible part may be a directory below the subvolume.
         let shown = mount.root.strip_prefix(name.as_bytes())?;
         let below = whole.strip_prefix(mount.point()).ok()?;
         Some((subvolume.parse().ok()?, [shown, b"/", below.as_os_str().as_bytes()].concat()))
     }
 
-    /// All devices of the btrfs that has this identifier, where it is mounted; else the one that is known.
+    /// All devices of the btrfs with this identifier, if it is mounted; otherwise the known device.
     pub fn members(&self, identifier: [u8; 16]) -> Vec<PathBuf> {
         let hexadecimal: String = identifier.iter().map(|byte| format!("{byte:02x}")).collect();
         let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &hexadecimal[part]);
         let listed = fs::read_dir(format!("/sys/fs/btrfs/{}/devices", parts.join("-")));
         let names = listed.into_iter().flatten().flatten().map(|device| device.file_name());
-        // In the name of a device there may be a slash, which is written as an exclamation mark there.
+        // A slash in the name of a device is replaced by an exclamation mark there.
         let path = |name: std::ffi::OsString| Path::new("/dev").join(name.to_string_lossy().replace('!', "/"));
         let found: Vec<PathBuf> = names.map(path).filter(|path| path.exists()).collect();
         if self.mount.is_some() && !found.is_empty() { found } else { vec![self.device_path.clone()] }
     }
 
-    /// Writes what is still in memory to the device, so that the tables say what the file system says.
+    /// Writes back everything in memory, so that the tables are up to date.
     pub fn synchronise(&self) {
         if let Some(mount) = &self.mount {
-            // A file system that cannot be synchronised is read as it is; whether it changes is looked at anyway.
+            // A file system that cannot be synchronised is read as it is; changes during the scan are detected anyway.
             let _ = File::open(mount.point()).map(syncfs);
         }
     }
 
-    /// How many inodes the mounted file system has in use.
+    /// Number of inodes in use in the mounted file system.
     pub fn inodes_in_use(&self) -> Option<u64> {
         let StatVfs { f_files, f_ffree, .. } = statvfs(self.mount.as_ref()?.point()).ok()?;
         Some(f_files.saturating_sub(f_ffree))
     }
 
-    /// How many inodes the kernel has in memory, of all mounted file systems of this kind; `None` where it does not say.
+    /// Number of inodes in kernel memory, over all mounted file systems of this kind; `None` if the kernel does not
+    /// report it.
     pub fn inodes_in_memory(&self) -> Option<u64> {
         in_memory(&fs::read_to_string("/proc/slabinfo").ok()?, &self.mount.as_ref()?.kind)
     }
 
-    /// What the mounted file system says of its space and inodes, to be compared after a scan.
+    /// Space and inodes reported by the mounted file system, to be compared after a scan.
     pub fn state(&self) -> Option<[u64; 3]> {
         let mount = self.mount.as_ref().filter(|mount| mount.writable)?;
         let StatVfs { f_files, f_ffree, f_bfree, .. } = statvfs(mount.point()).ok()?;
@@ -161,7 +162,8 @@ impl Target {
     }
 }
 
-/// The inodes in a table of the kernel's caches: a line each, with its name and how many of its objects are in use.
+/// Number of inodes in the table of the kernel's slab caches: one per line, with its name and the number of active
+/// objects.
 fn in_memory(slabs: &str, kind: &str) -> Option<u64> {
     let mut lines = slabs.lines().map(str::split_whitespace);
     let cache = format!("{kind}_inode");
@@ -177,12 +179,13 @@ impl Mount {
         rustix::fs::makedev(self.device.0, self.device.1)
     }
 
-    /// What an option of the file system says.
+    /// Value of an option of the file system.
     fn option(&self, name: &str) -> Option<&str> {
         self.options.split(',').find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
     }
 
-    /// Whether it is mounted from the device of this number. btrfs has numbers of its own, because it may have several devices.
+    /// Whether it is mounted from the device with this number. btrfs has numbers of its own, because it may have
+    /// several devices.
     fn is_of(&self, device: u64) -> bool {
         let source = Path::new(std::ffi::OsStr::from_bytes(&self.source));
         let is_source = || fs::metadata(source).is_ok_and(|found| found.rdev() == device);
@@ -190,7 +193,7 @@ impl Mount {
     }
 }
 
-/// The file that stands for a mount's device.
+/// Device file of a mount.
 fn device_path(mount: &Mount) -> Option<PathBuf> {
     let (major, minor) = mount.device;
     let source = PathBuf::from(std::ffi::OsString::from_vec(mount.source.clone()));
@@ -226,7 +229,7 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
     })
 }
 
-/// The kernel writes blanks, line ends and backslashes as `\` and three octal digits.
+/// The kernel writes blanks, newlines and backslashes as `\` and three octal digits.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -1,19 +1,19 @@
-//! The tree of directories as a scan of inodes finds it: children by the names that lead to them, in no order.
+//! The tree of directories, as a scan of inodes finds it: built from the names that lead to children, in no order.
 
 use crate::scan::{Place, join};
 
-/// No parent is known.
+/// Marks an unknown parent.
 const NONE: u32 = u32::MAX;
 
 /// A directory's name in its parent.
 pub(super) struct Link {
     parent: u32,
     child: u32,
-    /// Where the name is in the arena.
+    /// Offset of the name in the arena.
     name: u32,
 }
 
-/// What one thread finds: links, and the names one after the other with their lengths before them.
+/// What one thread finds: links, and the names, concatenated, each after its length.
 #[derive(Default)]
 pub(super) struct Links {
     links: Vec<Link>,
@@ -21,7 +21,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// The directory `child` is called `name` in `parent`.
+    /// Records that directory `child` has the name `name` in `parent`.
     pub(super) fn push(&mut self, parent: u32, child: u32, name: &[u8]) {
         let at = self.names.len() as u32;
         self.names.push(name.len().min(255) as u8);
@@ -32,28 +32,28 @@ impl Links {
 
 /// Directories by position, each with its parent and its name there.
 pub(super) struct Tree {
-    /// The path of the root as given.
+    /// The path of the root, as specified.
     path: Vec<u8>,
     root: u32,
     parents: Vec<u32>,
-    /// Arena and place of each name.
+    /// Arena and offset of each name.
     names: Vec<(u16, u32)>,
     arenas: Vec<Vec<u8>>,
     /// The children of directory i are `children[first_child[i]..first_child[i + 1]]`.
     first_child: Vec<u32>,
     children: Vec<u32>,
-    /// Directories that a second name leads to.
+    /// Number of directories with a second name.
     pub(super) doubled: u64,
 }
 
 impl Tree {
-    /// The tree of `count` directories that `found` makes, below `root`; `whole`: which is that of the file system.
+    /// Builds the tree of `count` directories from `found`, below `root`; `whole`: the root is that of the file system.
     pub(super) fn new(path: Vec<u8>, root: u32, whole: bool, count: usize, found: Vec<Links>) -> Tree {
         let (mut parents, mut names) = (vec![NONE; count], vec![(0, 0); count]);
         let mut doubled = 0;
         for (arena, links) in (0..).zip(&found) {
             for link in &links.links {
-                // What leads to the root from below would make a circle of the tree; what leads to it from above is not in it.
+                // A link to the root from below would form a cycle; one from above is outside the tree.
                 if link.child == root {
                     doubled += u64::from(whole);
                     continue;
@@ -106,7 +106,8 @@ impl Tree {
         &arena[at + 1..at + 1 + arena[at] as usize]
     }
 
-    /// The path of a directory below the root, which is not in it. Only of one that can be reached from the root.
+    /// The path of a directory below the root, without the root's own path. The directory must be reachable from the
+    /// root.
     pub(super) fn below_root(&self, directory: u32) -> Vec<u8> {
         self.assemble(directory, Vec::new())
     }
@@ -130,8 +131,8 @@ impl Tree {
         Some(at)
     }
 
-    /// Goes through the tree from the root, children before their parents. `enter`: whether to go into a directory; `leave` gets a
-    /// directory, its depth and what its children have left, added up by `add`.
+    /// Visits the tree from the root, children before their parents. `enter` returns whether to descend into a
+    /// directory; `leave` receives a directory, its depth and the results of its children, combined by `add`.
     pub(super) fn visit<B: Default>(
         &self,
         mut enter: impl FnMut(u32) -> bool,
@@ -162,8 +163,8 @@ impl Tree {
     }
 }
 
-/// Chooses among several names of a directory: the one that is met first on the way down from the root, so that no circle hides what
-/// the root leads to. What it does not lead to has no parent.
+/// Chooses among several names of a directory: the one reached first from the root, so that no cycle hides a reachable
+/// directory. Unreachable directories have no parent.
 fn settle(root: u32, found: &[Links], parents: &mut [u32], names: &mut [(u16, u32)]) {
     let numbered = (0..).zip(found);
     let mut links: Vec<(u16, &Link)> =

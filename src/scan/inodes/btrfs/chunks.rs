@@ -1,10 +1,10 @@
-//! Chunks: where logical addresses are on devices.
+//! Chunks: the mapping from logical addresses to devices.
 
 use super::{u16_at, u64_at};
 
 const HEADER_BYTES: usize = 48;
 const STRIPE_BYTES: usize = 32;
-/// Chunks of one of these hold trees.
+/// Chunks of these types hold trees.
 const SYSTEM: u64 = 2;
 const METADATA: u64 = 4;
 const RAID0: u64 = 8;
@@ -18,9 +18,9 @@ pub(super) struct Chunk {
     length_bytes: u64,
     stripe_bytes: u64,
     kind: u64,
-    /// How many copies of each stripe RAID10 has.
+    /// Copies of each stripe with RAID10.
     copies: usize,
-    /// Number of a device, and place on it.
+    /// Number of a device, and offset on it.
     stripes: Vec<(u64, u64)>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Chunks {
 }
 
 impl Chunk {
-    /// A chunk and how long its item is, if it can be one.
+    /// Parses a chunk; returns it and the length of its item.
     pub(super) fn parse(bytes: &[u8]) -> Option<(Chunk, usize)> {
         let count = usize::from(u16_at(bytes, 44));
         let length = HEADER_BYTES + count * STRIPE_BYTES;
@@ -52,14 +52,14 @@ impl Chunk {
         usize::from(self.kind & RAID5 != 0) + 2 * usize::from(self.kind & RAID6 != 0)
     }
 
-    /// Where the byte at `offset` is, in its copy of number `copy`.
+    /// Returns the device and offset of copy `copy` of the byte at `offset`.
     fn place(&self, offset: u64, copy: usize) -> Option<(u64, u64)> {
         let (number, within) = (offset / self.stripe_bytes, offset % self.stripe_bytes);
         let all = self.stripes.len();
         let (row, column) = if self.kind & (RAID0 | RAID5 | RAID6) != 0 {
             let data = all - self.parities();
             let (row, column) = (number / data as u64, (number % data as u64) as usize);
-            // Parity wanders over the devices.
+            // Parity rotates over the devices.
             let turn = if self.parities() > 0 { (row % all as u64) as usize } else { 0 };
             (row, (copy == 0).then_some((column + turn) % all)?)
         } else if self.kind & RAID10 != 0 {
@@ -74,7 +74,7 @@ impl Chunk {
 }
 
 impl Chunks {
-    /// Takes the chunks that hold trees.
+    /// Keeps the chunks that hold trees.
     pub(super) fn new(mut chunks: Vec<(u64, Chunk)>) -> Chunks {
         chunks.retain(|(_, chunk)| chunk.kind & (SYSTEM | METADATA) != 0);
         chunks.sort_by_key(|(start, _)| *start);
@@ -82,7 +82,7 @@ impl Chunks {
         Chunks { chunks }
     }
 
-    /// The device and the place there of a copy of the block at an address; `None` if there is no such copy.
+    /// The device and offset of a copy of the block at an address; `None` if there is no such copy.
     pub(super) fn place(&self, address: u64, copy: usize) -> Option<(u64, u64)> {
         let behind = self.chunks.partition_point(|(start, _)| *start <= address);
         let (start, chunk) = self.chunks.get(behind.checked_sub(1)?)?;

@@ -1,14 +1,15 @@
-//! An inode item, made into what `stat` says of it.
+//! Converts an inode item to the values that `stat` reports.
 
 use super::{u32_at, u64_at};
 use crate::scan::{Kind, Stat, Timestamp};
 
 const BYTES: usize = 160;
 
-/// Reads an inode; `None` where no name leads to it any more. Of a symlink it is not said yet whether its target is absolute.
+/// Decodes an inode; `None` if it has no names left. The target of a symlink is read later, to tell whether it is
+/// absolute.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of the damage.
 pub(super) fn decode(data: &[u8], inode: u64, device: u64, sector_bytes: u32) -> Result<Option<Stat>, &'static str> {
     if data.len() < BYTES {
         return Err("it is cut off");
@@ -36,7 +37,7 @@ pub(super) fn decode(data: &[u8], inode: u64, device: u64, sector_bytes: u32) ->
     Ok(Some(Stat {
         kind,
         size_bytes,
-        // What is inline is said to take a sector, and what is compressed what it would take otherwise: so says `stat`.
+        // `stat` reports a sector for inline data, and the uncompressed size for compressed data.
         allocated_bytes: bytes.next_multiple_of(sector_bytes.into()),
         link_count,
         uid: u32_at(data, 44),
@@ -50,10 +51,11 @@ pub(super) fn decode(data: &[u8], inode: u64, device: u64, sector_bytes: u32) ->
     }))
 }
 
-/// The directory that stands for a subvolume that is linked elsewhere: what a snapshot shows of those in its original.
+/// The placeholder of a subvolume that is linked elsewhere: a snapshot shows it in place of a subvolume of its
+/// original.
 pub(super) fn empty_directory(inode: u64, device: u64) -> Stat {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    // The kernel makes it up when it is looked at.
+    // The kernel creates it at the time of the lookup.
     let time = Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() };
     Stat {
         kind: Kind::Directory,

@@ -1,12 +1,13 @@
 //! btrfs, read from its devices or an image.
 //!
-//! A tree of trees has one tree for each subvolume and snapshot. In it, the items of an inode stand together: the inode, the names in
-//! a directory, the target of a symlink. Where the leaves of a tree are is read from the nodes above them when it is opened; a part
-//! of the tables is a run of leaves. Nothing is ever changed in its place: what the superblock leads to stays as it is until a later
-//! transaction takes the room of what was deleted since. A leaf that was replaced meanwhile is looked for where the newest transaction has it.
+//! A tree of trees has one tree for each subvolume and snapshot. In it, the items of an inode are adjacent: the inode,
+//! the names in a directory, the target of a symlink. The nodes above the leaves are read when the file system is
+//! opened and locate the leaves; a part of the tables is a run of leaves. Nothing is ever changed in place: what the
+//! superblock refers to stays intact until a later transaction reuses the space of blocks deleted since. A leaf that
+//! was replaced meanwhile is looked up in the newest transaction.
 //!
-//! Every block has a checksum, its own address and the transaction that wrote it, which are held against what led to it. The inodes of all
-//! trees have numbers here that are made of the position of the tree and the number there.
+//! Every block contains a checksum, its own address and the transaction that wrote it; they are checked against the
+//! pointer to it. Inode numbers here combine the position of the tree with the inode number in it.
 
 mod chunks;
 mod inode;
@@ -37,35 +38,35 @@ const EXTENT_DATA: u8 = 108;
 const ROOT_ITEM: u8 = 132;
 const ROOT_REF: u8 = 156;
 const CHUNK_ITEM: u8 = 228;
-/// Numbers of inodes and trees that belong to people are between these; the first is the root of each subvolume.
+/// Numbers of user-visible inodes and trees are between these; the first is the root of each subvolume.
 const FIRST_FREE: u64 = 256;
 const LAST_FREE: u64 = u64::MAX - 255;
-/// Leaves in a part.
+/// Leaves per part.
 const PART_LEAVES: usize = 64;
-/// How many parts ahead leaves are asked for.
+/// Parts to read ahead.
 const AHEAD_PARTS: usize = 4;
-/// Leaves that are read ahead for directories.
+/// Leaves to read ahead for directories.
 const AHEAD_LEAVES: usize = 8;
-/// More leaves than these, over all snapshots, are not remembered: 160 MiB, for 64 GiB of trees.
+/// Largest number of leaves that are remembered, over all snapshots: 160 MiB, for 64 GiB of trees.
 const MOST_LEAVES: usize = 1 << 22;
 /// An entry of a directory with a name of one byte.
 const SMALLEST_ENTRY_BYTES: usize = 56;
-/// The position of a tree stands before the number of an inode in it.
+/// The position of a tree, shifted left by this, precedes the inode number in it.
 const TREE_SHIFT: u32 = 48;
 const MOST_TREES: usize = (1 << (u64::BITS - TREE_SHIFT)) - 1;
-/// A directory that stands for a subvolume that is linked elsewhere; its number is that of the subvolume.
+/// A placeholder directory for a subvolume that is linked elsewhere; its number is that of the subvolume.
 const STAND_IN: u64 = 1 << (TREE_SHIFT - 1);
 
-/// Which part of a file system is meant.
+/// The chosen part of a file system.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
-    /// The subvolume; `None`: the default one.
+    /// The subvolume; `None` for the default one.
     pub subvolume: Option<u64>,
-    /// The directory below it, which may be in another one.
+    /// The directory below it, possibly in another subvolume.
     pub below: Vec<u8>,
     /// Whether to leave out the subvolumes and snapshots below it.
     pub one_subvolume: bool,
-    /// Whether checksums are left aside: for what was spoilt on purpose.
+    /// Whether to ignore checksums, for images that are corrupted on purpose.
     pub unchecked: bool,
 }
 
@@ -77,7 +78,7 @@ pub struct Btrfs<M> {
     trees: Vec<Tree>,
     leaves: Vec<Leaf>,
     parts: Vec<Part>,
-    /// Where the directories are that stand for subvolumes.
+    /// Locations of placeholder directories.
     stand_ins: Mutex<HashMap<u64, Slot>>,
     start: u64,
     one_subvolume: bool,
@@ -98,7 +99,7 @@ struct Tree {
 struct Leaf {
     block: u64,
     generation: u64,
-    /// Its first key; of a leaf that is the whole tree, the first there is.
+    /// Its first key; for a single leaf that is the whole tree, the smallest possible key.
     first: Key,
 }
 
@@ -113,15 +114,15 @@ impl Leaf {
 struct Part {
     tree: usize,
     leaves: std::ops::Range<usize>,
-    /// The numbers of its inodes, ascending, once it was read.
+    /// Its inode numbers, ascending, once it was read.
     numbers: OnceLock<Box<[u64]>>,
 }
 
-/// Where the names of a directory begin: the position of a leaf.
+/// Position of the leaf where the names of a directory begin.
 #[derive(Debug)]
 pub struct Listing(u32);
 
-/// What a thread needs again.
+/// Buffers that a thread reuses.
 #[derive(Debug, Default)]
 pub struct Buffers {
     group: Group,
@@ -134,17 +135,17 @@ struct Group {
     leaves: std::ops::Range<usize>,
     bytes: Vec<u8>,
     run: Vec<u8>,
-    /// What has the items now of leaves that were replaced.
+    /// Current items of leaves that were replaced.
     replaced: HashMap<usize, Vec<u8>>,
     failed: Vec<io::Error>,
 }
 
 impl<M: Medium> Btrfs<M> {
-    /// Reads everything above the leaves. `media` are all devices; inodes will be said to be on `device`.
+    /// Reads everything above the leaves. `media` are all devices; inodes are reported to be on `device`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotRecognised`] for another file system or features that are not known, [`ErrorKind::Corrupt`] for what is
-    /// damaged beyond reading or lacks devices, [`ErrorKind::NotFound`] where there is no such subvolume or directory.
+    /// [`ErrorKind::NotRecognised`] for another file system or unknown features, [`ErrorKind::Corrupt`] if it is
+    /// unreadable or lacks devices, [`ErrorKind::NotFound`] if there is no such subvolume or directory.
     pub fn open(media: Vec<M>, choice: &Choice, device: u64) -> Result<Btrfs<M>> {
         let (volume, mut warnings) = Volume::open(media, !choice.unchecked)?;
         let subvolumes = Subvolumes::read(&volume, volume.superblock.root, volume.superblock.root_level)?;
@@ -186,39 +187,39 @@ impl<M: Medium> Btrfs<M> {
         })
     }
 
-    /// The directory that was chosen.
+    /// The chosen directory.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// What is wrong with the file system as a whole.
+    /// Problems of the file system as a whole.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Whether there is a log of what was made durable after the last transaction.
+    /// Whether a log holds changes that became durable after the last transaction.
     pub fn needs_recovery(&self) -> bool {
         self.volume.superblock.has_log
     }
 
-    /// How often something was read as a later transaction left it.
+    /// Number of leaves that were read from a later transaction.
     pub fn replaced(&self) -> u64 {
         self.replaced.load(Relaxed)
     }
 
-    /// The number here of an inode in a tree; `None` if it is no one's.
+    /// Maps an inode of a tree to its number here; `None` if it is not a user's inode.
     fn number(&self, tree: usize, object: u64) -> Option<u64> {
         (FIRST_FREE..STAND_IN).contains(&object).then_some((tree as u64) << TREE_SHIFT | object)
     }
 
-    /// The keys that a leaf may have: from the first, up to the second.
+    /// The key range of a leaf: first key (inclusive) and end (exclusive).
     fn keys(&self, leaf: usize, tree: &Tree) -> (Key, Key) {
         let from = if leaf == tree.leaves.start { Key::default() } else { self.leaves[leaf].first };
         let next = self.leaves.get(leaf + 1).filter(|_| leaf + 1 < tree.leaves.end);
         (from, next.map_or(Key::LAST, |next| next.first))
     }
 
-    /// The leaf of a tree that has a key, if there is such a key.
+    /// The leaf of a tree that would contain a key.
     fn leaf_of(&self, tree: &Tree, key: Key) -> usize {
         let leaves = &self.leaves[tree.leaves.clone()];
         tree.leaves.start + leaves.partition_point(|leaf| leaf.first <= key).saturating_sub(1)
@@ -246,11 +247,11 @@ impl<M: Medium> Btrfs<M> {
         }
     }
 
-    /// What the newest transaction has in the place of a leaf.
+    /// Returns the leaf's replacement in the newest transaction.
     fn look_again(&self, tree: &Tree, leaf: usize) -> Option<Vec<u8>> {
         let (from, to) = self.keys(leaf, tree);
         let mut before = self.volume.superblock.generation;
-        // While it is looked for, it may be replaced once more.
+        // It may be replaced again during the lookup.
         loop {
             let now = self.volume.superblock_now().filter(|now| now.generation > before)?;
             before = now.generation;
@@ -269,7 +270,7 @@ impl<M: Medium> Btrfs<M> {
         }
     }
 
-    /// Tells the items of a leaf of a group.
+    /// Reports the items of a leaf of a group.
     fn each_item(&self, tree: &Tree, group: &Group, leaf: usize, mut tell: impl FnMut(Key, &[u8])) {
         let node_bytes = self.volume.node_bytes();
         let Some(replaced) = group.replaced.get(&leaf) else {
@@ -281,10 +282,10 @@ impl<M: Medium> Btrfs<M> {
         all.filter(|(key, _)| *key >= from && *key < to).for_each(|(key, data)| tell(key, data));
     }
 
-    /// What an entry of a directory leads to; `None`: to another subvolume, and those are left out.
+    /// The inode that a directory entry refers to; `None` if it refers to another subvolume and those are left out.
     fn target(&self, tree: usize, directory: u64, entry: &Entry<'_>) -> Option<u64> {
         if entry.location.kind != ROOT_ITEM {
-            // A number that no inode has, where it leads to nowhere.
+            // If it leads nowhere: a number that no inode has.
             return Some(self.number(tree, entry.location.object).unwrap_or(0));
         }
         if self.one_subvolume {
@@ -308,12 +309,12 @@ impl<M: Medium> Btrfs<M> {
 /// The identifier of the file system that a device belongs to.
 ///
 /// # Errors
-/// As of [`Btrfs::open`].
+/// Same as [`Btrfs::open`].
 pub fn identifier(medium: &impl Medium) -> Result<[u8; 16]> {
     Ok(Superblock::read(medium, true)?.0.identifier)
 }
 
-/// The subvolume and the number of the directory at a path.
+/// Returns the subvolume and inode number of the directory at a path.
 fn resolve(volume: &Volume<impl Medium>, subvolumes: &Subvolumes, top: u64, below: &[u8]) -> Result<(u64, u64)> {
     let missing = |what: String| Error::new(ErrorKind::NotFound, "find the directory to begin at", what);
     let (mut tree, mut object) = (top, FIRST_FREE);
@@ -378,7 +379,7 @@ struct Reader<'r, 'f, M> {
     tree: usize,
     numbers: Vec<u64>,
     stand_ins: usize,
-    /// A symlink whose target comes later.
+    /// A symlink whose target follows.
     symlink: Option<Stat>,
     found: &'r mut (dyn FnMut(Found<Listing>) + 'f),
 }
@@ -432,7 +433,7 @@ impl<M: Medium> Reader<'_, '_, M> {
         }
     }
 
-    /// A directory that stands for a subvolume is nowhere but in its entry.
+    /// A placeholder directory exists only as an entry.
     fn entry(&mut self, key: Key, data: &[u8]) {
         let Some(entry) = Entry::parse(data).filter(|entry| entry.location.kind == ROOT_ITEM) else { return };
         let Some(number) = self.btrfs.target(self.tree, key.object, &entry).filter(|number| number & STAND_IN != 0)
@@ -440,7 +441,7 @@ impl<M: Medium> Reader<'_, '_, M> {
             return;
         };
         self.stand_ins += 1;
-        // From the end, where no inode is.
+        // Numbered from the end, where there are no inodes.
         let Some(offset) = self.btrfs.slots(self.part).checked_sub(self.stand_ins) else { return };
         let slot = Slot { part: self.part, offset };
         if *self.btrfs.stand_ins().entry(number).or_insert(slot) == slot {
@@ -508,7 +509,7 @@ impl<M: Medium> Source for Btrfs<M> {
         }
         reader.finish_symlink(false);
         let mut numbers = reader.numbers;
-        // A damaged leaf may have them in any order; then some are not found again.
+        // A damaged leaf may have them in any order; some are then not found.
         numbers.shrink_to_fit();
         let _ = self.parts[part].numbers.set(numbers.into_boxed_slice());
     }
@@ -552,19 +553,19 @@ impl<M: Medium> Source for Btrfs<M> {
     fn begin_listing(&self) {}
 }
 
-/// Two bytes, the lowest first; 0 behind the end.
+/// Two bytes, little-endian; 0 past the end.
 #[inline]
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
 }
 
-/// Four bytes, the lowest first; 0 behind the end.
+/// Four bytes, little-endian; 0 past the end.
 #[inline]
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).map_or(0, |bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
-/// Eight bytes, the lowest first; 0 behind the end.
+/// Eight bytes, little-endian; 0 past the end.
 #[inline]
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap_or([0; 8])))

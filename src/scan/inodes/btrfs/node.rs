@@ -5,10 +5,10 @@ use super::{u32_at, u64_at};
 pub(super) const HEADER_BYTES: usize = 101;
 const ITEM_BYTES: usize = 25;
 const POINTER_BYTES: usize = 33;
-/// Trees are never higher.
+/// Largest level of a tree.
 pub(super) const MOST_LEVELS: u8 = 7;
 
-/// What an item is about, what it is, and a number of its kind.
+/// Object, type, and an offset whose meaning depends on the type.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) object: u64,
@@ -25,14 +25,14 @@ impl Key {
     }
 }
 
-/// Where a block is, and what it has to be.
+/// The address of a block, and its expected properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pointer {
     /// Its logical address.
     pub(super) block: u64,
     /// The transaction that wrote it.
     pub(super) generation: u64,
-    /// Its first key; `None` for a root, of which that is not said.
+    /// Its first key; `None` for a root, whose pointer does not have it.
     pub(super) first: Option<Key>,
 }
 
@@ -44,14 +44,14 @@ fn count(block: &[u8]) -> usize {
     u32_at(block, 0x60) as usize
 }
 
-/// Whether a block has as many entries as fit, and the key that it was said to begin with.
+/// Whether the entries of a block fit in it, and it begins with the expected key.
 pub(super) fn fits(block: &[u8], first: Option<Key>) -> bool {
     let a_one = if level(block) == 0 { ITEM_BYTES } else { POINTER_BYTES };
     let room = block.len().saturating_sub(HEADER_BYTES) / a_one;
     count(block) <= room && first.is_none_or(|first| count(block) > 0 && Key::at(block, HEADER_BYTES) == first)
 }
 
-/// The items of a leaf; those that lead out of it are empty.
+/// The items of a leaf; one that extends past its end is empty.
 pub(super) fn items(block: &[u8]) -> impl Iterator<Item = (Key, &[u8])> {
     let headers = block.get(HEADER_BYTES..).unwrap_or_default();
     headers.chunks_exact(ITEM_BYTES).take(count(block)).map(move |header| {
@@ -61,7 +61,7 @@ pub(super) fn items(block: &[u8]) -> impl Iterator<Item = (Key, &[u8])> {
     })
 }
 
-/// What a node of a higher level leads to.
+/// The children of a node above the leaves.
 pub(super) fn pointers(block: &[u8]) -> impl Iterator<Item = Pointer> {
     let entries = block.get(HEADER_BYTES..).unwrap_or_default();
     entries.chunks_exact(POINTER_BYTES).take(count(block)).map(|entry| Pointer {

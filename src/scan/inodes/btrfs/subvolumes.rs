@@ -1,4 +1,4 @@
-//! Subvolumes and snapshots: each is a tree of its own, and the names in one lead to others.
+//! Subvolumes and snapshots: each is a tree of its own, and names in one lead to others.
 
 use std::collections::HashMap;
 
@@ -8,9 +8,9 @@ use super::{DIR_ITEM, FIRST_FREE, LAST_FREE, ROOT_ITEM, ROOT_REF, u16_at, u32_at
 use crate::error::Result;
 use crate::scan::inodes::medium::Medium;
 
-/// The tree that a file system begins with.
+/// The top-level tree of a file system.
 const TOP: u64 = 5;
-/// The directory in the tree of trees that has the name of the default one.
+/// The directory in the tree of trees that names the default one.
 const ROOT_DIRECTORY: u64 = 6;
 const ROOT_ITEM_BYTES: usize = 239;
 
@@ -28,12 +28,12 @@ pub(super) struct Subvolumes {
     /// By parent and child.
     edges: HashMap<(u64, u64), Edge>,
     children: HashMap<u64, Vec<u64>>,
-    /// The one that is mounted where none is named.
+    /// The one that is mounted by default.
     pub(super) default: u64,
 }
 
 impl Subvolumes {
-    /// Reads them from the tree of trees that begins at `root`.
+    /// Reads them from the tree of trees at `root`.
     pub(super) fn read(volume: &Volume<impl Medium>, root: Pointer, level: u8) -> Result<Subvolumes> {
         let mut found = Subvolumes { default: TOP, ..Subvolumes::default() };
         let read = volume.each_item(root, level, Key::default(), Key::LAST, &mut |key, data| found.take(key, data));
@@ -45,7 +45,7 @@ impl Subvolumes {
     fn take(&mut self, key: Key, data: &[u8]) {
         let is_tree = key.object == TOP || (FIRST_FREE..=LAST_FREE).contains(&key.object);
         match key.kind {
-            // What is being deleted has no references.
+            // A subvolume that is being deleted has no references.
             ROOT_ITEM if is_tree && data.len() >= ROOT_ITEM_BYTES && u32_at(data, 216) > 0 => {
                 let root = Pointer { block: u64_at(data, 176), generation: u64_at(data, 160), first: None };
                 self.roots.insert(key.object, (root, data[238]));
@@ -66,7 +66,7 @@ impl Subvolumes {
         }
     }
 
-    /// Where the tree of a subvolume begins, and how high it is.
+    /// Root and level of a subvolume's tree.
     pub(super) fn root(&self, id: u64) -> Option<(Pointer, u8)> {
         self.roots.get(&id).copied()
     }

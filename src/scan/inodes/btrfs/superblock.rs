@@ -1,4 +1,4 @@
-//! The superblock: where the trees begin, and what a reader has to know. It is at 64 KiB and in copies.
+//! The superblock: the roots of the trees, and what a reader has to know. It is at 64 KiB, with copies.
 
 use super::chunks::Chunk;
 use super::node::{Key, Pointer};
@@ -7,26 +7,26 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::scan::inodes::checksum::crc32c;
 use crate::scan::inodes::medium::Medium;
 
-/// Where the superblock and its copies are.
+/// Offsets of the superblock and its copies.
 const OFFSETS: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
 const BYTES: usize = 4096;
 const MAGIC: &[u8] = b"_BHRfS_M";
 const METADATA_UUID: u64 = 0x400;
-/// Mixed references, a default subvolume, mixed groups, lzo, zstd, large blocks, extended references, raid56, short references,
-/// no holes, another identifier of metadata, raid1c34, a tree of stripes (of data), simple quotas.
+/// Mixed references, a default subvolume, mixed groups, lzo, zstd, large blocks, extended references, raid56, short
+/// references, no holes, a separate metadata identifier, raid1c34, a tree of stripes (of data), simple quotas.
 const KNOWN: u64 = 0x7ff | 0x800 | 0x4000 | 0x1_0000;
 const ZONED: u64 = 0x1000;
 
-/// How blocks are checked.
+/// Checksum algorithm of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Checksum {
     Crc32c,
     XxHash64,
-    /// One that is not computed here: SHA-256 or BLAKE2. Address, generation and keys of a block are checked all the same.
+    /// Not computed here: SHA-256 or BLAKE2. Address, generation and keys of a block are checked all the same.
     Other,
 }
 
-/// What is used of a superblock.
+/// The fields of a superblock that are used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Superblock {
     pub(super) generation: u64,
@@ -34,7 +34,7 @@ pub(super) struct Superblock {
     pub(super) root_level: u8,
     pub(super) chunk_root: Pointer,
     pub(super) chunk_root_level: u8,
-    /// Whether there is a log of what was made durable after the last transaction.
+    /// Whether a log holds changes that became durable after the last transaction.
     pub(super) has_log: bool,
     pub(super) devices: u64,
     pub(super) device: u64,
@@ -43,15 +43,15 @@ pub(super) struct Superblock {
     pub(super) checksum: Checksum,
     /// The identifier of the file system.
     pub(super) identifier: [u8; 16],
-    /// That of its metadata.
+    /// The identifier of its metadata.
     pub(super) metadata_identifier: [u8; 16],
     /// The chunks that hold the tree of chunks.
     pub(super) chunks: Vec<(u64, Chunk)>,
-    /// The bytes that the device should have.
+    /// Expected size of the device.
     pub(super) device_bytes: u64,
 }
 
-/// Why some bytes are no superblock to go by.
+/// Why bytes are not a usable superblock.
 enum Refused {
     Other,
     Damaged(&'static str),
@@ -59,11 +59,11 @@ enum Refused {
 }
 
 impl Superblock {
-    /// Reads the superblock, or the newest copy where it is damaged; and whether that was so.
+    /// Reads the superblock, or the newest copy if it is damaged; returns whether a copy was used.
     ///
     /// # Errors
-    /// [`ErrorKind::NotRecognised`] for what is no btrfs, or one with features that are not known here, [`ErrorKind::Corrupt`] where no
-    /// superblock is whole.
+    /// [`ErrorKind::NotRecognised`] if it is not btrfs, or has unknown features, [`ErrorKind::Corrupt`] if no
+    /// superblock is intact.
     pub(super) fn read(medium: &impl Medium, checked: bool) -> Result<(Superblock, bool)> {
         let first = match at(medium, OFFSETS[0], checked) {
             Ok(found) => return Ok((found, false)),
@@ -162,7 +162,7 @@ fn system_chunks(mut rest: &[u8]) -> Vec<(u64, Chunk)> {
     chunks
 }
 
-/// Whether the checksum at the beginning of a block is that of the rest of it.
+/// Whether the checksum at the beginning of a block matches the rest of it.
 pub(super) fn is_whole(checksum: Checksum, block: &[u8]) -> bool {
     let Some((stored, rest)) = block.split_at_checked(CHECKSUM_BYTES) else { return false };
     match checksum {

@@ -1,4 +1,4 @@
-//! Blocks of trees by their logical address, from whichever copy is whole.
+//! Reads tree blocks by logical address, from whichever copy is intact.
 
 use std::io;
 
@@ -10,18 +10,18 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::scan::inodes::damaged;
 use crate::scan::inodes::medium::Medium;
 
-/// More copies of a block than this there are nowhere.
+/// Largest number of copies of a block.
 const MOST_COPIES: usize = 4;
-/// Blocks that lie together are read at once up to here.
+/// Adjacent blocks are read together up to this size.
 const RUN_BYTES: usize = 1 << 20;
 
-/// A leaf on a device: the device's number, the offset there, its place among those asked for, and what leads to it.
+/// A leaf on a device: the device's number, the offset there, its index in the request, and the pointer to it.
 type Placed = (u64, u64, usize, Pointer);
 
-/// The devices of a file system, and where addresses are on them.
+/// The devices of a file system, and the mapping of addresses to them.
 #[derive(Debug)]
 pub(super) struct Volume<M> {
-    /// By the number that the file system gives each.
+    /// Devices with the numbers that the file system assigns.
     devices: Vec<(u64, M)>,
     pub(super) superblock: Superblock,
     chunks: Chunks,
@@ -29,7 +29,7 @@ pub(super) struct Volume<M> {
 }
 
 impl<M: Medium> Volume<M> {
-    /// Reads the superblocks and the tree of chunks; and says what is wrong with them.
+    /// Reads the superblocks and the tree of chunks; returns warnings about them.
     pub(super) fn open(media: Vec<M>, checked: bool) -> Result<(Volume<M>, Vec<String>)> {
         let (mut devices, mut newest, mut warnings) = (Vec::new(), None::<Superblock>, Vec::new());
         for medium in media {
@@ -70,7 +70,7 @@ impl<M: Medium> Volume<M> {
         Ok((volume, warnings))
     }
 
-    /// The same file system as it is now, where more transactions were committed meanwhile.
+    /// The current superblock, if more transactions were committed meanwhile.
     pub(super) fn superblock_now(&self) -> Option<Superblock> {
         Superblock::read(&self.devices.first()?.1, self.checked).ok().map(|(found, _)| found)
     }
@@ -79,13 +79,13 @@ impl<M: Medium> Volume<M> {
         self.superblock.node_bytes as usize
     }
 
-    /// Blocks that there can be at all.
+    /// Upper bound of the number of blocks.
     pub(super) fn most_blocks(&self) -> u64 {
         let bytes: u64 = self.devices.iter().map(|(_, medium)| medium.length_bytes()).sum();
         bytes / u64::from(self.superblock.node_bytes)
     }
 
-    /// Whether a block is the one that is meant.
+    /// Whether a block is the expected one.
     fn is_it(&self, block: &[u8], pointer: Pointer, at_level: u8) -> bool {
         (!self.checked || is_whole(self.superblock.checksum, block))
             && block.get(0x20..0x30) == Some(&self.superblock.metadata_identifier)
@@ -99,7 +99,7 @@ impl<M: Medium> Volume<M> {
         self.devices.iter().find(|(device, _)| *device == number).map(|(_, medium)| medium)
     }
 
-    /// Reads a block into `bytes` from the first copy that is whole.
+    /// Reads a block into `bytes` from the first intact copy.
     pub(super) fn read(&self, pointer: Pointer, at_level: u8, bytes: &mut [u8]) -> io::Result<()> {
         let mut last = damaged("a block of a tree is on no device");
         for copy in 0..MOST_COPIES {
@@ -114,7 +114,7 @@ impl<M: Medium> Volume<M> {
         Err(last)
     }
 
-    /// Reads leaves one after the other into `bytes`, in the order in which they lie on the devices; `failed` is told which cannot be read.
+    /// Reads leaves into `bytes`, one after another, in device order; `failed` receives those that cannot be read.
     pub(super) fn read_leaves(
         &self,
         leaves: impl ExactSizeIterator<Item = Pointer>,
@@ -138,7 +138,7 @@ impl<M: Medium> Volume<M> {
         });
     }
 
-    /// Says that leaves will be read soon.
+    /// Announces that leaves will be read soon.
     pub(super) fn will_need(&self, leaves: impl ExactSizeIterator<Item = Pointer>) {
         self.each_run(leaves, |device, start, together| {
             if let Some(medium) = self.device(device) {
@@ -147,7 +147,7 @@ impl<M: Medium> Volume<M> {
         });
     }
 
-    /// Goes through leaves by those that lie together on a device: its number, the offset there, and each leaf with its place among all.
+    /// Visits leaves in adjacent runs on a device: its number, the offset there, and each leaf with its index.
     fn each_run(&self, leaves: impl ExactSizeIterator<Item = Pointer>, mut run: impl FnMut(u64, u64, &[Placed])) {
         let node_bytes = self.node_bytes();
         let mut places: Vec<Placed> = Vec::with_capacity(leaves.len());
@@ -167,7 +167,8 @@ impl<M: Medium> Volume<M> {
         }
     }
 
-    /// Tells the leaves of a tree that may have keys from `from` to `to`, in order. What cannot be read is told as such.
+    /// Reports the leaves of a tree that may have keys from `from` to `to`, in order. Unreadable ones are reported as
+    /// such.
     pub(super) fn each_leaf(
         &self,
         root: Pointer,
@@ -187,7 +188,7 @@ impl<M: Medium> Volume<M> {
         self.descend(root, root_level, (from, to), Key::default(), Key::LAST, tell);
     }
 
-    /// `false`: enough.
+    /// Returns `false` to stop.
     fn descend(
         &self,
         node: Pointer,
@@ -201,7 +202,7 @@ impl<M: Medium> Volume<M> {
         if let Err(error) = self.read(node, level, &mut block) {
             return tell(Err(error));
         }
-        // Keys ascend and every child begins with the key that leads to it: so no block is met twice.
+        // Keys ascend and every child begins with the key of its pointer, so no block is visited twice.
         let mut before = None;
         let mut children = pointers(&block).peekable();
         while let Some(child) = children.next() {
@@ -223,10 +224,10 @@ impl<M: Medium> Volume<M> {
         true
     }
 
-    /// Tells the items of a tree from `from` to `to`.
+    /// Reports the items of a tree from `from` to `to`.
     ///
     /// # Errors
-    /// Where a block of it cannot be read.
+    /// If a block of it cannot be read.
     pub(super) fn each_item(
         &self,
         root: Pointer,

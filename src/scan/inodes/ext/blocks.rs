@@ -1,8 +1,8 @@
-//! Where the blocks of a directory are: by extents or by lists of block numbers.
+//! Locates the blocks of a directory, through extents or lists of block numbers.
 //!
-//! Both are read in the order of the directory and give runs of blocks. What is damaged cannot make this run for long: an extent must
-//! come after the one before it, a node of the tree has one level less than the one above it and is not empty, and whoever calls says
-//! how many blocks may be read at most.
+//! Both are read in directory order and produce runs of blocks. Damage cannot make this run for long: an extent must
+//! follow the previous one, a node of the tree is one level below its parent and not empty, and the caller limits the
+//! number of blocks.
 
 use std::io;
 
@@ -13,18 +13,18 @@ use crate::scan::inodes::damaged;
 const HEADER_BYTES: usize = 12;
 const MAGIC: u16 = 0xf30a;
 const MOST_LEVELS: u16 = 5;
-/// Longer extents are reserved and not written: the excess is their length.
+/// A larger length marks an extent as reserved and unwritten; its length is the excess.
 const MOST_WRITTEN: u16 = 1 << 15;
 /// Block numbers in the inode itself.
 const DIRECT: usize = 12;
 
-/// What is needed to follow a map: reading one block of it, and taking a run of the blocks that it leads to.
+/// Operations for following a map: reads one of its blocks, and receives a run of data blocks.
 pub(super) trait Follow {
     /// Reads a block of the map.
     fn read(&mut self, block: u64) -> io::Result<Vec<u8>>;
-    /// How many numbers of blocks a block holds.
+    /// Block numbers per block.
     fn numbers_a_block(&self) -> u64;
-    /// Takes `count` blocks from `first`; `false`: enough.
+    /// Receives `count` blocks from `first`; returns `false` to stop.
     fn run(&mut self, first: u64, count: u64) -> io::Result<bool>;
 }
 
@@ -38,7 +38,7 @@ pub(super) fn extents(root: &[u8; BLOCK_BYTES], limit: u64, follow: &mut impl Fo
     node(root, levels, limit, &mut next, follow).map(|_| ())
 }
 
-/// A node of the tree; `false`: enough.
+/// A node of the tree; returns `false` to stop.
 fn node(bytes: &[u8], level: u16, limit: u64, next: &mut u64, follow: &mut impl Follow) -> io::Result<bool> {
     let (magic, entries, found) = (u16_at(bytes, 0), usize::from(u16_at(bytes, 2)), u16_at(bytes, 6));
     if magic != MAGIC || found != level || entries > bytes.len() / HEADER_BYTES - 1 {
@@ -62,7 +62,7 @@ fn node(bytes: &[u8], level: u16, limit: u64, next: &mut u64, follow: &mut impl 
             if !node(&child, level - 1, limit, next, follow)? {
                 return Ok(false);
             }
-            // Nothing else begins where this one did.
+            // Nothing else may begin where this one did.
             *next = (*next).max(logical + 1);
             continue;
         }
@@ -96,7 +96,7 @@ pub(super) fn numbers(root: &[u8; BLOCK_BYTES], limit: u64, follow: &mut impl Fo
     Ok(())
 }
 
-/// A list of numbers of blocks that are `level` steps away from those of the directory; `false`: enough.
+/// A list of block numbers, `level` steps above those of the directory; returns `false` to stop.
 fn list(bytes: &[u8], level: u32, limit: u64, at: &mut u64, follow: &mut impl Follow) -> io::Result<bool> {
     let mut numbers = bytes.chunks_exact(4).map(|number| u64::from(u32_at(number, 0))).peekable();
     while let Some(number) = numbers.next() {
@@ -104,7 +104,7 @@ fn list(bytes: &[u8], level: u32, limit: u64, at: &mut u64, follow: &mut impl Fo
             return Ok(false);
         }
         match (number, level) {
-            // A hole: as many blocks as the number would have led to.
+            // A hole: skips the blocks that this number would have covered.
             (0, level) => *at = at.saturating_add(follow.numbers_a_block().pow(level)),
             (first, 0) => {
                 let mut count = 1;

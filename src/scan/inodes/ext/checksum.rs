@@ -1,4 +1,4 @@
-//! The checksum of descriptors without `metadata_csum`: CRC-16 as IBM had it.
+//! The checksum of descriptors without `metadata_csum`: CRC-16-IBM.
 
 const TABLE: [u16; 256] = table();
 
@@ -17,7 +17,7 @@ const fn table() -> [u16; 256] {
     table
 }
 
-/// CRC-16 of `bytes`, going on from `seed`.
+/// CRC-16 of `bytes`, continued from `seed`.
 pub(super) fn crc16(seed: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(seed, |crc, &byte| crc >> 8 ^ TABLE[usize::from(crc as u8 ^ byte)])
 }

@@ -1,7 +1,7 @@
-//! The names in a block of a directory, or in the inode of a small one.
+//! The names in a block of a directory, or in the inode of a small directory.
 //!
-//! A hashed directory is read like any other: the blocks of its index look like blocks of free entries to who does not know them, and
-//! so do the checksums at the end of blocks.
+//! A hashed directory is read like any other: to a reader that does not know index blocks, they look like blocks of
+//! free entries, and so do the checksums at the end of blocks.
 
 use std::io;
 
@@ -10,10 +10,10 @@ use crate::scan::inodes::damaged;
 
 const HEADER_BYTES: usize = 8;
 
-/// Tells the names in `bytes`.
+/// Reports the names in `bytes`.
 ///
 /// # Errors
-/// Where an entry leads out of the block or into itself; what comes before it was told.
+/// If an entry extends past the block or is too short; the entries before it were reported.
 pub(super) fn names(bytes: &[u8], mut tell: impl FnMut(&[u8], u32)) -> io::Result<()> {
     let mut at = 0;
     while bytes.len() - at >= HEADER_BYTES {
@@ -32,7 +32,7 @@ pub(super) fn names(bytes: &[u8], mut tell: impl FnMut(&[u8], u32)) -> io::Resul
     Ok(())
 }
 
-/// The length of an entry as 16 bits say it: the two lowest bits are the highest where blocks have 64 KiB.
+/// Decodes a 16-bit entry length: with blocks of 64 KiB, its two lowest bits are the highest bits of the length.
 fn entry_bytes(stored: u16, block_bytes: usize) -> usize {
     let stored = usize::from(stored);
     match stored {

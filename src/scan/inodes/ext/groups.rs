@@ -1,4 +1,4 @@
-//! The descriptors of groups: where each has its table of inodes, and how much of it was ever used.
+//! Group descriptors: the location of each group's inode table, and how much of it was ever used.
 
 use super::checksum::crc16;
 use super::superblock::Superblock;
@@ -8,37 +8,38 @@ use crate::scan::inodes::checksum::crc32c;
 use crate::scan::inodes::medium::Medium;
 
 const INODES_UNINITIALISED: u16 = 1;
-/// Where the checksum is in a descriptor.
+/// Offset of the checksum in a descriptor.
 const CHECKSUM: usize = 0x1e;
 
-/// A group's table of inodes.
+/// A group's inode table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Group {
     /// Its first block.
     pub(super) table: u64,
-    /// How many of its inodes, from the first, may be in use.
+    /// Number of its inodes, from the first, that may be in use.
     pub(super) slots: u32,
 }
 
-/// All groups, and how many descriptors were wrong; of those with a wrong place the table is left out.
+/// All groups, and the number of damaged descriptors; a table with an invalid location is left out.
 pub(super) struct Groups {
     pub(super) groups: Vec<Group>,
-    /// Groups whose descriptor cannot be gone by.
+    /// Groups whose descriptor is unusable.
     pub(super) damaged: Vec<u32>,
-    /// How many were read from copies.
+    /// Number of descriptors that were read from copies.
     pub(super) copied: usize,
 }
 
 /// Reads all descriptors.
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`] when no table of inodes can be found.
+/// [`ErrorKind::Corrupt`] if no inode table can be found.
 pub(super) fn read(medium: &impl Medium, superblock: &Superblock) -> Result<Groups> {
     let (first, unreadable) = from(medium, superblock, 0);
     if superblock.group == 0 && first.damaged.is_empty() && !unreadable {
         return Ok(first);
     }
-    // A copy of descriptors knows where the tables are; how much of them is used was true when the file system was made.
+    // A copy of descriptors has the locations of the tables; its counts of used inodes date from the creation of the
+    // file system.
     let copies = (1..u64::from(superblock.groups)).filter(|&group| superblock.has_copy(group)).take(4);
     let mut best = first;
     for group in copies {
@@ -48,7 +49,7 @@ pub(super) fn read(medium: &impl Medium, superblock: &Superblock) -> Result<Grou
             .filter(|group| group.table != 0)
             .for_each(|group| group.slots = superblock.inodes_per_group);
         if copy.damaged.len() < best.damaged.len() {
-            // What the first ones say is newer, where they are right.
+            // The primary descriptors are newer; they are preferred if they are valid.
             for (number, group) in copy.groups.iter_mut().enumerate() {
                 if best.damaged.binary_search(&(number as u32)).is_err() {
                     *group = best.groups[number];
@@ -65,7 +66,7 @@ pub(super) fn read(medium: &impl Medium, superblock: &Superblock) -> Result<Grou
     Ok(best)
 }
 
-/// The descriptors beside the superblock of `home`; and whether some could not be read.
+/// Reads the descriptors beside the superblock of `home`; returns whether some could not be read.
 fn from(medium: &impl Medium, superblock: &Superblock, home: u64) -> (Groups, bool) {
     let block_bytes = superblock.block_bytes as usize;
     let a_block = block_bytes / superblock.descriptor_bytes as usize;
@@ -92,7 +93,7 @@ fn from(medium: &impl Medium, superblock: &Superblock, home: u64) -> (Groups, bo
     (Groups { groups, damaged, copied: 0 }, unreadable)
 }
 
-/// The block that has the descriptors of number `number`, by the block.
+/// The block with descriptor block `number`.
 fn place(superblock: &Superblock, home: u64, number: u64) -> u64 {
     let small = superblock.block_bytes == 1024;
     if !superblock.has_meta_bg || number < u64::from(superblock.first_meta_bg) {
@@ -106,7 +107,7 @@ fn place(superblock: &Superblock, home: u64, number: u64) -> u64 {
     superblock.first_block(group) + u64::from(superblock.has_copy(group)) + own
 }
 
-/// A descriptor, if it can be gone by.
+/// Parses a descriptor; `None` if it is unusable.
 fn parse(superblock: &Superblock, number: u32, descriptor: &[u8]) -> Option<Group> {
     let wide = descriptor.len() >= 64;
     let high = if wide { u64::from(u32_at(descriptor, 0x28)) << 32 } else { 0 };
@@ -132,7 +133,7 @@ fn parse(superblock: &Superblock, number: u32, descriptor: &[u8]) -> Option<Grou
     let all = superblock.inodes_per_group;
     let slots = match expected {
         Some(expected) if expected != stored => return None,
-        // Only with checksums is it noted how much of a table was used.
+        // Only descriptors with checksums record how much of a table was used.
         Some(_) if u16_at(descriptor, 0x12) & INODES_UNINITIALISED != 0 => 0,
         Some(_) => {
             let high = if wide { u32::from(u16_at(descriptor, 0x32)) << 16 } else { 0 };

@@ -1,4 +1,4 @@
-//! An inode as it lies in its table, made into what `stat` says of it.
+//! Converts an on-disk inode to the values that `stat` reports.
 
 use std::hash::Hasher;
 
@@ -8,12 +8,12 @@ use super::superblock::Superblock;
 use super::{u16_at, u32_at};
 use crate::scan::{Kind, Stat, Timestamp};
 
-/// Where the 60 bytes of block numbers, extents, a short target or small data are.
+/// Offset of the 60 bytes of block numbers, extents, a short target or small data.
 pub(super) const BLOCK: usize = 0x28;
 pub(super) const BLOCK_BYTES: usize = 60;
-/// The part of an inode that all file systems have.
+/// Size of the part that exists in all file systems.
 const FIRST_BYTES: usize = 128;
-/// The fields beyond it that have a name today.
+/// Size of the fields beyond it that are defined today.
 const NAMED_EXTRA_BYTES: usize = 32;
 
 pub(super) const ENCRYPTED: u32 = 0x800;
@@ -25,17 +25,17 @@ pub(super) const INLINE: u32 = 0x1000_0000;
 const EXTENT_MAGIC: u16 = 0xf30a;
 const SECTOR_BYTES: u64 = 512;
 
-/// What a place in a table holds.
+/// Content of a slot in a table.
 pub(super) enum Decoded {
-    /// No inode that a name leads to: free, deleted, unlinked and still open, or one that keeps something of the file system.
+    /// No inode with a name: free, deleted, unlinked and still open, or internal to the file system.
     None,
-    /// An inode. Of a symlink it is not said yet whether its target is absolute.
+    /// An inode. The target of a symlink is read later, to tell whether it is absolute.
     Inode { stat: Stat, flags: u32 },
-    /// Noise.
+    /// Invalid data.
     Damaged(&'static str),
 }
 
-/// Whether the inode of this number keeps something of the file system.
+/// Whether the inode of this number is internal to the file system.
 fn is_reserved(superblock: &Superblock, number: u32) -> bool {
     number != ROOT && (number < superblock.first_inode || superblock.hidden.contains(&number))
 }
@@ -43,7 +43,7 @@ fn is_reserved(superblock: &Superblock, number: u32) -> bool {
 /// The inode of the root directory.
 pub(super) const ROOT: u32 = 2;
 
-/// Reads an inode. `raw` is as long as inodes are there.
+/// Decodes an inode. `raw` has the inode size of the file system.
 #[inline(always)]
 pub(super) fn decode(superblock: &Superblock, number: u32, raw: &[u8], device: u64) -> Decoded {
     let link_count = u16_at(raw, 0x1a);
@@ -77,7 +77,7 @@ pub(super) fn decode(superblock: &Superblock, number: u32, raw: &[u8], device: u
         return Decoded::Damaged(cause);
     }
     if kind == Kind::File && flags & INLINE != 0 {
-        // The kernel says so of data that takes no block, lest the file look empty.
+        // The kernel reports this for data that occupies no block, so that the file does not look empty.
         sectors += size_bytes.div_ceil(SECTOR_BYTES);
     }
     let owner = |low, high| u32::from(u16_at(raw, low)) | u32::from(u16_at(raw, high)) << 16;
@@ -99,7 +99,7 @@ pub(super) fn decode(superblock: &Superblock, number: u32, raw: &[u8], device: u
     Decoded::Inode { stat, flags }
 }
 
-/// What no inode can say.
+/// Returns what is impossible in an inode.
 fn impossible(
     superblock: &Superblock,
     kind: Kind,
@@ -124,30 +124,31 @@ fn impossible(
     None
 }
 
-/// Bytes that are used beyond the first 128.
+/// Bytes in use beyond the first 128.
 pub(super) fn extra_bytes(raw: &[u8]) -> usize {
     if raw.len() <= FIRST_BYTES {
         return 0;
     }
     match usize::from(u16_at(raw, 0x80)) {
-        // The kernel takes room that was never claimed as its own.
+        // The kernel uses space that was never claimed as its own.
         0 => NAMED_EXTRA_BYTES,
         extra => extra.min(raw.len() - FIRST_BYTES),
     }
 }
 
-/// A number that is another after every change of a directory: of when it and its content changed, its generation and version, its size,
-/// links, flags and blocks, and of names in the inode. When it was read last does not matter.
+/// A number that differs after every change of a directory: a hash of the times of change of inode and content,
+/// generation and version, size, links, flags and blocks, and of names in the inode. The time of the last read does not
+/// matter.
 pub(super) fn version(raw: &[u8]) -> u64 {
     let mut hash = XxHash3_64::with_seed(u64::from(u32_at(raw, 0x4)));
-    // Around them are the time of the last read, and a checksum over all of it.
+    // The excluded fields are the time of the last read, and a checksum over the whole inode.
     for part in [0xc..0x74, 0x84..0x8c, 0x90..raw.len()] {
         hash.write(raw.get(part).unwrap_or_default());
     }
     hash.finish()
 }
 
-/// A time: 32 bits with a sign, and where there is room two more bits of seconds and the nanoseconds.
+/// A time: signed 32 bits and, where there is space, two more bits of seconds and the nanoseconds.
 #[inline]
 fn time(raw: &[u8], low: usize, high: usize, extra: usize) -> Timestamp {
     let seconds = i64::from(u32_at(raw, low) as i32);
@@ -158,7 +159,7 @@ fn time(raw: &[u8], low: usize, high: usize, extra: usize) -> Timestamp {
     Timestamp { seconds: seconds + (i64::from(more & 3) << 32), nanoseconds: more >> 2 }
 }
 
-/// The part of inline data that does not fit among the block numbers: the attribute `system.data`.
+/// The part of inline data beyond the block numbers: the attribute `system.data`.
 pub(super) fn inline_rest(raw: &[u8]) -> Option<&[u8]> {
     const ATTRIBUTES_MAGIC: u32 = 0xea02_0000;
     const SYSTEM: u8 = 7;

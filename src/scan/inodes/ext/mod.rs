@@ -1,12 +1,13 @@
 //! ext2, ext3 and ext4, read from a device or an image.
 //!
-//! Nothing is trusted: every number is held against the bounds of the file system before it is used, and what cannot be right is told as
-//! damage. Inodes are those with names (a link count above 0): deleted ones and those that are unlinked and still open have none,
-//! and what keeps something of the file system itself (journal, quotas, attributes, orphans) is left out by its number or its mark.
-//! What `stat` says is computed as Linux does, also where that is odd (data in the inode counts as allocated).
+//! Nothing is trusted: every number is checked against the bounds of the file system before it is used, and impossible
+//! values are reported as damage. Only inodes with names (a link count above 0) count: deleted ones and those that are
+//! unlinked and still open have none, and internal inodes (journal, quotas, attributes, orphans) are left out by number
+//! or flag. The values of `stat` are computed as Linux does, also where that is odd (data in the inode counts as
+//! allocated).
 //!
-//! A mounted file system is read through the cache of its device, where the kernel keeps the same tables and directories: it is to be
-//! synchronised first, and then what is read is what is there.
+//! A mounted file system is read through the page cache of its device, where the kernel keeps the same tables and
+//! directories: after it is synchronised, the bytes read are the current ones.
 
 mod blocks;
 mod checksum;
@@ -27,11 +28,11 @@ use super::{Damage, Found, Listed, Slot, Source, damaged};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::{Kind, Stat};
 
-/// Bytes of a table that are read at a time: few enough to stay in the cache of a core.
+/// Bytes of a table per read: few enough to stay in a core's cache.
 const PIECE_BYTES: usize = 64 << 10;
-/// How many groups ahead a table is asked for.
+/// Groups to read ahead.
 const AHEAD_PARTS: usize = 4;
-/// Targets of symlinks are in the inode up to here.
+/// Symlink targets up to this size are in the inode.
 const SHORT_TARGET_BYTES: u64 = BLOCK_BYTES as u64;
 
 /// An ext2, ext3 or ext4 file system.
@@ -42,31 +43,32 @@ pub struct Ext<M> {
     groups: Vec<groups::Group>,
     warnings: Vec<String>,
     device: u64,
-    /// Blocks of directories that may still be read: those of all together are no more than there are.
+    /// Directory blocks that may still be read: all directories together have no more than the file system.
     left: AtomicU64,
 }
 
-/// A directory: where its names are, and its state.
+/// A directory: the location of its names, and its state.
 #[derive(Debug)]
 pub struct Listing {
     place: Place,
     version: u64,
-    /// When it changed last, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     changed: u32,
 }
 
-/// Where the names of a directory are.
+/// Location of the names of a directory.
 #[derive(Debug)]
 enum Place {
     /// In consecutive blocks.
     Run { first: u64, count: u32 },
-    /// In blocks that a map in the inode leads to, one of extents or not. `limit`: how many blocks the directory has.
+    /// In blocks that a map in the inode refers to, with or without extents. `limit`: number of blocks of the
+    /// directory.
     Map { root: Box<[u8; BLOCK_BYTES]>, extents: bool, limit: u64 },
     /// In the inode: the names of both parts.
     Inline(Box<[Vec<u8>; 2]>),
 }
 
-/// What a thread needs again.
+/// Buffers that a thread reuses.
 #[derive(Debug, Default)]
 pub struct Buffers {
     piece: Vec<u8>,
@@ -83,11 +85,11 @@ struct Target {
 }
 
 impl<M: Medium> Ext<M> {
-    /// Reads superblock and descriptors. Inodes will be said to be on `device`.
+    /// Reads superblock and descriptors. Inodes are reported to be on `device`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotRecognised`] for another file system or features that are not known, [`ErrorKind::Corrupt`] for what is
-    /// shorter than it says or has no superblock or descriptors that are whole.
+    /// [`ErrorKind::NotRecognised`] for another file system or unknown features, [`ErrorKind::Corrupt`] if it is
+    /// shorter than its superblock says, or if no superblock or descriptor table is intact.
     pub fn open(medium: M, device: u64) -> Result<Ext<M>> {
         let superblock = Superblock::read(&medium)?;
         if medium.length_bytes() < superblock.length_bytes() {
@@ -112,12 +114,12 @@ impl<M: Medium> Ext<M> {
         Ok(Ext { medium, superblock, groups, warnings, device, left })
     }
 
-    /// What is wrong with the file system as a whole.
+    /// Problems of the file system as a whole.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Whether the journal has changes that are not in their place yet: so it is while it is mounted, and after a crash.
+    /// Whether the journal has changes that were not written back yet, as while it is mounted, and after a crash.
     pub fn needs_recovery(&self) -> bool {
         self.superblock.needs_recovery
     }
@@ -126,7 +128,7 @@ impl<M: Medium> Ext<M> {
         self.superblock.block_bytes.into()
     }
 
-    /// The position of a run of blocks, if it is within the file system.
+    /// Offset of a run of blocks, if it is within the file system.
     fn offset(&self, first: u64, count: u64) -> io::Result<u64> {
         let end = first.checked_add(count).filter(|&end| end <= self.superblock.blocks);
         if end.is_none() || first < u64::from(self.superblock.first_data_block).max(1) {
@@ -135,7 +137,7 @@ impl<M: Medium> Ext<M> {
         Ok(first * self.block_bytes())
     }
 
-    /// Takes `count` blocks of those that may still be read.
+    /// Subtracts `count` from the blocks that may still be read.
     fn spend(&self, count: u64) -> io::Result<()> {
         let spent = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(count));
         spent.map(|_| ()).map_err(|_| damaged("directories have more blocks than the file system"))
@@ -147,11 +149,11 @@ impl<M: Medium> Ext<M> {
         Listing { place: self.place(raw, stat.size_bytes, flags), version: inode::version(raw), changed }
     }
 
-    /// Where the names of a directory are, from its inode.
+    /// Location of a directory's names, from its inode.
     fn place(&self, raw: &[u8], size_bytes: u64, flags: u32) -> Place {
         let map: &[u8; BLOCK_BYTES] = raw[BLOCK..BLOCK + BLOCK_BYTES].try_into().unwrap_or(&[0; BLOCK_BYTES]);
         if flags & INLINE != 0 {
-            // The first four bytes are the parent.
+            // The first four bytes are the number of the parent.
             let first = &map[4..(size_bytes as usize).clamp(4, BLOCK_BYTES)];
             return Place::Inline(Box::new([first, inode::inline_rest(raw).unwrap_or_default()].map(<[u8]>::to_vec)));
         }
@@ -164,7 +166,7 @@ impl<M: Medium> Ext<M> {
         }
     }
 
-    /// The block that the target of a symlink is in.
+    /// The block of a symlink's target.
     fn target(&self, raw: &[u8], flags: u32) -> Option<u64> {
         match self.place(raw, 1, flags & EXTENTS) {
             Place::Run { first, .. } => Some(first),
@@ -172,7 +174,7 @@ impl<M: Medium> Ext<M> {
         }
     }
 
-    /// Looks into the blocks of targets, in the order of the device.
+    /// Reads the blocks of symlink targets, in device order.
     fn finish_targets(&self, buffers: &mut Buffers, found: &mut impl FnMut(Found<Listing>)) {
         let mut targets = std::mem::take(&mut buffers.targets);
         targets.sort_unstable_by_key(|target| target.block);
@@ -194,7 +196,7 @@ impl<M: Medium> Ext<M> {
         buffers.targets = targets;
     }
 
-    /// The inodes of a piece of a table; `first` is the place of its first one.
+    /// Decodes the inodes of a piece of a table; `first` is the slot of its first inode.
     #[inline(always)]
     fn read_piece(
         &self,
@@ -222,7 +224,7 @@ impl<M: Medium> Ext<M> {
                     Kind::Symlink { absolute } => {
                         let inside = stat.size_bytes < SHORT_TARGET_BYTES || flags & INLINE != 0;
                         if inside || flags & ENCRYPTED != 0 {
-                            // What is encrypted is said to be relative: nobody knows.
+                            // Encrypted targets count as relative: they cannot be read.
                             *absolute = flags & ENCRYPTED == 0 && raw[BLOCK] == b'/';
                             found(Found::Inode { offset, stat, listing: None });
                         } else {
@@ -236,7 +238,7 @@ impl<M: Medium> Ext<M> {
     }
 }
 
-/// The only extent of a map, if it has no other: its first block and its length.
+/// The only extent of a map, if it has exactly one: first block and length.
 fn single_extent(map: &[u8; BLOCK_BYTES]) -> Option<(u64, u64)> {
     let single = u16_at(map, 2) == 1 && u16_at(map, 6) == 0 && u32_at(map, 12) == 0;
     let length = u16_at(map, 16);
@@ -366,7 +368,7 @@ impl<M> Lister<'_, '_, M> {
     }
 }
 
-/// Tells the names in a block, and that it is damaged where it is.
+/// Reports the names in a block, and any damage in it.
 fn tell(inode: u64, bytes: &[u8], listed: &mut dyn FnMut(Listed<'_>)) {
     let told = directory::names(bytes, |name, child| listed(Listed::Name(name, child.into())));
     if let Err(error) = told {
@@ -401,13 +403,13 @@ impl<M: Medium> Follow for Lister<'_, '_, M> {
     }
 }
 
-/// Two bytes, the lowest first; 0 behind the end.
+/// Two bytes, little-endian; 0 past the end.
 #[inline]
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
 }
 
-/// Four bytes, the lowest first; 0 behind the end.
+/// Four bytes, little-endian; 0 past the end.
 #[inline]
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).map_or(0, |bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))

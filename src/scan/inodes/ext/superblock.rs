@@ -1,4 +1,4 @@
-//! The superblock: what an ext file system says of itself, at 1,024 bytes and in copies.
+//! The superblock of an ext file system, at offset 1,024 and in copies.
 
 use twox_hash::XxHash3_64;
 
@@ -7,20 +7,20 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::scan::inodes::checksum::crc32c;
 use crate::scan::inodes::medium::Medium;
 
-/// Where the first superblock is.
+/// Offset of the first superblock.
 const OFFSET: u64 = 1024;
 const BYTES: usize = 1024;
 const MAGIC: u16 = 0xef53;
-/// Blocks larger than 64 KiB do not exist.
+/// Largest block size: 64 KiB.
 const MOST_LOG_BLOCK: u32 = 6;
 /// Compatible features.
 const SPARSE_SUPER2: u32 = 0x200;
-/// Features that one may not know and read all the same.
+/// Features that a reader need not know.
 const RO_SPARSE_SUPER: u32 = 0x1;
 const RO_HUGE_FILE: u32 = 0x8;
 const RO_GDT_CSUM: u32 = 0x10;
 const RO_METADATA_CSUM: u32 = 0x400;
-/// Incompatible features: who does not know one reads nonsense.
+/// Incompatible features: a reader that does not know one misreads the file system.
 const COMPRESSION: u32 = 0x1;
 const RECOVER: u32 = 0x4;
 const JOURNAL_DEVICE: u32 = 0x8;
@@ -28,8 +28,8 @@ const META_BG: u32 = 0x10;
 const WIDE: u32 = 0x80;
 const CSUM_SEED: u32 = 0x2000;
 const LARGE_DIRECTORIES: u32 = 0x4000;
-/// File types in entries, recovery, meta_bg, extents, 64 bits, multiple mount protection, flex_bg, attributes in inodes, data in
-/// entries, a seed for checksums, large directories, inline data, encryption, names of any case.
+/// File types in entries, recovery, meta_bg, extents, 64 bits, multiple mount protection, flex_bg, attributes in
+/// inodes, data in entries, a seed for checksums, large directories, inline data, encryption, case-insensitive names.
 const KNOWN: u32 = 0x2
     | RECOVER
     | META_BG
@@ -45,7 +45,7 @@ const KNOWN: u32 = 0x2
     | 0x1_0000
     | 0x2_0000;
 
-/// What is used of a superblock.
+/// The fields of a superblock that are used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Superblock {
     pub(super) block_bytes: u32,
@@ -58,44 +58,45 @@ pub(super) struct Superblock {
     pub(super) inodes_per_group: u32,
     pub(super) inode_bytes: u32,
     pub(super) first_inode: u32,
-    /// Inodes that no name leads to though they are beyond the reserved ones.
+    /// Unnamed inodes beyond the reserved ones.
     pub(super) hidden: [u32; 6],
     pub(super) descriptor_bytes: u32,
     pub(super) first_meta_bg: u32,
     pub(super) has_meta_bg: bool,
     pub(super) huge_files: bool,
     pub(super) large_directories: bool,
-    /// The seed of the checksums of metadata, where there are any.
+    /// The seed of metadata checksums, if there are any.
     pub(super) seed: Option<u32>,
-    /// Whether descriptors have the older checksums.
+    /// Whether descriptors have the older CRC-16 checksums.
     pub(super) crc16: bool,
     pub(super) uuid: [u8; 16],
-    /// Of the identifier, of when it was made and of when it was checked last: a check may change what no time tells of.
+    /// A hash of the identifier, the time of creation and the time of the last check: a check may make changes that no
+    /// other time shows.
     pub(super) identity: u64,
     sparse: bool,
     sparse2: Option<[u32; 2]>,
-    /// Whether the journal has changes that are not in their place yet.
+    /// Whether the journal has changes that were not written back yet.
     pub(super) needs_recovery: bool,
-    /// The group that holds it; not 0 in a copy.
+    /// The group of this superblock; not 0 in a copy.
     pub(super) group: u32,
 }
 
-/// Why some bytes are no superblock to go by.
+/// Why bytes are not a usable superblock.
 enum Refused {
-    /// They are something else.
+    /// They are not a superblock.
     Other,
     /// They contradict themselves.
     Damaged(&'static str),
-    /// They ask for more than this reader knows.
+    /// They require features that this reader does not know.
     Unknown(String),
 }
 
 impl Superblock {
-    /// Reads the first superblock, or the first copy that is whole where that one is damaged.
+    /// Reads the first superblock, or the first intact copy if it is damaged.
     ///
     /// # Errors
-    /// [`ErrorKind::NotRecognised`] for what is no ext file system, or one with features that are not known here,
-    /// [`ErrorKind::Corrupt`] for one without a superblock that is whole.
+    /// [`ErrorKind::NotRecognised`] if it is not ext, or has unknown features, [`ErrorKind::Corrupt`] if no superblock
+    /// is intact.
     pub(super) fn read(medium: &impl Medium) -> Result<Superblock> {
         let first = match at(medium, OFFSET) {
             Ok(found) => return Ok(found),
@@ -145,7 +146,7 @@ impl Superblock {
         }
     }
 
-    /// Bytes of the whole file system.
+    /// Size of the file system.
     pub(super) fn length_bytes(&self) -> u64 {
         self.blocks.saturating_mul(self.block_bytes.into())
     }

@@ -1,4 +1,4 @@
-//! Chunks of 64 inodes, from the trees of inodes of all groups.
+//! Chunks of 64 inodes, from the inode B-trees of all groups.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use crate::scan::inodes::damaged;
 
 /// Inodes in a chunk.
 pub(super) const CHUNK_INODES: u32 = 64;
-/// The header of a group's inodes is in its third sector.
+/// The inode header of a group is in its third sector.
 pub(super) const HEADER_SECTOR: u64 = 2;
 const HEADER_MAGIC: &[u8] = b"XAGI";
 const HEADER_CHECKSUM: usize = 312;
@@ -17,23 +17,23 @@ const V5_MAGIC: &[u8] = b"IAB3";
 const CHECKSUM: usize = 52;
 const RECORD_BYTES: usize = 16;
 const MOST_LEVELS: u32 = 9;
-/// A bit of the mask of holes stands for so many inodes.
+/// Inodes per bit of the hole mask.
 const HOLE_INODES: u32 = 4;
 
 /// A chunk of inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) group: u32,
-    /// The number of its first inode in the group.
+    /// Number of its first inode within the group.
     pub(super) first: u32,
-    /// A bit for each inode that is in use.
+    /// One bit per inode in use.
     pub(super) used: u64,
 }
 
-/// Reads a block, from the byte at which it begins.
+/// Reads a block at a byte offset.
 pub(super) type ReadBlock<'r> = &'r mut dyn FnMut(u64, usize) -> io::Result<(Vec<u8>, bool)>;
 
-/// Appends the chunks of a group, in their order. `read` says with a block whether it has to have its checksum.
+/// Appends the chunks of a group, in order. `read` returns a block and whether its checksum must be valid.
 pub(super) fn of_group(
     superblock: &Superblock,
     group: u32,
@@ -59,7 +59,7 @@ struct Tree<'r, 'c> {
     group: u32,
     read: ReadBlock<'r>,
     chunks: &'c mut Vec<Chunk>,
-    /// No chunk begins before this one: so no block of the tree is met twice.
+    /// No chunk begins before this one, so no block of the tree is visited twice.
     next: u64,
 }
 

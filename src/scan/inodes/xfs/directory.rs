@@ -6,14 +6,14 @@ use super::superblock::Superblock;
 use super::{u16_at, u32_at, u64_at};
 use crate::scan::inodes::damaged;
 
-/// The part of a directory that has names ends here; hashes and free space come behind it.
+/// End of the part of a directory that contains names; hashes and free space follow.
 pub(super) const NAMES_BYTES: u64 = 1 << 35;
 const FREE: u16 = 0xffff;
 
-/// Tells the names of a small directory, which are in its inode.
+/// Reports the names of a small directory, which are in its inode.
 ///
 /// # Errors
-/// Where an entry leads out of it; what comes before it was told.
+/// If an entry extends past the fork; the entries before it were reported.
 pub(super) fn of_inode(superblock: &Superblock, fork: &[u8], mut tell: impl FnMut(&[u8], u64)) -> io::Result<()> {
     let cut = || damaged("an entry of it is damaged");
     let [count, wide, ..] = *fork else { return Err(cut()) };
@@ -32,15 +32,15 @@ pub(super) fn of_inode(superblock: &Superblock, fork: &[u8], mut tell: impl FnMu
     Ok(())
 }
 
-/// Tells the names in a block of a directory.
+/// Reports the names in a block of a directory.
 ///
 /// # Errors
-/// Where an entry leads out of the block; what comes before it was told.
+/// If an entry extends past the block; the entries before it were reported.
 pub(super) fn of_block(superblock: &Superblock, block: &[u8], mut tell: impl FnMut(&[u8], u64)) -> io::Result<()> {
     let (magics, mut at): ([&[u8]; 2], usize) =
         if superblock.is_v5 { ([b"XDB3", b"XDD3"], 64) } else { ([b"XD2B", b"XD2D"], 16) };
     let end = match &block[..4] {
-        // A single block has the hashes of its names at its end, and how many they are.
+        // The only block of a directory ends with the hashes of its names and their number.
         magic if magic == magics[0] => {
             let hashes = u64::from(u32_at(block, block.len() - 8)) * 8 + 8;
             block.len().saturating_sub(usize::try_from(hashes).unwrap_or(usize::MAX))

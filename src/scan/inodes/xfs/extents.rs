@@ -1,6 +1,6 @@
-//! Where the blocks of a directory are: in a list of extents, or in a tree of them.
+//! Locates the blocks of a directory, in a list or a B-tree of extents.
 //!
-//! Extents must ascend and levels descend, so that no block is met twice.
+//! Extents must ascend and levels descend, so that no block is visited twice.
 
 use std::io;
 
@@ -14,7 +14,7 @@ const MOST_LEVELS: u16 = 9;
 /// A run of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// The block of the file that it begins with.
+    /// Its first block within the file.
     pub(super) offset: u64,
     /// The number of that block over all groups.
     pub(super) start: u64,
@@ -28,12 +28,12 @@ impl Extent {
     }
 }
 
-/// The extents in a list of `count`.
+/// Returns the extents of a list of `count`.
 pub(super) fn of_list(fork: &[u8], count: u64) -> impl Iterator<Item = Extent> {
     fork.chunks_exact(RECORD_BYTES).take(usize::try_from(count).unwrap_or(usize::MAX)).map(Extent::parse)
 }
 
-/// Tells the extents of a tree whose root is in an inode, up to block `limit` of the file.
+/// Reports the extents of a tree whose root is in an inode, up to block `limit` of the file.
 pub(super) fn of_tree(
     superblock: &Superblock,
     root: &[u8],

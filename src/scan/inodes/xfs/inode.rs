@@ -1,4 +1,4 @@
-//! An inode as it lies on the device, made into what `stat` says of it.
+//! Converts an on-disk inode to the values that `stat` reports.
 
 use super::superblock::{Superblock, is_sealed};
 use super::{u16_at, u32_at, u64_at};
@@ -8,16 +8,16 @@ pub(super) const MAGIC: u16 = 0x494e;
 const CHECKSUM: usize = 100;
 const V2_CORE_BYTES: usize = 100;
 pub(super) const V3_CORE_BYTES: usize = 176;
-/// Where the length of the data fork is.
+/// Offset of the field for the length of the data fork.
 pub(super) const FORK_OFFSET: usize = 82;
-/// Marks among the second flags.
+/// Bits of the second flags field.
 pub(super) const LARGE_TIMES: u64 = 0x8;
 pub(super) const LARGE_COUNTS: u64 = 0x10;
 const INTERNAL: u64 = 0x20;
-/// Large times count nanoseconds from where 32 bits begin.
+/// Large times count nanoseconds from the smallest 32-bit time.
 const LARGE_EPOCH: i64 = -(1 << 31);
 
-/// How a fork keeps what it has.
+/// Storage format of a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     Device,
@@ -27,17 +27,17 @@ pub(super) enum Format {
     Other,
 }
 
-/// What a place for an inode holds.
+/// Content of an inode slot.
 pub(super) enum Decoded {
     /// No inode that a name leads to.
     None,
-    /// An inode. Of a symlink it is not said yet whether its target is absolute.
+    /// An inode. The target of a symlink is read later, to tell whether it is absolute.
     Inode(Stat),
-    /// Noise.
+    /// Invalid data.
     Damaged(&'static str),
 }
 
-/// Reads an inode. `sealed`: whether it has to have its checksum, which what comes from the log has not.
+/// Decodes an inode. `sealed`: whether its checksum must be valid; inodes from the log have none.
 pub(super) fn decode(superblock: &Superblock, inode: u64, raw: &[u8], sealed: bool, device: u64) -> Decoded {
     if u16_at(raw, 0) != MAGIC {
         return Decoded::Damaged("it is none");
@@ -99,7 +99,7 @@ pub(super) fn core_bytes(raw: &[u8]) -> usize {
     if raw.get(4) == Some(&3) { V3_CORE_BYTES } else { V2_CORE_BYTES }
 }
 
-/// The data fork: how it keeps what it has, and its bytes.
+/// The data fork: its format and bytes.
 pub(super) fn data_fork(raw: &[u8]) -> (Format, &[u8]) {
     let format = match raw.get(5) {
         Some(0) => Format::Device,
@@ -116,7 +116,7 @@ pub(super) fn data_fork(raw: &[u8]) -> (Format, &[u8]) {
     (format, &rest[..length])
 }
 
-/// How many extents the data fork has.
+/// Number of extents in the data fork.
 pub(super) fn extents(raw: &[u8]) -> u64 {
     let flags = if raw.get(4) == Some(&3) { u64_at(raw, 120) } else { 0 };
     if flags & LARGE_COUNTS != 0 { u64_at(raw, 24) } else { u32_at(raw, 76).into() }

@@ -1,11 +1,13 @@
-//! The log: what was committed and is not in its place yet, replayed in memory.
+//! The log: changes that are committed but not written back, replayed in memory.
 //!
-//! While a file system is mounted, its log holds what `syncfs` made durable, and inodes and blocks follow when there is time. From the
-//! last record that still matters (the tail, which the newest record names) to the newest, transactions are put together and done
-//! in their order: changed pieces of blocks are laid over what is read from the device, changed inodes are merged into theirs. That is what
-//! mounting does after a crash, but nothing is written, and intents, which only concern free space, are left aside.
+//! While a file system is mounted, its log holds what `syncfs` made durable; inodes and blocks are written back later.
+//! From the last record that still matters (the tail, which the newest record names) to the newest, transactions are
+//! assembled and applied in order: changed pieces of blocks replace the bytes read from the device, changed inodes are
+//! merged. A mount does the same after a crash, but here nothing is written, and intents, which only concern free
+//! space, are ignored.
 //!
-//! The log is a ring of sectors that begin with the number of the turn they were written in; records have a checksum.
+//! The log is a ring of sectors, each of which begins with the number of the cycle in which it was written; records
+//! have a checksum.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -20,41 +22,41 @@ use crate::scan::inodes::medium::Medium;
 
 const SECTOR: usize = 512;
 const MAGIC: u32 = 0xfeed_babe;
-/// Sectors whose turns fit into one header.
+/// Sectors whose cycle numbers fit into one header.
 const HEADER_SECTORS: usize = 64;
 const CHECKSUM: usize = 32;
-/// Where the first bytes of sectors are.
+/// Offset of the original first bytes of sectors.
 const TURNS: usize = 44;
-/// Numbers in items with the lowest byte first.
+/// Little-endian numbers in items.
 const LITTLE_ENDIAN: u32 = 1;
-/// The mark of the operation that is the last before a file system is unmounted.
+/// Flag of the operation that is the last before a file system is unmounted.
 const UNMOUNT: u8 = 0x20;
-/// What of headers is in the checksum.
+/// Header bytes covered by the checksum.
 const HEADER_BYTES: usize = 328;
 const MORE_HEADER_BYTES: usize = 260;
-/// Records are at most 256 KiB long; and what stripes of a device add.
+/// Longest record: 256 KiB, plus padding to the stripes of a device.
 const MOST_RECORD_BYTES: usize = 1 << 20;
-/// How far back from the end of the log the newest record is looked for.
+/// Sectors before the end of the log that are searched for the newest record.
 const MOST_BACK: u64 = 8 * MOST_RECORD_BYTES as u64 / SECTOR as u64;
-/// A log with more than this is not replayed: what it changes has to be in memory.
+/// A larger log is not replayed, since its changes have to fit in memory.
 pub(super) const MOST_BYTES: u64 = 128 << 20;
-/// Blocks are logged in pieces of this length.
+/// Length of the pieces in which blocks are logged.
 pub(super) const PIECE_BYTES: u64 = 128;
 
-/// What the log changes.
+/// The changes in the log.
 #[derive(Debug, Default)]
 pub(super) struct Log {
-    /// Pieces of blocks, by their place on the device.
+    /// Pieces of blocks, by device offset.
     pieces: BTreeMap<u64, [u8; PIECE_BYTES as usize]>,
     inodes: HashMap<u64, Logged>,
-    /// Where the newest record ends: turn and sector.
+    /// End of the newest record: cycle and sector.
     head: u64,
 }
 
 /// An inode in the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Logged {
-    /// As it would lie on the device; of version 2 only the first 96 bytes.
+    /// In the on-disk format; for version 2, only the first 96 bytes.
     pub(super) core: [u8; V3_CORE_BYTES],
     pub(super) core_bytes: usize,
     pub(super) data: Option<Fork>,
@@ -63,9 +65,9 @@ pub(super) struct Logged {
 /// The data fork of an inode in the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fork {
-    /// As it would lie on the device.
+    /// In the on-disk format.
     Bytes(Box<[u8]>),
-    /// The root of a tree as it is in memory: with the header of a block.
+    /// The root of a tree in the in-memory format: with a block header.
     Root(Box<[u8]>),
 }
 
@@ -77,7 +79,7 @@ struct Ring<'m, M> {
 }
 
 impl<M: Medium> Ring<'_, M> {
-    /// Reads sectors, going on at the beginning behind the end.
+    /// Reads sectors, wrapping around at the end.
     fn read(&self, sector: u64, bytes: &mut [u8]) -> io::Result<()> {
         let sector = sector % self.sectors;
         let before = ((self.sectors - sector) * SECTOR as u64).min(bytes.len() as u64) as usize;
@@ -86,7 +88,7 @@ impl<M: Medium> Ring<'_, M> {
         if rest.is_empty() { Ok(()) } else { self.medium.read_at(rest, self.start) }
     }
 
-    /// The turn that a sector was written in.
+    /// The cycle in which a sector was written.
     fn turn(&self, sector: u64) -> io::Result<u32> {
         let mut bytes = [0; 8];
         self.read_part(sector, &mut bytes)?;
@@ -97,11 +99,11 @@ impl<M: Medium> Ring<'_, M> {
         self.medium.read_at(bytes, self.start + sector % self.sectors * SECTOR as u64)
     }
 
-    /// The first sector that was not written in the newest turn; and that turn.
+    /// The first sector that was not written in the newest cycle, and that cycle.
     fn head(&self) -> io::Result<(u64, u32)> {
         let newest = self.turn(0)?;
         let (mut low, mut high) = (0, self.sectors);
-        // Up to the head it is the newest turn, behind it the one before.
+        // Sectors before the head have the newest cycle, those after it the previous one.
         while high - low > 1 {
             let middle = low + (high - low) / 2;
             if self.turn(middle)? == newest { low = middle } else { high = middle }
@@ -117,7 +119,7 @@ fn turn_of(sector: &[u8]) -> u32 {
 
 /// A record of the log.
 struct Record {
-    /// How long it is, with its headers.
+    /// Its length, including its headers.
     sectors: u64,
     tail: u64,
     operations: u32,
@@ -125,10 +127,10 @@ struct Record {
 }
 
 impl Log {
-    /// Reads the log and what it changes.
+    /// Reads the log and its changes.
     ///
     /// # Errors
-    /// Where it is damaged, or more than can be kept in memory.
+    /// If it is damaged, or its changes do not fit in memory.
     pub(super) fn read(medium: &impl Medium, superblock: &Superblock, checked: bool) -> io::Result<Log> {
         let start = superblock.log.ok_or_else(|| damaged("the log is on another device"))?;
         let blocks = superblock.log_blocks.into();
@@ -170,17 +172,17 @@ impl Log {
         Ok(log)
     }
 
-    /// Whether there is nothing that is not in its place.
+    /// Whether everything in it was written back.
     pub(super) fn is_clean(&self) -> bool {
         self.inodes.is_empty() && self.pieces.is_empty()
     }
 
-    /// Whether the inodes in it are those that were in it `before`.
+    /// Whether it contains the same inodes as `before`.
     pub(super) fn has_same_inodes(&self, before: &Log) -> bool {
         self.head == before.head || self.inodes.iter().all(|(number, inode)| before.inodes.get(number) == Some(inode))
     }
 
-    /// What the log says of an inode.
+    /// The logged state of an inode.
     pub(super) fn inode(&self, inode: u64) -> Option<&Logged> {
         self.inodes.get(&inode)
     }
@@ -200,7 +202,7 @@ impl Log {
         }
     }
 
-    /// Lays what was changed over bytes read from `place`; whether there was any.
+    /// Applies the changes to bytes read from `place`; returns whether there were any.
     pub(super) fn lay_over(&self, place: u64, bytes: &mut [u8]) -> bool {
         let mut any = false;
         let end = place + bytes.len() as u64;
@@ -214,7 +216,7 @@ impl Log {
     }
 }
 
-/// The newest record, which ends before `head`; `None` in a log that was never written to.
+/// The newest record, which ends before `head`; `None` if the log was never written.
 fn newest_record(
     ring: &Ring<'_, impl Medium>,
     superblock: &Superblock,
@@ -261,7 +263,7 @@ fn read_record(
     if header[304..320] != superblock.user_identifier {
         return Err(damaged("the log is of another file system"));
     }
-    // 32 KiB for each header, of as many as the largest record may need.
+    // One header per 32 KiB of the largest possible record.
     let most = u32_at(&header, 320) as usize;
     let version2 = u32_at(&header, 8) & 2 != 0;
     let headers = if version2 { most.div_ceil(HEADER_SECTORS * SECTOR).clamp(1, 32) } else { 1 };
@@ -281,7 +283,7 @@ fn read_record(
             return Err(wrong());
         }
     }
-    // The first four bytes of each sector are in the headers; in their place is the turn.
+    // Restores the first four bytes of each sector from the headers; the cycle number replaced them.
     for (at, sector) in data.chunks_exact_mut(SECTOR).enumerate() {
         let (number, place) = (at / HEADER_SECTORS, at % HEADER_SECTORS);
         let start = if number == 0 { TURNS } else { number * SECTOR + 4 };

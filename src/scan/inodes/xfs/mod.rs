@@ -1,11 +1,12 @@
 //! XFS, read from its device or an image.
 //!
-//! Inodes are in chunks of 64, and a tree in each allocation group has them; those that are not in use, deleted and still open, or keep
-//! something of the file system are left out. Where the log has changes that are not in their place yet, as always while it
-//! is mounted, they are laid over what is read (see `log`); so what is read is what was there when the log was synchronised.
+//! Inodes are in chunks of 64, listed in a B-tree of each allocation group; those that are not in use, deleted and
+//! still open, or internal to the file system are left out. If the log has changes that were not written back, as
+//! always while it is mounted, they are applied to the bytes read (see `log`), so the result is the state at the last
+//! sync of the log.
 //!
-//! Nothing is trusted: places are held against the bounds of the file system, trees must ascend, and blocks have checksums and say
-//! whose they are (since version 5), unless the log changed them.
+//! Nothing is trusted: offsets are checked against the bounds of the file system, trees must ascend, and blocks have
+//! checksums and name their owner (since version 5), unless the log changed them.
 
 mod chunks;
 mod directory;
@@ -29,19 +30,19 @@ use super::{Damage, Found, Listed, Slot, Source, damaged};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::{Kind, Stat};
 
-/// Chunks in a part.
+/// Chunks per part.
 const PART_CHUNKS: usize = 64;
-/// How many parts ahead chunks are asked for.
+/// Parts to read ahead.
 const AHEAD_PARTS: usize = 4;
-/// Bytes that are read at a time, and gaps that are read over.
+/// Largest read, and largest gap that a read includes.
 const RUN_BYTES: u64 = 1 << 20;
 const GAP_BYTES: u64 = 64 << 10;
-/// Blocks of a directory that are read at a time.
+/// Directory bytes per read.
 const PIECE_BYTES: u64 = 256 << 10;
-/// Where blocks of directories say whose they are, and have their checksum.
+/// Offset of the owner in a directory block; such blocks have a checksum.
 const OWNER: usize = 40;
 const CHECKSUM: usize = 4;
-/// What stands before the target of a symlink in a block.
+/// Header before the target of a symlink in a block.
 const TARGET_HEADER_BYTES: usize = 56;
 const TARGET_MAGIC: &[u8] = b"XSLM";
 
@@ -55,34 +56,34 @@ pub struct Xfs<M> {
     checked: bool,
     warnings: Vec<String>,
     device: u64,
-    /// Blocks of directories that may still be read: those of all together are no more than there are.
+    /// Directory blocks that may still be read: all directories together have no more than the file system.
     left: AtomicU64,
 }
 
-/// Where the names of a directory are.
+/// Location of the names of a directory.
 #[derive(Debug)]
 pub enum Listing {
-    /// In the inode, which is at this byte.
+    /// In the inode, which is at this offset.
     Inode(u64),
     /// In consecutive blocks.
     Run {
-        /// The first, numbered over all groups.
+        /// The first block, numbered over all groups.
         first: u64,
-        /// How many.
+        /// Number of blocks.
         count: u32,
     },
-    /// In blocks that a list or a tree in the inode leads to.
+    /// In blocks that a list or a tree in the inode refers to.
     Map {
         /// The data fork.
         fork: Box<[u8]>,
-        /// Of a list, how many extents it has.
+        /// Number of extents, for a list.
         extents: Option<u64>,
-        /// Where the first ones are.
+        /// Position of the first ones.
         position: u64,
     },
 }
 
-/// What a thread needs again.
+/// Buffers that a thread reuses.
 #[derive(Debug, Default)]
 pub struct Buffers {
     run: Vec<u8>,
@@ -100,12 +101,12 @@ struct Target {
 }
 
 impl<M: Medium> Xfs<M> {
-    /// Reads superblock, log and the trees of inodes. Inodes will be said to be on `device`; `unchecked` leaves checksums aside, for
-    /// what was spoilt on purpose.
+    /// Reads superblock, log and inode B-trees. Inodes are reported to be on `device`; `unchecked` ignores checksums,
+    /// for images that are corrupted on purpose.
     ///
     /// # Errors
-    /// [`ErrorKind::NotRecognised`] for another file system or features that are not known, [`ErrorKind::Corrupt`] for what is
-    /// shorter than it says, has a log that cannot be replayed, or no tree of inodes that is whole.
+    /// [`ErrorKind::NotRecognised`] for another file system or unknown features, [`ErrorKind::Corrupt`] if it is
+    /// shorter than its superblock says, if its log cannot be replayed, or if no inode B-tree is intact.
     pub fn open(medium: M, device: u64, unchecked: bool) -> Result<Xfs<M>> {
         let mut bytes = [0; superblock::BYTES];
         if let Err(error) = medium.read_at(&mut bytes, 0)
@@ -142,23 +143,23 @@ impl<M: Medium> Xfs<M> {
         Ok(xfs)
     }
 
-    /// What is wrong with the file system as a whole.
+    /// Problems of the file system as a whole.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Whether the log had changes that are not in their place: so it is while it is mounted, and after a crash.
+    /// Whether the log had changes that were not written back, as while it is mounted, and after a crash.
     pub fn was_replayed(&self) -> bool {
         !self.log.is_clean()
     }
 
-    /// Whether inodes were changed since it was opened, as far as the log says.
+    /// Whether the log shows that inodes changed since it was opened.
     pub fn has_changed(&self) -> bool {
         let now = Log::read(&self.medium, &self.superblock, self.checked);
         now.map_or(true, |now| !now.has_same_inodes(&self.log))
     }
 
-    /// Reads what the log leaves of bytes on the device; whether they have to have their checksum.
+    /// Reads bytes from the device and applies the log; returns whether their checksum must be valid.
     fn read(&self, place: u64, bytes: &mut [u8]) -> io::Result<bool> {
         self.medium.read_at(bytes, place)?;
         Ok(!self.log.lay_over(place, bytes) && self.checked)
@@ -168,7 +169,7 @@ impl<M: Medium> Xfs<M> {
         self.superblock.block_bytes.into()
     }
 
-    /// Takes `count` blocks of those that may still be read.
+    /// Subtracts `count` from the blocks that may still be read.
     fn spend(&self, count: u64) -> io::Result<()> {
         let spent = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(count));
         spent.map(|_| ()).map_err(|_| damaged("directories have more blocks than the file system"))
@@ -179,14 +180,14 @@ impl<M: Medium> Xfs<M> {
         first..self.chunks.len().min(first + PART_CHUNKS)
     }
 
-    /// The bytes from the first inode of a chunk that is in use to the last, and the number of the first in the chunk.
+    /// The bytes from the first to the last inode of a chunk that is in use, and the number of the first in the chunk.
     fn bytes_of(&self, chunk: &Chunk) -> Option<(Range<u64>, u32)> {
         let (first, end) = (chunk.used.trailing_zeros(), u64::BITS - chunk.used.leading_zeros());
         let start = self.superblock.inode_place(chunk.group, chunk.first + first, end - first)?;
         Some((start..start + u64::from(end - first) * u64::from(self.superblock.inode_bytes), first))
     }
 
-    /// The chunks from `at` on, of those before `end`, that are read together: their bytes, and the first chunk behind them.
+    /// The chunks from `at` on, before `end`, that are read together: their bytes, and the first chunk after them.
     fn run(&self, at: usize, end: usize) -> Option<(Range<u64>, usize)> {
         let (mut bytes, _) = self.bytes_of(&self.chunks[at])?;
         let mut behind = at + 1;
@@ -214,7 +215,7 @@ impl<M: Medium> Xfs<M> {
         }
     }
 
-    /// The names of a directory, from its inode, which is at `place`.
+    /// Location of a directory's names, from its inode, which is at `place`.
     fn listing(&self, raw: &[u8], place: u64) -> Listing {
         let (format, fork) = inode::data_fork(raw);
         match format {
@@ -231,7 +232,7 @@ impl<M: Medium> Xfs<M> {
                 }
             }
             Format::Tree => {
-                // Behind the keys are the children.
+                // The children follow the keys.
                 let position = u64_at(fork, 4 + 8 * (fork.len().saturating_sub(4) / 16));
                 Listing::Map { fork: fork.into(), extents: None, position }
             }
@@ -239,7 +240,7 @@ impl<M: Medium> Xfs<M> {
         }
     }
 
-    /// Tells of an inode that is in use. `raw` is as it is on the device, `sealed` whether it has to have its checksum.
+    /// Reports an inode in use. `raw` is in the on-disk format, `sealed` whether its checksum must be valid.
     fn take(
         &self,
         (inode, offset): (u64, usize),
@@ -279,7 +280,7 @@ impl<M: Medium> Xfs<M> {
         }
     }
 
-    /// Looks into the blocks of targets, in the order of the device.
+    /// Reads the blocks of symlink targets, in device order.
     fn finish_targets(&self, targets: &mut Vec<Target>, found: &mut dyn FnMut(Found<Listing>)) {
         targets.sort_unstable_by_key(|target| target.place);
         for Target { place, offset, mut stat } in targets.drain(..) {
@@ -436,7 +437,7 @@ impl<M: Medium> Xfs<M> {
         }
     }
 
-    /// The extents with names in a tree.
+    /// The extents of a tree that contain names.
     fn extents_of(&self, root: &[u8]) -> io::Result<Vec<Extent>> {
         let mut found = Vec::new();
         let mut read = |place| {
@@ -456,7 +457,7 @@ struct Lister<'l, 'f, M> {
     xfs: &'l Xfs<M>,
     inode: u64,
     window: &'l mut Window,
-    /// Blocks of the file system until they are one of the directory.
+    /// Reads blocks of the file system until they form a directory block.
     piece: &'l mut Vec<u8>,
     listed: &'l mut (dyn FnMut(Listed<'_>) + 'f),
 }
@@ -499,7 +500,7 @@ impl<'l, 'f, M: Medium> Lister<'l, 'f, M> {
                 self.piece.extend_from_slice(block);
                 let changed = xfs.log.lay_over(start + from + at * xfs.block_bytes(), &mut self.piece[before..]);
                 if self.piece.len() < directory_bytes {
-                    // Of a block that has several, it is not known of all of them.
+                    // Which of several blocks the log changed is not tracked: the checksum is not verified then.
                     continue;
                 }
                 let sealed = xfs.checked && !changed && directory_bytes == block.len();
@@ -511,7 +512,7 @@ impl<'l, 'f, M: Medium> Lister<'l, 'f, M> {
     }
 }
 
-/// Tells the names in a block, and that it is damaged where it is.
+/// Reports the names in a block, and any damage in it.
 fn tell<M>(xfs: &Xfs<M>, inode: u64, block: &[u8], sealed: bool, listed: &mut dyn FnMut(Listed<'_>)) {
     let own = !xfs.superblock.is_v5
         || u64_at(block, OWNER) == inode
@@ -531,19 +532,19 @@ fn refuse(cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::Corrupt, "read the file system", cause).advise("survey it with --method walk")
 }
 
-/// Two bytes, the highest first; 0 behind the end.
+/// Two bytes, big-endian; 0 past the end.
 #[inline]
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
 }
 
-/// Four bytes, the highest first; 0 behind the end.
+/// Four bytes, big-endian; 0 past the end.
 #[inline]
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).map_or(0, |bytes| u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
-/// Eight bytes, the highest first; 0 behind the end.
+/// Eight bytes, big-endian; 0 past the end.
 #[inline]
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).map_or(0, |bytes| u64::from_be_bytes(bytes.try_into().unwrap_or([0; 8])))

@@ -1,4 +1,4 @@
-//! The superblock: where an XFS file system has what, and what a reader has to know.
+//! The superblock: the layout of an XFS file system, and what a reader has to know.
 
 use super::{u16_at, u32_at, u64_at};
 use crate::error::{Error, ErrorKind, Result};
@@ -8,51 +8,52 @@ use crate::scan::inodes::checksum::crc32c;
 pub(super) const BYTES: usize = 512;
 const MAGIC: &[u8] = b"XFSB";
 const CHECKSUM: usize = 224;
-/// Versions below 5 have their features in these.
+/// Before version 5, features are in these bits.
 const V4_DIRECTORIES2: u16 = 0x2000;
 const V4_MORE: u16 = 0x8000;
 const V4_FILE_TYPES: u32 = 0x200;
-/// Features that one may not know and read all the same are elsewhere. These are file types in entries, sparse chunks of inodes, another
-/// identifier, large times, large counts of extents, exchanging of ranges, parents, a tree of internal files, and zones with gaps.
+/// Features that a reader need not know are in another field. These are file types in entries, sparse inode chunks, a
+/// separate metadata identifier, large times, large extent counts, exchange of ranges, parent pointers, a tree of
+/// internal files, and zones with gaps.
 const KNOWN: u32 = 0x1 | 0x2 | 0x4 | 0x8 | NEEDS_REPAIR | 0x20 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400;
 const FILE_TYPES: u32 = 0x1;
 const OTHER_IDENTIFIER: u32 = 0x4;
 const NEEDS_REPAIR: u32 = 0x10;
 
-/// What is used of a superblock.
+/// The fields of a superblock that are used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Superblock {
     pub(super) block_bytes: u32,
     pub(super) blocks: u64,
     pub(super) group_blocks: u32,
     pub(super) groups: u32,
-    /// Bits of a block number within a group, of the inodes in a block, and of a block.
+    /// Numbers of bits: of a block number within a group, of the inodes in a block, and of a block.
     pub(super) group_bits: u32,
     pub(super) inode_bits: u32,
     pub(super) sector_bytes: u32,
     pub(super) inode_bytes: u32,
     pub(super) directory_bytes: u32,
     pub(super) root: u64,
-    /// Inodes that keep something of the file system.
+    /// Inodes that are internal to the file system.
     pub(super) internal: [u64; 5],
-    /// The first block of the log; `None`: it is on another device.
+    /// The first block of the log; `None` if it is on another device.
     pub(super) log: Option<u64>,
     pub(super) log_blocks: u32,
     /// Whether there are checksums.
     pub(super) is_v5: bool,
     pub(super) file_types: bool,
-    /// The identifier that metadata have.
+    /// The identifier in metadata blocks.
     pub(super) identifier: [u8; 16],
-    /// That of the file system, which the log has.
+    /// The identifier of the file system, which the log contains.
     pub(super) user_identifier: [u8; 16],
 }
 
 impl Superblock {
-    /// Reads it from the first sector.
+    /// Parses the first sector.
     ///
     /// # Errors
-    /// [`ErrorKind::NotRecognised`] for what is no XFS, or one with features that are not known here, [`ErrorKind::Corrupt`] for one
-    /// that contradicts itself.
+    /// [`ErrorKind::NotRecognised`] if it is not XFS, or has unknown features, [`ErrorKind::Corrupt`] if it contradicts
+    /// itself.
     pub(super) fn parse(bytes: &[u8; BYTES], checked: bool) -> Result<Superblock> {
         let (u16_of, u32_of, u64_of) = (|at| u16_at(bytes, at), |at| u32_at(bytes, at), |at| u64_at(bytes, at));
         if &bytes[..4] != MAGIC {
@@ -122,25 +123,26 @@ impl Superblock {
         })
     }
 
-    /// Whether the checksum of the superblock is right. It is that of the sector; what is behind the known part of it is empty.
+    /// Whether the checksum of the superblock is valid. It covers the sector; beyond the known part, the sector is
+    /// empty.
     fn is_sealed(&self, bytes: &[u8; BYTES]) -> bool {
         let mut sector = vec![0; self.sector_bytes as usize];
         sector[..BYTES].copy_from_slice(bytes);
         is_sealed(&sector, CHECKSUM)
     }
 
-    /// Bytes of the whole data device.
+    /// Size of the data device.
     pub(super) fn length_bytes(&self) -> u64 {
         self.blocks.saturating_mul(self.block_bytes.into())
     }
 
-    /// How many blocks a group has.
+    /// Number of blocks in a group.
     pub(super) fn blocks_of(&self, group: u32) -> u64 {
         let before = u64::from(group) * u64::from(self.group_blocks);
         self.blocks.saturating_sub(before).min(self.group_blocks.into())
     }
 
-    /// The byte at which blocks of a group begin, if there are `count` of them.
+    /// Offset of block `block` of a group, if `count` blocks fit from there.
     pub(super) fn place(&self, group: u32, block: u64, count: u64) -> Option<u64> {
         let end = block.checked_add(count)?;
         let fits = group < self.groups && end <= self.blocks_of(group);
@@ -148,25 +150,25 @@ impl Superblock {
         fits.then(|| first * u64::from(self.block_bytes))
     }
 
-    /// The byte at which blocks begin that are numbered over all groups.
+    /// Offset of a block that is numbered over all groups.
     pub(super) fn place_of(&self, number: u64, count: u64) -> Option<u64> {
         let group = u32::try_from(number >> self.group_bits).ok()?;
         self.place(group, number & ((1 << self.group_bits) - 1), count)
     }
 
-    /// The group of an inode, and its number there.
+    /// The group of an inode, and its number within the group.
     pub(super) fn split(&self, inode: u64) -> Option<(u32, u32)> {
         let bits = self.group_bits + self.inode_bits;
         let group = u32::try_from(inode >> bits).ok().filter(|&group| group < self.groups)?;
         Some((group, (inode & ((1 << bits) - 1)) as u32))
     }
 
-    /// The number of an inode, from its group and the number there.
+    /// The number of an inode, from its group and the number within the group.
     pub(super) fn inode(&self, group: u32, number: u32) -> u64 {
         u64::from(group) << (self.group_bits + self.inode_bits) | u64::from(number)
     }
 
-    /// The byte at which inodes of a group begin, if all of them are in it.
+    /// Offset of inodes of a group, if all of them fit in it.
     pub(super) fn inode_place(&self, group: u32, number: u32, count: u32) -> Option<u64> {
         let a_block = 1u64 << self.inode_bits;
         let (first, end) = (u64::from(number), u64::from(number) + u64::from(count));
@@ -176,7 +178,7 @@ impl Superblock {
     }
 }
 
-/// Whether a block has the checksum of the rest of it, which is at `at`.
+/// Whether the checksum of a block, which is at `at`, matches the rest of it.
 pub(super) fn is_sealed(block: &[u8], at: usize) -> bool {
     let Some(stored) = block.get(at..at + 4) else { return false };
     let crc = crc32c(crc32c(crc32c(!0, &block[..at]), &[0; 4]), &block[at + 4..]);

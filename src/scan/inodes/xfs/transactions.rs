@@ -1,6 +1,6 @@
-//! Transactions, put together from the operations in records, and what their items change.
+//! Transactions, assembled from the operations in records, and the changes that their items make.
 //!
-//! Items are in the order of bytes of the machine that wrote them, the lowest first; what is copied from blocks is as on the device.
+//! Items are in the byte order of the machine that wrote them, little-endian; data copied from blocks is as on the device.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,32 +11,32 @@ use super::{u16_at, u32_at};
 use crate::scan::inodes::damaged;
 
 const OPERATION_BYTES: usize = 12;
-/// Marks of operations.
+/// Flags of operations.
 const START: u8 = 0x01;
 const COMMIT: u8 = 0x02;
 const WAS_CONTINUED: u8 = 0x08;
 const UNMOUNT: u8 = 0x20;
-/// Kinds of items.
+/// Types of items.
 const BUFFER: u16 = 0x123c;
 const INODE: u16 = 0x123b;
-/// Marks of buffers: one of inodes, of which only lists of deleted ones are logged; one that was freed.
+/// Flags of buffers: one of inodes, for which only lists of deleted ones are logged; one that was freed.
 const OF_INODES: u16 = 0x1;
 const FREED: u16 = 0x2;
-/// What is logged of an inode: its data fork in one of three ways.
+/// Logged parts of an inode: its data fork in one of three formats.
 const DATA: u32 = 0x2;
 const EXTENTS: u32 = 0x4;
 const ROOT: u32 = 0x8;
 const INODE_ITEM_BYTES: usize = 56;
 const SECTOR_BYTES: u64 = 512;
 
-/// Transactions that have not been committed yet, by their number.
+/// Uncommitted transactions, by number.
 #[derive(Debug, Default)]
 pub(super) struct Transactions {
     open: HashMap<u32, Vec<Vec<u8>>>,
 }
 
 impl Transactions {
-    /// Takes the operations in a record, and does what is committed.
+    /// Processes the operations in a record, and applies committed transactions.
     pub(super) fn take(&mut self, record: &[u8], operations: u32, log: &mut Log) -> io::Result<()> {
         let mut rest = record;
         for _ in 0..operations {
@@ -51,7 +51,7 @@ impl Transactions {
                     commit(&regions, log)?;
                 }
             } else if flags & UNMOUNT == 0 {
-                // What began before the tail is of no matter.
+                // A transaction that began before the tail does not matter.
                 let Some(regions) = self.open.get_mut(&number) else { continue };
                 match regions.last_mut().filter(|_| flags & WAS_CONTINUED != 0) {
                     Some(last) => last.extend_from_slice(body),
@@ -68,7 +68,7 @@ fn cut() -> io::Error {
     damaged("a record of the log is cut off")
 }
 
-/// Does the items of a transaction: those that free blocks last. The first region is its header.
+/// Applies the items of a transaction: those that free blocks last. The first region is its header.
 fn commit(regions: &[Vec<u8>], log: &mut Log) -> io::Result<()> {
     let mut rest = regions.get(1..).unwrap_or_default();
     let mut freed = Vec::new();
@@ -89,7 +89,7 @@ fn commit(regions: &[Vec<u8>], log: &mut Log) -> io::Result<()> {
     Ok(())
 }
 
-/// Changed pieces of a block: a map of them, and each run of them as a region.
+/// Changed pieces of a block: a bitmap of them, and one region per run.
 fn buffer(item: &[Vec<u8>], log: &mut Log) {
     let format = &item[0];
     let Some(place) = u64_le(format, 8).checked_mul(SECTOR_BYTES).filter(|&place| place < 1 << 60) else { return };
@@ -111,7 +111,7 @@ fn buffer(item: &[Vec<u8>], log: &mut Log) {
     }
 }
 
-/// An inode: its format, its core, and what of its forks has changed.
+/// An inode: its format, its core, and the changed parts of its forks.
 fn inode(item: &[Vec<u8>], log: &mut Log) -> io::Result<()> {
     let (Some(format), Some(core)) = (item.first(), item.get(1)) else { return Err(cut()) };
     if format.len() < INODE_ITEM_BYTES {
@@ -131,7 +131,7 @@ fn inode(item: &[Vec<u8>], log: &mut Log) -> io::Result<()> {
     Ok(())
 }
 
-/// The fields of a core and their lengths; what is not among them is as it is on the device.
+/// The fields of a core and their lengths; other bytes are as on the device.
 const FIELDS: [(usize, usize); 25] = [
     (0, 2),
     (2, 2),
@@ -180,7 +180,7 @@ fn set_core(logged: &mut Logged, core: &[u8]) {
         }
     }
     if is_v3 {
-        // The number of the inode, and the identifier, which has no order.
+        // The number of the inode, and the identifier, which has no byte order.
         turn(152, 8);
         turned[160..].copy_from_slice(core.get(160..V3_CORE_BYTES).unwrap_or(&[0; 16]));
     }
@@ -189,7 +189,7 @@ fn set_core(logged: &mut Logged, core: &[u8]) {
 }
 
 impl Logged {
-    /// Puts what is logged in the place of what `raw`, the inode on the device, has.
+    /// Replaces the logged parts in `raw`, the inode on the device.
     pub(super) fn merge(&self, is_v5: bool, raw: &mut [u8]) {
         raw[..self.core_bytes].copy_from_slice(&self.core[..self.core_bytes]);
         let start = super::inode::core_bytes(raw);
@@ -206,7 +206,7 @@ impl Logged {
     }
 }
 
-/// The root of a tree is in memory with the header of a block, and with room for more entries.
+/// In memory, the root of a tree has the header of a block, and space for more entries.
 fn set_root(is_v5: bool, root: &[u8], fork: &mut [u8]) {
     let Some(entries) = root.get(if is_v5 { 72.. } else { 24.. }).filter(|_| fork.len() > 4) else { return };
     let (room, most) = (entries.len() / 16, (fork.len() - 4) / 16);
