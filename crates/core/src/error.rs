@@ -1,8 +1,8 @@
 //! The one error type: a kind for programs; operation, path, cause and next step for people.
 //!
-//! [`Error`] prints as `cannot OPERATION PATH: CAUSE (NEXT STEP)`, in prose, with the path escaped so that a
-//! hostile file name cannot reach a terminal. A scan does not fail with one of these because of a file it could not
-//! read: such files are counted (see `scan`), and the command ends with exit status 1.
+//! [`Error`] prints as `cannot OPERATION PATH: CAUSE (NEXT STEP)`, in prose, with the path escaped so that a hostile
+//! file name cannot reach a terminal. An unreadable file does not make a scan fail with one of these: such files are
+//! counted (see `scan`), and the command ends with exit status 1.
 
 use std::fmt;
 use std::io;
@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 
 use crate::units::escape_path;
 
-/// What kind of failure this is, for programs.
+/// The kind of a failure, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The request itself is wrong: an unknown name, an impossible combination.
     Usage,
-    /// A file or directory that was asked for does not exist.
+    /// A requested file or directory does not exist.
     NotFound,
     /// The operating system refused access.
     PermissionDenied,
-    /// The file is not of a format that granulo reads.
+    /// The file is not in a format that granulo reads.
     NotRecognised,
     /// The file claims a format but contradicts it: truncated, damaged or edited.
     Corrupt,
@@ -28,20 +28,20 @@ pub enum ErrorKind {
     NewerVersion,
     /// The device is full.
     NoSpace,
-    /// Somebody else is doing what only one may do.
+    /// Another process does what only one may do.
     Busy,
-    /// What is written to was opened for reading, or has become so after a failed write.
+    /// What is written to was opened for reading, or has become read-only after a failed write.
     ReadOnly,
-    /// There is one already.
+    /// It exists already.
     Exists,
-    /// More is lost or damaged than redundancy makes up for.
+    /// Redundancy cannot repair the loss or damage.
     Lost,
     /// Any other failure of the operating system.
     Io,
 }
 
 impl ErrorKind {
-    /// The kind that an operating-system error stands for.
+    /// The kind of an operating-system error.
     pub fn of(error: &io::Error) -> ErrorKind {
         match error.kind() {
             io::ErrorKind::NotFound => ErrorKind::NotFound,
@@ -107,18 +107,18 @@ impl Error {
         self.kind
     }
 
-    /// What was being done.
+    /// The operation that failed.
     pub fn operation(&self) -> &str {
         self.operation
     }
 
-    /// The file or directory concerned, if there is one.
+    /// The file or directory concerned, if any.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 }
 
-/// The words of an operating-system error, without Rust's "(os error 2)".
+/// The message of an operating-system error, without Rust's "(os error 2)".
 pub fn os_message(error: &io::Error) -> String {
     let text = error.to_string();
     match text.rfind(" (os error ") {

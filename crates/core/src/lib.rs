@@ -1,11 +1,12 @@
-//! What granulo computes with: distributions, layouts and miss-ratio curves, over sizes and one error type. serde is all it needs.
+//! The computations of granulo: distributions, layouts and miss-ratio curves, on top of sizes and one error type. serde
+//! is the only dependency.
 //!
 //! | layer | modules |
 //! | --- | --- |
-//! | 1 | [`distribution`]: distributions; [`layout`]: arithmetic of space; [`mrc`]: miss-ratio curves; [`io`]: files that appear whole |
+//! | 1 | [`distribution`]: distributions; [`layout`]: space; [`mrc`]: miss-ratio curves; [`io`]: atomic files |
 //! | 0 | [`units`], [`error`] |
 //!
-//! A module uses only layers below its own; a test reads the imports and holds that.
+//! A module uses only layers below its own; a test reads the imports and enforces that.
 
 pub mod distribution;
 pub mod error;

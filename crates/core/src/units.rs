@@ -1,8 +1,8 @@
-//! Sizes, shares and names as people read and write them.
+//! Sizes, shares and names in the notation of people.
 //!
-//! Sizes are bytes in a `u64` (sums of sizes in a `u128`, so that sparse files of 8 EiB cannot overflow them).
-//! `KiB`, `MiB`, … are powers of 1,024; `kB`, `MB`, … powers of 1,000; a bare `K`, `M`, … means the former.
-//! [`escape`] makes any byte string printable, reversibly: see [`unescape`].
+//! Sizes are bytes in a `u64` (sums of sizes in a `u128`, so that sparse files of 8 EiB cannot overflow them). `KiB`,
+//! `MiB`, … are powers of 1,024; `kB`, `MB`, … powers of 1,000; a bare `K`, `M`, … means the former. [`escape`] makes
+//! any byte string printable, reversibly: see [`unescape`].
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,15 +17,15 @@ pub const GIB: u64 = 1 << 30;
 /// 1 TiB in bytes.
 pub const TIB: u64 = 1 << 40;
 
-/// Largest size that a bare "small file" has by default, in bytes: the cutoff of Welch and Noer (64 KiB).
+/// Largest size of a "small file" by default, in bytes: the cutoff of Welch and Noer (64 KiB).
 pub const SMALL_FILE_BYTES: u64 = 64 * KIB;
 
 const BINARY_UNITS: [&str; 9] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"];
 
-/// Reads a size: `65536`, `64KiB`, `64K` (1,024-based), `64kB` (1,000-based), `1.5GiB`.
+/// Parses a size: `65536`, `64KiB`, `64K` (1,024-based), `64kB` (1,000-based), `1.5GiB`.
 ///
 /// # Errors
-/// A sentence that says what is wrong, for the argument parser to print.
+/// A sentence about the mistake, for the argument parser to print.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a size; write for example 65536, 64KiB, 64K (= KiB) or 64kB (= 1,000)");
     let trimmed = text.trim();
@@ -48,10 +48,10 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// Reads a share in per cent, `50%` or `50`, as a fraction. A bare `0.5` is refused: it may be meant as a half.
+/// Parses a percentage, `50%` or `50`, as a fraction. A bare `0.5` is refused: it may be meant as a half.
 ///
 /// # Errors
-/// A sentence that says what is wrong, for the argument parser to print.
+/// A sentence about the mistake, for the argument parser to print.
 pub fn parse_percent(text: &str) -> Result<f64, String> {
     let trimmed = text.trim();
     let number = trimmed.strip_suffix('%').map(str::trim_end);
@@ -77,7 +77,7 @@ fn unit_factor(suffix: &str) -> Option<u64> {
     }
 }
 
-/// A size for people: `0 B`, `512 B`, `64 KiB`, `1.50 MiB`, at most four digits.
+/// Formats a size: `0 B`, `512 B`, `64 KiB`, `1.50 MiB`, at most four digits.
 pub fn format_size(bytes: u128) -> String {
     let mut value = bytes as f64;
     let mut unit = 0;
@@ -100,7 +100,7 @@ pub fn format_size(bytes: u128) -> String {
     format!("{value:.digits$} {}", BINARY_UNITS[unit])
 }
 
-/// A whole number with a comma at every thousand: `1,234,567`.
+/// Formats a whole number with a comma at every thousand: `1,234,567`.
 pub fn format_count(count: u128) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -113,7 +113,7 @@ pub fn format_count(count: u128) -> String {
     text
 }
 
-/// A share in per cent: `12.3 %`; `<0.1 %` and `>99.9 %` where rounding would hide that it is neither 0 nor all.
+/// Formats a share in per cent: `12.3 %`; `<0.1 %` and `>99.9 %` if rounding would hide that it is neither 0 nor all.
 pub fn format_share(fraction: f64) -> String {
     let percent = fraction * 100.0;
     if !percent.is_finite() {
@@ -129,12 +129,12 @@ pub fn format_share(fraction: f64) -> String {
     }
 }
 
-/// A time for people: `830 ns`, `18.5 µs`, `1.23 ms`, `12.3 s`, `1,234 s`, three digits at least.
+/// Formats a time: `830 ns`, `18.5 µs`, `1.23 ms`, `12.3 s`, `1,234 s`, at least three digits.
 pub fn format_duration(seconds: f64) -> String {
     if seconds >= 999.5 {
         return format!("{} s", format_count(seconds.round() as u128));
     }
-    // What would be rounded up to 1,000 of a unit is 1 of the next.
+    // A time that would round up to 1,000 of a unit is 1 of the next.
     let units = [(1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms")];
     let (unit, name) = units.into_iter().find(|(unit, _)| seconds < 999.5 * unit).unwrap_or((1.0, "s"));
     let value = seconds / unit;
@@ -147,11 +147,12 @@ pub fn format_duration(seconds: f64) -> String {
     format!("{value:.digits$} {name}")
 }
 
-/// A point in time, given in seconds since 1970, as `2026-11-22 13:51:35 UTC`.
+/// Formats a time, in seconds since 1970, as `2026-11-22 13:51:35 UTC`.
 pub fn format_time(seconds: i64) -> String {
     const DAY: i64 = 86_400;
     let (days, second) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));
-    // The civil calendar from days: years begin in March, so that leap days come last (Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+    // The civil calendar from days: years begin in March, so that leap days come last (Hinnant, "chrono-Compatible
+    // Low-Level Date Algorithms").
     let from_march = days + 719_468;
     let (era, day_of_era) = (from_march.div_euclid(146_097), from_march.rem_euclid(146_097));
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -164,15 +165,15 @@ pub fn format_time(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// `part / whole`, and 0 where the whole is 0.
+/// `part / whole`, and 0 if the whole is 0.
 pub fn fraction(part: u128, whole: u128) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 /// Makes bytes printable on any terminal and page, reversibly.
 ///
-/// Valid UTF-8 stays as it is, but for the backslash (`\\`), control characters (`\n`, `\x1b`), invalid bytes
-/// (`\xff`), and characters that change the direction or visibility of text (`\u{202e}`).
+/// Valid UTF-8 stays unchanged, except the backslash (`\\`), control characters (`\n`, `\x1b`), invalid bytes (`\xff`),
+/// and characters that change the direction or visibility of text (`\u{202e}`).
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -201,7 +202,7 @@ fn is_deceptive(c: char) -> bool {
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// The bytes that [`escape`] made `text` of; `None` if it did not.
+/// The bytes that [`escape`] turned into `text`; `None` if there are none.
 pub fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -237,7 +238,7 @@ pub fn escape_path(path: &Path) -> String {
     escape(path.as_os_str().as_bytes())
 }
 
-/// The path that [`escape_path`] made `text` of.
+/// The path that [`escape_path`] turned into `text`.
 pub fn unescape_path(text: &str) -> Option<std::path::PathBuf> {
     Some(Path::new(OsStr::from_bytes(&unescape(text)?)).to_owned())
 }

@@ -1,23 +1,23 @@
-//! How far two distributions are apart: the Kolmogorov-Smirnov distance, by count and by sum.
+//! The distance of two distributions: the Kolmogorov-Smirnov distance, by count and by sum.
 
 use super::{Cell, Distribution, Weight};
 use crate::units::fraction;
 
-/// The largest vertical distance of two cumulative curves, and the value where it is.
+/// The largest vertical distance between two cumulative curves, and the value at which it occurs.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Distance {
-    /// Largest difference of the share of the count at or below a value; 0 to 1.
+    /// Largest difference between the shares of the count at or below a value; 0 to 1.
     pub by_count: f64,
-    /// The value where it is.
+    /// The value at which it occurs.
     pub by_count_at: u64,
-    /// Largest difference of the share of the total in values at or below a value; 0 to 1.
+    /// Largest difference between the shares of the total in values at or below a value; 0 to 1.
     pub by_sum: f64,
-    /// The value where it is.
+    /// The value at which it occurs.
     pub by_sum_at: u64,
 }
 
-/// The Kolmogorov-Smirnov distance of `a` and `b`, taken at the upper edge of every cell. Cells are the same in both, so it
-/// is exact up to [`super::EXACT_LIMIT`]; above, what happens inside a cell (0.78 % of a size) is not seen.
+/// The Kolmogorov-Smirnov distance of `a` and `b`, computed at the upper edge of every cell. Both have the same cells,
+/// so it is exact up to [`super::EXACT_LIMIT`]; above that, differences within a cell (0.78 % of a size) are invisible.
 pub fn distance<W: Weight>(a: &Distribution<W>, b: &Distribution<W>) -> Distance {
     let (by_count, by_count_at) = largest_gap(a, b, |cell| cell.count);
     let (by_sum, by_sum_at) = largest_gap(a, b, |cell| cell.sum);

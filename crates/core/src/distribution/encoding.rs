@@ -1,20 +1,20 @@
-//! The fine data of a distribution as plain arrays, for survey files and checkpoints.
+//! The cells of a distribution as plain arrays, for survey files and checkpoints.
 //!
-//! Reading checks everything that [`Distribution`] promises: order, ranges of cells, sums within their cells, and a bound
-//! on the weight, so that no file can make later arithmetic overflow.
+//! Reading checks every invariant of [`Distribution`]: order, ranges of cells, sums within their cells, and a bound on
+//! the weight, so that no file can make later arithmetic overflow.
 
 use serde::{Deserialize, Serialize};
 
 use super::{BINS, Distribution, EXACT_LIMIT, Weight, bin_index, bin_range};
 
-/// The cells of a distribution that hold something, in parallel arrays.
+/// The non-empty cells of a distribution, in parallel arrays.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Encoded {
-    /// Values up to 65,536, rising.
+    /// Values up to 65,536, ascending.
     pub value: Vec<u64>,
     /// The weight of each of them.
     pub count: Vec<u128>,
-    /// Smallest value of each bin above, rising.
+    /// Smallest value of each bin above, ascending.
     pub bin_low: Vec<u64>,
     /// Largest value of each bin.
     pub bin_high: Vec<u64>,
@@ -22,9 +22,9 @@ pub struct Encoded {
     pub bin_count: Vec<u128>,
     /// The sum of the values in each bin.
     pub bin_sum: Vec<u128>,
-    /// Smallest value in any bin; `null` if there is none.
+    /// Smallest value in any bin; `null` if there are no bins.
     pub bin_min: Option<u64>,
-    /// Largest value in any bin; `null` if there is none.
+    /// Largest value in any bin; `null` if there are no bins.
     pub bin_max: Option<u64>,
 }
 
@@ -113,7 +113,7 @@ impl<W: Weight> TryFrom<&Encoded> for Distribution<W> {
     }
 }
 
-/// What the sum of a bin may be at most, so that those of all bins of thousands of surveys add up in a `u128`.
+/// Largest sum of a bin, so that those of all bins of thousands of surveys add up in a `u128`.
 const BINS_SUM_LIMIT: u128 = (u128::MAX / (BINS as u128)) >> 12;
 
 #[cfg(test)]

@@ -1,18 +1,18 @@
-//! Distributions: what a population of sizes (or ages, lengths, counts) looks like, in bounded memory.
+//! Distributions: a population of sizes (or ages, lengths, counts) in bounded memory.
 //!
 //! [`Distribution`] is the one structure behind every figure that granulo prints. It has a fixed set of cells:
 //!
 //! - one for every value from 0 to 65,536 ([`EXACT_LIMIT`]), so that "64 KiB or less" is exact to the byte;
-//! - above, for every octave `2^e`: one cell for the value `2^e` itself, and 128 cells `(2^e + i·w, 2^e + (i+1)·w]` with
-//!   `w = 2^(e-7)`, the last without its upper edge, which is the next octave's own cell. A cell is at most 1/128
+//! - above, for every octave `2^e`: one cell for the value `2^e` itself, and 128 cells `(2^e + i·w, 2^e + (i+1)·w]`
+//!   with `w = 2^(e-7)`, the last without its upper edge, which is the next octave's own cell. A cell is at most 1/128
 //!   (0.78 %) of its values wide, and keeps the exact sum of them.
 //!
 //! No cell straddles a power of two from either side, so both "up to 2^k" (Tanenbaum et al. 2006) and the half-open
 //! `[2^k, 2^(k+1))` (fsstats, Welch and Noer 2013) are exact. Cells are closed above because a block size that is a
 //! multiple of `w` then rounds all values of a cell up to the same allocation.
 //!
-//! Invariants: `count = Σ cells.count`, `total = Σ cells.sum`, `low·count <= sum <= high·count` in every cell. Merging adds
-//! cell by cell, so it is exact, associative and commutative (property-tested).
+//! Invariants: `count = Σ cells.count`, `total = Σ cells.sum`, `low·count <= sum <= high·count` in every cell. Merging
+//! adds cell by cell, so it is exact, associative and commutative (property-tested).
 
 mod distance;
 mod encoding;
@@ -28,14 +28,14 @@ pub const EXACT_LIMIT: u64 = 1 << EXACT_EXPONENT;
 
 const EXACT_EXPONENT: u32 = 16;
 const EXACT_CELLS: usize = EXACT_LIMIT as usize + 1;
-/// Exact cells that are looked at together.
+/// Exact cells that are tracked together.
 const PAGE: usize = 512;
 const PAGES: usize = EXACT_CELLS.div_ceil(PAGE);
 const BINS_EXPONENT: u32 = 7;
 const OCTAVE_CELLS: usize = 1 + (1 << BINS_EXPONENT);
 const BINS: usize = (64 - EXACT_EXPONENT as usize) * OCTAVE_CELLS;
 
-/// What a value counts for: a number of files in a `u64`, or of bytes in a `u128`.
+/// The weight of a value: a number of files in a `u64`, or of bytes in a `u128`.
 pub trait Weight:
     Copy
     + Default
@@ -47,7 +47,7 @@ pub trait Weight:
     + serde::Serialize
     + for<'a> serde::Deserialize<'a>
 {
-    /// The most that a distribution read from a file may weigh in all, so that sums cannot overflow.
+    /// Largest total weight of a distribution read from a file, so that sums cannot overflow.
     const LIMIT: u128;
 }
 
@@ -59,16 +59,16 @@ impl Weight for u128 {
     const LIMIT: u128 = 1 << 96;
 }
 
-/// A cell of a distribution that holds something: values from `low` to `high`, both included.
+/// A non-empty cell of a distribution: values from `low` to `high`, inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cell {
-    /// Smallest value that falls here.
+    /// Smallest value of the cell.
     pub low: u64,
-    /// Largest value that falls here.
+    /// Largest value of the cell.
     pub high: u64,
-    /// Weight of the values that did.
+    /// Weight of the counted values.
     pub count: u128,
-    /// Sum of the values that did, each times its weight.
+    /// Sum of the counted values, each times its weight.
     pub sum: u128,
 }
 
@@ -93,46 +93,46 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// The bucket that `value` falls into, empty: its number is 0 for 0 and `1 + floor(log2 value)` else.
+    /// The bucket of `value`, empty: its number is 0 for 0 and `1 + floor(log2 value)` otherwise.
     pub fn of(number: u32) -> Bucket {
         let low = if number == 0 { 0 } else { 1u128 << (number - 1) };
         Bucket { low, high: 1u128 << number, count: 0, sum: 0 }
     }
 }
 
-/// Number of the power-of-two bucket that `value` falls into.
+/// Number of the power-of-two bucket of `value`.
 pub fn bucket_number(value: u64) -> u32 {
     u64::BITS - value.leading_zeros()
 }
 
-/// How much of a distribution lies at or below a value.
+/// The part of a distribution at or below a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpTo {
-    /// Weight of the values up to there.
+    /// Weight of these values.
     pub count: u128,
-    /// Sum of the values up to there.
+    /// Sum of these values.
     pub sum: u128,
-    /// How far off the count can be: the weight of the cell that the value lies inside of, which was divided in proportion;
-    /// 0 where both are exact.
+    /// Largest error of the count: the weight of the cell that contains the value, which was divided in proportion; 0
+    /// if both are exact.
     pub doubt: u128,
 }
 
 /// The distribution of a population of values, exact up to [`EXACT_LIMIT`] and better than 1 % above.
 ///
-/// Takes 0.6 MB (1.2 MB with `u128` weights) of address space, of which only the pages that were written are resident.
+/// Needs 0.6 MB (1.2 MB with `u128` weights) of address space; only the pages that were written are resident.
 #[derive(Clone)]
 pub struct Distribution<W: Weight = u64> {
-    /// Which pages of `exact` hold something: the others are never read, so they take no memory and no time.
+    /// Which pages of `exact` are non-empty: the others are never read, so they need no memory and no time.
     touched: [bool; PAGES],
     exact: Box<[W; EXACT_CELLS]>,
     bins: Box<[W; BINS]>,
     sums: Box<[u128; BINS]>,
-    /// Smallest and largest value above [`EXACT_LIMIT`]; `(u64::MAX, 0)` while there is none.
+    /// Smallest and largest value above [`EXACT_LIMIT`]; `(u64::MAX, 0)` if there is none.
     binned_min: u64,
     binned_max: u64,
 }
 
-/// A zeroed array on the heap that never was on the stack.
+/// A zeroed array that is allocated on the heap, without a copy on the stack.
 fn zeroed<T: Clone + Default, const N: usize>() -> Box<[T; N]> {
     let cells = vec![T::default(); N].into_boxed_slice();
     cells.try_into().unwrap_or_else(|_| unreachable!("the slice has N cells"))
@@ -226,13 +226,13 @@ impl<W: Weight> Distribution<W> {
         self.binned_max = self.binned_max.max(other.binned_max);
     }
 
-    /// The parts of `exact` that hold something.
+    /// The non-empty parts of `exact`.
     fn touched_pages(&self) -> impl DoubleEndedIterator<Item = std::ops::Range<usize>> + '_ {
         let touched = self.touched.iter().enumerate().filter(|(_, touched)| **touched);
         touched.map(|(page, _)| page * PAGE..((page + 1) * PAGE).min(EXACT_CELLS))
     }
 
-    /// Every cell that holds something, by rising value.
+    /// Every non-empty cell, by ascending value.
     pub fn cells(&self) -> impl Iterator<Item = Cell> + '_ {
         let exact = self.touched_pages().flatten().filter_map(|value| {
             let (value, count) = (value as u64, self.exact[value].into());
@@ -262,12 +262,12 @@ impl<W: Weight> Distribution<W> {
         self.cells().next().is_none()
     }
 
-    /// The mean; 0 of nothing.
+    /// The mean; 0 if empty.
     pub fn mean(&self) -> f64 {
         crate::units::fraction(self.total(), self.count())
     }
 
-    /// The smallest value, exactly; 0 of nothing.
+    /// The exact smallest value; 0 if empty.
     pub fn min(&self) -> u64 {
         match self.cells().next() {
             Some(cell) if cell.low <= EXACT_LIMIT => cell.low,
@@ -276,7 +276,7 @@ impl<W: Weight> Distribution<W> {
         }
     }
 
-    /// The largest value, exactly; 0 of nothing.
+    /// The exact largest value; 0 if empty.
     pub fn max(&self) -> u64 {
         match self.binned_max {
             0 => {
@@ -290,7 +290,7 @@ impl<W: Weight> Distribution<W> {
         }
     }
 
-    /// How much lies at or below `value`.
+    /// The part at or below `value`.
     pub fn up_to(&self, value: u64) -> UpTo {
         if value >= self.max() {
             return UpTo { count: self.count(), sum: self.total(), doubt: 0 };
@@ -310,12 +310,14 @@ impl<W: Weight> Distribution<W> {
         at
     }
 
-    /// Deciles by count: the i-th of ten is the smallest value such that at least i tenths of the weight is at or below it.
+    /// Deciles by count: the i-th of ten is the smallest value such that at least i tenths of the weight is at or below
+    /// it.
     pub fn deciles(&self) -> [u64; 10] {
         self.deciles_of(|cell| cell.count)
     }
 
-    /// Deciles by sum: the i-th of ten is the smallest value such that at least i tenths of the total is in values up to it.
+    /// Deciles by sum: the i-th of ten is the smallest value such that at least i tenths of the total is in values up
+    /// to it.
     pub fn deciles_by_sum(&self) -> [u64; 10] {
         self.deciles_of(|cell| cell.sum)
     }
@@ -330,7 +332,8 @@ impl<W: Weight> Distribution<W> {
         quantiles.try_into().unwrap_or([0; 10])
     }
 
-    /// `numerators` rise; each quantile is exact below the limit, above it the mean of its cell, and the maximum for the whole.
+    /// `numerators` must ascend; each quantile is exact below the limit, the mean of its cell above, and the maximum
+    /// for the whole.
     fn quantiles(&self, numerators: &[u128], denominator: u128, mass: impl Fn(&Cell) -> u128) -> Vec<u64> {
         let whole: u128 = self.cells().map(|cell| mass(&cell)).sum();
         let (min, max) = (self.min(), self.max());
@@ -341,7 +344,7 @@ impl<W: Weight> Distribution<W> {
             seen += mass(&cell);
             last = cell.mean().clamp(min, max);
             while let Some(&numerator) = numerators.get(values.len()) {
-                // Divided before multiplied where the product could overflow: whole is below 2^117.
+                // Division comes first where the product could overflow: whole is below 2^117.
                 if numerator == denominator || seen < div_ceil_product(whole, numerator, denominator) {
                     break;
                 }

@@ -1,24 +1,24 @@
 //! The three published distributions of Tanenbaum, Herder and Bos (2006): `vu-1984`, `vu-2005` and `web-2005`.
 //!
-//! The tables are in `data/`, as printed but for one misprint. Each population is laid out ([`spread`]) between
+//! The tables are in `data/`, as printed except for one misprint. Each population is laid out ([`spread`]) between
 //! *knots*, sizes up to which the number of files is known: the rows of Fig. 1, the medians that the text states and,
-//! for 2005, the deciles of Fig. 3. At a decile or median there is a file of exactly that size, so that it is
-//! reproduced to the byte.
+//! for 2005, the deciles of Fig. 3. At a decile or median one file has exactly that size, so that it is reproduced to
+//! the byte.
 //!
 //! What the paper leaves open:
 //!
 //! - **Empty files** are in the row "1 byte or smaller". For VU 2005 their number is fitted, see below. For the other
-//!   two, there are taken to be as many files of 1 byte as of 2 bytes (the second row), and the rest of the first row
-//!   is empty. By that rule VU 2005 would have 1.23 % empty files; the fit finds 1.3 %.
-//! - **The largest files.** The last size that the table of 1984 reaches, 524,288 bytes, is the largest file there was,
-//!   as the paper says; for the web server, where it does not, the largest is taken to be the 128 MiB of the last row.
+//!   two, the number of 1-byte files is assumed to equal that of 2-byte files (the second row); the rest of the first
+//!   row is empty. By that rule VU 2005 would have 1.23 % empty files; the fit finds 1.3 %.
+//! - **The largest files.** The largest size in the table of 1984, 524,288 bytes, is the largest file, as the paper
+//!   says; for the web server, for which it says nothing, the largest is assumed to be the 128 MiB of the last row.
 //! - **The number of files** in 1984: 1,000,000 is assumed ([`Published::files_nominal`]); all shares are the same for
 //!   any.
 //!
-//! Of **VU 2005**, Fig. 3 says more: the share of the disk that each decile takes for five block sizes, 45 figures. Two
-//! unknowns decide them: how many of the files of the first row are empty and take no block at all, and how many bytes
-//! are in the files above 128 MiB, of which Fig. 1 tells only the number. The first is fitted to the five shares of the
-//! first decile, the second to all 45, by least squares and Gauss and Newton's method: the same on every run.
+//! For **VU 2005**, Fig. 3 says more: the share of the disk of each decile for five block sizes, 45 figures. Two
+//! unknowns decide them: how many of the files of the first row are empty and need no block at all, and how many bytes
+//! are in the files above 128 MiB, for which Fig. 1 has only the number. The first is fitted to the five shares of the
+//! first decile, the second to all 45, by least squares with the Gauss-Newton method: every run has the same result.
 
 use std::sync::OnceLock;
 
@@ -36,11 +36,11 @@ pub const FIG_3_BLOCK_BYTES: [u64; 5] = [1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 <
 /// A distribution from a paper.
 #[derive(Debug)]
 pub struct Published {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// What it is called in tables and figures.
+    /// Its name in tables and figures.
     pub title: &'static str,
-    /// The paper that it is from.
+    /// The paper with the data.
     pub source: &'static str,
     /// When the files were counted.
     pub year: u16,
@@ -59,7 +59,7 @@ pub struct Published {
 pub struct CurvePoint {
     /// The size, in bytes.
     pub size_bytes: u64,
-    /// Per cent of the files that are of that size or smaller.
+    /// Percentage of the files of that size or smaller.
     pub percent: f64,
 }
 
@@ -68,21 +68,21 @@ pub struct CurvePoint {
 pub struct Decile {
     /// Size of the largest file in the decile, in bytes.
     pub largest_bytes: u64,
-    /// Per cent of the disk in files up to there, for each of [`FIG_3_BLOCK_BYTES`].
+    /// Percentage of the disk in files up to that size, for each of [`FIG_3_BLOCK_BYTES`].
     pub weight_percent: [f64; 5],
 }
 
-/// So many files are of a size or smaller.
+/// A number of files of a size or smaller.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Knot {
     size_bytes: u64,
     files: u64,
-    /// Whether there is a file of exactly that size.
+    /// Whether a file of exactly that size exists.
     met: bool,
 }
 
 impl Published {
-    /// The distribution of the file sizes; laid out when first asked for.
+    /// The distribution of the file sizes; laid out on first use.
     pub fn distribution(&self) -> &Distribution {
         self.distribution.get_or_init(|| match self.name {
             "vu-2005" => Fit::to_fig_3(&self.knots, &fig_3()).distribution(&self.knots),
@@ -90,7 +90,7 @@ impl Published {
         })
     }
 
-    /// The knots, with all but as many files of the first row empty as there are in the second.
+    /// The knots, where as many files of the first row are not empty as are in the second row.
     fn with_empty_files(&self) -> Vec<Knot> {
         let of_one_byte = match self.knots.as_slice() {
             [first, second, ..] => second.files.saturating_sub(first.files),
@@ -116,7 +116,7 @@ pub fn all() -> &'static [Published] {
     })
 }
 
-/// The published distribution of a name.
+/// The published distribution with this name.
 pub fn find(name: &str) -> Option<&'static Published> {
     all().iter().find(|published| published.name == name)
 }
@@ -136,7 +136,7 @@ fn rows(csv: &str) -> impl Iterator<Item = Vec<&str>> {
     csv.lines().filter(|line| !line.starts_with('#')).skip(1).map(|line| line.split(',').map(str::trim).collect())
 }
 
-/// A population from a `column` of Fig. 1 and from sizes that the paper says are met, with the share of the files up to
+/// A population from a `column` of Fig. 1 and from sizes that the paper says exist, with the share of the files up to
 /// there in hundredths of a per cent.
 fn table(
     name: &'static str,
@@ -171,7 +171,7 @@ fn with_empty_files(knots: &[Knot], files: u64) -> Vec<Knot> {
     std::iter::once(empty).chain(knots.iter().copied()).collect()
 }
 
-/// The population that passes through all knots; `sum_above` is the sum of the sizes above the last but one.
+/// The population through all knots; `sum_above` is the sum of the sizes above the last knot but one.
 fn lay_out(knots: &[Knot], sum_above: Option<u128>) -> Distribution {
     let mut distribution = Distribution::default();
     let (mut low, mut seen) = (0, 0);
@@ -183,7 +183,7 @@ fn lay_out(knots: &[Knot], sum_above: Option<u128>) -> Distribution {
         }
         let sum = sum_above.filter(|_| index + 1 == knots.len());
         let sum = sum.map(|sum| sum.saturating_sub(largest * u128::from(knot.size_bytes)));
-        // The knots rise and the files are few, so no interval is refused.
+        // The knots ascend and the files are few, so no interval is refused.
         let laid_out = spread(&mut distribution, &Interval { low, high: knot.size_bytes, count: count - largest, sum });
         debug_assert!(laid_out.is_ok());
         (low, seen) = (knot.size_bytes + 1, knot.files.max(seen));
@@ -191,7 +191,7 @@ fn lay_out(knots: &[Knot], sum_above: Option<u128>) -> Distribution {
     distribution
 }
 
-/// The two figures about VU 2005 that only Fig. 3 tells.
+/// The two figures about VU 2005 that only Fig. 3 determines.
 #[derive(Debug, Clone, Copy)]
 struct Fit {
     /// Files of size 0.
@@ -200,18 +200,19 @@ struct Fit {
     bytes_above: f64,
 }
 
-/// What the files that Fig. 1 tells all about take for one block size, with the empty files counted as 1 byte.
+/// Allocated bytes of the files that Fig. 1 determines completely, for one block size, with the empty files counted as
+/// 1 byte.
 struct Known {
     block_bytes: f64,
     /// Up to each of the first nine deciles.
     up_to_decile: [f64; 9],
-    /// All of them, and the last blocks of the files above.
+    /// All of them, and the last blocks of the larger files.
     whole: f64,
 }
 
 impl Fit {
-    /// The bytes by least squares over the shares of nine deciles for five block sizes, the empty files over those of
-    /// the first decile: in the other deciles they are lost among what is not known about the sizes between two knots.
+    /// Fits the bytes by least squares to the shares of nine deciles for five block sizes, and the empty files to those
+    /// of the first decile: in the other deciles they disappear in the uncertainty about the sizes between two knots.
     fn to_fig_3(knots: &[Knot], deciles: &[Decile]) -> Fit {
         let [below @ .., last_but_one, last] = knots else { return Fit { empty_files: 0.0, bytes_above: 0.0 } };
         let files_above = last.files.saturating_sub(last_but_one.files) as f64;
@@ -229,7 +230,7 @@ impl Fit {
         fit
     }
 
-    /// One step of Gauss and Newton for each unknown, with the other as it is: they hardly depend on each other.
+    /// One Gauss-Newton step for each unknown, with the other fixed: they are nearly independent.
     fn step(&self, known: &[Known; 5], deciles: &[Decile]) -> (f64, f64) {
         let (mut empty, mut above) = (LeastSquares::default(), LeastSquares::default());
         for (block, known) in known.iter().enumerate() {
@@ -251,7 +252,7 @@ impl Fit {
     }
 }
 
-/// The change of one unknown that leaves the smallest squares.
+/// The change of one unknown that minimizes the squares.
 #[derive(Default)]
 struct LeastSquares {
     slopes_squared: f64,
@@ -275,7 +276,7 @@ impl Known {
         let mut up_to_decile = [0.0; 9];
         let mut whole = 0.0;
         for cell in draft.cells() {
-            // Files of no bytes are among those of 1 byte here. In large files the last block is half full on average.
+            // Empty files count as 1-byte files here. In large files the last block is half full on average.
             whole += match cell.high {
                 high if high <= EXACT_LIMIT => {
                     (cell.count * u128::from(high.max(1).next_multiple_of(block_bytes))) as f64
@@ -302,7 +303,7 @@ mod tests {
             if cell.high <= EXACT_LIMIT {
                 return (cell.count * u128::from(cell.high.next_multiple_of(block_bytes))) as f64;
             }
-            // Sizes spread over the cell: the mean of 64 places in it.
+            // Sizes spread over the cell: the mean of 64 points in it.
             let place = |i: u64| (cell.low + (cell.high - cell.low) * i / 63).next_multiple_of(block_bytes) as f64;
             let middle = (cell.low + cell.high) as f64 / 2.0;
             cell.sum as f64 + cell.count as f64 * ((0..64).map(place).sum::<f64>() / 64.0 - middle)

@@ -1,34 +1,33 @@
-//! Populations of which only an interval is known: so many values from `low` to `high`, perhaps with their sum.
+//! Populations of which only an interval is known: a number of values from `low` to `high`, perhaps with their sum.
 //!
 //! Histograms and published tables say no more than that about most of their files. Without a sum the values are laid
 //! out log-uniformly. With one they follow a power law (a truncated Pareto distribution, `density ∝ x^(s-1)`), whose
 //! exponent `s` is solved for the mean; `s = 0` is log-uniform again. A power law is chosen rather than the truncated
 //! exponential of maximum entropy because file sizes are nearly straight on log-log paper: given only the mean of the
 //! files of 0-2 KiB, 2-8 KiB or 16 KiB-1 MiB in the three curves of Tanenbaum, Herder and Bos (2006, Fig. 1), a power
-//! law is nowhere off by more than 10 % of those files, an exponential by up to 32 %. An interval from zero is laid out
-//! in `x + 1`.
+//! law is off by at most 10 % of those files, an exponential by up to 32 %. An interval from zero is laid out in `x +
+//! 1`.
 //!
-//! Invariants: exactly `count` values are added, all of them in the interval, and their sum is exactly `sum`, moved
-//! into `low·count ..= high·count` if it was outside. Counts come from rounding the cumulative curve; what the rounding
-//! did to the sum is taken back by moving values towards the far end of the interval, each by the same share of its
-//! way.
+//! Invariants: exactly `count` values are added, all of them in the interval, and their sum is exactly `sum`, clamped
+//! to `low·count ..= high·count`. Counts come from rounding the cumulative curve; the rounding error of the sum is
+//! corrected by moving values towards the far end of the interval, each by the same share of its distance.
 
 use super::{BINS, Distribution, EXACT_LIMIT, Weight, bin_index, bin_range};
 
-/// A number of values of which only this is known.
+/// A number of values with only this known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interval {
-    /// The smallest that any of them may be.
+    /// Smallest possible value.
     pub low: u64,
-    /// The largest that any of them may be.
+    /// Largest possible value.
     pub high: u64,
-    /// How many there are.
+    /// Number of values.
     pub count: u128,
-    /// The sum of them all, if it is known.
+    /// Their sum, if known.
     pub sum: Option<u128>,
 }
 
-/// Values that share a cell of the distribution, all of the same size for now.
+/// Values that share a cell of the distribution, all of the same size initially.
 struct Group {
     value: u64,
     count: u128,
@@ -37,8 +36,8 @@ struct Group {
 /// Adds the values of `interval` to `distribution`.
 ///
 /// # Errors
-/// A sentence, when `low` is above `high`, or when there are more values than a distribution may hold
-/// ([`Weight::LIMIT`]) or their sum could be 2^128 and above. Nothing is added then.
+/// A sentence, if `low` is above `high`, or if there are more values than a distribution may hold ([`Weight::LIMIT`])
+/// or their sum could reach 2^128. Nothing is added then.
 pub fn spread<W: Weight>(distribution: &mut Distribution<W>, interval: &Interval) -> Result<(), &'static str> {
     let &Interval { low, high, count, sum } = interval;
     if low > high {
@@ -81,8 +80,8 @@ fn add<W: Weight>(distribution: &mut Distribution<W>, value: u64, count: u128) -
     Ok(())
 }
 
-/// By how much the sum of each group has to move towards `end`, `distance` together: in proportion to the way it has to
-/// there, so that each value goes the same share of its own way.
+/// By how much the sum of each group must move towards `end`, `distance` in total: in proportion to its distance from
+/// there, so that each value moves by the same share of its own distance.
 fn moves(groups: &[Group], end: u64, distance: u128) -> Vec<u128> {
     let room = |group: &Group| u128::from(group.value.abs_diff(end)) * group.count;
     let whole: u128 = groups.iter().map(room).sum();
@@ -96,7 +95,7 @@ fn moves(groups: &[Group], end: u64, distance: u128) -> Vec<u128> {
         moved += by;
         moves.push(by);
     }
-    // What floating point left over goes wherever there is room; there is enough, as the sum is feasible.
+    // The rounding remainder goes to any group with room; there is enough, as the sum is feasible.
     let mut left = distance.saturating_sub(moved);
     for (group, by) in groups.iter().zip(&mut moves).rev() {
         let more = left.min(room(group) - *by);
@@ -106,8 +105,8 @@ fn moves(groups: &[Group], end: u64, distance: u128) -> Vec<u128> {
     moves
 }
 
-/// The power law `density ∝ x^(s-1)` on `first <= x < first + width`, where a value `v` stands for the density of
-/// `[v, v+1)`, and of `[v+1, v+2)` in an interval from zero.
+/// The power law `density ∝ x^(s-1)` on `first <= x < first + width`, where a value `v` represents the density of `[v,
+/// v+1)`, and of `[v+1, v+2)` in an interval from zero.
 struct Shape {
     low: u64,
     first: f64,
@@ -126,14 +125,15 @@ impl Shape {
         let length = (((high - low) as f64 + 1.0) / first).ln_1p();
         let mut shape = Shape { low, first, length, exponent: 0.0, whole: 0.0 };
         if let Some(mean) = mean {
-            // A value stands for [value, value + 1), half of which is above it.
+            // A value represents [value, value + 1), half of which is above it.
             shape.exponent = shape.exponent_of((mean - low as f64 + 0.5) / first);
             shape.whole = (shape.exponent * length).exp_m1();
         }
         shape
     }
 
-    /// The exponent for which the mean is `first · (1 + above)`; bisected, as the mean rises with the exponent.
+    /// The exponent for which the mean is `first · (1 + above)`; found by bisection, as the mean rises with the
+    /// exponent.
     fn exponent_of(&self, above: f64) -> f64 {
         let target = above.max(0.0).ln_1p();
         let (mut below, mut beyond) = (-STEEPEST / self.length, STEEPEST / self.length);
@@ -168,7 +168,7 @@ impl Shape {
         }
     }
 
-    /// `count` values, by the cells that they fall into.
+    /// `count` values, grouped by cell.
     fn groups(&self, low: u64, high: u64, count: u128) -> Vec<Group> {
         let mut groups = Vec::new();
         let mut seen = 0;

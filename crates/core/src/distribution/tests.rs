@@ -11,7 +11,7 @@ fn of(values: &[u64]) -> Distribution {
     distribution
 }
 
-/// Values of every magnitude, with powers of two and their neighbours often among them.
+/// Values of every magnitude, often powers of two and their neighbours.
 fn values() -> impl Strategy<Value = Vec<u64>> {
     let any_magnitude = (0u32..64, any::<u64>()).prop_map(|(shift, bits)| bits >> shift);
     let edges = (0u32..64, -1i64..=1).prop_map(|(exponent, off)| (1u64 << exponent).wrapping_add_signed(off));

@@ -1,7 +1,8 @@
-//! Files written so that nobody ever sees half of one: to a temporary file beside the target, synced, renamed.
+//! Files that appear whole: written to a temporary file beside the target, synced, renamed.
 //!
-//! The temporary name cannot be guessed, and is made only if nothing has it, not even a symbolic link: nobody who may write to the directory can have
-//! another file written in its place. A target that is there keeps its owner and its mode; a new one follows the umask.
+//! The temporary name cannot be guessed, and is created only if it does not exist, not even as a symbolic link: nobody
+//! with write access to the directory can have another file written instead. An existing target keeps its owner and its
+//! mode; a new one follows the umask.
 
 pub mod varint;
 
@@ -14,10 +15,10 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The largest file that is read whole into memory, in bytes: larger than any result of granulo's.
+/// The largest file that is read whole into memory, in bytes: larger than any result of granulo.
 pub const READ_LIMIT_BYTES: u64 = 256 << 20;
 
-/// A file in the making. Dropped without [`commit`](Self::commit), it leaves nothing behind.
+/// A file in progress. Dropped without [`commit`](Self::commit), it leaves nothing behind.
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,
@@ -26,10 +27,10 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Begins a file that will be at `path`; fails early where it could not be.
+    /// Begins a file that will be at `path`; fails early if it could not be created there.
     ///
     /// # Errors
-    /// What creating a file there fails with.
+    /// Errors of creating a file there.
     pub fn create(path: &Path) -> Result<AtomicFile> {
         if path.is_dir() {
             return Err(Error::new(ErrorKind::Usage, "write", "it is a directory")
@@ -56,20 +57,21 @@ impl AtomicFile {
         }
     }
 
-    /// Gives it its name. A crash may leave it half written: only for what is checked when it is read, and can be made again.
+    /// Renames it to the target. A crash may leave it partly written: only for content that is checked when it is read,
+    /// and can be recreated.
     ///
     /// # Errors
-    /// What renaming fails with; the target then is what it was.
+    /// Errors of renaming; the target is then unchanged.
     pub fn publish(mut self) -> Result<()> {
         fs::rename(&self.temporary, &self.path).map_err(|error| Error::io("write", &self.path, error))?;
         self.temporary.clear();
         Ok(())
     }
 
-    /// Makes it durable and gives it its name.
+    /// Makes it durable and renames it to the target.
     ///
     /// # Errors
-    /// What syncing or renaming fails with; the target then is what it was.
+    /// Errors of syncing or renaming; the target is then unchanged.
     pub fn commit(mut self) -> Result<()> {
         let fail = |error| Error::io("write", &self.path, error);
         if let Some(file) = self.file.take() {
@@ -78,7 +80,7 @@ impl AtomicFile {
         fs::rename(&self.temporary, &self.path).map_err(fail)?;
         self.temporary.clear();
         let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // The rename is durable once the directory is; a file system that cannot sync one is no reason to fail.
+        // The rename is durable once the directory is; a file system that cannot sync directories is not an error.
         if let Ok(directory) = File::open(directory) {
             let _ = directory.sync_all();
         }
@@ -94,22 +96,22 @@ impl Drop for AtomicFile {
     }
 }
 
-/// Permissions of a new file, of which the umask takes some.
+/// Permissions of a new file, reduced by the umask.
 const NEW_MODE: u32 = 0o666;
-/// Those of one that is to get those of another.
+/// Permissions of a file that will get those of another.
 const PRIVATE_MODE: u32 = 0o600;
-/// Names that are tried.
+/// Most names that are tried.
 const ATTEMPTS: u32 = 100;
 
-/// A new file in the directory of `path`, under a name that says what it is and that nobody knows before.
+/// A new file in the directory of `path`, under a descriptive but unpredictable name.
 fn create_beside(path: &Path, is_private: bool) -> io::Result<(PathBuf, File)> {
     let mode = if is_private { PRIVATE_MODE } else { NEW_MODE };
     let mut result = Err(io::ErrorKind::AlreadyExists.into());
     for _ in 0..ATTEMPTS {
-        // Its keys come from the system's random numbers.
+        // Its keys are random numbers from the system.
         let number = RandomState::new().build_hasher().finish();
         let temporary = path.with_file_name(format!(".granulo-{number:016x}.tmp"));
-        // With O_EXCL, which `create_new` is, a symbolic link is something that is there.
+        // With O_EXCL, which `create_new` sets, a symbolic link counts as existing.
         match OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(&temporary) {
             Ok(file) => return Ok((temporary, file)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => result = Err(error),
@@ -119,7 +121,7 @@ fn create_beside(path: &Path, is_private: bool) -> io::Result<(PathBuf, File)> {
     result
 }
 
-/// Gives a file the owner, the group and the permissions of another.
+/// Sets the owner, the group and the permissions of a file to those of another.
 fn resemble(file: &File, other: &fs::Metadata) -> io::Result<()> {
     let found = file.metadata()?;
     let differs = |now: u32, wanted: u32| (now != wanted).then_some(wanted);
@@ -130,10 +132,10 @@ fn resemble(file: &File, other: &fs::Metadata) -> io::Result<()> {
     file.set_permissions(fs::Permissions::from_mode(other.mode() & 0o777))
 }
 
-/// A new file under a name that is known, for what is gone on with later: whatever has the name goes first.
+/// A new file with a known name, to be continued later: an existing file of that name is removed first.
 ///
 /// # Errors
-/// What removing or making it fails with, also if somebody makes one meanwhile.
+/// Errors of removing or creating it, including a concurrent creation.
 pub fn create_afresh(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -142,11 +144,11 @@ pub fn create_afresh(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(NEW_MODE).open(path)
 }
 
-/// Writes a whole file at once; `write` gets a buffered writer. A target that is no regular file (`/dev/stdout`, a pipe) is
-/// written directly.
+/// Writes a whole file; `write` receives a buffered writer. A target that is not a regular file (`/dev/stdout`, a pipe)
+/// is written directly.
 ///
 /// # Errors
-/// What creating, writing, syncing or renaming fails with; the target then is what it was.
+/// Errors of creating, writing, syncing or renaming; the target is then unchanged.
 pub fn write_atomically(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     let fail = |error| Error::io("write", path, error);
     let (file, target) = open_target(path)?;
@@ -156,10 +158,11 @@ pub fn write_atomically(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::R
     target.map_or(Ok(()), AtomicFile::commit)
 }
 
-/// What to write a result to, and what to commit behind it: nothing where the target is no regular file (`/dev/stdout`, a pipe).
+/// The file to write a result to, and the one to commit afterwards: `None` if the target is not a regular file
+/// (`/dev/stdout`, a pipe).
 ///
 /// # Errors
-/// What creating or opening a file there fails with.
+/// Errors of creating or opening a file there.
 pub fn open_target(path: &Path) -> Result<(File, Option<AtomicFile>)> {
     let fail = |error| Error::io("write", path, error);
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
@@ -169,10 +172,10 @@ pub fn open_target(path: &Path) -> Result<(File, Option<AtomicFile>)> {
     Ok((target.file().map_err(fail)?, Some(target)))
 }
 
-/// Reads a file that should be a result of granulo's: refuses directories and files above [`READ_LIMIT_BYTES`].
+/// Reads a file that should be a result of granulo: refuses directories and files above [`READ_LIMIT_BYTES`].
 ///
 /// # Errors
-/// What opening or reading fails with; [`ErrorKind::NotRecognised`] for what is too large.
+/// Errors of opening or reading; [`ErrorKind::NotRecognised`] for a file that is too large.
 pub fn read_bounded(operation: &'static str, path: &Path) -> Result<Vec<u8>> {
     use std::io::Read;
     let fail = |error| Error::io(operation, path, error);
@@ -225,7 +228,7 @@ mod tests {
         for kept in [0o600, 0o640, 0o444, 0o755] {
             fs::set_permissions(&new, fs::Permissions::from_mode(kept)).unwrap();
             let file = AtomicFile::create(&new).unwrap();
-            // Nobody reads along while it is made.
+            // Nobody can read it while it is written.
             assert_eq!(file.file().unwrap().metadata().unwrap().mode() & 0o777 & !kept, 0);
             drop(file);
             write_atomically(&new, |out| out.write_all(b"y")).unwrap();
@@ -239,7 +242,7 @@ mod tests {
         let path = directory.path().join("result");
         fs::write(&path, "old").unwrap();
         if std::os::unix::fs::chown(&path, Some(4321), Some(4322)).is_err() {
-            return; // Only root can have files of others.
+            return; // Only root can own files of others.
         }
         write_atomically(&path, |out| out.write_all(b"new")).unwrap();
         let found = fs::metadata(&path).unwrap();
@@ -252,7 +255,7 @@ mod tests {
         let victim = directory.path().join("victim");
         fs::write(&victim, "precious").unwrap();
         let result = directory.path().join("result");
-        // The name that was used once, the target itself, and that of a part.
+        // A former temporary name, the target itself, and the name of a part.
         let old_name = directory.path().join(format!("result.{}.tmp", std::process::id()));
         for planted in [&old_name, &result] {
             std::os::unix::fs::symlink(&victim, planted).unwrap();

@@ -1,8 +1,9 @@
-//! Numbers of variable length: LEB128, and zigzag for signed ones. Sorted tables, the catalog and traces are made of them.
+//! Numbers of variable length: LEB128, and zigzag for signed ones. Sorted tables, the catalog and traces use them.
 //!
-//! Reading never panics: [`take`] and [`take_bytes`] give `None` for what ends early or does not fit, and then leave `at` anywhere.
+//! Reading never panics: [`take`] and [`take_bytes`] return `None` for a number that is truncated or too large, and
+//! then leave `at` anywhere.
 
-/// The most bytes that a number takes.
+/// Most bytes of a number.
 pub const LONGEST_BYTES: usize = 10;
 
 /// Appends `value`.
@@ -15,10 +16,10 @@ pub fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Reads the number at `at` and moves `at` behind it.
+/// Reads the number at `at` and moves `at` past it.
 ///
-/// Where eight bytes are there, numbers of up to eight bytes are read without a branch on their length: in a leaf lengths are as
-/// good as random, and a branch that is guessed wrong costs more than all the rest.
+/// If eight bytes are available, numbers of up to eight bytes are read without a branch on their length: in a leaf
+/// lengths are nearly random, and a mispredicted branch costs more than all the rest.
 #[inline(always)]
 pub fn take(bytes: &[u8], at: &mut usize) -> Option<u64> {
     const LAST: u64 = 0x8080_8080_8080_8080;
@@ -31,7 +32,7 @@ pub fn take(bytes: &[u8], at: &mut usize) -> Option<u64> {
             let bits = ends.trailing_zeros() + 1;
             *at += (bits / 8) as usize;
             let word = word & (u64::MAX >> (64 - bits)) & !LAST;
-            // Bytes of 7 bits to pairs of 14, to fours of 28, to 56.
+            // Groups of 7 bits are merged to 14, to 28, to 56.
             let word = word & 0x007f_007f_007f_007f | (word & 0x7f00_7f00_7f00_7f00) >> 1;
             let word = word & 0x0000_3fff_0000_3fff | (word & 0x3fff_0000_3fff_0000) >> 2;
             return Some(word & 0x0fff_ffff | (word & 0x0fff_ffff_0000_0000) >> 4);
@@ -40,7 +41,7 @@ pub fn take(bytes: &[u8], at: &mut usize) -> Option<u64> {
     take_bytewise(rest, at)
 }
 
-/// As [`take`], of a number at the beginning of `rest`, whatever its length.
+/// As [`take`], for a number at the beginning of `rest`, whatever its length.
 #[inline(never)]
 fn take_bytewise(rest: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0;
@@ -59,7 +60,7 @@ fn take_bytewise(rest: &[u8], at: &mut usize) -> Option<u64> {
     None
 }
 
-/// Reads `length` bytes at `at` and moves `at` behind them.
+/// Reads `length` bytes at `at` and moves `at` past them.
 #[inline]
 pub fn take_bytes<'a>(bytes: &'a [u8], at: &mut usize, length: u64) -> Option<&'a [u8]> {
     let end = at.checked_add(usize::try_from(length).ok()?)?;
@@ -68,13 +69,13 @@ pub fn take_bytes<'a>(bytes: &'a [u8], at: &mut usize, length: u64) -> Option<&'
     Some(taken)
 }
 
-/// A signed number as an unsigned one, small if its magnitude is.
+/// A signed number as an unsigned one that is small if its magnitude is.
 #[inline]
 pub fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
-/// The way back from [`zigzag`].
+/// The inverse of [`zigzag`].
 #[inline]
 pub fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)

@@ -31,6 +31,6 @@ impl Layout for Block {
     }
 }
 
-/// Models for the laws of `tests`, beside the defaults.
+/// Models for the laws of `tests`, besides the defaults.
 #[cfg(test)]
 pub(super) const TESTED: &[&str] = &["block:size=1", "block:size=3000", "block:size=1GiB"];

@@ -1,9 +1,10 @@
-//! Btrfs: sectors of 4 KiB for the data; small files, names and all that describes a file are items in B-trees.
+//! Btrfs: sectors of 4 KiB for the data; small files, names and all other metadata are items in B-trees.
 //!
-//! - **Allocated**, as `stat` has it: `up(size, 4 KiB)`, also for a file that is inline and has no sector at all;
-//!   [`Layout::data_bytes`] is what really lies in data blocks, nothing for such a file.
+//! - **Allocated**, as in `stat`: `up(size, 4 KiB)`, even for an inline file, which has no sector at all;
+//!   [`Layout::data_bytes`] is what is really in data blocks, nothing for such a file.
 //! - **Inline**: sizes from 1 to `min(max_inline, 4095, node - 147)`.
-//! - **Metadata**: the items of a file, each with a header of 25 bytes, in nodes that are not full, in one or two copies.
+//! - **Metadata**: the items of a file, each with a header of 25 bytes, in nodes that are not full, in one or two
+//!   copies.
 //!
 //! | item | bytes after the header | tree |
 //! | --- | --- | --- |
@@ -15,12 +16,12 @@
 //! | extent with its back reference | 53 | extent |
 //! | checksum of each sector | 4 to 32 | checksum |
 //!
-//! The three items with a name are counted where the name is: [`Layout::entry_bytes`].
+//! The three items with a name are counted as [`Layout::entry_bytes`].
 //!
-//! Invariants: what is used on the device is `data_bytes + metadata_bytes`; an inline file has no data bytes.
+//! Invariants: the device needs `data_bytes + metadata_bytes`; an inline file has no data bytes.
 //!
-//! Source: Linux `include/uapi/linux/btrfs_tree.h` (items), `fs/btrfs/inode.c` (`can_cow_file_range_inline`, `btrfs_symlink`),
-//! `fs/btrfs/fs.h` (`BTRFS_MAX_EXTENT_SIZE`). How full nodes are is measured: docs/MODELS.md.
+//! Source: Linux `include/uapi/linux/btrfs_tree.h` (items), `fs/btrfs/inode.c` (`can_cow_file_range_inline`,
+//! `btrfs_symlink`), `fs/btrfs/fs.h` (`BTRFS_MAX_EXTENT_SIZE`). How full nodes are was measured: docs/MODELS.md.
 
 use super::{Kind, Layout, Opt, Range, Space, WholeUnits, round_up_wide};
 use crate::units::{KIB, MIB};
@@ -82,23 +83,23 @@ const ITEM_HEADER_BYTES: u64 = 25;
 /// An inode item with its header.
 const INODE_BYTES: u64 = ITEM_HEADER_BYTES + 160;
 
-/// What stands before the data of an inline file.
+/// Bytes before the data of an inline file.
 const INLINE_HEADER_BYTES: u64 = ITEM_HEADER_BYTES + INLINE_EXTENT_BYTES;
 
-/// `struct btrfs_file_extent_item` up to where inline data begin.
+/// `struct btrfs_file_extent_item` up to the begin of inline data.
 const INLINE_EXTENT_BYTES: u64 = 21;
 
-/// A file extent item with its header, and as many bytes again in the extent tree: an extent item with a reference back.
+/// A file extent item with its header; the extent tree needs as many bytes for an extent item with a back reference.
 const EXTENT_BYTES: u64 = ITEM_HEADER_BYTES + 53;
 
-/// `BTRFS_MAX_EXTENT_SIZE`: more than that is not written at once.
+/// `BTRFS_MAX_EXTENT_SIZE`: the largest extent in one write.
 const EXTENT_MOST_BYTES: u64 = 128 * MIB;
 
-/// What each leaf costs elsewhere: its item in the extent tree (58), and a pointer (33) in a node that is half full.
+/// Bytes elsewhere for each leaf: its item in the extent tree (58), and a pointer (33) in a node that is half full.
 const PER_LEAF_BYTES: u64 = 58 + 2 * 33;
 
-/// How full the leaves of the trees of extents and checksums are, in per cent: they grow in the order of addresses. Measured: 88
-/// to 99 once there are ten leaves.
+/// How full the leaves of the trees of extents and checksums are, in per cent: they grow in the order of addresses.
+/// Measured: 88 to 99 once there are ten leaves.
 const ADDRESSES_FILL_PER_CENT: u64 = 94;
 
 #[derive(Debug)]
@@ -110,14 +111,14 @@ struct Btrfs {
 }
 
 impl Btrfs {
-    /// Whether a file lies in the metadata; it has to be smaller than a sector and fit into a leaf of its own.
+    /// Whether a file is in the metadata; it must be smaller than a sector and fit into a leaf of its own.
     fn is_inline(&self, size_bytes: u64) -> bool {
         let fits = self.node_bytes - NODE_HEADER_BYTES - INLINE_HEADER_BYTES;
         size_bytes > 0 && size_bytes <= self.max_inline_bytes.min(SECTOR_BYTES - 1).min(fits)
     }
 
-    /// How full the leaves of a tree of files are, in per cent, measured for each size of a node: see docs/MODELS.md. Where files
-    /// are all alike they are fuller, and less full where inline files take most of a node of 4 KiB.
+    /// How full the leaves of a tree of files are, in per cent, measured for each size of a node: see docs/MODELS.md.
+    /// If all files are alike they are fuller; they are less full if inline files need most of a node of 4 KiB.
     fn files_fill_per_cent(&self) -> u64 {
         match self.node_bytes / KIB {
             4 => 81,
@@ -127,7 +128,7 @@ impl Btrfs {
         }
     }
 
-    /// What items of so many bytes take of the device: in the tree of files, and in those that are ordered by address.
+    /// Bytes on the device for items: in the tree of files, and in the trees that are ordered by address.
     fn nodes(&self, of_files: u128, by_address: u128) -> u128 {
         let per_leaf = u128::from((self.node_bytes + PER_LEAF_BYTES) * self.copies);
         let room = u128::from(self.node_bytes - NODE_HEADER_BYTES);
@@ -158,7 +159,7 @@ impl Layout for Btrfs {
         Some(WholeUnits { unit_bytes: SECTOR_BYTES, bytes_per_unit: SECTOR_BYTES.into() })
     }
 
-    /// Dir item, dir index and inode ref, before what leaves do not hold.
+    /// Dir item, dir index and inode ref, before division by the fill of leaves.
     fn entry_bytes(&self, name_length: u64) -> u64 {
         name_length.saturating_mul(3).saturating_add(3 * ITEM_HEADER_BYTES + 30 + 30 + 10)
     }
@@ -176,7 +177,7 @@ impl Layout for Btrfs {
     }
 }
 
-/// Models for the laws of `tests`, beside the defaults.
+/// Models for the laws of `tests`, besides the defaults.
 #[cfg(test)]
 pub(super) const TESTED: &[&str] = &[
     "btrfs:max_inline=0",

@@ -1,23 +1,26 @@
-//! Ceph: RADOS objects on BlueStore, in a replicated or an erasure-coded pool; small files in a replicated pool on fast devices.
+//! Ceph: RADOS objects on BlueStore, in a replicated or an erasure-coded pool; small files in a replicated pool on fast
+//! devices.
 //!
-//! A file is cut into RADOS objects of `object` bytes; the last one is partial. With `up(a, b)` for `a` rounded up to a multiple
-//! of `b`, an object of `x` bytes takes
+//! A file is cut into RADOS objects of `object` bytes; the last one is partial. With `up(a, b)` for `a` rounded up to a
+//! multiple of `b`, an object of `x` bytes needs
 //!
 //! - replicated: `copies * up(x, min_alloc)`;
-//! - erasure-coded: every one of `k + m` shards has `up(x, k * stripe_unit) / k` bytes, and takes `up(shard, min_alloc)`;
-//! - erasure-coded with `fast_ec`: a data shard has only its own bytes of the last stripe, in whole pages of 4 KiB; a parity shard
-//!   is as long as the first data shard.
+//! - erasure-coded: every one of `k + m` shards has `up(x, k * stripe_unit) / k` bytes, and needs `up(shard,
+//!   min_alloc)`;
+//! - erasure-coded with `fast_ec`: a data shard has only its own bytes of the last stripe, in whole pages of 4 KiB; a
+//!   parity shard is as long as the first data shard.
 //!
-//! Beside it, each object has an onode in the RocksDB of every device that holds a shard: `onode` bytes, and one byte for each 768
-//! of data (four for the checksum of each 4 KiB, the rest for the extent map; measured).
+//! Besides, each object has an onode in the RocksDB of every device with a shard: `onode` bytes, and one byte for each
+//! 768 of data (four for the checksum of each 4 KiB, the rest for the extent map; measured).
 //!
-//! Invariants: there is no loop over objects, so no size is slow; what an object takes never falls as it grows, so neither does
-//! what a file takes.
+//! Invariants: there is no loop over objects, so no size is slow; allocated never falls as an object grows, so neither
+//! does that of a file.
 //!
-//! Sources: Ceph, doc/rados/configuration/bluestore-config-ref.rst, "Minimum Allocation Size", for `min_alloc` and the examples of
-//! the tests; doc/rados/operations/erasure-code.rst, "Erasure Coding Optimizations"; src/osd/ECUtil.h
-//! (`object_size_to_shard_size`) and its test in src/test/osd/TestECUtil.cc for `fast_ec`; doc/cephfs/file-layouts.rst and
-//! `rgw_obj_stripe_size` in src/common/options/rgw.yaml.in for 4 MiB objects. Measured on Ceph 16.2.15: docs/MODELS.md.
+//! Sources: Ceph, doc/rados/configuration/bluestore-config-ref.rst, "Minimum Allocation Size", for `min_alloc` and the
+//! examples of the tests; doc/rados/operations/erasure-code.rst, "Erasure Coding Optimizations"; src/osd/ECUtil.h
+//! (`object_size_to_shard_size`) and its test in src/test/osd/TestECUtil.cc for `fast_ec`; doc/cephfs/file-layouts.rst
+//! and `rgw_obj_stripe_size` in src/common/options/rgw.yaml.in for 4 MiB objects. Measured on Ceph 16.2.15:
+//! docs/MODELS.md.
 
 use super::{Kind, Layout, Opt, Options, Placement, Range, Space, Wanted, WholeUnits, round_up_wide};
 use crate::units::{KIB, MIB, format_size};
@@ -99,7 +102,7 @@ const PAGE_BYTES: u64 = 4 * KIB;
 /// Bytes of data for which an onode grows by one byte; measured on objects of 4 MiB.
 const DATA_PER_ONODE_BYTE: u128 = 768;
 
-/// What `st_blocks` counts in.
+/// Unit of `st_blocks`.
 const SECTOR_BYTES: u64 = 512;
 
 /// How a pool spreads an object over devices.
@@ -114,7 +117,7 @@ enum Spread {
 struct Pool {
     spread: Spread,
     min_alloc_bytes: u64,
-    /// 0 for one object however large the file.
+    /// 0 for one object per file, however large.
     object_bytes: u64,
     onode_bytes: u64,
 }
@@ -154,7 +157,7 @@ fn build(options: &Options) -> Result<Box<dyn Layout>, String> {
 }
 
 impl Spread {
-    /// Devices that hold a part of each object, and how many of them hold the bytes of one copy.
+    /// Number of devices with a part of each object, and how many of them have the bytes of one copy.
     fn shards(self) -> (u64, u64) {
         match self {
             Spread::Replicated { copies } => (copies, 1),
@@ -164,7 +167,7 @@ impl Spread {
 }
 
 impl Pool {
-    /// What all devices together take for one RADOS object.
+    /// Bytes on all devices for one RADOS object.
     fn object(&self, size_bytes: u64) -> u128 {
         let size = u128::from(size_bytes);
         let shard = |bytes: u128| round_up_wide(bytes, self.min_alloc_bytes);
@@ -177,7 +180,7 @@ impl Pool {
                 }
                 let (stripes, rest) = (size / (k * unit), size % (k * unit));
                 let data = |in_last_stripe: u128| shard(round_up_wide(stripes * unit + in_last_stripe, PAGE_BYTES));
-                // Of the last stripe the first shards hold a whole unit, one holds the end, the others nothing.
+                // In the last stripe the first shards hold a whole unit, one holds the end, the others nothing.
                 let (whole, end) = (rest / unit, rest % unit);
                 let ends = u128::from(end > 0);
                 let first = data(if whole > 0 { unit } else { end });
@@ -186,7 +189,7 @@ impl Pool {
         }
     }
 
-    /// How many objects of `object_bytes` a file fills, and what is left for one more.
+    /// Number of full objects of `object_bytes` in a file, and the rest for one more.
     fn objects(&self, size_bytes: u64) -> (u64, u64) {
         match self.object_bytes {
             0 => (0, size_bytes),
@@ -194,11 +197,11 @@ impl Pool {
         }
     }
 
-    /// What all devices together take for a file.
+    /// Space on all devices for a file.
     fn file(&self, size_bytes: u64) -> Space {
         let (full, rest) = self.objects(size_bytes);
         let allocated_bytes = u128::from(full) * self.object(self.object_bytes) + self.object(rest);
-        // A file without bytes has an object too, for its attributes.
+        // An empty file has an object too, for its attributes.
         let objects = u128::from(full) + u128::from(rest > 0 || full == 0);
         let onodes = objects * u128::from(self.spread.shards().0);
         let metadata_bytes = onodes * u128::from(self.onode_bytes) + allocated_bytes / DATA_PER_ONODE_BYTE;
@@ -210,7 +213,7 @@ impl Pool {
             Spread::Replicated { .. } => (self.min_alloc_bytes, self.min_alloc_bytes),
             Spread::Erasure { unpadded: true, .. } => return None,
             Spread::Erasure { k, stripe_unit_bytes, .. } => {
-                // Both are powers of two, so the larger one holds the other.
+                // Both are powers of two, so the larger is a multiple of the other.
                 let unit = stripe_unit_bytes.max(self.min_alloc_bytes);
                 (k * unit, unit)
             }
@@ -233,12 +236,12 @@ impl Layout for Ceph {
         self.pool.whole_units()
     }
 
-    /// CephFS: `st_blocks` of a file has its size in sectors of 512 bytes, whatever the pool makes of it.
+    /// CephFS: `st_blocks` of a file is its size in sectors of 512 bytes, whatever the pool allocates.
     fn reported(&self, size_bytes: u64) -> Option<u128> {
         Some(round_up_wide(size_bytes.into(), SECTOR_BYTES))
     }
 
-    /// A file up to the cutoff is in the fast pool with all that belongs to it. Of a larger one only the onodes may be fast.
+    /// A file up to the cutoff is in the fast pool with all its metadata. For a larger one only the onodes may be fast.
     fn alike_up_to(&self) -> u64 {
         u64::MAX
     }
@@ -251,17 +254,19 @@ impl Layout for Ceph {
             return Some(Placement::certain(fast_db_bytes, slow.allocated_bytes + slow_db_bytes));
         }
         let fast = self.fast.file(size_bytes);
-        // The onodes of many shards can be larger than a small file: what to buy for does not fall as the cutoff rises.
+        // The onodes of many shards can be larger than a small file: the fast size to buy must not fall as the cutoff
+        // rises.
         Some(Placement::certain((fast.allocated_bytes + fast.metadata_bytes).max(fast_db_bytes), 0))
     }
 
-    /// Ceph takes no writes when a device is fuller than `mon_osd_full_ratio`, 0.95; it warns from 0.85 on.
+    /// Ceph refuses writes when a device is fuller than `mon_osd_full_ratio`, 0.95; it warns from 0.85 on.
     fn fast_fill(&self) -> (u64, u64) {
         (19, 20)
     }
 
-    /// The pools, and the one place where Ceph chooses a pool by size: a script of the object gateway. In CephFS a directory's
-    /// layout chooses the pool, before the size is known. A pool belongs to one of the two: `ceph fs` refuses one of RGW.
+    /// The pools, and the one mechanism by which Ceph chooses a pool by size: a script of the object gateway. In CephFS
+    /// a directory's layout chooses the pool, before the size is known. A pool belongs to one of the two: `ceph fs`
+    /// refuses one of RGW.
     fn settings(&self, wanted: &Wanted) -> Vec<String> {
         let &Wanted { cutoff_bytes, fast_bytes, metadata_bytes, fill_fraction, .. } = wanted;
         let Spread::Replicated { copies } = self.fast.spread else { return Vec::new() };
@@ -289,7 +294,7 @@ impl Layout for Ceph {
             "ceph osd pool create small replicated small".to_owned(),
             format!("ceph osd pool set small size {copies}"),
         ]);
-        // The quota counts bytes before they are copied; one of 0 would be none.
+        // The quota counts bytes before they are copied; a quota of 0 would mean none.
         let data_bytes = ((fast_bytes as f64 * fill_fraction) as u128).saturating_sub(metadata_bytes);
         match data_bytes / u128::from(copies) {
             0 => lines.push(format!(
@@ -354,7 +359,7 @@ impl Layout for Ceph {
     }
 }
 
-/// Models for the laws of `tests`, beside the defaults.
+/// Models for the laws of `tests`, besides the defaults.
 #[cfg(test)]
 pub(super) const TESTED: &[&str] = &[
     "ceph:pool=replicated",
@@ -382,7 +387,7 @@ mod tests {
 
     #[test]
     fn one_kib_takes_what_the_manual_says() {
-        // bluestore-config-ref: three copies of 1 KB strand about 9 KB; on 4+2 it takes 6 * 4 KB = 24 KB.
+        // bluestore-config-ref: three copies of 1 KB strand about 9 KB; on 4+2 it needs 6 * 4 KB = 24 KB.
         assert_eq!(allocated("ceph:pool=replicated", 1024) - 3 * 1024, 9 * 1024);
         assert_eq!(allocated("ceph:k=4,m=2", 1024), 24 * 1024);
     }
@@ -410,8 +415,8 @@ mod tests {
 
     #[test]
     fn unpadded_shards_are_as_long_as_in_the_test_of_ceph() {
-        // TestECUtil.cc: k=4, m=2, chunks of 4 KiB. 0x4D000, 0x4CCFF and 0x4C001 bytes: the first data shard and both parity
-        // shards have 0x14000 bytes, the other data shards 0x13000.
+        // TestECUtil.cc: k=4, m=2, chunks of 4 KiB. 0x4D000, 0x4CCFF and 0x4C001 bytes: the first data shard and both
+        // parity shards have 0x14000 bytes, the other data shards 0x13000.
         for size in [0x4D000, 0x4CCFF, 0x4C001] {
             assert_eq!(allocated("ceph:fast_ec=on", size), 3 * 0x14000 + 3 * 0x13000);
         }
@@ -436,14 +441,14 @@ mod tests {
         // Onodes: 11 objects of 6 shards.
         let space = layout("ceph:onode=500").file(40 * MIB + 1);
         assert_eq!(space.metadata_bytes, 11 * 6 * 500 + space.allocated_bytes / 768);
-        // A file without bytes has one object.
+        // An empty file has one object.
         assert_eq!(layout("ceph").file(0).metadata_bytes, 6 * 512);
     }
 
     #[test]
     fn onodes_are_as_large_as_measured() {
-        // Keys and values of CephFS objects of 4 MiB on one device: 5,974 bytes replicated, 1,875 for each shard on 4+2. Small
-        // ones had 433 to 600 bytes.
+        // Keys and values of CephFS objects of 4 MiB on one device: 5,974 bytes replicated, 1,875 for each shard on
+        // 4+2. Small ones had 433 to 600 bytes.
         let replicated = layout("ceph:pool=replicated,copies=1").file(4 * MIB).metadata_bytes;
         let shard = layout("ceph:k=4,m=2").file(4 * MIB).metadata_bytes / 6;
         assert!((5_964..=5_984).contains(&replicated), "{replicated}");
@@ -487,7 +492,7 @@ mod tests {
         let large = ceph.place(65_537, 65_536).unwrap();
         assert_eq!(large.fast_bytes, 0);
         assert_eq!(large.slow_bytes, ceph.file(65_537).allocated_bytes + ceph.file(65_537).metadata_bytes);
-        // With block.db on fast devices the onodes of large files are there.
+        // With block.db on fast devices the onodes of large files are on them.
         assert_eq!(layout("ceph").place(65_537, 65_536).unwrap().fast_bytes, ceph.file(65_537).metadata_bytes);
     }
 
@@ -516,7 +521,7 @@ mod tests {
         assert!(said("ceph", 0).contains("max_bytes 1000000000\n"));
         assert!(said("ceph", 600_000_000).contains("max_bytes 800000000\n"));
         assert!(said("ceph:fast_copies=2", 600_000_000).contains("max_bytes 1200000000\n"));
-        // A quota of 0 would be none.
+        // A quota of 0 would mean none.
         for metadata_bytes in [2_999_999_998, 3_000_000_000, u128::MAX] {
             let said = said("ceph", metadata_bytes);
             assert!(!said.contains("max_bytes") && said.contains("# Nothing is left for data"), "{said}");

@@ -1,18 +1,18 @@
-//! ext2, ext3 and ext4: whole blocks, and the blocks that say where they are.
+//! ext2, ext3 and ext4: whole blocks, and the blocks that map them.
 //!
-//! Formula, with B the block and C the allocation cluster (bigalloc; else C = B): a file takes up(size, C) and its map.
-//! - ext2 and ext3 count their indirect blocks: 12 blocks are named in the inode, then come a single, a double and a triple
-//!   indirect block of B/4 pointers each. `fs/ext2/inode.c` and `fs/ext4/indirect.c`, `ext4_block_to_path`.
+//! Formula, with B the block and C the allocation cluster (bigalloc; else C = B): a file needs up(size, C) and its map.
+//! - ext2 and ext3 count their indirect blocks: the inode has 12 direct blocks, then come a single, a double and a
+//!   triple indirect block of B/4 pointers each. `fs/ext2/inode.c` and `fs/ext4/indirect.c`, `ext4_block_to_path`.
 //! - ext4 keeps 4 extents in the inode. An extent is a contiguous run of at most 32,768 blocks (`EXT_INIT_MAX_LEN` in
-//!   `fs/ext4/ext4_extents.h`). The fifth extent needs a leaf block; one holds (B − 12 − 4) / 12 extents, and the inode names 4
-//!   leaves or, above those, index blocks of as many. Appending fills leaves to the last entry. With bigalloc each of these blocks
-//!   takes a cluster.
-//! - ext4 with inline_data keeps a file in the inode while it fits: 60 bytes in `i_block` and, as the extended attribute
-//!   `system.data`, inode − 188 more, so inode − 128 together (`ext4_get_max_inline_size` in `fs/ext4/inline.c`, with the
-//!   `i_extra_isize` of 32 that mke2fs writes). `stat` shows such a file in whole sectors of 512 bytes, though it has no block
-//!   (`ext4_file_getattr` in `fs/ext4/inode.c`).
+//!   `fs/ext4/ext4_extents.h`). The fifth extent needs a leaf block; one holds (B − 12 − 4) / 12 extents, and the inode
+//!   points to 4 leaves or, above those, to index blocks with as many entries. Appending fills leaves to the last
+//!   entry. With bigalloc each of these blocks needs a cluster.
+//! - ext4 with inline_data keeps a file in the inode while it fits: 60 bytes in `i_block` and, as the extended
+//!   attribute `system.data`, inode − 188 more, so inode − 128 in total (`ext4_get_max_inline_size` in
+//!   `fs/ext4/inline.c`, with the `i_extra_isize` of 32 that mke2fs writes). `stat` shows such a file in whole sectors
+//!   of 512 bytes, though it has no block (`ext4_file_getattr` in `fs/ext4/inode.c`).
 //!
-//! Directories are the subject of `directory`. A symlink below 60 bytes lies in the inode, a longer one in a block.
+//! Directories are the subject of `directory`. A symlink below 60 bytes is in the inode, a longer one in a block.
 //!
 //! Invariants: the map never shrinks as a file grows; an inline file never shows more than a block.
 
@@ -22,18 +22,18 @@ use self::directory::Directories;
 use super::{Kind, Layout, Opt, Options, Range, Space, round_up, round_up_wide};
 use crate::units::{GIB, KIB, MIB};
 
-/// What an inode has for a map, a short symlink or the beginning of an inline file.
+/// Bytes of an inode for a map, a short symlink or the beginning of an inline file.
 const MAP_BYTES: u64 = 60;
-/// Blocks that an inode of ext2 and ext3 names itself.
+/// Direct blocks of an inode of ext2 and ext3.
 const DIRECT_BLOCKS: u64 = 12;
-/// Blocks of an extent, at most.
+/// Most blocks of an extent.
 const EXTENT_BLOCKS: u64 = 32_768;
 /// Extents (or index entries) that an inode has room for.
 const INODE_EXTENTS: u64 = 4;
 /// An extent or an index entry; a block of them also has a header of as many bytes, and a checksum.
 const EXTENT_BYTES: u64 = 12;
 const CHECKSUM_BYTES: u64 = 4;
-/// The part of an inode that does not grow with it; what lies behind it holds extended attributes.
+/// The fixed part of an inode; what follows it holds extended attributes.
 const OLD_INODE_BYTES: u64 = 128;
 /// The unit of `st_blocks`.
 const SECTOR_BYTES: u64 = 512;
@@ -92,7 +92,7 @@ pub(super) const EXT4: Kind = Kind {
     build: build_ext4,
 };
 
-/// What says where the blocks of a file are.
+/// How the blocks of a file are mapped.
 #[derive(Debug)]
 enum Map {
     Indirect,
@@ -104,7 +104,7 @@ struct Ext {
     block_bytes: u64,
     inode_bytes: u64,
     cluster_bytes: u64,
-    /// The largest file that stays in its inode, where files do.
+    /// The largest file in an inode, if inodes hold files.
     inline_bytes: Option<u64>,
     map: Map,
     directories: Directories,
@@ -154,7 +154,7 @@ fn build_ext4(options: &Options) -> Result<Box<dyn Layout>, String> {
 }
 
 impl Ext {
-    /// What `bytes` in whole clusters take with their map.
+    /// Bytes in whole clusters, with their map.
     fn mapped(&self, bytes: u128) -> u128 {
         let bytes = round_up_wide(bytes, self.cluster_bytes);
         let blocks = bytes / u128::from(self.block_bytes);
@@ -177,8 +177,8 @@ impl Ext {
     }
 }
 
-/// Indirect blocks of a file of `blocks` blocks, where each has `pointers` pointers. A file that is larger than the triple
-/// indirect block reaches is taken to go on there.
+/// Indirect blocks of a file of `blocks` blocks, each with `pointers` pointers. A file beyond the reach of the triple
+/// indirect block is assumed to continue there.
 fn indirect_blocks(blocks: u128, pointers: u64) -> u128 {
     let pointers = u128::from(pointers);
     let single = blocks.saturating_sub(DIRECT_BLOCKS.into());
@@ -226,12 +226,12 @@ impl Layout for Ext {
 
     fn symlink(&self, target_length: u64) -> Option<Space> {
         let in_inode = target_length < MAP_BYTES;
-        // The target is stored with a zero byte behind it.
+        // The target is stored with a terminating zero byte.
         Some(self.space(if in_inode { 0 } else { self.mapped(u128::from(target_length) + 1) }))
     }
 }
 
-/// Models for the laws of `tests`, beside the defaults.
+/// Models for the laws of `tests`, besides the defaults.
 #[cfg(test)]
 pub(super) const TESTED: &[&str] = &[
     "ext2:block=1024,inode=128",
@@ -281,7 +281,8 @@ mod tests {
             let data = round_up_wide(size.into(), KIB);
             assert_eq!(allocated("ext2:block=1024", size) - data, blocks * 1024, "{size}");
         }
-        // The largest file of ext2 with 1 KiB blocks: 16 GiB and 64 MiB and 268 KiB, with 65,536 + 256 + 1 more for the triple tree.
+        // The largest file of ext2 with 1 KiB blocks: 16 GiB and 64 MiB and 268 KiB, with 65,536 + 256 + 1 more for the
+        // triple tree.
         let largest = 16 * GIB + 64 * MIB + 268 * KIB;
         assert_eq!(allocated("ext3:block=1024", largest) - u128::from(largest), (258 + 65_793) * 1024);
     }
@@ -298,7 +299,7 @@ mod tests {
         assert_eq!(extra(512 * MIB), 0);
         assert_eq!(extra(GIB), 4096);
         assert_eq!(extra(50 * GIB), 2 * 4096);
-        // A file in pieces of 1 MiB: 1,024 extents, four leaves, named in the inode.
+        // A file in pieces of 1 MiB: 1,024 extents, four leaves, to which the inode points.
         assert_eq!(allocated("ext4:extent=1MiB", GIB), u128::from(GIB) + 4 * 4096);
     }
 

@@ -1,19 +1,19 @@
 //! FAT and exFAT: whole clusters, and nothing else for a file.
 //!
-//! Formula: up(size, cluster); an empty file has no cluster. What describes a file is its entry in the directory and its
-//! clusters' entries in the file allocation table, which are there whether they are used or not: given as metadata, in
+//! Formula: up(size, cluster); an empty file has no cluster. A file is described by its entry in the directory and its
+//! clusters' entries in the file allocation table, which exist whether they are used or not: counted as metadata, in
 //! proportion to its clusters.
 //!
-//! A directory takes whole clusters of 32-byte slots, at least one cluster, and does not shrink. FAT: each file has a slot with its
-//! short name and, for its long name, one for every 13 UTF-16 units; a directory begins with `.` and `..`. exFAT: a file slot, a
-//! stream slot and one for every 15 units of the name; no dots. Neither has symlinks.
+//! A directory needs whole clusters of 32-byte slots, at least one cluster, and does not shrink. FAT: each file has a
+//! slot with its short name and, for its long name, one for every 13 UTF-16 units; a directory begins with `.` and
+//! `..`. exFAT: a file slot, a stream slot and one for every 15 units of the name; no dots. Neither has symlinks.
 //!
-//! Source: Linux, `fs/fat/namei_vfat.c` (`vfat_build_slots`), `fs/fat/dir.c`, `fs/exfat/exfat_raw.h` and `fs/exfat/dir.c`; the formats
-//! are Microsoft's "FAT: General Overview of On-Disk Format" and "exFAT file system specification". Checked against fusefat and
-//! exfat-fuse.
+//! Source: Linux, `fs/fat/namei_vfat.c` (`vfat_build_slots`), `fs/fat/dir.c`, `fs/exfat/exfat_raw.h` and
+//! `fs/exfat/dir.c`; the formats are Microsoft's "FAT: General Overview of On-Disk Format" and "exFAT file system
+//! specification". Checked against fusefat and exfat-fuse.
 //!
-//! Assumed: every FAT name has long-name slots. fusefat writes them for all names; other systems leave them out for names like
-//! `README.TXT`, which the length of a name does not tell.
+//! Assumed: every FAT name has long-name slots. fusefat writes them for all names; other systems omit them for names
+//! like `README.TXT`, which cannot be told from the length of a name.
 //!
 //! Invariants: files of any size have an answer, although a FAT file ends below 4 GiB.
 
@@ -79,9 +79,9 @@ pub(super) const EXFAT: Kind = Kind {
 #[derive(Debug)]
 struct Fat {
     cluster_bytes: u64,
-    /// What table and bitmap have for each cluster.
+    /// Bits of table and bitmap for each cluster.
     bits_per_cluster: u64,
-    /// Slots of a file beside those of its long name.
+    /// Slots of a file besides those of its long name.
     slots_of_file: u64,
     /// UTF-16 units of a name in each slot.
     units_per_slot: u64,
@@ -117,7 +117,7 @@ impl Layout for Fat {
     }
 }
 
-/// Models for the laws of `tests`, beside the defaults.
+/// Models for the laws of `tests`, besides the defaults.
 #[cfg(test)]
 pub(super) const TESTED: &[&str] = &[
     "fat:cluster=512,bits=12",
@@ -143,7 +143,8 @@ mod tests {
 
     #[test]
     fn directories_grow_at_the_entries_at_which_they_were_measured_to() {
-        // fusefat, clusters of 2 KiB, names of 20 characters: the first entries that need the 2nd, 3rd, 4th and 15th cluster.
+        // fusefat, clusters of 2 KiB, names of 20 characters: the first entries that need the 2nd, 3rd, 4th and 15th
+        // cluster.
         let fat = Model::parse("fat:cluster=2048").unwrap().layout;
         for (entries, clusters) in [(0, 1), (20, 1), (21, 2), (42, 2), (43, 3), (64, 4), (298, 14), (299, 15)] {
             let bytes = entries * fat.entry_bytes(20);

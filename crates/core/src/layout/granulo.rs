@@ -1,23 +1,24 @@
 //! granulo's own store: small objects are records in segments, large ones a descriptor and striped units.
 //!
-//! The store allocates with these functions, so that what is planned and what is taken cannot differ; docs/FORMAT.md has the format
-//! that they count (records and commits: sections 6 and 8, descriptors and stripes: section 7).
+//! The store allocates with these functions, so that planned and actual space cannot differ; docs/FORMAT.md has the
+//! format that they count (records and commits: sections 6 and 8, descriptors and stripes: section 7).
 //!
-//! - A **record** is a header, the name, the attributes and the content, padded to 4 bytes, and 8 bytes in the list of the commit that ends its
-//!   batch; `small` says how many copies lie on fast devices. What segments and batches take beside that is left out here: 128 bytes a
-//!   segment, 120 bytes a batch.
-//! - With an **alignment** ([`Alignment`]), each record takes a multiple of it, and the content of files begins at such multiples. All records begin
-//!   256 bytes before one ([`ALIGNED_HEAD_BYTES`]), so what a record takes depends on itself alone.
-//! - An object above the **cutoff** has a **descriptor**: a record with its first 4 KiB and the map of the rest ([`Striping`]). The rest is
-//!   cut into chunks, these into stripes of `data` units with parity units as `large` says ([`Stripes`]). The last stripe of a chunk is
-//!   as short as its longest unit; units are padded to 4 KiB, the unit of direct I/O. Units grow from chunk to chunk, so that a
-//!   descriptor has few checksums, up to a stripe that is still held in memory. Objects of up to 8 KiB are records whatever the
-//!   cutoff: a descriptor would take more.
-//! - The **index** has one entry an object, beside the segments. What it takes is an estimate.
+//! - A **record** is a header, the name, the attributes and the content, padded to 4 bytes, and 8 bytes in the list of
+//!   the commit that ends its batch; `small` says how many copies are on fast devices. The rest of segments and batches
+//!   is omitted here: 128 bytes per segment, 120 bytes per batch.
+//! - With an **alignment** ([`Alignment`]), the length of each record is a multiple of it, and the content of files
+//!   begins at such multiples. All records begin 256 bytes before one ([`ALIGNED_HEAD_BYTES`]), so the length of a
+//!   record depends on itself alone.
+//! - An object above the **cutoff** has a **descriptor**: a record with its first 4 KiB and the map of the rest
+//!   ([`Striping`]). The rest is cut into chunks, these into stripes of `data` units with parity units as `large` says
+//!   ([`Stripes`]). The last stripe of a chunk is as short as its longest unit; units are padded to 4 KiB, the unit of
+//!   direct I/O. Units grow from chunk to chunk, so that a descriptor has few checksums, up to a stripe that still fits
+//!   in memory. Objects of up to 8 KiB are records whatever the cutoff: a descriptor would need more.
+//! - The **index** has one entry per object, besides the segments. Its space is an estimate.
 //!
-//! Where a copy of a small object costs more than parity (a cutoff above the stripe unit, or more copies than parity units and one),
-//! allocated falls at the cutoff: mirroring and RAID-5, three copies and RAID-6 go together. Files are never smaller than their
-//! content: compression is not foreseen here.
+//! If a copy of a small object costs more than parity (a cutoff above the stripe unit, or more copies than parity units
+//! and one), allocated falls at the cutoff: mirroring and RAID-5, three copies and RAID-6 go together. A file never
+//! needs less than its content: compression is not modelled here.
 
 mod alignment;
 
@@ -27,9 +28,9 @@ use crate::units::{GIB, KIB, MIB};
 
 /// Header of a record, in bytes.
 pub const RECORD_HEADER_BYTES: u64 = 48;
-/// What a record that was moved has besides: the sequence number of what took its place.
+/// Additional bytes of a moved record: the sequence number of what superseded it.
 pub const MOVED_BYTES: u64 = 6;
-/// What a record takes in the list of its commit, in bytes.
+/// Bytes of a record in the list of its commit.
 pub const LISTED_BYTES: u64 = 8;
 /// The content of a commit without its list, in bytes.
 pub const COMMIT_HEADER_BYTES: u64 = 72;
@@ -41,9 +42,9 @@ pub const RECORD_ALIGNMENT_BYTES: u64 = 4;
 pub const ATTRIBUTES_BYTES: u64 = 28;
 /// The extension of the attributes with an access time: tag, length, value.
 pub const ACCESS_TIME_BYTES: u64 = 1 + 4 + 9;
-/// What a descriptor packs of its object, in bytes.
+/// Bytes of an object that its descriptor packs.
 pub const PACKED_BYTES: u64 = 4 * KIB;
-/// Objects up to this size have no descriptor.
+/// Largest object that never has a descriptor.
 pub const ALWAYS_RECORD_BYTES: u64 = 8 * KIB;
 /// Unit of direct I/O, to which stripe units are padded, in bytes.
 pub const SECTOR_BYTES: u64 = 4 * KIB;
@@ -55,26 +56,27 @@ pub const CHUNK_HEADER_BYTES: u64 = 16;
 pub const COMPONENT_BYTES: u64 = 10;
 /// A checksum in a descriptor.
 pub const CHECKSUM_BYTES: u64 = 8;
-/// Data units of a chunk, at most.
+/// Most data units of a chunk.
 pub const LONGEST_CHUNK_UNITS: u64 = 1024;
-/// The largest stripe unit in bytes: what has to be read to verify a single byte.
+/// The largest stripe unit in bytes: what must be read to verify a single byte.
 pub const LARGEST_UNIT_BYTES: u64 = 4 * MIB;
 /// The largest stripe in bytes, without parity: what a writer and a reconstruction hold in memory.
 pub const LARGEST_STRIPE_BYTES: u64 = 32 * MIB;
-/// An extent file in bytes, at most; a component lies in one of them.
+/// Largest extent file in bytes; a component is in one of them.
 pub const LARGEST_EXTENT_FILE_BYTES: u64 = GIB;
-/// Data units in a stripe, at most.
+/// Most data units in a stripe.
 pub const MOST_DATA: u8 = 64;
-/// Parity units in a stripe, at most.
+/// Most parity units in a stripe.
 pub const MOST_PARITY: u8 = 2;
-/// What an entry of the index takes beside its name, in blocks that are as full as merged tables are; 1.6 of it for filters, 1.7 for a change time that many share.
+/// Bytes of an index entry besides its name, in blocks that are as full as merged tables are; 1.6 of it for filters,
+/// 1.7 for a change time that many share.
 const INDEX_ENTRY_BYTES: u64 = 24;
-/// What of a name the entry before does not have, about.
+/// Approximate bytes of a name that are not shared with the preceding entry.
 const UNSHARED_NAME_BYTES: u64 = 8;
-/// The index is on two devices at most.
+/// Most copies of the index: it is on up to two devices.
 const MOST_INDEX_COPIES: u64 = 2;
 
-/// What a record takes, one copy, in bytes.
+/// Bytes of one copy of a record.
 pub fn record_bytes(
     alignment: Alignment,
     content: Content,
@@ -93,12 +95,12 @@ pub fn is_record(size_bytes: u64, cutoff_bytes: u64) -> bool {
     size_bytes <= cutoff_bytes.max(ALWAYS_RECORD_BYTES)
 }
 
-/// Stripes in a chunk, at most: a unit of each is in one component, and that in one extent file.
+/// Most stripes in a chunk: a component has a unit of each, and is in one extent file.
 fn most_stripes(data: u64, unit_bytes: u64) -> u64 {
     (LONGEST_CHUNK_UNITS / data).min(LARGEST_EXTENT_FILE_BYTES / unit_bytes)
 }
 
-/// How objects are striped: the rule by which what follows the packed bytes is cut into chunks.
+/// How objects are striped: the rule by which the bytes after the packed ones are cut into chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Striping {
     /// Unit of the first chunk, in bytes.
@@ -110,10 +112,10 @@ pub struct Striping {
 }
 
 impl Striping {
-    /// Whether stripes can be like this.
+    /// Whether such stripes are possible.
     ///
     /// # Errors
-    /// A sentence with what cannot be.
+    /// A sentence about what is impossible.
     pub fn check(self) -> Result<(), String> {
         let unit = u64::from(self.stripe_unit_bytes);
         if !(1..=MOST_DATA).contains(&self.data) || self.parity > MOST_PARITY {
@@ -128,31 +130,32 @@ impl Striping {
         Ok(())
     }
 
-    /// The largest unit of a stripe with so many data units, in bytes.
+    /// The largest unit of a stripe with this many data units, in bytes.
     fn largest_unit_bytes(data: u8) -> u64 {
         let share = LARGEST_STRIPE_BYTES / u64::from(data.max(1));
         LARGEST_UNIT_BYTES.min(1 << share.ilog2())
     }
 
-    /// Unit of the chunk with this number, counted from 0, in bytes: twice that of the chunk before, up to the largest.
+    /// Unit of the chunk with this number, counted from 0, in bytes: twice that of the preceding chunk, up to the
+    /// largest.
     pub fn unit_bytes(self, chunk: usize) -> u32 {
         let largest = Striping::largest_unit_bytes(self.data).max(self.stripe_unit_bytes.into());
         let shifted = u32::try_from(chunk).ok().and_then(|chunk| 1u64.checked_shl(chunk)).unwrap_or(largest);
         u64::from(self.stripe_unit_bytes).saturating_mul(shifted).min(largest) as u32
     }
 
-    /// What the chunk with this number takes in, at most, in bytes: whole stripes, so many that a component fits into an extent file.
+    /// Most bytes of the chunk with this number: whole stripes, as many as let a component fit into an extent file.
     pub fn longest_chunk_bytes(self, chunk: usize) -> u64 {
         let (data, unit) = (u64::from(self.data), u64::from(self.unit_bytes(chunk)));
         most_stripes(data, unit) * data * unit
     }
 
-    /// The chunk with this number, of so many bytes.
+    /// The chunk with this number and length.
     pub fn stripes(self, chunk: usize, length_bytes: u64) -> Stripes {
         Stripes { length_bytes, unit_bytes: self.unit_bytes(chunk), data: self.data, parity: self.parity }
     }
 
-    /// The chunks that `bytes` are cut into.
+    /// The chunks into which `bytes` are cut.
     pub fn chunks(self, bytes: u64) -> impl Iterator<Item = Stripes> {
         let mut left = bytes;
         (0..).map_while(move |chunk| {
@@ -162,8 +165,8 @@ impl Striping {
         })
     }
 
-    /// Bytes in stripes and bytes of the map, for so many bytes behind the packed ones: the sum over [`Striping::chunks`], without going
-    /// through chunks that are alike.
+    /// Bytes in stripes and bytes of the map, for `bytes` after the packed ones: the sum over [`Striping::chunks`],
+    /// without enumerating chunks that are alike.
     fn totals(self, bytes: u64) -> (u128, u128) {
         let (mut striped, mut map, mut left, mut chunk) = (0, 0, bytes, 0);
         while left > 0 {
@@ -179,7 +182,7 @@ impl Striping {
         (striped, map)
     }
 
-    /// What so many bytes take in stripes, padding and parity included.
+    /// Bytes in stripes for `bytes`, including padding and parity.
     pub fn striped_bytes(self, bytes: u64) -> u128 {
         self.totals(bytes).0
     }
@@ -191,10 +194,11 @@ impl Striping {
     }
 }
 
-/// The stripes of one chunk: where each unit lies and how long it is.
+/// The stripes of one chunk: where each unit is and how long it is.
 ///
-/// Invariants, of what [`Striping`] makes and of what a descriptor may say: the length is not 0 and at most [`LONGEST_CHUNK_UNITS`] units
-/// in whole stripes, no component is longer than an extent file, and stripe and unit are within their limits ([`Stripes::check`]). No sum overflows then.
+/// Invariants, both of what [`Striping`] produces and of what a descriptor may contain: the length is not 0 and at most
+/// [`LONGEST_CHUNK_UNITS`] units in whole stripes, no component is longer than an extent file, and stripe and unit are
+/// within their limits ([`Stripes::check`]). No sum overflows then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stripes {
     /// Bytes in it, without padding and parity.
@@ -208,10 +212,10 @@ pub struct Stripes {
 }
 
 impl Stripes {
-    /// Whether a chunk can be like this.
+    /// Whether such a chunk is possible.
     ///
     /// # Errors
-    /// A sentence with what cannot be.
+    /// A sentence about what is impossible.
     pub fn check(self) -> Result<(), String> {
         Striping { stripe_unit_bytes: self.unit_bytes, data: self.data, parity: self.parity }.check()?;
         let most = most_stripes(self.data.into(), self.unit_bytes.into()) * self.stripe_bytes();
@@ -247,7 +251,8 @@ impl Stripes {
         self.bytes_in(stripe).saturating_sub(before).min(self.unit_bytes.into())
     }
 
-    /// What a unit takes on its device, in bytes; 0 for a data unit that is not reached. A parity unit is as long as the first of its stripe.
+    /// Bytes of a unit on its device; 0 for a data unit that is not reached. A parity unit is as long as the first unit
+    /// of its stripe.
     pub fn unit_length(self, stripe: usize, unit: usize) -> usize {
         let unit = if unit < usize::from(self.data) { unit } else { 0 };
         round_up(self.content_bytes(stripe, unit), SECTOR_BYTES) as usize
@@ -258,7 +263,7 @@ impl Stripes {
         self.bytes_in(stripe).div_ceil(self.unit_bytes.into()) as usize
     }
 
-    /// Units that have bytes, parity included: so many checksums a descriptor has.
+    /// Units that have bytes, including parity: the number of checksums in a descriptor.
     pub fn units(self) -> usize {
         let last = self.count() - 1;
         last * self.width() + self.reached(last) + usize::from(self.parity)
@@ -272,7 +277,7 @@ impl Stripes {
         Some(stripe * self.width() + within)
     }
 
-    /// The component that a unit is in: parity goes round.
+    /// The component that contains a unit: parity rotates.
     pub fn component(self, stripe: usize, unit: usize) -> usize {
         (stripe + unit) % self.width()
     }
@@ -282,22 +287,22 @@ impl Stripes {
         (component + self.width() - stripe % self.width()) % self.width()
     }
 
-    /// What a component takes on its device, in bytes.
+    /// Bytes of a component on its device.
     pub fn component_bytes(self, component: usize) -> u64 {
         let last = self.count() - 1;
         last as u64 * u64::from(self.unit_bytes) + self.unit_length(last, self.unit_in(last, component)) as u64
     }
 
-    /// What all units take, padding and parity included, in bytes.
+    /// Bytes of all units, including padding and parity.
     pub fn allocated_bytes(self) -> u64 {
         let last = self.count() - 1;
         let parity = u64::from(self.parity);
         let full = last as u64 * (self.stripe_bytes() + parity * u64::from(self.unit_bytes));
-        // Full units are sectors already; only the last one is padded.
+        // Full units are already whole sectors; only the last one is padded.
         full + round_up(self.bytes_in(last), SECTOR_BYTES) + parity * self.unit_length(last, 0) as u64
     }
 
-    /// What the chunk takes in a descriptor, in bytes.
+    /// Bytes of the chunk in a descriptor.
     pub fn map_bytes(self) -> u64 {
         CHUNK_HEADER_BYTES + self.width() as u64 * COMPONENT_BYTES + self.units() as u64 * CHECKSUM_BYTES
     }
@@ -394,13 +399,13 @@ struct Granulo {
 }
 
 impl Granulo {
-    /// All copies of a record with so many bytes of content, each with its place in a list.
+    /// All copies of a record with this much content, each with its place in a list.
     fn records(&self, content: Content, content_bytes: u64) -> u128 {
         let record = record_bytes(self.alignment, content, self.name_bytes, self.attributes_bytes, content_bytes);
         u128::from(self.copies) * (record + u128::from(LISTED_BYTES))
     }
 
-    /// Bytes with the records, and bytes in stripes.
+    /// Bytes of the records, and bytes in stripes.
     fn parts(&self, size_bytes: u64, cutoff_bytes: u64) -> (u128, u128) {
         if is_record(size_bytes, cutoff_bytes) {
             return (self.records(Content::File, size_bytes), 0);
@@ -446,7 +451,7 @@ impl Layout for Granulo {
         0
     }
 
-    /// A directory is a record with attributes and nothing else; its listing is the order of the index.
+    /// A directory is a record with attributes only; its listing is the order of the index.
     fn directory(&self, _entries: u64, _entries_bytes: u64) -> Option<Space> {
         Some(Space { allocated_bytes: self.records(Content::Other, 0), metadata_bytes: self.index_bytes() })
     }
@@ -456,7 +461,7 @@ impl Layout for Granulo {
     }
 }
 
-/// Models for the laws of `tests`, beside the defaults.
+/// Models for the laws of `tests`, besides the defaults.
 #[cfg(test)]
 pub(super) const TESTED: &[&str] = &[
     "granulo:small=mirror,large=raid5",
@@ -482,7 +487,7 @@ mod tests {
             .prop_filter("stripes are bounded", |striping| striping.check().is_ok())
     }
 
-    /// Sizes of every magnitude up to some chunks of the largest unit, many of them at an edge of a unit.
+    /// Sizes of every magnitude up to a few chunks of the largest unit, many of them at an edge of a unit.
     fn bytes() -> impl Strategy<Value = u64> {
         let magnitude = (0u32..36, any::<u64>()).prop_map(|(shift, bits)| (bits >> 28) >> shift);
         let edge = (12u32..34, 1u64..70, 0u64..3).prop_map(|(shift, times, beside)| (times << shift) + beside - 1);
@@ -512,7 +517,8 @@ mod tests {
     #[test]
     fn a_large_object_is_striped_with_parity() {
         let model = Model::parse("granulo:small=mirror,large=raid5,data=8").unwrap();
-        // Two full stripes of 512 KiB behind the packed bytes: 9 units each, and two descriptors with 9 components and 18 checksums.
+        // Two full stripes of 512 KiB after the packed bytes: 9 units each, and two descriptors with 9 components and
+        // 18 checksums.
         let size = 4 * KIB + 2 * 512 * KIB;
         let content = 16 + 4096 + 16 + 9 * 10 + 18 * 8;
         let allocated = model.layout.file(size).allocated_bytes;
@@ -542,7 +548,7 @@ mod tests {
         assert_eq!(units(10)[4..], [[1024; 1].as_slice(), &[2048; 95]].concat());
         assert_eq!(units(64)[2..5], [256, 512, 512]);
         assert_eq!(rule(10).longest_chunk_bytes(0), 1020 * 64 * KIB);
-        // With few data units it is the extent file that ends a chunk: 256 units of 4 MiB on a device.
+        // With few data units the extent file limits a chunk: 256 units of 4 MiB on a device.
         assert_eq!([1, 2, 3].map(|data| rule(data).longest_chunk_bytes(6)), [GIB, 2 * GIB, 3 * GIB]);
         assert_eq!(rule(4).longest_chunk_bytes(6), 4 * GIB);
         assert_eq!(rule(5).longest_chunk_bytes(6), 204 * 5 * 4 * MIB);

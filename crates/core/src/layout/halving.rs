@@ -1,20 +1,22 @@
-//! Leaves that split in halves: how many there are after entries were put in one by one, in random order of their keys.
+//! Leaves that split in halves: their number after entries were inserted one by one, in random order of their keys.
 //!
-//! Directories of ext2/3/4 (sorted by a hash of the name) and NTFS (sorted by the name) keep their entries in leaves of a fixed
-//! size. A leaf that is full becomes two, split at its median. In the long run such leaves are ln 2 = 69 % full (Yao, On random
-//! 2-3 trees, Acta Informatica 9, 1978), but a directory of a few thousand entries is far from the long run: leaves that began
-//! alike split at about the same time, so that they are 50 % full soon after a doubling and 90 % full before the next one.
+//! Directories of ext2/3/4 (sorted by a hash of the name) and NTFS (sorted by the name) keep their entries in leaves of
+//! a fixed size. A full leaf is split at its median into two. In the long run such leaves are ln 2 = 69 % full (Yao, On
+//! random 2-3 trees, Acta Informatica 9, 1978), but a directory of a few thousand entries is far from the long run:
+//! leaves that started together split at about the same time, so that they are 50 % full soon after a doubling and 90 %
+//! full before the next one.
 //!
-//! Formula: the next entry goes to a leaf of k entries with probability k/n. So ln n passes between two splits like a sum of
-//! exponential times, of rates m/2 to m: variance v = 1/c with c = m + 1, close to normal. A leaf of generation g splits when it is
-//! full for the g-th time, the first at n = c; each split adds a leaf:
-//! leaves(n) = 2 + sum over g ≥ 1 of 2^g Φ((ln(n/c) − g ln 2 − v_g/2) / √v_g), with v_g = (g − 1/2)/c, for n > m.
-//! The mean g ln 2 + v_g/2 is the one that loses no entry (E e^−X = 1/2 for the time X of one generation), and from it follows the
-//! long run, n / (c ln 2 − 1/2). Against fringe analysis, which is exact and slow, the mean error is below 1 %; see `tests`.
+//! Formula: the next entry goes to a leaf of k entries with probability k/n. So the increase of ln n between two splits
+//! is distributed like a sum of exponential times, of rates m/2 to m: variance v = 1/c with c = m + 1, close to normal.
+//! A leaf of generation g splits when it is full for the g-th time, the first at n = c; each split adds a leaf:
+//! leaves(n) = 2 + sum over g ≥ 1 of 2^g Φ((ln(n/c) − g ln 2 − v_g/2) / √v_g), with v_g = (g − 1/2)/c, for n > m. The
+//! mean g ln 2 + v_g/2 is the one that loses no entry (E e^−X = 1/2 for the time X of one generation), and the long run
+//! follows from it, n / (c ln 2 − 1/2). Compared with fringe analysis, which is exact and slow, the mean error is below
+//! 1 %; see `tests`.
 //!
 //! Invariants: never fewer leaves than full ones would be, never more than half-full ones would be.
 
-/// Above this ratio of entries to what a leaf holds, the long run has come for every leaf size in use.
+/// Above this ratio of entries to those of a leaf, the long run has come for every leaf size in use.
 const LONG_RUN: f64 = (1u64 << 40) as f64;
 
 /// The expected number of leaves after `entries` random insertions, when `per_leaf` entries fill one; to the nearest.
@@ -62,7 +64,8 @@ fn normal(z: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Expected leaves after each insertion, by fringe analysis: the expected number of leaves with k entries, for every k.
+    /// Expected leaves after each insertion, by fringe analysis: the expected number of leaves with k entries, for
+    /// every k.
     fn by_fringe_analysis(entries: usize, per_leaf: usize) -> Vec<f64> {
         let mut with = vec![0.0; per_leaf + 2];
         with[1] = 1.0;
@@ -85,7 +88,8 @@ mod tests {
         found
     }
 
-    /// Whole leaves come out, hence the half. The 6.5 % are next to the second doubling; the mean error is ten times smaller.
+    /// Whole leaves are returned, hence the half. The 6.5 % are next to the second doubling; the mean error is ten
+    /// times smaller.
     #[test]
     fn the_formula_follows_fringe_analysis() {
         for per_leaf in [15, 36, 145, 255] {

@@ -1,15 +1,19 @@
 //! HDFS: replicated blocks that are not padded, and the NameNode's memory.
 //!
-//! A file of `S` bytes has `ceil(S / block)` blocks, of which the last is as long as what is left, and takes `replication * S`.
-//! The NameNode keeps an object of about 150 bytes for the file and one for each block in its heap: that is `metadata_bytes`.
+//! A file of `S` bytes has `ceil(S / block)` blocks, of which the last is as long as the rest, and needs `replication *
+//! S`. The NameNode keeps an object of about 150 bytes for the file and one for each block in its heap: that is
+//! `metadata_bytes`.
 //!
-//! On a DataNode each block is a file, with a second file of checksums: 7 bytes, and 4 for each 512 of data. With `local_block`
-//! these files are counted, each in whole blocks of the DataNode's file system; HDFS itself never reports that.
+//! On a DataNode each block is a file, with a second file of checksums: 7 bytes, and 4 for each 512 of data. With
+//! `local_block` these files are counted, each in whole blocks of the DataNode's file system; HDFS itself never reports
+//! that.
 //!
-//! Invariants: only the last block is partial, so there is no loop over blocks; the heap grows with blocks, not with bytes.
+//! Invariants: only the last block is partial, so there is no loop over blocks; the heap grows with blocks, not with
+//! bytes.
 //!
-//! Sources: Cloudera Runtime 7.2.18, "Disk space versus namespace" (not padded; 150 bytes an object; its examples are tests);
-//! Hadoop, DFSConfigKeys.java (`dfs.bytes-per-checksum`) and BlockMetadataHeader.java (header of the checksums).
+//! Sources: Cloudera Runtime 7.2.18, "Disk space versus namespace" (not padded; 150 bytes an object; its examples are
+//! tests); Hadoop, DFSConfigKeys.java (`dfs.bytes-per-checksum`) and BlockMetadataHeader.java (header of the
+//! checksums).
 
 use super::{Kind, Layout, Opt, Options, Range, Space, WholeUnits, round_up_wide};
 use crate::units::{GIB, KIB, MIB};
@@ -51,7 +55,7 @@ pub(super) const HDFS: Kind = Kind {
 const CHECKSUMMED_BYTES: u64 = 512;
 /// A checksum (CRC32C).
 const CHECKSUM_BYTES: u128 = 4;
-/// What stands before the checksums of a block: two bytes of version, five that describe the checksums.
+/// Header before the checksums of a block: two bytes of version, five that describe the checksums.
 const CHECKSUM_HEADER_BYTES: u128 = 7;
 
 #[derive(Debug)]
@@ -59,7 +63,7 @@ struct Hdfs {
     replication: u64,
     block_bytes: u64,
     heap_bytes: u64,
-    /// 0 where the DataNodes' file systems are not looked at.
+    /// 0 if the DataNodes' file systems are not modelled.
     local_block_bytes: u64,
 }
 
@@ -120,13 +124,13 @@ impl Layout for Hdfs {
         (self.local_block_bytes == 0).then_some(unpadded)
     }
 
-    /// What HDFS counts, for space quotas too: without checksums, and without what the DataNodes' file systems round up.
+    /// What HDFS counts, also for space quotas: without checksums and without rounding by the DataNodes' file systems.
     fn reported(&self, size_bytes: u64) -> Option<u128> {
         (self.local_block_bytes > 0).then(|| u128::from(self.replication) * u128::from(size_bytes))
     }
 }
 
-/// Models for the laws of `tests`, beside the defaults.
+/// Models for the laws of `tests`, besides the defaults.
 #[cfg(test)]
 pub(super) const TESTED: &[&str] = &[
     "hdfs:replication=1,block=512",
@@ -162,7 +166,7 @@ mod tests {
         assert_eq!(counted.file(1000).allocated_bytes, 3 * (4096 + 4096));
         assert_eq!(counted.reported(1000), Some(3000));
         assert_eq!(counted.file(0).allocated_bytes, 0);
-        // A whole block of 128 MiB has 1 MiB of checksums, and their header takes one more local block: 0.8 %.
+        // A whole block of 128 MiB has 1 MiB of checksums, and their header needs one more local block: 0.8 %.
         assert_eq!(counted.file(128 * MIB).allocated_bytes, 3 * u128::from(129 * MIB + 4096));
         // Two blocks and a byte, in local blocks of one byte.
         let exact = layout("hdfs:replication=1,block=1M,local_block=1");

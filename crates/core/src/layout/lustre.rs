@@ -1,19 +1,20 @@
-//! Lustre on ldiskfs: an inode on the metadata target (MDT), objects on the object storage targets (OST), and with Data-on-MDT
-//! the first bytes of every file beside its inode.
+//! Lustre on ldiskfs: an inode on the metadata target (MDT), objects on the object storage targets (OST), and with
+//! Data-on-MDT the first bytes of every file beside its inode.
 //!
-//! Both kinds of target have blocks of 4 KiB. With `up(a)` for `a` rounded up to whole blocks, a file of `S` bytes takes
-//! `up(min(S, dom))` on the MDT and `up(S - dom)` on the OSTs: all its objects but the one with the end of the file hold whole
-//! stripes, and stripes are multiples of 64 KiB, so the number of stripes changes nothing.
+//! Both kinds of target have blocks of 4 KiB. With `up(a)` for `a` rounded up to whole blocks, a file of `S` bytes
+//! needs `up(min(S, dom))` on the MDT and `up(S - dom)` on the OSTs: all its objects except the one with the end of the
+//! file hold whole stripes, and stripes are multiples of 64 KiB, so the number of stripes changes nothing.
 //!
-//! Beside it: `mdt_inode` on the MDT, and `ost_inode` for each OST object. A file has `stripes` objects as soon as it is made;
-//! with Data-on-MDT it has none until it grows beyond the first component.
+//! Besides: `mdt_inode` on the MDT, and `ost_inode` for each OST object. A file has `stripes` objects as soon as it is
+//! created; with Data-on-MDT it has none until it grows beyond the first component.
 //!
-//! Invariants: a file up to the first component takes nothing on the OSTs; a larger one keeps its first bytes on the MDT.
+//! Invariants: a file up to the first component needs nothing on the OSTs; a larger one keeps its first bytes on the
+//! MDT.
 //!
-//! Sources: Lustre Operations Manual, "Determining Space Requirements" (2 KiB of MDT for an inode, its examples are tests),
-//! "Setting Formatting Options for an ldiskfs MDT" (one inode for each 2,560 bytes), "Data on MDT (DoM)" (multiples of 64 KiB, at
-//! most 1 GiB, server's limit 1 MiB; objects are made late); lustre/utils/libmount_utils_ldiskfs.c (inodes of 1,024 bytes on the
-//! MDT, 512 on OSTs, blocks of 4 KiB).
+//! Sources: Lustre Operations Manual, "Determining Space Requirements" (2 KiB of MDT for an inode, its examples are
+//! tests), "Setting Formatting Options for an ldiskfs MDT" (one inode for each 2,560 bytes), "Data on MDT (DoM)"
+//! (multiples of 64 KiB, at most 1 GiB, server's limit 1 MiB; objects are made late);
+//! lustre/utils/libmount_utils_ldiskfs.c (inodes of 1,024 bytes on the MDT, 512 on OSTs, blocks of 4 KiB).
 
 use super::{Kind, Layout, Opt, Options, Placement, Range, Space, Wanted, WholeUnits, round_up, round_up_wide};
 use crate::units::{GIB, KIB, MIB, format_count, format_size};
@@ -69,13 +70,13 @@ const MOST_DOM_BYTES: u64 = GIB;
 /// The limit of a server whose `dom_stripesize` was not changed.
 const DEFAULT_DOM_LIMIT_BYTES: u64 = MIB;
 
-/// Bytes of an ldiskfs MDT for each inode, where mkfs.lustre is left to choose: inode and 1,536 bytes.
+/// Bytes of an ldiskfs MDT for each inode, by default in mkfs.lustre: inode and 1,536 bytes.
 const DEFAULT_BYTES_PER_INODE: u64 = 1024 + 1536;
 
-/// `mke2fs -i` takes no more (`EXT2_MAX_BLOCK_SIZE * 1024`).
+/// The most that `mke2fs -i` accepts (`EXT2_MAX_BLOCK_SIZE * 1024`).
 const MOST_BYTES_PER_INODE: u64 = 64 * MIB;
 
-/// Bytes for each inode are given in multiples of this, as the default is one.
+/// Bytes per inode are multiples of this, as the default is.
 const BYTES_PER_INODE_GRAIN: u64 = 512;
 
 #[derive(Debug)]
@@ -104,7 +105,7 @@ fn build(options: &Options) -> Result<Box<dyn Layout>, String> {
     }))
 }
 
-/// The component that a cutoff needs: whole units of 64 KiB, and not more than Lustre allows.
+/// The component that a cutoff needs: whole units of 64 KiB, and no more than Lustre allows.
 fn component(cutoff_bytes: u64) -> u64 {
     round_up(cutoff_bytes, STRIPE_ALIGN_BYTES).min(MOST_DOM_BYTES)
 }
@@ -134,9 +135,9 @@ impl Layout for Lustre {
         Some(WholeUnits { unit_bytes: BLOCK_BYTES, bytes_per_unit: BLOCK_BYTES.into() })
     }
 
-    /// The cutoff is the component on the MDT, in the place of the option `dom`: it takes the first bytes of every file, however
-    /// large, so this tier does not hold whole small files only. The OST objects of an empty file are left out, so that a cutoff of
-    /// 0 bytes is one like any other.
+    /// The cutoff is the component on the MDT, instead of the option `dom`: it holds the first bytes of every file,
+    /// however large, so this tier does not hold only whole small files. The OST objects of an empty file are omitted,
+    /// so that a cutoff of 0 bytes is one like any other.
     fn place(&self, size_bytes: u64, cutoff_bytes: u64) -> Option<Placement> {
         let dom_bytes = component(cutoff_bytes);
         let (on_mdt, on_osts) = Self::blocks(size_bytes, dom_bytes);
@@ -145,13 +146,13 @@ impl Layout for Lustre {
         Some(Placement::certain(fast, on_osts + ost_inodes))
     }
 
-    /// ldiskfs keeps 5 % of its blocks back.
+    /// ldiskfs reserves 5 % of its blocks.
     fn fast_fill(&self) -> (u64, u64) {
         (19, 20)
     }
 
-    /// Each file has the same share of the MDT: its inode, and with Data-on-MDT the mean of the data that the fast tier was
-    /// sized for. So the inodes leave room for the data.
+    /// Each file has the same share of the MDT: its inode, and with Data-on-MDT the mean of the data for which the fast
+    /// tier was sized. So the inodes leave room for the data.
     fn settings(&self, wanted: &Wanted) -> Vec<String> {
         let &Wanted { cutoff_bytes, fast_bytes, files, .. } = wanted;
         let dom_bytes = component(cutoff_bytes);
@@ -197,7 +198,7 @@ impl Layout for Lustre {
     }
 }
 
-/// Models for the laws of `tests`, beside the defaults.
+/// Models for the laws of `tests`, besides the defaults.
 #[cfg(test)]
 pub(super) const TESTED: &[&str] = &[
     "lustre:dom=64K",
@@ -223,7 +224,7 @@ mod tests {
         let dom = layout("lustre").place(4096, 65_536).unwrap();
         assert_eq!(dom.fast_bytes, 6 * 1024);
         assert_eq!(dom.fast_bytes * inodes, 1_228_800_000_000);
-        // Mirrored, double.
+        // Mirrored: twice that.
         assert_eq!(layout("lustre:mdt_mirror=2").place(4096, 65_536).unwrap().fast_bytes, 12 * 1024);
         assert_eq!(DEFAULT_BYTES_PER_INODE, 2560);
     }
@@ -233,7 +234,7 @@ mod tests {
         let placed = layout("lustre").place(10 * MIB + 1, 65_536).unwrap();
         assert_eq!(placed.fast_bytes, 2048 + 65_536);
         assert_eq!(placed.slow_bytes, u128::from(10 * MIB + 4096 - 65_536 + 512));
-        // A cutoff of one block takes a component of 64 KiB.
+        // A cutoff of one block needs a component of 64 KiB.
         assert_eq!(layout("lustre").place(10 * MIB, 4096).unwrap().fast_bytes, 2048 + 65_536);
         // No component is larger than 1 GiB.
         let largest = layout("lustre").place(u64::MAX, u64::MAX).unwrap();
@@ -267,7 +268,7 @@ mod tests {
             lines.join("\n")
         };
         let inodes = |said: &str| said.split("-i ").nth(1).unwrap().split('"').next().unwrap().parse::<u128>().unwrap();
-        // The manual's example of 6 KiB for files of 4 KiB, in 512 bytes; mirrored it takes twice the devices.
+        // The manual's example of 6 KiB for files of 4 KiB, in 512 bytes; mirrored it needs twice the devices.
         assert_eq!(inodes(&said("lustre", 6_500_000_000, 1_000_000)), 6144);
         assert_eq!(inodes(&said("lustre:mdt_mirror=2", 13_000_000_000, 1_000_000)), 6144);
         let enough = said("lustre", 2_560_000_000, 1_000_000);

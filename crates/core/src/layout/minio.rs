@@ -1,21 +1,21 @@
 //! MinIO: Reed-Solomon shards with checksums, and small objects inside their metadata file.
 //!
-//! An object of `S` bytes on an erasure set of `n` drives with `p` parities has `d = n - p` data shards. It is coded in blocks of
-//! 1 MiB: a whole block has shards of `ceil(1 MiB / d)`, the last one of `ceil(rest / d)`, each after a checksum of 32 bytes. On
-//! every drive the object is a directory with `xl.meta`, about 400 bytes, and
+//! An object of `S` bytes on an erasure set of `n` drives with `p` parities has `d = n - p` data shards. It is coded in
+//! blocks of 1 MiB: a whole block has shards of `ceil(1 MiB / d)`, the last one of `ceil(rest / d)`, each after a
+//! checksum of 32 bytes. On every drive the object is a directory with `xl.meta`, about 400 bytes, and
 //!
-//! - where the shard is not longer than 128 KiB (16 KiB in a versioned bucket), `xl.meta` holds it: one file;
-//! - else `part.1` in a directory of its own holds it: two files.
+//! - if the shard is at most 128 KiB (16 KiB in a versioned bucket), `xl.meta` holds it: one file;
+//! - otherwise `part.1` in a directory of its own holds it: two files.
 //!
-//! Each file takes whole blocks of the drive's file system.
+//! Each file needs whole blocks of the drive's file system.
 //!
-//! Invariants: all drives take the same; `metadata_bytes` is within what is allocated. The size of `xl.meta` is that of an object
-//! without user metadata, of the type application/octet-stream, written in one part.
+//! Invariants: all drives need the same; `metadata_bytes` is part of what is allocated. The size of `xl.meta` is that
+//! of an object without user metadata, of the type application/octet-stream, written in one part.
 //!
 //! Sources: minio/minio, internal/config/storageclass/storage-class.go (`ShouldInline`, `DefaultParityBlocks`,
 //! `ValidateParity`), cmd/erasure-metadata.go (`ShardFileSize`), cmd/bitrot.go (`bitrotShardFileSize`),
-//! cmd/object-api-common.go (`blockSizeV2`), cmd/endpoint-ellipses.go (`setSizes`). The size of `xl.meta` was measured on servers
-//! of February 2026 with 1, 4, 5, 8 and 16 drives: docs/MODELS.md.
+//! cmd/object-api-common.go (`blockSizeV2`), cmd/endpoint-ellipses.go (`setSizes`). The size of `xl.meta` was measured
+//! on servers of February 2026 with 1, 4, 5, 8 and 16 drives: docs/MODELS.md.
 
 use super::{Kind, Layout, Opt, Options, Range, Space, round_up_wide};
 use crate::units::{KIB, MIB};
@@ -59,7 +59,7 @@ pub(super) const MINIO: Kind = Kind {
     build,
 };
 
-/// What is coded at a time (`blockSizeV2`).
+/// The unit of coding (`blockSizeV2`).
 const CODED_BYTES: u64 = MIB;
 
 /// Checksum before every shard of a coded block (HighwayHash256S).
@@ -70,12 +70,12 @@ struct Minio {
     drives: u64,
     data: u64,
     inline_bytes: u64,
-    /// Inline shards are named by the version then: 33 bytes more than `null`.
+    /// The version then names inline shards: 33 bytes more than `null`.
     versioned: bool,
     block_bytes: u64,
 }
 
-/// What one drive holds of an object.
+/// The files of an object on one drive.
 struct OnDrive {
     /// Length of `xl.meta` without the shard.
     meta_bytes: u64,
@@ -87,7 +87,7 @@ struct OnDrive {
 
 fn build(options: &Options) -> Result<Box<dyn Layout>, String> {
     let drives = options.count("drives");
-    // What MinIO takes for so many drives.
+    // The default of MinIO for this many drives.
     let usual = match drives {
         1 => 0,
         2 | 3 => 1,
@@ -117,7 +117,7 @@ fn packed_integer(value: u64) -> u64 {
     }
 }
 
-/// Length of what stands before `length` bytes in MessagePack, beyond the shortest form.
+/// Length of the prefix of `length` bytes in MessagePack, beyond the shortest form.
 fn packed_length(length: u128) -> u64 {
     match length {
         0..=0xFF => 0,
@@ -127,8 +127,8 @@ fn packed_length(length: u128) -> u64 {
 }
 
 impl Minio {
-    /// Length of `xl.meta` without an inline shard, fitted to measured files: the order of the drives with a byte each, the size
-    /// three times as an integer.
+    /// Length of `xl.meta` without an inline shard, fitted to measured files: the order of the drives with a byte each,
+    /// the size three times as an integer.
     fn meta_bytes(&self, size_bytes: u64, inline_shard_bytes: Option<u128>) -> u64 {
         let order = self.drives + if self.drives > 15 { 2 } else { 0 };
         let inline = inline_shard_bytes.map_or(0, |shard_bytes| {
@@ -179,7 +179,7 @@ impl Layout for Minio {
     }
 }
 
-/// Models for the laws of `tests`, beside the defaults.
+/// Models for the laws of `tests`, besides the defaults.
 #[cfg(test)]
 pub(super) const TESTED: &[&str] = &[
     "minio:drives=1,parity=0",
@@ -199,7 +199,7 @@ mod tests {
     use super::super::Model;
     use super::*;
 
-    /// Length of `xl.meta`, and of `part.1` (0: there is none).
+    /// Length of `xl.meta`, and of `part.1` (0 for none).
     fn files(minio: &Minio, size_bytes: u64) -> (u128, u128) {
         let OnDrive { meta_bytes, shard_bytes, inline } = minio.on_drive(size_bytes);
         let meta_bytes = u128::from(meta_bytes);

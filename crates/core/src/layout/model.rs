@@ -1,14 +1,14 @@
-//! Models by name: `NAME:option=value,…`, as the command line has them.
+//! Models by name: `NAME:option=value,…`, as on the command line.
 //!
-//! Every layout describes itself with a [`Kind`]. Reading checks each value against its [`Range`] and fills in defaults, so that
-//! a layout is built only from options that are right one by one; what is wrong with them together its `build` says. An error
-//! names what would have been right.
+//! Every layout describes itself with a [`Kind`]. Parsing checks each value against its [`Range`] and fills in
+//! defaults, so that a layout is built only from options that are valid one by one; its `build` reports invalid
+//! combinations. An error lists what would be valid.
 
 use super::{Layout, block, btrfs, ceph, ext, fat, granulo, hdfs, lustre, minio, ntfs, panfs, s3, xfs, zfs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{format_size, parse_size};
 
-/// The values that an option takes.
+/// The values of an option.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Range {
     /// A size in bytes.
@@ -17,7 +17,7 @@ pub enum Range {
         least: u64,
         /// The largest allowed.
         most: u64,
-        /// Whether it has to be a power of two; 0 is one, where it is allowed.
+        /// Whether it must be a power of two; 0 is one, if it is allowed.
         power_of_two: bool,
     },
     /// A whole number.
@@ -41,30 +41,30 @@ pub enum Range {
 /// An option of a layout.
 #[derive(Debug, Clone, Copy)]
 pub struct Opt {
-    /// What stands before the `=`.
+    /// The part before the `=`.
     pub name: &'static str,
-    /// The value where none is given, as the user would write it.
+    /// The default value, as the user would write it.
     pub default: &'static str,
     /// Its values.
     pub range: Range,
-    /// What it says, in a few words.
+    /// Its meaning, in a few words.
     pub meaning: &'static str,
 }
 
-/// A layout that can be named.
+/// A layout with a name.
 #[derive(Debug)]
 pub struct Kind {
-    /// What stands before the `:`.
+    /// The part before the `:`.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// A description, in a few words.
     pub summary: &'static str,
     /// Its options.
     pub options: &'static [Opt],
-    /// Builds it from options that are right one by one; a sentence where they do not go together.
+    /// Builds it from options that are valid one by one; a sentence if they cannot be combined.
     pub build: fn(&Options) -> std::result::Result<Box<dyn Layout>, String>,
 }
 
-/// Every layout there is, as they are listed.
+/// Every layout, in the order of listings.
 pub fn kinds() -> &'static [&'static Kind] {
     &[
         &block::BLOCK,
@@ -87,7 +87,7 @@ pub fn kinds() -> &'static [&'static Kind] {
     ]
 }
 
-/// The options of one layout, all of them with a value.
+/// The options of one layout, each with a value.
 #[derive(Debug)]
 pub struct Options {
     kind: &'static Kind,
@@ -96,7 +96,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Whether the user gave it; else it has its default, which a layout may adapt to the other options.
+    /// Whether the user set it; otherwise it has its default, which a layout may adapt to the other options.
     pub fn is_given(&self, name: &str) -> bool {
         let at = self.kind.options.iter().position(|option| option.name == name);
         at.is_some_and(|at| self.given[at])
@@ -138,19 +138,19 @@ impl Options {
 pub struct Model {
     /// As it was written.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: &'static Kind,
-    /// What it was built from.
+    /// The options from which it was built.
     pub options: Options,
     /// Its arithmetic.
     pub layout: Box<dyn Layout>,
 }
 
 impl Model {
-    /// Reads `NAME` or `NAME:option=value,…`.
+    /// Parses `NAME` or `NAME:option=value,…`.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`], with the names or values that would have been right.
+    /// [`ErrorKind::Usage`], with the names or values that would be valid.
     pub fn parse(text: &str) -> Result<Model> {
         let wrong = |cause: String, advice: String| {
             Err(Error::new(ErrorKind::Usage, "use this layout model", format!("{text}: {cause}")).advise(advice))
@@ -188,7 +188,7 @@ impl Model {
 }
 
 impl Kind {
-    /// Its options with their defaults, as they would be written.
+    /// Its options with their defaults, as the user would write them.
     pub fn usage(&self) -> String {
         if self.options.is_empty() {
             return format!("{} has no options", self.name);
@@ -200,7 +200,7 @@ impl Kind {
 }
 
 impl Range {
-    /// What the values are, for people.
+    /// Describes the values in words.
     pub fn describe(&self) -> String {
         match *self {
             Range::Size { least, most, power_of_two } => {
@@ -215,7 +215,7 @@ impl Range {
     }
 
     /// # Errors
-    /// What would have been right.
+    /// The error says what would be valid.
     fn check(&self, value: &str) -> std::result::Result<(), String> {
         let right = match *self {
             Range::Size { least, most, power_of_two } => parse_size(value).is_ok_and(|bytes| {

@@ -1,23 +1,24 @@
 //! NTFS: whole clusters, and small files inside their record of the master file table (MFT).
 //!
-//! Formula, with R the record (1,024 bytes, or a sector where that is larger) and L the length of the name in UTF-16 units: a file is
-//! resident, without a cluster, up to
-//! R − header − standard information − up(90 + 2L, 8) − 32 bytes. header = up(48 + 2 (R/512 + 1), 8); standard information is 96
-//! bytes where security descriptors are shared (NTFS 3, as Windows writes them), and 72 + 104 where the record has a descriptor
-//! of its own (as ntfs-3g writes it unless mounted with `permissions`); 90 + 2L is the file name attribute (24 + 66 and the
-//! name), 32 the header of the data attribute (24) and the end mark (8). The structures are in `include/ntfs-3g/layout.h` of
-//! ntfs-3g; the limits were measured, see docs/MODELS.md. Above it, a file takes up(size, cluster).
+//! Formula, with R the record (1,024 bytes, or a sector if that is larger) and L the length of the name in UTF-16
+//! units: a file is resident, without a cluster, up to R − header − standard information − up(90 + 2L, 8) − 32 bytes.
+//! header = up(48 + 2 (R/512 + 1), 8); standard information is 96 bytes if security descriptors are shared (NTFS 3, as
+//! Windows writes them), and 72 + 104 if the record has a descriptor of its own (as ntfs-3g writes it unless mounted
+//! with `permissions`); 90 + 2L is the file name attribute (24 + 66 and the name), 32 the header of the data attribute
+//! (24) and the end mark (8). The structures are in `include/ntfs-3g/layout.h` of ntfs-3g; the limits were measured,
+//! see docs/MODELS.md. Above it, a file needs up(size, cluster).
 //!
-//! `stat` by ntfs-3g shows a resident file in whole sectors of 512 bytes, though it has no cluster (`libntfs-3g/inode.c` and
-//! `src/ntfs-3g.c`), and no blocks for a directory; what is given here for a directory are the clusters of its index.
+//! `stat` by ntfs-3g shows a resident file in whole sectors of 512 bytes, though it has no cluster
+//! (`libntfs-3g/inode.c` and `src/ntfs-3g.c`), and no blocks for a directory; the figure here for a directory is the
+//! clusters of its index.
 //!
-//! A directory keeps entries of up(82 + 2L, 8) bytes (a header of 16 and the file name), sorted by name: in its record while
-//! they fit, then in index blocks of 4,096 bytes (a cluster where that is larger) that split in halves; see `halving`. The entry in
-//! the middle moves up: first into the record, and when that is full, into a block above (`libntfs-3g/index.c` of ntfs-3g,
-//! `ntfs_ib_split`, `ntfs_ir_reparent`).
+//! A directory keeps entries of up(82 + 2L, 8) bytes (a header of 16 and the file name), sorted by name: in its record
+//! while they fit, then in index blocks of 4,096 bytes (a cluster if that is larger) that split in halves; see
+//! `halving`. The entry in the middle moves up: first into the record, and when that is full, into a parent block
+//! (`libntfs-3g/index.c` of ntfs-3g, `ntfs_ib_split`, `ntfs_ir_reparent`).
 //!
-//! Invariants: a sector is never more than a cluster, so that a file does not shrink when it stops being resident; no resident
-//! limit is above 4 KiB, so that files above 64 KiB are whole clusters.
+//! Invariants: a sector is never more than a cluster, so that a file does not shrink when it stops being resident; no
+//! resident limit is above 4 KiB, so that files above 64 KiB are whole clusters.
 
 use super::halving::leaves;
 use super::{Kind, Layout, Opt, Range, Space, WholeUnits, round_up, round_up_wide};
@@ -33,19 +34,19 @@ const END_BYTES: u64 = 8;
 /// An index entry without its name, and the entry that ends an index block.
 const ENTRY_BYTES: u64 = 16 + 66;
 const LAST_ENTRY_BYTES: u64 = 16;
-/// Headers of the index in a record, its last entry included.
+/// Headers of the index in a record, including its last entry.
 const INDEX_ROOT_BYTES: u64 = 48;
-/// What remains free in a record with an index, and what the attributes of an index outside the record (its runs, its bitmap)
-/// take there. The second follows from the format; the first was measured.
+/// What remains free in a record with an index, and the attributes of an index outside the record (its runs, its
+/// bitmap) in there. The second follows from the format; the first was measured.
 const INDEX_RESERVE_BYTES: u64 = 120;
 const INDEX_ATTRIBUTES_BYTES: u64 = 80 + 40;
 /// The number of an index block's child, in entries that have one.
 const CHILD_BYTES: u64 = 8;
-/// Entries of an index block with children at least: the longest names have 255 units.
+/// Least number of entries of an index block with children: the longest names have 255 units.
 const LEAST_NODE_ENTRIES: u64 = 6;
-/// Index blocks are of this size at least.
+/// Least size of an index block.
 const INDEX_BLOCK_BYTES: u64 = 4 * KIB;
-/// What ntfs-3g stores in front of a symlink's target, which it writes as a file in UTF-16.
+/// The prefix of a symlink's target in ntfs-3g, which writes it as a file in UTF-16.
 const SYMLINK_BYTES: u64 = 8;
 
 /// `ntfs:cluster=4096,record=1024,name=12,descriptor=own`.
@@ -165,7 +166,7 @@ impl Layout for Ntfs {
     }
 }
 
-/// Models for the laws of `tests`, beside the defaults.
+/// Models for the laws of `tests`, besides the defaults.
 #[cfg(test)]
 pub(super) const TESTED: &[&str] = &[
     "ntfs:cluster=512",

@@ -1,25 +1,25 @@
-//! PanFS: mirrored small files, RAID-5 over component objects above. Welch and Noer, "Optimizing a hybrid SSD/HDD HPC storage system
-//! based on file size distributions" (MSST 2013), section III.
+//! PanFS: mirrored small files, RAID-5 over component objects above. Welch and Noer, "Optimizing a hybrid SSD/HDD HPC
+//! storage system based on file size distributions" (MSST 2013), section III.
 //!
-//! Blocks of 16 KiB. A component object of `x` bytes takes a block for its descriptor and blocks for its data; packing puts the
-//! first 12 KiB of data into the descriptor's block: `object(x) = 16 KiB + up(max(0, x - 12 KiB), 16 KiB)`. Files up to 64 KiB
-//! are two objects with all of the data. Larger ones have stripe units of 64 KiB over `data` objects and a parity object with 64
-//! KiB for each stripe: the sum of `object(x)` over all of them.
+//! Blocks of 16 KiB. A component object of `x` bytes needs a block for its descriptor and blocks for its data; packing
+//! stores the first 12 KiB of data in the descriptor's block: `object(x) = 16 KiB + up(max(0, x - 12 KiB), 16 KiB)`.
+//! Files up to 64 KiB are two objects with all of the data. Larger ones have stripe units of 64 KiB over `data` objects
+//! and a parity object with 64 KiB for each stripe: the sum of `object(x)` over all of them.
 //!
-//! The sum has a closed form. A data object's units but the file's last are whole, and `object(64 KiB * n) = 16 KiB + 64 KiB * n`
-//! with packing and without it; so every component takes its descriptor, every whole unit and every parity unit 64 KiB, and only
-//! the unit that the file ends in depends on packing.
+//! The sum has a closed form. A data object's units except the file's last are whole, and `object(64 KiB * n) = 16 KiB
+//! + 64 KiB * n` with and without packing; so every component needs its descriptor, every whole unit and every parity
+//! unit 64 KiB, and only the unit with the end of the file depends on packing.
 
 use super::{Kind, Layout, Opt, Placement, Range, Space, round_up_wide};
 use crate::units::KIB;
 
 const BLOCK_BYTES: u64 = 16 * KIB;
-/// What of an object's data fits beside its descriptor.
+/// Bytes of an object's data that fit beside its descriptor.
 const PACKED_BYTES: u64 = 12 * KIB;
 const UNIT_BYTES: u64 = 64 * KIB;
 /// Files up to here are mirrored.
 const MIRRORED_BYTES: u64 = 64 * KIB;
-/// A parity group takes this many stripes before another set of components begins, where there is one.
+/// Stripes of a parity group before the next set of components begins, if there is one.
 const STRIPES_PER_SET: u64 = 2000;
 
 /// `panfs:data=8,packing=on`.
@@ -62,12 +62,12 @@ pub(super) const PANFS: Kind = Kind {
 struct Panfs {
     data: u64,
     packing: bool,
-    /// Sets of component objects that fit side by side, each object on a device of its own.
+    /// Most sets of component objects side by side, each object on a device of its own.
     sets_most: u64,
 }
 
 impl Panfs {
-    /// The component objects of a file above 64 KiB; each exists once it holds something.
+    /// The component objects of a file above 64 KiB; each exists once it has data.
     fn components(&self, size_bytes: u64) -> u64 {
         let units = size_bytes.div_ceil(UNIT_BYTES);
         let units_per_set = self.data * STRIPES_PER_SET;
@@ -76,7 +76,7 @@ impl Panfs {
         sets_full * (self.data + 1) + if last_set == 0 { 0 } else { last_set + 1 }
     }
 
-    /// What the last `bytes` of an object add to the blocks of its data, `before`: behind whole units.
+    /// Bytes that the last `bytes` of an object add to the blocks of its data; `before`: after whole units.
     fn end_bytes(&self, before: bool, bytes: u64) -> u128 {
         let packed = if self.packing { PACKED_BYTES } else { 0 };
         if before {
@@ -86,7 +86,7 @@ impl Panfs {
         round_up_wide(bytes.saturating_sub(packed).into(), BLOCK_BYTES)
     }
 
-    /// What data and parity take beyond the blocks of the descriptors.
+    /// Bytes of data and parity besides the blocks of the descriptors.
     fn beside_descriptors(&self, size_bytes: u64) -> u128 {
         if size_bytes <= MIRRORED_BYTES {
             return 2 * self.end_bytes(false, size_bytes);
@@ -131,7 +131,8 @@ impl Layout for Panfs {
         self.beside_descriptors(size_bytes)
     }
 
-    /// The whole of a file up to the cutoff; of a larger one the blocks of its descriptors, with the data packed into them.
+    /// The whole of a file up to the cutoff; for a larger one the blocks of its descriptors, with the data packed into
+    /// them.
     fn alike_up_to(&self) -> u64 {
         u64::MAX
     }
@@ -150,7 +151,7 @@ impl Layout for Panfs {
     }
 }
 
-/// Models for the laws of `tests`, beside the defaults.
+/// Models for the laws of `tests`, besides the defaults.
 #[cfg(test)]
 pub(super) const TESTED: &[&str] = &[
     "panfs:packing=off",
@@ -179,8 +180,8 @@ mod tests {
 
     #[test]
     fn the_sizes_that_the_paper_gives() {
-        // "A zero-length file and a 12K file occupy the same space: 32 K"; "a zero-length file occupies 32KB"; "a 1 byte file would
-        // occupy 64KB"; "a file that is 64KB in length occupies 160KB".
+        // "A zero-length file and a 12K file occupy the same space: 32 K"; "a zero-length file occupies 32KB"; "a 1
+        // byte file would occupy 64KB"; "a file that is 64KB in length occupies 160KB".
         for size in [0, 1, 12 * KIB] {
             assert_eq!(kib("panfs", size), 32);
         }
@@ -208,7 +209,7 @@ mod tests {
     fn the_steps_of_its_figure_2() {
         // A full stripe: 8 * 64 KiB of data, 64 KiB of parity, 9 descriptors.
         assert_eq!(kib("panfs", 512 * KIB), 576 + 144);
-        // A byte more takes another 64 KiB of parity, and fits into the last block of the first object.
+        // One more byte needs another 64 KiB of parity, and fits into the last block of the first object.
         assert_eq!(kib("panfs", 512 * KIB + 1), 576 + 144 + 64);
         assert_eq!(kib("panfs", 524 * KIB), 576 + 144 + 64);
         assert_eq!(kib("panfs", 524 * KIB + 1), 576 + 144 + 64 + 16);

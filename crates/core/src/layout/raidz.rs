@@ -6,11 +6,12 @@
 //! - dRAID with groups of D + P: `ceil(s / D) * (D + P)` sectors (`vdev_draid_asize`, module/zfs/vdev_draid.c);
 //! - a single disk and each side of a mirror: `s` sectors (`vdev_default_asize`, module/zfs/vdev.c).
 //!
-//! ZFS counts parity as used, then scales it back so that blocks of 128 KiB look as large as they are: the deflate ratio
-//! `floor(131072 / (asize(128 KiB) / 512))` per 512 bytes (`vdev_set_deflate_ratio`, module/zfs/vdev.c; `dva_get_dsize_sync`,
-//! module/zfs/spa_misc.c). What `du`, `ls -s` and `zfs list` show is the allocation times that ratio.
+//! ZFS counts parity as used, then scales it back so that blocks of 128 KiB look as large as they are: the deflate
+//! ratio `floor(131072 / (asize(128 KiB) / 512))` per 512 bytes (`vdev_set_deflate_ratio`, module/zfs/vdev.c;
+//! `dva_get_dsize_sync`, module/zfs/spa_misc.c). What `du`, `ls -s` and `zfs list` show is the allocation times that
+//! ratio.
 
-/// Where blocks go.
+/// The vdev of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Vdev {
     shape: Shape,
@@ -19,7 +20,7 @@ pub(super) struct Vdev {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
-    /// One disk, or several without redundancy: each block lies on one of them.
+    /// One disk, or several without redundancy: each block is on one of them.
     Single,
     Mirror {
         copies: u64,
@@ -34,11 +35,11 @@ enum Shape {
     },
 }
 
-/// A wider mirror is rather the number of disks of a whole pool.
+/// Most sides of a mirror: a larger number is probably that of the disks in a whole pool.
 const MIRROR_MOST: u64 = 4;
-/// Data disks of a dRAID group where `zpool create` is not told otherwise.
+/// Data disks of a dRAID group by default in `zpool create`.
 const DRAID_DATA: u64 = 8;
-/// ZFS counts sizes in these.
+/// Unit of sizes in ZFS.
 const COUNTED_BYTES: u64 = 512;
 /// The block whose deflated size is its size.
 const TYPICAL_BYTES: u64 = 128 << 10;
@@ -47,10 +48,10 @@ const TYPICAL_BYTES: u64 = 128 << 10;
 pub(super) const VDEVS: &[&str] = &["single", "mirror", "raidz1", "raidz2", "raidz3", "draid1", "draid2", "draid3"];
 
 impl Vdev {
-    /// A vdev of one of [`VDEVS`]; `draid_data` of 0 stands for the default of ZFS.
+    /// A vdev of one of [`VDEVS`]; `draid_data` of 0 means the default of ZFS.
     ///
     /// # Errors
-    /// A sentence where there is no such vdev.
+    /// A sentence if such a vdev is impossible.
     pub(super) fn new(vdev: &str, disks: u64, draid_data: u64, ashift: u64) -> Result<Vdev, String> {
         let parity = vdev.bytes().last().map_or(0, |digit| u64::from(digit.saturating_sub(b'0')));
         let is_draid = vdev.starts_with("draid");
@@ -88,7 +89,7 @@ impl Vdev {
         Ok(Vdev { shape, sector_bytes: 1 << ashift })
     }
 
-    /// A mirror with the same sectors; of one disk it is that disk.
+    /// A mirror with the same sectors; with one disk it is that disk.
     pub(super) fn mirror_beside(&self, copies: u64) -> Vdev {
         Vdev { shape: Shape::Mirror { copies }, ..*self }
     }
@@ -126,7 +127,7 @@ impl Vdev {
         if let Shape::Draid { data, .. } = self.shape { data * self.sector_bytes } else { self.sector_bytes }
     }
 
-    /// Bytes on all disks for a byte, where nothing is rounded: `(numerator, denominator)`.
+    /// Bytes on all disks per byte, without rounding: `(numerator, denominator)`.
     pub(super) fn redundancy(&self) -> (u64, u64) {
         match self.shape {
             Shape::Single => (1, 1),
@@ -150,7 +151,7 @@ impl Vdev {
         self.sector_bytes.ilog2()
     }
 
-    /// The vdev as `zpool create` takes it, with `disks` made-up names.
+    /// The vdev in the syntax of `zpool create`, with `disks` invented names.
     pub(super) fn create_words(&self, disks: u64) -> String {
         let names = |count: u64| (1..=count).map(|at| format!("DISK{at}")).collect::<Vec<_>>().join(" ");
         match self.shape {

@@ -15,8 +15,8 @@ pub fn round_up_wide(size_bytes: u128, unit_bytes: u64) -> u128 {
     size_bytes.next_multiple_of(u128::from(unit_bytes.max(1)))
 }
 
-/// What a population of `count` files with sizes spread evenly over `low..=high`, of `sum` bytes together, takes in units of
-/// `unit_bytes`, to the nearest byte. Exact where all of them round up to the same size.
+/// Allocated bytes of a population of `count` files with sizes spread evenly over `low..=high`, of `sum` bytes in
+/// total, in units of `unit_bytes`, to the nearest byte. Exact if all of them round up to the same size.
 #[inline]
 pub fn round_up_spread(low: u64, high: u64, count: u128, sum: u128, unit_bytes: u64) -> u128 {
     let (first, last) = (round_up(low, unit_bytes), round_up(high, unit_bytes));

@@ -6,14 +6,14 @@
 //! | standard-ia, onezone-ia, glacier-ir | `max(S, 128 KiB)` |
 //! | glacier, deep-archive | `S + 32 KiB` at the rate of the class, and 8 KiB at the rate of Standard |
 //!
-//! `allocated_bytes` is all of it, `metadata_bytes` the part at the rate of Standard, within it: two prices give the bill. Prices
-//! are no part of this file: they change.
+//! `allocated_bytes` is all of it, `metadata_bytes` the part at the rate of Standard, within it: two prices determine
+//! the bill. This file contains no prices: they change.
 //!
 //! Invariants: an object is billed for at least its size; how it is stored (copies, parity) is in the price.
 //!
-//! Sources: Amazon S3 pricing, notes below the table of storage classes; Amazon S3 User Guide, "Amazon S3 CloudWatch metrics"
-//! (`GlacierObjectOverhead` 32 KB, `GlacierS3ObjectOverhead` 8 KB); avantoss/vault-infra issue 31 for a bill. Amazon writes KB;
-//! that 1,024 bytes are meant is assumed.
+//! Sources: Amazon S3 pricing, notes below the table of storage classes; Amazon S3 User Guide, "Amazon S3 CloudWatch
+//! metrics" (`GlacierObjectOverhead` 32 KB, `GlacierS3ObjectOverhead` 8 KB); avantoss/vault-infra issue 31 for a bill.
+//! Amazon writes KB; that 1,024 bytes are meant is assumed.
 
 use super::{Kind, Layout, Opt, Range, Space, WholeUnits};
 use crate::units::KIB;
@@ -45,7 +45,7 @@ pub(super) const S3: Kind = Kind {
     },
 };
 
-/// A smaller object is billed as if it had this size, in the classes for infrequent access.
+/// Least billed size of an object in the classes for infrequent access.
 const LEAST_BILLED_BYTES: u64 = 128 * KIB;
 
 /// Index and metadata of an archived object, at the rate of its class.
@@ -54,7 +54,7 @@ const ARCHIVE_INDEX_BYTES: u64 = 32 * KIB;
 /// Name and metadata of an archived object, at the rate of Standard.
 const ARCHIVE_NAME_BYTES: u64 = 8 * KIB;
 
-/// Classes that bill alike.
+/// Classes with the same billing rule.
 #[derive(Debug)]
 enum S3Class {
     Frequent,
@@ -85,7 +85,7 @@ impl Layout for S3Class {
     }
 }
 
-/// Models for the laws of `tests`, beside the defaults.
+/// Models for the laws of `tests`, besides the defaults.
 #[cfg(test)]
 pub(super) const TESTED: &[&str] = &[
     "s3:class=standard-ia",
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_published_bill_comes_out() {
         // avantoss/vault-infra issue 31: about 140 MB of logs brought 6.5 GB of GlacierObjectOverhead and 1.5 GB of
-        // GlacierS3ObjectOverhead. The number of objects is not told: 6.5 GiB are 213,000, so a mean of 0.7 KB.
+        // GlacierS3ObjectOverhead. The number of objects is not stated: 6.5 GiB are 213,000, so a mean of 0.7 KB.
         let (objects, size) = (213_000u128, 140_000_000 / 213_000);
         let Space { allocated_bytes, metadata_bytes } = billed("glacier", size);
         let gib = |bytes: u128| bytes as f64 / (1u64 << 30) as f64;

@@ -1,12 +1,12 @@
-//! XFS, version 5: whole blocks for the data, one inode a file, directories that grow through four forms.
+//! XFS, version 5: whole blocks for the data, one inode per file, directories that grow through four forms.
 //!
-//! - **File**: `up(size, block)`; the extents lie in the inode. One extent holds at most 2^21 - 1 blocks (8 GiB in blocks of
-//!   4 KiB), and an inode at least 12 of them, so that a contiguous file below 96 GiB needs no block for its map; one larger needs
-//!   one block for some 250 extents, which is left out.
+//! - **File**: `up(size, block)`; the extents are in the inode. One extent holds at most 2^21 - 1 blocks (8 GiB in
+//!   blocks of 4 KiB), and an inode at least 12 of them, so that a contiguous file below 96 GiB needs no block for its
+//!   map; a larger one needs one block for some 250 extents, which is omitted.
 //! - **Symlink**: in the inode up to `inode - 176` bytes, else in blocks with a header of 56 bytes.
-//! - **Directory**, in blocks of `max(block, 4 KiB)`: in the inode; then one block with entries and hashes; then data blocks and
-//!   one leaf of hashes; then data blocks, leaves of hashes that split in halves (see
-//!   `halving`) with nodes above them, and an index of free space.
+//! - **Directory**, in blocks of `max(block, 4 KiB)`: in the inode; then one block with entries and hashes; then data
+//!   blocks and one leaf of hashes; then data blocks, leaves of hashes that split in halves (see `halving`) with nodes
+//!   above them, and an index of free space.
 //!
 //! Invariants: what is allocated for a file is a whole number of blocks; a directory in its inode allocates nothing.
 //!
@@ -59,38 +59,38 @@ pub(super) const XFS: Kind = Kind {
 /// `XFS_MIN_INODE_PERBLOCK`.
 const INODES_PER_BLOCK_LEAST: u64 = 2;
 
-/// The core of an inode of version 3: what is left of it is for data or attributes.
+/// The core of an inode of version 3: the rest is for data or attributes.
 const INODE_CORE_BYTES: u64 = 176;
 
-/// What is left for data where the inode is made with room for attributes, whatever its size: `xfs_default_attroffset`, in
-/// units of 8 bytes.
+/// Bytes left for data if the inode is created with room for attributes, whatever its size: `xfs_default_attroffset`,
+/// in units of 8 bytes.
 const FORK_BESIDE_ATTRIBUTES_BYTES: u64 = 192;
 
 /// One extent in the inode or in a block of the map.
 const EXTENT_BYTES: u64 = 16;
 
-/// Head of a block of a map of extents: `XFS_BMBT_BLOCK_LEN`.
+/// Header of a block of a map of extents: `XFS_BMBT_BLOCK_LEN`.
 const MAP_HEADER_BYTES: u64 = 72;
 
-/// Head of a remote symlink block: `struct xfs_dsymlink_hdr`.
+/// Header of a remote symlink block: `struct xfs_dsymlink_hdr`.
 const SYMLINK_HEADER_BYTES: u64 = 56;
 
-/// Head of each kind of directory block: of data, hash leaves, nodes and free space, all alike in version 5.
+/// Header of each kind of directory block: data, hash leaves, nodes and free space, all alike in version 5.
 const DIRECTORY_HEADER_BYTES: u64 = 64;
 
-/// `.` and `..` where a directory has blocks of its own.
+/// `.` and `..` if a directory has blocks of its own.
 const DOTS: u64 = 2;
 
-/// What they take together there.
+/// Their total bytes there.
 const DOTS_BYTES: u64 = 32;
 
-/// A hash and where its entry is; also a pointer to a child in the tree above.
+/// A hash and the place of its entry; also a pointer to a child in the tree above.
 const HASH_BYTES: u64 = 8;
 
-/// At the end of a single block: how many hashes there are.
+/// At the end of a single block: the number of hashes.
 const BLOCK_TAIL_BYTES: u64 = 8;
 
-/// At the end of a single leaf: of how many data blocks the free space is known, 2 bytes each.
+/// At the end of a single leaf: the number of data blocks with known free space, 2 bytes each.
 const LEAF_TAIL_BYTES: u64 = 4;
 
 /// A directory in the inode: number of entries and the parent.
@@ -104,12 +104,12 @@ struct Xfs {
 }
 
 impl Xfs {
-    /// What an inode has for data, when nobody took a part of it for attributes.
+    /// Bytes of an inode for data, if no part of it is used for attributes.
     fn literal_bytes(&self) -> u64 {
         self.inode_bytes - INODE_CORE_BYTES
     }
 
-    /// What the inode of a directory has for its entries, or for its extents.
+    /// Bytes in the inode of a directory for its entries, or for its extents.
     fn fork_bytes(&self) -> u64 {
         if self.attributes_reserved { FORK_BESIDE_ATTRIBUTES_BYTES } else { self.literal_bytes() }
     }
@@ -119,8 +119,8 @@ impl Xfs {
         self.block_bytes.max(4 * KIB)
     }
 
-    /// Whether the entries fit into the inode. There an entry takes its name and 8 bytes; in a block its name and 12, rounded up
-    /// to a multiple of 8, by 3.5 on average. Of the names only the latter sum is known.
+    /// Whether the entries fit into the inode. There an entry needs its name and 8 bytes; in a block its name and 12,
+    /// rounded up to a multiple of 8, by 3.5 on average. Only the latter sum of the names is known.
     fn is_short(&self, entries: u64, entries_bytes: u64) -> bool {
         let room = u128::from(self.fork_bytes() - SHORT_HEADER_BYTES);
         2 * u128::from(entries_bytes) <= 15 * u128::from(entries) + 2 * room
@@ -150,7 +150,7 @@ impl Xfs {
         data + tree + index_bytes.div_ceil(room.into())
     }
 
-    /// Blocks that map so many extents.
+    /// Blocks that map this many extents.
     fn map_blocks(&self, extents: u128) -> u128 {
         if extents * u128::from(EXTENT_BYTES) <= self.fork_bytes().into() {
             return 0;
@@ -180,7 +180,7 @@ impl Layout for Xfs {
         let allocated_bytes = if self.is_short(entries, entries_bytes) {
             0
         } else {
-            // Its blocks come one by one, between those of its files: each is taken to be an extent.
+            // Its blocks are allocated one by one, between those of its files: each is assumed to be an extent.
             let blocks = self.directory_blocks(entries, entries_bytes);
             blocks * u128::from(self.directory_block_bytes()) + self.map_blocks(blocks) * u128::from(self.block_bytes)
         };
@@ -198,7 +198,7 @@ impl Layout for Xfs {
     }
 }
 
-/// Models for the laws of `tests`, beside the defaults.
+/// Models for the laws of `tests`, besides the defaults.
 #[cfg(test)]
 pub(super) const TESTED: &[&str] = &[
     "xfs:block=1024",
@@ -222,14 +222,14 @@ mod tests {
     #[test]
     fn an_entry_is_rounded_up_to_eight_bytes() {
         let layout = Model::parse("xfs").unwrap().layout;
-        // `.` and `..` take 16 each; the longest name of 255 bytes 272.
+        // `.` and `..` need 16 each; the longest name of 255 bytes 272.
         assert_eq!([1, 2, 4, 5, 16, 255].map(|length| layout.entry_bytes(length)), [16, 16, 16, 24, 32, 272]);
         assert_eq!(layout.entry_bytes(u64::MAX), u64::MAX);
     }
 
     #[test]
     fn a_small_directory_lies_in_its_inode() {
-        // Names of 16 bytes take 24 each after the first 6: 174 of 192 bytes for 7, 318 of 336 for 13.
+        // Names of 16 bytes need 24 each after the first 6: 174 of 192 bytes for 7, 318 of 336 for 13.
         assert_eq!([7, 8].map(|entries| directory("xfs", entries, 16)), [0, 4096]);
         assert_eq!([13, 14].map(|entries| directory("xfs:security=off", entries, 16)), [0, 4096]);
     }

@@ -1,11 +1,13 @@
 //! A ZFS directory: a ZAP object (module/zfs/zap_micro.c, zap.c, zap_leaf.c).
 //!
-//! - Up to 2,047 entries with names of up to 49 bytes: one block of 64 bytes for each entry and 64 more, in steps of 512 bytes.
-//! - Above: leaves of 16 KiB with chunks of 24 bytes, an entry taking one, its value one, its name one for each 21 bytes with
-//!   the closing zero; a leaf that is full is split, which leaves them filled to ln 2 on average; and a block of pointers.
+//! - Up to 2,047 entries with names of up to 49 bytes: one block of 64 bytes for each entry and 64 more, in steps of
+//!   512 bytes.
+//! - Above: leaves of 16 KiB with chunks of 24 bytes, one for an entry, one for its value, one for each 21 bytes of its
+//!   name with the terminating zero; a full leaf is split, which leaves them filled to ln 2 on average; and a block of
+//!   pointers.
 //!
-//! All of them are compressed. What they shrink to is assumed from measurements: a small directory to a half (2.2 to 1 with
-//! random names, 8 to 1 with numbered ones), a leaf to 10 KiB.
+//! All of them are compressed. Their compressed sizes are assumed from measurements: a small directory to a half (2.2
+//! to 1 with random names, 8 to 1 with numbered ones), a leaf to 10 KiB.
 
 use crate::units::KIB;
 
@@ -14,7 +16,7 @@ const SMALL_MOST_ENTRIES: u64 = 2047;
 const GRAIN_BYTES: u64 = 512;
 const CHUNK_BYTES: u64 = 24;
 const CHUNK_NAME_BYTES: u64 = 21;
-/// What a leaf of 16 KiB holds, 69 % full.
+/// Bytes in a leaf of 16 KiB that is 69 % full.
 const LEAF_FILL_BYTES: u64 = 11_356;
 const LEAF_STORED_BYTES: u64 = 10 * KIB;
 
@@ -23,7 +25,7 @@ pub(super) fn entry_bytes(name_length: u64) -> u64 {
     CHUNK_BYTES.saturating_mul(2 + name_length.saturating_add(1).div_ceil(CHUNK_NAME_BYTES))
 }
 
-/// The number of blocks and what is stored of each.
+/// The number of blocks, and the stored bytes of each.
 pub(super) fn blocks(entries: u64, entries_bytes: u64) -> (u64, u64) {
     if entries <= SMALL_MOST_ENTRIES {
         let block = ((entries + 1) * SMALL_ENTRY_BYTES).next_multiple_of(GRAIN_BYTES);
@@ -44,8 +46,8 @@ mod tests {
 
     #[test]
     fn directories_take_what_was_measured_or_up_to_twice_as_much() {
-        // Sectors of 4 KiB for one copy, from st_blocks on a pool of zfs-fuse 0.7.0: names of 16 bytes with a number, of 20 and
-        // 32 bytes with random digits.
+        // Sectors of 4 KiB for one copy, from st_blocks on a pool of zfs-fuse 0.7.0: names of 16 bytes with a number,
+        // of 20 and 32 bytes with random digits.
         for (entries, name_length, measured) in [
             (0, 16, 1),
             (100, 20, 1),

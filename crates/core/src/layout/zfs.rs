@@ -1,25 +1,27 @@
 //! OpenZFS: a file in records on a vdev, with its metadata, and small blocks on a special vdev.
 //!
-//! A file of `S` bytes written in one go has, with records of `R` bytes (`zfs_write`, module/zfs/zfs_vnops.c; `dnode_set_blksz`,
-//! module/zfs/dnode.c):
+//! A file of `S` bytes written in one go has, with records of `R` bytes (`zfs_write`, module/zfs/zfs_vnops.c;
+//! `dnode_set_blksz`, module/zfs/dnode.c):
 //! - `S <= R`: one block of `up(S, 512)`;
-//! - above: `ceil(S / R)` blocks of `R`; the last is zero behind the end of the file.
+//! - above: `ceil(S / R)` blocks of `R`; the last is zero after the end of the file.
 //!
-//! Compression works on a block, and its result is rounded up to sectors (`zio_write_compress`, module/zfs/zio.c). It is kept
-//! only where it saves an eighth; 112 bytes or less go into the block pointer and take no block (`BPE_PAYLOAD_SIZE`, embedded
-//! data). With data that cannot be compressed it still takes the zeros off the last record. What a block then takes on its vdev
-//! is in [`raidz`](super::raidz).
+//! Compression works on a block, and its result is rounded up to sectors (`zio_write_compress`, module/zfs/zio.c). It
+//! is kept only if it saves an eighth; 112 bytes or less go into the block pointer and need no block
+//! (`BPE_PAYLOAD_SIZE`, embedded data). With incompressible data it still removes the zeros of the last record. The
+//! space of a block on its vdev is in [`raidz`](super::raidz).
 //!
-//! Metadata: a dnode of 512 bytes, 32 of them to a block; above one record, indirect blocks of 128-byte block pointers, 1,024 to
-//! a block of 128 KiB, in levels up to a single one. Each such block is compressed and written twice (`redundant_metadata=all`,
-//! `dmu_write_policy`, module/zfs/dmu.c). How far they shrink depends on the pool; the constants say what was seen.
+//! Metadata: a dnode of 512 bytes, 32 of them to a block; above one record, indirect blocks of 128-byte block pointers,
+//! 1,024 to a block of 128 KiB, in levels up to a single one. Each such block is compressed and written twice
+//! (`redundant_metadata=all`, `dmu_write_policy`, module/zfs/dmu.c). How far they shrink depends on the pool; the
+//! constants are observed values.
 //!
-//! A special vdev takes all metadata, and data blocks that are not above `special_small_blocks` after compression while it is
-//! less than 75 % full (`spa_preferred_class`, module/zfs/spa_misc.c). That is a rule about blocks: of a file larger than a
-//! record only the compressed last one can go there, unless the cutoff reaches the record size, and then everything goes.
+//! A special vdev holds all metadata, and data blocks that are not above `special_small_blocks` after compression while
+//! it is less than 75 % full (`spa_preferred_class`, module/zfs/spa_misc.c). That is a rule about blocks: of a file
+//! larger than a record only the compressed last one can go there, unless the cutoff reaches the record size, and then
+//! everything goes there.
 //!
-//! Invariant: allocated never falls as the size rises, but with `special_cutoff`: there a block above the cutoff may take less on
-//! raidz than a smaller one on the mirror.
+//! Invariant: allocated never falls as the size rises, except with `special_cutoff`: there a block above the cutoff may
+//! need less on raidz than a smaller one on the mirror.
 
 use super::raidz::{VDEVS, Vdev};
 use super::{Kind, Layout, Opt, Placement, Range, Space, Wanted, WholeUnits, round_up, zap, zpool};
@@ -28,12 +30,13 @@ use crate::units::{KIB, MIB};
 /// Block sizes are multiples of this.
 pub(super) const GRAIN_BYTES: u64 = 512;
 const POINTER_BYTES: u64 = 128;
-/// Compressed data up to here lies in the block pointer.
+/// Compressed data up to this size is in the block pointer.
 const EMBEDDED_MOST_BYTES: u64 = 112;
-/// A block of 32 dnodes, and what it shrinks to: `zdb -b` shows 3.99 and 3.60 to 1 for 16 KiB on two pools with sectors of 4 KiB.
+/// A block of 32 dnodes, and its compressed size: `zdb -b` shows 3.99 and 3.60 to 1 for 16 KiB on two pools with
+/// sectors of 4 KiB.
 const DNODES_PER_BLOCK: u64 = 32;
 const DNODE_BLOCK_STORED_BYTES: u64 = 4 * KIB;
-/// What a block pointer to data shrinks to, of 128 bytes; the same pools show 56 and 44.
+/// Compressed size of a block pointer to data, of 128 bytes; the same pools show 56 and 44.
 const POINTER_STORED_BYTES: u64 = 56;
 const POINTER_STORED_LEAST_BYTES: u64 = 44;
 /// `redundant_metadata=all`.
@@ -105,7 +108,7 @@ pub(super) const ZFS: Kind = Kind {
         },
     ],
     build: |options| {
-        // A pool of mirrors has two sides each, unless the user says otherwise.
+        // A mirror has two sides, unless the user says otherwise.
         let disks = match options.choice("vdev") {
             "mirror" if !options.is_given("disks") => 2,
             _ => options.count("disks"),
@@ -145,19 +148,19 @@ struct Zfs {
     compress: Option<f64>,
 }
 
-/// Alike blocks of a file.
+/// Blocks of a file that are alike.
 #[derive(Debug, Clone, Copy)]
 struct Blocks {
     count: u64,
-    /// After compression; 0 where it lies in the block pointer.
+    /// After compression; 0 if it is in the block pointer.
     stored_bytes: u64,
     /// The same, if the data cannot be compressed.
     most_bytes: u64,
 }
 
-/// What lz4 takes for a block of `data_bytes` that it cannot shrink and zeros behind, with the length that ZFS puts before it: a byte
-/// for each 255 literals and zeros, tokens, offset and last literals. Its search takes longer steps the longer it finds nothing,
-/// and so enters the zeros late. Within 2 bytes of the library.
+/// Size in lz4 of a block of `data_bytes` of incompressible data and zeros after it, with the length that ZFS puts
+/// before it: a byte for each 255 literals and zeros, tokens, offset and last literals. Its search makes longer steps
+/// the longer it finds nothing, and so enters the zeros late. Within 2 bytes of the library.
 fn lz4_bytes(data_bytes: u64, block_bytes: u64) -> u64 {
     data_bytes + (data_bytes / 32).isqrt() + 16 + block_bytes.saturating_sub(39) / 255
 }
@@ -167,7 +170,7 @@ fn shrunk(bytes: u64, ratio: f64) -> u64 {
 }
 
 impl Zfs {
-    /// What is stored of a block of `block_bytes`, of which `data_bytes` are not the zeros behind the end.
+    /// Stored bytes of a block of `block_bytes`, of which `data_bytes` are not the zeros after the end.
     fn stored_bytes(&self, data_bytes: u64, block_bytes: u64, compress: Option<f64>) -> u64 {
         let Some(ratio) = compress else { return block_bytes };
         let data_and_zeros = lz4_bytes(shrunk(data_bytes, ratio), block_bytes);
@@ -283,7 +286,7 @@ impl Layout for Zfs {
         zap::entry_bytes(name_length)
     }
 
-    /// Its blocks are metadata: written twice, and on the special vdev where there is one.
+    /// Its blocks are metadata: written twice, and on the special vdev if there is one.
     fn directory(&self, entries: u64, entries_bytes: u64) -> Option<Space> {
         let vdev = self.metadata_vdev();
         let (blocks, stored_bytes) = zap::blocks(entries, entries_bytes);
@@ -300,10 +303,10 @@ impl Layout for Zfs {
         true
     }
 
-    /// With `special_small_blocks` at the cutoff. The least counts only blocks that are below it without compression too, and
-    /// block pointers as small as they were seen.
+    /// With `special_small_blocks` at the cutoff. The least counts only blocks that are below it without compression
+    /// too, and block pointers as small as observed.
     fn place(&self, size_bytes: u64, cutoff_bytes: u64) -> Option<Placement> {
-        // A block is never shorter than a grain, so a cutoff that holds a file has to hold its grains.
+        // A block is never shorter than a grain, so a cutoff that holds a file must hold its grains.
         let cutoff_bytes = round_up(cutoff_bytes, GRAIN_BYTES);
         let blocks = self.blocks(size_bytes);
         let fast_if = |is_fast: &dyn Fn(&Blocks) -> bool| {
@@ -319,7 +322,8 @@ impl Layout for Zfs {
         })
     }
 
-    /// A file of one block is slow whatever the cutoff below it, unless the block shrinks; of others the last record may be small.
+    /// A file of one block is slow whatever the cutoff below it, unless the block shrinks; for others the last record
+    /// may be small.
     fn alike_up_to(&self) -> u64 {
         if self.compress.is_some_and(|ratio| ratio > 1.0) { 0 } else { self.record_bytes }
     }
@@ -346,7 +350,8 @@ impl Layout for Zfs {
     }
 }
 
-/// Models for the laws of `tests`, beside the defaults. Those with `special_cutoff` have cutoffs at which nothing falls.
+/// Models for the laws of `tests`, besides the defaults. Those with `special_cutoff` have cutoffs at which nothing
+/// falls.
 #[cfg(test)]
 pub(super) const TESTED: &[&str] = &[
     "zfs:compression=off",
@@ -400,7 +405,7 @@ mod tests {
     fn compression_takes_the_zeros_off_the_last_record() {
         // One byte and zeros: 530 bytes, a sector, with parity 3.
         assert_eq!(sectors("zfs", 128 * KIB + 1), 45 + 3);
-        // Seven eighths of a record and more are kept as they are.
+        // Seven eighths of a record and more are stored uncompressed.
         assert_eq!(sectors("zfs", 128 * KIB + 100_000), sectors("zfs", 100_600) + 45);
         assert_eq!(sectors("zfs", 128 * KIB + 115_000), 90);
         // A ratio applies to all of it: 16 sectors of data, 6 of parity, 2 of padding.
@@ -454,8 +459,8 @@ mod tests {
 
     #[test]
     fn a_file_is_as_large_as_on_real_pools() {
-        // openzfs/zfs issue 10042: raidz1 of four, records of 1 MiB; 256 of them at 0x156000 bytes and an indirect block of 12
-        // KiB at 0x4000, twice.
+        // openzfs/zfs issue 10042: raidz1 of four, records of 1 MiB; 256 of them at 0x156000 bytes and an indirect
+        // block of 12 KiB at 0x4000, twice.
         let raidz = layout("zfs:vdev=raidz1,disks=4,recordsize=1M,compression=off");
         assert_eq!(raidz.file(256 * MIB).allocated_bytes, 256 * 0x15_6000);
         let one = layout("zfs:vdev=single,recordsize=1M,compression=off");
@@ -463,13 +468,13 @@ mod tests {
         let indirect_least = one.place(256 * MIB, 0).unwrap().fast_least_bytes / 2 - dnode;
         assert_eq!(indirect_least, 2 * 12 * 1024);
         assert_eq!(one.file(256 * MIB).metadata_bytes - dnode, 2 * 16 * 1024);
-        // GitHub i3v/zfs_raidz_striping, post_by_Max_Bruning_mod.md: raidz1 of five with sectors of 512 bytes, 206,674 bytes: two
-        // records at 0x28000 and an indirect block at 0x800, twice.
+        // GitHub i3v/zfs_raidz_striping, post_by_Max_Bruning_mod.md: raidz1 of five with sectors of 512 bytes, 206,674
+        // bytes: two records at 0x28000 and an indirect block at 0x800, twice.
         let five = layout("zfs:vdev=raidz1,disks=5,ashift=9,compression=off").file(206_674);
         assert_eq!(five.allocated_bytes, 2 * 0x2_8000);
         assert_eq!(five.metadata_bytes, 2 * 5 * 1024 / 32 + 2 * 0x800);
-        // Issue 17201: raidz1 of four, records of 256 KiB, 1 GiB of zeros: 1,023,849 KiB. Of these, 105 KiB are the dnode and
-        // indirect blocks, which shrink further there, because all checksums are alike.
+        // Issue 17201: raidz1 of four, records of 256 KiB, 1 GiB of zeros: 1,023,849 KiB. 105 KiB of these are the
+        // dnode and indirect blocks, which shrink further there, because all checksums are alike.
         let reported = layout("zfs:vdev=raidz1,disks=4,recordsize=256K,compression=off").reported(GIB).unwrap();
         let shown = 1_023_849 * 1024;
         assert!(reported > shown && reported - shown < 400_000, "{reported}");
@@ -479,7 +484,7 @@ mod tests {
 
     #[test]
     fn a_directory_is_metadata() {
-        // An empty one: a sector, twice, as zfs-fuse 0.7.0 has it.
+        // An empty one: a sector, twice, as in zfs-fuse 0.7.0.
         let single = layout("zfs:vdev=single").directory(0, 0).unwrap();
         assert_eq!(single, Space { allocated_bytes: 2 * 4096, metadata_bytes: 256 });
         // On a special mirror of three: 6 copies.

@@ -1,9 +1,9 @@
-//! What to type for a ZFS pool with a special vdev, before it exists.
+//! The commands for a ZFS pool with a special vdev, before it exists.
 //!
-//! The record size is always the model's own, because the SSDs were sized for it. `special_small_blocks` is compared with blocks: at
-//! or above the record size it sends all data to the special vdev, and a comment says which record size to plan again with.
-//! It has to be a power of two up to 1 MiB and not above the record size before openzfs/zfs pull request 17497;
-//! `zpool create -O` refuses what `zfs set` accepts (issue 15053), so properties are set afterwards.
+//! The record size is always the model's own, because the SSDs were sized for it. `special_small_blocks` is compared
+//! with blocks: at or above the record size it sends all data to the special vdev, and a comment says with which record
+//! size to plan again. It must be a power of two up to 1 MiB and not above the record size before openzfs/zfs pull
+//! request 17497; `zpool create -O` refuses what `zfs set` accepts (issue 15053), so properties are set afterwards.
 
 use super::raidz::Vdev;
 use super::zfs::{GRAIN_BYTES, RECORD_MOST_BYTES};
@@ -27,7 +27,7 @@ pub(super) fn commands(
     ));
     let ashift = vdev.ashift();
     lines.push(format!("zpool create -o ashift={ashift} POOL {} {special}", vdev.create_words(disks)));
-    // As blocks see it: a file up to the cutoff is a block up to here, in whole grains.
+    // In terms of blocks: a file up to the cutoff is a block up to this size, in whole grains.
     let small_bytes = cutoff_bytes.min(RECORD_MOST_BYTES).next_multiple_of(GRAIN_BYTES);
     if small_bytes >= record_bytes {
         let advice = match small_bytes.saturating_add(1).next_power_of_two() {
@@ -60,7 +60,7 @@ pub(super) fn commands(
     lines
 }
 
-/// A size as `zfs set` takes it.
+/// A size in the syntax of `zfs set`.
 fn property(bytes: u64) -> String {
     match bytes {
         _ if bytes > 0 && bytes.is_multiple_of(MIB) => format!("{}M", bytes / MIB),
@@ -112,7 +112,7 @@ mod tests {
         let said = |cutoff_bytes| layout("zfs").settings(&Wanted::of(cutoff_bytes, 1)).join("\n");
         let all = "# recordsize=128K is not above the cutoff: all data goes to the special vdev. ";
         for (cutoff, advice) in [
-            // Whole grains of it are the record size already.
+            // In whole grains it is already the record size.
             (128 * KIB - 1, "Plan again with zfs:recordsize=256K "),
             (128 * KIB, "Plan again with zfs:recordsize=256K "),
             (MIB, "Plan again with zfs:recordsize=2M "),

@@ -1,11 +1,11 @@
-//! What a pass found: references, misses, transfers and blocks written back for caches of any size.
+//! The result of a pass: references, misses, transfers and blocks written back for caches of any size.
 
 use serde::{Deserialize, Serialize};
 
 use super::noted::Noted;
 use super::request::Kind;
 
-/// What was noted at a depth; a cache of `C` blocks has the sum of all at `C` or deeper.
+/// What was recorded at a depth; a cache of `C` blocks has the sum over depths of `C` or more.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Bin {
     pub(super) reads: f64,
@@ -22,39 +22,39 @@ pub struct References {
     pub reads: u64,
     /// Blocks that were written in part.
     pub partial_writes: u64,
-    /// Blocks that were written so that nothing of before remained.
+    /// Blocks that were overwritten completely.
     pub whole_writes: u64,
     /// Requests that wrote them.
     pub write_requests: u64,
 }
 
-/// What a cache of one size does.
+/// The misses of a cache of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Misses {
-    /// Misses over references.
+    /// Misses per reference.
     pub miss_ratio: f64,
-    /// Reads that miss over reads; 0 if there are none.
+    /// Reads that miss per read; 0 if there are no reads.
     pub read_miss_ratio: f64,
-    /// Blocks that are fetched: reads that miss, and writes of a part of a block that is not there.
+    /// Blocks that are fetched: reads that miss, and writes of a part of a block that is not in the cache.
     pub fetched_blocks: f64,
-    /// Transfers that fetch them: neighbours of one request come together.
+    /// Transfers that fetch them: neighbours in one request are fetched together.
     pub fetches: f64,
-    /// Dirty blocks that are written back, at the end too.
+    /// Dirty blocks that are written back, including those at the end.
     pub written_back_blocks: f64,
 }
 
 /// The curve.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
-    /// Share of the blocks that it is from; 1 if it is exact.
+    /// Share of the blocks that were sampled; 1 if it is exact.
     pub rate: f64,
     /// References.
     pub references: References,
-    /// Standard errors of the miss ratio for some cache sizes in blocks, rising; 0 if it is exact.
+    /// Standard errors of the miss ratio for some cache sizes in blocks, ascending; 0 if it is exact.
     pub errors: Vec<(u64, f64)>,
-    /// Memory that the pass took at most.
+    /// Peak memory of the pass.
     pub memory_bytes: u64,
-    /// Summed up.
+    /// Cumulative.
     noted: Noted,
 }
 
@@ -82,7 +82,7 @@ impl References {
         self.write_requests += u64::from(kind.is_write() && !joins);
     }
 
-    /// All of them.
+    /// Their total.
     pub fn all(&self) -> u64 {
         self.reads + self.writes()
     }
@@ -98,7 +98,7 @@ fn ratio(part: f64, whole: f64) -> f64 {
 }
 
 impl Curve {
-    /// The curve of what was noted at each depth.
+    /// The curve of what was recorded at each depth.
     pub(super) fn new(
         rate: f64,
         references: References,
@@ -110,12 +110,12 @@ impl Curve {
         Curve { rate, references, errors, memory_bytes, noted }
     }
 
-    /// Whether every block was looked at.
+    /// Whether every block was sampled.
     pub fn is_exact(&self) -> bool {
         self.rate >= 1.0
     }
 
-    /// What is noted for a cache of so many sampled blocks, or between two such caches.
+    /// The sum for a cache of this many sampled blocks, interpolated between two such caches.
     fn sum(&self, sampled_blocks: f64) -> Bin {
         let mut sum = self.noted.always();
         let (at, share) = (sampled_blocks as usize, sampled_blocks.fract());
@@ -125,7 +125,7 @@ impl Curve {
         sum
     }
 
-    /// What a cache of so many blocks does.
+    /// The misses of a cache of this many blocks.
     pub fn at(&self, cache_blocks: u64) -> Misses {
         let sum = self.sum(cache_blocks as f64 * self.rate);
         let expected = self.rate * self.references.all() as f64;
@@ -138,24 +138,24 @@ impl Curve {
         }
     }
 
-    /// Misses that no cache avoids over references: each block's first.
+    /// Compulsory misses per reference: each block's first.
     pub fn compulsory_ratio(&self) -> f64 {
         ratio(self.noted.always().misses(), self.rate * self.references.all() as f64)
     }
 
-    /// Blocks that were referred to; those that came again after they were removed count again.
+    /// Blocks that were referenced; a block that returns after it was removed counts again.
     pub fn blocks(&self) -> f64 {
         self.noted.always().misses() / self.rate
     }
 
-    /// The least cache that has no other misses than the first of each block.
+    /// The smallest cache with compulsory misses only.
     pub fn enough_blocks(&self) -> u64 {
         let last = (0..self.noted.depths()).rev().find(|&depth| self.noted.at(depth).misses() > 0.0);
         let last = last.map_or(0, |last| last + 1);
         (last as f64 / self.rate).ceil() as u64
     }
 
-    /// The least cache, in blocks, whose miss ratio is at most this; `None` if there is none.
+    /// The smallest cache, in blocks, whose miss ratio is at most this; `None` if there is none.
     pub fn least_blocks(&self, miss_ratio: f64) -> Option<u64> {
         let expected = self.rate * self.references.all() as f64;
         let most = miss_ratio * expected * (1.0 + 1e-12);
@@ -174,13 +174,14 @@ impl Curve {
         Some((at as f64 / self.rate).ceil() as u64)
     }
 
-    /// Standard error of the miss ratio for a cache size that was watched.
+    /// Standard error of the miss ratio for a watched cache size.
     pub fn error(&self, cache_blocks: u64) -> Option<f64> {
         let at = self.errors.binary_search_by_key(&cache_blocks, |(size, _)| *size).ok()?;
         self.errors.get(at).map(|(_, error)| *error)
     }
 
-    /// Cache sizes at which the curve is worth printing: each step at first, then 16 for each doubling, up to the one that is enough.
+    /// Cache sizes at which the curve is worth printing: each step at first, then 16 per doubling, up to the largest
+    /// useful one.
     pub fn sizes(&self) -> Vec<u64> {
         let enough = self.enough_blocks();
         let (mut sizes, mut size) = (vec![0], 1u64);

@@ -1,10 +1,10 @@
-//! What was noted at each depth: a column for each kind of figure, as long as it has to be, so that a trace that only reads touches one place in
-//! memory for a reference, and takes 8 bytes for a depth.
+//! Figures recorded at each depth: a column for each kind, only as long as needed, so that a trace that only reads
+//! touches one memory location per reference, and needs 8 bytes per depth.
 
 use super::curve::Bin;
 use super::request::Kind;
 
-/// The depth of a block that is referred to for the first time.
+/// The depth of a block that is referenced for the first time.
 pub(super) const NEVER: u32 = u32::MAX;
 
 /// A column.
@@ -13,7 +13,7 @@ pub(super) enum Figure {
     Reads,
     PartialWrites,
     WholeWrites,
-    /// Blocks that are fetched by a transfer that another one began.
+    /// Blocks that are fetched by a transfer that another block began.
     Joined,
     /// Blocks written back.
     Written,
@@ -31,11 +31,11 @@ impl Figure {
     }
 }
 
-/// All of them.
+/// All columns.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Noted {
     columns: [Vec<f64>; FIGURES],
-    /// What is so in caches of every size.
+    /// Figures that are the same for caches of every size.
     always: [f64; FIGURES],
 }
 
@@ -53,7 +53,7 @@ impl Noted {
         }
     }
 
-    /// The same at depths that are so much smaller, in so much smaller numbers.
+    /// Scales depths and counts down by a factor.
     pub(super) fn scale(&mut self, factor: f64, scaled: impl Fn(u32) -> u32) {
         for column in &mut self.columns {
             let mut new = Vec::new();
@@ -72,7 +72,7 @@ impl Noted {
         self.columns.iter().map(|column| column.capacity() * size_of::<f64>()).sum()
     }
 
-    /// Adds up, in place: at each depth what was noted at that or deeper.
+    /// Accumulates in place: each depth gets the sum over that depth and deeper ones.
     pub(super) fn sum_up(&mut self) {
         for column in &mut self.columns {
             let mut sum = 0.0;
@@ -85,17 +85,17 @@ impl Noted {
         }
     }
 
-    /// What there is at a depth.
+    /// The figures at a depth.
     pub(super) fn at(&self, depth: usize) -> Bin {
         bin(self.columns.each_ref().map(|column| column.get(depth).copied().unwrap_or(0.0)))
     }
 
-    /// What is so in caches of every size.
+    /// The figures that are the same for caches of every size.
     pub(super) fn always(&self) -> Bin {
         bin(self.always)
     }
 
-    /// Depths up to the last at which there is anything.
+    /// Depths up to the last non-empty one.
     pub(super) fn depths(&self) -> usize {
         self.columns.iter().map(Vec::len).max().unwrap_or(0)
     }

@@ -1,25 +1,27 @@
-//! In what order blocks were last referred to: a bit for each reference that is still the last of its block, counted in groups.
+//! The order of the last references to blocks: a bit for each reference that is still the last of its block, counted in
+//! groups.
 //!
-//! Each reference takes the next slot. How many different blocks came after a slot is a sum over whole groups (a Fenwick tree) and a
-//! count of the bits of one group. When the slots are used up, those that are still set are numbered anew in the same order.
+//! Each reference uses the next slot. The number of different blocks after a slot is a sum over whole groups (a Fenwick
+//! tree) plus a count of bits in one group. When all slots are used, those that are still set are renumbered in the
+//! same order.
 
 const WORD_BITS: u32 = 64;
 const GROUP_WORDS: usize = 16;
 const GROUP_BITS: u32 = GROUP_WORDS as u32 * WORD_BITS;
-/// Slots that there are at least.
+/// Least number of slots.
 const LEAST_SLOTS: usize = 1 << 16;
-/// Slots for each one that is set when they are numbered anew: how often that happens against what the bits take.
+/// Slots per set slot after renumbering: a trade-off between its frequency and the memory of the bits.
 const SLOTS_FOR_EACH: usize = 4;
 
 /// The slots.
 #[derive(Debug)]
 pub(super) struct Order {
     words: Vec<u64>,
-    /// A Fenwick tree of the set slots in each group before the one that is being filled.
+    /// A Fenwick tree of the set slots in each group before the current one.
     sums: Vec<u32>,
     next: u32,
     set: u32,
-    /// Of those that are set, how many are in groups before the one that is being filled.
+    /// Number of set slots in groups before the current one.
     closed: u32,
 }
 
@@ -49,12 +51,12 @@ impl Order {
         order
     }
 
-    /// Whether there is no slot left: time to number anew.
+    /// Whether no slot is left and renumbering is due.
     pub(super) fn is_full(&self) -> bool {
         self.next as usize == self.words.len() * WORD_BITS as usize
     }
 
-    /// Takes the next slot.
+    /// Uses the next slot.
     pub(super) fn push(&mut self) -> u32 {
         let slot = self.next;
         self.words[(slot / WORD_BITS) as usize] |= 1 << (slot % WORD_BITS);
@@ -76,7 +78,7 @@ impl Order {
         self.set - before - whole - (self.words[word] & through).count_ones()
     }
 
-    /// Gives a slot up.
+    /// Clears a slot.
     pub(super) fn clear(&mut self, slot: u32) {
         self.words[(slot / WORD_BITS) as usize] &= !(1 << (slot % WORD_BITS));
         self.set -= 1;
@@ -91,7 +93,7 @@ impl Order {
         }
     }
 
-    /// Numbers the slots that are set from 0, in the same order.
+    /// Renumbers the set slots from 0, in the same order.
     pub(super) fn renumber(&mut self) -> Renumbered {
         let renewed = Order::with_set(self.set);
         let words = std::mem::replace(self, renewed).words;
@@ -105,7 +107,8 @@ impl Order {
         Renumbered { words, before }
     }
 
-    /// Looks at what [`Self::later`] reads for a slot, for having it in the cache of the processor: a group lies in two lines of it.
+    /// Reads what [`Self::later`] reads for a slot, to bring it into the processor's cache: a group spans two cache
+    /// lines.
     pub(super) fn touch(&self, slot: u32) -> u64 {
         let word = |slot: u32| self.words.get((slot / WORD_BITS) as usize).copied().unwrap_or(0);
         word(slot) ^ word(slot / GROUP_BITS * GROUP_BITS)
@@ -153,7 +156,7 @@ mod tests {
     proptest! {
         #[test]
         fn slots_are_counted_as_in_a_list(choices in proptest::collection::vec(any::<u32>(), 1..4000)) {
-            // What is set, oldest first.
+            // The set slots, oldest first.
             let (mut order, mut list) = (Order::new(), Vec::new());
             for (number, choice) in choices.into_iter().enumerate() {
                 match choice % 5 {

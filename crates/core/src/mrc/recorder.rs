@@ -1,21 +1,25 @@
-//! One pass over references to blocks: the reuse distance of each, and what follows from it for caches of every size.
+//! One pass over references to blocks: the reuse distance of each, and the figures of caches of every size that follow
+//! from it.
 //!
-//! The *depth* of a block is how many different blocks were referred to since it was; a cache of `C` blocks with LRU has it if `C` is larger.
-//! Everything that is wanted of a cache of `C` blocks is a sum over what was noted at depths of `C` or more (`noted`): a
-//! reference at depth `d` is a miss for all `C` up to `d`; a block that was written, and was at depth `m` at most between then and a reference at
-//! depth `d`, was written back by the caches with `m < C <= d` (Thompson and Smith 1989); a block that is fetched together with its neighbour
-//! before, which was at depth `p`, begins a transfer of its own where `p < C <= d`.
+//! The *depth* of a block is the number of different blocks that were referenced since it was; a cache of `C` blocks
+//! with LRU has it if `C` is larger. Every figure of a cache of `C` blocks is a sum over what was recorded at depths of
+//! `C` or more (`noted`): a reference at depth `d` is a miss for all `C` up to `d`; a block that was written, and whose
+//! depth was at most `m` between then and a reference at depth `d`, was written back by the caches with `m < C <= d`
+//! (Thompson and Smith 1989); a block that is fetched together with its preceding neighbour at depth `p` begins a
+//! transfer of its own if `p < C <= d`.
 //!
-//! Of a file that is removed, the blocks leave gaps. The next block that comes in takes the uppermost gap above the place that it had, as
-//! a free place in a cache is taken before anything is evicted.
+//! The blocks of a removed file leave gaps. The next block that is inserted uses the uppermost gap above its former
+//! place, as a cache uses a free place before it evicts anything.
 //!
-//! **Sampling** (SHARDS; Waldspurger, Park, Garthwaite and Ahmad 2015). Blocks whose number is below a cutoff stand for all; depths count
-//! sampled blocks, and a cache of `C` blocks is one of `C` times the rate. The cutoff is lowered whenever more blocks would be remembered than
-//! allowed, and down to a rate that was wished for as soon as there are blocks enough. Ratios are to all references, not to those that
-//! were sampled (SHARDS-adj). The error is estimated from 32 groups of the sampled blocks.
+//! **Sampling** (SHARDS; Waldspurger, Park, Garthwaite and Ahmad 2015). Blocks whose number is below a cutoff represent
+//! all; depths count sampled blocks, and a cache of `C` blocks becomes one of `C` times the rate. The cutoff is lowered
+//! whenever more blocks would be remembered than allowed, and down to a requested rate as soon as there are enough
+//! blocks. Ratios are relative to all references, not only the sampled ones (SHARDS-adj). The error is estimated from
+//! 32 groups of the sampled blocks.
 //!
-//! Unlike there, pairs of neighbours are sampled together, so that transfers can be estimated from them; and numbers are not scattered freely but
-//! dealt out among neighbours (`is_below`), so that of a long file, or a device, each part is in the sample by its share.
+//! Unlike in SHARDS, pairs of neighbours are sampled together, so that transfers can be estimated from them; and
+//! numbers are not independent but distributed among neighbours (`is_below`), so that each part of a long file or of a
+//! device is in the sample by its share.
 
 use std::collections::BinaryHeap;
 
@@ -25,26 +29,26 @@ use super::order::Order;
 use super::request::Kind;
 use super::table::{CLEAN, Entry, FREE, Table, scatter};
 
-/// Memory for each block that is remembered, at most.
+/// Most memory per remembered block.
 pub const BYTES_FOR_EACH_BLOCK: u64 = 144;
-/// Blocks that can be remembered at most, whatever the memory.
+/// Most blocks that can be remembered, whatever the memory.
 const MOST_BLOCKS: u64 = 1 << 28;
 /// The cutoff for all blocks.
 const ALL: u64 = 1 << CUTOFF_BITS;
 const CUTOFF_BITS: u32 = 24;
 /// References that are looked up together.
 const BATCH: usize = 64;
-/// Groups of blocks that the error is estimated from.
+/// Groups of blocks for estimating the error.
 const GROUPS: usize = 32;
-/// Blocks below which a sample says little: a rate that was wished for waits until it has as many.
+/// A sample of fewer blocks says little: a requested rate waits until it would have as many.
 const LEAST_SAMPLE: usize = 1 << 14;
 
-/// Which blocks are looked at.
+/// Which blocks are sampled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
     /// Share of the blocks, but no fewer than 16,384 of them.
     pub rate: f64,
-    /// Blocks that are remembered at most; beyond that the share is lowered.
+    /// Most blocks that are remembered; beyond that the share is lowered.
     pub most_blocks: u64,
 }
 
@@ -59,15 +63,16 @@ impl Sampling {
     }
 }
 
-/// Whether a share of the blocks has this one.
+/// Whether this block is in a share of the blocks.
 pub(super) fn is_sampled(key: u64, sampling: Sampling) -> bool {
     is_below(key, sampling.cutoff())
 }
 
-/// Whether the number that a block's pair of neighbours was given is below the cutoff.
+/// Whether the number of a block's pair of neighbours is below the cutoff.
 ///
-/// Of two pairs beside each other one has 0 as the first binary digit of its number, by chance; of two such twos, one of the two pairs with 0
-/// has 0 as the second, and so on: so that of any run of `2^n` pairs exactly one is in a sample of `2^-n`, and by chance which.
+/// Of two adjacent pairs one has 0 as the first binary digit of its number, at random; of two such twos, one of the two
+/// pairs with 0 has 0 as the second, and so on: so that of any run of `2^n` pairs exactly one, at random, is in a
+/// sample of `2^-n`.
 fn is_below(key: u64, cutoff: u64) -> bool {
     if cutoff == ALL {
         return true;
@@ -85,7 +90,7 @@ fn is_below(key: u64, cutoff: u64) -> bool {
     false
 }
 
-/// Spreads pairs of neighbouring blocks.
+/// Scrambles pairs of neighbouring blocks.
 fn spread(key: u64) -> u64 {
     scatter(key >> 1)
 }
@@ -95,7 +100,7 @@ fn spread(key: u64) -> u64 {
 pub struct Recorder {
     table: Table,
     order: Order,
-    /// Slots of blocks that are gone, whose places were not taken yet.
+    /// Slots of removed blocks whose places are still free.
     gaps: BinaryHeap<u32>,
     noted: Noted,
     references: References,
@@ -103,7 +108,7 @@ pub struct Recorder {
     wished_cutoff: u64,
     most_blocks: usize,
     batch: Vec<Pending>,
-    /// Depth of the reference before, if it fetches.
+    /// Depth of the preceding reference, if it fetches.
     before: Option<u32>,
     groups: Groups,
     highest_memory_bytes: usize,
@@ -113,7 +118,7 @@ pub struct Recorder {
 struct Pending {
     key: u64,
     kind: Kind,
-    /// How many transfers it stands for if it begins one.
+    /// Number of transfers that it represents if it begins one.
     weight: f32,
     joins: bool,
 }
@@ -122,14 +127,14 @@ struct Pending {
 #[derive(Debug)]
 struct Groups {
     sizes: Vec<u64>,
-    /// Depths from which on they miss, at the rate of now.
+    /// Depths from which on they miss, at the current rate.
     limits: Vec<u32>,
-    /// For each group, the references that so many of the sizes miss.
+    /// For each group, the references that this many of the sizes miss.
     misses: Vec<f64>,
 }
 
 impl Recorder {
-    /// Nothing seen yet. The error of a sample is estimated for caches of `watched` blocks.
+    /// An empty pass. The error of a sample is estimated for caches of `watched` blocks.
     pub fn new(sampling: Sampling, watched: &[u64]) -> Recorder {
         let mut sizes = watched.to_vec();
         sizes.sort_unstable();
@@ -154,12 +159,12 @@ impl Recorder {
         recorder
     }
 
-    /// Share of the blocks that is looked at now.
+    /// Current share of the blocks that is sampled.
     pub fn rate(&self) -> f64 {
         self.cutoff as f64 / ALL as f64
     }
 
-    /// Takes a reference. `joins`: the one before was to the neighbour before, in the same request.
+    /// Records a reference. `joins`: the preceding one was to the preceding neighbour, in the same request.
     pub fn refer(&mut self, key: u64, kind: Kind, joins: bool) {
         self.references.count(kind, joins);
         let mut weight = 1.0;
@@ -167,7 +172,8 @@ impl Recorder {
             if !self.is_sampled(key) {
                 return;
             }
-            // The neighbour before is in the sample for certain only within a pair; pairs stand for what is between them.
+            // The preceding neighbour is certainly in the sample only within a pair; pairs also represent the
+            // transitions between them.
             if joins {
                 weight = if key % 2 == 1 { 2.0 } else { 0.0 };
             }
@@ -184,7 +190,7 @@ impl Recorder {
 
     fn flush(&mut self) {
         let batch = std::mem::take(&mut self.batch);
-        // Looking at all of them first brings their cache lines at once.
+        // Touching all of them first fetches their cache lines in parallel.
         let mut slots = [FREE; BATCH];
         batch.iter().zip(&mut slots).for_each(|(pending, slot)| *slot = self.table.first_slot(pending.key));
         std::hint::black_box(slots.iter().fold(0, |sum, &slot| sum ^ self.order.touch(slot)));
@@ -225,7 +231,7 @@ impl Recorder {
         }
     }
 
-    /// Blocks that are remembered at most, at the rate of now.
+    /// Most blocks that are remembered, at the current rate.
     fn limit(&self) -> usize {
         if self.cutoff > self.wished_cutoff { self.most_blocks.min(LEAST_SAMPLE) } else { self.most_blocks }
     }
@@ -234,7 +240,7 @@ impl Recorder {
         let Entry { slot, dirty_from, .. } = *self.table.entry(at);
         let depth = self.order.later(slot);
         match self.gaps.peek() {
-            // The uppermost gap above is taken, and the place of the block becomes one.
+            // The uppermost gap above is used, and the place of the block becomes one.
             Some(&gap) if gap > slot => {
                 self.order.clear(gap);
                 self.gaps.pop();
@@ -265,7 +271,7 @@ impl Recorder {
         }
     }
 
-    /// Caches in which a block was dirty and that are too small to have it still have written it back.
+    /// Records a write-back for caches in which a block was dirty and that are too small to have kept it.
     fn write_back(&mut self, dirty_from: u32, depth: u32) {
         if dirty_from != CLEAN && dirty_from <= depth {
             self.noted.add(depth, Figure::Written, 1.0);
@@ -273,7 +279,8 @@ impl Recorder {
         }
     }
 
-    /// The file of these blocks is cut off or gone: keys in the ranges leave the cache. Gives the keys that were remembered.
+    /// The file of these blocks was truncated or removed: keys in the ranges leave the cache. Returns the keys that
+    /// were remembered.
     pub fn forget(&mut self, ranges: &[(u64, u64)]) -> Vec<u64> {
         self.flush();
         let count = ranges.iter().fold(0u64, |sum, (first, last)| sum.saturating_add(last - first + 1));
@@ -303,7 +310,7 @@ impl Recorder {
         self.note_memory();
     }
 
-    /// Lowers the share of the blocks that are remembered, until an eighth of them may be added.
+    /// Lowers the share of remembered blocks until an eighth of them may be added.
     fn lower(&mut self) {
         while self.table.count() > self.limit() / 8 * 7 && self.cutoff > 1 {
             let before = self.rate();
@@ -313,7 +320,8 @@ impl Recorder {
         }
     }
 
-    /// Drops the blocks that are above the cutoff, and counts what was noted so far as if they had never been remembered.
+    /// Drops the blocks that are above the cutoff, and counts what was noted so far as if they had never been
+    /// remembered.
     fn rescale(&mut self, factor: f64) {
         self.note_memory();
         let (cutoff, order) = (self.cutoff, &mut self.order);
@@ -347,7 +355,7 @@ impl Recorder {
         self.highest_memory_bytes = self.highest_memory_bytes.max(bytes);
     }
 
-    /// What it takes now.
+    /// Its current memory.
     pub fn memory_bytes(&self) -> usize {
         self.table.memory_bytes()
             + self.order.memory_bytes()
@@ -355,7 +363,7 @@ impl Recorder {
             + self.gaps.capacity() * size_of::<u32>()
     }
 
-    /// Everything that was to be seen was seen.
+    /// Ends the pass.
     pub fn finish(mut self) -> Curve {
         self.flush();
         self.note_memory();
@@ -376,13 +384,13 @@ impl Groups {
         self.misses[spread as usize % GROUPS * (self.sizes.len() + 1) + missed] += 1.0;
     }
 
-    /// Goes on at another rate.
+    /// Continues at another rate.
     fn scale(&mut self, rate: f64, factor: f64) {
         self.limits = self.sizes.iter().map(|&size| (size as f64 * rate).ceil().min(f64::from(NEVER)) as u32).collect();
         self.misses.iter_mut().for_each(|misses| *misses *= factor);
     }
 
-    /// Standard errors of the miss ratios of the watched sizes, of so many references that were expected in the sample.
+    /// Standard errors of the miss ratios of the watched sizes, for the expected number of sampled references.
     fn errors(&self, expected: f64, rate: f64) -> Vec<(u64, f64)> {
         let classes = self.sizes.len() + 1;
         let error = |(at, &size): (usize, &u64)| {
@@ -390,7 +398,7 @@ impl Groups {
             let ratios: Vec<f64> = self.misses.chunks(classes).map(misses).collect();
             let mean = ratios.iter().sum::<f64>() / GROUPS as f64;
             let squares: f64 = ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum();
-            // Where nearly all blocks are in the sample, there is hardly anything to be wrong about.
+            // If nearly all blocks are in the sample, the error is nearly zero.
             (size, (squares / (GROUPS * (GROUPS - 1)) as f64 * (1.0 - rate)).sqrt())
         };
         self.sizes.iter().enumerate().map(error).collect()

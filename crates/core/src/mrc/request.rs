@@ -1,13 +1,13 @@
-//! Requests as they come from a trace, checked, and split into blocks.
+//! The requests of a trace, checked and split into blocks.
 //!
-//! A block is known by a number that is made of its file and its place in it, one to one. Of a write it is known whether the rest of a block
-//! has to be read first: if it does not cover what the file has there.
+//! The key of a block is a one-to-one function of its file and its place in it. For a write it is known whether the
+//! rest of a block must be read first: if the write does not cover what the file has there.
 
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What a trace says.
+/// An event of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A read or write.
@@ -19,11 +19,11 @@ pub enum Event {
         /// Its size.
         size_bytes: u64,
     },
-    /// A file is cut off, or removed: what is behind is in no cache any more, and never written back.
+    /// A file is truncated or removed: its blocks after that leave all caches, and are never written back.
     Cut {
         /// Which file.
         file: u64,
-        /// What remains of it; 0 for nothing.
+        /// Its remaining size; 0 for none.
         size_bytes: u64,
     },
 }
@@ -33,15 +33,15 @@ pub enum Event {
 pub struct Request {
     /// Number of the file.
     pub file: u64,
-    /// Where it begins.
+    /// Its offset.
     pub offset_bytes: u64,
-    /// How long it is.
+    /// Its length.
     pub length_bytes: u64,
     /// Whether it is a write.
     pub is_write: bool,
 }
 
-/// What there was in a trace, and what of it could not be followed.
+/// The content of a trace, and what could not be followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Seen {
     /// Reads that were followed.
@@ -54,47 +54,47 @@ pub struct Seen {
     pub written_bytes: u64,
     /// Files that were read or written.
     pub files: u64,
-    /// Requests of no bytes, left out.
+    /// Requests of 0 bytes, omitted.
     pub empty: u64,
-    /// Requests longer than the limit, left out.
+    /// Requests longer than the limit, omitted.
     pub too_long: u64,
     /// The longest of these.
     pub longest_bytes: u64,
-    /// Requests that end beyond 2^64 bytes, left out.
+    /// Requests that end beyond 2^64 bytes, omitted.
     pub beyond_end: u64,
-    /// Files that were cut off or removed while they had blocks.
+    /// Times that a file was truncated or removed while it had blocks.
     pub cuts: u64,
 }
 
-/// What is done to the blocks of a file.
+/// What happens to the blocks of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// They are referred to.
+    /// They are referenced.
     Refer {
-        /// By what.
+        /// By this request.
         request: Request,
-        /// How long the file was before it.
+        /// Size of the file before it.
         size_bytes: u64,
     },
-    /// They are gone.
+    /// They are removed.
     Forget {
         /// Which file.
         file: u64,
-        /// Size that remains.
+        /// Its remaining size.
         from_bytes: u64,
-        /// Size that it had.
+        /// Its former size.
         size_bytes: u64,
     },
 }
 
-/// How a block is referred to.
+/// How a block is referenced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Read.
     Read,
-    /// Written in part: if it is not there, it is read first.
+    /// Written in part: if it is not in the cache, it is read first.
     PartialWrite,
-    /// Written so that nothing of what was there remains.
+    /// Overwritten completely.
     WholeWrite,
 }
 
@@ -125,17 +125,17 @@ struct Known {
 }
 
 impl Files {
-    /// None yet. Requests longer than `longest_bytes` will be left out.
+    /// No files yet. Requests longer than `longest_bytes` will be omitted.
     pub fn new(longest_bytes: u64) -> Files {
         Files { known: HashMap::new(), longest_bytes, seen: Seen::default() }
     }
 
-    /// What there was so far.
+    /// What was seen so far.
     pub fn seen(&self) -> Seen {
         self.seen
     }
 
-    /// What an event does to blocks; `None` if nothing.
+    /// The effect of an event on blocks; `None` if it has none.
     pub fn take(&mut self, event: Event) -> Option<Step> {
         match event {
             Event::Request(request) => self.request(request),
@@ -185,7 +185,8 @@ impl Files {
     }
 }
 
-/// Numbers of blocks: those of the first 2^31 files and of their first 2^32 blocks are file and place side by side, others are looked up.
+/// Keys of blocks: those of the first 2^31 files and of their first 2^32 blocks combine file and place, others are
+/// looked up.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     far: HashMap<(u64, u64), u64>,
@@ -195,7 +196,7 @@ const PLACE_BITS: u32 = 32;
 const FAR: u64 = 1 << 31;
 
 impl Keys {
-    /// What the keys of 2^32 neighbouring blocks of a file begin with.
+    /// The common upper part of the keys of 2^32 neighbouring blocks of a file.
     fn begin(&mut self, file: u64, high: u64) -> u64 {
         if file < FAR && high == 0 {
             return file << PLACE_BITS;
@@ -204,7 +205,7 @@ impl Keys {
         *self.far.entry((file, high)).or_insert(next) << PLACE_BITS
     }
 
-    /// Calls `each` with the keys of blocks `first` to `last` of a file, and the places.
+    /// Calls `each` with the keys of blocks `first` to `last` of a file, and their places.
     pub(super) fn of(&mut self, file: u64, first: u64, last: u64, mut each: impl FnMut(u64, u64)) {
         let mut from = first;
         loop {
@@ -236,7 +237,7 @@ impl Keys {
     }
 }
 
-/// Calls `each` with key, kind, and whether it is the neighbour of the one before, for all blocks of a request.
+/// Calls `each` with the key, the kind, and whether the preceding block was its neighbour, for all blocks of a request.
 pub(super) fn split(
     request: &Request,
     size_bytes: u64,
@@ -248,7 +249,7 @@ pub(super) fn split(
     let end = offset_bytes + length_bytes;
     let (first, last) = (offset_bytes / block_bytes, (end - 1) / block_bytes);
     keys.of(file, first, last, |key, place| {
-        // What the file has in this block.
+        // The part of this block that the file has.
         let begins = place * block_bytes;
         let ends = begins.saturating_add(block_bytes).min(size_bytes);
         let kind = match () {
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(kinds(0, 30, 0), [WholeWrite]);
         assert_eq!(kinds(30, 30, 30), [PartialWrite]);
         assert_eq!(kinds(100, 30, 100), [WholeWrite]);
-        // Within: first and last in part; up to the end: only the first.
+        // In the middle: first and last in part; up to the end: only the first.
         assert_eq!(kinds(50, 200, 1000), [PartialWrite, WholeWrite, PartialWrite]);
         assert_eq!(kinds(50, 200, 250), [PartialWrite, WholeWrite, WholeWrite]);
         // Beyond the end there is nothing to read.

@@ -1,7 +1,8 @@
-//! A trace against caches of several sizes and blocks of several sizes: who computes what, and the result, `granulo/cache/1`.
+//! A trace against caches and blocks of several sizes: the division of the work, and the result, `granulo/cache/1`.
 //!
-//! One thread takes requests from the source and checks them; each block size is a *lane*, with a pass and the simulations of other policies,
-//! and the lanes are dealt out to as many threads as there may be. The result does not depend on how many.
+//! One thread takes requests from the source and checks them; each block size is a *lane*, with a pass and the
+//! simulations of other policies, and the lanes are distributed to as many threads as allowed. The result does not
+//! depend on their number.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -16,61 +17,61 @@ use super::recorder::{BYTES_FOR_EACH_BLOCK, Recorder, Sampling, is_sampled};
 use super::request::{Event, Files, Keys, Seen, Step, split};
 use crate::error::Result;
 
-/// The schema that documents name.
+/// The schema name in documents.
 pub const SCHEMA: &str = "granulo/cache/1";
 
-/// Requests that are handed over together.
+/// Requests per chunk.
 const CHUNK: usize = 4096;
-/// Chunks that may wait for a thread.
+/// Most chunks that wait for a thread.
 const WAITING: usize = 8;
-/// Standard errors within which 95 % of samples are.
+/// Standard errors that contain 95 % of samples.
 const SURE: f64 = 1.96;
 
-/// What becomes of writes.
+/// The write policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Writes {
     /// Written when the block is evicted, and at the end.
     Back,
-    /// Written at once.
+    /// Written immediately.
     Through,
 }
 
 /// What is to be computed.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    /// Block sizes, none twice.
+    /// Block sizes, without duplicates.
     pub block_sizes_bytes: Vec<u64>,
-    /// Cache sizes, none twice.
+    /// Cache sizes, without duplicates.
     pub cache_sizes_bytes: Vec<u64>,
-    /// Share of the blocks that is looked at.
+    /// Share of the blocks that is sampled.
     pub rate: f64,
-    /// Blocks of each size that are remembered at most; without it, what the memory allows.
+    /// Most blocks of each size that are remembered; `None` for what the memory allows.
     pub most_blocks: Option<u64>,
     /// Memory for all passes and simulations.
     pub memory_bytes: u64,
-    /// Policies beside LRU.
+    /// Policies besides LRU.
     pub policies: Vec<Policy>,
-    /// What becomes of writes.
+    /// The write policy.
     pub writes: Writes,
-    /// What misses and writes go to.
+    /// The device for misses and writes.
     pub device: Device,
-    /// Time of a run without it.
+    /// Time of a run without the device.
     pub base_seconds: f64,
-    /// Miss ratios for which the least cache is wanted.
+    /// Miss ratios for which the smallest cache is requested.
     pub targets: Vec<f64>,
-    /// Requests that are longer are left out.
+    /// Longer requests are omitted.
     pub longest_bytes: u64,
     /// Threads that compute.
     pub threads: usize,
 }
 
-/// What was found.
+/// The result of reading a trace.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// What there was in the trace.
+    /// The content of the trace.
     pub seen: Seen,
-    /// Whether the trace came to its end.
+    /// Whether the trace was read to the end.
     pub complete: bool,
     /// The curve of each block size.
     pub curves: Vec<(u64, Curve)>,
@@ -78,7 +79,7 @@ pub struct Found {
     pub policies: Vec<PolicyCell>,
 }
 
-/// The result.
+/// The result document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Study {
     /// [`SCHEMA`].
@@ -87,27 +88,27 @@ pub struct Study {
     pub granulo_version: String,
     /// Name of the trace.
     pub trace: String,
-    /// Whether the trace came to its end.
+    /// Whether the trace was read to the end.
     pub complete: bool,
-    /// What there was in it.
+    /// Its content.
     pub seen: Seen,
-    /// What is to be known beside the figures.
+    /// Remarks on the figures.
     pub notes: Vec<String>,
-    /// What becomes of writes.
+    /// The write policy.
     pub writes: Writes,
-    /// What misses and writes go to.
+    /// The device for misses and writes.
     pub device: Device,
-    /// Time of a run without it.
+    /// Time of a run without the device.
     pub base_seconds: f64,
-    /// Cache sizes, rising.
+    /// Cache sizes, ascending.
     pub cache_sizes_bytes: Vec<u64>,
-    /// Each block size, rising.
+    /// Block sizes, ascending.
     pub block_sizes: Vec<BlockSize>,
     /// The matrix.
     pub cells: Vec<Cell>,
     /// Other policies.
     pub policies: Vec<PolicyCell>,
-    /// A matrix that was measured, where there is one.
+    /// A measured matrix, if there is one.
     pub beside: Option<Beside>,
 }
 
@@ -122,24 +123,24 @@ pub struct BlockSize {
     pub blocks: u64,
     /// Share of the references that are the first to their block.
     pub compulsory_ratio: f64,
-    /// The least cache that has no other misses.
+    /// The smallest cache with compulsory misses only.
     pub enough_bytes: u64,
-    /// Share of the blocks that the curve is from; 1 if it is exact.
+    /// Share of the blocks that were sampled for the curve; 1 if it is exact.
     pub rate: f64,
-    /// Memory that the pass took.
+    /// Memory of the pass.
     pub memory_bytes: u64,
-    /// The least cache for each miss ratio that was asked for.
+    /// The smallest cache for each requested miss ratio.
     pub targets: Vec<Target>,
     /// The curve.
     pub curve: Vec<Point>,
 }
 
-/// The least cache for a miss ratio.
+/// The smallest cache for a miss ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Target {
     /// The miss ratio.
     pub miss_ratio: f64,
-    /// The cache; `None` where no size is enough.
+    /// The cache; `None` if no size is enough.
     pub cache_bytes: Option<u64>,
 }
 
@@ -148,7 +149,7 @@ pub struct Target {
 pub struct Point {
     /// Size of the cache.
     pub cache_bytes: u64,
-    /// Misses over references.
+    /// Misses per reference.
     pub miss_ratio: f64,
 }
 
@@ -161,40 +162,41 @@ pub struct Cell {
     pub block_bytes: u64,
     /// Blocks that the cache holds.
     pub cache_blocks: u64,
-    /// What it does.
+    /// Its misses.
     #[serde(flatten)]
     pub misses: Misses,
-    /// Within which the exact miss ratio is in 95 of 100 samples; 0 if this one is exact.
+    /// Half-width of the 95 % confidence interval of the miss ratio; 0 if this one is exact.
     pub error_ratio: f64,
     /// Transfers that write.
     pub writes: f64,
     /// Bytes written.
     pub written_bytes: f64,
-    /// Predicted time, that without the device included.
+    /// Predicted time, including that without the device.
     pub seconds: f64,
 }
 
 /// Another policy with a cache size and a block size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PolicyCell {
-    /// Which.
+    /// The policy.
     pub policy: Policy,
     /// Size of the cache.
     pub cache_bytes: u64,
     /// Size of a block.
     pub block_bytes: u64,
-    /// Misses over references; `None` if it took more memory than it might.
+    /// Misses per reference; `None` if it exceeded its memory.
     pub miss_ratio: Option<f64>,
 }
 
-/// A matrix that was measured, beside what is predicted for it.
+/// A measured matrix, with the prediction for it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Beside {
     /// Name of the result.
     pub name: String,
-    /// What was run.
+    /// The workload that was run.
     pub workload: String,
-    /// Whether the time besides that of the device is such that the run with the largest limit of each file system agrees.
+    /// Whether the time besides that of the device is chosen so that the run with the largest limit of each file system
+    /// agrees.
     #[serde(default)]
     pub is_fitted: bool,
     /// Its cells.
@@ -204,17 +206,17 @@ pub struct Beside {
 /// A cell that was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BesideCell {
-    /// What it was measured on.
+    /// The file system that was measured.
     pub subject: String,
     /// The limit of memory.
     pub limit_bytes: u64,
     /// Block size of the file system.
     pub file_system_block_bytes: u64,
-    /// What the limit leaves for the cache.
+    /// Memory that the limit leaves for the cache.
     pub cache_bytes: u64,
-    /// What the cache holds at once.
+    /// Unit of the cache.
     pub block_bytes: u64,
-    /// Time besides that of the device, in what is predicted.
+    /// Time besides that of the device, in the prediction.
     #[serde(default)]
     pub base_seconds: f64,
     /// Median time.
@@ -223,7 +225,7 @@ pub struct BesideCell {
     pub predicted_seconds: f64,
     /// Median of the bytes that were read from the device.
     pub measured_read_bytes: u64,
-    /// Bytes that are predicted to be fetched.
+    /// Predicted bytes fetched.
     pub predicted_read_bytes: u64,
 }
 
@@ -236,7 +238,7 @@ struct Lane {
     references: u64,
     sampling: Sampling,
     simulated: Vec<Simulated>,
-    /// Memory that the simulations may take together.
+    /// Memory for all simulations together.
     memory_bytes: usize,
 }
 
@@ -244,9 +246,9 @@ struct Lane {
 struct Simulated {
     policy: Policy,
     cache_bytes: u64,
-    /// `None` since it took too much memory, or since the curve is not exact any more where a sample is wished for.
+    /// `None` after it exceeded its memory, or if the curve is no longer exact and a sample is requested.
     whole: Option<Simulation>,
-    /// Of the sample that is wished for; `None` if none is, or since it took too much memory.
+    /// Of the requested sample; `None` if none is requested, or after it exceeded its memory.
     sampled: Option<Simulation>,
 }
 
@@ -313,7 +315,7 @@ impl Lane {
         self.keep_to_memory();
     }
 
-    /// Gives the largest simulations up until the others have room.
+    /// Drops the largest simulations until the others have room.
     fn keep_to_memory(&mut self) {
         while self.simulated.iter().map(Simulated::memory_bytes).sum::<usize>() > self.memory_bytes {
             if let Some(largest) = self.simulated.iter_mut().max_by_key(|of| of.memory_bytes()) {
@@ -352,7 +354,7 @@ impl Simulated {
     }
 }
 
-/// Shares of the memory: half of it evenly, half by how many blocks there are in the same number of bytes.
+/// Shares of the memory: half of it evenly, half by the number of blocks in the same number of bytes.
 fn shares(block_sizes_bytes: &[u64], memory_bytes: u64) -> Vec<u64> {
     let number = block_sizes_bytes.len() as f64;
     let parts: f64 = block_sizes_bytes.iter().map(|&bytes| 1.0 / bytes as f64).sum();
@@ -363,7 +365,7 @@ fn shares(block_sizes_bytes: &[u64], memory_bytes: u64) -> Vec<u64> {
 /// Takes all events of a source. An interrupted study has what was read until then.
 ///
 /// # Errors
-/// Those of the source.
+/// Errors of the source.
 pub fn find(
     wanted: &Wanted,
     source: &mut dyn FnMut() -> Result<Option<Event>>,
@@ -433,14 +435,14 @@ fn feed(
         }
         progress(&files.seen());
         let steps = Arc::new(steps);
-        // A thread that is gone has panicked, which joining it will say.
+        // A thread that has ended has panicked; joining it reports that.
         senders.iter().for_each(|sender| drop(sender.send(steps.clone())));
     }
     Ok((files.seen(), complete))
 }
 
 impl Wanted {
-    /// What a cache of this size does with blocks of this size, and how long that takes.
+    /// The misses of a cache of this size with blocks of this size, and the time for them.
     pub fn cell(&self, curve: &Curve, block_bytes: u64, cache_bytes: u64) -> Cell {
         let cache_blocks = cache_bytes / block_bytes;
         let misses = curve.at(cache_blocks);
@@ -448,7 +450,7 @@ impl Wanted {
         let requests = references.write_requests as f64;
         let (writes, written_blocks) = match self.writes {
             Writes::Through => (requests, references.writes() as f64),
-            // What is written back goes in pieces as long as it came.
+            // Blocks are written back in pieces of the same length as the writes.
             Writes::Back if references.writes() > 0 => {
                 let written = misses.written_back_blocks;
                 (written * requests / references.writes() as f64, written)
@@ -518,7 +520,7 @@ impl Study {
         self.cells.iter().find(|cell| cell.cache_bytes == cache_bytes && cell.block_bytes == block_bytes)
     }
 
-    /// The block size with which a cache of this size takes the least time; the smallest of those that are as good within a hundredth.
+    /// The block size with which a cache of this size needs the least time; the smallest one within a hundredth of it.
     pub fn best_block(&self, cache_bytes: u64) -> Option<&Cell> {
         let cells = || self.cells.iter().filter(|cell| cell.cache_bytes == cache_bytes && cell.cache_blocks > 0);
         let least = cells().map(|cell| cell.seconds).fold(f64::INFINITY, f64::min);

@@ -1,24 +1,24 @@
-//! The blocks that were referred to, by key: open addressing with linear probing, 16 bytes an entry.
+//! The referenced blocks, by key: open addressing with linear probing, 16 bytes per entry.
 
-/// What is known of a block.
+/// What is known about a block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     pub(super) key: u64,
-    /// Slot of its last reference; [`FREE`] where there is no block.
+    /// Slot of its last reference; [`FREE`] if there is no block.
     pub(super) slot: u32,
-    /// The least cache, in blocks, in which it differs from what the device has; [`CLEAN`] for none.
+    /// The smallest cache, in blocks, in which it differs from the device; [`CLEAN`] for none.
     pub(super) dirty_from: u32,
 }
 
 /// The slot of an entry without a block.
 pub(super) const FREE: u32 = u32::MAX;
-/// No cache holds it changed.
+/// No cache has it dirty.
 pub(super) const CLEAN: u32 = u32::MAX;
 
 const LEAST_ENTRIES: usize = 1 << 10;
 const NOTHING: Entry = Entry { key: 0, slot: FREE, dirty_from: CLEAN };
 
-/// Spreads keys over 64 bits (the last steps of SplitMix64); a bijection.
+/// Scrambles keys over 64 bits (the last steps of SplitMix64); a bijection.
 pub(super) fn scatter(key: u64) -> u64 {
     let mut mixed = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -46,7 +46,7 @@ impl Table {
         self.entries.len() * size_of::<Entry>()
     }
 
-    /// Where the block is, or else where it would be put.
+    /// The place of the block, or else the place for inserting it.
     pub(super) fn find(&self, key: u64) -> Result<usize, usize> {
         let mask = self.entries.len() - 1;
         let mut at = scatter(key) as usize & mask;
@@ -60,7 +60,7 @@ impl Table {
         }
     }
 
-    /// The slot in the entry at which looking for a block begins, for having it in the cache of the processor.
+    /// The slot in the entry at which a search for a block begins, to bring it into the processor's cache.
     pub(super) fn first_slot(&self, key: u64) -> u32 {
         self.entries[scatter(key) as usize & (self.entries.len() - 1)].slot
     }
@@ -69,13 +69,14 @@ impl Table {
         &mut self.entries[at]
     }
 
-    /// Puts a block where [`find`](Self::find) said that it would be. It may not stay there: see [`is_full`](Self::is_full).
+    /// Inserts a block at the place that [`find`](Self::find) returned. It may move later: see
+    /// [`is_full`](Self::is_full).
     pub(super) fn insert_at(&mut self, at: usize, entry: Entry) {
         self.entries[at] = entry;
         self.count += 1;
     }
 
-    /// Whether it has to [`grow`](Self::grow) before the next block.
+    /// Whether it must [`grow`](Self::grow) before the next block.
     pub(super) fn is_full(&self) -> bool {
         self.count * 4 >= self.entries.len() * 3
     }
@@ -84,7 +85,7 @@ impl Table {
         self.rebuild(self.entries.len() * 2, |_| true);
     }
 
-    /// Keeps the blocks that `keep` says, and shows it each.
+    /// Keeps the blocks for which `keep` returns true.
     pub(super) fn retain(&mut self, keep: impl FnMut(&Entry) -> bool) {
         self.rebuild(self.entries.len(), keep);
     }
@@ -109,7 +110,7 @@ impl Table {
         self.entries.iter_mut().filter(|entry| entry.slot != FREE)
     }
 
-    /// Removes the block that is there; those behind it that it kept from their place move up.
+    /// Removes the block at this place; later blocks that it displaced move up.
     pub(super) fn remove_at(&mut self, at: usize) {
         let mask = self.entries.len() - 1;
         let (mut gap, mut next) = (at, (at + 1) & mask);

@@ -1,4 +1,5 @@
-//! Curves against a cache that is simulated block by block, one size at a time; samples against exact curves.
+//! Curves compared with a cache that is simulated block by block, one size at a time; samples compared with exact
+//! curves.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -35,7 +36,7 @@ fn study(wanted: &Wanted, events: &[Event]) -> Found {
     find(wanted, &mut || Ok(events.next()), &AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
-/// What a cache did.
+/// Figures of a cache.
 #[derive(Debug, Default, PartialEq, Clone, Copy)]
 struct Did {
     references: u64,
@@ -45,7 +46,7 @@ struct Did {
     written_back: u64,
 }
 
-/// A cache as one would write it down: a list of blocks, the last used at the end; files as sets of bytes.
+/// A straightforward cache: a list of blocks, the last used at the end; files as sets of bytes.
 struct Naive {
     blocks: usize,
     block_bytes: u64,
@@ -176,7 +177,7 @@ proptest! {
     }
 }
 
-/// Numbers of blocks: some are much more popular than others, and now and then a scan goes over a part of them.
+/// Numbers of blocks: some are much more popular than others, and sometimes a scan reads a part of them.
 fn popular(count: u64, blocks: u64) -> impl Iterator<Item = u64> {
     let mut state = 7u64;
     (0..count).map(move |number| {
@@ -212,7 +213,7 @@ fn samples_are_within_a_hundredth_of_the_exact_curve() {
         let sampled = record(sampling, &WATCHED, trace());
         assert!(!sampled.is_exact());
         let difference = |&size: &u64| (exact.at(size).miss_ratio - sampled.at(size).miss_ratio).abs();
-        // Where the cache holds but a few sampled blocks, a sample says little.
+        // If the cache holds only a few sampled blocks, a sample says little.
         let sizes = |least: f64| exact.sizes().into_iter().filter(move |&size| size as f64 * sampled.rate >= least);
         for size in sizes(1_000.0) {
             assert!(difference(&size) < 0.01, "{name}, {size} blocks: off by {}", difference(&size));
@@ -230,7 +231,7 @@ fn samples_are_within_a_hundredth_of_the_exact_curve() {
 
 #[test]
 fn a_sample_finds_the_cliff_of_a_scan() {
-    // One scan after the other: no hits at all in a cache that is a block too small, nothing but hits in one that is not.
+    // Repeated scans: no hits at all in a cache that is one block too small, only hits in one that is not.
     let trace = || (0..1_000_000).map(|number| number % 200_000);
     let exact = record(Sampling::within(1 << 30), &WATCHED, trace());
     assert_eq!((exact.at(199_999).miss_ratio, exact.at(200_000).miss_ratio), (1.0, 0.2));
@@ -250,7 +251,7 @@ fn small_samples_wait_until_they_say_something() {
     assert!(few.is_exact());
     let many = record(sampling, &WATCHED, (0..3_000_000).chain(0..3_000_000));
     assert!((many.rate - 0.01).abs() < 1e-6, "{}", many.rate);
-    // Of a long row of blocks each part is in the sample by its share.
+    // Each part of a long row of blocks is in the sample by its share.
     assert!((many.blocks() / 3_000_000.0 - 1.0).abs() < 1e-3, "{}", many.blocks());
     assert!((many.at(2_990_000).miss_ratio - 1.0).abs() < 0.01 && (many.at(3_010_000).miss_ratio - 0.5).abs() < 0.01);
 }
@@ -260,10 +261,10 @@ fn memory_is_bounded_and_beyond_it_a_sample_is_taken() {
     let bytes = 1u64 << 21;
     let sampling = Sampling::within(bytes);
     assert_eq!(sampling.most_blocks, bytes / BYTES_FOR_EACH_BLOCK);
-    // Every block once, then all of them again: the deepest there is.
+    // Every block once, then all of them again: the greatest depth.
     let curve = record(sampling, &[100_000], (0..300_000).chain(0..300_000));
     assert!(!curve.is_exact());
-    // The slots that there are at least, and the allocations of empty structures, are the same for every size.
+    // The least number of slots, and the allocations of empty structures, are the same for every size.
     assert!(curve.memory_bytes < bytes + (1 << 16), "{} of {bytes}", curve.memory_bytes);
     assert!((curve.at(290_000).miss_ratio - 1.0).abs() < 0.01, "{:?}", curve.at(290_000));
     assert!((curve.at(310_000).miss_ratio - 0.5).abs() < 0.01, "{:?}", curve.at(310_000));
@@ -271,7 +272,7 @@ fn memory_is_bounded_and_beyond_it_a_sample_is_taken() {
 
 #[test]
 fn samples_know_transfers_and_what_is_written_back() {
-    // Files of 16 blocks, written and read as a whole, one time in twenty removed.
+    // Files of 16 blocks, written and read as a whole, removed one time in twenty.
     let mut state = 3u64;
     let events: Vec<Event> = (0..120_000)
         .map(|number| {

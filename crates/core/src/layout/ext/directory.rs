@@ -1,17 +1,18 @@
 //! Directories of ext2, ext3 and ext4: one block, or a hash tree of blocks.
 //!
-//! Formula: an entry takes up(8 + name, 4) bytes and does not cross blocks. The first block also has `.` and `..` (24 bytes), and
-//! where metadata has checksums every block ends with one of 12 bytes. What fits one block is one block. Beyond it the directory
-//! is a hash tree (`dir_index`, on by default in mke2fs): a root of (B − 32) / 8 index entries, leaves that split in halves
-//! (`leaves`, see `halving`), and between them, once the root is full, nodes of (B − 8) / 8 entries that split likewise; with
-//! checksums, root and nodes have one entry less. `fs/ext4/namei.c`: `make_indexed_dir`, `do_split`, `dx_root_limit`,
-//! `dx_node_limit`, `ext4_dx_add_entry`; Documentation/filesystems/ext4/directory.rst.
+//! Formula: an entry needs up(8 + name, 4) bytes and does not cross blocks. The first block also has `.` and `..` (24
+//! bytes), and with metadata checksums every block ends with one of 12 bytes. What fits in one block is one block.
+//! Beyond it the directory is a hash tree (`dir_index`, on by default in mke2fs): a root of (B − 32) / 8 index entries,
+//! leaves that split in halves (`leaves`, see `halving`), and between them, once the root is full, nodes of (B − 8) / 8
+//! entries that split likewise; with checksums, root and nodes have one entry less. `fs/ext4/namei.c`:
+//! `make_indexed_dir`, `do_split`, `dx_root_limit`, `dx_node_limit`, `ext4_dx_add_entry`;
+//! Documentation/filesystems/ext4/directory.rst.
 //!
-//! With inline_data a small directory lies in the inode, in two parts that no entry crosses: 56 bytes of `i_block` and all that
-//! follows (`fs/ext4/inline.c`, `ext4_try_add_inline_entry`).
+//! With inline_data a small directory is in the inode, in two parts that no entry crosses: 56 bytes of `i_block` and
+//! everything after it (`fs/ext4/inline.c`, `ext4_try_add_inline_entry`).
 //!
-//! Entries are taken to be as long as their mean, to have come one after the other, and none to have been removed: directories of
-//! ext do not shrink.
+//! Assumed: all entries have the mean length, were added one after another, and none was removed: directories of ext do
+//! not shrink.
 
 use super::super::halving::leaves;
 use super::MAP_BYTES;
@@ -19,28 +20,28 @@ use crate::layout::round_up;
 
 /// The entries `.` and `..`.
 const DOTS_BYTES: u64 = 24;
-/// What an inline directory has in `i_block` beside the number of its parent.
+/// Bytes of an inline directory in `i_block` besides the number of its parent.
 const INLINE_FIRST_BYTES: u64 = MAP_BYTES - 4;
 
-/// What an entry takes.
+/// Bytes of an entry.
 pub(super) fn entry_bytes(name_length: u64) -> u64 {
     round_up(name_length.saturating_add(8), 4)
 }
 
-/// How directories are kept.
+/// How directories are stored.
 #[derive(Debug)]
 pub(super) struct Directories {
     pub(super) block_bytes: u64,
     /// Whether blocks end with a checksum (`metadata_csum`, on by default in ext4).
     pub(super) checksums: bool,
-    /// The largest directory that stays in its inode, where directories do.
+    /// The largest directory in an inode, if inodes hold directories.
     pub(super) inline: Option<u64>,
 }
 
 impl Directories {
-    /// Blocks of a directory with `entries` entries of `entries_bytes` together.
+    /// Blocks of a directory with `entries` entries of `entries_bytes` in total.
     pub(super) fn blocks(&self, entries: u64, entries_bytes: u64) -> u128 {
-        // How many entries of mean length fit into so many bytes.
+        // How many entries of mean length fit into these bytes.
         let fit = |bytes: u64| {
             let fit = u128::from(bytes) * u128::from(entries) / u128::from(entries_bytes.max(1));
             u64::try_from(fit).unwrap_or(u64::MAX)
@@ -87,8 +88,8 @@ mod tests {
 
     #[test]
     fn a_hash_tree_is_as_large_as_it_was_measured() {
-        // Linux 6.18, names of 20 and 8 random characters, with checksums: block size, bytes of an entry, entries, blocks, and
-        // by how many parts in a hundred a prediction may miss.
+        // Linux 6.18, names of 20 and 8 random characters, with checksums: block size, bytes of an entry, entries,
+        // blocks, and the allowed error of a prediction in per cent.
         for (block_bytes, bytes, entries, measured, percent) in [
             (4096, 28, 745u64, 9u32, 8.0),
             (4096, 28, 2842, 32, 8.0),

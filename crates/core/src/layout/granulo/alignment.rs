@@ -1,16 +1,17 @@
-//! Content alignment: where in a segment the content of files begins, and what that takes.
+//! Content alignment: where in a segment the content of files begins, and the space for that.
 //!
-//! In a segment with an alignment all records begin [`ALIGNED_HEAD_BYTES`] before a multiple of it and take a multiple of it, whatever they are. So what a
-//! record takes depends on itself alone, and a batch can be encoded before its place is known. Zeroes behind the header of a record let the content begin at
-//! the multiple, and a commit has as many as it takes for the next batch to begin where it should.
+//! In a segment with an alignment all records begin [`ALIGNED_HEAD_BYTES`] before a multiple of it and have a length
+//! that is a multiple of it, whatever they are. So the length of a record depends on itself alone, and a batch can be
+//! encoded before its place is known. Zeroes after the header of a record let the content begin at the multiple, and a
+//! commit has as many as the next batch needs to begin where it should.
 
 use super::{DESCRIPTOR_HEADER_BYTES, RECORD_ALIGNMENT_BYTES};
 
-/// With an alignment, records begin so many bytes before a multiple of it: room for a head, so that content follows at that multiple. A longer head
-/// has the content at the next one.
+/// With an alignment, records begin this many bytes before a multiple of it: room for a head, so that content follows
+/// at that multiple. With a longer head, content begins at the next one.
 pub const ALIGNED_HEAD_BYTES: u64 = 256;
 
-/// What the content of files begins at multiples of, counted from the beginning of its segment.
+/// The alignment of the content of files, relative to the beginning of its segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Alignment {
     /// Anywhere.
@@ -23,7 +24,7 @@ pub enum Alignment {
 }
 
 impl Alignment {
-    /// All there are.
+    /// All alignments.
     pub const ALL: [Alignment; 3] = [Alignment::None, Alignment::Sector, Alignment::Page];
 
     /// As a power of two; 0 for none.
@@ -35,7 +36,7 @@ impl Alignment {
         }
     }
 
-    /// The one of this power of two.
+    /// The alignment with this power of two.
     pub fn of_shift(shift: u8) -> Option<Alignment> {
         Alignment::ALL.into_iter().find(|alignment| alignment.shift() == shift)
     }
@@ -54,17 +55,18 @@ impl Alignment {
         }
     }
 
-    /// The one of this [`name`](Self::name).
+    /// The alignment with this [`name`](Self::name).
     pub fn of_name(name: &str) -> Option<Alignment> {
         Alignment::ALL.into_iter().find(|alignment| alignment.name() == name)
     }
 
-    /// What the length of a record is a multiple of, in bytes.
+    /// Unit of the length of a record, in bytes.
     pub fn unit_bytes(self) -> u64 {
         self.bytes().unwrap_or(RECORD_ALIGNMENT_BYTES)
     }
 
-    /// Zeroes in front of what would begin `begin_bytes` behind the beginning of a record, so that it begins at a multiple of the alignment.
+    /// Zeroes before something `begin_bytes` after the beginning of a record, so that it begins at a multiple of the
+    /// alignment.
     fn padding_bytes(self, begin_bytes: u64) -> u64 {
         self.bytes().map_or(0, |unit| (ALIGNED_HEAD_BYTES + unit - begin_bytes % unit) % unit)
     }
@@ -76,19 +78,19 @@ impl Alignment {
     }
 }
 
-/// What the content of a record is, as far as its alignment goes.
+/// The kind of content of a record, as far as it matters for alignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// A file, compressed or not.
     File,
     /// A descriptor, with the first bytes of a file.
     Descriptor,
-    /// Nothing of a file.
+    /// No content of a file.
     Other,
 }
 
 impl Content {
-    /// Zeroes between header and name of a record; `head_bytes` is everything else in front of its content.
+    /// Zeroes between header and name of a record; `head_bytes` is everything else before its content.
     pub fn padding_bytes(self, alignment: Alignment, head_bytes: u64, content_bytes: u64) -> u64 {
         match self {
             Content::File if content_bytes > 0 => alignment.padding_bytes(head_bytes),
@@ -123,7 +125,7 @@ mod tests {
             assert_eq!(taken("granulo:align=512", size), bytes, "{size} bytes");
         }
         assert_eq!([0, 3840, 3841].map(|size| taken("granulo:align=4096", size)), [4096, 4096, 8192]);
-        // A head of 267 bytes has the content at the next multiple.
+        // With a head of 267 bytes, content begins at the next multiple.
         assert_eq!([0, 256].map(|size| taken("granulo:align=512,name=200", size)), [512, 1024]);
         let layout = Model::parse("granulo:align=4096").unwrap().layout;
         assert_eq!(layout.directory(0, 0).unwrap().allocated_bytes, 4096 + 8);

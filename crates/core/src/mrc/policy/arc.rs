@@ -1,4 +1,5 @@
-//! ARC: what was used once and what was used again, with their ghosts, and a share between them that follows the ghosts that come back.
+//! ARC: lists of blocks used once and used again, with their ghosts, and a split between them that follows hits on
+//! ghosts.
 
 use super::Cache;
 use super::lists::Lists;
@@ -13,7 +14,7 @@ const GHOSTS_OF_AGAIN: usize = 3;
 pub(super) struct Arc {
     lists: Lists<4>,
     blocks: usize,
-    /// How many blocks that were used once there should be.
+    /// Target number of blocks that were used once.
     target: f64,
 }
 
@@ -26,14 +27,14 @@ impl Arc {
         self.lists.length(list)
     }
 
-    /// Evicts one block, whose key becomes a ghost; `from_again`: a ghost of those used again is what comes.
+    /// Evicts one block, whose key becomes a ghost; `from_again`: the requested block is a ghost of those used again.
     fn replace(&mut self, from_again: bool) {
         let once = self.length(ONCE) as f64;
         let from = match once > 0.0 && (once > self.target || (from_again && once == self.target)) {
             true => ONCE,
             false => AGAIN,
         };
-        // What is empty has nothing to give; that can be only after blocks were dropped.
+        // An empty list cannot evict; that happens only after blocks were dropped.
         let from = if self.length(from) == 0 { ONCE + AGAIN - from } else { from };
         if let Some((key, _)) = self.lists.back(from) {
             self.lists.put_front(from + GHOSTS_OF_ONCE, key, 0);

@@ -1,4 +1,5 @@
-//! FIFO, and CLOCK: the same, where a block that was used since it came, or since it was looked at, goes round once more.
+//! FIFO, and CLOCK: the same, except that a block that was used since it was inserted or last examined stays for
+//! another round.
 
 use super::Cache;
 use super::lists::Lists;

@@ -1,4 +1,4 @@
-//! Lists of keys in one arena: every key is in one list at most, and is found in constant time.
+//! Lists of keys in one arena: every key is in at most one list, and is found in constant time.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -28,12 +28,12 @@ impl Hasher for Scatter {
 #[derive(Debug, Clone, Copy)]
 struct Node {
     key: u64,
-    /// The one before, towards the front; of a node that is not used, nothing.
+    /// The previous node, towards the front; unset in a free node.
     newer: u32,
-    /// The one behind; of a node that is not used, the next such.
+    /// The next node; in a free node, the next free one.
     older: u32,
     list: u8,
-    /// How often it was used, or whether: as the policy likes.
+    /// Number of uses, or a flag, depending on the policy.
     mark: u8,
 }
 
@@ -74,7 +74,7 @@ impl<const N: usize> Lists<N> {
         Some(&mut self.nodes[at as usize].mark)
     }
 
-    /// Puts a key at the front of a list, wherever it was before.
+    /// Moves a key to the front of a list, wherever it was before.
     pub(super) fn put_front(&mut self, list: usize, key: u64, mark: u8) {
         let at = match self.places.get(&key) {
             Some(&at) => {
@@ -101,7 +101,7 @@ impl<const N: usize> Lists<N> {
         }
     }
 
-    /// Takes the key at the back of a list out.
+    /// Removes the key at the back of a list.
     pub(super) fn pop_back(&mut self, list: usize) -> Option<u64> {
         let (key, _) = self.back(list)?;
         self.remove(key);

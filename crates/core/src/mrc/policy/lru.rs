@@ -1,4 +1,4 @@
-//! LRU, one size at a time: what the curve says of all sizes is compared with it.
+//! LRU, one size at a time: a reference for the curve of all sizes.
 
 use super::Cache;
 use super::lists::Lists;

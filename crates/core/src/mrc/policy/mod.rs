@@ -3,11 +3,11 @@
 //! | module | policy |
 //! | --- | --- |
 //! | `fifo` | FIFO, and CLOCK: FIFO with a second chance (Corbató 1968) |
-//! | `lru` | LRU, to compare with |
+//! | `lru` | LRU, for comparison |
 //! | `two_queues` | 2Q, the full version, `Kin` 25 %, `Kout` 50 % (Johnson and Shasha 1994) |
 //! | `s3_fifo` | S3-FIFO, 10 % in the small queue (Yang, Zhang, Qiu, Yue and Rashmi 2023) |
 //! | `arc` | ARC (Megiddo and Modha 2003) |
-//! | `lists` | what they are made of: lists of keys in one arena |
+//! | `lists` | the common structure: lists of keys in one arena |
 
 mod arc;
 mod fifo;
@@ -28,9 +28,9 @@ use serde::{Deserialize, Serialize};
 pub enum Policy {
     /// The least recently used block is evicted.
     Lru,
-    /// The block that came first is evicted.
+    /// The block that was inserted first is evicted.
     Fifo,
-    /// The same, but one that was used since has a second chance.
+    /// As FIFO, but a block that was used since has a second chance.
     Clock,
     /// 2Q.
     #[serde(rename = "2q")]
@@ -43,20 +43,20 @@ pub enum Policy {
 
 /// A cache of a fixed number of blocks.
 pub trait Cache: Debug + Send {
-    /// Refers to a block, which is in the cache afterwards; gives whether it was before.
+    /// References a block, which is in the cache afterwards; returns whether it was before.
     fn refer(&mut self, key: u64) -> bool;
-    /// Drops a block, and all that is remembered of it.
+    /// Drops a block, and everything that is remembered about it.
     fn forget(&mut self, key: u64);
-    /// What it takes now.
+    /// Its current memory.
     fn memory_bytes(&self) -> usize;
 }
 
 impl Policy {
-    /// All of them.
+    /// All policies.
     pub const EVERY: [Policy; 6] =
         [Policy::Lru, Policy::Fifo, Policy::Clock, Policy::TwoQueues, Policy::S3Fifo, Policy::Arc];
 
-    /// What it is called.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Policy::Lru => "LRU",
@@ -68,7 +68,7 @@ impl Policy {
         }
     }
 
-    /// An empty cache of `blocks`, at least one.
+    /// An empty cache of `blocks` blocks, at least one.
     pub fn cache(self, blocks: usize) -> Box<dyn Cache> {
         let blocks = blocks.max(1);
         match self {

@@ -1,4 +1,5 @@
-//! S3-FIFO: a small queue that newcomers leave soon unless they are used again, a main one, and the keys of those that left.
+//! S3-FIFO: a small queue that new blocks leave soon unless they are used again, a main one, and the keys of evicted
+//! blocks.
 
 use super::Cache;
 use super::lists::Lists;
@@ -7,14 +8,14 @@ const SMALL: usize = 0;
 const MAIN: usize = 1;
 const GHOST: usize = 2;
 
-/// Uses that are counted.
+/// Uses are counted up to this.
 const MOST_USES: u8 = 3;
 
 #[derive(Debug)]
 pub(super) struct S3Fifo {
     lists: Lists<3>,
     blocks: usize,
-    /// Of the small queue; the main one has the others, and there are as many ghosts as in that.
+    /// Size of the small queue; the main one has the rest, and there are as many ghosts as in that.
     small: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Every policy against one written down with plain lists, and some known properties.
+//! Every policy compared with one written with plain lists, and some known properties.
 
 use proptest::prelude::*;
 
@@ -213,7 +213,7 @@ proptest! {
         for policy in Policy::EVERY {
             let (mut cache, mut plain) = (policy.cache(blocks), Plain::new(blocks));
             for (number, &(key, chance, near)) in steps.iter().enumerate() {
-                // Some keys come more often.
+                // Some keys are more frequent.
                 let key = if near { key % 8 } else { key };
                 if chance == 0 {
                     cache.forget(key);

@@ -1,9 +1,10 @@
-//! 2Q: a block is taken into the main queue when it comes again after it left the one for newcomers, so a scan does not displace what is used.
+//! 2Q: a block enters the main queue when it is used again after it left the queue of new blocks, so a scan does not
+//! displace blocks in use.
 
 use super::Cache;
 use super::lists::Lists;
 
-/// Newcomers; keys of those that left them; what came again.
+/// New blocks; keys of those that left that queue; blocks that were used again.
 const IN: usize = 0;
 const OUT: usize = 1;
 const MAIN: usize = 2;
@@ -46,7 +47,7 @@ impl Cache for TwoQueues {
                 true
             }
             Some(OUT) => {
-                // First out of the list, which may drop it when room is made.
+                // It leaves the list first, as making room may drop it.
                 self.lists.remove(key);
                 self.reclaim();
                 self.lists.put_front(MAIN, key, 0);
