@@ -1,4 +1,4 @@
-//! What cannot be done is said before it is begun; what fails on the way is said and harms nothing else.
+//! What cannot be done is reported before it begins; what fails on the way is reported and damages nothing else.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileTypeExt;
@@ -12,7 +12,7 @@ use crate::harness::{
     Ran, finish, granulo, granulo_as_nobody, in_mount_namespace, run, sandbox, wide_tree, without_wishes, write_file,
 };
 
-/// A message for a person: one line that says who, what and where.
+/// Asserts a message for a person: one line that names the program, the fault and the path.
 #[track_caller]
 fn complains(ran: &Ran, words: &[&str]) {
     let said = ran.said();
@@ -31,7 +31,7 @@ fn a_path_that_does_not_exist_is_no_survey() {
     complains(&ran, &["missing", "No such file or directory"]);
     assert_eq!(ran.text(), "");
     assert!(!output.exists());
-    // The empty path is one that does not exist.
+    // The empty path does not exist.
     run(["survey", ""]).ended(2);
 }
 
@@ -151,7 +151,7 @@ fn a_full_standard_output_is_said() {
         assert!(matches!(ran.code, Some(1 | 2)), "{ran:?}");
         complains(&ran, &["standard output", "No space left on device"]);
     }
-    // What was asked for in files is there.
+    // Requested result files exist.
     let ran = finish(granulo().args(args!["survey", sandbox.path().join("t"), "-o", &output]).stdout(full()));
     assert!(matches!(ran.code, Some(1 | 2)), "{ran:?}");
     complains(&ran, &["standard output"]);
@@ -165,10 +165,10 @@ fn a_result_may_go_to_a_pipe() {
     let mut command = without_wishes(Command::new("sh"));
     command.args(["-c", "\"$0\" survey \"$1\" -o /dev/stdout --quiet >&2 | cat"]);
     command.args([crate::harness::binary().as_os_str(), sandbox.path().join("t").as_os_str()]);
-    // Everything is on standard error here; it ends well and leaves nothing beside the device.
+    // Everything goes to standard error here; it ends well and leaves nothing beside the device.
     finish(&mut command).ended(0);
     assert!(!Path::new("/dev/stdout.checkpoint").exists());
-    // Whoever may write to a device need not be able to make files beside it.
+    // Write permission for a device does not imply permission to create files beside it.
     let Some(mut command) = granulo_as_nobody(&sandbox) else { return };
     for option in ["-o", "--report", "--fsstats"] {
         let ran = finish(command.arg("survey").arg(sandbox.path().join("t")).args([option, "/dev/null"])).ended(0);

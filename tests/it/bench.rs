@@ -1,4 +1,4 @@
-//! `granulo bench`: what it measures and says, and that nothing is left of a run, however it ends.
+//! `granulo bench`: what it measures and reports, and that a run leaves nothing behind, however it ends.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -27,7 +27,7 @@ fn measure<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) ->
     serde_json::from_slice(&ran.stdout).unwrap()
 }
 
-/// Arguments without blanks in them.
+/// Splits arguments without spaces in them.
 fn words(text: &str) -> Vec<std::ffi::OsString> {
     text.split_whitespace().map(std::ffi::OsString::from).collect()
 }
@@ -37,7 +37,7 @@ fn phases(document: &Document) -> &[CreatePhase] {
     &details.phases
 }
 
-/// A `bench create` that has been started.
+/// Starts a `bench create`.
 fn start(mut arguments: Vec<std::ffi::OsString>) -> Running {
     arguments.insert(0, "create".into());
     Running::start_within(arguments, PATIENCE)
@@ -277,7 +277,7 @@ fn file_systems_are_made_measured_and_gone() {
     let ext4 = "ext4 -O ^dir_index -o noatime";
     let on = |name: &str| format!("granulo on {name}");
     let mut expected = [ext4, "xfs", "btrfs", "fat", "ntfs"].map(|name| [name.to_owned(), on(name)]).concat();
-    // A program that serves FAT may not have what a store needs.
+    // A FUSE program for FAT may lack what a store needs.
     expected.retain(|name| *name != on("fat") || ran.code == Some(0));
     assert_eq!(names, expected);
     assert_eq!(ran.said().contains("granulo on fat is left out"), ran.code == Some(1), "{}", ran.said());
@@ -308,7 +308,7 @@ fn a_full_file_system_of_the_run_is_a_result() {
         return;
     }
     let sandbox = sandbox();
-    // Files in the tree itself, of which there are two copies: they take about twice what their sizes say.
+    // Files in the tree itself, which is stored twice: they need about twice their size.
     let options = args!["--fs-options", "btrfs=-m dup -o max_inline=4000", "--scratch", sandbox.path()];
     let document =
         measure([words("--fs btrfs --fs-size 256MiB --files 36000 --size 3500 --rounds 1"), options].concat());
@@ -326,7 +326,7 @@ fn a_subject_that_takes_too_long_has_fewer_files() {
     let place = sandbox.path().join("place");
     let asked = words("bench create --files 30000 --durability each --longest 1 --rounds 1");
     let ran = run([asked, args![&place]].concat()).ended(0);
-    // The last file may take its time.
+    // The last file may exceed the limit.
     let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
     let (_, limit) = text.split_once("place, create: ").expect(&text);
     let (taken, rest) = limit.split_once(" s, then the time was up; ").expect(&text);
@@ -373,7 +373,7 @@ fn an_interrupted_run_writes_what_it_has() {
     nothing_left(&sandbox, &["result.json"]);
 }
 
-/// Runs that are killed after `delays`, in the same place; then one that is not.
+/// Starts runs that are killed after `delays`, in the same directory; then one that is not.
 fn killed(scratch: &Path, arguments: impl Fn() -> Vec<std::ffi::OsString>, delays: &[u64]) -> Ran {
     for delay in delays {
         let started = start(arguments());
@@ -392,7 +392,7 @@ fn what_a_killed_run_left_goes_at_the_next_start() {
     }
     let sandbox = sandbox();
     let scratch = sandbox.path();
-    // Limits of devices that nothing is on any more; those of other tests have something on them.
+    // Limits of devices that are no longer in use; those of other tests are still in use.
     let limits_left = || -> Vec<String> {
         let limits = fs::read_to_string("/sys/fs/cgroup/blkio/blkio.throttle.read_bps_device").unwrap_or_default();
         let is_left = |line: &&str| {
@@ -403,7 +403,7 @@ fn what_a_killed_run_left_goes_at_the_next_start() {
     };
     let asked = "--fs ext4,ntfs --fs-size 200MiB --files 8000 --rounds 1000 --quiet --store";
     let arguments = || [words(asked), args!["--scratch", scratch]].concat();
-    // Once in the middle of the measurement, and at any moment of making and mounting.
+    // Once in the middle of the measurement, and at any moment of creating and mounting.
     let mut started = start(arguments());
     started.until("all four are mounted", || {
         left_below(scratch).iter().filter(|line| line.contains("/root ")).count() == 4
@@ -420,7 +420,7 @@ fn what_a_killed_run_left_goes_at_the_next_start() {
     let delays = [5, 40, 90, 150, 220, 310, 450, 700, 1000];
     if emulates {
         killed(scratch, slow, &delays);
-        // Another test may be between taking its device away and lifting its limit.
+        // Another test may be between removing its device and lifting its limit.
         let begun = Instant::now();
         while limits_left().iter().any(|line| !before.contains(line)) {
             assert!(begun.elapsed() < Duration::from_secs(60), "limits are left: {:?}", limits_left());

@@ -1,4 +1,5 @@
-//! `granulo bench cache`: the limit is one, what is read again is seen, and nothing is left: no file, mount, group or process.
+//! `granulo bench cache`: the limit is enforced, rereads are seen, and nothing is left: no file, mount, group or
+//! process.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,7 +19,7 @@ use crate::harness::{
 
 const MIB: u64 = 1 << 20;
 
-/// Whether memory can be limited here; says so as a skipped test does.
+/// Whether memory can be limited here; reports it like a skipped test.
 fn can_limit() -> bool {
     let usable = is_root() && !group_parents().is_empty();
     if !usable {
@@ -27,7 +28,7 @@ fn can_limit() -> bool {
     usable
 }
 
-/// Where groups may be: in the group of this process, and at the top.
+/// Possible parents of groups: the group of this process, and the top.
 fn group_parents() -> Vec<PathBuf> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap();
     let own = own.lines().find_map(|line| line.split_once(":memory:")).map_or("", |(_, path)| path);
@@ -63,7 +64,7 @@ fn cell(document: &Document, cache_bytes: u64, block_bytes: u64) -> &CacheCell {
     details(document).cells.iter().find(is_it).unwrap()
 }
 
-/// A directory with a file of so many mebibytes.
+/// A directory with a file of `mebibytes` MiB.
 fn tree(sandbox: &TempDir, mebibytes: u64) -> PathBuf {
     let tree = sandbox.path().join("tree");
     fs::create_dir_all(tree.join("below")).unwrap();
@@ -214,13 +215,13 @@ fn what_needs_more_memory_or_time_than_it_has_is_a_result() {
         ]);
         serde_json::from_slice(&ran.ended(0).stdout).unwrap()
     };
-    // The text that the shell keeps is memory of its own.
+    // The text that the shell keeps is anonymous memory.
     let document = measure("x=$(head -c 40000000 /dev/zero | tr '\\0' a); test ${#x} = 40000000", "100");
     let failure = cell(&document, 12 * MIB, 4096).failure.as_ref().unwrap();
     assert_eq!(failure.kind, FailureKind::OutOfMemory, "{failure:?}");
     assert_eq!(cell(&document, 1024 * MIB, 4096).failure, None);
     assert!(cell(&document, 1024 * MIB, 4096).anonymous_bytes > 30 * MIB, "{document:?}");
-    // Without a limit it takes as long as it likes.
+    // Without a limit there is no timeout.
     let document = measure("sleep 3", "1");
     let failure = cell(&document, 12 * MIB, 4096).failure.as_ref().unwrap();
     assert_eq!(failure.kind, FailureKind::TooLong);

@@ -1,4 +1,5 @@
-//! `granulo bench fill`: levels that are reached and kept to, by the account of the file system; tests at each; nothing left.
+//! `granulo bench fill`: levels that are reached and kept, by the figures of the file system; tests at each; nothing
+//! left.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -31,7 +32,7 @@ fn of(document: &Document, subject: usize, test: Test) -> Vec<&Series> {
     document.series.iter().filter(is_it).collect()
 }
 
-/// Every level that was reached is the one asked for, within the tolerance, and was left as it was.
+/// Asserts that every level was reached within the tolerance, and was unchanged at its end.
 #[track_caller]
 fn assert_levels(document: &Document, subjects: usize, levels: &[f64]) {
     let details = details(document);
@@ -105,20 +106,20 @@ fn levels_are_reached_and_tested_on_every_file_system() {
         assert!(device[0].spread.median > 1e6, "{device:?}");
         let rows: Vec<_> = details.reached.iter().filter(|row| row.subject == subject).collect();
         for pair in rows.windows(2) {
-            // What came to it in bytes is what came to it in level.
+            // The bytes added match the rise of the level.
             let whole = (pair[1].bytes - pair[0].bytes) as f64 / (pair[1].reached - pair[0].reached);
             assert!((0.75..1.05).contains(&(whole / (400 * MIB) as f64)), "{pair:?}");
             assert!(pair[1].deleted > pair[0].deleted, "{pair:?}");
         }
         let created = rows[2].files + rows[2].deleted;
         assert_eq!(rows[2].deleted, created / 10, "{rows:?}");
-        // FIEMAP is for file systems of the kernel.
+        // FIEMAP needs a file system of the kernel.
         let asked = document.subjects[subject].file_system.kind != "fuseblk";
         assert_eq!(rows[2].extents_per_file.is_some(), asked, "{rows:?}");
         assert!(rows[2].extents_per_file.is_none_or(|extents| extents >= 1.0), "{rows:?}");
     }
     assert_fits(&ran.text());
-    // As it is wrapped does not matter.
+    // Line breaks do not matter.
     let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
     for words in [
         "weighted by e^(6(x-1))",
@@ -131,7 +132,7 @@ fn levels_are_reached_and_tested_on_every_file_system() {
     nothing_left(&sandbox, &["result.json"]);
 }
 
-/// Sizes and allocated bytes of the files below, and how many there are.
+/// Sizes and allocated bytes of the files below a directory, and their number.
 fn totals(directory: &Path) -> (u64, u64, u64) {
     let mut sums = (0, 0, 0);
     for entry in fs::read_dir(directory).unwrap() {
@@ -175,7 +176,7 @@ fn totals_agree_with_what_the_file_system_says() {
         small_files: 100,
         small_bytes: 100,
     };
-    // Looked at from outside, when the first test of a level begins.
+    // Observed from outside, when the first test of a level begins.
     let seen: Mutex<Vec<(f64, u64, u64)>> = Mutex::default();
     let phases: Mutex<Vec<String>> = Mutex::default();
     let show = |progress: Progress<'_>| {
@@ -187,7 +188,7 @@ fn totals_agree_with_what_the_file_system_says() {
             let (size, allocated, files) = totals(&directory.join("fill"));
             let (used, fill) = level(&directory);
             let counted = used - empty;
-            // Directories, and blocks of extent trees, are what is more.
+            // The difference is directories, and blocks of extent trees.
             assert!(counted >= allocated && counted - allocated < allocated / 50, "{counted} {allocated}");
             seen.lock().unwrap().push((fill, size, files));
         }
@@ -224,7 +225,7 @@ fn a_store_is_filled_and_tested_too() {
         "--store",
         "--fs-size",
         "512MiB",
-        // At the last, what is in use does not fit a second time: nothing can be compacted.
+        // At the last level, the live data does not fit a second time: nothing can be compacted.
         "--levels",
         "20%,40%,60%",
         "--content",
@@ -233,7 +234,7 @@ fn a_store_is_filled_and_tested_too() {
         "--quiet",
         "--scratch",
         sandbox.path(),
-        // Large objects, of which deletions leave room that compaction gives back.
+        // Large objects, whose deletion leaves space that compaction frees.
         "--largest",
         "6MiB"
     ];
@@ -247,7 +248,7 @@ fn a_store_is_filled_and_tested_too() {
     assert_eq!(rows.iter().map(|row| row.level).collect::<Vec<_>>(), [0.2, 0.4, 0.6]);
     assert!(rows.iter().all(|row| (row.reached - row.level).abs() <= TOLERANCE), "{rows:?}");
     assert!(rows[..2].iter().all(|row| (row.after - row.reached).abs() <= TOLERANCE), "{rows:?}");
-    // What two rounds of tests wrote: a file, and small ones.
+    // Written by two rounds of tests: a file, and small ones.
     let written = 2.0 * (4.0 * MIB as f64 + 300.0 * 4096.0) / (512.0 * MIB as f64);
     assert!((-TOLERANCE..written + TOLERANCE).contains(&(rows[2].after - rows[2].reached)), "{rows:?}");
     for test in Test::ALL {
@@ -372,7 +373,7 @@ fn the_root_file_system_is_not_filled() {
         assert!(ran.said().contains("--allow-root-file-system") && ran.said().contains("--fs"), "{}", ran.said());
     }
     assert!(!sandbox.path().join("new").exists());
-    // Who insists gets what he asks for: here, nothing, as every root is fuller than this.
+    // An explicit request is honoured: here it does nothing, because every root is fuller than this.
     let place = sandbox.path().join("place");
     let ran =
         run(args!["bench", "fill", &place, "--allow-root-file-system", "--levels", "0.1%", "--file-size", "1MiB"])

@@ -1,6 +1,7 @@
-//! What every bench stands on: file systems made for a run, caches, disks that are slow on purpose, and nothing left behind.
+//! The foundation of every bench: file systems made for a run, caches, deliberately slow disks, and nothing left
+//! behind.
 //!
-//! These call the library, because only that can look at a run while it is going on.
+//! These call the library, because only the library can observe a run in progress.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -24,7 +25,7 @@ use crate::harness::{Ran, granulo, is_root, sandbox, skip};
 
 const MIB: u64 = 1 << 20;
 
-/// Mounts and loop devices that have to do with `directory`.
+/// Mounts and loop devices that belong to `directory`.
 pub fn left_below(directory: &Path) -> Vec<String> {
     let directory = fs::canonicalize(directory).unwrap();
     let text = directory.to_str().unwrap();
@@ -37,7 +38,7 @@ pub fn left_below(directory: &Path) -> Vec<String> {
     left
 }
 
-/// Why a file system of this kind cannot be made here; says so as a skipped test does.
+/// Whether a file system of this kind can be made here; reports why not like a skipped test.
 pub fn can_make(kind: FileSystemKind) -> bool {
     if !is_root() || !Path::new("/dev/loop-control").exists() {
         skip("it makes file systems, which needs root and loop devices");
@@ -47,7 +48,7 @@ pub fn can_make(kind: FileSystemKind) -> bool {
     checked.map_err(|error| skip(&error.to_string())).is_ok()
 }
 
-/// That there is no file, mount or loop device left of a run, but for files of these names.
+/// Asserts that a run has left no file, mount or loop device, except files with these names.
 #[track_caller]
 pub fn nothing_left(sandbox: &TempDir, but: &[&str]) {
     let names = fs::read_dir(sandbox.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -67,14 +68,14 @@ impl Running {
         Running::start_within(arguments, Duration::from_secs(300))
     }
 
-    /// A bench that has `patience` for whatever is waited for.
+    /// Starts a bench, with `patience` for every wait.
     pub fn start_within(arguments: Vec<OsString>, patience: Duration) -> Running {
         let mut command = granulo();
         command.arg("bench").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         Running { child: command.spawn().unwrap(), patience }
     }
 
-    /// Waits until `done`, which has to come before its end.
+    /// Waits until `done`, which must happen before the bench ends.
     #[track_caller]
     pub fn until(&mut self, what: &str, mut done: impl FnMut() -> bool) {
         let started = Instant::now();
@@ -98,7 +99,7 @@ impl Running {
     }
 }
 
-/// Starts a bench, sends it a signal when `ready` says so, and waits for its end.
+/// Starts a bench, sends it a signal when `ready` returns true, and waits for its end.
 #[track_caller]
 pub fn signalled(arguments: Vec<OsString>, signal: Signal, ready: impl FnMut() -> bool) -> Ran {
     let mut running = Running::start(arguments);
@@ -205,10 +206,10 @@ fn files_and_a_store_have_file_systems_of_their_own() {
     assert_eq!(names[3], format!("granulo on {}", names[2]));
     assert_ne!(places[0].device_number(), places[1].device_number());
     assert_eq!(places[2].device_number(), places[3].device_number());
-    // A second run beside it, which sees that this one is alive.
+    // A second run beside it, which notices that this one is alive.
     drop(begin(&sandbox));
     assert!(places.iter().all(|place| place.directory().is_dir()));
-    // Without its end, as after an error.
+    // Without its regular end, as after an error.
     drop((places, run));
     assert_eq!(fs::read_dir(sandbox.path()).unwrap().count(), 0);
     assert_eq!(left_below(sandbox.path()), Vec::<String>::new());
@@ -236,7 +237,7 @@ fn a_file_system_that_fails_to_be_made_leaves_nothing() {
     assert_eq!(left_below(sandbox.path()), Vec::<String>::new());
 }
 
-/// Rates of cold reads of a file: sequential in bytes a second, and in random blocks a second.
+/// Rates of cold reads of a file: sequential in bytes per second, and random in blocks per second.
 fn read_rates(place: &mut Prepared) -> (f64, f64) {
     const FILE_BYTES: u64 = 512 * MIB;
     const READS: u64 = 300;
@@ -266,7 +267,7 @@ fn read_rates(place: &mut Prepared) -> (f64, f64) {
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
     let started = Instant::now();
     for at in 0..READS {
-        // Each block once: a step that is prime goes through all of them.
+        // Each block once: a prime step visits all of them.
         let block = at * 7_919 % (FILE_BYTES / 4096);
         file.read_exact_at(&mut buffer[..4096], block * 4096).unwrap();
     }

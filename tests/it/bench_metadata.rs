@@ -1,4 +1,4 @@
-//! `granulo bench metadata`: every part on files and stores, slow devices that show, and nothing left.
+//! `granulo bench metadata`: every part on files and stores, the effect of slow devices, and nothing left.
 
 use std::fs;
 use std::path::Path;
@@ -287,7 +287,7 @@ fn the_tables_fit_a_terminal() {
         "Speed-up over",
         "3.38",
     ] {
-        // Lines are broken at spaces.
+        // Lines break at spaces.
         let unbroken = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(unbroken.contains(words), "'{words}' is not in:\n{text}");
     }
@@ -326,7 +326,7 @@ fn nothing_is_left_of_a_run_that_is_interrupted_or_killed() {
             "1"
         ]
     };
-    // Its four images are mounted; it makes the files, or measures.
+    // Its four images are mounted; it is making the files, or measuring.
     let mounted = || {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let root = fs::canonicalize(sandbox.path()).unwrap();

@@ -1,4 +1,5 @@
-//! `granulo bench pack`: every way of keeping the files, on real file systems, and what is said of those that cannot be.
+//! `granulo bench pack`: every way of storing the files, on real file systems, and reports of those that are
+//! impossible.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,13 +14,13 @@ use crate::args;
 use crate::bench_harness::{can_make, nothing_left, signalled};
 use crate::harness::{Ran, finish, granulo, granulo_as_nobody, is_root, run, sandbox};
 
-/// A result that was printed.
+/// Parses a result from the output.
 #[track_caller]
 pub fn document(ran: &Ran) -> Document {
     serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", ran.said()))
 }
 
-/// Whether a file of this name is anywhere below.
+/// Whether a file with this name exists anywhere below.
 pub fn is_below(directory: &Path, name: &str) -> bool {
     let Ok(entries) = fs::read_dir(directory) else { return false };
     entries.flatten().any(|entry| {
@@ -28,7 +29,7 @@ pub fn is_below(directory: &Path, name: &str) -> bool {
     })
 }
 
-/// Whether all lines of a text fit a terminal; a path that is longer is on a line of its own.
+/// Asserts that all lines of a text fit a terminal; a longer path is on its own line.
 #[track_caller]
 pub fn assert_fits(text: &str) {
     for line in text.lines().filter(|line| line.contains(' ')) {
@@ -106,7 +107,7 @@ fn file_systems_are_compared_in_one_run() {
     let text = ran.text();
     assert_fits(&text);
     let details = details(&document);
-    // granulo's store needs locks and shared memory, which not every file system outside the kernel has.
+    // granulo's store needs locks and shared memory, which not every FUSE file system has.
     assert_eq!(ran.code, Some(i32::from(!details.failures.is_empty())), "{}", ran.said());
     assert!(details.failures.iter().all(|failure| failure.way == "store" && failure.subject >= 3), "{details:?}");
     for (at, kind) in ["ext4", "xfs", "btrfs", "ntfs", "fat"].iter().enumerate() {
@@ -115,7 +116,7 @@ fn file_systems_are_compared_in_one_run() {
             assert_eq!(of(&document, at, measure).samples.len(), 1);
         }
         assert_eq!(of(&document, at, "flat load").caches, CacheState::Cold);
-        // Each order was loaded, or a note says which other it is.
+        // Each order was loaded, or a note names the order that it equals.
         for order in ["as listed", "by inode"] {
             let loaded = document.series.iter().any(|s| s.subject == at && s.measure == format!("files load {order}"));
             let said = document.notes.iter().any(|n| n.starts_with(&format!("On {kind}, files {order} are the files")));
@@ -195,7 +196,8 @@ fn what_there_is_no_room_for_is_refused_before() {
     if ![FileSystemKind::Fat, FileSystemKind::Xfs].into_iter().all(can_make) {
         return;
     }
-    // Blocks as large as the clusters of the source: three times the bytes. (On xfs: fusefat does not say how large clusters are.)
+    // Blocks as large as the clusters of the source: three times the bytes. (On xfs: fusefat does not report the size
+    // of clusters.)
     for (kind, options, files, words) in
         [("xfs", "xfs=-b size=65536", "8000", "blocks of 64 KiB"), ("fat", "fat=", "40000", "there is room for")]
     {
@@ -244,7 +246,7 @@ fn an_interrupted_run_keeps_what_it_has() {
     let place = sandbox.path().join("place");
     let arguments =
         args!["pack", &place, "--files", "400000", "--size", "100", "--ways", "flat,files", "--json", "--quiet"];
-    // The flat file is done when there are files.
+    // The flat file is complete once there are files.
     let ran = signalled(arguments, Signal::INT, || is_below(&place, "05")).ended(1);
     let document = document(&ran);
     assert!(!document.complete && ran.said().contains("interrupted"), "{}", ran.said());

@@ -1,4 +1,5 @@
-//! `granulo report` of results of benches: one page, several runs together, and what is none or cannot stand beside them.
+//! `granulo report` with results of benches: one page, several runs together, and files that are no results or do not
+//! match.
 
 use std::fs;
 

@@ -12,14 +12,14 @@ use crate::xfs::{LARGE, allocated, assert_all_equal, assert_files, assert_symlin
 
 const SECTOR: u64 = 4096;
 
-/// What btrfs says is used by `Data` or `Metadata`, in bytes, one copy of it.
+/// Bytes that btrfs reports as used by `Data` or `Metadata`, counting one copy.
 pub fn used(root: &Path, kind: &str) -> u64 {
     let said = run(Command::new("btrfs").args(["filesystem", "df", "-b"]).arg(root));
     let line = said.lines().find(|line| line.starts_with(&format!("{kind},"))).unwrap_or_else(|| panic!("{said}"));
     line.split_once("used=").unwrap().1.trim().parse().unwrap()
 }
 
-/// The file systems: arguments of mkfs, options of mount, and the model.
+/// The file systems: arguments of mkfs, mount options, and the model.
 const CASES: [(&[&str], &str, &str); 5] = [
     (&[], "", "btrfs"),
     (&[], "max_inline=0", "btrfs:max_inline=0"),
@@ -66,7 +66,7 @@ fn btrfs_keeps_files_inline_up_to_where_was_predicted() {
         let Some(image) = image(mkfs, options) else { return };
         let root = image.root();
         let model = Model::parse(name).unwrap();
-        // One at a time: what used data blocks grow by is of this file.
+        // One at a time: the growth of used data blocks is due to this file.
         let data_of = |size: u64| {
             let before = used(&root, "Data");
             let path = write_file(root.join("file"), usize::try_from(size).unwrap());

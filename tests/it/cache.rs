@@ -1,4 +1,4 @@
-//! `granulo cache`: what is predicted of a trace, against caches that are simulated here, one reference after the other.
+//! `granulo cache`: predictions for a trace, against caches simulated here, one reference after the other.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use crate::harness::{assert_golden, run, sandbox, skip, source_tree};
 /// A read or write: file, offset, length, whether it writes.
 type Request = (u64, u64, u64, bool);
 
-/// Numbers that look random.
+/// Pseudorandom numbers.
 struct Chance(u64);
 
 impl Chance {
@@ -23,7 +23,7 @@ impl Chance {
     }
 }
 
-/// What programs do: some files read as a whole again and again, records of a larger one, a log that grows.
+/// Typical program behaviour: some files read as a whole repeatedly, records of a larger one, a growing log.
 fn requests(count: usize) -> Vec<Request> {
     let mut chance = Chance(7);
     let mut requests = Vec::new();
@@ -50,7 +50,7 @@ fn requests(count: usize) -> Vec<Request> {
     requests
 }
 
-/// The same as strace writes it.
+/// The same requests in strace's format.
 fn strace_of(requests: &[Request]) -> String {
     let mut text = String::new();
     let mut time = 1_700_000_000_000_000u64;
@@ -77,7 +77,7 @@ fn trace_in(directory: &Path, text: &str) -> PathBuf {
     path
 }
 
-/// Misses, fetched blocks, transfers and blocks written back of one cache, simulated with a list.
+/// Misses, fetched blocks, transfers and blocks written back for one cache, simulated with a list.
 fn simulated(requests: &[Request], block: u64, blocks: usize) -> [u64; 4] {
     let mut cache: Vec<((u64, u64), bool)> = Vec::new();
     let mut sizes = std::collections::HashMap::new();
@@ -153,7 +153,7 @@ fn the_matrix_is_what_caches_do() {
         let seconds = 2.0 + 1e-3 * (transfers as f64 + number(&cell["writes"])) + moved;
         assert!((number(&cell["seconds"]) - seconds).abs() < 1e-6, "{cell}");
     }
-    // Written through: as many transfers as writes, whatever the cache.
+    // Write-through: as many transfers as writes, whatever the cache.
     let through =
         run(arguments.into_iter().chain(common.map(Into::into)).chain(args!["--writes", "through"])).ended(0).json();
     let writes = requests.iter().filter(|request| request.3).count();
@@ -206,14 +206,14 @@ fn samples_say_how_far_they_may_be_off() {
         assert_eq!(number(one, "error_ratio"), 0.0);
         assert!(number(other, "error_ratio") > 0.0 && difference < 2.0 * number(other, "error_ratio"), "{one} {other}");
     }
-    // A sample that would be of too few blocks is of all.
+    // If a sample would have too few blocks, all are used.
     assert_eq!(of("4K", &["--sample", "50%"])["cells"], of("4K", &[])["cells"]);
-    // A bound of the blocks that all of them are below changes nothing.
+    // A bound above the number of blocks changes nothing.
     assert_eq!(see(&["--sample-blocks", "1000000"])["cells"], exact["cells"]);
     let bounded = of("512", &["--sample-blocks", "1000"]);
     let rate = bounded["block_sizes"][0]["rate"].as_f64().unwrap();
     assert!(rate < 0.5 && rate > 0.05, "{rate}");
-    // So does memory.
+    // So does a bound on memory.
     let small = of("512", &["--memory", "100K"]);
     assert!(small["block_sizes"][0]["rate"].as_f64().unwrap() < 0.9);
 }
@@ -229,7 +229,7 @@ fn policies_are_told_apart() {
     assert_eq!(names, ["lru", "fifo", "clock", "2q", "s3-fifo", "arc"]);
     let ratios: Vec<f64> = policies.iter().map(|cell| cell["miss_ratio"].as_f64().unwrap()).collect();
     assert_eq!(ratios[0], cells(&json)[0]["miss_ratio"].as_f64().unwrap());
-    // Whole files are scans, which those with a place for newcomers bear better.
+    // Whole files are scans, which policies with a probationary area handle better.
     assert!(ratios[3..].iter().all(|ratio| ratio < &ratios[0]), "{ratios:?}");
     assert!((0..6).all(|at| !ratios[..at].contains(&ratios[at])), "{ratios:?}");
 }
@@ -248,7 +248,7 @@ fn a_measured_matrix_stands_beside_what_is_predicted() {
     let json: Value = serde_json::from_slice(&fs::read(&written).unwrap()).unwrap();
     let beside = json["beside"]["cells"].as_array().unwrap();
     assert_eq!(beside.len(), document["details"]["cells"].as_array().unwrap().len());
-    // With the largest limit each file system takes as long as it was measured to, or as the device alone.
+    // With the largest limit, each file system takes as long as measured, or as the device alone.
     for subject in beside.iter().map(|cell| &cell["subject"]).collect::<HashSet<_>>() {
         let of = beside.iter().filter(|cell| cell["subject"] == *subject);
         let largest = of.max_by_key(|cell| cell["limit_bytes"].as_u64()).unwrap();
@@ -310,7 +310,7 @@ fn removed_files_leave_the_cache() {
     let trace = trace_in(sandbox.path(), &text);
     let json = run(args!["cache", &trace, "--json", "--block-size", "4K", "--cache-size", "4K"]).ended(0).json();
     assert_eq!(json["seen"]["cuts"], 50);
-    // Nothing is fetched, since all of it is new, and nothing is ever written.
+    // Nothing is fetched, because everything is new, and nothing is ever written back.
     for field in ["fetched_blocks", "written_back_blocks", "seconds"] {
         assert_eq!(cells(&json)[0][field], 0.0, "{field}");
     }
@@ -368,7 +368,7 @@ fn what_cannot_be_followed_is_counted_and_the_rest_stands() {
     assert!(said.contains("longer than 64 GiB (the longest 8.00 EiB)") && said.contains("--longest"), "{said}");
     assert_eq!((&json["seen"]["too_long"], &json["seen"]["reads"]), (&1.into(), &3.into()), "{said}");
     assert_eq!(json["block_sizes"][1]["blocks"], 2);
-    // A trace without reads and writes has nothing to say, and says so.
+    // A trace without reads and writes has no result, and this is reported.
     let trace = trace_in(sandbox.path(), text.split_inclusive('\n').next().unwrap());
     let ran = run(args!["cache", &trace]).ended(1);
     assert!(ran.said().contains("nothing in the trace reads or writes"), "{}", ran.said());

@@ -1,4 +1,4 @@
-//! What is generated from the definitions of the arguments: help, version, completions, man pages.
+//! Output generated from the definitions of the arguments: help, version, completions, man pages.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use crate::args;
 use crate::harness::{finish, granulo, has_program, run, sandbox, skip};
 
-/// The commands that the help names.
+/// The commands that the help lists.
 pub fn commands() -> Vec<String> {
     let help = run(["--help"]).ended(0).text();
     let listed = help.split("Commands:\n").nth(1).unwrap().lines().take_while(|line| line.starts_with("  "));
@@ -48,7 +48,7 @@ fn completions_are_scripts_that_name_every_command() {
         let file = sandbox.path().join(shell);
         fs::write(&file, script).unwrap();
         if shell != "bash" && !has_program(shell) {
-            // The text was looked at; its syntax is not, where the shell is not installed.
+            // Only the text was checked; its syntax is not, where the shell is not installed.
             continue;
         }
         if !has_program(shell) {

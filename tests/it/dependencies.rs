@@ -1,18 +1,19 @@
-//! What each package brings along, as `cargo tree` says: who takes the arithmetic alone gets serde, who embeds the store gets no clap, parquet or JSON.
+//! Dependencies of each package, as `cargo tree` lists them: the arithmetic alone needs serde only, and the store needs
+//! no clap, parquet or JSON.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use crate::harness::{finish, source_tree};
 
-/// A package, the most packages that it may need (itself among them), and some that it may not.
+/// A package, the largest number of packages that it may need (including itself), and some that it may not need.
 const BOUNDS: [(&str, usize, &[&str]); 3] = [
     ("granulo-core", 8, &["clap", "parquet", "rustix", "serde_json", "zstd"]),
     ("granulo-store", 28, &["clap", "indicatif", "parquet", "serde_json", "rusqlite"]),
     ("granulo", 110, &["rusqlite", "tokio"]),
 ];
 
-/// The packages that one needs in a normal build, itself among them.
+/// The packages that one needs in a normal build, including itself.
 fn needed(package: &str) -> BTreeSet<String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut tree = Command::new(cargo);

@@ -1,8 +1,8 @@
-//! Predictions for ext2/3/4, NTFS, FAT and exFAT against file systems made for it: files to the byte, directories within what
-//! chance leaves open.
+//! Predictions for ext2/3/4, NTFS, FAT and exFAT against file systems made for it: files to the byte, directories
+//! within the variation of chance.
 //!
-//! Files are compared by `st_blocks * 512` after a sync; on FAT and exFAT by what `statfs` says is used, since fusefat does not
-//! count clusters in `st_blocks`.
+//! Files are compared by `st_blocks * 512` after a sync; on FAT and exFAT by the used space that `statfs` reports,
+//! since fusefat does not count clusters in `st_blocks`.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -20,7 +20,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// What is compared: prediction and measurement, of each thing by its name.
+/// Name, prediction and measurement of each item.
 #[derive(Default)]
 struct Comparison(Vec<(String, u128, u128)>);
 
@@ -29,13 +29,13 @@ impl Comparison {
         self.0.push((what.to_string(), predicted, measured));
     }
 
-    /// Fails with a list of all that was compared unless everything is equal.
+    /// Fails with a list of all items unless every pair is equal.
     #[track_caller]
     fn equal(&self, model: &str) {
         self.within(model, |_| 0);
     }
 
-    /// The same, with what a prediction may be off.
+    /// The same, with a tolerance for the prediction.
     #[track_caller]
     fn within(&self, model: &str, tolerance: impl Fn(u128) -> u128) {
         let wrong = |line: &&(String, u128, u128)| line.1.abs_diff(line.2) > tolerance(line.2);
@@ -57,7 +57,7 @@ fn layout(model: &str) -> Box<dyn Layout> {
 fn ext(size_bytes: u64, kind: &str, options: &[&str]) -> Option<Image> {
     let mut mkfs = vec!["mke2fs", "-F", "-q", "-t", kind, "-E", "nodiscard"];
     mkfs.extend(options);
-    // The tables of inodes are not written in the background either.
+    // The inode tables are not initialised in the background either.
     let mount = if kind == "ext4" { "noinit_itable" } else { "" };
     Image::make(size_bytes, &mkfs, Mount::Kernel(mount))
 }
@@ -80,7 +80,7 @@ fn name(number: u64) -> String {
     format!("f{number:011}")
 }
 
-/// A name of `length` characters in no order.
+/// A name of `length` characters in scrambled order.
 fn scrambled(number: u64, length: usize) -> String {
     let mut state = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let letter = |_| {
@@ -89,7 +89,7 @@ fn scrambled(number: u64, length: usize) -> String {
         state ^= state << 17;
         char::from(b'a' + (state % 26) as u8)
     };
-    // The number itself, so that no two are alike.
+    // The number itself makes names unique.
     let letters: String = (0..length - 6).map(letter).collect();
     format!("{letters}{number:06}")
 }
@@ -113,7 +113,7 @@ fn around(edges: &[u64], block: u64) -> Vec<u64> {
     sizes
 }
 
-/// Writes a file of each size and compares what `stat` says.
+/// Writes a file of each size and compares `st_blocks`.
 #[track_caller]
 fn compare_files(model: &str, image: &Image, sizes: &[u64]) {
     let layout = layout(model);
@@ -129,19 +129,19 @@ fn compare_files(model: &str, image: &Image, sizes: &[u64]) {
     found.equal(model);
 }
 
-/// Writes one file of each size after the other and compares what `statfs` says.
+/// Writes one file of each size after the other and compares the space in `statfs`.
 #[track_caller]
 fn compare_files_by_space(model: &str, image: &Image, sizes: &[u64]) {
     let layout = layout(model);
     let root = image.root();
-    // The directory has its entry already when the file is measured.
+    // The directory already has its entry when the file is measured.
     let path = root.join("file");
     let mut found = Comparison::default();
     drop(File::create(&path).unwrap());
     let before = used(&root);
     for &size in sizes {
         drop(File::create(&path).unwrap());
-        // Through FUSE a removed file is given back a moment after it was.
+        // FUSE frees a removed file with a short delay.
         for _ in 0..500 {
             if used(&root) == before {
                 break;
@@ -157,7 +157,7 @@ fn compare_files_by_space(model: &str, image: &Image, sizes: &[u64]) {
     found.equal(model);
 }
 
-/// Makes a symlink of each length and compares what `stat` says.
+/// Makes a symlink of each length and compares `st_blocks`.
 #[track_caller]
 fn compare_symlinks(model: &str, image: &Image, lengths: &[u64]) {
     let layout = layout(model);
@@ -199,7 +199,7 @@ fn compared_directory(model: &str, image: &Image, length: usize, counts: &[u64])
 
 const DIRECTORY_COUNTS: [u64; 12] = [0, 1, 5, 36, 50, 100, 200, 500, 1_000, 2_000, 5_000, 20_000];
 
-/// An eighth and three blocks: which leaves have split is a matter of chance, above all where most of them are nearly full.
+/// An eighth and three blocks: chance decides which leaves have split, especially where most of them are nearly full.
 fn directory_tolerance(block: u64) -> impl Fn(u128) -> u128 {
     move |measured| measured / 8 + 3 * u128::from(block)
 }
@@ -228,7 +228,7 @@ fn ext2_and_ext3_count_their_triple_indirect_blocks() {
         let path = image.root().join("file");
         let mut file = File::create(&path).unwrap();
         let triple = 64 * MIB + 268 * KIB;
-        // One file that grows: its blocks are those of a file of that size.
+        // One growing file: its blocks equal those of a file of that size.
         let (mut there, mut found) = (0, Comparison::default());
         for size in [triple - KIB, triple - 1, triple, triple + 1, triple + KIB + 1, triple + 256 * KIB + 1, 70 * MIB] {
             write(&mut file, size - there);
@@ -280,7 +280,7 @@ fn ext4_takes_whole_clusters_of_bigalloc() {
     }
 }
 
-/// Reserves a file of each size and compares what `stat` says.
+/// Reserves a file of each size and compares `st_blocks`.
 #[track_caller]
 fn compare_reserved(model: &str, image: &Image, sizes: &[u64]) {
     let layout = layout(model);
@@ -296,8 +296,8 @@ fn compare_reserved(model: &str, image: &Image, sizes: &[u64]) {
     found.equal(model);
 }
 
-/// Sizes that are not within a twentieth of an edge: which contiguous runs the allocator finds there depends on where the groups of
-/// blocks keep their own.
+/// Sizes that are not within a twentieth of an edge: the contiguous runs that the allocator finds there depend on where
+/// the block groups keep their metadata.
 #[test]
 fn ext4_counts_the_blocks_of_its_extent_tree() {
     let options = ["-b", "4096", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard"];
@@ -358,7 +358,7 @@ fn indexes_of_ntfs_split_in_halves() {
             for name in &names {
                 File::create(from.join(name)).unwrap();
             }
-            // Moving them makes the second index and no record; the first keeps its blocks.
+            // Moving them creates the second index and no record; the first keeps its blocks.
             let before = used(&root);
             for name in &names {
                 fs::rename(from.join(name), to.join(name)).unwrap();
@@ -372,7 +372,7 @@ fn indexes_of_ntfs_split_in_halves() {
     }
 }
 
-/// Directories of empty files, compared by the space that is used after each of `counts`.
+/// Directories of empty files, compared by the used space after each of `counts`.
 #[track_caller]
 fn compare_directory_by_space(model: &str, image: &Image, length: usize, counts: &[u64]) {
     let layout = layout(model);
@@ -394,7 +394,7 @@ fn compare_directory_by_space(model: &str, image: &Image, length: usize, counts:
 
 #[test]
 fn fat_takes_whole_clusters() {
-    // Few entries: each takes fusefat longer than the one before.
+    // Few entries: fusefat takes longer for each than for the previous one.
     for (cluster, mkfs, counts) in [
         (2 * KIB, ["-F", "32", "-s", "4"], &[0, 1, 20, 21, 42, 43, 64][..]),
         (16 * KIB, ["-F", "16", "-s", "32"], &[0, 1, 30]),

@@ -1,4 +1,4 @@
-//! `granulo generate`: trees that are like their source, the same whatever the threads, and what is refused.
+//! `granulo generate`: trees that match their source, identical for any number of threads, and refused requests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::harness::{
 };
 use crate::images::{Image, Mount};
 
-/// What a generated file is: size, times, content.
+/// A generated file: size, times, content.
 type Seen = BTreeMap<PathBuf, (u64, i64, i64, Vec<u8>)>;
 
 fn seen(root: &Path) -> Seen {
@@ -38,7 +38,7 @@ fn seen(root: &Path) -> Seen {
     seen
 }
 
-/// A survey of the source tree of granulo, to be like.
+/// A survey of granulo's source tree as the target.
 fn source(at: &Path) -> PathBuf {
     let path = at.join("source.json");
     let tree = crate::harness::source_tree();
@@ -57,7 +57,7 @@ fn a_tree_is_as_near_to_its_source_as_it_says() {
     let document = generated.json();
     assert_eq!(document["schema"], "granulo/generate/1");
     assert_eq!((&document["complete"], &document["plan"]["files"]), (&Value::from(true), &Value::from(5000)));
-    // Surveyed by somebody else.
+    // Surveyed by a separate command.
     let again = sandbox.path().join("again.json");
     let surveyed = survey(args!["-o", &again, &tree, "--as-of", "2030-01-01"]);
     assert_eq!(surveyed["counts"]["files"], 5000);
@@ -78,9 +78,9 @@ fn a_tree_is_as_near_to_its_source_as_it_says() {
     for row in document["distances"].as_array().unwrap() {
         let reached = row["reached"]["by_count"].as_f64().unwrap();
         let most = match row["measure"].as_str().unwrap() {
-            // Several hundred directories of which each is one part.
+            // Several hundred directories, each of which is one part of the whole.
             "directory_entries" => 0.02,
-            // Many times as many directories below a root with as few entries as before: they lie deeper.
+            // Many times as many directories below a root with as few entries as before: they are deeper.
             "directory_depth" => 0.5,
             _ => 0.002,
         };
@@ -89,7 +89,7 @@ fn a_tree_is_as_near_to_its_source_as_it_says() {
             assert_eq!(planned, reached, "{row}");
         }
     }
-    // As large as the source it is as deep, but for a directory or two.
+    // At the size of the source its depth is the same, except for one or two directories.
     let alike = sandbox.path().join("alike");
     let alike = run(args!["generate", &source, &alike, "--scale", "1", "--dry-run", "--json"]).ended(0).json();
     let depths = alike["distances"].as_array().unwrap().iter().find(|row| row["measure"] == "directory_depth");
@@ -207,7 +207,7 @@ fn profiles_and_laws_are_sources() {
     assert!(listed.contains("geriatrix-wang-os"), "{listed}");
 }
 
-/// Without what depends on the machine: times, rates, what is available and allocated.
+/// Removes what depends on the machine: times, rates, available and allocated bytes.
 fn portable(text: &str) -> String {
     let mut kept: Vec<String> = Vec::new();
     let mut leave_out = false;
@@ -392,7 +392,7 @@ fn aging_that_cannot_be_is_refused() {
     assert!(!tree.exists());
 }
 
-/// Aging on a file system of its own: what is deleted and made again is in more pieces than before, and so is free space.
+/// Aging on a separate file system: files deleted and recreated are more fragmented than before, and so is free space.
 #[test]
 fn aging_fragments_files_and_free_space() {
     for (kind, mkfs) in [("ext4", &["mkfs.ext4", "-F", "-q"][..]), ("xfs", &["mkfs.xfs", "-q"])] {

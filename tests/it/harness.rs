@@ -1,4 +1,4 @@
-//! What every test needs: a directory of its own, the built command, and what it said.
+//! What every test needs: a directory of its own, the built command, and its output.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -10,12 +10,12 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A directory that is gone after the test. Everybody may enter it, for the tests that run as somebody else.
+/// A directory that is removed after the test. Everybody may enter it, for the tests that run as another user.
 pub fn sandbox() -> TempDir {
     sandbox_in(&std::env::temp_dir())
 }
 
-/// The same in memory, where there is such a place: for trees of many files.
+/// The same in memory, where that is available: for trees of many files.
 pub fn sandbox_for_many() -> TempDir {
     let memory = Path::new("/dev/shm");
     let usable = rustix::fs::access(memory, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok();
@@ -28,7 +28,7 @@ fn sandbox_in(parent: &Path) -> TempDir {
     directory
 }
 
-/// Says why a test cannot run here, even when the output of tests is captured; fails it where everything has to run.
+/// Reports why a test cannot run here, even when the output of tests is captured; fails it where everything must run.
 pub fn skip(why: &str) {
     let all = std::env::var_os("GRANULO_REQUIRE_ALL").is_some_and(|value| value == "1");
     assert!(!all, "GRANULO_REQUIRE_ALL=1, and this test cannot run: {why}");
@@ -36,7 +36,7 @@ pub fn skip(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
 }
 
-/// Whether a program is there.
+/// Whether a program is installed.
 pub fn has_program(name: &str) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&paths).any(|directory| directory.join(name).is_file())
@@ -51,7 +51,7 @@ pub fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_granulo"))
 }
 
-/// The built command, to be run with nothing on standard input and no wishes about colour in the environment.
+/// The built command, with nothing on standard input and no colour settings in the environment.
 pub fn granulo() -> Command {
     without_wishes(Command::new(binary()))
 }
@@ -64,8 +64,8 @@ pub fn without_wishes(mut command: Command) -> Command {
     command
 }
 
-/// The built command as somebody who is not root; a copy of it is put into `sandbox`. `None` (and the reason said) where that is not
-/// possible.
+/// The built command as a user other than root; a copy of it is placed in `sandbox`. `None`, with the reason reported,
+/// where that is not possible.
 pub fn granulo_as_nobody(sandbox: &TempDir) -> Option<Command> {
     if !is_root() {
         return Some(granulo());
@@ -75,14 +75,15 @@ pub fn granulo_as_nobody(sandbox: &TempDir) -> Option<Command> {
         return None;
     }
     let copy = sandbox.path().join("granulo");
-    // By another process: a test that forks while this one holds the copy open for writing would keep it from being run.
+    // By another process: a test that forks while this one has the copy open for writing would keep it from being
+    // executed.
     assert!(Command::new("cp").arg(binary()).arg(&copy).status().unwrap().success(), "cp");
     let mut command = without_wishes(Command::new("setpriv"));
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(copy);
     Some(command)
 }
 
-/// How a command ended and what it said.
+/// The exit status and output of a command.
 #[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,
@@ -97,7 +98,7 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    /// Fails unless it ended with `code`, and never after a panic.
+    /// Fails unless it ended with `code`, and without a panic.
     #[track_caller]
     pub fn ended(self, code: i32) -> Ran {
         let said = self.said();
@@ -116,7 +117,7 @@ impl Ran {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// Standard output as one document of JSON.
+    /// Standard output as one JSON document.
     #[track_caller]
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
@@ -135,7 +136,7 @@ pub fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ran {
     finish(granulo().args(arguments))
 }
 
-/// What `granulo survey --json ARGUMENTS` prints; it must end well and say nothing.
+/// The output of `granulo survey --json ARGUMENTS`; it must end well without messages.
 #[track_caller]
 pub fn survey<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Value {
     let ran = finish(granulo().args(["survey", "--json"]).args(arguments)).ended(0);
@@ -143,7 +144,7 @@ pub fn survey<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Value 
     ran.json()
 }
 
-/// Arguments of several kinds of string.
+/// Arguments of several string types.
 #[macro_export]
 macro_rules! args {
     ($($argument:expr),* $(,)?) => {
@@ -170,7 +171,7 @@ pub fn wide_tree(root: &Path, directories: usize, files: usize) {
     }
 }
 
-/// Where two documents differ, as `/pointer: one, other`; the first few.
+/// Differences between two documents, as `/pointer: one, other`; the first few.
 pub fn differences(one: &Value, other: &Value) -> Vec<String> {
     let mut found = Vec::new();
     collect(one, other, String::new(), &mut found);
@@ -195,7 +196,7 @@ fn collect(one: &Value, other: &Value, at: String, found: &mut Vec<String>) {
     }
 }
 
-/// Fails where two surveys differ in more than when they were taken and how long that took, and the fields in `but`.
+/// Fails where two surveys differ in anything but their start, their duration, and the fields in `but`.
 #[track_caller]
 pub fn assert_same(one: &Value, other: &Value, but: &[&str]) {
     let strip = |document: &Value| {
@@ -210,8 +211,8 @@ pub fn assert_same(one: &Value, other: &Value, but: &[&str]) {
     assert!(found.is_empty(), "they differ:\n{}", found.join("\n"));
 }
 
-/// A shell script run as root of a mount namespace of its own, so that what it mounts is gone after it. `None` (and the reason
-/// said) where that is not possible. `$GRANULO` is the command; `arguments` are `$1`, `$2`, …
+/// Runs a shell script as root of a separate mount namespace, so that its mounts disappear with it. `None`, with the
+/// reason reported, where that is not possible. `$GRANULO` is the command; `arguments` are `$1`, `$2`, …
 pub fn in_mount_namespace(script: &str, arguments: &[OsString]) -> Option<Ran> {
     let unshare = || {
         let mut command = without_wishes(Command::new("unshare"));
@@ -256,7 +257,7 @@ pub fn files_below(directory: &Path, extension: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Compares with `tests/golden/NAME`, or writes it anew when `GRANULO_UPDATE_GOLDEN=1`.
+/// Compares with `tests/golden/NAME`, or rewrites the file when `GRANULO_UPDATE_GOLDEN=1`.
 #[track_caller]
 pub fn assert_golden(name: &str, text: &str) {
     let path = source_tree().join("tests/golden").join(name);

@@ -1,4 +1,4 @@
-//! File systems made for a test: an image, mounted, and gone after it.
+//! File systems made for a test: an image that is mounted, and removed after it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ pub enum Mount<'a> {
     Kernel(&'a str),
     /// By a FUSE program that takes the image and the mount point after these arguments.
     Fuse(&'a [&'a str]),
-    /// By a FUSE program that wants a block device: the same, with a loop device instead of the image.
+    /// By a FUSE program that needs a block device: the same, with a loop device instead of the image.
     FuseOnLoop(&'a [&'a str]),
 }
 
 impl Image {
-    /// A sparse image of `size_bytes`, made a file system by `mkfs` (a program and its arguments; the image comes last) and
-    /// mounted. `None`, and the reason said, where that is not possible here.
+    /// A sparse image of `size_bytes`, formatted by `mkfs` (a program and its arguments; the image comes last) and
+    /// mounted. `None`, with the reason reported, where that is not possible here.
     pub fn make(size_bytes: u64, mkfs: &[&str], mount: Mount) -> Option<Image> {
         let programs = match mount {
             Mount::Kernel(_) => vec![mkfs[0], "mount", "umount"],
@@ -57,7 +57,7 @@ impl Image {
                 let device = run(Command::new("losetup").args(["--find", "--show"]).arg(image.file()));
                 let device = device.trim().to_owned();
                 let mounted = Command::new(program[0]).args(&program[1..]).arg(&device).arg(image.root()).output();
-                // Detached when the last user lets go of it.
+                // Detached when the last user closes it.
                 run(Command::new("losetup").arg("--detach").arg(&device));
                 assert!(mounted.unwrap().status.success(), "{program:?}");
             }
@@ -66,7 +66,7 @@ impl Image {
         Some(image)
     }
 
-    /// Where it is mounted.
+    /// Its mount point.
     pub fn root(&self) -> PathBuf {
         self.directory.path().join("root")
     }
@@ -88,7 +88,7 @@ impl Drop for Image {
     }
 }
 
-/// Runs a command that has to succeed; what it printed.
+/// Runs a command that must succeed; returns its output.
 #[track_caller]
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));

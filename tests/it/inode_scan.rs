@@ -1,4 +1,4 @@
-//! Surveys by inodes against walks of the same file systems: equal in every number, on images made with every feature.
+//! Inode scans against walks of the same file systems: equal in every number, on images with every feature.
 
 use std::ffi::OsString;
 use std::fs::{self, File, FileTimes};
@@ -24,15 +24,15 @@ use crate::model::AS_OF;
 pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
 
-/// A mounted image: `mke2fs OPTIONS`.
+/// A mounted image from `mke2fs OPTIONS`.
 fn mounted(size_bytes: u64, options: &[&str]) -> Option<Image> {
     let mkfs = [&["mke2fs", "-F", "-q", "-E", "nodiscard"], options].concat();
     Image::make(size_bytes, &mkfs, Mount::Kernel(""))
 }
 
-/// What a walk and a scan say of the same mount point, with more arguments.
+/// The results of a walk and of an inode scan of the same mount point, with more arguments.
 fn both(root: &Path, more: &[&str]) -> (Value, Value) {
-    // What is not allocated yet is allocated by the scan, which comes second.
+    // The inode scan, which runs second, would otherwise allocate what is still delayed.
     syncfs(File::open(root).unwrap()).unwrap();
     let by = |method: &str| {
         let mut arguments = args!["--as-of", AS_OF, "-x", "--method", method, root];
@@ -42,7 +42,7 @@ fn both(root: &Path, more: &[&str]) -> (Value, Value) {
     (by("walk"), by("inode-scan"))
 }
 
-/// Fails where a scan says anything else than a walk; `but`: what may differ.
+/// Fails where an inode scan differs from a walk, except in `but`.
 #[track_caller]
 pub fn compare(root: &Path, more: &[&str], but: &[&str]) -> Value {
     let (walk, scan) = both(root, more);
@@ -88,7 +88,7 @@ pub fn populate(root: &Path, seed: u64, far_times: bool) {
         let name = format!("random/{}/{}/{number}.{}", state >> 60, state >> 56 & 15, state >> 50 & 7);
         write_file(root.join(name), (state >> 40) as usize % 3000);
     }
-    // What was deleted leaves its inodes behind.
+    // Deleted files leave their inodes behind.
     fs::remove_dir_all(root.join("random/3")).ok();
     fs::remove_dir_all(root.join("random/9")).ok();
 }
@@ -105,7 +105,7 @@ fn holes(root: &Path) {
     let _ = fallocate(&reserved, FallocateFlags::KEEP_SIZE, 0, MIB);
 }
 
-/// Files with several names, and what is no file.
+/// Files with several names, and entries that are not files.
 fn links(root: &Path) {
     for (number, size) in [0usize, 8192, 65_536].into_iter().enumerate() {
         let file = write_file(root.join(format!("links/one/{number}.o")), size);
@@ -125,7 +125,7 @@ fn links(root: &Path) {
     fs::hard_link(root.join("relative-10"), root.join("links/symlink-again")).unwrap();
 }
 
-/// Attributes in the inode, and in a block of their own.
+/// Attributes in the inode, and in a separate block.
 fn attributes(root: &Path) {
     for (number, length) in [10, 60, 400, 900].into_iter().enumerate() {
         let file = write_file(root.join(format!("attributes/{number}")), 50 * number);
@@ -136,7 +136,7 @@ fn attributes(root: &Path) {
     }
 }
 
-/// A directory of so many names that it is hashed, of which some were removed again.
+/// A directory with so many names that it is hashed, some of which were removed again.
 pub fn many(root: &Path, count: usize) {
     let directory = root.join("many");
     fs::create_dir(&directory).unwrap();
@@ -155,10 +155,10 @@ fn check_features(size_bytes: u64, sets: &[&[&str]]) {
         eprintln!("mke2fs {}", options.join(" "));
         let Some(image) = mounted(size_bytes, options) else { return };
         let root = image.root();
-        // In the first revision the kernel says of its cache what the inode cannot hold.
+        // In the first revision, the kernel reports cached values that the inode cannot hold.
         populate(&root, size_bytes + options.len() as u64, !options.contains(&"-r"));
         many(&root, 4000);
-        // Where a name in another directory is met first, it is that directory's.
+        // If a name in another directory is met first, the file counts there.
         compare(&root, &[], &["where"]);
         compare(&root, &["--hard-links", "each"], &[]);
         compare(&root, &["--hard-links", "shared"], &[]);
@@ -261,7 +261,7 @@ fn a_part_of_a_file_system_is_surveyed_from_its_tables() {
     for below in ["deep", "sizes", "sizes/d1", "random", "attributes"] {
         compare(&root.join(below), &[], &[]);
     }
-    // Names outside of it are not counted.
+    // Names outside it are not counted.
     let one = compare(&root.join("links/one"), &["--hard-links", "shared"], &[]);
     assert_eq!(one["counts"]["files"], 3);
 }
@@ -320,7 +320,7 @@ fn what_is_hidden_below_mount_points_is_left_out() {
     assert!(ran.said().contains("leave them out with -x"), "{}", ran.said());
 }
 
-/// An image that `mke2fs -d` filled from a directory, without mounting it.
+/// An image filled by `mke2fs -d` from a directory, without mounting it.
 fn filled(directory: &Path, name: &str, size_bytes: u64, options: &[&str], from: &Path) -> Option<PathBuf> {
     if !has_program("mke2fs") {
         skip("there is no mke2fs");
@@ -361,7 +361,7 @@ fn an_image_that_was_never_mounted_is_surveyed() {
         }
         assert_eq!(scan["counts"]["files"], 300);
         assert_eq!(scan["counts"]["symlinks_absolute"], 1);
-        // lost+found is there too.
+        // lost+found exists too.
         assert_eq!(scan["counts"]["directories"].as_u64(), walked["counts"]["directories"].as_u64().map(|n| n + 1));
         assert_eq!(scan["distributions"]["directory_depth"]["max"], 2);
         fs::remove_file(image).unwrap();
@@ -391,7 +391,7 @@ pub fn patch(image: &Path, offset: u64, bytes: &[u8]) {
     File::options().write(true).open(image).unwrap().write_all_at(bytes, offset).unwrap();
 }
 
-/// What a scan says of an image that it cannot read.
+/// Asserts the error of an inode scan for an image that it cannot read.
 #[track_caller]
 pub fn refused(image: &Path, cause: &str) {
     let ran = run(args!["survey", "--json", "--method", "inode-scan", image]).ended(2);
@@ -411,7 +411,7 @@ fn a_damaged_superblock_is_read_from_a_copy() {
         let copy = ran.json();
         assert_eq!(copy["consistent"], false);
         assert_same(&whole, &copy, &["consistent", "inconsistencies"]);
-        // With the descriptors gone too, those of the copy say where the tables are.
+        // If the descriptors are lost too, those of the copy locate the tables.
         let block = if options[3] == "1024" { 2 * KIB } else { 4 * KIB };
         patch(&image, block, &[0x5a; 64]);
         let ran = run(args!["survey", "--json", "--as-of", AS_OF, "--method", "inode-scan", &image]).ended(0);
@@ -446,7 +446,7 @@ fn what_cannot_be_read_is_refused_with_a_reason() {
     assert!(ran.said().contains("one path"), "{}", ran.said());
     let ran = run(args!["survey", "--method", "inode-scan", &image, "--files", path("f.parquet")]).ended(2);
     assert!(ran.said().contains("a table of files is made by a walk"), "{}", ran.said());
-    // A file that nobody said is an image is a file.
+    // A file is a file unless it is specified as an image.
     assert_eq!(survey(args![&image])["counts"]["files"], 1);
 }
 
@@ -506,7 +506,7 @@ fn a_changing_file_system_is_said_to_be_one() {
     let directory = sandbox();
     let from = source(directory.path());
     let Some(image) = filled(directory.path(), "image", 16 * MIB, &["-t", "ext4"], &from) else { return };
-    // As it is while it is mounted, and after a crash.
+    // The state while it is mounted, and after a crash.
     let mut superblock = fs::read(&image).unwrap()[1024..2048].to_vec();
     superblock[0x60] |= 4;
     let checksummed = superblock[0x64 + 1] & 4 != 0;
@@ -521,7 +521,7 @@ fn a_changing_file_system_is_said_to_be_one() {
     assert!(ran.said().contains("its journal has changes that are not in their place"), "{}", ran.said());
 }
 
-/// Flips bytes where an image holds something.
+/// Flips bytes in used parts of an image.
 pub fn spoil(image: &[u8], used: &[usize], state: &mut u64) -> Vec<u8> {
     let mut chance = || {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

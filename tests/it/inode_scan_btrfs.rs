@@ -25,7 +25,7 @@ fn mounted(mkfs: &[&str], options: &str) -> Option<Image> {
     Image::make(512 * MIB, &mkfs, Mount::Kernel(options))
 }
 
-/// Fails where a scan that goes into subvolumes says anything else than a walk.
+/// Fails where an inode scan that enters subvolumes differs from a walk.
 #[track_caller]
 fn compare_all(root: &Path, more: &[&str], but: &[&str]) -> Value {
     syncfs(File::open(root).unwrap()).unwrap();
@@ -45,7 +45,7 @@ fn btrfs(arguments: &[&str], paths: &[&Path]) {
     command(Command::new("btrfs").args(arguments).args(paths));
 }
 
-/// What only btrfs has: compressed files, files that share extents, names of any byte.
+/// Features that only btrfs has: compressed files, files that share extents, names of any byte.
 fn more(root: &Path) {
     let packed = root.join("packed");
     fs::create_dir(&packed).unwrap();
@@ -59,7 +59,7 @@ fn more(root: &Path) {
     }
 }
 
-/// Subvolumes within others, snapshots of them, what was deleted again, and directories that stand for subvolumes.
+/// Nested subvolumes, snapshots of them, deleted ones, and directories in place of subvolumes.
 fn subvolumes(root: &Path) {
     let path = |name: &str| root.join(name);
     for name in ["home", "home/user", "home/user/cache", "gone", "gone/inside"] {
@@ -126,7 +126,7 @@ fn subvolumes_and_snapshots_are_counted_as_the_walk_does() {
     compare_all(&root, &["--hard-links", "each", "--include-snapshots"], &[]);
 }
 
-/// Mounts by a script of its own, and gives what it prints.
+/// Mounts by a separate script, and returns its output.
 fn in_namespace(script: &str, arguments: &[OsString]) -> Option<Vec<Value>> {
     let ran = crate::harness::in_mount_namespace(script, arguments)?.ended(0);
     Some(ran.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect())
@@ -184,7 +184,7 @@ fn an_image_of_btrfs_is_surveyed_as_it_would_be_mounted() {
         assert_same(&walked[part], &found[part], &[]);
     }
     assert!(scan(&["-x"])["counts"]["files"].as_u64() < found["counts"]["files"].as_u64());
-    // What is mounted where no subvolume is named.
+    // The subvolume that is mounted by default.
     btrfs(&["subvolume", "set-default"], &[&root.join("home/user/before")]);
     syncfs(File::open(&root).unwrap()).unwrap();
     command(Command::new("cp").arg("--sparse=always").arg(image.file()).arg(&file));
@@ -250,7 +250,7 @@ fn damaged_btrfs_is_refused_or_said_to_be_damaged() {
     let bytes = fs::read(&image).unwrap();
     let superblock = &bytes[64 << 10..(64 << 10) + 4096];
     let u64_at = |at: usize| u64::from_le_bytes(superblock[at..at + 8].try_into().unwrap());
-    // The copy serves where the first is damaged.
+    // The copy is used where the first superblock is damaged.
     patch(&image, (64 << 10) + 0x48, &[0xff; 8]);
     let ran = run(args!["survey", "--json", "--as-of", AS_OF, "--method", "inode-scan", &image]).ended(0);
     assert!(ran.said().contains("the first superblock is damaged; a copy was read"), "{}", ran.said());
@@ -268,13 +268,13 @@ fn damaged_btrfs_is_refused_or_said_to_be_damaged() {
     File::options().write(true).open(&image).unwrap().set_len(100 * MIB).unwrap();
     refused(&image, "bytes shorter than its superblock says");
     File::options().write(true).open(&image).unwrap().set_len(128 * MIB).unwrap();
-    // Without the tree of trees there is nothing to be read.
+    // Without the tree of trees nothing can be read.
     let trees = bytes.chunks(4096).position(|block| block[0x30..0x38] == u64_at(0x50).to_le_bytes()).unwrap();
     patch(&image, trees as u64 * 4096 + 200, &[0xff; 64]);
     refused(&image, "its tree of trees cannot be read");
 }
 
-/// Gives a block the checksum that it should have.
+/// Gives a block its correct checksum.
 fn seal(block: &mut [u8]) {
     let crc = block[32..].iter().fold(!0u32, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 })
@@ -287,7 +287,7 @@ fn a_damaged_leaf_is_an_error_and_no_more() {
     let directory = sandbox();
     let Some(image) = filled(directory.path(), &["-m", "single", "--nodesize", "4096"]) else { return };
     let bytes = fs::read(&image).unwrap();
-    // Leaves of the tree of files, of which the newest is in use.
+    // Leaves of the tree of files, the newest of which is live.
     let leaves = (0..bytes.len() / 4096).map(|at| &bytes[at * 4096..][..4096]).enumerate().filter(|(_, block)| {
         block[0x58..0x60] == 5u64.to_le_bytes() && block[0x64] == 0 && block[0x60] > 3 && block[0x40..0x50] != [0; 16]
     });
@@ -311,7 +311,7 @@ fn spoilt_images_of_btrfs_end_soon_and_never_badly() {
     let directory = sandbox();
     let Some(image) = filled(directory.path(), &["-m", "single", "--nodesize", "4096"]) else { return };
     let image = fs::read(image).unwrap();
-    // Only what holds trees: without checksums, everything else is noise.
+    // Only blocks of trees: without checksums, everything else is noise.
     let is_tree = |block: &[u8]| block[0x20..0x30] == image[(64 << 10) + 0x20..(64 << 10) + 0x30];
     let trees = (0..image.len() / 4096).filter(|at| is_tree(&image[at * 4096..][..4096]));
     let used: Vec<usize> =

@@ -1,4 +1,4 @@
-//! Scans of inodes without names, scans that read only what changed, and file systems that are mounted elsewhere or vanish.
+//! Inode scans without names, scans that read only changes, and file systems that are mounted elsewhere or vanish.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,7 +13,7 @@ use crate::images::{Image, Mount, run as command};
 use crate::model::AS_OF;
 
 const MIB: u64 = 1 << 20;
-/// What only names tell.
+/// Measures that need names.
 const OF_NAMES: [&str; 3] = ["directory_entries", "name_length", "directory_depth"];
 
 fn mounted(options: &[&str]) -> Option<Image> {
@@ -57,7 +57,7 @@ fn without_names_everything_else_is_the_same() {
         }
         assert_same(&whole, &alone, &["where", "without_names"]);
     }
-    // Who does not ask for snapshots gets them too, and it is said.
+    // Snapshots are included even if not requested, and this is reported.
     let alone = survey(args!["--as-of", AS_OF, "--without-names", &root]);
     assert_eq!((&alone["method"], &alone["options"]["snapshots"]), (&"inode-scan".into(), &"include".into()));
 }
@@ -75,7 +75,7 @@ fn what_takes_names_is_refused_without_them() {
         let ran = run([args!["survey", "--without-names"], more].concat()).ended(2);
         assert!(ran.said().contains(cause), "{}", ran.said());
     }
-    // A walk has them all the same.
+    // A walk reads them anyway.
     let part = survey(args!["--without-names", root.join("d1")]);
     assert_eq!((&part["method"], part.get("without_names")), (&"walk".into(), None));
     assert!(part["distributions"]["name_length"]["count"].as_u64().unwrap() > 0);
@@ -111,7 +111,7 @@ fn whoever_shows_a_survey_without_names_says_so() {
     assert!(flat(generated.text()).contains("does not know its directories"), "{}", generated.text());
 }
 
-/// A survey that keeps its names and goes by those of `old`; and what was said.
+/// A survey that stores its names and uses those of `old`; and its messages.
 fn incremental(root: &Path, old: &Path, new: &Path) -> (Value, String) {
     let arguments =
         args!["survey", "-q", "--as-of", AS_OF, "--method", "inode-scan", root, "--incremental", old, "-o", new];
@@ -119,7 +119,7 @@ fn incremental(root: &Path, old: &Path, new: &Path) -> (Value, String) {
     (serde_json::from_slice(&fs::read(new).unwrap()).unwrap(), ran.said().to_owned())
 }
 
-/// Directories change at times that are not the last seconds.
+/// Ages the directories, so that their changes are not within the last seconds.
 fn age(root: &Path) {
     std::thread::sleep(std::time::Duration::from_millis(4100));
     rustix::fs::syncfs(fs::File::open(root).unwrap()).unwrap();
@@ -142,7 +142,7 @@ fn what_did_not_change_is_not_read_and_the_survey_is_the_same() {
             "{said}"
         );
         assert_same(&first, &again, &[]);
-        // Files change without their directories; directories by names that come, go and move.
+        // Files change without their directories; directories change when names are created, removed or moved.
         fs::write(root.join("d2/e2/file2.2"), vec![1; 70_000]).unwrap();
         fs::rename(root.join("d3/e3/file3.0"), root.join("d3/e3/moved.c")).unwrap();
         fs::rename(root.join("d4"), root.join("d5/d4")).unwrap();
@@ -153,11 +153,11 @@ fn what_did_not_change_is_not_read_and_the_survey_is_the_same() {
         assert_same(&scan_of(&root), &changed, &[]);
         let read: u64 = said.split("note: ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
         assert!((4..12).contains(&read), "{said}");
-        // What changed just before was not kept.
+        // Recent changes were not stored.
         let (later, said) = incremental(&root, &nightly, &nightly);
         assert!(!said.contains("note: 0 of"), "{said}");
         assert_same(&changed, &later, &[]);
-        // Names serve where something is left out, too.
+        // Names also work when something is skipped.
         let arguments = |more: &[&str]| {
             let mut arguments = args!["--as-of", AS_OF, "--method", "inode-scan", &root, "--exclude", "*.1"];
             arguments.extend(more.iter().map(Into::into));
@@ -181,7 +181,7 @@ fn names_that_cannot_be_gone_by_are_not() {
     let names = directory.path().join("old.json.names");
     let (first, _) = incremental(&root, &old, &old);
     let whole = fs::read(&names).unwrap();
-    // Where a listing is damaged the directory is read; where the rest is, all of them are.
+    // If a listing is damaged, its directory is read; if the rest is, all directories are.
     for at in (0..whole.len()).step_by(whole.len() / 60 + 1).chain([whole.len() - 1]) {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x55;
@@ -219,7 +219,7 @@ fn an_encrypted_directory_has_names_as_long_as_they_are_stored() {
     write_file(from.join("open/x"), 100);
     fs::File::create(&path).unwrap().set_len(16 * MIB).unwrap();
     command(Command::new("mke2fs").args(["-F", "-q", "-t", "ext4", "-O", "encrypt", "-d"]).arg(&from).arg(&path));
-    // The mark alone: to whoever has no key the names are bytes.
+    // The flag alone: without the key, the names are bytes.
     command(Command::new("debugfs").args(["-w", "-R", "set_inode_field secret flags 0x80800"]).arg(&path));
     let scan = scan_of(&path);
     assert_eq!(scan["counts"]["files"], 2);
@@ -243,7 +243,7 @@ fn a_device_is_surveyed_wherever_it_is_mounted() {
     assert_eq!(device["method"], "inode-scan");
     let paths = ["where", "name", "roots"];
     assert_same(&scan, &device, &paths);
-    // A directory that is mounted somewhere else is a part of its file system, not all of it.
+    // A directory that is mounted elsewhere is a part of its file system, not all of it.
     let script = r#"
         mkdir "$2/here"; mount --bind "$1/d5" "$2/here"
         "$GRANULO" survey --json --as-of 2030-01-01 --method walk "$2/here"

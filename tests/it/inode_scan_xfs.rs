@@ -1,4 +1,5 @@
-//! Surveys of XFS by its inodes against walks: equal in every number, while the log holds what is not in its place, and after it.
+//! Surveys of XFS by its inodes against walks: equal in every number, with changes that are only in the log, and after
+//! it is written back.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ fn mounted(mkfs: &[&str]) -> Option<Image> {
     Image::make(512 * MIB, &mkfs, Mount::Kernel(""))
 }
 
-/// Directories that grow in turn, so that each is in many pieces; and one that got empty again.
+/// Directories that grow in turn, so that each is fragmented; and one that was emptied again.
 fn pieces(root: &Path) {
     for number in 0..2000 {
         for directory in 0..6 {
@@ -59,7 +60,7 @@ fn the_scan_of_xfs_says_what_the_walk_says() {
         let root = image.root();
         populate(&root, 8, !options.iter().any(|option| option.contains("bigtime=0")));
         many(&root, 4000);
-        // Nothing of this is in its place yet.
+        // None of this is written back yet.
         compare(&root, &[], &["where"]);
         compare(&root, &["--hard-links", "each"], &[]);
         pieces(&root);
@@ -93,7 +94,7 @@ fn the_scan_of_the_fourth_version_of_xfs_says_what_the_walk_says() {
         fs::create_dir(&root).unwrap();
         if !Command::new("mount").args(["-o", "loop"]).arg(&probe).arg(&root).status().is_ok_and(|done| done.success())
         {
-            // Kernels may be built without it; then only reading an empty one is tried.
+            // Kernels may be built without it; then only an empty one is read.
             continue;
         }
         let unmount = Unmount(root);
@@ -171,7 +172,7 @@ fn an_image_of_xfs_is_surveyed_clean_or_not() {
             args!["survey", "--json", "--as-of", AS_OF, "--method", "inode-scan", "--hard-links", "each", &file];
         run(arguments).ended(0)
     };
-    // As it would be found after a crash.
+    // The state after a crash.
     command(Command::new("cp").arg("--sparse=always").arg(image.file()).arg(&file));
     let found = scan();
     assert!(found.said().contains("its log had changes that are not in their place"), "{}", found.said());
@@ -187,7 +188,7 @@ fn an_image_of_xfs_is_surveyed_clean_or_not() {
     }
 }
 
-/// An image that mkfs.xfs filled by a list of files.
+/// An image that mkfs.xfs filled from a list of files.
 fn filled(at: &Path, options: &[&str]) -> Option<PathBuf> {
     if !has_program("mkfs.xfs") {
         skip("there is no mkfs.xfs");
@@ -227,13 +228,13 @@ fn damaged_xfs_is_refused_or_said_to_be_damaged() {
     patch(&image, 216, &[0x40]);
     refused(&image, "it has a feature that is not known here: incompat 0x40000000");
     patch(&image, 216, &bytes[216..220]);
-    // A group less.
+    // One group fewer.
     let group = u64::from(u32_at(84)) * u64::from(u32_at(4));
     patch(&image, group + 1024, &[0; 4]);
     let ran = scan().ended(0);
     assert!(ran.said().contains("inodes of group 1 are missing"), "{}", ran.said());
     patch(&image, group + 1024, b"XAGI");
-    // One inode less.
+    // One inode fewer.
     let root = u64::from_be_bytes(bytes[56..64].try_into().unwrap());
     let inode = (root + 7) * 512;
     assert_eq!(&bytes[inode as usize..inode as usize + 2], b"IN");
@@ -260,7 +261,7 @@ fn spoilt_images_of_xfs_end_soon_and_never_badly() {
         let Some(image) = filled(directory.path(), options) else { return };
         let mut image = fs::read(image).unwrap();
         image.truncate(300 << 20);
-        // Data are noise; the rest is what counts.
+        // Data is noise; only the rest matters.
         let metadata = (0..image.len() / 512).filter(|at| {
             let sector = &image[at * 512..][..512];
             sector[..2] == *b"IN"

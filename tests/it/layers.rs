@@ -1,8 +1,8 @@
-//! A module uses only layers below its own. This reads the source, not the documentation of it.
+//! A module uses only layers below its own. These tests read the source, not its documentation.
 //!
-//! Every path that begins at the crate (`crate::…`, `use crate::{…}`, or `super::…` that climbs out of a module) is an edge from
-//! the module that the file belongs to. Comments and strings are left out; test modules are not. `crates/core` and the package
-//! at the root are one table; the store's crate, which is one module of it, has wings of its own.
+//! Every path that begins at the crate (`crate::…`, `use crate::{…}`, or `super::…` that climbs out of a module) is an
+//! edge from the module that the file belongs to. Comments and strings are ignored; test modules are not. `crates/core`
+//! and the package at the root are one table; the store's crate, which is one module of it, has its own wings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::harness::{files_below, source_tree};
 
-/// The layers, lowest first; quoted in docs/ARCHITECTURE.md. What is not here may not exist.
+/// The layers, lowest first; quoted in docs/ARCHITECTURE.md. Other modules are not allowed.
 const LAYERS: [&[&str]; 6] = [
     &["units", "error"],
     &["distribution", "layout", "mrc", "io", "document", "mounts"],
@@ -27,16 +27,16 @@ const EXCEPTIONS: [(&str, &str); 1] = [("error", "units")];
 const WINGS: [&[&str]; 7] =
     [&["format"], &["devices"], &["log", "index"], &["engine"], &["access"], &["maintain"], &["tree"]];
 
-/// What the store is tested with. It may use everything, and only tests use it.
+/// Test support of the store. It may use everything, and only tests use it.
 const TEST_SUPPORT: [&str; 4] = ["simulation", "fuzzing", "tests", "space_tests"];
 
-/// Modules of the core, which the store's crate has under their own names.
+/// Modules of the core, which the store's crate re-exports under their own names.
 const CORE: [&str; 4] = ["error", "io", "layout", "units"];
 
-/// Modules of the store that use a wing which is not below theirs. May only become fewer.
+/// Modules of the store that use a wing that is not below theirs. The list may only become shorter.
 const WING_EXCEPTIONS: [(&str, &str); 0] = [];
 
-/// Source without comments, and without what is in strings and character literals.
+/// Source without comments, and without the contents of strings and character literals.
 pub fn code_only(text: &str) -> String {
     let bytes = text.as_bytes();
     let (mut code, mut at) = (String::with_capacity(text.len()), 0);
@@ -101,7 +101,7 @@ fn raw_string_end(text: &str, at: usize) -> Option<usize> {
     Some(body.find(&end).map_or(text.len(), |found| start + found + end.len()))
 }
 
-/// Identifiers and single characters, `::` as one.
+/// Identifiers and single characters; `::` is one token.
 fn tokens(code: &str) -> Vec<&str> {
     let (mut tokens, mut rest) = (Vec::new(), code);
     while let Some(c) = rest.chars().next() {
@@ -125,7 +125,7 @@ fn tokens(code: &str) -> Vec<&str> {
 fn used(code: &str, path: &[&str]) -> BTreeSet<String> {
     let tokens = tokens(code);
     let mut used = BTreeSet::new();
-    // Depth of braces at which inline modules began.
+    // Brace depths at which inline modules began.
     let (mut depth, mut inline) = (0usize, Vec::new());
     let mut at = 0;
     while at < tokens.len() {
@@ -184,7 +184,7 @@ fn layer(module: &str) -> Option<usize> {
     LAYERS.iter().position(|modules| modules.contains(&module))
 }
 
-/// What is wrong with using `to` in `from`.
+/// Why `from` may not use `to`.
 fn forbidden(from: &str, to: &str) -> Option<String> {
     if from == to || EXCEPTIONS.contains(&(from, to)) {
         return None;
@@ -199,7 +199,7 @@ fn forbidden(from: &str, to: &str) -> Option<String> {
     }
 }
 
-/// The module that a file below `src` is: `["survey", "file"]` for `survey/file.rs`, `["survey"]` for `survey/mod.rs`.
+/// The module of a file below `src`: `["survey", "file"]` for `survey/file.rs`, `["survey"]` for `survey/mod.rs`.
 fn module_path(file: &Path) -> Vec<&str> {
     let mut path: Vec<&str> = file.iter().map(|part| part.to_str().unwrap()).collect();
     let name = path.pop().unwrap().trim_end_matches(".rs");
@@ -215,7 +215,7 @@ fn declared(code: &str) -> Vec<String> {
     tokens.windows(3).filter(|t| t[0] == "mod" && t[2] == ";").map(|t| t[1].to_owned()).collect()
 }
 
-/// The files of a crate but for its roots, with the modules that they are.
+/// The files of a crate except its roots, with their modules.
 fn modules_of(source: &Path) -> Vec<(Vec<String>, String)> {
     let mut modules = Vec::new();
     for file in files_below(source, "rs") {
@@ -275,7 +275,7 @@ fn wing(module: &str) -> Option<usize> {
     WINGS.iter().position(|wings| wings.contains(&module))
 }
 
-/// What the store's `lib.rs` gives from its wings at the root, by name: `Key` is of `format`.
+/// Names that the store's `lib.rs` re-exports from its wings, with the wing: `Key` comes from `format`.
 fn given_at_the_root(code: &str) -> BTreeMap<String, String> {
     let mut given = BTreeMap::new();
     let tokens = tokens(code);
@@ -308,7 +308,7 @@ fn wings_of_the_store_use_only_wings_below_their_own() {
         assert!(wing(from).is_some(), "{from} is in no wing");
         for to in used_in(&code, &path) {
             let to = given.get(&to).unwrap_or(&to).as_str();
-            // What the root itself defines, such as `Store`, is what every wing has in common.
+            // What the root itself defines, such as `Store`, is shared by all wings.
             let is_of_the_root = to.starts_with(char::is_uppercase);
             if to == from || is_of_the_root || CORE.contains(&to) || TEST_SUPPORT.contains(&to) {
                 continue;

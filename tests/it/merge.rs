@@ -1,4 +1,4 @@
-//! `granulo merge`: the sum of surveys is the survey of all of them.
+//! `granulo merge`: the sum of surveys equals the survey of all their trees.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ fn a_merged_survey_equals_the_survey_of_both() {
 fn surveys_may_be_added_in_any_order_and_grouping() {
     let (sandbox, [a, b, c]) = trees();
     let s = sandbox.path();
-    // Short lists, so that rows fall out of them.
+    // Short lists, so that rows are dropped.
     let [a, b, c] =
         [("a.json", &a), ("b.json", &b), ("c.json", &c)].map(|(name, tree)| keep(s, name, &[tree], &["--top", "3"]));
     let ab = s.join("ab.json");

@@ -1,5 +1,6 @@
-//! An independent model of a survey: the simplest program that could be right. It walks with `read_dir` and `symlink_metadata`, keeps
-//! every value in memory and sorts them. What granulo says is compared with it, number by number.
+//! An independent model of a survey: the simplest program that could be right. It walks with `read_dir` and
+//! `symlink_metadata`, keeps every value in memory and sorts them. granulo's results are compared with it, number by
+//! number.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -9,10 +10,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// Up to here every value is exact; above, to 1/128.
+/// Up to here every value is exact; above, it is exact to 1/128.
 const EXACT: u64 = 65_536;
 
-/// How the model is to count.
+/// Rules for counting.
 #[derive(Debug, Clone)]
 pub struct Rules {
     pub hard_links: &'static str,
@@ -28,7 +29,7 @@ impl Default for Rules {
     }
 }
 
-/// [`Rules::reference`] as `--as-of` takes it.
+/// [`Rules::reference`] in the form of `--as-of`.
 pub const AS_OF: &str = "2030-01-01";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -72,10 +73,10 @@ struct Place {
     subtree: Sums,
 }
 
-/// Buckets by number: how many, and the sum.
+/// Count and sum of each bucket.
 type Buckets = BTreeMap<u32, (u128, u128)>;
 
-/// A population, counted the slow way.
+/// A population, counted naively.
 #[derive(Debug, Default, PartialEq)]
 pub struct Model {
     /// Values with their weights.
@@ -88,7 +89,7 @@ pub struct Model {
     extensions: BTreeMap<String, Sums>,
     directories_allocated: u128,
     symlinks_allocated: u128,
-    /// How many names of a file were met.
+    /// How many names of each file were met.
     seen: HashMap<(u64, u64), u64>,
 }
 
@@ -178,7 +179,7 @@ impl Model {
             self.count("hard_links_skipped");
             return Sums::default();
         }
-        // The shares of all names add up: the first ones have a byte more.
+        // The shares of all names add up: the first names have one byte more.
         let names = if rules.hard_links == "shared" { metadata.nlink() } else { 1 };
         let share = |bytes: u64| bytes / names + u64::from(before < bytes % names && names > 1);
         let (size, allocated) = (share(metadata.len()), share(metadata.blocks() * 512));
@@ -220,8 +221,8 @@ impl Model {
         sums
     }
 
-    /// Compares every number that the model knows. Lists of directories depend on which name of a file is met first, so they are
-    /// looked at only when `with_places`.
+    /// Compares every number that the model knows. Lists of directories depend on which name of a file is met first, so
+    /// they are checked only when `with_places`.
     pub fn check(&self, document: &Value, rules: &Rules, with_places: bool) {
         for (name, count) in document["counts"].as_object().unwrap() {
             let expected = self.counts.get(name.as_str()).copied().unwrap_or(0);
@@ -415,7 +416,8 @@ fn check_block_sizes(rows: &Value, sizes: &[u64]) {
     }
 }
 
-/// The share of the smallest i tenths of the files in what all of them take; of a file that the tenth divides, its part.
+/// The share of the smallest i tenths of the files in the bytes allocated to all; a file at the boundary counts in
+/// part.
 fn check_weights(what: &str, found: &Value, sizes: &[u64], block: u64, allocated: u128) {
     let found = found.as_array().unwrap();
     assert_eq!(found.len(), 10);
@@ -432,7 +434,7 @@ fn check_weights(what: &str, found: &Value, sizes: &[u64], block: u64, allocated
     }
 }
 
-/// A whole number, however large.
+/// An integer of any size.
 pub fn number(value: &Value) -> u128 {
     match value.as_u64() {
         Some(number) => number.into(),

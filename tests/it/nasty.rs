@@ -1,8 +1,8 @@
-//! A tree with everything that is hard to keep, and how two trees are compared.
+//! A tree of everything that is hard to preserve, and the comparison of two trees.
 //!
-//! The comparison lists everything that a file system keeps of each entry ([`Seen`]), with a reader of its own:
+//! The comparison covers everything that a file system stores about each entry ([`Seen`]), with a separate reader:
 //! names, kinds, content, permissions, owners, times to the nanosecond, extended attributes, which names are the same
-//! file, and that holes are still holes.
+//! file, and whether holes are still holes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -19,7 +19,7 @@ use rustix::fs::{
 
 use crate::harness::is_root;
 
-/// What a file system keeps of an entry.
+/// What a file system stores about an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     mode: u32,
@@ -33,7 +33,7 @@ pub struct Seen {
     first_name: PathBuf,
 }
 
-/// Everything below `root`, by relative path; and what is allocated for each file.
+/// Everything below `root`, by relative path; and the bytes allocated to each file.
 pub fn seen(root: &Path) -> (BTreeMap<PathBuf, Seen>, BTreeMap<PathBuf, u64>) {
     let (mut all, mut allocated) = (BTreeMap::new(), BTreeMap::new());
     let (mut inodes, mut files) = (HashMap::new(), HashMap::new());
@@ -46,7 +46,7 @@ pub fn seen(root: &Path) -> (BTreeMap<PathBuf, Seen>, BTreeMap<PathBuf, u64>) {
         }
         let content = match found.file_type() {
             kind if kind.is_symlink() => fs::read_link(&path).unwrap().into_os_string().into_vec(),
-            // Of large files the data are enough: what is between them is told by the size.
+            // For large files the data is enough: the size determines what is between.
             kind if kind.is_file() => digest(&path),
             _ => Vec::new(),
         };
@@ -71,7 +71,7 @@ pub fn seen(root: &Path) -> (BTreeMap<PathBuf, Seen>, BTreeMap<PathBuf, u64>) {
             },
         );
     }
-    // Hard links of anything but files are kept as objects of their own, so only those of files are compared.
+    // Hard links of anything but files are stored as separate objects, so only those of files are compared.
     for (relative, seen) in &mut all {
         if let Some(first) = files.get(relative).and_then(|inode| inodes.get(inode)) {
             seen.first_name = first.clone();
@@ -80,7 +80,7 @@ pub fn seen(root: &Path) -> (BTreeMap<PathBuf, Seen>, BTreeMap<PathBuf, u64>) {
     (all, allocated)
 }
 
-/// A file's content as runs that are not all zeroes: the same for a hole and for zeroes.
+/// A file's content as runs that are not all zeros: the same for a hole and for zeros.
 fn digest(path: &Path) -> Vec<u8> {
     let mut digest = Vec::new();
     let (mut buffer, zeroes, mut at) = (vec![0; 1 << 20], vec![0; 1 << 20], 0u64);
@@ -121,7 +121,7 @@ pub fn assert_same_trees(one: &Path, other: &Path) {
         let brief = |seen: &Seen| Seen { content: Vec::new(), ..seen.clone() };
         assert_eq!(brief(one), brief(other), "{path:?}");
         assert!(one.content == other.content, "the content of {path:?} differs");
-        // Holes stay holes: a file may take a few blocks more, as file systems allocate differently.
+        // Holes stay holes: a file may need a few more blocks, because file systems allocate differently.
         assert!(
             other_allocated[path] <= one_allocated[path] + 64 * 1024,
             "{path:?} takes {} bytes and took {}",
@@ -141,7 +141,7 @@ pub fn content(size: usize) -> Vec<u8> {
     (0..size).map(|at| (at as u32).wrapping_mul(2_654_435_761) as u8 ^ (at >> 12) as u8).collect()
 }
 
-/// A tree with everything that is hard to keep; one sparse file is of `huge_bytes`.
+/// A tree of everything that is hard to preserve; one sparse file has `huge_bytes`.
 pub fn nasty_tree(root: &Path, huge_bytes: u64) {
     fs::create_dir_all(root.join("sizes")).unwrap();
     for size in [0, 1, 4095, 4096, 4097, 8191, 8192, 8193, 65_535, 65_536, 65_537, 1 << 20, 5 << 20] {
@@ -195,7 +195,7 @@ pub fn nasty_tree(root: &Path, huge_bytes: u64) {
         for &at in data {
             file.write_all_at(b"data between holes", at).unwrap();
         }
-        // Some file systems say where data lie only when they are allocated.
+        // Some file systems report where data lies only after allocation.
         file.sync_all().unwrap();
     };
     holes("only a hole", 300_000, &[]);
@@ -214,7 +214,7 @@ pub fn nasty_tree(root: &Path, huge_bytes: u64) {
     fs::create_dir(attributes.join("closed")).unwrap();
     fs::write(attributes.join("closed/inside"), "x").unwrap();
     let set = |path: &Path, name: &str, value: &[u8]| {
-        // Where the file system of the tests has no attributes, nothing is compared.
+        // If the file system of the tests has no attributes, nothing is compared.
         let _ = lsetxattr(path, name, value, XattrFlags::empty());
     };
     set(&attributes.join("all"), "user.binary", &[0, 10, 255, 61]);

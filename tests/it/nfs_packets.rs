@@ -1,11 +1,11 @@
 //! Captures of NFS made byte by byte: Ethernet, IPv4, TCP, RPC, XDR.
 
-/// A capture that grows. Times go on by a millisecond a packet.
+/// A growing capture. Time advances by a millisecond per packet.
 pub struct Capture {
     packets: Vec<(u64, Vec<u8>)>,
     sequence: [u32; 2],
     time_us: u64,
-    /// Bytes that are kept of a packet, as tcpdump -s does.
+    /// Bytes that are kept of a packet, like tcpdump -s.
     pub snapshot_bytes: usize,
 }
 
@@ -35,7 +35,7 @@ impl Xdr {
         self
     }
 
-    /// Attributes of version 3, there or not, of a file of this size.
+    /// Optional attributes of version 3, for a file of this size.
     pub fn attributes(self, size: u64) -> Xdr {
         self.words(&[1, 1, 0o644, 1, 0, 0]).long(size).long(size).words(&[0, 0]).long(7).long(9).words(&[1; 6])
     }
@@ -64,13 +64,13 @@ impl Capture {
         self.time_us = self.time_us.saturating_add_signed((seconds * 1e6) as i64);
     }
 
-    /// Leaves out a packet, as a full buffer does; the stream goes on.
+    /// Drops a packet, as a full buffer does; the stream continues.
     pub fn lose_last(&mut self) {
         self.packets.pop();
     }
 
     fn send(&mut self, from: usize, message: Vec<u8>) {
-        // Segments of a network with large frames.
+        // Segments of a network with jumbo frames.
         for segment in message.chunks(8000) {
             let (source, target) = ([10, 0, 0, [7, 1][from]], [10, 0, 0, [1, 7][from]]);
             let ports = [[900u16, 2049], [2049, 900]][from];
@@ -133,7 +133,7 @@ fn record(head: Xdr, body: Xdr) -> Vec<u8> {
     [&length.to_be_bytes()[..], &head.0, &body.0].concat()
 }
 
-/// A server of version 3 with one directory, that answers; every call has the next number.
+/// A server of version 3 with one directory, which answers calls with consecutive numbers.
 #[derive(Default)]
 pub struct Version3 {
     pub capture: Capture,
@@ -154,7 +154,7 @@ impl Version3 {
         self.exchange(3, xdr().opaque(DIRECTORY).opaque(name.as_bytes()), result);
     }
 
-    /// Reads `length` bytes of which the server has up to `size`.
+    /// Reads `length` bytes of a file of `size` bytes.
     pub fn read(&mut self, name: &str, offset: u64, length: u32, size: u64) {
         let got = u64::from(length).min(size.saturating_sub(offset)) as u32;
         let ended = u32::from(offset + u64::from(got) >= size);

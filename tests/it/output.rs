@@ -17,7 +17,7 @@ use crate::harness::{
     Ran, assert_golden, files_below, finish, granulo, is_root, run, sandbox, source_tree, survey, wide_tree, write_file,
 };
 
-/// Every line fits, and nothing but text is in it.
+/// Asserts that every line fits and contains only text.
 #[track_caller]
 fn fits(text: &str, columns: usize) {
     for line in text.lines() {
@@ -54,7 +54,7 @@ fn help_is_what_it_was_and_fits_a_hundred_columns() {
     }
 }
 
-/// A tree that is the same everywhere, but for what a file system allocates to it and when the inodes were made.
+/// A tree that is the same everywhere, except for allocation and the times of the inodes.
 fn fixed_tree(root: &Path) {
     for (path, size, days) in [
         ("README", 1200, 400),
@@ -81,7 +81,7 @@ fn fixed_tree(root: &Path) {
     fs::hard_link(root.join("README"), root.join("README.again")).unwrap();
 }
 
-/// Without what depends on the file system, the user and the day: when, how long, what is allocated.
+/// Removes what depends on the file system, the user and the day: time, duration, allocated bytes.
 fn portable(text: &str) -> String {
     let mut kept = String::new();
     let mut leave_out = false;
@@ -267,7 +267,7 @@ const HOSTILE: [&[u8]; 6] = [
     "\u{9b}31m\u{200b}\u{feff}".as_bytes(),
 ];
 
-/// No byte of a hostile name that a terminal would obey.
+/// Asserts that no byte of a hostile name reaches the terminal as a control character.
 #[track_caller]
 fn harmless(ran: &Ran) {
     for bytes in [&ran.stdout, &ran.stderr] {
@@ -285,7 +285,7 @@ fn hostile_names_do_nothing_on_the_terminal_or_the_page() {
     let sandbox = sandbox();
     let root = sandbox.path().join("t");
     for name in HOSTILE {
-        // A slash in a name is a directory more.
+        // A slash in a name is another directory.
         let directory = root.join(OsStr::from_bytes(name));
         fs::create_dir_all(&directory).unwrap();
         let file = [b"f.", name].concat();
@@ -361,7 +361,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
         let ran = Ran::from(child.wait_with_output().unwrap()).ended(0);
         assert_eq!(ran.said(), "", "{arguments:?}");
     }
-    // The pipe is closed from the beginning: there is nobody to be written to.
+    // The pipe is closed from the beginning: nobody reads.
     for arguments in [&["show", "vu-2005"][..], &["show", "missing"]] {
         let mut child = granulo().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());

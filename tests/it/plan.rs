@@ -1,4 +1,4 @@
-//! `plan`, `allocate`, and the measured systems: what people and programs get from them.
+//! `plan`, `allocate`, and the measured systems: their output for people and programs.
 
 use std::fs;
 
@@ -26,7 +26,7 @@ fn tier(plan: &Value, cutoff: u64) -> &Value {
 
 #[test]
 fn figures_that_the_sources_print() {
-    // Welch and Noer: 0 to 12 KiB take 32 KiB, one byte without packing 64 KiB, 64 KiB takes 160 KiB.
+    // Welch and Noer: 0 to 12 KiB need 32 KiB, one byte without packing 64 KiB, 64 KiB needs 160 KiB.
     assert_eq!(allocate(&["panfs", "0", "1", "12KiB", "64KiB"]), [32, 32, 32, 160].map(|kib| kib << 10));
     assert_eq!(allocate(&["panfs:packing=off", "0", "1"]), [32, 64].map(|kib| kib << 10));
     // 1 KB in three copies, and on 4+2.
@@ -67,7 +67,7 @@ fn a_curve_has_every_step() {
     let at: Vec<u64> =
         json["files"].as_array().unwrap().iter().map(|file| file["allocated_bytes"].as_u64().unwrap()).collect();
     assert_eq!(at.len(), 1025);
-    // Fig. 1: below 64 KiB, steps of two blocks of 16 KiB; above, of one; Fig. 2: each new stripe brings a parity unit.
+    // Fig. 1: below 64 KiB, steps of two blocks of 16 KiB; above, of one; Fig. 2: each new stripe adds a parity unit.
     let steps = |range: std::ops::Range<usize>| -> Vec<u64> {
         at[range].windows(2).map(|pair| pair[1] - pair[0]).filter(|step| *step > 0).collect()
     };
@@ -135,14 +135,14 @@ fn cutoffs_are_answered_to_the_byte() {
     }
     // Metadata alone: two descriptors for each small file, nine for the large one.
     assert_eq!(tier(&json, 0)["fast_bytes"], (4 * 2 + 9) * (16 << 10));
-    // The largest cutoff that a given tier holds is the last byte before the next file.
+    // The largest cutoff that a tier holds is the last byte before the next file.
     let needed = tier(&json, 5001)["fast_bytes"].as_u64().unwrap();
     let fit = plan(&[file, "--model", "panfs", "--fast", &needed.to_string()]);
     assert_eq!(fit["fast_tiers"][0]["fit"]["largest"]["cutoff_bytes"], 59_999);
     let spill = &fit["fast_tiers"][0]["fit"]["spill"];
     assert_eq!(spill["cutoff_bytes"], 65_536);
     assert_eq!(spill["spilled_bytes"].as_u64().unwrap(), tier(&json, 65_536)["fast_bytes"].as_u64().unwrap() - needed);
-    // Growth and fill ask for more.
+    // Growth and fill level need more.
     let grown = plan(&[file, "--model", "panfs", "--growth", "50%", "--fill", "75%"]);
     assert_eq!(tier(&grown, 65_536)["fast_device_bytes"], 2 * tier(&grown, 65_536)["fast_bytes"].as_u64().unwrap());
 }
@@ -150,7 +150,7 @@ fn cutoffs_are_answered_to_the_byte() {
 #[test]
 fn published_sources_are_planned_for() {
     let json = plan(&["vu-2005", "--trace", "vu-2005"]);
-    // Fig. 3: growth of 1, 2, 4 and 10 % (of which the text says that 8 KiB cost 4 %).
+    // Fig. 3: growth of 1, 2, 4 and 10 % (the text says that 8 KiB cost 4 %).
     let rows = json["block_sizes"].as_array().unwrap();
     for (block, growth) in [(4096, 0.017), (8192, 0.044), (16384, 0.101)] {
         let row = rows.iter().find(|row| row["block_bytes"] == block).unwrap();
@@ -228,7 +228,7 @@ fn prices_decide_what_is_cheapest() {
 fn what_people_see_fits_80_columns() {
     let text = run(["plan", "vu-2005", "--trace", "vu-2005", "--fast", "20GiB", "--growth", "20%"]).ended(0).text();
     for line in text.lines().chain(run(["plan", "--list"]).ended(0).text().lines()) {
-        // Commands to type are not broken.
+        // Commands to type are not wrapped.
         assert!(line.chars().count() <= 80 || line.starts_with("  "), "{line}");
     }
     assert_golden("plan-vu-2005.txt", &text);

@@ -1,8 +1,9 @@
-//! A population of 50,000 files on real file systems, and what was predicted for it.
+//! A population of 50,000 files on real file systems, and the prediction for it.
 //!
-//! The sizes are those of VU 2005, stratified: the file at every 50,000th part of the population, in mixed order. The tree has
-//! 10 to 50 files a directory and names of 5 to 30 bytes. It is written once to each file system, synced, and what the system
-//! says is used is compared with the sums over files and directories of what the model says. `--nocapture` shows the figures.
+//! The sizes are those of VU 2005, stratified: one file from each 50,000th part of the population, in mixed order. The
+//! tree has 10 to 50 files per directory and names of 5 to 30 bytes. It is written once to each file system and synced;
+//! then the used space that the system reports is compared with the model's sums over files and directories.
+//! `--nocapture` shows the figures.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -23,14 +24,14 @@ const FILES: usize = 50_000;
 const IMAGE_BYTES: u64 = 16 << 30;
 const WRITERS: usize = 4;
 
-/// A directory with its own files; `parent` is the number of the one that it is in.
+/// A directory with its own files; `parent` is the number of its parent.
 struct Directory {
     parent: Option<usize>,
     name: String,
     files: Vec<(String, u64)>,
 }
 
-/// The tree; parents come before their children. The first is the root, which is there already.
+/// The tree; parents come before their children. The first is the root, which already exists.
 struct Population {
     directories: Vec<Directory>,
 }
@@ -41,7 +42,7 @@ struct Bytes {
     metadata: u64,
 }
 
-/// Numbers that look random and are the same in every run: SplitMix64.
+/// Pseudorandom numbers that are the same in every run: SplitMix64.
 pub struct Numbers(pub u64);
 
 impl Numbers {
@@ -57,7 +58,7 @@ impl Numbers {
         low + (self.next() % (high - low + 1) as u64) as usize
     }
 
-    /// A name of 5 to 30 bytes; `number` keeps it from being met twice in a directory.
+    /// A name of 5 to 30 bytes; `number` makes it unique in a directory.
     fn name(&mut self, number: usize) -> String {
         let mut name = format!("{number:x}.");
         for _ in name.len()..self.within(5, 30) {
@@ -111,7 +112,7 @@ impl Population {
         paths
     }
 
-    /// Writes it, a directory after the other, several at a time.
+    /// Writes it, directory by directory, several in parallel.
     fn write(&self, root: &Path) {
         let content: Vec<u8> = {
             let mut numbers = Numbers(1);
@@ -140,7 +141,7 @@ impl Population {
         xfs::sync(root);
     }
 
-    /// The sums of the model. The root is there before.
+    /// The sums of the model. The root already exists.
     fn predict(&self, layout: &dyn Layout) -> Bytes {
         let (mut data, mut metadata) = (0, 0);
         let mut entries: Vec<(u64, u64)> = vec![(0, 0); self.directories.len()];
@@ -163,7 +164,7 @@ impl Population {
         Bytes { data: data.try_into().unwrap(), metadata: metadata.try_into().unwrap() }
     }
 
-    /// What `stat` says of all files.
+    /// Bytes that `stat` reports for all files.
     fn allocated_bytes(&self, root: &Path) -> u64 {
         let allocated = |(path, directory): (PathBuf, &Directory)| -> u64 {
             let of_file = |(name, _): &(String, u64)| fs::metadata(path.join(name)).unwrap().blocks() * 512;
@@ -177,18 +178,18 @@ impl Population {
     }
 }
 
-/// The population on a new file system, which is gone with it.
+/// The population on a new file system, which is removed with it.
 struct Written {
     population: Population,
     image: Image,
-    /// What was used before, in bytes and in inodes.
+    /// Used bytes and inodes before.
     before: (u64, u64),
-    /// One at a time: each takes 6 GB.
+    /// One at a time: each needs 6 GB.
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Written {
-    /// `None`, and the reason said, where that file system cannot be made here.
+    /// `None`, with the reason reported, where that file system cannot be made here.
     fn to(mkfs: &[&str]) -> Option<Written> {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -206,7 +207,7 @@ impl Written {
         self.image.root()
     }
 
-    /// How much more is used than before, in bytes and in inodes.
+    /// Growth in used bytes and inodes.
     fn grown(&self) -> (u64, u64) {
         let (bytes, inodes) = used(&self.root());
         (bytes - self.before.0, inodes - self.before.1)
@@ -244,7 +245,7 @@ fn ext4_takes_for_a_population_what_was_predicted() {
     let Some(written) = Written::to(&["mkfs.ext4", "-F", "-q"]) else { return };
     let data = written.population.allocated_bytes(&written.root());
     let (bytes, inodes) = written.grown();
-    // The tables of inodes were there before; what is used of them is not in the blocks.
+    // The inode tables existed before; their used part is not among the blocks.
     written.compare("ext4", Bytes { data, metadata: bytes - data + inodes * 256 });
 }
 
@@ -260,6 +261,6 @@ fn xfs_takes_for_a_population_what_was_predicted() {
 fn btrfs_takes_for_a_population_what_was_predicted() {
     let Some(written) = Written::to(&["mkfs.btrfs", "-q"]) else { return };
     let used = |kind: &str| btrfs::used(&written.root(), kind);
-    // Of the metadata there are two copies, and btrfs tells of one.
+    // There are two copies of the metadata, and btrfs reports one.
     written.compare("btrfs", Bytes { data: used("Data"), metadata: 2 * used("Metadata") });
 }

@@ -1,4 +1,4 @@
-//! Interrupting a survey and going on with it; checkpoints that are damaged.
+//! Interrupting a survey and resuming it; damaged checkpoints.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ use crate::model::AS_OF;
 /// Bytes before the body of a checkpoint: a name, a length, a checksum.
 const HEADER: usize = 24 + 8 + 8;
 
-/// The rows of a table of files: path and size. Every row is another file.
+/// The rows of a table of files: path and size. Every row is a different file.
 pub fn rows(table: &Path) -> BTreeSet<(String, u64)> {
     let reader = SerializedFileReader::new(File::open(table).unwrap()).unwrap();
     let mut rows = BTreeSet::new();
@@ -81,7 +81,7 @@ impl Long {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let pid = Pid::from_child(&child);
         self.wait_for_the_walk(child.id());
-        // Held for longer than it takes to look for an interruption, it looks as soon as it goes on.
+        // Stopped for longer than the interval of its checks, it checks for an interruption as soon as it continues.
         kill_process(pid, Signal::STOP).unwrap();
         std::thread::sleep(Duration::from_millis(150));
         kill_process(pid, Signal::INT).unwrap();
@@ -89,12 +89,12 @@ impl Long {
         child.wait_with_output().unwrap().into()
     }
 
-    /// Looks which directories the process has open, until it was seen in some of the tree (or is no more).
+    /// Polls which directories the process has open, until some are in the tree (or the process has ended).
     fn wait_for_the_walk(&self, process: u32) {
         let descriptors = format!("/proc/{process}/fd");
         let (tree, mut seen) = (self.path("t"), BTreeSet::new());
         while seen.len() < 5 {
-            // What has ended but was not waited for has no descriptors.
+            // A zombie process has no descriptors.
             let Ok(entries) = fs::read_dir(&descriptors) else { return };
             let mut any = false;
             for entry in entries.flatten() {
@@ -110,7 +110,7 @@ impl Long {
         }
     }
 
-    /// Interrupts the survey in the middle, writing to `s.json`; tries again where it was too fast.
+    /// Interrupts the survey in the middle, writing to `s.json`; retries if it was too fast.
     fn interrupt(&self, arguments: &[OsString]) -> Ran {
         let before = self.kept();
         for _ in 0..30 {
@@ -125,7 +125,7 @@ impl Long {
                 Some(0) => {}
                 code => panic!("exit status {code:?}: {}", ran.said()),
             }
-            // As it was before the attempt.
+            // Restores the state before the attempt.
             for (name, _) in self.kept() {
                 fs::remove_file(self.path(&name)).unwrap();
             }
@@ -188,7 +188,7 @@ fn a_table_of_files_is_the_same_after_an_interruption() {
 fn checkpoints_on_the_way_change_nothing_and_are_gone_at_the_end() {
     let long = Long::new(60, 60);
     let plain = survey([long.beginning(), args!["--files", long.path("plain.parquet")]].concat());
-    // As often as is looked for an interruption.
+    // As often as interruptions are checked.
     let often = args!["--checkpoint-every", "0.00001", "--checkpoint", long.path("c"), "--threads", "1"];
     let document = survey([long.beginning(), often, args!["--files", long.path("f.parquet")]].concat());
     assert_same(&plain, &document, &[]);
@@ -212,7 +212,7 @@ fn without_a_place_for_a_checkpoint_an_interrupted_survey_says_so() {
     panic!("the survey could not be interrupted in the middle");
 }
 
-/// A checkpoint of a small survey that is not finished.
+/// A checkpoint of an unfinished small survey.
 fn small_checkpoint() -> (Long, Vec<u8>) {
     let long = Long::new(80, 100);
     long.interrupt(&long.beginning()).ended(1);
@@ -220,7 +220,7 @@ fn small_checkpoint() -> (Long, Vec<u8>) {
     (long, bytes)
 }
 
-/// What `--resume` does with these bytes: exit 2 and a sentence about the file.
+/// Asserts that `--resume` refuses these bytes: exit status 2 and a sentence about the file.
 fn refused(bytes: &[u8]) -> String {
     let sandbox = sandbox();
     let path = sandbox.path().join("checkpoint");
@@ -278,7 +278,7 @@ fn a_checkpoint_that_lies_with_a_right_checksum_does_no_harm() {
         assert!(!ran.said().contains("panicked"), "bit {} of byte {at}: {}", turn % 8, ran.said());
         assert!(matches!(ran.code, Some(0..=2)), "bit {} of byte {at}: {ran:?}", turn % 8);
     }
-    // Cut, with the length and the checksum of what is left.
+    // Truncated, with the length and the checksum of the rest.
     for length in (HEADER..good.len()).step_by((step * 3).max(1)) {
         let mut lie = good[..length].to_vec();
         seal(&mut lie);
@@ -295,7 +295,7 @@ fn seal(checkpoint: &mut [u8]) {
 #[test]
 fn a_survey_is_not_resumed_where_its_tree_is_not() {
     let (long, good) = small_checkpoint();
-    // As when a file system is not mounted yet: nothing of it has vanished, and the checkpoint is still needed.
+    // As when a file system is not mounted yet: none of it has vanished, and the checkpoint is still needed.
     fs::rename(long.path("t"), long.path("moved")).unwrap();
     let ran = run(args!["survey", "--json", "--resume", long.checkpoint(), "-o", long.path("s.json")]).ended(2);
     assert!(ran.said().contains(long.path("t").to_str().unwrap()), "{}", ran.said());

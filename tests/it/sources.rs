@@ -1,4 +1,4 @@
-//! Whatever is given as a SOURCE: published names, survey files, fsstats CSVs, and what is none of them.
+//! Everything that is accepted as a SOURCE: published names, survey files, fsstats CSVs; and what is not.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::args;
 use crate::harness::{assert_same, run, sandbox, source_tree, survey, wide_tree, write_file};
 use crate::model::{AS_OF, number};
 
-/// What `show SOURCE` says when it refuses: one sentence that names the file.
+/// Asserts that `show SOURCE` refuses it with one sentence that names the file.
 #[track_caller]
 fn refused(source: &Path) -> String {
     let ran = run(args!["show", source]).ended(2);
@@ -108,7 +108,7 @@ fn distances_are_positive_symmetric_and_nothing_from_a_table_to_itself() {
     assert!(by_bytes > 0.5 && by_bytes < 1.0, "{by_bytes}");
     assert_eq!(distance("vu-2005", "vu-1984"), (by_files, by_bytes));
     assert_eq!(distance("vu-2005", "vu-2005"), (0.0, 0.0));
-    // The largest gap of the printed curves is one that the distance may not fall short of.
+    // The largest gap of the printed curves is a lower bound of the distance.
     let table = fs::read_to_string(source_tree().join("data/tanenbaum_fig1_cdf.csv")).unwrap();
     let gap = |line: &str| -> Option<f64> {
         let fields: Vec<f64> = line.split(',').map(|field| field.parse().ok()).collect::<Option<_>>()?;
@@ -211,7 +211,7 @@ fn a_survey_file_cut_anywhere_is_damaged_not_believed() {
     let sandbox = sandbox();
     let (file, good) = survey_file(sandbox.path());
     let whole = good.trim_ascii_end().len();
-    // Every place is tried in this process, some of them with the command.
+    // Every position is tried in this process, some of them with the command.
     for length in (0..whole).step_by(whole / 400 + 1) {
         let read = granulo::survey::file::read(&good[..length], &file);
         assert!(read.is_err(), "cut to {length} bytes");
@@ -221,7 +221,7 @@ fn a_survey_file_cut_anywhere_is_damaged_not_believed() {
         fs::write(&cut, &good[..length]).unwrap();
         refused(&cut);
     }
-    // Between two values, in a word, in a number: it is cut in all of them.
+    // Truncated between two values, in a word, in a number.
     let text = String::from_utf8(good.clone()).unwrap();
     for (mark, behind) in [("\"counts\":{", 0), ("\"counts\":{", 4), ("\"overhead_fraction\":0.", 0)] {
         let length = text.find(mark).unwrap() + mark.len() + behind;
@@ -279,7 +279,7 @@ fn fields_that_are_not_known_are_left_alone() {
     document["counts"]["later"] = 5.into();
     document["distributions"]["later"] = serde_json::json!({"unit": "bytes", "histogram": [1, 2]});
     document["options"]["later"] = true.into();
-    // And a file for people to read is still one.
+    // A pretty-printed file is still valid.
     fs::write(&file, serde_json::to_string_pretty(&document).unwrap()).unwrap();
     assert_same(&run(args!["show", &file, "--json"]).ended(0).json(), &good, &[]);
 }
@@ -320,7 +320,7 @@ fn an_fsstats_csv_keeps_counts_and_sums() {
         assert_eq!(found["count"], written["count"], "{name}: count");
         assert_eq!(found["total"], written["total"], "{name}: total");
     }
-    // The buckets of fsstats begin at 2 units: from there on they are ours.
+    // The buckets of fsstats begin at 2 units: from there on they match.
     let buckets = |document: &Value| -> Vec<(u128, u128, u128)> {
         let buckets = document["distributions"]["file_size"]["buckets"].as_array().unwrap().clone();
         let from_2_kib = buckets.iter().filter(|bucket| number(&bucket["low"]) >= 2048);
@@ -381,7 +381,7 @@ fn an_fsstats_csv_without_a_section_is_read_with_a_warning() {
     assert!(ran.said().contains("link count") && ran.said().contains("warning"), "{}", ran.said());
     assert_eq!(ran.json()["counts"]["files"], 32);
     assert_eq!(ran.json()["distributions"]["link_count"]["count"], 0);
-    // Without the sizes there is no population.
+    // Without sizes there is no population.
     fs::write(&csv, without("file size")).unwrap();
     assert!(refused(&csv).contains("file size"));
     for length in (0..10).map(|tenth| tenth * text.len() / 10) {

@@ -1,6 +1,7 @@
-//! The store at the command line: what is printed, what is refused and how, and that what goes in comes out.
+//! The store on the command line: output, refusals, and round trips of content.
 //!
-//! What the store itself promises is tested in the library; here are words, exit statuses, JSON, pipes and hostile names.
+//! The promises of the store itself are tested in the library; here are messages, exit statuses, JSON, pipes and
+//! hostile names.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, FileTimes, Permissions};
@@ -50,7 +51,7 @@ fn put(home: &Path, key: impl AsRef<OsStr>, content: &[u8]) {
     assert_eq!((ran.text().as_str(), ran.said().as_str()), ("", ""));
 }
 
-/// A message for a person: one line with these parts.
+/// Asserts a message for a person: one line with these parts.
 #[track_caller]
 fn complains(ran: &Ran, parts: &[&str]) {
     let said = ran.said();
@@ -61,7 +62,7 @@ fn complains(ran: &Ran, parts: &[&str]) {
     }
 }
 
-/// Bytes without a pattern that a block or a checksum would not notice.
+/// Bytes without a repeating pattern that could hide a misplaced block.
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {
@@ -73,7 +74,7 @@ fn noise(length: usize) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-/// The commands that the help of the store names.
+/// The commands that the help of the store lists.
 fn commands() -> Vec<String> {
     let help = run(["store", "--help"]).ended(0).text();
     let listed = help.split("Commands:\n").nth(1).unwrap().lines().take_while(|line| line.starts_with("  "));
@@ -214,20 +215,20 @@ fn an_object_has_a_number_for_life() {
     };
     put(&home, "d/a", b"one");
     put(&home, "d/b", b"another");
-    // A session that ends well gives back what it had reserved, one that wrote nothing too.
+    // A session that ends well frees what it had reserved, even if it wrote nothing.
     on("compact", &home, [""; 0]).ended(0);
     assert!(number("d/b") < 100);
     let (directory, a, b) = (number("d"), number("d/a"), number("d/b"));
     let mut all = std::collections::BTreeSet::from([directory, a, b]);
     assert_eq!(all.len(), 3);
-    // Written over, large where it was small, moved, and found again without the index.
+    // Overwritten, large where it was small, moved, and found again without the index.
     put(&home, "d/a", &vec![b'x'; 1 << 20]);
     assert_eq!((number("d"), number("d/a"), number("d/b")), (directory, a, b));
     on("compact", &home, ["--all"]).ended(0);
     fs::remove_dir_all(home.join("index")).unwrap();
     on("check", &home, ["--rebuild-index"]).ended(0);
     assert_eq!((number("d"), number("d/a"), number("d/b")), (directory, a, b));
-    // Another object under the same name is another object, also where a removal was the last that happened.
+    // A new object under the same name is a different object, even when a removal was the last operation.
     for _ in 0..3 {
         on("rm", &home, ["d/b"]).ended(0);
         put(&home, "d/b", b"another");
@@ -266,7 +267,7 @@ fn a_file_keeps_mode_owner_and_time() {
     let times = |status: &Value, of: &str| {
         (status[format!("{of}_seconds")].as_i64().unwrap(), status[format!("{of}_nanoseconds")].as_u64().unwrap())
     };
-    // It is as old in the store as it is there, whatever the file is.
+    // The birth time is that of the object in the store, not that of the file.
     let born = times(&status, "btime");
     assert!(born.0 > 1_700_000_000, "{status}");
     assert_eq!(times(&status, "ctime"), born);
@@ -381,19 +382,19 @@ fn names_are_moved_exchanged_and_given_beside() {
     put(&home, "archive/old", b"old");
     let number = |key: &str| on("stat", &home, [key, "--json"]).ended(0).json()["number"].as_u64().unwrap();
     let (of_day, of_one) = (number("in/day"), number("in/day/1"));
-    // Into a directory, as mv does, and to a name of its own.
+    // Into a directory, as mv does, and to a new name.
     let ran = on("mv", &home, ["in/day", "archive"]).ended(0);
     assert_eq!((ran.text(), ran.said()), (String::new(), String::new()));
     on("mv", &home, ["archive/day", "archive/today", "--no-replace"]).ended(0);
     assert_eq!((number("archive/today"), number("archive/today/1")), (of_day, of_one));
     assert_eq!(on("get", &home, ["archive/today/2"]).ended(0).text(), "two");
     complains(&on("stat", &home, ["in/day"]).ended(2), &["no such key", "in, a directory"]);
-    // Each other's names.
+    // The two exchange their names.
     let document = on("mv", &home, ["archive/today/1", "archive/old", "--exchange", "--json"]).ended(0).json();
     assert_eq!((&document["schema"], &document["exchanged"]), (&"granulo/store-mv/1".into(), &true.into()));
     assert_eq!((&document["from"], &document["number"]), (&"archive/today/1".into(), &of_one.into()));
     assert_eq!(on("get", &home, ["archive/old"]).ended(0).text(), "one");
-    // An empty directory gives way with -T only, and what is in the way is said.
+    // Only -T replaces an empty directory; the error names what is in the way.
     on("mv", &home, ["archive/today", "in", "-T"]).ended(0);
     assert_eq!(on("get", &home, ["in/1"]).ended(0).text(), "old");
     complains(&on("mv", &home, ["in/1", "in/2", "-n"]).ended(2), &["there is an object of this name"]);
@@ -401,7 +402,7 @@ fn names_are_moved_exchanged_and_given_beside() {
     complains(&on("mv", &home, ["in/1", "none/x"]).ended(2), &["none/x", "no such key"]);
     complains(&on("mv", &home, ["none", "in"]).ended(2), &["none", "no such key"]);
     complains(&on("mv", &home, ["archive/old", "in/1", "-n", "--exchange"]).ended(2), &["--no-replace"]);
-    // Another name beside.
+    // A second name.
     let document = on("ln", &home, ["in/1", "archive/same", "--json"]).ended(0).json();
     assert_eq!((&document["schema"], &document["to"]), (&"granulo/store-ln/1".into(), &"archive/same".into()));
     on("rm", &home, ["in/1"]).ended(0);
@@ -502,7 +503,7 @@ fn a_device_leads_to_its_store() {
     complains(&on("ls", &home, [""; 0]).ended(2), &["home"]);
 }
 
-/// A writer that has the store open as long as its standard input is.
+/// A writer that keeps the store open until its standard input is closed.
 fn writer(home: &Path) -> std::process::Child {
     let mut child = granulo()
         .args(["store".as_ref(), "put".as_ref(), home.as_os_str(), OsStr::new("slow")])
@@ -511,7 +512,7 @@ fn writer(home: &Path) -> std::process::Child {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It reads once it has the store: a pipe holds 64 KiB, so when more than that was taken, the store is open.
+    // It reads only after opening the store: a pipe holds 64 KiB, so once more than that was read, the store is open.
     child.stdin.as_mut().unwrap().write_all(&noise(1 << 20)).unwrap();
     child
 }
@@ -537,7 +538,7 @@ fn an_interrupted_put_puts_nothing() {
     let mut writing = writer(&home);
     let pid = rustix::process::Pid::from_child(&writing);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    // The flag is looked at before each read: what is written here is the read that it comes back from.
+    // The flag is checked before each read: this write completes the read in which it waits.
     let _ = writing.stdin.as_mut().unwrap().write_all(&noise(1 << 20));
     drop(writing.stdin.take());
     let ran: Ran = writing.wait_with_output().unwrap().into();
@@ -617,7 +618,7 @@ fn a_tree_goes_in_and_comes_out() {
     complains(&on("import", &home, args![sandbox.path().join("missing")]).ended(2), &["missing"]);
 }
 
-/// What was printed, without its line breaks.
+/// The output without its line breaks.
 fn one_line(ran: &Ran) -> String {
     ran.text().lines().collect::<Vec<_>>().join(" ")
 }

@@ -1,8 +1,10 @@
-//! The everyday disasters that format 1 of the store did not survive, each from outside with the command: a device that dies, is not mounted, comes
-//! back, rots; an index that is lost, old or damaged; a store that is copied, moved, read by others; archives made to harm.
+//! The everyday disasters that format 1 of the store did not survive, each from outside with the command: a device that
+//! fails, is not mounted, comes back, decays; an index that is lost, old or damaged; a store that is copied, moved,
+//! read by others; malicious archives.
 //!
-//! What is asserted is what a user must see: all objects are there with their bytes; or the command says first what may be missing, and ends with
-//! status 1; or it refuses with status 2 and nothing has changed. Never an empty store that looks like one that was empty.
+//! The assertions are what a user must see: all objects with their bytes; or the command reports first what may be
+//! missing, and ends with status 1; or it refuses with status 2 and changes nothing. Never an empty result for a store
+//! that is not empty.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -26,7 +28,7 @@ fn a_fast_device_dies_beside_a_rotten_unit_and_rebuild_brings_everything_back() 
     let ran = place.run_on("rebuild", args!["--device", "0", "--onto", &new]);
     assert!(matches!(ran.code, Some(0 | 1)), "{}", ran.said());
     place.is_whole();
-    // Parity has what rotted; afterwards there is nothing left to find.
+    // Parity covers the decayed unit; afterwards nothing is left to find.
     place.run_on("scrub", [""; 0]);
     place.run_on("check", ["--deep"]).ended(0);
     place.is_whole();
@@ -41,10 +43,10 @@ fn a_device_of_one_class_goes_away_after_an_import_of_large_files_and_comes_back
         place.import(60, 12);
         for device in 0..4 {
             place.take_away(device, device % 2 == 0);
-            // Said or not: nothing is missing.
+            // Reported or not: nothing is missing.
             let (exported, _) = place.export();
             assert!(exported == place.objects, "{options:?}, without device {device}: {} objects", exported.len());
-            // A majority is there: a writer may go on.
+            // A majority is present: a writer may continue.
             let key = format!("after-{device}");
             place.put(&key, &bytes(77 + device as u64, 100_000)).ended(0);
             let (exported, _) = place.export();
@@ -76,7 +78,7 @@ fn fast_devices_that_are_not_mounted_are_no_empty_store() {
     }
     let (exported, ran) = place.export();
     assert!(matches!(ran.code, Some(1 | 2)) && exported.len() < place.objects.len(), "{:?}", ran.code);
-    // Nobody writes into it.
+    // Nobody can write to it.
     let file = place.path("put");
     fs::write(&file, b"x").unwrap();
     place.run_on("put", args!["meanwhile", &file]).ended(2);
@@ -111,7 +113,7 @@ fn what_was_written_by_name_without_the_log_goes_on_behind_it_when_it_is_back() 
     for device in 0..2 {
         place.bring_back(device);
     }
-    // The log is read again as soon as what was missing is in sight.
+    // The log is read again as soon as the missing devices are visible.
     place.is_whole();
     place.run_on("repair", [""; 0]);
     place.is_whole();
@@ -145,7 +147,7 @@ fn a_flipped_bit_costs_one_object_when_the_index_is_made_from_the_log() {
                 place.objects.insert("later".to_owned(), b"after the index was lost".to_vec());
             }
             place.is_honest();
-            // A damaged record is said first, wherever the store is listed; a damaged unit where it is read.
+            // A damaged record is reported first, wherever the store is listed; a damaged unit where it is read.
             if !is_large {
                 place.says_incomplete_first();
             }
@@ -153,7 +155,7 @@ fn a_flipped_bit_costs_one_object_when_the_index_is_made_from_the_log() {
             ran.ended(1);
             let missing: Vec<_> = place.objects.keys().filter(|key| !exported.contains_key(*key)).collect();
             assert!(missing.iter().all(|key| *key == hit), "{rebuild}: {missing:?}");
-            // An object that is whole is no less so.
+            // An intact object stays intact.
             let whole = place.run_on("get", ["i1/d0/0000"]).ended(0);
             assert!(whole.stdout == place.objects["i1/d0/0000"]);
             let ran = place.run_on("get", [hit]);
@@ -199,7 +201,7 @@ fn a_flipped_bit_in_the_index_hides_nothing_and_gives_nothing_back() {
         let index: Vec<PathBuf> = place.index_directories().iter().flat_map(|directory| files(directory)).collect();
         assert!(!index.is_empty());
         for path in index {
-            // What an earlier step replaced is as good as another file.
+            // A file that an earlier step replaced counts as another file.
             let Ok(length) = fs::metadata(&path).map(|metadata| metadata.len()) else { continue };
             let everywhere = (0..length).step_by((length as usize / 9).max(1));
             for at in everywhere.chain((37..length.min(1024)).step_by(101)) {
@@ -226,7 +228,7 @@ fn a_flipped_bit_in_the_index_hides_nothing_and_gives_nothing_back() {
 fn a_removal_that_fails_half_way_lists_no_object_that_cannot_be_read() {
     let mut place = Place::new(0, 4, &["--large-redundancy", "raid5"]);
     place.import(30, 10);
-    // No thread can be made, from the first, the second … on.
+    // No thread can be created, starting with the first, the second, and so on.
     for from in 1..6 {
         let inject = format!("inject=clone,clone3:error=EAGAIN:when={from}+");
         let Some(ran) = place.strace(&["-e", &inject], args!["rm", &place.home, "-r", "i1/z-large"]) else { return };
@@ -290,7 +292,7 @@ fn a_copy_of_a_store_never_changes_the_original() {
         let after: Vec<_> = place.devices.iter().map(|device| snapshot(device)).collect();
         assert!(before == after, "{fast} fast, {slow} slow: the original was changed ({:?}: {})", ran.code, ran.said());
         if fast + slow > 0 {
-            // The devices that the copy knows answer to their own home.
+            // The devices that the copy knows belong to their own home.
             ran.ended(2);
         }
         place.is_whole();
@@ -309,7 +311,7 @@ fn a_moved_store_of_several_devices_is_found() {
     }
     place.home = moved.join("home");
     place.devices = place.devices.iter().map(|device| moved.join(device.file_name().unwrap())).collect();
-    // Where they are now is said once, to a command that writes.
+    // A writing command reports their new paths once.
     let mut rest = args!["i2/moved"];
     let file = place.path("put");
     fs::write(&file, b"after the move").unwrap();
@@ -353,7 +355,7 @@ fn a_failed_sync_names_the_device_that_failed() {
     let mut failed = 0;
     for (number, device) in place.devices.clone().into_iter().enumerate() {
         place.put("before", &bytes(number as u64, 700)).ended(0);
-        // The segment that is written on, on the devices that have it.
+        // The segment in progress, on the devices that have it.
         let Some(segment) = place.segments(number).into_iter().next_back() else { continue };
         fs::write(&file, bytes(1, 700)).unwrap();
         let put = args!["put", &place.home, "x", &file];
@@ -499,11 +501,11 @@ fn results_are_written_through_no_planted_link_and_keep_what_a_target_had() {
             .filter(|line| line.contains("O_CREAT") && line.contains(&beside) && !line.contains(".lock"))
             .filter(|line| !line.contains(place.home.to_str().unwrap()))
             .collect();
-        // Paths are cut to nothing in the trace (-s 0 is for data; names of files are shown): each is made with O_EXCL.
+        // The trace shows no data (-s 0) but names of files: each is created with O_EXCL.
         assert!(made.iter().all(|line| line.contains("O_EXCL") || line.contains("O_TMPFILE")), "{made:?}");
     }
     assert_eq!(fs::read(&target).unwrap(), place.objects["i1/d0/0000"]);
-    // A target that is there keeps its mode, and its owner.
+    // An existing target keeps its mode and its owner.
     fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).unwrap();
     if is_root() {
         std::os::unix::fs::chown(&target, Some(65_534), Some(65_534)).unwrap();
@@ -512,7 +514,7 @@ fn results_are_written_through_no_planted_link_and_keep_what_a_target_had() {
     place.run(get).ended(0);
     let after = fs::metadata(&target).unwrap();
     assert_eq!((after.mode(), after.uid(), after.gid()), (before.mode(), before.uid(), before.gid()));
-    // Names that could be guessed, planted as links to what is not to be touched.
+    // Guessable names, planted as links to a file that must not be touched.
     let victim = place.path("victim");
     fs::write(&victim, b"precious").unwrap();
     let target = place.path("second");
@@ -524,13 +526,14 @@ fn results_are_written_through_no_planted_link_and_keep_what_a_target_had() {
     finish(&mut through).ended(0);
     assert_eq!(fs::read(&victim).unwrap(), b"precious");
     assert_eq!(fs::read(&target).unwrap(), place.objects["i1/d0/0000"]);
-    // A link in the place of the target itself is replaced, or what it points to is written as asked: never something in between.
+    // A link in the place of the target itself is replaced, or its target is written as requested: never anything in
+    // between.
     symlink(&victim, place.path("third")).unwrap();
     let ran = place.run(args!["get", &place.home, "i1/d0/0000", "-o", place.path("third")]);
     assert!(ran.code != Some(0) || fs::read(place.path("third")).unwrap() == place.objects["i1/d0/0000"]);
 }
 
-// 11: archives that are made to harm are in `store_tar`.
+// 11: malicious archives are in `store_tar`.
 
 // 12
 
@@ -538,7 +541,7 @@ fn results_are_written_through_no_planted_link_and_keep_what_a_target_had() {
 fn content_that_looks_like_a_log_is_never_taken_for_one() {
     let mut place = Place::new(0, 0, &[]);
     place.import(120, 1);
-    // Removals, commits and all else that a log has, with the checksums and seeds of this very store.
+    // Removals, commits and all other records of a log, with the checksums and seeds of this very store.
     place.put("tree/a", b"a").ended(0);
     place.run_on("rm", ["-r", "tree"]).ended(0);
     place.objects.remove("tree/a");
@@ -546,7 +549,7 @@ fn content_that_looks_like_a_log_is_never_taken_for_one() {
     let log: Vec<u8> = place.segments(0).iter().flat_map(|path| fs::read(path).unwrap()).collect();
     place.objects.clear();
     place.import(120, 1);
-    // At every alignment that a record may have.
+    // At every possible alignment of a record.
     for shift in [0, 4, 8, 12] {
         let mut content = bytes(shift, shift as usize);
         content.extend_from_slice(&log);
@@ -558,7 +561,7 @@ fn content_that_looks_like_a_log_is_never_taken_for_one() {
     place.put("trap-end", last).ended(0);
     place.put("behind", b"the last").ended(0);
     for trap in ["trap-0", "trap-4", "trap-8", "trap-12", "trap-end"] {
-        // In the record's own key, so that the content lies bare.
+        // In the record's own key, so that the content is exposed.
         let (path, at) = find(&place.home.join("segments"), trap.as_bytes()).unwrap();
         flip(&path, at);
     }

@@ -1,10 +1,11 @@
-//! The n-th system call fails, from outside: strace makes the call return an error in place of doing it, for each call that a command makes, and for
-//! threads that cannot be made.
+//! The n-th system call fails, from outside: strace makes the call return an error instead of executing it, for each
+//! call that a command makes, and for threads that cannot be created.
 //!
-//! What must hold: a command that says that it was done was done, whole; one that fails says why and ends neither in a panic nor by a signal; whatever was
-//! acknowledged before is there with its bytes, and a later writer and `check --deep` find nothing lost.
+//! What must hold: a command that reports success has done everything; one that fails reports why and ends neither in a
+//! panic nor by a signal; everything acknowledged before still exists with its bytes, and a later writer and `check
+//! --deep` find nothing lost.
 //!
-//! `GRANULO_FAULTS` is how many failures are tried (60), spread over all that there are; `all` tries each.
+//! `GRANULO_FAULTS` is the number of failures to try (60), spread over all possible ones; `all` tries each.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,7 +15,7 @@ use std::path::Path;
 use crate::args;
 use crate::store_place::{Place, bytes, can_trace, copy_all};
 
-/// What is made to fail, and how.
+/// The calls that fail, and how.
 const CALLS: [&str; 12] = [
     "write",
     "pwrite64",
@@ -31,13 +32,13 @@ const CALLS: [&str; 12] = [
 ];
 const ERRORS: [&str; 3] = ["EIO", "ENOSPC", "EINTR"];
 
-/// A command that changes a store, and what is there after it.
+/// A command that changes a store, and the expected contents after it.
 struct Work {
     name: &'static str,
     arguments: Vec<OsString>,
-    /// Keys that are gone after it.
+    /// Keys that are missing after it.
     removed: &'static str,
-    /// What is there besides.
+    /// Keys that are added.
     added: BTreeMap<String, Vec<u8>>,
 }
 
@@ -66,7 +67,7 @@ fn works(place: &Place) -> Vec<Work> {
     ]
 }
 
-/// How often a thread makes each call, at most: strace counts for each thread by itself.
+/// Largest number of each call by one thread: strace counts each thread separately.
 fn counts(trace: &str) -> BTreeMap<&'static str, usize> {
     let mut by_thread: BTreeMap<(&str, &'static str), usize> = BTreeMap::new();
     for line in trace.lines() {
@@ -86,7 +87,7 @@ fn counts(trace: &str) -> BTreeMap<&'static str, usize> {
     most
 }
 
-/// Puts a store back as it was.
+/// Restores the original state of a store.
 fn restore(place: &Place, pristine: &Path) {
     for directory in place.devices.iter().chain([&place.home]) {
         if directory.exists() {
@@ -100,7 +101,8 @@ fn restore(place: &Place, pristine: &Path) {
     }
 }
 
-/// What is exported is what was there, with or without what the work changes: as a whole where it was done.
+/// Asserts that the export has the original contents, with or without the changes of the work: with all of them if it
+/// was done.
 fn is_sound(place: &Place, work: &Work, is_done: bool, what: &str) {
     let (exported, ran) = place.export();
     ran.ended(0);
@@ -162,7 +164,7 @@ fn any_call_that_fails_is_told_and_loses_nothing() {
         }
     }
     let count = if wanted == "all" { faults.len() } else { wanted.parse().unwrap() };
-    // A stride that shares no factor with the numbers of calls and errors.
+    // A stride without a common factor with the numbers of calls and errors.
     let stride = (faults.len() / count.max(1)).max(1) | 1;
     let mut tried = 0;
     for &(at, number, call, error, when) in faults.iter().step_by(stride) {
@@ -183,7 +185,7 @@ fn any_call_that_fails_is_told_and_loses_nothing() {
         ends_with_0("put", args!["after", &file]);
         let checked = place.run_on("check", args!["--deep"]);
         if checked.code != Some(0) {
-            // A device that failed is left behind; no more than that is the matter, and repair makes it whole.
+            // A device that failed is left behind; nothing else is wrong, and repair fixes it.
             let found = checked.text();
             let is_left_behind = |line: &str| line.starts_with("repairable: ") && line.contains(" is old: it was away");
             let mut problems = found.lines().filter(|line| line.contains(": /"));

@@ -1,8 +1,9 @@
-//! Stores as earlier versions of granulo wrote them: images in `tests/data/stores`, which this version must open, read, check and write to.
+//! Stores written by earlier versions of granulo: images in `tests/data/stores`, which this version must open, read,
+//! check and write to.
 //!
-//! An image is the directory of a store with all its devices in it, as `tar.zst`, named by the version of the format. What is in it follows
-//! from [`contents`], which may gain objects only for images of a later version. `GRANULO_UPDATE_GOLDEN=1` makes those that are not
-//! there yet; one that is there is never made again: it is what that version wrote.
+//! An image is the directory of a store with all its devices, as `tar.zst`, named after the version of the format. Its
+//! contents follow from [`contents`], which may gain objects only for images of a later version.
+//! `GRANULO_UPDATE_GOLDEN=1` makes missing images; an existing one is never rewritten: it is what that version wrote.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,10 +19,10 @@ use tempfile::TempDir;
 
 use crate::harness::{sandbox, source_tree};
 
-/// An image is not larger than this: parity is not made small by an archive.
+/// Largest size of an image: an archive cannot compress parity.
 const MOST_BYTES: u64 = 320 << 10;
 
-/// Images, and how the store in them was left.
+/// Images, and the state in which their store was left.
 const IMAGES: [(&str, Left); 10] = [
     ("v2-single", Left::Closed),
     ("v2-zstd", Left::Closed),
@@ -35,16 +36,16 @@ const IMAGES: [(&str, Left); 10] = [
     ("v2-aligned-4096", Left::Unfinished),
 ];
 
-/// How a store was left.
+/// The state in which a store was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
     /// By a writer that closed it.
     Closed,
-    /// As a writer that is killed leaves it: the end of the log is not in the index.
+    /// By a writer that was killed: the end of the log is not in the index.
     Unfinished,
 }
 
-/// What a key has.
+/// The content of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Body {
     /// All bytes, holes filled in.
@@ -57,7 +58,7 @@ enum Body {
 /// Keys with kind, attributes, content.
 type Contents = BTreeMap<String, (Attributes, Body)>;
 
-/// Bytes that tell each object from the others, and that an archive makes small.
+/// Bytes that distinguish each object from the others and compress well.
 fn text(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let line = |number: usize| {
@@ -90,7 +91,7 @@ fn holes() -> Holes {
     Holes { size_bytes: 50_000, data: vec![(4096, 1000), (30_000, 2000)] }
 }
 
-/// What the images of format version 2 have.
+/// The contents of the images of format version 2.
 fn contents() -> Contents {
     let mut contents = Contents::new();
     for (seed, path) in ["d", "d/empty", "d/e", "d/e/f", "replaced"].into_iter().enumerate() {
@@ -133,7 +134,7 @@ fn key(path: &str) -> Key {
     Key::parse(path).unwrap()
 }
 
-/// What the snapshot of each image has: files that are replaced or removed after it.
+/// The contents of the snapshot of each image: files that are replaced or removed after it.
 fn kept() -> BTreeMap<String, Vec<u8>> {
     let of = |number: u64| {
         let replaced = (format!("replaced/{number}"), text(400 + number, 9500));
@@ -143,7 +144,7 @@ fn kept() -> BTreeMap<String, Vec<u8>> {
     (0..4).flat_map(of).collect()
 }
 
-/// Puts everything, by several batches, with what is replaced, removed and moved meanwhile.
+/// Puts everything, in several batches, including objects that are replaced, removed and moved later.
 fn fill(store: &Store, left: Left) {
     let before = attributes(0o100_600, 0);
     let mut batch = store.batch(Durability::Batch);
@@ -165,7 +166,7 @@ fn fill(store: &Store, left: Left) {
     put(store, late, &mut contents().iter().filter(|(path, _)| is_late(path)));
 }
 
-/// What is put at the end, after the compaction; a large object is among it.
+/// What is put at the end, after the compaction; it includes a large object.
 fn is_late(path: &str) -> bool {
     path.starts_with("d/e/f/3") || path == "d/e/20000"
 }
@@ -201,7 +202,7 @@ fn put(store: &Store, durability: Durability, objects: &mut dyn Iterator<Item = 
     batch.commit().unwrap();
 }
 
-/// Everything that the store has.
+/// The contents of the store.
 fn read(store: &Store) -> Contents {
     let mut contents = Contents::new();
     let mut buffer = Buffer::default();
@@ -215,7 +216,7 @@ fn read(store: &Store) -> Contents {
             Kind::Special => Body::Special(number(0), number(4)),
             _ => Body::File(object.content.to_vec()),
         };
-        // Two names of one file, and a file of its own for each other one.
+        // Two names of one file, and a separate file for each other name.
         assert_eq!(listed.shared.is_some(), listed.key.name().is_some_and(|name| name.ends_with(b" name")));
         let path = listed.key.to_path().to_str().unwrap().to_owned();
         contents.insert(if listed.key.is_root() { String::new() } else { path }, (object.attributes.clone(), body));
@@ -301,7 +302,7 @@ fn unpack(image: &str) -> (TempDir, PathBuf) {
         fs::read(path_of(image)).unwrap_or_else(|error| panic!("{image}: {error} (GRANULO_UPDATE_GOLDEN=1 makes it)"));
     assert!(bytes.len() as u64 <= MOST_BYTES, "{image} has {} bytes", bytes.len());
     tar::Archive::new(zstd::Decoder::new(&bytes[..]).unwrap()).unpack(sandbox.path()).unwrap();
-    // Somewhere else than where it was made.
+    // At another path than the original.
     let home = sandbox.path().join("moved");
     fs::rename(sandbox.path().join("store"), &home).unwrap();
     (sandbox, home)
@@ -320,7 +321,7 @@ fn stores_of_every_version_of_the_format_are_read_and_written_to() {
         assert_eq!(reader.troubles(), [], "{image}");
         assert_eq!(reader.recovered().batches > 0, left == Left::Unfinished, "{image}");
         has(&reader, &expected, image);
-        // What it took from the log into memory stays when it has looked for news.
+        // Entries that it took from the log into memory stay after it has checked for news.
         std::thread::sleep(Duration::from_millis(5));
         has(&reader, &expected, image);
         is_sound(&reader, image);

@@ -1,5 +1,5 @@
-//! Integrity of a store: what is damaged, missing, swapped or old is detected, explained, never returned, and repaired where there is
-//! redundancy. Damage is done to the files of real stores of four geometries.
+//! Integrity of a store: damaged, missing, swapped or old data is detected, explained, never returned, and repaired
+//! where there is redundancy. The damage is done to the files of real stores with four geometries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,17 +17,17 @@ use crate::harness::{Ran, granulo, sandbox_for_many};
 /// Numbers of fast and slow devices; copies, parity.
 const GEOMETRIES: [(usize, usize, u8, u8); 4] = [(0, 0, 1, 0), (2, 0, 2, 0), (2, 4, 2, 1), (3, 5, 3, 2)];
 
-/// A store and what is in it.
+/// A store and its expected contents.
 struct Sample {
     sandbox: TempDir,
     fast: usize,
     slow: usize,
     content: BTreeMap<String, Vec<u8>>,
-    /// Blocks with units of objects that are there.
+    /// Blocks with units of live objects.
     units: Blocks,
 }
 
-/// Bytes that tell each object from the others.
+/// Bytes that distinguish each object from the others.
 fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     (0..length)
@@ -70,7 +70,7 @@ impl Sample {
         for (seed, length) in [0, 1, 100, 5000, 8192, 8193, 20_000, 70_000].into_iter().enumerate() {
             sample.put(&store, &format!("d{}/e/{seed}", seed % 3), bytes(seed as u64, length));
         }
-        // A stripe is not on all devices: with so many of them, each device has something that is not removed below.
+        // A stripe is not on all devices: this many leave each device with something that is not removed below.
         for seed in 20..32 {
             sample.put(&store, &format!("large/{seed}"), bytes(seed, 20_000));
         }
@@ -117,7 +117,7 @@ impl Sample {
         }
     }
 
-    /// Reads everything: what is read must be right. Gives how many objects could not be read.
+    /// Reads everything: what is read must be right. Returns how many objects could not be read.
     #[track_caller]
     fn unreadable(&self, store: &Store) -> usize {
         let wrong = |(name, content): (&String, &Vec<u8>)| match store.get(&key(name)) {
@@ -131,7 +131,7 @@ impl Sample {
         self.content.iter().filter(|&(name, content)| wrong((name, content))).count()
     }
 
-    /// Everything can be read.
+    /// Asserts that everything can be read.
     #[track_caller]
     fn is_whole(&self) {
         let store = Store::open_read_only(&self.home()).unwrap();
@@ -140,7 +140,7 @@ impl Sample {
         assert_eq!(store.get(&key("tree/b/c")).unwrap(), None);
     }
 
-    /// Every byte is as it should be.
+    /// Asserts that every byte is intact.
     #[track_caller]
     fn is_clean(&self) {
         let (report, problems) = check(&Store::open_read_only(&self.home()).unwrap(), true);
@@ -193,14 +193,14 @@ fn a_whole_store_of_any_geometry_is_clean() {
 fn flip(path: &Path, at: usize, bit: u8) {
     let mut content = fs::read(path).unwrap();
     content[at] ^= 1 << bit;
-    // In place: the same file as before, as damage would be.
+    // In place: the same file as before, as real damage would leave it.
     fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(&content[at..=at], at as u64).unwrap();
 }
 
 /// Blocks of extent files.
 type Blocks = BTreeSet<(PathBuf, usize)>;
 
-/// Blocks of 4 KiB in extent files that have bytes.
+/// Blocks of 4 KiB in extent files that have data.
 fn written_blocks(devices: &[PathBuf]) -> Blocks {
     let extents = devices.iter().flat_map(|device| files(&device.join("extents")));
     let blocks_of = |path: PathBuf| {
@@ -212,8 +212,9 @@ fn written_blocks(devices: &[PathBuf]) -> Blocks {
 }
 
 impl Sample {
-    /// Whether damage at a place is to be found: not where nothing is ever read, which is behind the beginning of the two slots of a superblock, and in
-    /// extent files where no unit is, or one of an object that was removed. A lock has the process id of the writer that was, and no other meaning.
+    /// Whether damage at a position must be found: not in areas that are never read, which are those after the start of
+    /// the two slots of a superblock, and in extent files where no unit is, or one of a removed object. A lock has the
+    /// process id of a past writer, which has no other meaning.
     fn is_always_found(&self, path: &Path, at: usize) -> bool {
         if path.parent().is_some_and(|parent| parent.ends_with("extents")) {
             return self.units.contains(&(path.to_owned(), at / 4096));
@@ -228,7 +229,7 @@ impl Sample {
     }
 }
 
-/// `GRANULO_FLIPS`: so many of each file.
+/// `GRANULO_FLIPS`: the number of flips in each file.
 #[test]
 fn every_flipped_bit_is_found_or_harmless_and_never_read() {
     for geometry in GEOMETRIES {
@@ -248,7 +249,7 @@ fn every_flipped_bit_is_found_or_harmless_and_never_read() {
         all.sort();
         all.dedup();
         for (path, size) in all {
-            // Every byte of small files in turn, with another bit each time; a prime stride keeps away from any period.
+            // Every byte of small files in turn, with another bit each time; a prime stride avoids any period.
             let stride = (size / flips).max(1) | 1;
             for (round, at) in (0..size).step_by(stride).enumerate() {
                 let bit = (round % 8) as u8;
@@ -349,7 +350,7 @@ fn missing_and_short_files_are_explained_and_made_anew() {
     sample.is_clean();
 }
 
-/// The log of a store with one segment, and where some bytes of an object are in it.
+/// The log of a store with one segment, and the position of some bytes of an object in it.
 fn in_log(sample: &Sample, content: &[u8]) -> (PathBuf, usize) {
     let segment = files(&sample.devices()[0].join("segments")).remove(0);
     let log = fs::read(&segment).unwrap();
@@ -395,7 +396,7 @@ fn without_redundancy_what_is_lost_is_named_and_given_up_only_on_demand() {
 
 #[test]
 fn damage_where_no_object_is_in_use_costs_nothing() {
-    // The record of an object that was removed, and the header of the segment.
+    // The record of a removed object, and the header of the segment.
     for damage in [0, 1] {
         let sample = Sample::new(GEOMETRIES[0]);
         let (segment, at) = in_log(&sample, &bytes(1007, 2000)[..64]);
@@ -526,7 +527,7 @@ fn a_lost_device_is_rebuilt_into_spare_space_and_leaves_the_store() {
             drop(store);
             sample.is_clean();
         }
-        // A second loss of each class after it is survived.
+        // It survives a second loss of each class afterwards.
         for number in (0..devices.len()).filter(|number| !lost.contains(number)) {
             let away = sample.sandbox.path().join("away");
             fs::rename(&devices[number], &away).unwrap();
@@ -564,7 +565,7 @@ fn swapped_emptied_and_old_devices_are_told_apart() {
     fs::remove_dir(&devices[5]).unwrap();
     fs::rename(&away, &devices[5]).unwrap();
 
-    // An old copy: the store is written to while it is away.
+    // An old copy: the store is written to while the device is missing.
     fs::rename(&devices[1], &away).unwrap();
     let store = Store::open(&sample.home()).unwrap();
     sample.put(&store, "meanwhile", bytes(77, 6000));
@@ -615,14 +616,14 @@ fn a_lost_home_is_made_again_by_naming_a_device() {
         assert!(report.is_complete);
         sample.is_clean();
     }
-    // Writing makes it again too.
+    // Writing recreates it too.
     fs::remove_dir_all(sample.home()).unwrap();
     let store = Store::open(&devices[3]).unwrap();
     sample.put(&store, "without a home", bytes(71, 9000));
     drop(store);
     sample.is_clean();
     sample.is_whole();
-    // A store that somebody has made there meanwhile is left alone.
+    // A store that somebody created there meanwhile is left alone.
     fs::remove_dir_all(sample.home()).unwrap();
     drop(Store::create(&sample.home(), &Plan::default()).unwrap());
     let said = Store::open(&devices[3]).unwrap_err().to_string();
@@ -643,7 +644,7 @@ fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// A store of which device 0 is what it was before objects were removed and replaced, and segments given back.
+/// A store whose device 0 is in the state before objects were removed and replaced, and segments freed.
 fn with_an_old_device(geometry: (usize, usize, u8, u8)) -> Sample {
     let mut sample = Sample::new(geometry);
     let store = Store::open(&sample.home()).unwrap();
@@ -667,7 +668,7 @@ fn with_an_old_device(geometry: (usize, usize, u8, u8)) -> Sample {
 fn an_old_device_brings_nothing_back_that_others_gave_back() {
     for geometry in [GEOMETRIES[1], GEOMETRIES[3]] {
         let sample = with_an_old_device(geometry);
-        // The index was on that device: readers make one for themselves, the next writer for all.
+        // The index was on that device: readers build a private one, the next writer one for all.
         for is_writer in [false, true, false] {
             let store = match is_writer {
                 false => Store::open_read_only(&sample.home()).unwrap(),
@@ -690,7 +691,7 @@ fn an_old_device_brings_nothing_back_that_others_gave_back() {
         )
         .unwrap();
         assert_eq!(report.admitted, [0]);
-        // The index that it brought along is not taken for the store's.
+        // The index on the old device is not used for the store.
         for _ in 0..2 {
             let store = Store::open(&sample.home()).unwrap();
             assert_eq!(store.get(&key("victim")).unwrap(), None);
@@ -750,7 +751,7 @@ fn an_old_copy_of_the_log_is_explained() {
         assert_eq!(store.get(&key("newest")).unwrap(), None);
     };
     let acknowledged = sample.content.remove("newest");
-    // A reader says it, the next writer too, and whoever comes after it.
+    // A reader reports it, and so do the next writer and everyone after it.
     let reader = Store::open_read_only(&sample.home()).unwrap();
     let batches = reader.completeness().missing.iter().find_map(|one| one.batches).unwrap();
     for store in [reader, Store::open(&sample.home()).unwrap(), Store::open_read_only(&sample.home()).unwrap()] {
@@ -759,7 +760,7 @@ fn an_old_copy_of_the_log_is_explained() {
     }
     let listed = Ran::from(granulo().args(["store", "ls"]).arg(sample.home()).output().unwrap());
     assert!(listed.ended(1).said().contains("the log ends before batch"));
-    // What is written now is taken for what it is, and the store goes on saying what it lacks.
+    // New writes are accepted as they are, and the store continues to report what it lacks.
     let store = Store::open(&sample.home()).unwrap();
     sample.put(&store, "newest", acknowledged.unwrap());
     drop(store);
@@ -802,7 +803,7 @@ fn a_reader_finds_no_device_old_while_writers_open() {
     let ended = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Every opening takes the superblocks two steps further, device by device.
+            // Every open advances the superblocks by two steps, device by device.
             for _ in 0..300 {
                 drop(Store::open(&home).unwrap());
             }

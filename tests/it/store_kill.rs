@@ -1,12 +1,15 @@
-//! A writer that is killed: SIGKILL at random moments, and nothing acknowledged is lost, nothing torn is seen, no lock stays.
+//! A writer that is killed: SIGKILL at random moments; nothing acknowledged is lost, nothing torn is visible, no lock
+//! remains.
 //!
-//! The writer is this binary again, told by [`WRITER`] in its environment to run [`the_writer_that_is_killed`]: some threads put,
-//! replace, link and remove objects small and large in batches, and a line on standard output acknowledges each after its commit. All
-//! content follows from thread and number of the batch, and every batch puts its number, so whoever reads the store knows the
-//! whole state that it must have: that of the last acknowledged batch, or of the one after it, whole.
+//! The writer is this binary again, which [`WRITER`] in its environment tells to run [`the_writer_that_is_killed`]:
+//! some threads put, replace, link and remove objects small and large in batches, and a line on standard output
+//! acknowledges each after its commit. All content follows from thread and number of the batch, and every batch puts
+//! its number, so a reader of the store knows the complete state that it must have: that of the last acknowledged
+//! batch, or of the one after it, in full.
 //!
-//! `GRANULO_KILLS` is how many writers are killed (20), `GRANULO_KILL_SEED` where the randomness begins (the clock; it is printed). The moments
-//! of death are the machine's, so a seed repeats the work and the delays, not the crash.
+//! `GRANULO_KILLS` is the number of writers to kill (20), `GRANULO_KILL_SEED` the seed (by default from the clock; it
+//! is printed). The exact moments of death depend on the machine, so a seed repeats the work and the delays, not the
+//! crash.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -24,18 +27,18 @@ use granulo::store::{
 
 use crate::harness::sandbox_for_many;
 
-/// The home of the store that the writer is to write to.
+/// The home of the store for the writer.
 const WRITER: &str = "GRANULO_KILL_WRITER";
-/// Threads that write, each to keys of its own.
+/// Threads that write, each to its own keys.
 const THREADS: u64 = 3;
-/// Keys of each of them.
+/// Keys of each thread.
 const KEYS: u64 = 24;
 /// Larger objects are striped.
 const CUTOFF_BYTES: u64 = 16 << 10;
 /// How long a writer may take for its first commit.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Random numbers that follow from a seed (splitmix64).
+/// Pseudorandom numbers from a seed (splitmix64).
 struct Chance(u64);
 
 impl Chance {
@@ -52,7 +55,7 @@ impl Chance {
     }
 }
 
-/// A change that a batch makes.
+/// A change in a batch.
 enum Change {
     Put(String, Content),
     /// One file with two names.
@@ -61,9 +64,9 @@ enum Change {
     RemoveTree(String),
 }
 
-/// Content by what it is made from: seed and length.
+/// Content by its origin: seed and length.
 type Content = (u64, usize);
-/// What a thread's keys have.
+/// The contents of a thread's keys.
 type State = BTreeMap<String, Content>;
 
 fn bytes((seed, length): Content) -> Vec<u8> {
@@ -77,12 +80,12 @@ fn name(thread: u64, number: u64) -> String {
     format!("t{thread}/d{}/k{number}", number % 4)
 }
 
-/// The key that has the number of a thread's last batch.
+/// The key for the number of a thread's last batch.
 fn counter(thread: u64) -> String {
     format!("t{thread}/last")
 }
 
-/// What a batch does, from its thread and number alone. No key comes twice in a batch, so that it is one piece.
+/// The changes of a batch, from its thread and number alone. No key occurs twice in a batch, so that it is atomic.
 fn changes(thread: u64, batch: u64) -> Vec<Change> {
     let mut chance = Chance(thread << 48 | batch);
     if batch % 32 == 31 {
@@ -155,7 +158,8 @@ fn last(store: &Store, thread: u64) -> u64 {
     content.map_or(0, |digits| String::from_utf8(digits).unwrap().parse().unwrap())
 }
 
-/// Opens as a writer. A process that another test starts just then has a lock of this one until it runs its own program.
+/// Opens as a writer. A process that another test is just starting holds a lock of this one until it executes its
+/// program.
 fn open_for_writing(home: &Path) -> Store {
     let began = Instant::now();
     loop {
@@ -168,14 +172,15 @@ fn open_for_writing(home: &Path) -> Store {
     }
 }
 
-/// Says something in one call, on a line of its own whatever the test harness prints. Ends the process if nobody listens: the test is over.
+/// Prints a message in one call, on a line of its own whatever the test harness prints. Ends the process if nobody
+/// reads: the test is over.
 fn say(what: &str, thread: u64, number: u64) {
     if std::io::stdout().write_all(format!("\n{what} {thread} {number}\n").as_bytes()).is_err() {
         std::process::exit(1);
     }
 }
 
-/// Writes until it is killed. Nothing but a test that passes, unless [`WRITER`] says otherwise.
+/// Writes until it is killed. Without [`WRITER`], only a test that passes.
 #[test]
 fn the_writer_that_is_killed() {
     let Some(home) = std::env::var_os(WRITER) else { return };
@@ -203,16 +208,16 @@ fn the_writer_that_is_killed() {
     });
 }
 
-/// What a writer said, by thread.
+/// The output of a writer, by thread.
 #[derive(Debug, Clone, Copy, Default)]
 struct Said {
-    /// The last batch that it found; `None` if it came not so far.
+    /// The last batch that it found; `None` if it did not get that far.
     found: [Option<u64>; THREADS as usize],
     /// The last batch that it acknowledged; 0 for none.
     acknowledged: [u64; THREADS as usize],
 }
 
-/// A writer that lives, and what it said.
+/// A running writer, and its output.
 struct Writer {
     process: Child,
     said: Arc<Mutex<Said>>,
@@ -261,7 +266,7 @@ impl Writer {
         }
     }
 
-    /// Kills it; gives what it said in its life.
+    /// Kills it; returns its output.
     fn kill(mut self) -> Said {
         self.process.kill().unwrap();
         let status = self.process.wait().unwrap();
@@ -273,13 +278,14 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Already done, unless the test fails.
+        // Already killed, unless the test fails.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// What the store must have: per thread, the batches that are known to be in it, and what its keys have after them.
+/// The expected contents: per thread, the batches that are known to be in the store, and the contents of its keys after
+/// them.
 #[derive(Default)]
 struct Expected {
     batches: [u64; THREADS as usize],
@@ -287,7 +293,7 @@ struct Expected {
 }
 
 impl Expected {
-    /// Compares with the store, in which there may be one batch more of each thread than was acknowledged.
+    /// Compares with the store, which may have one batch more of each thread than was acknowledged.
     fn compare(&mut self, store: &Store, acknowledged: [u64; THREADS as usize], who: &str) {
         let mut found = State::new();
         let mut expected = State::new();
@@ -333,7 +339,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(std::env::var(variable).ok()?.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
 }
 
-/// Kills half of the writers that are to be killed, in a store of this plan.
+/// Kills half of the writers, in a store of this plan.
 fn kill_writers(plan: &dyn Fn(&Path) -> Plan) {
     let kills = number("GRANULO_KILLS").unwrap_or(20).div_ceil(2);
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
@@ -355,7 +361,7 @@ fn kill_writers(plan: &dyn Fn(&Path) -> Plan) {
             writer.wait_until_it_writes();
             let refused = Store::open(&home).expect_err("two writers");
             assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
-            // A reader beside it sees what was acknowledged before it looked.
+            // A reader beside it sees everything acknowledged before the read.
             let reader = Store::open_read_only(&home).unwrap();
             thread::sleep(Duration::from_micros(chance.below(120_000)));
             let acknowledged = writer.said().acknowledged;
@@ -370,7 +376,7 @@ fn kill_writers(plan: &dyn Fn(&Path) -> Plan) {
             thread::sleep(Duration::from_micros(chance.below(3000)));
         }
         let said = writer.kill();
-        // It found what the reader saw that came after the one killed before it.
+        // It found what the reader saw after the previous writer was killed.
         for (found, batches) in said.found.iter().zip(expected.batches) {
             assert!(
                 found.is_none_or(|found| found == batches),
@@ -385,7 +391,7 @@ fn kill_writers(plan: &dyn Fn(&Path) -> Plan) {
         is_sound(&reader, false);
         drop(reader);
         if kill < kills && chance.below(2) == 0 {
-            // The next writer to be killed is the one that finds what this one left.
+            // The next writer to be killed recovers what this one left.
             continue;
         }
         let next = Store::open(&home).unwrap_or_else(|error| panic!("kill {kill}, the next writer: {error}"));

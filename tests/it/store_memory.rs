@@ -1,7 +1,8 @@
-//! What every command of a store needs of memory does not grow with the number of objects: with many small ones, each stays below 64 MiB.
+//! The memory that a store command needs does not grow with the number of objects: with many small ones, each command
+//! stays below 64 MiB.
 //!
-//! 200,000 objects are far more than anything that is bounded holds (entries before they are a sorted table, the cache of blocks, a window of `load`);
-//! with `GRANULO_REQUIRE_ALL=1` there are a million.
+//! 200,000 objects are far more than any bounded structure holds (entries before they become a sorted table, the cache
+//! of blocks, a window of `load`); with `GRANULO_REQUIRE_ALL=1` there are a million.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,28 +15,29 @@ use granulo::store::{Key, Kind, Listed, Store};
 use crate::args;
 use crate::harness::{Ran, binary, has_program, run, sandbox_for_many, skip, without_wishes};
 
-/// What every command shall need at most.
+/// Largest memory that any command may need.
 const MOST_MEMORY_BYTES: u64 = 64 << 20;
 const CONTENT_BYTES: usize = 100;
 const BLOCK_BYTES: usize = 512;
 
-/// Writes the peak of its child, in bytes, where its first argument says: that of another parent may count as the child's.
+/// Writes the peak memory of its child, in bytes, to the file of its first argument: a peak of another parent may count
+/// as the child's.
 const MEASURE: &str = "import resource, subprocess, sys\n\
     code = subprocess.call(sys.argv[2:])\n\
     open(sys.argv[1], 'w').write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024))\n\
     sys.exit(code)";
 
-/// Writes what a command reads.
+/// Writes the input of a command.
 type Input<'i> = &'i dyn Fn(&mut dyn Write);
 
-/// Runs commands, and holds each to the limit.
+/// Runs commands, and checks each against the limit.
 struct Measured {
     place: PathBuf,
     peaks: Vec<(String, u64)>,
 }
 
 impl Measured {
-    /// Runs `granulo store ARGUMENTS`, with what `input` writes on standard input; what it prints is thrown away.
+    /// Runs `granulo store ARGUMENTS`, with what `input` writes on standard input; its output is discarded.
     #[track_caller]
     fn run_with(&mut self, name: &str, arguments: Vec<OsString>, input: Option<Input<'_>>) {
         let peak = self.place.join("peak");
@@ -59,7 +61,7 @@ impl Measured {
         self.run_with(name, arguments, None);
     }
 
-    /// Fails with all commands that needed more, and what each needed.
+    /// Fails with all commands that needed more, and their memory.
     fn are_bounded(self) {
         let kibibytes: Vec<_> = self.peaks.iter().map(|(name, bytes)| format!("{name}: {} KiB", bytes >> 10)).collect();
         let large: Vec<_> = self.peaks.iter().filter(|(_, bytes)| *bytes > MOST_MEMORY_BYTES).collect();
@@ -67,7 +69,7 @@ impl Measured {
     }
 }
 
-/// An archive of files, a hundred to a directory, a hundred directories to one above.
+/// An archive of files, a hundred per directory, a hundred directories per parent.
 fn archive(objects: usize, out: &mut dyn Write) {
     let mut block = [0; 2 * BLOCK_BYTES];
     let mut header = tar::Header::new_ustar();
@@ -158,7 +160,7 @@ fn is_file(listed: &Listed) -> bool {
     listed.entry.kind == Kind::File
 }
 
-/// Everything that only reads.
+/// Every command that only reads.
 fn read(measured: &mut Measured, store: &Path) {
     measured.run("status", args!["status", store]);
     measured.run("status --count", args!["status", store, "--count"]);
@@ -174,7 +176,7 @@ fn read(measured: &mut Measured, store: &Path) {
     measured.run("check --deep", args!["check", store, "--deep"]);
 }
 
-/// Everything that looks after a store.
+/// Every command that maintains a store.
 fn maintain(measured: &mut Measured, store: &Path, onto: &Path) {
     measured.run("scrub", args!["scrub", store]);
     measured.run("repair", args!["repair", store]);

@@ -1,4 +1,5 @@
-//! A store on devices that can go away and come back, rot and be looked into, from outside: the command makes it, fills it and reads it.
+//! A store on devices that can disappear and return, decay and be examined, from outside: the command makes it, fills
+//! it and reads it.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -12,7 +13,7 @@ use tempfile::TempDir;
 use crate::args;
 use crate::harness::{Ran, binary, finish, granulo, has_program, sandbox, skip, without_wishes};
 
-/// A file that is larger than any cutoff here: striped.
+/// A file above every cutoff here: striped.
 const LARGE_BYTES: usize = 300_000;
 
 /// A store.
@@ -20,12 +21,12 @@ pub struct Place {
     pub sandbox: TempDir,
     pub home: PathBuf,
     pub devices: Vec<PathBuf>,
-    /// What must be in it.
+    /// The expected contents.
     pub objects: BTreeMap<String, Vec<u8>>,
     made: u64,
 }
 
-/// Bytes that tell each object from the others.
+/// Bytes that distinguish each object from the others.
 pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     (0..length)
@@ -54,7 +55,7 @@ pub fn snapshot(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files(directory).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
-/// Flips a bit in place: the same file as before, as rot would be.
+/// Flips a bit in place: the same file as before, as real decay would leave it.
 pub fn flip(path: &Path, at: u64) {
     let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
     let mut byte = [0];
@@ -62,7 +63,7 @@ pub fn flip(path: &Path, at: u64) {
     file.write_all_at(&[byte[0] ^ 4], at).unwrap();
 }
 
-/// Where `needle` lies in a file of those below `directory`.
+/// Position of `needle` in a file below `directory`.
 pub fn find(directory: &Path, needle: &[u8]) -> Option<(PathBuf, u64)> {
     files(directory).into_iter().find_map(|path| {
         let content = fs::read(&path).unwrap();
@@ -77,7 +78,7 @@ pub fn copy_all(from: &Path, to: &Path) {
 }
 
 impl Place {
-    /// A store with so many devices of each class; none: one directory.
+    /// A store with this many devices of each class; with none, in one directory.
     pub fn new(fast: usize, slow: usize, options: &[&str]) -> Place {
         let sandbox = sandbox();
         let directory = |name: String| sandbox.path().join(name);
@@ -122,7 +123,7 @@ impl Place {
         self.run(arguments)
     }
 
-    /// Imports a tree of so many small files, and after them in order of keys so many large ones.
+    /// Imports a tree of `small` small files, and after them in key order `large` large ones.
     #[track_caller]
     pub fn import(&mut self, small: usize, large: usize) {
         let (made, seed) = (self.made + 1, (self.made + 1) << 32);
@@ -162,7 +163,7 @@ impl Place {
         ran
     }
 
-    /// What an export gives, and how the command ended.
+    /// The files of an export, and how the command ended.
     #[track_caller]
     pub fn export(&self) -> (BTreeMap<String, Vec<u8>>, Ran) {
         let target = tempfile::Builder::new().prefix("export").tempdir_in(self.sandbox.path()).unwrap();
@@ -174,7 +175,7 @@ impl Place {
         (exported.collect(), ran)
     }
 
-    /// Keys of files that are listed, and how the command ended.
+    /// Keys of listed files, and how the command ended.
     #[track_caller]
     pub fn list(&self) -> (Vec<String>, Ran) {
         let ran = self.run_on("ls", ["-R", "-0"]);
@@ -183,7 +184,7 @@ impl Place {
         (listed, ran)
     }
 
-    /// Everything is there, by every way to see it, and nothing but what was put.
+    /// Asserts that everything exists, by every way to see it, and nothing else.
     #[track_caller]
     pub fn is_whole(&self) {
         let (exported, ran) = self.export();
@@ -198,8 +199,8 @@ impl Place {
         self.run_on("load", [""; 0]).ended(0);
     }
 
-    /// Nobody is told that there is less than there is: each command shows everything, or says first what may be missing and ends with status 1, or refuses
-    /// with status 2. And no byte is wrong. Gives how many objects an export brings.
+    /// Asserts that no command hides a loss: each shows everything, or reports first what may be missing and ends with
+    /// status 1, or refuses with status 2. And no byte is wrong. Returns the number of objects in an export.
     #[track_caller]
     pub fn is_honest(&self) -> usize {
         let (exported, ran) = self.export();
@@ -227,7 +228,7 @@ impl Place {
         }
     }
 
-    /// Something is missing, which is said before all else, to people and to programs.
+    /// Asserts that something is missing, which is reported before everything else, to people and to programs.
     #[track_caller]
     pub fn says_incomplete_first(&self) {
         let ran = self.run_on("ls", ["-R"]).ended(1);
@@ -238,7 +239,7 @@ impl Place {
         assert!(document.get("completeness").is_some_and(|it| !it.is_null()), "{document}");
     }
 
-    /// A device goes away; with `mount_point` its directory is there, and empty.
+    /// A device disappears; with `mount_point` its directory exists, and is empty.
     pub fn take_away(&self, device: usize, mount_point: bool) {
         let path = &self.devices[device];
         fs::rename(path, away(path)).unwrap();
@@ -247,7 +248,7 @@ impl Place {
         }
     }
 
-    /// It comes back, as it was. What somebody wrote into its mount point meanwhile is gone with it.
+    /// It returns unchanged. What somebody wrote to its mount point meanwhile is removed.
     pub fn bring_back(&self, device: usize) {
         let path = &self.devices[device];
         if path.exists() {
@@ -277,7 +278,8 @@ impl Place {
         }
     }
 
-    /// A place in the middle of a unit of data of an object that is striped, where nothing else lies: device and file.
+    /// A position in the middle of a unit of data of a striped object, where nothing else lies: device, file and
+    /// offset.
     pub fn a_unit(&self, key: &str) -> (usize, PathBuf, u64) {
         let content = &self.objects[key];
         let needle = &content[100_000..100_064];
@@ -289,7 +291,8 @@ impl Place {
         found.unwrap_or_else(|| panic!("{key} is in no extent"))
     }
 
-    /// Runs the command under strace with these options; `None` (and the reason said) without strace. What strace prints goes to the file `trace`.
+    /// Runs the command under strace with these options; `None`, with the reason reported, without strace. The output
+    /// of strace goes to the file `trace`.
     #[track_caller]
     pub fn strace(&self, options: &[&str], arguments: Vec<OsString>) -> Option<Ran> {
         if !can_trace() {
@@ -312,7 +315,7 @@ pub fn away(path: &Path) -> PathBuf {
     path.with_extension("away")
 }
 
-/// Whether a process can be traced here; says why not.
+/// Whether a process can be traced here; reports why not.
 pub fn can_trace() -> bool {
     let works = has_program("strace")
         && Command::new("strace")
@@ -326,7 +329,7 @@ pub fn can_trace() -> bool {
     works
 }
 
-/// How often a trace has calls of these names.
+/// How often calls with these names occur in a trace.
 pub fn calls(trace: &str, names: &[&str]) -> usize {
     let is_call = |line: &&str| {
         let call = line.split_once(' ').map_or(*line, |(_, call)| call.trim_start());

@@ -1,4 +1,4 @@
-//! Prediction and store: what `granulo allocate granulo` says is what a real import takes, to the byte.
+//! Prediction and store: `granulo allocate granulo` matches the space that a real import needs, to the byte.
 
 use std::fs;
 
@@ -9,11 +9,11 @@ use crate::harness::{run, sandbox};
 
 const SEGMENT_HEADER_BYTES: u64 = 128;
 const COMMIT_BYTES: u64 = 48 + 72;
-/// With an alignment, records begin so many bytes before a multiple of it.
+/// With an alignment, records begin this many bytes before a multiple of it.
 const HEAD_BYTES: u64 = 256;
-/// An import by two threads commits whenever it has so much content,
+/// An import with two threads commits after this much content,
 const PIECE_BYTES: u64 = 1 << 20;
-/// or so many objects, and syncs after so much content.
+/// or this many objects, and syncs after this much content.
 const PIECE_OBJECTS: u64 = 256;
 const SYNC_BYTES: u64 = 256 << 20;
 
@@ -35,8 +35,8 @@ fn predicted(model: &str, sizes: &[u64]) -> Vec<u64> {
     files.iter().map(|file| file["allocated_bytes"].as_u64().unwrap()).collect()
 }
 
-/// Records in the list of each commit that an import of files of `sizes` in one directory of the tree makes: one for each piece, one for the mark of each
-/// sync (the last at its end), and one for the mark at the close.
+/// Records in the list of each commit of an import of files of `sizes` in one directory of the tree: one for each
+/// piece, one for the mark of each sync (the last at its end), and one for the mark at the close.
 fn commits(sizes: &[u64]) -> Vec<u64> {
     // The two directories come first.
     let (mut commits, mut objects, mut piece_bytes, mut unsynced_bytes) = (Vec::new(), 2, 0, 0);
@@ -60,8 +60,8 @@ fn commits(sizes: &[u64]) -> Vec<u64> {
     commits
 }
 
-/// What commits and segments take beside headers and lists, one copy: with an alignment, each segment begins with a commit up to the first place for
-/// a record, and each commit ends at the next one.
+/// Bytes of commits and segments besides headers and lists, one copy: with an alignment, each segment begins with a
+/// commit up to the first position for a record, and each commit ends at the next one.
 fn beside(commits: &[u64], segments: u64, align: Option<u64>) -> u64 {
     let Some(unit) = align else { return commits.len() as u64 * COMMIT_BYTES };
     let commit = |records: &u64| (COMMIT_BYTES + 8 * records).next_multiple_of(unit) - 8 * records;
@@ -105,7 +105,7 @@ fn is_as_predicted(model: &str, copies: u64, init: &[&str], align: Option<u64>) 
     let segments = status["segments"].as_u64().unwrap();
     assert_eq!(status["alignment_bytes"].as_u64(), align);
     let left = taken - files.iter().sum::<u64>() - directories - copies * segments * SEGMENT_HEADER_BYTES;
-    // Nothing is left but commits.
+    // Only commits are left.
     assert_eq!(left, copies * beside(&commits(&sizes), segments, align), "{taken} bytes taken");
 }
 

@@ -1,4 +1,5 @@
-//! `docs/read_store.py` reads stores by docs/FORMAT.md alone: what it lists and extracts is what the command lists and extracts, with the index gone too.
+//! `docs/read_store.py` reads stores by docs/FORMAT.md alone: it lists and extracts the same as the command, even
+//! without the index.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +9,7 @@ use std::process::Command;
 use crate::harness::{Ran, finish, skip, source_tree};
 use crate::store_place::{Place, bytes, find, flip};
 
-/// A Python that has xxhash; says why not.
+/// A Python with xxhash; reports why there is none.
 fn python() -> Option<&'static str> {
     let has_xxhash = |python: &&str| {
         Command::new(python).args(["-c", "import xxhash"]).output().is_ok_and(|output| output.status.success())
@@ -26,7 +27,7 @@ fn script(python: &str, devices: &[PathBuf], get: Option<&str>) -> Ran {
     finish(command.args(get.map(|key| format!("--get={key}"))))
 }
 
-/// What the script lists: sizes of files by path.
+/// Files that the script lists: sizes by path.
 fn listed(ran: &Ran) -> BTreeMap<String, u64> {
     let text = ran.text();
     let sizes = text.lines().filter_map(|line| {
@@ -62,7 +63,7 @@ fn a_page_of_python_reads_what_the_command_reads() {
         for name in ["sparse", "one", "two"] {
             place.objects.insert(name.to_owned(), fs::read(tree.join(name)).unwrap());
         }
-        // Compaction moves records; what was removed stays so.
+        // Compaction moves records; removed objects stay removed.
         place.run_on("compact", ["--all"]).ended(0);
         place.put("after", b"the compaction").ended(0);
         place.is_whole();
@@ -148,7 +149,7 @@ fn the_script_shows_directories_that_lie_in_each_other() {
     let number = place.run_on("stat", ["outer/inner", "--json"]).ended(0).json()["number"].as_u64().unwrap();
     place.run_on("mv", ["outer/inner", "inner"]).ended(0);
     place.run_on("mv", ["outer", "inner"]).ended(0);
-    // Of the first rename both records: the name occurs in that of the directory before.
+    // Both records of the first rename: the name occurs in that of the previous directory.
     let segments: Vec<_> =
         fs::read_dir(place.home.join("segments")).unwrap().map(|entry| entry.unwrap().path()).collect();
     let [segment] = &segments[..] else { panic!("{segments:?}") };

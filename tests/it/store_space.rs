@@ -1,5 +1,5 @@
-//! Space of a store on real file systems and over processes: overflow and rebalance where devices are full, compaction beside readers, and what the
-//! commands say.
+//! Space of a store on real file systems and across processes: overflow and rebalance with full devices, compaction
+//! beside readers, and the output of commands.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -72,14 +72,14 @@ fn records_overflow_to_slow_devices_and_are_moved_back() {
         ..Plan::default()
     };
     let store = Store::create(&home, &plan).unwrap();
-    // 48 MB: more than the fast device takes up to its high watermark.
+    // 48 MB: more than the fast device accepts up to its high watermark.
     put_all(&store, 0..800);
     let overflowed = store.status(false).unwrap();
     assert!(overflowed.overflowed_bytes > 2 * MIB, "{overflowed:?}");
     let fill = |number: usize| store.status(false).unwrap().devices[number].fill_fraction().unwrap();
     assert!((0.65..0.85).contains(&fill(0)), "{}", fill(0));
     check_all(&store, 0..800);
-    // Nothing goes back while the fast device is above the low watermark.
+    // Nothing moves back while the fast device is above the low watermark.
     assert_eq!(store.plan_rebalance().segments, []);
     put_all(&store, 800..820);
     assert!(store.status(false).unwrap().overflowed_bytes > overflowed.overflowed_bytes, "it still overflows");
@@ -94,7 +94,7 @@ fn records_overflow_to_slow_devices_and_are_moved_back() {
     let dry = json("rebalance", &home, &["--dry-run"]);
     assert!(dry["planned"]["moved_bytes"].as_u64().unwrap() > MIB && dry["done"].is_null(), "{dry}");
     let moved = json("rebalance", &home, &[]);
-    // A record that is moved for the first time says what took its place, in 6 bytes and what makes them a multiple of 4.
+    // A record that is moved for the first time stores what replaced it, in 6 bytes plus padding to a multiple of 4.
     let bytes = |of: &Value| of["moved_bytes"].as_u64().unwrap();
     let grown = bytes(&moved["done"]) - bytes(&dry["planned"]);
     assert!(grown <= 8 * moved["done"]["moved_records"].as_u64().unwrap(), "{moved} {dry}");
@@ -108,7 +108,8 @@ fn records_overflow_to_slow_devices_and_are_moved_back() {
     assert_eq!(store.status(false).unwrap().overflowed_bytes, status["overflowed_bytes"], "it is fast again");
 }
 
-/// A store is filled, of `parts` objects all but one go, and what is left is moved together: what was free then holds what is put next.
+/// Fills a store, removes one part in `parts` objects except one, and moves the rest together: the free space then
+/// holds the next objects.
 fn fill_and_empty(plan: Plan, size_bytes: usize, parts: u64) {
     let Some(image) = ext4(64) else { return };
     let home = image.root().join("store");
@@ -233,7 +234,7 @@ fn a_damaged_object_is_named_and_the_rest_is_loaded() {
     let loaded = ran.json();
     assert_eq!((loaded["damaged"].as_u64(), loaded["objects"].as_u64()), (Some(1), Some(50 - 1 + 4)));
     assert!(ran.said().contains("does not hold"), "{}", ran.said());
-    // What is damaged is not moved, and its segment stays.
+    // Damaged records are not moved, and their segment stays.
     let ran = run(args!["store", "compact", &home, "--all"]).ended(1);
     assert!(ran.said().contains("is kept: it contains damage"), "{}", ran.said());
     assert!(segment.exists());

@@ -1,5 +1,5 @@
-//! Archives that are made to harm: what they cost is in proportion to their bytes, in work, memory and room in the store, and an import of them ends
-//! when it is asked to.
+//! Malicious archives: their cost is in proportion to their bytes, in work, memory and store space, and their import
+//! ends on request.
 
 use std::fs;
 use std::io::Write;
@@ -14,9 +14,9 @@ use crate::args;
 use crate::harness::{Ran, binary, files_below, finish, granulo, has_program, run, sandbox, skip, without_wishes};
 
 const BLOCK_BYTES: usize = 512;
-/// What every command shall need at most.
+/// Largest memory that any command may need.
 const MOST_MEMORY_BYTES: u64 = 64 << 20;
-/// How long a command that was asked to end may take on a machine that is busy, before it counts as one that does not end.
+/// How long a command may take to end on request on a busy machine before it counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn member(kind: u8, name: &str, data: &[u8]) -> Vec<u8> {
@@ -71,7 +71,7 @@ impl Place {
         Place { sandbox, store }
     }
 
-    /// Imports an archive; gives how it ended, and the most memory that it had, if that can be measured here.
+    /// Imports an archive; returns how it ended, and its peak memory, if that can be measured here.
     fn import(&self, archive: &[u8]) -> (Ran, Option<u64>) {
         let path = self.sandbox.path().join("archive.tar");
         fs::write(&path, archive).unwrap();
@@ -126,7 +126,7 @@ fn many_global_keywords_cost_no_more_than_their_bytes() {
 fn names_that_are_too_deep_are_refused_and_deep_ones_are_kept() {
     let too_deep = [&b"a/".repeat(21_000)[..], b"f"].concat();
     let mut archive = [long_name(&too_deep), member(b'0', "x", b"not kept")].concat();
-    // As deep as Linux has it.
+    // As deep as Linux allows.
     let deep = [&b"a/".repeat(2047)[..], b"f"].concat();
     archive.extend_from_slice(&[long_name(&deep), member(b'0', "x", b"kept")].concat());
     let place = Place::new();
@@ -148,7 +148,7 @@ fn attributes_of_a_global_header_are_not_repeated_for_each_member() {
     let archive = ended(archive);
     let place = Place::new();
     let (ran, memory) = place.import(&archive);
-    // It is said that they are left out.
+    // The output reports that they are skipped.
     assert!(ran.said().contains("1 extended attribute"), "{}", ran.said());
     ran.ended(0);
     is_bounded(memory);
@@ -175,7 +175,7 @@ fn attributes_of_members_are_kept_and_cost_no_more_than_their_bytes() {
     assert!(run(args!["store", "stat", &place.store, "m59"]).ended(0).text().contains("user.15"));
 }
 
-/// Asks a command to end, and waits until it has.
+/// Interrupts a command, and waits for its end.
 #[track_caller]
 fn interrupt(mut child: std::process::Child) -> Ran {
     let pid = Pid::from_raw(child.id() as i32).unwrap();
@@ -201,13 +201,13 @@ fn an_import_ends_when_it_is_asked_to_while_it_waits_and_while_headers_come_with
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut pipe = child.stdin.take().unwrap();
-        // More than the pipe and the buffer hold, so that the import has begun when this is written.
+        // More than the pipe and the buffer hold, so that the import has begun once this is written.
         let first = member(b'0', "first", &vec![b'x'; 2 << 20]);
         pipe.write_all(&first).unwrap();
         let feeding = std::thread::spawn(move || {
             let header = extended(b'g', (0..100).map(|number| (format!("k{number}"), Vec::new())));
             while endless && pipe.write_all(&header).is_ok() {}
-            // Kept open: there may be more to come.
+            // Kept open: more data may follow.
             pipe
         });
         let ran = interrupt(child).ended(1);

@@ -1,5 +1,5 @@
-//! Trees and archives into a store and out of it: a nasty tree comes back identical, an import can be repeated, what
-//! is hostile stays inside.
+//! Trees and archives into a store and out of it: a nasty tree is restored identically, an import can be repeated,
+//! hostile members stay inside.
 
 use std::fs;
 use std::io::{self, Read};
@@ -73,7 +73,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // So that those who are not root can remove it.
+        // So that users other than root can remove it.
         let _ = Command::new("chmod").args(["-R", "u+rwX"]).arg(self.sandbox.path()).stderr(Stdio::null()).status();
     }
 }
@@ -137,8 +137,8 @@ fn a_changed_tree_is_brought_up_to_date() {
     fs::write(tree.join("y"), "x").unwrap();
     place.import("tree");
 
-    // A new name that sorts before those that are known, one that comes apart, two that become one, a file that
-    // becomes a directory.
+    // A new name that sorts before the known ones, a file that splits in two, two that become one, a file that becomes
+    // a directory.
     fs::hard_link(tree.join("c"), tree.join("0")).unwrap();
     fs::remove_file(tree.join("d/b")).unwrap();
     fs::copy(tree.join("b"), tree.join("d/b")).unwrap();
@@ -197,7 +197,7 @@ fn records_lie_in_order_of_keys() {
     assert!(places.is_sorted(), "some records lie before those of smaller keys");
 }
 
-/// Asks to stop after so many objects or bytes.
+/// Requests a stop after this many objects or bytes.
 struct Until {
     objects: u64,
     bytes: u64,
@@ -226,7 +226,8 @@ fn an_interrupted_import_and_export_are_gone_on_with() {
     assert!(interrupted >= 3, "{interrupted}");
     place.import("tree");
     let options = ExportOptions { resume: true, ..ExportOptions::default() };
-    // Of some 160 objects the last time, so that there are files among them whatever the order: 113 are directories.
+    // The last time after most of some 160 objects, so that there are files among them in any order: 113 are
+    // directories.
     for (objects, bytes) in [(1, u64::MAX), (30, u64::MAX), (u64::MAX, 5 << 20), (130, u64::MAX)] {
         let watch = Until { objects, bytes, calls: AtomicU64::new(0) };
         assert!(export(&place.store, &place.path("back"), &options, &watch).unwrap().interrupted);
@@ -254,7 +255,7 @@ fn an_export_replaces_what_differs_and_follows_no_symlink() {
     let options = ExportOptions { resume: true, ..ExportOptions::default() };
     let summary = export(&place.store, &back, &options, &()).unwrap();
     assert_eq!(fs::read(back.join("a")).unwrap(), b"stored");
-    // The file with that other name is another now.
+    // The file with the other name is a different one now.
     assert_eq!(fs::read(place.path("outside/linked")).unwrap(), b"else");
     assert_eq!(fs::read(back.join("mine")).unwrap(), b"stays");
     assert_eq!(fs::read(back.join("e/f")).unwrap(), b"stored");
@@ -312,14 +313,14 @@ fn what_cannot_be_read_is_reported_and_the_rest_imported() {
     assert!(store.entry(&key("secret")).unwrap().is_none());
 }
 
-/// What `tar` makes of a tree.
+/// The output of `tar` for a tree.
 fn tar_of(tree: &Path, options: &[&str]) -> Option<Vec<u8>> {
     if !has_program("tar") {
         skip("it needs tar");
         return None;
     }
     let tar = Command::new("tar").args(options).arg("-C").arg(tree).args(["-cf", "-", "."]).output().unwrap();
-    // It says that it leaves sockets out, and ends well.
+    // It reports that it skips sockets, and ends well.
     assert!(tar.status.success(), "{}", String::from_utf8_lossy(&tar.stderr));
     Some(tar.stdout)
 }
@@ -340,7 +341,7 @@ fn archives_of_the_system_s_tar_come_back_as_the_tree() {
         nasty_tree(&tree, 32 << 20);
         fs::remove_file(tree.join("special/socket")).unwrap();
         if options[0] == "--format=gnu" {
-            // Which has neither attributes nor parts of seconds.
+            // The format has neither attributes nor fractions of seconds.
             for path in seen(&tree).0.keys() {
                 let path = tree.join(path);
                 for name in xattrs(&path).keys() {
@@ -385,7 +386,7 @@ fn header(kind: tar::EntryType, size: usize) -> tar::Header {
     header
 }
 
-/// An archive whose names and targets are taken as they are.
+/// An archive with names and targets exactly as specified.
 fn archive(members: &[(tar::EntryType, &str, &str)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (kind, name, target) in members {
@@ -448,7 +449,7 @@ fn members_of_a_hostile_archive_stay_inside() {
         assert_eq!(place.store.get(&key(name)).unwrap().unwrap(), content);
     }
     assert_eq!(place.store.stat(&key("in/f")).unwrap().unwrap().names, 2);
-    // On the way out, the symlink is one again, and nothing goes through it.
+    // On export, the symlink is one again, and nothing passes through it.
     place.export("back");
     assert_eq!(fs::read_link(place.path("back/in/out")).unwrap(), Path::new("/tmp"));
 }
@@ -488,7 +489,7 @@ fn what_is_no_archive_and_what_is_cut_off_is_said() {
     bytes.truncate(512 * 3 + 50);
     let cut = place.import_tar(&bytes).unwrap_err();
     assert_eq!(cut.kind(), ErrorKind::Corrupt, "{cut}");
-    // What was before it is there.
+    // What came before it exists.
     assert_eq!(place.store.get(&key("in/whole")).unwrap().unwrap(), b"x");
     assert!(place.store.entry(&key("in/half")).unwrap().is_none());
     let bytes = archive(&[(Is::Regular, "whole", "x")]);

@@ -1,4 +1,4 @@
-//! `granulo survey` against the model of [`crate::model`], and against everything that file systems hold.
+//! `granulo survey` against the model of [`crate::model`], and against everything that file systems contain.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, FileTimes};
@@ -21,15 +21,15 @@ use crate::harness::{
 };
 use crate::model::{AS_OF, Model, Rules, number, unescape};
 
-/// Something in a random tree.
+/// An entry of a random tree.
 #[derive(Debug, Clone)]
 enum Item {
     Directory,
     File(u64),
-    /// A file of this size with nothing but a last byte.
+    /// A file of this size with only a last byte.
     Sparse(u64),
     Symlink(&'static str),
-    /// A further name of an earlier file, in the same directory or in any.
+    /// Another name of an earlier file, in the same directory or in any.
     HardLink {
         of: usize,
         anywhere: bool,
@@ -38,7 +38,7 @@ enum Item {
     Socket,
 }
 
-/// Where it is, how it is called, what it is, and how many days old.
+/// Directory, name, kind, and age in days.
 type Planned = (usize, usize, Item, i64);
 
 const STEMS: [&[u8]; 12] = [
@@ -84,7 +84,7 @@ fn plans() -> impl Strategy<Value = Vec<Planned>> {
     proptest::collection::vec((any::<usize>(), any::<usize>(), items(), -4000i64..4000), 0..45)
 }
 
-/// Makes the tree; whether some file has names in several directories.
+/// Makes the tree; returns whether some file has names in several directories.
 fn plant(root: &Path, plan: &[Planned]) -> bool {
     let mut directories = vec![root.to_owned()];
     let mut files: Vec<(PathBuf, &[u8])> = Vec::new();
@@ -135,7 +135,7 @@ fn plant(root: &Path, plan: &[Planned]) -> bool {
     crossing
 }
 
-/// Blocks may be allocated later than files are written: looks until nothing has changed meanwhile.
+/// Blocks may be allocated after files are written: repeats until nothing has changed meanwhile.
 fn settled(roots: &[&Path], rules: &Rules, look: impl Fn() -> Value) -> (Model, Value) {
     for _ in 0..20 {
         let before = Model::of(roots, rules);
@@ -148,7 +148,7 @@ fn settled(roots: &[&Path], rules: &Rules, look: impl Fn() -> Value) -> (Model, 
     panic!("the tree does not come to rest");
 }
 
-/// Few, because each walks a file system; `PROPTEST_CASES` says how many else.
+/// Few, because each walks a file system; `PROPTEST_CASES` sets another number.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(24)
 }
@@ -280,7 +280,7 @@ fn a_path_longer_than_path_max_is_walked_to_its_end() {
     let deepest = &document["where"]["directories"]["own"]["files"][0];
     assert_eq!(deepest["depth"], 600);
     assert!(deepest["path"].as_str().unwrap().len() > 12_000);
-    // And on the terminal the path is cut to the width of the page.
+    // On the terminal the path is cut to the width of the output.
     let text = run(args!["survey", sandbox.path()]).ended(0).text();
     assert!(text.lines().all(|line| line.len() < 200), "{text}");
     assert!(Command::new("rm").arg("-rf").arg(sandbox.path().join(name)).status().unwrap().success());
@@ -306,7 +306,7 @@ fn few_descriptors_give_the_same_survey() {
         few.args(["survey", "--json", "--as-of", AS_OF, "--threads", threads]).arg(sandbox.path());
         assert_same(&plenty, &finish(&mut few).ended(0).json(), &[]);
     }
-    // Fewer than it would like for itself: still the same.
+    // Fewer than it would choose itself: the same result.
     let mut fewest = without_wishes(Command::new("sh"));
     fewest.args(["-c", "ulimit -n 24 && ulimit -Hn 24 && exec \"$@\"", "sh"]).arg(binary());
     fewest.args(["survey", "--json", "--as-of", AS_OF, "--threads", "4"]).arg(sandbox.path());
@@ -320,7 +320,7 @@ fn a_directory_that_may_not_be_read_is_counted_and_the_rest_stands() {
     write_file(root.join("open/a.txt"), 10);
     write_file(root.join("b.txt"), 20);
     write_file(root.join("closed/c.txt"), 40);
-    // Names can be listed here, but not looked at.
+    // Names can be listed here, but not read further.
     write_file(root.join("listed/d.txt"), 80);
     for (name, mode) in [("closed", 0o000), ("listed", 0o644)] {
         fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).unwrap();
@@ -492,7 +492,7 @@ fn globs_leave_out_names_everywhere_and_paths_below_the_root() {
     let names: Vec<&str> = names.iter().map(|name| name.strip_prefix(&prefix).unwrap()).collect();
     assert_eq!(names, ["a.txt", "x/build/keep.o", "x/cache/keep"]);
     assert_eq!(document["counts"]["excluded"], 5);
-    // What is left out is no entry either.
+    // A skipped name is not an entry either.
     assert_eq!(
         document["distributions"]["directory_entries"]["total"],
         document["distributions"]["name_length"]["count"]
@@ -507,7 +507,7 @@ fn snapshot_directories_are_left_out_unless_asked_for() {
     for name in [".snapshot", ".snapshots", ".zfs", "~snapshot", "d/.snapshot"] {
         write_file(sandbox.path().join(name).join("daily.0/live"), 10);
     }
-    // A file of that name is no directory of snapshots.
+    // A file with that name is not a snapshot directory.
     write_file(sandbox.path().join("e/.snapshot"), 10);
     let document = survey(args![sandbox.path()]);
     assert_eq!(document["counts"]["files"], 2);
@@ -529,7 +529,7 @@ fn names_of_any_bytes_come_back_from_the_lists() {
     assert_eq!(unescape(path), sandbox.path().join(name).as_os_str().as_bytes());
 }
 
-/// What `survey` prints of `$1`, prepared by a script in a mount namespace.
+/// The output of `survey` for `$1`, prepared by a script in a mount namespace.
 fn mounted(script: &str, root: &Path) -> Option<Ran> {
     in_mount_namespace(script, &args![root])
 }
@@ -594,7 +594,7 @@ fn a_directory_of_the_tree_that_is_mounted_in_it_counts_once_more_as_the_method_
         fs::create_dir_all(sandbox.path().join(name)).unwrap();
     }
     write_file(sandbox.path().join("t/original/d/f"), 10);
-    // At its place, and at one of the two mount points.
+    // At its original place, and at one of the two mount points.
     let script = "mount --bind \"$1/t/original\" \"$1/t/m\"; mount --bind \"$1/t/original\" \"$1/t/z\"
         \"$GRANULO\" survey --json \"$1/t\"";
     let Some(ran) = mounted(script, sandbox.path()) else { return };

@@ -1,4 +1,4 @@
-//! The habits that a machine can hold: sizes of files, words, purity.
+//! Habits that a machine can check: sizes of files, words, purity.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use crate::harness::{files_below, source_tree};
 use crate::layers::code_only;
 
-/// A source file is not longer than this.
+/// Largest number of lines of a source file.
 const MOST_LINES: usize = 700;
 
-/// Files that are longer, with the length that they may not exceed. May only become shorter.
+/// Longer files, with their limits. A limit may only become smaller.
 const LONGER: [(&str, usize); 0] = [];
 
-/// Words that stand for something else here, for unfinished work, or that nobody in the field uses; and what is meant.
+/// Words that mean something else here, mark unfinished work, or that nobody in the field uses; and the right word.
 const BANNED: [(&[&str], &str); 18] = [
     (&["waste"], "overhead"),
     (&["wasted"], "overhead"),
@@ -55,7 +55,7 @@ fn pages() -> Vec<(String, String)> {
     pages.into_iter().map(|page| (page.display().to_string(), fs::read_to_string(&page).unwrap())).collect()
 }
 
-/// Words in lower case, with whether only one space stands before each; identifiers are taken apart at `_` and at capitals.
+/// Words in lower case, with whether only one space precedes each; identifiers are split at `_` and at capitals.
 fn words(text: &str) -> Vec<(String, bool)> {
     let mut words: Vec<(String, bool)> = Vec::new();
     let (mut gap, mut last) = (String::new(), ' ');
@@ -90,7 +90,7 @@ fn banned(text: &str) -> Vec<String> {
                 found.push(format!("'{}' (say {instead}): {}", phrase.join(" "), line.trim()));
             }
         }
-        // Only in capitals: these three are also letters of other things.
+        // Only in capitals: these three letters also occur in other words.
         if line.split(|c: char| !c.is_alphanumeric()).any(|word| word == "XXX") {
             found.push(format!("'XXX': {}", line.trim()));
         }

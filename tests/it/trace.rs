@@ -1,4 +1,4 @@
-//! `granulo trace`: what is recorded of real commands, what is read of texts, conversions, what is wrong, and plans from traces.
+//! `granulo trace`: recordings of real commands, reading of texts, conversions, problems, and plans from traces.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::args;
 use crate::harness::{finish, granulo, has_program, run, sandbox, skip, write_file};
 
-/// Whether strace is there and may trace.
+/// Whether strace is installed and may trace.
 fn can_trace() -> bool {
     if !has_program("strace") {
         skip("there is no strace");
@@ -34,7 +34,7 @@ fn problem(trace: &Value, kind: &str) -> u64 {
     problems.iter().find(|row| row["kind"] == kind).map_or(0, |row| row["count"].as_u64().unwrap())
 }
 
-/// The same document without what differs between a text and its conversion.
+/// The same document without the fields that differ between a text and its conversion.
 fn without_name(mut trace: Value) -> Value {
     trace["name"] = Value::Null;
     trace
@@ -89,7 +89,7 @@ fn a_conversion_says_the_same() {
     let back = run(args!["trace", "read", &own, "--json"]).ended(0);
     assert_eq!(without_name(ran.json()), without_name(back.json()));
     assert!(fs::metadata(&own).unwrap().len() * 10 < fs::metadata(&trace).unwrap().len());
-    // Another conversion is the same bytes; standard input serves as well; a packed text is unpacked.
+    // A second conversion produces the same bytes; standard input works as well; a compressed text is decompressed.
     let again = sandbox.path().join("again.gtrace");
     run(args!["trace", "read", &own, "--format", "granulo", "-o", &again]).ended(0);
     assert_eq!(fs::read(&own).unwrap(), fs::read(&again).unwrap());
@@ -139,7 +139,7 @@ fn what_is_no_trace_is_refused() {
     assert!(forced.said().contains("not readable, left out: line 1"), "{}", forced.said());
     assert!(run(args!["trace", "read", sandbox.path().join("none")]).ended(2).said().contains("No such file"));
     assert!(run(args!["trace", "read", &path, "--format", "x"]).ended(2).said().contains("strace"));
-    // What could not be read leaves no output behind.
+    // An unreadable trace leaves no output behind.
     let out = sandbox.path().join("out.gtrace");
     run(args!["trace", "read", &path, "--format", "strace", "-o", &out]).ended(2);
     assert_eq!(fs::read_dir(sandbox.path()).unwrap().count(), 1);
@@ -173,7 +173,7 @@ fn a_plan_takes_any_trace() {
     run(args!["plan", "vu-2005", "--model", "ext4", "--trace", &trace, "--json"]).ended(0);
 }
 
-/// Records a command; what it came to, of files below the sandbox.
+/// Records a command; returns the summary of files below the sandbox.
 fn record(sandbox: &TempDir, command: &[&str]) -> Value {
     let own = sandbox.path().join("t.gtrace");
     let ran =
@@ -225,13 +225,13 @@ fn a_real_compile_is_recorded() {
     for name in ["one.c", "two.c"] {
         fs::write(sandbox.path().join(name), source).unwrap();
     }
-    // The compiler's passes are in a temporary directory that is seen too.
+    // The compiler's passes are in a temporary directory that is visible too.
     let json = record(
         &sandbox,
         &["sh", "-c", "TMPDIR=. cc -c one.c && TMPDIR=. cc -c two.c && TMPDIR=. cc -o two two.o && ./two"],
     );
     assert_eq!(json["problems"], Value::Array(Vec::new()), "{}", json["problems"]);
-    // Each source once, the header by both, each object and the program written, the assembler's input in between and gone.
+    // Each source once, the header by both, each object and the program written, the assembler's input removed again.
     let files = &json["files"];
     let read = files["read"].as_u64().unwrap();
     assert!(read >= 5, "{files}");
@@ -241,7 +241,7 @@ fn a_real_compile_is_recorded() {
     let written = json["writes"]["whole"]["total"].as_u64().unwrap();
     // The linker leaves holes.
     assert!(written >= size("one.o"), "{written}");
-    // What was made is as large as it is.
+    // The written file has its actual size.
     assert!(json["writes"]["file_size"]["max"].as_u64().unwrap() >= size("two"), "{json}");
     assert!(json["processes"].as_u64().unwrap() >= 5);
 }

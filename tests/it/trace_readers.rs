@@ -1,4 +1,4 @@
-//! Traces of others: captures of NFS, logs of Darshan, tables; and what happens on a mount while one looks.
+//! Traces of other programs: captures of NFS, logs of Darshan, tables; and live recording of a mount.
 
 use std::ffi::OsString;
 use std::fs;
@@ -27,7 +27,7 @@ fn read(name: &str, bytes: &[u8], arguments: &[&str]) -> Value {
     ran.json()
 }
 
-/// What `trace read` complains about.
+/// The error of `trace read`.
 #[track_caller]
 fn refused(bytes: &[u8], arguments: &[&str]) -> String {
     let sandbox = sandbox();
@@ -107,7 +107,7 @@ fn a_table_is_read_by_its_columns() {
     }
 }
 
-/// A directory with programs that print what Darshan's print.
+/// A directory with programs that print what Darshan's tools print.
 fn darshan_programs(directory: &Path, text: &str) -> PathBuf {
     let programs = directory.join("programs");
     fs::create_dir(&programs).unwrap();
@@ -143,7 +143,7 @@ fn a_log_of_darshan_is_read_by_its_own_parsers() {
     let counted = by_parsers(&path).ended(0).json();
     assert_eq!(kind(&counted, "write"), kind(&whole, "write"));
     assert!(counted["notes"].to_string().contains("darshan-dxt-parser is missing"), "{}", counted["notes"]);
-    // A log that they refuse, and no programs at all.
+    // A log that they refuse, and no programs.
     fs::write(programs.join("darshan-parser"), "#!/bin/sh\necho 'Error: bad magic' >&2\nexit 255\n").unwrap();
     let said = by_parsers(&path).ended(2).said();
     assert!(said.contains("bad magic"), "{said}");
@@ -151,7 +151,7 @@ fn a_log_of_darshan_is_read_by_its_own_parsers() {
     assert!(said.contains("darshan-parser") && said.contains("darshan-util"), "{said}");
 }
 
-/// A copy of 10 MB there and back, some small files, and what fails.
+/// A copy of 10 MB there and back, some small files, and failing calls.
 fn work_of_version_3() -> Version3 {
     let mut server = Version3::default();
     let size = 10_000_000;
@@ -220,7 +220,7 @@ fn a_compound_of_version_4_has_what_it_is_for() {
     let write = head(2).word(22).opaque(b"file-handle").word(38).words(&state).long(3000).word(2).opaque(&[9; 500]);
     capture.call(2, 4, 1, write);
     capture.reply(2, xdr().word(0).opaque(b"").word(2).words(&[22, 0, 38, 0, 500, 2, 1, 2]));
-    // PUTROOTFH, LOOKUP of something that is not there.
+    // PUTROOTFH, LOOKUP of a name that does not exist.
     capture.call(3, 4, 1, head(2).words(&[24, 15]).opaque(b"nothing"));
     capture.reply(3, xdr().word(2).opaque(b"").word(2).words(&[24, 0, 15, 2]));
     let trace = self::read("four.pcap", &capture.pcap(), &[]);
@@ -235,12 +235,12 @@ fn what_is_missing_of_a_capture_is_said_and_the_rest_stands() {
     }
     let mut server = work_of_version_3();
     let whole = server.capture.pcap();
-    // Cut off in the middle of a packet.
+    // Truncated in the middle of a packet.
     let cut = read("cut.pcap", &whole[..whole.len() / 2 + 7], &[]);
     let (reads, _) = kind(&cut, "read");
     assert!((5..=10).contains(&reads), "{reads}");
     assert_eq!(problem(&cut, "truncated"), 1, "{}", cut["problems"]);
-    // A reply that was lost, a clock that goes back.
+    // A lost reply, and a clock that goes back.
     server.read("small1", 0, 512, 200);
     server.capture.lose_last();
     server.capture.wait(-3600.0);
@@ -253,13 +253,13 @@ fn what_is_missing_of_a_capture_is_said_and_the_rest_stands() {
         lost["problems"]
     );
     assert_eq!(kind(&lost, "read"), (17, 10_000_000 + 1500 + 512 + 300));
-    // Only the heads of packets.
+    // Only the headers of packets.
     let mut heads = work_of_version_3();
     heads.capture.snapshot_bytes = 200;
     let heads = read("heads.pcap", &heads.capture.pcap(), &[]);
     assert_eq!(kind(&heads, "lookup").0, 6);
     assert!(kind(&heads, "read").0 >= 10, "{}", heads["kinds"]);
-    // Nothing of NFS, nothing at all, no program.
+    // No NFS, an empty file, no program.
     let said = refused(&Capture::default().pcap(), &[]);
     assert!(said.contains("no calls of NFS"), "{said}");
     let said = refused(&[&whole[..24], &[0xff; 500]].concat(), &[]);
@@ -271,7 +271,7 @@ fn what_is_missing_of_a_capture_is_said_and_the_rest_stands() {
     assert!(said.contains("install the package tshark"), "{said}");
 }
 
-/// A real server and clients, in a network of their own. `$1` is the sandbox, `$2` the work.
+/// A real server and clients, in a separate network. `$1` is the sandbox, `$2` the work.
 const SERVER: &str = r#"
 set -eu
 # All on one processor: what several send over the loopback device is captured in any order, and a segment out of order is one that was lost.
@@ -380,7 +380,7 @@ fn what_is_done_on_a_mount_is_seen_as_whole_files() {
     assert_eq!((&trace["recorder"], &trace["detail"]), (&"fanotify".into(), &"whole_files".into()));
     assert_eq!((kind(&trace, "open").0, kind(&trace, "close").0), (3, 3), "{trace}");
     assert_eq!((kind(&trace, "read"), kind(&trace, "write").0), ((1, 70_000), 2));
-    // The new file as a whole; what the other grew by, or, where it had grown before anybody looked, all of it.
+    // The new file as a whole; the growth of the other file, or all of it if it had grown before the recording.
     let written = kind(&trace, "write").1;
     assert!([70_003, 70_008].contains(&written), "{written}");
     assert!(trace["command"].as_str().unwrap().starts_with("sh -c"), "{}", trace["command"]);

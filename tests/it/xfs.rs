@@ -1,6 +1,6 @@
 //! Predictions for xfs against file systems made for it, to the byte.
 //!
-//! Also what [`crate::btrfs`] needs for the same: sizes at every edge, files of them, and the comparison.
+//! Also what [`crate::btrfs`] shares: sizes at every edge, files of these sizes, and the comparison.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -16,8 +16,8 @@ use crate::population::Numbers;
 
 const KIB: u64 = 1 << 10;
 
-/// Every size at which something could change: powers of two to 4 MiB, the first multiples of each unit, these sizes themselves,
-/// and one byte beside each.
+/// Every size at which something could change: powers of two to 4 MiB, the first multiples of each unit, these sizes
+/// themselves, and one byte to each side.
 pub fn edges(units: &[u64], others: &[u64]) -> Vec<u64> {
     let powers = (0..=22).map(|power| 1u64 << power);
     let multiples = units.iter().flat_map(|unit| [1, 2, 3, 4, 5, 8, 16].map(|times| times * unit));
@@ -28,7 +28,7 @@ pub fn edges(units: &[u64], others: &[u64]) -> Vec<u64> {
     sizes
 }
 
-/// Sizes that are not written but reserved: all that counts is how long the file is.
+/// Sizes that are reserved instead of written: only the length of the file matters.
 pub const LARGE: [u64; 4] = [(100 << 20) + 1, 128 << 20, (128 << 20) + 1, (257 << 20) + 4097];
 
 /// A file for each size, named after it, and [`LARGE`] ones; synced.
@@ -47,12 +47,12 @@ pub fn sync(root: &Path) {
     run(Command::new("sync").arg("--file-system").arg(root));
 }
 
-/// What `stat` says is allocated; for a symlink, of itself.
+/// Bytes that `stat` reports as allocated; for a symlink, those of the link itself.
 pub fn allocated(path: &Path) -> u128 {
     u128::from(fs::symlink_metadata(path).unwrap().blocks()) * 512
 }
 
-/// Fails with every name for which the two figures are not the same.
+/// Fails with every name whose two figures differ.
 #[track_caller]
 pub fn assert_all_equal(model: &str, figures: impl IntoIterator<Item = (String, u128, u128)>) {
     let mut compared = 0;
@@ -66,7 +66,7 @@ pub fn assert_all_equal(model: &str, figures: impl IntoIterator<Item = (String, 
     println!("{model}: {compared} the same");
 }
 
-/// Files of all sizes as the model says, to the byte.
+/// Asserts that files of all sizes match the model, to the byte.
 #[track_caller]
 pub fn assert_files(model: &Model, root: &Path, sizes: &[u64]) {
     let figure = |size: &u64| {
@@ -76,7 +76,7 @@ pub fn assert_files(model: &Model, root: &Path, sizes: &[u64]) {
     assert_all_equal(&model.name, sizes.iter().chain(&LARGE).map(figure));
 }
 
-/// Symlinks of these lengths as the model says, to the byte.
+/// Asserts that symlinks of these lengths match the model, to the byte.
 #[track_caller]
 pub fn assert_symlinks(model: &Model, root: &Path, lengths: &[usize]) {
     let path = |length: usize| root.join(format!("link{length}"));
@@ -91,7 +91,7 @@ pub fn assert_symlinks(model: &Model, root: &Path, lengths: &[usize]) {
     assert_all_equal(&model.name, lengths.iter().map(figure));
 }
 
-/// A directory with as many entries; `name_length` is given the number of each.
+/// A directory with `entries` entries; `name_length` receives the number of each.
 fn make_directory(path: &Path, entries: u64, name_length: impl Fn(u64) -> usize) {
     let mut numbers = Numbers(entries);
     fs::create_dir(path).unwrap();
@@ -106,7 +106,7 @@ fn make_directory(path: &Path, entries: u64, name_length: impl Fn(u64) -> usize)
     }
 }
 
-/// Linux 6.12 is the first that mounts blocks larger than a page, which is taken to be of 4 KiB.
+/// Linux 6.12 is the first that mounts blocks larger than a page, which is assumed to be 4 KiB.
 fn mounts(block: u64) -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut parts = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
@@ -124,8 +124,8 @@ fn image(block: u64, inode: u64) -> Option<Image> {
     Image::make(2 << 30, &["mkfs.xfs", "-q", "-b", &block, "-i", &inode], Mount::Kernel(""))
 }
 
-/// Whether new inodes get room for attributes, which is for the security modules of the machine to say: eight names of 16 bytes
-/// fit into an inode of 512 without.
+/// Whether new inodes get space for attributes, which the security modules of the machine decide: eight names of 16
+/// bytes fit into an inode of 512 without it.
 pub fn security(root: &Path) -> &'static str {
     let probe = root.join("probe");
     make_directory(&probe, 8, |_| 16);
@@ -156,7 +156,7 @@ fn xfs_keeps_symlinks_in_larger_inodes() {
 #[test]
 fn xfs_directories_without_room_for_attributes_hold_more() {
     let Some(image) = image(4 * KIB, 512) else { return };
-    // The root is made by mkfs, which leaves no such room.
+    // mkfs makes the root, which has no such space.
     let root = image.root();
     let layout = Model::parse("xfs:security=off").unwrap().layout;
     for entries in 1..20 {
@@ -176,7 +176,7 @@ fn xfs_directories_are_as_predicted() {
         let predict =
             |entries: u64, entries_bytes: u64| model.layout.directory(entries, entries_bytes).unwrap().allocated_bytes;
 
-        // Names all of one length: exact as long as there is one leaf of hashes.
+        // Names of equal length: exact while there is one leaf of hashes.
         let counts = [0, 1, 6, 7, 8, 13, 14, 15, 57, 99, 100, 101, 300, 400, 500];
         for entries in counts {
             make_directory(&root.join(format!("same{entries}")), entries, |_| 16);

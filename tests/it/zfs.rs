@@ -1,8 +1,9 @@
-//! Predictions for zfs against pools that zfs-fuse makes: what the blocks of a file take on all disks, as `zdb` lists them, and what
-//! `stat` shows.
+//! Predictions for zfs against pools that zfs-fuse makes: the blocks of a file on all disks, as `zdb` lists them, and
+//! the figure of `stat`.
 //!
-//! zfs-fuse 0.7.0 makes pools of version 23: no lz4, no embedded data, indirect blocks of 16 KiB. It runs in namespaces of its own
-//! for processes and mounts; when the first process there ends, however it does, the daemon and its mounts are gone.
+//! zfs-fuse 0.7.0 makes pools of version 23: no lz4, no embedded data, indirect blocks of 16 KiB. It runs in separate
+//! namespaces for processes and mounts; when the first process there ends, in any way, the daemon and its mounts
+//! disappear.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,8 +13,8 @@ use granulo::layout::Model;
 
 use crate::harness::{has_program, is_root, sandbox, skip};
 
-/// Makes a pool of `$2` with sectors of 2^`$3` and records of `$4` in the directory `$1`, files of the sizes that follow, and prints
-/// what they take. Sizes are settled only after an export and import.
+/// Makes a pool of `$2` with sectors of 2^`$3` and records of `$4` in the directory `$1`, files of the sizes that
+/// follow, and prints their allocations. Sizes are final only after an export and import.
 const SCRIPT: &str = r#"
 set -e
 cd "$1"; vdev=$2; ashift=$3; recordsize=$4; shift 4
@@ -43,7 +44,7 @@ zdb -dddddd pool 2>/dev/null
 zpool export pool
 "#;
 
-/// What zfs made of a file.
+/// The properties of a file in zfs.
 #[derive(Debug, Default, Clone, Copy)]
 struct Found {
     /// `st_blocks * 512`.
@@ -52,7 +53,7 @@ struct Found {
     data_bytes: u128,
 }
 
-/// The files of a pool by size; `None`, and the reason said, where no pool can be made.
+/// The files of a pool by size; `None`, with the reason reported, where no pool can be made.
 fn pool(vdev: &str, disks: u64, ashift: u64, record_bytes: u64, sizes: &[u64]) -> Option<HashMap<u64, Found>> {
     let needed = ["zfs-fuse", "zpool", "zfs", "zdb", "unshare", "timeout"];
     if let Some(missing) = needed.iter().find(|program| !has_program(program)) {
@@ -78,7 +79,7 @@ fn pool(vdev: &str, disks: u64, ashift: u64, record_bytes: u64, sizes: &[u64]) -
     Some(found)
 }
 
-/// Reads what the script prints: `file INODE SIZE BLOCKS` for each, then the objects and their blocks.
+/// Reads the output of the script: `file INODE SIZE BLOCKS` for each, then the objects and their blocks.
 fn read(printed: &str) -> HashMap<u64, Found> {
     let mut size_of = HashMap::new();
     let mut found: HashMap<u64, Found> = HashMap::new();
@@ -103,7 +104,7 @@ fn read(printed: &str) -> HashMap<u64, Found> {
     found
 }
 
-/// The allocation in `VDEV:OFFSET:ALLOCATION`, which are hexadecimal.
+/// The allocation in `VDEV:OFFSET:ALLOCATION`, in hexadecimal.
 fn allocation(word: &str) -> Option<u128> {
     let [_, _, allocation] = word.split(':').collect::<Vec<_>>()[..] else { return None };
     u128::from_str_radix(allocation, 16).ok()
@@ -130,7 +131,8 @@ fn compare(vdev: &str, disks: u64, ashift: u64, record_bytes: u64) {
         if size <= record_bytes {
             assert_eq!(reported, file.shown_bytes, "{what}");
         } else {
-            // Indirect blocks are compressed by lzjb there, so they may be a sector larger or smaller, twice; full ones by more.
+            // There, lzjb compresses indirect blocks, so they may be a sector larger or smaller, twice; full ones by
+            // more.
             let apart = reported.abs_diff(file.shown_bytes);
             assert!(apart <= 2 * sector_bytes + file.shown_bytes / 200, "{what}, predicted {reported}");
         }
