@@ -1,8 +1,9 @@
 //! Speed, memory and error of miss-ratio curves: `cargo bench --bench mrc -- [--quick] [--out DIR]`.
 //!
-//! Traces are made in memory, so that nothing but the pass is timed. Each is given to the exact pass, to a textbook one (a hash map and a
-//! Fenwick tree with a place for every reference, both from the standard library), to samples, and to simulations of one cache each; rounds
-//! are interleaved. Wanted: 5 million references a second, exactly, on one core; samples off by 0.01 or less on the mean of all cache sizes.
+//! Traces are generated in memory, so that only the pass is timed. Each is processed by the exact pass, a textbook one
+//! (a hash map and a Fenwick tree with a slot for every reference, both from the standard library), samples, and
+//! simulations of one cache each; rounds are interleaved. Goals: 5 million references per second, exactly, on one core;
+//! a mean error of samples of at most 0.01 over all cache sizes.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -23,7 +24,7 @@ struct Trace {
     keys: Vec<u64>,
 }
 
-/// Numbers that look random (SplitMix64).
+/// Pseudorandom numbers (SplitMix64).
 struct Chance(u64);
 
 impl Chance {
@@ -39,7 +40,7 @@ impl Chance {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A number below `end`, small ones more often: the n-th about 1/n as often as the first.
+    /// A number below `end`, small ones more often: the n-th about 1/n times as often as the first.
     fn popular(&mut self, end: u64) -> u64 {
         ((end as f64).powf(self.share()) as u64 - 1).min(end - 1)
     }
@@ -70,8 +71,8 @@ fn traces(references: usize) -> Vec<Trace> {
     ]
 }
 
-/// A clock of the time that this thread had a processor, which other work on the machine moves little; of all time where the kernel
-/// does not say.
+/// A clock of the processor time of this thread, which other work on the machine affects little; of wall time where the
+/// kernel does not report it.
 struct Clock(Instant, Option<Duration>);
 
 impl Clock {
@@ -100,7 +101,8 @@ fn record(trace: &Trace, sampling: Sampling, watched: &[u64]) -> Curve {
     recorder.finish()
 }
 
-/// The textbook: a Fenwick tree over all references, and the last place of each block. Gives distances summed up, to compare.
+/// The textbook: a Fenwick tree over all references, and the last position of each block. Returns the sum of distances,
+/// for comparison.
 fn textbook(trace: &Trace) -> u64 {
     let mut tree = vec![0u32; trace.keys.len() + 1];
     let mut last: HashMap<u64, usize> = HashMap::new();
@@ -134,7 +136,7 @@ fn textbook(trace: &Trace) -> u64 {
     counts.iter().enumerate().map(|(distance, count)| distance as u64 * count).sum()
 }
 
-/// Mean and largest difference of two curves, over 1,024 sizes from where the cache holds 50 sampled blocks to where it holds all.
+/// Mean and largest difference of two curves, over 1,024 sizes from 50 sampled blocks in the cache to all of them.
 fn errors(exact: &Curve, sampled: &Curve) -> (f64, f64) {
     let most = exact.enough_blocks().max(1);
     let least = ((50.0 / sampled.rate) as u64).min(most);
@@ -153,7 +155,7 @@ struct Row {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    // `cargo bench` says that it is one; anything else builds it without care for speed.
+    // `cargo bench` passes `--bench`; anything else builds without optimisation.
     let is_quick = arguments.iter().any(|word| word == "--quick") || !arguments.iter().any(|word| word == "--bench");
     let out = arguments.iter().position(|word| word == "--out").and_then(|at| arguments.get(at + 1)).map(PathBuf::from);
     let (references, rounds) = if is_quick { (2_000_000, 1) } else { (20_000_000, 3) };

@@ -1,8 +1,8 @@
-//! The candidates behind two traits: what a writer does, and what a reader's snapshot does.
+//! The candidates behind two traits: one for writers, one for readers' snapshots.
 //!
-//! Engines with a cache of their own get 32 MiB, because granulo's store is to stay below 64 MiB. `redb-1g` is redb with the cache
-//! it has by default, `lmdb-nora` LMDB without read-ahead, `sqlite-mmap` SQLite reading through a mapping, `redb-qr` redb that
-//! saves its allocator's state with every commit. They differ in how a file is opened, not in the file.
+//! Engines with a cache of their own get 32 MiB, because granulo's store must stay below 64 MiB. `redb-1g` is redb with
+//! its default cache, `lmdb-nora` LMDB without read-ahead, `sqlite-mmap` SQLite reading through a mapping, `redb-qr`
+//! redb that saves the state of its allocator with every commit. They differ in how a file is opened, not in the file.
 
 use crate::keys::VALUE;
 use crate::table;
@@ -15,7 +15,7 @@ pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 const CACHE: usize = 32 << 20;
 const MAP: usize = 16 << 30;
 
-/// One batch: keys end to end; no value is a deletion.
+/// One batch: keys end to end; a missing value is a deletion.
 #[derive(Default)]
 pub struct Batch {
     keys: Vec<u8>,
@@ -53,11 +53,11 @@ pub trait Writer {
     fn apply(&mut self, batch: &Batch) -> Result<()>;
     /// Durable when it returns.
     fn commit(&mut self) -> Result<()>;
-    /// Waits for what goes on in the background.
+    /// Waits for background work.
     fn settle(&mut self) -> Result<()> {
         Ok(())
     }
-    /// Forgets readers that died, where that has to be asked for.
+    /// Forgets dead readers, where that must be requested.
     fn clear_stale(&mut self) -> Result<String> {
         Ok("nothing to do".into())
     }
@@ -73,7 +73,7 @@ pub trait Session {
     fn scan(&mut self, prefix: &[u8], visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()>;
 }
 
-/// `bulk`: keys come in order, and only new ones.
+/// `bulk`: keys arrive in order, and all are new.
 pub fn writer(engine: &str, dir: &Path, bulk: bool) -> Result<Box<dyn Writer>> {
     std::fs::create_dir_all(dir)?;
     Ok(match base(engine) {
@@ -121,7 +121,7 @@ impl Lmdb {
         let mut flags = heed::EnvFlags::empty();
         flags.set(heed::EnvFlags::NO_READ_AHEAD, engine == "lmdb-nora");
         flags.set(heed::EnvFlags::READ_ONLY, !write);
-        // SAFETY: the file is a benchmark's own, on a local file system; nobody else changes it.
+        // SAFETY: the file belongs to the benchmark, on a local file system; nobody else changes it.
         let env = unsafe { options.flags(flags).open(dir) }?;
         let env: &'static LmdbEnv = Box::leak(Box::new(env));
         let db = if write {
@@ -191,7 +191,7 @@ impl Session for LmdbSession {
     }
 
     fn scan(&mut self, prefix: &[u8], visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
-        // LMDB knows no empty key, not even as a bound.
+        // LMDB does not support an empty key, not even as a bound.
         let start = if prefix.is_empty() { Bound::Unbounded } else { Bound::Included(prefix) };
         let from = (start, Bound::<&[u8]>::Unbounded);
         for entry in self.db.range(&self.txn, &from)? {
@@ -413,7 +413,7 @@ struct FjallWriter {
     // The ingestion, whose type has no public name: takes a batch, or finishes.
     ingestion: Option<Box<Ingest>>,
     bulk: bool,
-    // One atomic batch each; all of them are made durable by the commit.
+    // Each is one atomic batch; the commit makes all of them durable.
     durable: bool,
 }
 

@@ -1,7 +1,8 @@
-//! The entries: paths as a store of many small files has them, made from a number, so that no list of keys is kept in memory.
+//! The entries: paths as in a store of many small files, generated from a number, so that no list of keys is kept in
+//! memory.
 //!
-//! A key is the parent directory, a zero byte, and the name: the entries of one directory are neighbours, in order. Entry `i` of
-//! `n` is the `i`-th in key order.
+//! A key is the parent directory, a zero byte, and the name: the entries of one directory are adjacent, in order. Entry
+//! `i` of `n` is the `i`-th in key order.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -50,7 +51,7 @@ impl Tree {
             directories.push(path);
         }
         directories.sort_unstable();
-        // Heavy tail: most directories are small, a few hold thousands; what is left goes to all of them evenly.
+        // Heavy tail: most directories are small, a few hold thousands; the rest is spread evenly over all of them.
         let large = directories.len() / 2;
         let weights: Vec<f64> = (0..count)
             .map(|d| {
@@ -97,13 +98,13 @@ impl Tree {
         .expect("a vector takes everything");
     }
 
-    /// A key that is not there, next to entry `i`.
+    /// A missing key, next to entry `i`.
     pub fn missing(&self, i: u64, out: &mut Vec<u8>) {
         self.key(i, out);
         out.push(b'~');
     }
 
-    /// A further key: entry `j` of batch `b`, in a directory anywhere.
+    /// An additional key: entry `j` of batch `b`, in any directory.
     pub fn further(&self, b: u64, j: u64, out: &mut Vec<u8>) {
         use std::io::Write;
         let d = hash(b << 20 | j, 8) % self.directories.len() as u64;
@@ -111,7 +112,7 @@ impl Tree {
         write!(out, "\0new-{b:06}-{j:06}.dat").expect("a vector takes everything");
     }
 
-    /// What all keys of the large directory begin with.
+    /// The prefix of all keys of the large directory.
     pub fn large_prefix(&self) -> Vec<u8> {
         let mut prefix = self.directories[self.large].clone().into_bytes();
         prefix.push(0);
@@ -134,7 +135,7 @@ pub fn value(i: u64, generation: u64) -> [u8; VALUE] {
     v
 }
 
-/// A pseudo-random order of `0..n` that needs no memory: a Feistel network, walked until it falls below `n`.
+/// A pseudorandom order of `0..n` in constant memory: a Feistel network, applied until the result is below `n`.
 pub struct Shuffle {
     n: u64,
     half: u32,

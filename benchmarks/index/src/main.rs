@@ -1,6 +1,7 @@
-//! One step of the comparison of index libraries, as a process of its own: `run.py` calls it and has the protocol.
+//! One step of the comparison of index libraries, as a process of its own: `run.py` calls it and defines the protocol.
 //!
-//! Every line of the output is `name value` or `name=value` pairs for run.py; errors go to standard error, exit status 1.
+//! Every line of the output is `name value` or `name=value` pairs for run.py; errors go to standard error, exit status
+//! 1.
 
 mod engines;
 mod keys;
@@ -60,7 +61,7 @@ fn memory() -> String {
     format!("peak_kib={} private_kib={} mapped_kib={}", field("VmHWM:"), field("RssAnon:"), field("RssFile:"))
 }
 
-/// Private resident KiB so far: what the step itself needs, the list of directories above all.
+/// Private resident KiB so far: the step's own memory, above all the list of directories.
 fn own() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("RssAnon:"));
@@ -77,7 +78,7 @@ fn files(dir: &Path, visit: &mut dyn FnMut(&Path, &std::fs::Metadata)) {
     }
 }
 
-/// Bytes of the files in a directory, as long as they are and as allocated.
+/// Size and allocated bytes of the files in a directory.
 fn size(dir: &Path) -> (u64, u64) {
     let (mut length, mut allocated) = (0, 0);
     files(dir, &mut |_, data| {
@@ -98,7 +99,7 @@ fn cached(dir: &Path) -> u64 {
             return;
         }
         let mut resident = vec![0u8; length.div_ceil(4096)];
-        // SAFETY: a read-only mapping of its own, never dereferenced, unmapped before the file is closed.
+        // SAFETY: a private read-only mapping, never dereferenced, unmapped before the file is closed.
         unsafe {
             let map = libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
             if map != libc::MAP_FAILED {
@@ -143,7 +144,7 @@ fn load(engine: &str, dir: &Path, n: u64, random: bool, each: bool) -> Result<()
     Ok(())
 }
 
-/// Random look-ups by so many threads, each with a snapshot of its own. All of them find, or all of them miss.
+/// Random look-ups by `threads` threads, each with its own snapshot. All of them hit, or all of them miss.
 fn look_up(reader: &dyn Reader, tree: &Tree, seed: u64, count: u64, threads: u64, hit: bool) -> Result<f64> {
     let order = Shuffle::new(tree.n, seed);
     let start = Instant::now();
@@ -224,7 +225,7 @@ fn warm(engine: &str, dir: &Path, n: u64, count: u64) -> Result<()> {
         directory = directory.min(list(&mut *session, &tree.large_prefix(), LARGE)?);
     }
     let all = list(&mut *session, b"", n)?;
-    // What it costs to make an entry's key and value, which is in every figure.
+    // The cost of generating an entry's key and value, which is part of every figure.
     let order = Shuffle::new(n, 5);
     let start = Instant::now();
     let mut key = Vec::new();
@@ -300,7 +301,7 @@ fn reopen(engine: &str, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Acknowledged batches from `from` to before `until` have to be there, the next one whole or not at all.
+/// Acknowledged batches from `from` to before `until` must exist, the next one complete or not at all.
 fn crash_check(engine: &str, dir: &Path, n: u64, from: u64, until: u64) -> Result<()> {
     let tree = Tree::new(n);
     let reader = engines::reader(engine, dir)?;
@@ -339,7 +340,7 @@ fn generation(session: &mut dyn Session, tree: &Tree) -> Result<(u64, bool)> {
     Ok((first, same))
 }
 
-/// A writer that gives a thousand entries the next generation with each commit, for so many milliseconds.
+/// A writer that updates a thousand entries with each commit, for `milliseconds`.
 fn advance(engine: &str, dir: &Path, n: u64, milliseconds: u64) -> Result<()> {
     let tree = Tree::new(n);
     let mut writer = engines::writer(engine, dir, false)?;
@@ -362,7 +363,7 @@ fn advance(engine: &str, dir: &Path, n: u64, milliseconds: u64) -> Result<()> {
     Ok(())
 }
 
-/// A reader that takes snapshot after snapshot beside the writer, and holds one all the time.
+/// A reader that takes one snapshot after another beside the writer, and always holds one.
 fn follow(engine: &str, dir: &Path, n: u64, milliseconds: u64) -> Result<()> {
     let tree = Tree::new(n);
     let reader = engines::reader(engine, dir)?;
@@ -408,7 +409,7 @@ fn follow(engine: &str, dir: &Path, n: u64, milliseconds: u64) -> Result<()> {
     Ok(())
 }
 
-/// Holds a snapshot until it is killed; idle, it only has the index open.
+/// Holds a snapshot until it is killed; when idle, it only keeps the index open.
 fn hold(engine: &str, dir: &Path, idle: bool) -> Result<()> {
     let reader = engines::reader(engine, dir)?;
     let mut session = reader.session()?;
@@ -420,7 +421,7 @@ fn hold(engine: &str, dir: &Path, idle: bool) -> Result<()> {
     Ok(())
 }
 
-/// Overwrites a thousand entries with each of so many commits: how much larger does that make the files?
+/// Overwrites a thousand entries with each of `commits` commits: how much do the files grow?
 fn churn(engine: &str, dir: &Path, n: u64, commits: u64, clear: bool) -> Result<()> {
     let tree = Tree::new(n);
     let order = Shuffle::new(n, 12);
@@ -461,7 +462,7 @@ fn try_read(engine: &str, dir: &Path, n: u64) -> Result<()> {
     Ok(())
 }
 
-/// The longest key an engine takes, up to twice what a path may be.
+/// The longest key that an engine accepts, up to twice the longest path.
 fn longest_key(engine: &str, dir: &Path) -> Result<()> {
     let (mut low, mut high) = (1, 8193);
     while high - low > 1 {
@@ -477,7 +478,7 @@ fn longest_key(engine: &str, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Everything is listed and looked up in files that may be damaged: are the answers right?
+/// Lists and looks up everything in possibly damaged files: are the answers right?
 fn flipped(engine: &str, dir: &Path, n: u64) -> Result<()> {
     let tree = Tree::new(n);
     let reader = engines::reader(engine, dir)?;
@@ -502,7 +503,7 @@ fn flipped(engine: &str, dir: &Path, n: u64) -> Result<()> {
     Ok(())
 }
 
-/// What the keys are like.
+/// Properties of the keys.
 fn keys_of(n: u64) -> Result<()> {
     let tree = Tree::new(n);
     let (mut key, mut last, mut total, mut shared, mut longest) = (Vec::new(), Vec::new(), 0, 0, 0);

@@ -1,5 +1,6 @@
-//! The floor: a sorted table that is written once. Blocks of about 4 KiB with shared prefixes left out, a checksum each, and the
-//! first keys of the blocks, shortened, in memory. No updates, no recovery: what a sealed part of an index could be.
+//! The lower bound: a sorted table that is written once. Blocks of about 4 KiB with shared prefixes omitted, a checksum
+//! each, and the shortened first keys of the blocks in memory. No updates, no recovery: what a sealed part of an index
+//! could be.
 
 use crate::keys::VALUE;
 use std::fs::File;
@@ -49,7 +50,7 @@ impl Builder {
         Ok(Self { file, block: Vec::new(), last: Vec::new(), index: Vec::new(), offset: 0 })
     }
 
-    /// Keys have to come in order.
+    /// Keys must arrive in order.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
         assert!(self.last.is_empty() || *key > *self.last, "keys in order");
         let same = shared(&self.last, key);
@@ -57,7 +58,7 @@ impl Builder {
             self.flush()?;
         }
         if self.block.is_empty() {
-            // The shortest key that separates this block from the one before.
+            // The shortest key that separates this block from the previous one.
             let separator = &key[..key.len().min(same + 1)];
             varint(separator.len(), &mut self.index);
             self.index.extend_from_slice(separator);
@@ -142,7 +143,7 @@ impl Table {
         self.file.read_exact_at(buffer, start)
     }
 
-    /// Calls `visit` for each entry of a block, until it says no.
+    /// Calls `visit` for each entry of a block, until it returns false.
     fn each(block: &[u8], key: &mut Vec<u8>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> bool {
         let (sum, block) = block.split_at(8);
         assert_eq!(xxh3_64(block).to_le_bytes(), *sum, "checksum of a block");
@@ -181,7 +182,7 @@ impl Table {
 
     pub fn scan(&self, prefix: &[u8], visit: &mut dyn FnMut(&[u8], &[u8])) -> io::Result<()> {
         let (mut block, mut buffer, mut key) = (self.find(prefix), Vec::new(), Vec::new());
-        // Short listings read block by block, long ones up to 1 MiB at once.
+        // Short listings read block by block, long ones up to 1 MiB per read.
         let mut ahead = 1;
         while block < self.ends.len() {
             let many = ahead.min(self.ends.len() - block);

@@ -1,8 +1,9 @@
-//! One step of the comparison of stores, as a process of its own, so that its peak memory is its own: `run.py` calls it and has
-//! the protocol.
+//! One step of the comparison of stores, as a separate process, so that its peak memory is its own: `run.py` calls it
+//! and defines the protocol.
 //!
-//! `STEP ENGINE PLACE SET COUNT [WHAT] [OPERATIONS] [THREADS]`; the output is `name=value` pairs for run.py. What was read is
-//! compared with what it must add up to, outside the timed part; an error goes to standard error, exit status 1.
+//! `STEP ENGINE PLACE SET COUNT [WHAT] [OPERATIONS] [THREADS]`; the output is `name=value` pairs for run.py. The sum of
+//! what was read is compared with the expected sum, outside the timed part; an error goes to standard error, exit
+//! status 1.
 
 mod engines;
 mod objects;
@@ -91,9 +92,9 @@ fn processor_seconds() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// What the process has taken before the engine begins.
+/// Resources that the process used before the engine begins.
 struct Own {
-    /// Resident: the ring, the sizes, the keys, and the buffer of a content.
+    /// Resident: the ring, the sizes, the keys, and the buffer for a content.
     kib: u64,
     seconds: f64,
 }
@@ -101,12 +102,12 @@ struct Own {
 impl Own {
     /// Peak and time count from here on.
     fn begin() -> Own {
-        // Where the kernel does not know this, the peak is at most too high.
+        // If the kernel does not support this, the peak is at most too high.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
         Own { kib: status("VmRSS:"), seconds: processor_seconds() }
     }
 
-    /// Processor time since, peak resident KiB of this process, what is mapped included, and of its largest child.
+    /// Processor time since, peak resident KiB of this process (including mapped memory), and of its largest child.
     fn end(&self) -> String {
         let (cpu, children) = (processor_seconds() - self.seconds, usage(libc::RUSAGE_CHILDREN).ru_maxrss);
         format!("cpu={cpu:.6} own_kib={} peak_kib={} child_kib={children}", self.kib, status("VmHWM:"))
@@ -118,7 +119,7 @@ fn check(what: &str, read: Sum, expected: Sum) -> Result<()> {
 }
 
 fn ingest(engine: &dyn Engine, place: &Path, objects: &Objects) -> Result<()> {
-    // Touched to its end, so that it counts as ours.
+    // Touched to its end, so that it counts as our own memory.
     let mut content = vec![1; objects.largest_bytes()];
     let keys = objects.keys();
     let own = Own::begin();
@@ -138,7 +139,7 @@ fn ingest(engine: &dyn Engine, place: &Path, objects: &Objects) -> Result<()> {
     Ok(())
 }
 
-/// Everything, once, with what the engine reports as it comes.
+/// Loads everything once; the engine passes each piece to the sum.
 fn load_all(reader: &dyn Reader) -> Result<(Sum, u64)> {
     let (mut sum, mut keys) = (Sum::default(), 0);
     reader.load(&mut |piece| {
@@ -167,11 +168,11 @@ fn load(engine: &dyn Engine, place: &Path, objects: &Objects, warm: bool) -> Res
     Ok(())
 }
 
-/// What a step of random reads is.
+/// The parameters of a step of random reads.
 struct How {
     warm: bool,
     distinct: bool,
-    /// All keys are known at once, and may be read in any order.
+    /// All keys are known in advance, and may be read in any order.
     list: bool,
 }
 
@@ -280,7 +281,7 @@ fn delete(engine: &dyn Engine, place: &Path, objects: &Objects) -> Result<()> {
     Ok(())
 }
 
-/// After `delete`, in a process that has only the files to go by.
+/// Runs after `delete`, in a process that knows only the files.
 fn empty(engine: &dyn Engine, place: &Path) -> Result<()> {
     let mut left = 0;
     engine.open(place)?.list(&mut |_| left += 1)?;
@@ -296,7 +297,7 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    /// A directory that goes with the test.
+    /// A directory that is removed after the test.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -319,7 +320,7 @@ mod tests {
         How { warm: false, distinct: true, list: true },
     ];
 
-    /// Every step checks what it read; LMDB wants a process for each step, and mounting a squashfs wants root.
+    /// Every step checks what it read; LMDB needs a process for each step, and mounting a squashfs needs root.
     #[test]
     fn every_engine_gives_back_what_it_got() {
         for name in engines::NAMES.iter().filter(|name| !name.starts_with("lmdb") && **name != "squashfs") {

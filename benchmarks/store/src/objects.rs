@@ -1,27 +1,30 @@
-//! The sets of objects: their keys, their sizes, their contents, and what reading all or some of them must add up to.
+//! The sets of objects: their keys, sizes and contents, and the expected sums of reading all or some of them.
 //!
-//! - A: 20,000 bytes each. B: sizes as of `vu-2005`, granulo's own table of Tanenbaum, Herder and Bos (2006): the ranks
-//!   (i + 1/2) / N of the distribution, laid evenly between the ends of a cell, cut at [`LARGEST_BYTES`], and shuffled. C: 100 bytes each.
-//! - Keys are two directories and a name, `07/34/05`: 100 objects a directory, 50 directories in each at the top. With
-//!   leading zeros, so that counting order is byte order, and every engine gets them in the order it likes best.
-//! - Contents are a window into a ring of [`RING_BYTES`] random bytes at a place that the number decides, with the number mixed into
-//!   the first eight: incompressible for whatever looks at less than the ring, made at the speed of memcpy, never the same twice.
-//! - A reader is checked by a sum that does not depend on the order of the objects: all words of eight bytes, the first word of each
-//!   page of 4 KiB together with its place, and the length. So every byte that is delivered is read once, as the least that a
-//!   consumer does: an engine that hands out pointers has to get what it points at.
+//! - A: 20,000 bytes each. B: sizes of `vu-2005`, granulo's own table of Tanenbaum, Herder and Bos (2006): the ranks (i
+//!   + 1/2) / N of the distribution, laid evenly between the ends of a cell, cut at [`LARGEST_BYTES`], and shuffled. C:
+//!   100 bytes each.
+//! - Keys are two directories and a name, `07/34/05`: 100 objects per directory, 50 directories in each top-level
+//!   directory. Leading zeros make numeric order equal byte order, which is the best order for every engine.
+//! - Contents are a window into a ring of [`RING_BYTES`] random bytes at a position that depends on the number, with
+//!   the number mixed into the first eight: incompressible within any window smaller than the ring, generated at the
+//!   speed of memcpy, never repeated.
+//! - A reader is checked by a sum that does not depend on the order of the objects: all words of eight bytes, the first
+//!   word of each page of 4 KiB together with its position, and the length. So every delivered byte is read once, the
+//!   minimum that any consumer does: an engine that returns pointers must load what they point at.
 
-/// Of set A.
+/// Size of the objects of set A.
 const EQUAL_BYTES: u64 = 20_000;
-/// Of set C.
+/// Size of the objects of set C.
 const SMALL_BYTES: u64 = 100;
-/// Sizes of set B are cut here: with 50,000 objects the sum is 4.1 GB, and what an engine must hold of one object is bounded.
+/// Upper bound of the sizes of set B: with 50,000 objects the sum is 4.1 GB, and the memory that an engine needs for
+/// one object is bounded.
 const LARGEST_BYTES: u64 = 32 << 20;
 const RING_BYTES: usize = 4 << 20;
 const PAGE_BYTES: usize = 4096;
 const IN_DIRECTORY: u64 = 100;
 const DIRECTORIES: u64 = 50;
 
-/// Steele, Lea and Flood's SplitMix64: one step, and the mixing of a number.
+/// SplitMix64 (Steele, Lea and Flood): one step, and the mixing of a number.
 pub fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -125,7 +128,8 @@ impl Objects {
         first_word(&self.ring[at % RING_BYTES..])
     }
 
-    /// What [`Sum::add`] makes of the content of an object, without making the content; `before` has the sums of the ring's words.
+    /// The result of [`Sum::add`] for the content of an object, without generating the content; `before` has the sums
+    /// of the ring's words.
     fn expected(&self, number: u64, before: &[u64]) -> Sum {
         let (size, place) = (self.size(number), Self::place(number));
         let mut sum = Sum { objects: 1, bytes: size as u64, digest: mix(size as u64) };
@@ -137,7 +141,7 @@ impl Objects {
         for start in (0..size).step_by(PAGE_BYTES) {
             sum.digest = sum.digest.wrapping_add(page_digest(start, word(start)));
         }
-        // The first and the last word are not as in the ring; those between are, however often it goes round.
+        // The first and the last word differ from the ring; those between do not, however often it wraps around.
         let words = size.div_ceil(8);
         if words > 0 {
             sum.digest = sum.digest.wrapping_add(word(0));
@@ -151,7 +155,7 @@ impl Objects {
         sum
     }
 
-    /// What reading these must add up to.
+    /// The expected sum of reading these.
     pub fn expected_of(&self, numbers: impl Iterator<Item = u64>) -> Sum {
         let mut before = vec![0u64; 1];
         for at in (0..RING_BYTES).step_by(8) {
@@ -178,7 +182,7 @@ fn page_digest(start: usize, word: u64) -> u64 {
     mix(word ^ mix(start as u64))
 }
 
-/// The first eight bytes as a number, zeros for those that are not there.
+/// The first eight bytes as a number, with zeros for missing bytes.
 fn first_word(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     match bytes.first_chunk::<8>() {
@@ -188,7 +192,7 @@ fn first_word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// What was read, in any order.
+/// The sum of what was read, in any order.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Sum {
     pub objects: u64,
@@ -205,12 +209,13 @@ impl Sum {
         }
     }
 
-    /// A whole object.
+    /// Adds a whole object.
     pub fn add(&mut self, content: &[u8]) {
         self.add_piece(content.len(), 0, content);
     }
 
-    /// The bytes of an object of `size` from `start` on; every piece but the last is a multiple of 4,096 bytes long.
+    /// Adds the bytes of an object of `size` from `start` on; the length of every piece except the last is a multiple
+    /// of 4,096 bytes.
     pub fn add_piece(&mut self, size: usize, start: usize, piece: &[u8]) {
         self.bytes += piece.len() as u64;
         for (page, bytes) in piece.chunks(PAGE_BYTES).enumerate() {

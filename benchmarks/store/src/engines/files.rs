@@ -1,7 +1,7 @@
-//! One file for each object, in the directories that its key names: on whatever file system the place is.
+//! One file for each object, in the directories that its key names, on the file system of the target.
 //!
-//! Its best settings: names relative to an open directory, no `fsync` for each file but one `syncfs` at the end, files of a
-//! directory opened (and deleted, and asked for attributes) in the order of their inodes.
+//! Its best settings: names relative to an open directory, one `syncfs` at the end instead of an `fsync` for each file;
+//! files of a directory are opened, deleted and queried for attributes in the order of their inodes.
 
 use super::{Engine, Piece, Reader, Result, Session, Writer};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
@@ -75,7 +75,7 @@ impl Writer for Making {
     }
 }
 
-/// A tree to read from; also what a mounted squashfs is.
+/// A tree to read from; also a mounted squashfs.
 pub struct Tree {
     root: OwnedFd,
 }
@@ -130,7 +130,7 @@ impl Session for Reading<'_> {
     }
 }
 
-/// Reads a file into a buffer that only grows, so that nothing is zeroed twice.
+/// Reads a file into a buffer that only grows, so that no byte is zeroed twice.
 fn read_whole(at: &OwnedFd, name: impl rustix::path::Arg, buffer: &mut Vec<u8>) -> Result<usize> {
     let file = rustix::fs::openat(at, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let size = rustix::fs::fstat(&file)?.st_size as usize;

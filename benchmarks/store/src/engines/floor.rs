@@ -1,12 +1,13 @@
-//! The floor: what no store that reads through the page cache can do with less.
+//! The lower bound: no store that reads through the page cache can do with less.
 //!
-//! One log without headers, preallocated, written in pieces of 1 MiB whose writing-back starts at once; and one index, written in
-//! one go and read into memory in one go: key, place, length, and with `checksum` the XXH3 of the content, which every read
-//! verifies. One `pread` a read; a load reads the log in pieces of some MiB; a list of keys is read with io_uring and direct I/O
-//! in the order of the log. The floor with the checksum is the fair one. What it cannot do: replace or delete anything at a crash's
-//! mercy, share its index among processes, keep an index that is larger than memory.
+//! One log without headers, preallocated, written in pieces of 1 MiB whose write-back starts immediately; and one
+//! index, written and read into memory as a whole: key, position, length, and with `checksum` the XXH3 of the content,
+//! which every read verifies. One `pread` per read; a load reads the log in pieces of a few MiB; a list of keys is read
+//! with io_uring and direct I/O in log order. The variant with the checksum is the fair one. What it cannot do: replace
+//! or delete anything crash-safely, share its index among processes, have an index larger than memory.
 //!
-//! Deleting appends a tombstone for each object to the index and, since nothing is left alive, cuts the log to nothing.
+//! Deleting appends a tombstone for each object to the index and, because nothing is live any more, truncates the log
+//! to zero.
 
 use super::{Engine, Piece, Reader, Result, Session, Writer, missing};
 use io_uring::{IoUring, opcode, types};
@@ -23,7 +24,7 @@ const WRITE_BYTES: usize = 1 << 20;
 const FLUSH_BYTES: u64 = 16 << 20;
 const LOAD_BYTES: usize = 4 << 20;
 const BLOCK_BYTES: u64 = 4096;
-/// Of an entry before its key: place, length, checksum, length of the key.
+/// Fields of an entry before its key: position, length, checksum, length of the key.
 const HEAD_BYTES: usize = 8 + 8 + 8 + 2;
 const TOMBSTONE: u64 = u64::MAX;
 
@@ -93,7 +94,7 @@ impl Writer for Logging {
         self.at += content.len() as u64;
         let written = self.at - self.log.buffer().len() as u64;
         if written - self.flushed >= FLUSH_BYTES {
-            // SAFETY: a system call with numbers only. It starts writing back and waits for nothing that matters here.
+            // SAFETY: a system call with numbers only. It starts write-back and waits for nothing that matters here.
             unsafe {
                 let length = (written - self.flushed) as i64;
                 libc::sync_file_range(
@@ -119,7 +120,7 @@ impl Writer for Logging {
     }
 }
 
-/// Keys come hashed.
+/// Keys are already hashed.
 #[derive(Default)]
 struct AsItIs(u64);
 
@@ -141,7 +142,7 @@ struct Log {
     file: File,
     direct: File,
     entries: Vec<u8>,
-    /// Where the entry of a key begins, by the key's hash.
+    /// Position of a key's entry, by the hash of the key.
     places: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
     checksum: bool,
 }
@@ -291,7 +292,7 @@ impl Session for Preading<'_> {
     }
 }
 
-/// Direct reads, `depth` at once.
+/// Direct reads, `depth` in flight.
 struct Queue<'a> {
     ring: IoUring,
     log: &'a Log,
@@ -300,7 +301,7 @@ struct Queue<'a> {
     open: usize,
 }
 
-/// The buffer of one read: whole blocks that begin at an address of a whole block.
+/// The buffer of one read: whole blocks, aligned to a block.
 #[derive(Default)]
 struct Slot {
     buffer: Vec<u8>,
@@ -365,7 +366,7 @@ impl<'a> Queue<'a> {
         let target = slot.buffer[slot.begin..][..length as usize].as_mut_ptr();
         let read = opcode::Read::new(types::Fd(self.log.direct.as_raw_fd()), target, length as u32).offset(from);
         // SAFETY: the buffer lives in its slot, and is neither moved nor used before the completion with this number;
-        // `drop` waits for those that an error left open.
+        // `drop` waits for those that an error left in flight.
         unsafe { self.ring.submission().push(&read.build().user_data(number as u64))? };
         self.open += 1;
         Ok(())

@@ -1,8 +1,10 @@
-//! granulo's store in one directory, through its public interface and with its defaults: no redundancy, no compression, every byte verified.
+//! granulo's store in one directory, through its public interface and with its defaults: no redundancy, no compression,
+//! every byte verified.
 //!
-//! Ingest is one batch that is durable at the end. A second thread encodes and writes while the caller makes the next objects, as a program would
-//! have it that gets its data from elsewhere; they are handed over [`CHUNK_BYTES`] at a time. Deletions are one object at a time, in batches as
-//! LMDB has them. With `tree` one removal of the root takes their place: that is no row of the peers' measure.
+//! Ingest is one batch that is durable at the end. A second thread encodes and writes while the caller makes the next
+//! objects, as in a program that receives its data from elsewhere; they are passed in chunks of [`CHUNK_BYTES`].
+//! Objects are deleted one by one, in batches like those of LMDB. With `tree`, one removal of the root replaces them:
+//! that row is not comparable with the peers.
 
 use super::{Engine, Piece, Reader, Result, Session, Writer, missing};
 use granulo::store::{Attributes, Buffer, Durability, Key, Kind, Plan, Store, Time};
@@ -11,10 +13,10 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// Contents that are handed over together, but for one that is larger by itself: the caller then waits until it is written, as memory shall not
-/// hold several of these.
+/// Contents that are passed together, unless one is larger by itself: the caller then waits until it is written,
+/// because memory must not hold several of these.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Chunks that wait to be written, at most.
+/// Largest number of chunks that wait to be written.
 const WAITING: usize = 2;
 const COMMIT_DELETIONS: usize = 10_000;
 /// Objects in each of several batches.
@@ -22,9 +24,9 @@ const COMMIT_OBJECTS: usize = 2_500;
 
 #[derive(Default)]
 pub struct Granulo {
-    /// Everything is deleted as one tree.
+    /// Deletes everything as one tree.
     pub tree: bool,
-    /// Everything is put in batches of [`COMMIT_OBJECTS`] in place of one.
+    /// Puts everything in batches of [`COMMIT_OBJECTS`] instead of one.
     pub batches: bool,
 }
 
@@ -69,14 +71,14 @@ impl Engine for Granulo {
     }
 }
 
-/// Objects one after the other: the key of each, and where its content ends.
+/// Adjacent objects: the key of each, and where its content ends.
 #[derive(Default)]
 struct Chunk {
     objects: Vec<(Key, usize)>,
     contents: Vec<u8>,
 }
 
-/// Puts what comes, until nothing more comes; durable on return.
+/// Puts objects until the channel closes; durable on return.
 fn write(store: &Store, chunks: &Receiver<Chunk>, spare: &SyncSender<Chunk>, batch_objects: usize) -> Result<()> {
     let attributes = Attributes::of_file(Time { seconds: 1_700_000_000, nanoseconds: 0 });
     let mut batch = store.batch(Durability::None);
@@ -92,7 +94,7 @@ fn write(store: &Store, chunks: &Receiver<Chunk>, spare: &SyncSender<Chunk>, bat
             batch.put(&key, &attributes, &chunk.contents[start..end])?;
             start = end;
         }
-        // Memory of a large one is not kept.
+        // The memory of a large one is not kept.
         chunk.contents = if start > CHUNK_BYTES { Vec::new() } else { chunk.contents };
         chunk.contents.clear();
         let _ = spare.send(chunk);

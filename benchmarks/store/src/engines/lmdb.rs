@@ -1,8 +1,8 @@
-//! LMDB: keys appended in order, commits of 64 MiB without syncing and one sync at the end, which is as durable as any other here,
-//! since nobody was promised anything before.
+//! LMDB: keys appended in order, commits of 64 MiB without syncing and one sync at the end, which is as durable as any
+//! other here, because nothing was acknowledged before.
 //!
-//! Two rows: without read-ahead, for databases larger than memory; and with a writable mapping and read-ahead, for the fastest writes and for
-//! loads. Contents are handed out as pointers into the mapping, and nothing is verified.
+//! Two rows: without read-ahead, for databases larger than memory; and with a writable mapping and read-ahead, for the
+//! fastest writes and for loads. Contents are returned as pointers into the mapping, and nothing is verified.
 
 use super::{Engine, Piece, Reader, Result, Session, Writer, missing};
 use heed::types::Bytes;
@@ -19,14 +19,14 @@ pub struct Lmdb {
     pub write_map: bool,
 }
 
-/// An open environment; it lives until its process ends, which is after one step.
+/// An open environment; it lives until its process ends, after one step.
 struct Opened {
     env: &'static Env<WithoutTls>,
     table: Table,
 }
 
 impl Lmdb {
-    /// `map_bytes` is for a new one; otherwise the map is as large as it was made.
+    /// `map_bytes` is for a new one; otherwise the map keeps its size.
     fn opened(&self, place: &Path, write: bool, map_bytes: Option<u64>) -> Result<Opened> {
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         if let Some(map_bytes) = map_bytes {
@@ -37,7 +37,7 @@ impl Lmdb {
         flags.set(EnvFlags::READ_ONLY, !write);
         flags.set(EnvFlags::WRITE_MAP, write && self.write_map);
         flags.set(EnvFlags::NO_READ_AHEAD, !self.write_map);
-        // SAFETY: the file is this benchmark's own and no two processes have it open; who writes syncs at the end.
+        // SAFETY: the file belongs to this benchmark and no two processes have it open; writers sync at the end.
         let env: &'static Env<WithoutTls> = Box::leak(Box::new(unsafe { options.flags(flags).open(place) }?));
         let table = if write {
             let made = env.create_databases_and_commit(env.write_txn()?, |opener, txn| {
@@ -56,7 +56,7 @@ impl Lmdb {
 
 impl Engine for Lmdb {
     fn create(&self, place: &Path, _objects: u64, total_bytes: u64) -> Result<Box<dyn Writer>> {
-        // Contents take whole pages, so that small ones take a multiple of their size.
+        // Contents need whole pages, so small ones need a multiple of their size.
         let map_bytes = (2 * total_bytes + MAP_BYTES).next_multiple_of(4096);
         Ok(Box::new(Appending { opened: self.opened(place, true, Some(map_bytes))?, txn: None, pending_bytes: 0 }))
     }

@@ -1,7 +1,7 @@
-//! What an engine does in this comparison, and which engines there are.
+//! The interface of an engine in this comparison, and the list of engines.
 //!
-//! Every step is a process of its own that opens what an earlier one made. An engine is durable when [`Writer::finish`] and
-//! [`Engine::delete`] return, and answers with whole contents: a missing key is an error.
+//! Every step is a separate process that opens what an earlier one made. Data is durable when [`Writer::finish`] and
+//! [`Engine::delete`] return. Reads return whole contents, and a missing key is an error.
 
 mod files;
 mod floor;
@@ -18,7 +18,8 @@ use std::path::Path;
 
 pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// A part of an object that a load delivers: all of it, or consecutive pieces, all but the last a multiple of 4,096 bytes.
+/// A part of an object that a load delivers: all of it, or consecutive pieces, all but the last a multiple of 4,096
+/// bytes.
 pub struct Piece<'a> {
     pub key: &'a [u8],
     pub size: usize,
@@ -26,24 +27,24 @@ pub struct Piece<'a> {
     pub bytes: &'a [u8],
 }
 
-/// A way to keep objects. `place` is an empty directory at first, the engine's own.
+/// A way to store objects. `place` is the engine's own directory, empty at first.
 pub trait Engine: Sync {
-    /// `objects` and `total_bytes` will come: for what wants to reserve.
+    /// `objects` and `total_bytes` announce the amount, for engines that reserve space.
     fn create(&self, place: &Path, objects: u64, total_bytes: u64) -> Result<Box<dyn Writer>>;
 
     fn open(&self, place: &Path) -> Result<Box<dyn Reader>>;
 
-    /// Deletes each of these; `false`, and nothing done, where single objects cannot be deleted.
+    /// Deletes each of these; `false`, without any change, where single objects cannot be deleted.
     fn delete(&self, place: &Path, keys: &[String]) -> Result<bool>;
 
-    /// Bytes of the files that hold nothing but the index, where there are such files.
+    /// Bytes of the files that hold only the index, where such files exist.
     fn index_bytes(&self, _place: &Path) -> Result<Option<u64>> {
         Ok(None)
     }
 }
 
 pub trait Writer {
-    /// Keys come in rising order.
+    /// Keys arrive in rising order.
     fn put(&mut self, key: &str, content: &[u8]) -> Result<()>;
 
     /// Everything is durable when it returns.
@@ -51,33 +52,34 @@ pub trait Writer {
 }
 
 pub trait Reader: Sync {
-    /// What one thread reads with.
+    /// The handle with which one thread reads.
     fn session(&self) -> Result<Box<dyn Session + '_>>;
 
-    /// Every object, in the order that is fastest.
+    /// Every object, in the fastest order.
     fn load(&self, visit: &mut dyn FnMut(Piece<'_>)) -> Result<()>;
 
     /// Every key, those of a directory together.
     fn list(&self, visit: &mut dyn FnMut(&[u8])) -> Result<()>;
 
-    /// Every key with what `ls -l` shows, of which the size is handed out; `false` where an engine keeps no such attributes.
+    /// Every key with what `ls -l` shows; the size is passed to `visit`. `false` where an engine stores no such
+    /// attributes.
     fn list_attributes(&self, _visit: &mut dyn FnMut(&[u8], u64)) -> Result<bool> {
         Ok(false)
     }
 
-    /// Reads all these, in any order, with up to `depth` requests at the device at once; `false`, and nothing done, where
-    /// the engine has no call for it and `depth` threads have to do it.
+    /// Reads all these, in any order, with up to `depth` requests in flight; `false`, without any read, where the
+    /// engine has no call for it and `depth` threads must do it.
     fn read_many(&self, _keys: &[&str], _depth: usize, _visit: &(dyn Fn(&[u8]) + Sync)) -> Result<bool> {
         Ok(false)
     }
 }
 
 pub trait Session {
-    /// Hands out the content of an object.
+    /// Passes the content of an object to `visit`.
     fn read(&mut self, key: &str, visit: &mut dyn FnMut(&[u8])) -> Result<()>;
 }
 
-/// The engines of this build, in the order of the tables.
+/// The engines of this build, in table order.
 pub const NAMES: &[&str] = &[
     "files",
     "floor",
@@ -113,7 +115,7 @@ pub fn find(name: &str) -> Result<Box<dyn Engine>> {
     })
 }
 
-/// What an engine says of a key that must be there.
+/// The error for a missing key that must exist.
 fn missing(key: &str) -> Box<dyn Error + Send + Sync> {
     format!("no object {key}").into()
 }

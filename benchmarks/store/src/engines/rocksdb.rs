@@ -1,9 +1,9 @@
-//! RocksDB with contents in blob files, through its C interface: that has not changed for years, whereas the crate's generated bindings want
-//! the release they were made for, which takes half an hour to compile.
+//! RocksDB with contents in blob files, through its C interface: that has been stable for years, whereas the crate's
+//! generated bindings need their own release, which takes half an hour to compile.
 //!
-//! No compression, no log, one flush at the end; a block cache of 32 MiB; checksums verified, as is its default. An iterator reads the content of
-//! every key it passes, so that a listing is a load; later releases can be told not to. Deletion is one synced batch of tombstones through the log;
-//! the blob files go at some later compaction.
+//! No compression, no log, one flush at the end; a block cache of 32 MiB; checksums verified, its default. An iterator
+//! reads the content of every key it passes, so that a listing is a load; later releases can be told not to. Deletion
+//! is one synced batch of tombstones through the log; the blob files are removed by a later compaction.
 
 use super::{Engine, Piece, Reader, Result, Session, Writer, missing};
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_void};
@@ -101,14 +101,14 @@ impl Drop for Owned {
     }
 }
 
-/// Calls with a place for an error message, and makes an error of what is there afterwards.
+/// Calls with a slot for an error message, and converts the message to an error.
 fn checked<T>(call: impl FnOnce(*mut *mut c_char) -> T) -> Result<T> {
     let mut message: *mut c_char = ptr::null_mut();
     let value = call(&mut message);
     if message.is_null() {
         return Ok(value);
     }
-    // SAFETY: the library left a string there, and wants it freed.
+    // SAFETY: the library left a string there, and requires freeing it.
     let text = unsafe {
         let text = CStr::from_ptr(message).to_string_lossy().into_owned();
         rocksdb_free(message.cast());
@@ -117,7 +117,7 @@ fn checked<T>(call: impl FnOnce(*mut *mut c_char) -> T) -> Result<T> {
     Err(text.into())
 }
 
-/// What the library points at.
+/// The bytes that the library points at.
 ///
 /// # Safety
 /// `length` bytes at `bytes` live for `'a`; `bytes` may be null if there are none.
@@ -127,7 +127,8 @@ unsafe fn slice<'a>(bytes: *const u8, length: usize) -> &'a [u8] {
 
 fn open(place: &Path, write: bool) -> Result<Owned> {
     let name = CString::new(place.as_os_str().as_bytes())?;
-    // SAFETY: every handle is used after its constructor and before its destructor; the database keeps copies of its options.
+    // SAFETY: every handle is used after its constructor and before its destructor; the database keeps copies of its
+    // options.
     let database = unsafe {
         let options = Owned { handle: rocksdb_options_create(), destroy: rocksdb_options_destroy };
         let table =
@@ -141,7 +142,7 @@ fn open(place: &Path, write: bool) -> Result<Owned> {
         rocksdb_options_set_min_blob_size(options.handle, BLOB_BYTES);
         rocksdb_options_set_blob_file_size(options.handle, BLOB_FILE_BYTES);
         rocksdb_options_set_bytes_per_sync(options.handle, 1 << 20);
-        // Without a limit, a database of one level is opened in a way that finds nothing in blob files (7.8).
+        // Without a limit, a database of one level is opened in a mode that finds nothing in blob files (7.8).
         rocksdb_options_set_max_open_files(options.handle, 4096);
         checked(|error| match write {
             true => rocksdb_open(options.handle, name.as_ptr(), error),
@@ -189,7 +190,7 @@ impl Engine for RocksDb {
     }
 }
 
-/// Fields go in this order: the database last.
+/// Field order matters: the database is dropped last.
 struct Putting {
     options: Owned,
     database: Owned,
@@ -218,7 +219,7 @@ struct Opened {
     database: Owned,
 }
 
-// SAFETY: the library's databases and read options may be used by many threads at once.
+// SAFETY: the library's databases and read options may be used by many threads concurrently.
 unsafe impl Sync for Opened {}
 
 impl Opened {
@@ -261,7 +262,7 @@ struct Getting<'a>(&'a Opened);
 
 impl Session for Getting<'_> {
     fn read(&mut self, key: &str, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
-        // SAFETY: as in `open`; what is pinned lives until its handle is destroyed, which is after the visit.
+        // SAFETY: as in `open`; pinned memory lives until its handle is destroyed, which is after the visit.
         unsafe {
             let (database, options) = (self.0.database.handle, self.0.options.handle);
             let found = checked(|error| rocksdb_get_pinned(database, options, key.as_ptr(), key.len(), error))?;

@@ -1,8 +1,8 @@
 //! SQLite: one table with the key and the content, one transaction, a rollback journal with `synchronous=FULL`.
 //!
-//! Pages of 4 KiB, since larger ones take more space at these sizes. A write-ahead log would write everything twice, and the journal of
-//! an empty database is nearly empty. 32 MiB of cache for what one connection does alone, 4 MiB for each of several. `mapped` reads
-//! through a mapping. Nothing that is read is verified.
+//! Pages of 4 KiB, because larger ones need more space at these sizes. A write-ahead log would write everything twice,
+//! and the journal of an empty database is nearly empty. 32 MiB of cache for a single connection, 4 MiB for each of
+//! several. `mapped` reads through a mapping. Reads are not verified.
 
 use super::{Engine, Piece, Reader, Result, Session, Writer, missing};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
@@ -85,7 +85,7 @@ impl Database {
         if self.mapped {
             connection.pragma_update(None, "mmap_size", MAPPED_BYTES)?;
         }
-        // A read transaction for good: no lock is taken and given back for each look-up.
+        // A permanent read transaction: no lock is acquired and released for each look-up.
         connection.execute_batch("BEGIN")?;
         Ok(connection)
     }

@@ -1,7 +1,7 @@
 //! One squashfs image without compression, made by sqfstar from a tar stream and read through the kernel's mount.
 //!
-//! Small files share fragments, as they do by default; without a search for duplicates, of which there are none. Mounting, by way of a
-//! loop device, is a part of opening.
+//! Small files share fragments, the default; the search for duplicates is off, because there are none. Mounting through
+//! a loop device is part of opening.
 
 use super::files::Tree;
 use super::tape::append;
@@ -73,7 +73,7 @@ impl Writer for Piping {
     }
 }
 
-/// Unmounts when it goes.
+/// Unmounts when dropped.
 struct Mount(PathBuf);
 
 impl Drop for Mount {
@@ -84,7 +84,7 @@ impl Drop for Mount {
     }
 }
 
-/// Fields go in this order: an open directory would keep the mount busy.
+/// Field order matters: an open directory would keep the mount busy.
 struct Mounted {
     tree: Tree,
     _mount: Mount,

@@ -1,5 +1,5 @@
-//! One tar archive, read as tar and Python's tarfile do where they can seek: the index is made by going from header to header,
-//! each time, and kept in memory. Nothing of it is verified but the headers' own sums.
+//! One tar archive, read as tar and Python's tarfile do where they can seek: each open builds the index by walking the
+//! headers, and keeps it in memory. Only the headers' own checksums are verified.
 
 use super::{Engine, Piece, Reader, Result, Session, Writer, missing};
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ impl Engine for Tar {
     }
 }
 
-/// A member as every archive here has them.
+/// Appends a member, as every archive here has them.
 pub fn append(archive: &mut tar::Builder<impl Write>, key: &str, content: &[u8]) -> Result<()> {
     let mut header = tar::Header::new_ustar();
     header.set_mode(0o644);
@@ -100,7 +100,7 @@ impl Reader for Scanned {
         Ok(Box::new(Reading { archive: self, buffer: Vec::new() }))
     }
 
-    /// In one go from front to back; what was found when it was opened is not needed for that.
+    /// Sequential, from the start to the end; the index is not needed.
     fn load(&self, visit: &mut dyn FnMut(Piece<'_>)) -> Result<()> {
         let mut file = &self.file;
         rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Sequential)?;
