@@ -1,4 +1,4 @@
-//! Members of tar archives. The laws are with the entry in the library.
+//! Members of tar archives. The library entry checks the laws.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

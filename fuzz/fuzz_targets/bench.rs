@@ -1,4 +1,4 @@
-//! Results of benches that anybody wrote: whatever is read has words, a table and a page.
+//! Arbitrary results of benches: every result that can be read has words, a table and a page.
 #![no_main]
 
 use granulo::bench::result;

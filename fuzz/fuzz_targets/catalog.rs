@@ -1,4 +1,4 @@
-//! Frames and manifests of the catalog. The laws are with the entry in the library.
+//! Frames and manifests of the catalog. The library entry checks the laws.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

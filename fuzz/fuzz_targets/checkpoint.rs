@@ -1,5 +1,5 @@
-//! Checkpoints: whatever is read without an error is restored or refused, never more. The header is put before the input, with the
-//! right checksum, so that the body is what is fuzzed; the input alone is tried as well.
+//! Checkpoints: whatever is read without an error is restored or refused, nothing else. The header is prepended with
+//! the right checksum, so that the body is fuzzed; the bare input is tried as well.
 #![no_main]
 
 use granulo::scan::Settings;

@@ -1,4 +1,4 @@
-//! Traces in granulo's own form that anybody wrote: whatever is read can be written again, and is then the same.
+//! Arbitrary traces in granulo's own format: every trace that can be read can be written again, and is then the same.
 #![no_main]
 
 use granulo::trace::columnar::fuzzing::columnar;

@@ -1,4 +1,4 @@
-//! Descriptors of large objects. The laws are with the entry in the library.
+//! Descriptors of large objects. The library entry checks the laws.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Images of ext2, ext3 and ext4: whatever they hold, a scan ends soon, and counts no more inodes than there can be.
+//! Images of ext2, ext3 and ext4: with any contents, a scan ends soon, and counts no more inodes than the image can
+//! have.
 #![no_main]
 
 use granulo::scan::inodes::ext::Ext;

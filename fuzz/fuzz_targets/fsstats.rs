@@ -1,4 +1,4 @@
-//! fsstats CSVs: whatever is read without an error can be written, and is read back with the same files.
+//! fsstats CSVs: every survey that is read without an error can be written, and is read back with the same files.
 #![no_main]
 
 use granulo::survey::fsstats::{read, write};

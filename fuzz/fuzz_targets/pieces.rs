@@ -1,4 +1,5 @@
-//! A large image in few bytes: how many sectors it has, then numbers of sectors, each with what is in it. The others are zero.
+//! A large image from a few bytes: its number of sectors, then sector numbers, each with its contents. The others are
+//! zero.
 
 use std::collections::HashMap;
 use std::io;

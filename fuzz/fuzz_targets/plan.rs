@@ -1,4 +1,5 @@
-//! What a plan reads beside its source: names of models, traces, price files; laws of sizes and contents of `generate`. A model that can be named answers for any size.
+//! Inputs of a plan besides its source: names of models, traces, price files; laws of sizes and contents of `generate`.
+//! Every valid model answers for any size.
 #![no_main]
 
 use granulo::layout::{Model, Wanted};

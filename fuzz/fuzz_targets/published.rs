@@ -1,4 +1,4 @@
-//! The manifest of a log on a bucket, and names of its objects. The laws are with the entry in the library.
+//! The manifest of a log in a bucket, and names of its objects. The library entry checks the laws.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Records of the log, and what is in them. The laws are with the entry in the library.
+//! Records of the log, and their contents. The library entry checks the laws.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

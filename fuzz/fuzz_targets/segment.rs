@@ -1,4 +1,4 @@
-//! Segments, read from one end to the other. The laws are with the entry in the library.
+//! Segments, read from start to end. The library entry checks the laws.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! What anybody may have made of strace's output: whatever is read has figures, words and a document.
+//! Arbitrary texts in place of strace's output: every trace that can be read has figures, words and a document.
 #![no_main]
 
 use granulo::report::trace::write_trace;

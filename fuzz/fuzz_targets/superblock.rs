@@ -1,4 +1,4 @@
-//! Superblocks. The laws are with the entry in the library.
+//! Superblocks. The library entry checks the laws.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

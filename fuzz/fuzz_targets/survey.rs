@@ -1,4 +1,5 @@
-//! Survey files: whatever is read without an error can be merged, shown, written, and is read back the same.
+//! Survey files: every survey that is read without an error can be merged, shown and written, and is read back
+//! unchanged.
 #![no_main]
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Sorted tables: opening, look-up, scan, verification. The laws are with the entry in the library.
+//! Sorted tables: opening, look-up, scan, verification. The library entry checks the laws.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

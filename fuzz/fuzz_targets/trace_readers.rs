@@ -1,5 +1,5 @@
-//! Readers of traces that others recorded: tables, what Darshan's parsers print, what tshark prints. Whatever the bytes are, names come
-//! before the operations that use them.
+//! Readers of traces that others recorded: tables, the output of Darshan's parsers, the output of tshark. Whatever the
+//! bytes are, names come before the operations that use them.
 #![no_main]
 
 use granulo::trace::csv::{self, Columns};
@@ -7,7 +7,7 @@ use granulo::trace::whole::Whole;
 use granulo::trace::{Input, Source, darshan, nfs};
 use libfuzzer_sys::fuzz_target;
 
-/// A damaged counter of Darshan may stand for billions.
+/// A damaged counter of Darshan may claim billions.
 const MOST_OPERATIONS: usize = 20_000;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -36,7 +36,7 @@ fuzz_target!(|bytes: &[u8]| {
         let Ok(Some(operation)) = reader.next() else { break };
         assert!(operation.file.is_none_or(|file| (file as usize) < reader.files().len()));
         assert!((operation.process as usize) < reader.processes().len());
-        // Sums of lengths end at 2^64.
+        // Sums of lengths overflow at 2^64.
         if operation.length_bytes < 1 << 40 {
             moved += u128::from(operation.length_bytes);
             whole.add(&operation, &mut add);

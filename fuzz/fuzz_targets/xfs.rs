@@ -1,5 +1,5 @@
-//! Images of XFS, in pieces: whatever they hold, a scan ends soon and finds a root or says that there is none. Checksums are left aside,
-//! because what is spoilt would get no further.
+//! Images of XFS, in pieces: with any contents, a scan ends soon and finds a root or reports that there is none.
+//! Checksums are ignored, because damaged blocks would get no further.
 #![no_main]
 
 mod pieces;
