@@ -2,8 +2,7 @@
 //!
 //! A record is decoded in two steps, each with a checksum: the head (header, name and attributes), then the content.
 //! Both steps reject bytes that are no record, torn, or flipped anywhere. The checksum of the head is seeded with the
-//! segment and the offset: a misplaced or forged record is invalid. So a record is sealed last, when its offset is
-//! known.
+//! segment and the offset: a misplaced or forged record is invalid. So it is sealed last, once its offset is known.
 
 use twox_hash::XxHash3_64;
 
@@ -409,7 +408,7 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Decodes the record at the beginning of `bytes`; `None` if it is incomplete, invalid, or sealed for another place.
+    /// Decodes the record at the start of `bytes`; `None` if it is incomplete, invalid, or sealed for another place.
     pub(crate) fn decode(bytes: &'a [u8], seal: Seal) -> Option<Record<'a>> {
         let head = Head::decode(bytes, seal)?;
         let record = bytes.get(..head.lengths.record_bytes())?;

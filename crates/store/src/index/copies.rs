@@ -1,7 +1,8 @@
-//! The devices that the index is on: what is written goes to each of them, what is read comes from the first that has it.
+//! The devices with the index: writes go to each of them, reads to the first that has the data.
 //!
-//! A device that fails while it is written is no copy any more; writing goes on as long as one is left, and the next transaction of the catalog says which they are. A read that fails is tried on the next
-//! device. What is read is verified by whoever reads it: [`DeviceFile::copy`] gives the same file on each device.
+//! A device that fails a write no longer has a copy; writing continues as long as one remains, and the next transaction
+//! of the catalog records which ones remain. A failed read is tried on the next device. Callers verify what they read:
+//! [`DeviceFile::copy`] opens the same file on each device.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,23 +10,23 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::devices::device::{Device, DeviceFile, Mode, Room};
 
-/// A device that a copy of the index is on, or may be.
+/// A device that has or may have a copy of the index.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     /// Its number.
     pub(crate) number: u16,
-    /// It.
+    /// The device itself.
     pub(crate) device: Arc<dyn Device>,
 }
 
-/// The devices with the index. A clone is the same.
+/// The devices with the index. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Copies {
     places: Arc<RwLock<Arc<Vec<Place>>>>,
 }
 
 impl Copies {
-    /// Copies on these devices, the first to be asked first.
+    /// Copies on these devices, in the order in which they are asked.
     pub(crate) fn new(places: Vec<Place>) -> Copies {
         Copies { places: Arc::new(RwLock::new(Arc::new(places))) }
     }
@@ -40,12 +41,12 @@ impl Copies {
         self.places().iter().map(|place| place.number).collect()
     }
 
-    /// Puts other devices in the place of these.
+    /// Replaces the devices.
     pub(crate) fn set(&self, places: Vec<Place>) {
         *self.places.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(places);
     }
 
-    /// The devices that failed have no copy any more.
+    /// Drops the copies on devices that failed.
     pub(crate) fn drop_failed(&self, failed: &[(Place, io::Error)]) {
         if !failed.is_empty() {
             let is_sound = |place: &&Place| !failed.iter().any(|(failed, _)| failed.number == place.number);
@@ -53,7 +54,7 @@ impl Copies {
         }
     }
 
-    /// Does the same on every device; gives what came of it on those where it succeeded. The others are dropped.
+    /// Runs `work` on every device; returns the results of those on which it succeeded. The others are dropped.
     fn on_each<T>(&self, work: impl Fn(&Place) -> io::Result<T>) -> io::Result<Vec<(Place, T)>> {
         let (mut done, mut failed) = (Vec::new(), Vec::new());
         for place in self.places().iter() {
@@ -65,7 +66,7 @@ impl Copies {
         self.settle(done, failed)
     }
 
-    /// Drops those that failed; fails if nothing is left.
+    /// Drops those that failed; fails if none remains.
     fn settle<T>(&self, done: Vec<T>, mut failed: Vec<(Place, io::Error)>) -> io::Result<Vec<T>> {
         if done.is_empty() {
             return Err(failed.pop().map_or_else(|| io::ErrorKind::NotFound.into(), |(_, error)| error));
@@ -74,13 +75,13 @@ impl Copies {
         Ok(done)
     }
 
-    /// Asks one device after the other.
+    /// Tries one device after the other.
     fn ask_any<T>(&self, ask: impl Fn(&Place) -> io::Result<T>) -> io::Result<T> {
         let mut first = None;
         for place in self.places().iter() {
             match ask(place) {
                 Ok(answer) => return Ok(answer),
-                // That it is not there says less than that it cannot be read.
+                // That a file does not exist says less than that it cannot be read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     first.get_or_insert(error);
                 }
@@ -117,7 +118,7 @@ impl Device for Copies {
         self.on_each(|place| place.device.sync_directory(directory)).map(drop)
     }
 
-    /// What is not there on one device is gone all the same.
+    /// A file missing on one device still counts as removed.
     fn remove(&self, path: &str) -> io::Result<()> {
         self.places().iter().map(|place| place.device.remove(path)).collect::<Vec<_>>().into_iter().collect()
     }

@@ -1,7 +1,7 @@
-//! Merging: recent changes and tables into one table, in the memory of one writer and a window for each table.
+//! Merging: recent changes and tables become one table, in the memory of one writer and a window for each table.
 //!
-//! A removal must be kept as long as an older table may have its key, and a removed tree as long as any source that is not merged has
-//! an entry with a lower id. What the merge itself hides or replaces is left out in any case.
+//! A tombstone must be kept as long as an older table may have its key, and a removed tree as long as any unmerged
+//! source has an entry with a lower id. What the merge itself hides or replaces is dropped in any case.
 
 use std::ops::{Bound, Range};
 
@@ -15,22 +15,23 @@ use crate::index::catalog::chunks::Recent;
 use crate::index::catalog::{RangeRow, TableRow};
 use crate::index::table::{Reach, TableWriter};
 
-/// Tables that may be there before some are merged.
+/// Number of tables that triggers a merge.
 const MOST_TABLES: usize = 8;
-/// An older table is merged too if it is at most so many times as large as all newer ones.
+/// An older table is merged too if it is at most this many times as large as all newer ones together.
 const GROWTH: u64 = 2;
 
-/// What a merge made.
+/// Result of a merge.
 #[derive(Debug)]
 pub(crate) struct Merged {
-    /// The table, in the place of those that were merged; `None` if nothing is left of them.
+    /// The table that replaces the merged ones; `None` if it would be empty.
     pub(crate) row: Option<TableRow>,
     /// The removed trees that still hide something.
     pub(crate) ranges: Vec<RangeRow>,
 }
 
-/// Merges the tables `tables` of a snapshot (oldest first, so that 0 is the oldest) into table `number`, with the recent changes if
-/// `with_recent`; then the newest table must be among them, or there are none. The catalog then has the result in their place.
+/// Merges the tables `tables` of a snapshot (oldest first, so 0 is the oldest) into table `number`, with the recent
+/// changes if `with_recent`; then the newest table must be among them, unless there are no tables. The result replaces
+/// them in the catalog.
 ///
 /// # Errors
 /// As [`Table::look_up`](crate::index::table::Table::look_up) and [`TableWriter::finish`]; nothing is left behind.
@@ -57,7 +58,7 @@ pub(crate) fn merge_tables(
     Ok(Merged { row, ranges: remaining(snapshot, &tables, with_recent) })
 }
 
-/// The removed trees that hide something in what is not merged.
+/// The removed trees that hide something in unmerged sources.
 fn remaining(snapshot: &Snapshot, merged: &Range<usize>, with_recent: bool) -> Vec<RangeRow> {
     let others = snapshot.tables.iter().enumerate().filter(|(index, _)| !merged.contains(index));
     let in_tables = others.map(|(_, table)| table.row().lowest_id).min().unwrap_or(u64::MAX);
@@ -68,8 +69,8 @@ fn remaining(snapshot: &Snapshot, merged: &Range<usize>, with_recent: bool) -> V
     snapshot.ranges.iter().filter(|range| range.id > lowest_id).cloned().collect()
 }
 
-/// Which tables (oldest first) are to be merged, if any: from the newest on, as long as an older one is not much larger than all newer
-/// ones. What stays is larger each time, so that an entry is written again as often as tables double.
+/// The tables (oldest first) to be merged, if any: from the newest on, as long as an older one is not much larger than
+/// all newer ones. The remaining tables grow geometrically, so an entry is rewritten about as often as tables double.
 pub(crate) fn choose(tables: &[TableRow]) -> Option<Range<usize>> {
     if tables.len() <= MOST_TABLES {
         return None;

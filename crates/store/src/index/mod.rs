@@ -1,21 +1,21 @@
-//! The index: what the store has for a key, over the catalog's recent changes, removed trees and sorted tables.
+//! The index: what the store has for a key, according to the catalog's recent changes, removed trees and sorted tables.
 //!
-//! A [`Snapshot`] is one state of all that, and stays what it is: entries by key in memory, tables that never change. For a key the
-//! newest source counts: recent changes first, then tables from the newest to the oldest, but for those whose bounds or filters say that
-//! they have not got it. What it has is hidden by a removed tree with a higher id. Ids rise from source to source for a key, so what is
-//! behind a hidden entry is hidden too.
+//! A [`Snapshot`] is one immutable state of these: entries by key in memory, and tables that never change. For a key
+//! the newest source counts: recent changes first, then tables from the newest to the oldest, except those whose bounds
+//! or filters exclude it. A removed tree with a higher id hides the entry found. For each key, ids ascend from older to
+//! newer sources, so whatever is behind a hidden entry is hidden too.
 //!
-//! Behind all keys of now are those of versions that something took the place of and that a snapshot has ([`past`]). So who looks at now does not meet
-//! them, and takes no longer for them.
+//! After all current keys come those of superseded versions that a snapshot references ([`past`]). So reading the
+//! current state does not encounter them, and they do not slow it down.
 //!
 //! | module | subject |
 //! | --- | --- |
-//! | [`copies`] | the devices that it is on |
+//! | [`copies`] | the devices with the index |
 //! | [`ranges`] | which removed directory hides a key |
 //! | [`scan`] | entries in order over all sources |
-//! | [`merge`] | tables into one, and which |
-//! | [`past`] | what there was at an earlier sequence number |
-//! | [`paths`] | from a path to an entry, and back |
+//! | [`merge`] | merging tables, and choosing which |
+//! | [`past`] | the state at an earlier sequence number |
+//! | [`paths`] | from a path to an entry and vice versa |
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(crate) use table::Reach;
 /// Open tables, oldest first.
 pub(crate) type Tables = Arc<[Arc<Table>]>;
 
-/// Opens the tables in `rows`, taking over those that are open in `previous`.
+/// Opens the tables in `rows`, reusing those open in `previous`.
 ///
 /// # Errors
 /// As [`Table::open`].
@@ -72,32 +72,32 @@ pub(crate) struct Snapshot {
     recent: Recent,
     ranges: Arc<Vec<RangeRow>>,
     tables: Tables,
-    /// The sequence number whose state is looked at; `None`: the last.
+    /// The sequence number whose state is read; `None`: the latest.
     at: Option<u64>,
-    /// Versions of which this record takes the place are not in sight: it is not taken in yet.
+    /// Versions superseded by this record are invisible: it is not applied yet.
     early: Option<u64>,
 }
 
-/// The note of versions that are in the index before what takes their place is (see [`Early`]).
+/// The note about versions that are in the index before the record that superseded them (see [`Early`]).
 pub(crate) const EARLY: &str = "versions.early";
 
-/// Versions that are in the index and not in sight, as what takes their place is not taken in yet.
+/// Versions that are in the index but invisible, because the record that supersedes them is not applied yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Early {
-    /// The sequence number of the record that takes their place.
+    /// The sequence number of that record.
     pub(crate) until: u64,
-    /// All of them are there.
+    /// Whether all of them are in the index.
     pub(crate) is_whole: bool,
 }
 
 impl Early {
-    /// What a state has of them.
+    /// The early versions of a state.
     pub(crate) fn of(state: &State) -> Option<Early> {
         let (is_whole, until) = state.notes.get(EARLY)?.split_first()?;
         Some(Early { until: u64::from_le_bytes(until.try_into().ok()?), is_whole: *is_whole == 1 })
     }
 
-    /// Whether it is this record that takes their place.
+    /// Whether this record supersedes them.
     pub(crate) fn is_of(self, until: u64) -> bool {
         self.until == until
     }
@@ -121,18 +121,18 @@ impl Snapshot {
         }
     }
 
-    /// The same, with all versions in sight.
+    /// The same, with all versions visible.
     pub(crate) fn revealed(self) -> Snapshot {
         Snapshot { early: None, ..self }
     }
 
-    /// Whether a key is that of a version which is not in sight.
+    /// Whether a key is that of an invisible version.
     #[inline]
     fn is_early(&self, key: &[u8]) -> bool {
         self.early.is_some_and(|until| is_superseded_by(key, until))
     }
 
-    /// The same, at an earlier sequence number that is kept.
+    /// The same, at an earlier sequence number that is preserved.
     pub(crate) fn at(self, sequence: u64) -> Snapshot {
         Snapshot { at: Some(sequence), ..self }
     }
@@ -142,7 +142,7 @@ impl Snapshot {
         &self.tables
     }
 
-    /// What the store has for a stored key; `None` if nothing, or no more.
+    /// The entry for a stored key; `None` if it does not exist, or no longer does.
     ///
     /// # Errors
     /// As [`Table::look_up`].
@@ -163,7 +163,7 @@ impl Snapshot {
         look_up_tables(&self.tables, &self.ranges, key, Expected::Perhaps)
     }
 
-    /// Everything that the store has from a stored key on, in order.
+    /// All entries from a stored key on, in order.
     ///
     /// # Errors
     /// As [`Table::look_up`].
@@ -171,7 +171,7 @@ impl Snapshot {
         self.scan(Bound::Included(from), Bound::Excluded(&first_superseded()))
     }
 
-    /// As [`scan_from`](Self::scan_from), and behind it all versions that something took the place of, under keys of their own.
+    /// As [`scan_from`](Self::scan_from), followed by all superseded versions under their own keys.
     ///
     /// # Errors
     /// As [`Table::look_up`].
@@ -180,7 +180,7 @@ impl Snapshot {
         Scan::new(self, Bound::Included(from), Bound::Unbounded)
     }
 
-    /// Everything that the store has from one stored key to another, in order.
+    /// All entries between two stored keys, in order.
     ///
     /// # Errors
     /// As [`Table::look_up`].
@@ -188,12 +188,12 @@ impl Snapshot {
         Scan::new(self, from, to)
     }
 
-    /// What is read ahead of its tables by scans that have it in common.
+    /// Read-ahead windows of its tables, to be shared by scans.
     pub(crate) fn windows(&self, reach: Reach) -> Windows {
         Windows::new(&self.tables, reach)
     }
 
-    /// As [`scan`](Self::scan), with what is read ahead for other scans of this snapshot too.
+    /// As [`scan`](Self::scan), with read-ahead windows shared with other scans of this snapshot.
     ///
     /// # Errors
     /// As [`Table::look_up`].
@@ -202,21 +202,21 @@ impl Snapshot {
     }
 }
 
-/// What an entry stands for: nothing if it is a removal, or lies in a tree that was removed later.
+/// What an entry means: `None` if it is a tombstone, or in a tree that was removed later.
 fn visible(ranges: &[RangeRow], key: &[u8], entry: Entry) -> Option<Entry> {
     (entry.kind != Kind::Removal && ranges::hiding(ranges, key, entry.id).is_none()).then_some(entry)
 }
 
-/// Whether a key that is looked up is thought to be there.
+/// Whether a key looked up is expected to exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// By somebody who reads it: the table where it must be, if it is anywhere, is looked into without a look at its filter.
+    /// By a reader: the only table that can have it is searched without consulting its filter.
     There,
-    /// A writer wants to know.
+    /// By a writer that wants to know.
     Perhaps,
 }
 
-/// What tables have for a stored key that the recent changes say nothing about: one look-up without a snapshot of its own.
+/// What tables have for a stored key absent from the recent changes: one look-up without a snapshot of its own.
 ///
 /// # Errors
 /// As [`Table::look_up`].
@@ -241,7 +241,7 @@ pub(crate) fn look_up_tables(
     Ok(None)
 }
 
-/// What the recent changes of a state have for a stored key: `None` if they say nothing, `Some(None)` if it is no more.
+/// The recent changes of a state for a stored key: `None` if there are none, `Some(None)` if it no longer exists.
 pub(crate) fn look_up_recent(state: &State, key: &[u8]) -> Option<Option<Entry>> {
     state.recent.get(key).map(|&entry| visible(&state.ranges, key, entry))
 }

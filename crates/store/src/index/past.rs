@@ -1,8 +1,9 @@
-//! What there was at an earlier sequence number: the newest version of each key up to it.
+//! The state at an earlier sequence number: the newest version of each key up to it.
 //!
-//! That is what the key has now, if it is no newer; else one that something took the place of later. Those are kept under keys of their own, which end in the
-//! sequence number of what took their place ([`superseded_key`](crate::format::index_key::superseded_key)): the first behind the one that is asked for is the
-//! version of then, unless there was none. Only sequence numbers of snapshots can be asked for: of others, versions are gone.
+//! That is the current entry of the key, if it is old enough; else a version superseded later. Those have keys that end
+//! in the sequence number that superseded them ([`superseded_key`](crate::format::index_key::superseded_key)): the
+//! first such key after the requested number is the version at that time, if the object existed. Only sequence numbers
+//! of snapshots may be requested: the versions of others are gone.
 
 use std::ops::Bound;
 
@@ -17,7 +18,7 @@ use crate::format::index_key::{
 type Found = (Vec<u8>, Entry);
 
 impl Snapshot {
-    /// What the store had for a stored key at a sequence number.
+    /// The entry for a stored key at a sequence number.
     ///
     /// # Errors
     /// As [`look_up`](Self::look_up).
@@ -28,7 +29,7 @@ impl Snapshot {
         }
     }
 
-    /// The version of a key that was there first of those that something took the place of behind a sequence number, under the key of that version.
+    /// The oldest version of a key that was superseded after a sequence number, with the key of that version.
     ///
     /// # Errors
     /// As [`look_up`](Self::look_up).
@@ -37,7 +38,7 @@ impl Snapshot {
         Scan::of_now(self, Bound::Included(&from), Bound::Excluded(&to))?.next().transpose()
     }
 
-    /// Whether there is any version that something took the place of.
+    /// Whether there are any superseded versions.
     ///
     /// # Errors
     /// As [`look_up`](Self::look_up).
@@ -50,9 +51,9 @@ impl Snapshot {
 #[derive(Debug)]
 pub(super) struct PastScan {
     sequence: u64,
-    /// What there is now: what is as old as that was there then.
+    /// Current entries: those old enough existed then too.
     now: Scan,
-    /// What something took the place of.
+    /// Superseded versions.
     versions: Scan,
     /// The next of each.
     next_now: Option<Found>,
@@ -123,7 +124,7 @@ impl PastScan {
         self.given.as_ref().map(|(key, entry)| (&key[..], entry))
     }
 
-    /// Goes ahead to `key`, if it is not behind it.
+    /// Advances to `key`, unless it is already past it.
     pub(super) fn seek(&mut self, key: &[u8]) -> Result<()> {
         if self.next_now.as_ref().is_some_and(|(next, _)| &next[..] < key) {
             self.now.seek(key)?;

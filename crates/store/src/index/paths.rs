@@ -1,7 +1,8 @@
-//! Paths in the index: from the root down, one look-up a name, and from a directory up.
+//! Paths in the index: from the root down, one look-up per name, and from a directory up.
 //!
-//! Down, a path is looked up name by name. Up, nothing but an entry says where a directory is: who asks for many paths has all directories put together
-//! once ([`Ways`]), which takes 25 bytes and a name for each, and 6 more for each that has entries: a million of them in 40 MB.
+//! Downwards, a path is looked up name by name. Upwards, only an entry says where a directory is: a caller that needs
+//! many paths collects all directories once ([`Ways`]), at 25 bytes and a name for each, and 6 more for each that has
+//! entries: a million of them in 40 MB.
 
 use std::cmp::Reverse;
 use std::ops::Bound;
@@ -13,7 +14,7 @@ use crate::format::index_key::{ROOT, ROOT_KEY, entries_of, entry_key, entry_of_k
 use crate::format::key::{Key, split};
 
 impl Snapshot {
-    /// The number of the directory that a path names; `None` if there is no such directory.
+    /// The number of the directory with a path; `None` if there is no such directory.
     ///
     /// # Errors
     /// As [`look_up`](Self::look_up).
@@ -21,7 +22,8 @@ impl Snapshot {
         self.directory_with(path, &mut |_, _, _| {})
     }
 
-    /// As [`directory`](Self::directory); `met` is told of each directory on the way: its number, that of the one above it, and its name there.
+    /// As [`directory`](Self::directory); `met` is called for each directory on the path with its number, that of its
+    /// parent, and its name there.
     ///
     /// # Errors
     /// As [`look_up`](Self::look_up).
@@ -48,7 +50,7 @@ impl Snapshot {
         self.scan(Bound::Included(&from), Bound::Excluded(&to))
     }
 
-    /// What the store has for a path.
+    /// The entry for a path.
     ///
     /// # Errors
     /// As [`look_up`](Self::look_up).
@@ -61,12 +63,12 @@ impl Snapshot {
     }
 }
 
-/// A number of 48 bits, so that many of them take little memory; big-endian, so that they compare as numbers do.
+/// A number of 48 bits, to save memory; big-endian, so that the byte order is the numeric order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Packed([u8; 6]);
 
 impl Packed {
-    /// `None` of what is no such number, which an index that is damaged may have.
+    /// `None` if the number is too large, as in a damaged index.
     fn of(number: u64) -> Option<Packed> {
         match number.to_be_bytes() {
             [0, 0, number @ ..] => Some(Packed(number)),
@@ -85,19 +87,19 @@ impl Packed {
 struct Way {
     number: Packed,
     above: Packed,
-    /// Id of the record that says so.
+    /// Id of the record that places it there.
     id: Packed,
     name_at: Packed,
     name_bytes: [u8; 2],
 }
 
-/// Where an entry is, and its name there.
+/// The directory that contains an entry, and its name there.
 pub(crate) type Place = (u64, Vec<u8>);
 
-/// Where all directories of a state are.
+/// The places of all directories of a state.
 #[derive(Debug, Default)]
 pub(crate) struct Ways {
-    /// By number, the newest first; sorted by [`settle`](Self::settle).
+    /// By number, newest first; sorted by [`settle`](Self::settle).
     directories: Vec<Way>,
     names: Vec<u8>,
     /// Directories with entries.
@@ -105,7 +107,7 @@ pub(crate) struct Ways {
 }
 
 impl Ways {
-    /// Those of a state.
+    /// The directories of a state.
     ///
     /// # Errors
     /// As [`Snapshot::scan_from`].
@@ -122,7 +124,7 @@ impl Ways {
         Ok(ways)
     }
 
-    /// Takes in an entry of the index, in the order of keys; what is none of a directory is left out.
+    /// Adds an entry of the index, in key order; entries that are not directories are skipped.
     pub(crate) fn add(&mut self, key: &[u8], entry: &Entry) {
         let Some((above, name)) = entry_of_key(key).filter(|&(above, _)| above >= ROOT) else { return };
         let Some(above) = Packed::of(above) else { return };
@@ -135,7 +137,7 @@ impl Ways {
         }
     }
 
-    /// A directory's way; its name is taken in.
+    /// A directory's place; stores its name.
     fn way_of(&mut self, above: Packed, name: &[u8], entry: &Entry) -> Option<Way> {
         let (number, id) = (Packed::of(entry.number)?, Packed::of(entry.id)?);
         let name_at = Packed::of(self.names.len() as u64)?;
@@ -144,7 +146,7 @@ impl Ways {
         Some(Way { number, above, id, name_at, name_bytes })
     }
 
-    /// All entries are in.
+    /// Called once all entries are added.
     pub(crate) fn settle(&mut self) {
         self.directories.sort_unstable_by_key(|way| (way.number, Reverse(way.id)));
     }
@@ -154,7 +156,7 @@ impl Ways {
         self.directories.get(self.place(number)?)
     }
 
-    /// Its place among the entries.
+    /// Its position among the entries.
     fn place(&self, number: Packed) -> Option<usize> {
         let at = self.directories.partition_point(|way| way.number < number);
         self.directories.get(at).filter(|way| way.number == number).map(|_| at)
@@ -165,7 +167,7 @@ impl Ways {
         names.and_then(|names| names.get(..u16::from_be_bytes(way.name_bytes).into())).unwrap_or_default()
     }
 
-    /// The path of an entry; `None` if it is in no directory that can be reached from the root.
+    /// The path of an entry; `None` if its directory cannot be reached from the root.
     pub(crate) fn path(&self, directory: u64, name: &[u8]) -> Option<Key> {
         let mut names = vec![name];
         let mut above = Packed::of(directory)?;
@@ -179,15 +181,17 @@ impl Ways {
         Some(key)
     }
 
-    /// Directories that have entries and that no entry leads to. Those below them are not among these.
+    /// Directories that have entries but are no entry themselves. Directories below them are not included.
     pub(crate) fn detached(&self) -> Vec<u64> {
         let is_detached = |directory: &&Packed| directory.get() != ROOT && self.way(**directory).is_none();
         self.filled.iter().filter(is_detached).map(|directory| directory.get()).collect()
     }
 
-    /// Directories that lie in each other and that nothing else leads to: of each circle the one whose entry is the oldest.
+    /// Directories that contain each other and are not reachable otherwise: of each cycle the one with the oldest
+    /// entry.
     pub(crate) fn circles(&self) -> Vec<u64> {
-        // Of each entry the way up, by where that began, on which it was passed; 0: on none yet.
+        // For each entry, the path to the root on which it was visited, by the entry where that began; 0: not visited
+        // yet.
         let mut passed = vec![0_u32; self.directories.len()];
         let mut oldest = Vec::new();
         for (start, way) in (1..).zip(&self.directories) {
@@ -218,7 +222,7 @@ impl Ways {
         oldest
     }
 
-    /// Whether a directory is, or lies in, another.
+    /// Whether a directory is the same as another, or below it.
     pub(crate) fn is_within(&self, directory: u64, other: u64) -> bool {
         let (Some(mut at), Some(other)) = (Packed::of(directory), Packed::of(other)) else { return false };
         for _ in 0..=self.directories.len() {
@@ -230,7 +234,7 @@ impl Ways {
         false
     }
 
-    /// Directories with several entries: the number, and of each entry, the newest first, where it is and its name there.
+    /// Directories with several entries: the number, and the places of the entries, newest first.
     pub(crate) fn doubled(&self) -> Vec<(u64, Vec<Place>)> {
         let place = |way: &Way| (way.above.get(), self.name(way).to_vec());
         let groups = self.directories.chunk_by(|one, other| one.number == other.number).filter(|group| group.len() > 1);
@@ -288,7 +292,8 @@ mod tests {
 
     #[test]
     fn of_each_circle_the_oldest_entry_is_told_once() {
-        // One of three, with two below it; one of a single directory; what can be reached, and what is in a lost one.
+        // A cycle of three with two directories below it; a cycle of one; reachable directories, and one inside a lost
+        // directory.
         let circle = [(12, "a", 10, 23), (10, "b", 11, 21), (11, "c", 12, 22), (12, "d", 13, 30), (13, "e", 14, 31)];
         let others = [(20, "self", 20, 40), (ROOT, "f", 30, 50), (30, "g", 31, 51), (99, "h", 40, 52)];
         let ways = ways(&[&circle[..], &others[..]].concat(), &[(14, "x")]);

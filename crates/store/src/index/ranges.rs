@@ -1,13 +1,14 @@
 //! Removed trees: which of them hides a key (docs/FORMAT.md, section 11).
 //!
-//! The removal of a tree lists the directories in it. Of each there is a row here, which hides all entries of that directory with a lower id. Rows are
-//! sorted by directory, and each has one: the catalog sees to that. Entries of a directory and objects with several names are hidden by nothing else:
-//! the tree's own name is removed like any other, and an object goes with its last name.
+//! The tombstone of a tree lists the directories in it. Each has a row here, which hides all entries of that directory
+//! with a lower id. Rows are sorted by directory, one per directory: the catalog ensures that. Nothing else is hidden
+//! this way: the tree's own name is removed like any other, and an object with several names is removed with its last
+//! name.
 
 use crate::format::index_key::leading_number;
 use crate::index::catalog::RangeRow;
 
-/// The removed directory that hides an entry of `key` with `id`, if one does.
+/// The removed directory that hides an entry of `key` with `id`, if any.
 #[inline]
 pub(crate) fn hiding(ranges: &[RangeRow], key: &[u8], id: u64) -> Option<RangeRow> {
     if ranges.is_empty() {

@@ -1,8 +1,10 @@
-//! The index alone, without contents, at a number of entries of one's choice: what it takes, how often an entry is written, how much memory that needs.
+//! The index alone, without contents, for any number of entries: its space, how often an entry is written, and the
+//! memory needed.
 //!
-//! Entries come as they do from an import (in order of directory and name) or shuffled over the whole, which is the worst that the differences in leaves,
-//! merges and filters can meet. They are gathered, made tables and merged by the rules of the store, with its limits. The test that is always run holds
-//! the figures that docs/FORMAT.md, section 13, counts with; `make bench-index-scale` prints them for any number.
+//! Entries arrive as from an import (in order of directory and name) or shuffled, which is the worst case for the
+//! differences in leaves, for merges and for filters. They are collected, written to tables and merged by the rules and
+//! limits of the store. The test that always runs checks the figures used by docs/FORMAT.md, section 13; `make
+//! bench-index-scale` prints them for any number.
 
 use std::fs;
 use std::io::{self, Write};
@@ -16,29 +18,29 @@ use crate::format::index_key::entry_key;
 use crate::index::catalog::Change;
 use crate::index::table::tests::device;
 
-/// Entries that become a table, as in a store outside of tests.
+/// Entries per table, as in a store outside of tests.
 const RECENT_LIMIT: u64 = 32_768;
-/// Of a store.
+/// As in a store.
 const CACHE_BYTES: usize = 16 << 20;
-/// Files of a directory.
+/// Files per directory.
 const DIRECTORY_FILES: u64 = 100;
 /// Content of each file, and its record.
 const SIZE_BYTES: u64 = 100;
 const RECORD_BYTES: u64 = 192;
-/// Records of a segment.
+/// Records per segment.
 const SEGMENT_RECORDS: u64 = (64 << 20) / RECORD_BYTES;
-/// Numbers do not begin at 1 in a store that was in use: differences are what they are in one of many millions.
+/// Numbers do not begin at 1 in a store that has been used: differences are like those in one with many millions.
 const FIRST_ID: u64 = 1 << 24;
-/// Look-ups that are timed.
+/// Timed look-ups.
 const LOOK_UPS: u64 = 20_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// An import: in the order of keys, times of modification of every kind, change times of the import.
+    /// An import: in key order, with arbitrary modification times and the change times of the import.
     Walk,
-    /// Written one after the other anywhere, with the time of now.
+    /// Written one after the other at random places, with the current time.
     Written,
-    /// Anywhere, with times of every kind: what a restore by several threads in any order comes to.
+    /// Random places and arbitrary times: like a restore by several threads in any order.
     Shuffled,
 }
 
@@ -54,27 +56,27 @@ impl Order {
     }
 }
 
-/// What a run comes to.
+/// Result of a run.
 #[derive(Debug)]
 struct Figures {
     entries: u64,
-    /// Of all tables at the end, before the last merge.
+    /// Size of all tables at the end, before the last merge.
     size_bytes: u64,
-    /// Of all tables that were written.
+    /// Bytes of all tables written.
     written_bytes: u64,
     tables: usize,
-    /// Of one table of everything.
+    /// Size of a single table of everything.
     merged_bytes: u64,
-    /// Keys in it: what each has that the one before has not, and every 16th whole.
+    /// Bytes of its keys: what each does not share with the one before, and every 16th key in full.
     key_bytes: u64,
     build_seconds: f64,
     look_up_microseconds: f64,
-    /// Leaves that a look-up of what is there reads, and of what is not.
+    /// Leaves read per look-up of an existing key, and of a missing one.
     leaves_found: f64,
     leaves_missed: f64,
 }
 
-/// An index as a writer drives it.
+/// An index driven as by a writer.
 struct Driver {
     _guard: tempfile::TempDir,
     device: Directory,
@@ -101,7 +103,7 @@ impl Driver {
         self.tables = open_tables(&self.device, &self.cache, &self.state.tables, &self.tables).unwrap();
     }
 
-    /// As the engine does when what is recent is full.
+    /// As the engine does when the recent changes are full.
     fn make_table(&mut self) {
         let end = self.tables.len();
         self.merge(end..end, true);
@@ -139,7 +141,7 @@ fn key_at(place: u64) -> Vec<u8> {
     entry_key(FIRST_ID + directory * (DIRECTORY_FILES + 1), format!("file-{file:03}.dat").as_bytes())
 }
 
-/// What the `turn`th record is, of a file that was put after `turn` others.
+/// The `turn`th record: a file put after `turn` others.
 fn entry_of(turn: u64, order: Order) -> Entry {
     let id = FIRST_ID + turn + turn / DIRECTORY_FILES;
     let location = Location {
@@ -173,7 +175,7 @@ fn entry_of(turn: u64, order: Order) -> Entry {
     }
 }
 
-/// A step that is prime to `entries`, so that it leads through all of them in an order without locality.
+/// A step coprime to `entries`, which visits all of them in an order without locality.
 fn step(entries: u64, order: Order) -> u64 {
     if order == Order::Walk {
         return 1;
@@ -188,17 +190,17 @@ fn step(entries: u64, order: Order) -> u64 {
     (golden..).find(|&step| greatest_divisor(step, entries) == 1).unwrap()
 }
 
-/// System calls of this thread that read, where the kernel tells.
+/// Number of read system calls of this thread, if the kernel reports it.
 fn reads() -> Option<u64> {
     let text = fs::read_to_string("/proc/thread-self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("syscr: "))?.parse().ok()
 }
 
-/// Reads an operation takes, on average.
+/// Average number of reads per operation.
 fn reads_each(count: u64, mut operation: impl FnMut(u64)) -> f64 {
     let before = reads();
     (0..count).for_each(&mut operation);
-    // Telling takes a few itself.
+    // Querying the count reads too.
     before.zip(reads()).map_or(f64::NAN, |(before, after)| (after - before) as f64 / count as f64)
 }
 
@@ -209,7 +211,7 @@ fn run(entries: u64, order: Order) -> Figures {
     let begun = Instant::now();
     let mut turn = 0;
     while turn < entries {
-        // The store's batches.
+        // Batches as in the store.
         let end = entries.min(turn + 2_500).min((turn / RECENT_LIMIT + 1) * RECENT_LIMIT);
         let mut recent: Vec<_> = (turn..end).map(|turn| (key_at(place_of(turn)), entry_of(turn, order))).collect();
         recent.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
@@ -268,7 +270,7 @@ impl Figures {
     }
 }
 
-/// How often an entry is written: a table of its own, and once each time that what it is in has grown enough.
+/// How often an entry is written: once in its first table, and once each time the table containing it has grown enough.
 fn most_writes(entries: u64) -> f64 {
     2.0 + (entries as f64 / RECENT_LIMIT as f64).log2().max(0.0) / 2.0 + 1.0
 }
@@ -284,7 +286,7 @@ fn an_entry_takes_what_the_format_says_in_any_order() {
     }
 }
 
-/// The most memory that this process had, in MiB.
+/// Peak memory of this process, in MiB.
 fn peak_mebibytes() -> Option<f64> {
     let text = fs::read_to_string("/proc/self/status").ok()?;
     let kibibytes: f64 =

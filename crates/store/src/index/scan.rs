@@ -1,8 +1,8 @@
-//! Entries in order of keys over all sources of a snapshot.
+//! Entries in key order over all sources of a snapshot.
 //!
-//! [`Sources`] goes through recent changes and tables at once; for each key the newest counts and the others are passed. A removed tree
-//! that hides whole what a table has below it is jumped over, so that a million hidden entries cost no more than one.
-//! [`Scan`] leaves removals out and ends where it was told to.
+//! [`Sources`] iterates over recent changes and tables together; for each key the newest counts and the others are
+//! skipped. If a removed tree hides everything that a table has below it, the table skips it in one step, so that a
+//! million hidden entries cost no more than one. [`Scan`] omits tombstones and ends at its upper bound.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::index::catalog::RangeRow;
 use crate::index::catalog::chunks::{Cursor, Recent};
 use crate::index::table::{Reach, SharedWindow, Table, TableScan};
 
-/// What is read ahead of each table of a snapshot, in the order of the tables: for all scans of a walk.
+/// Read-ahead windows of the tables of a snapshot, in the order of the tables, shared by all scans of a walk.
 #[derive(Debug)]
 pub(crate) struct Windows(Vec<SharedWindow>);
 
 impl Windows {
-    /// Those of `tables`.
+    /// The windows of `tables`.
     pub(crate) fn new(tables: &[Arc<Table>], reach: Reach) -> Windows {
         Windows(tables.iter().map(|table| SharedWindow::new(table, reach)).collect())
     }
@@ -61,7 +61,7 @@ impl RecentScan {
     }
 }
 
-/// Goes past `key`, in all of these that stand on it.
+/// Advances all of these that are at `key`.
 #[inline]
 fn pass(tables: &mut [TableScan], key: &[u8]) -> Result<()> {
     for table in tables {
@@ -72,22 +72,23 @@ fn pass(tables: &mut [TableScan], key: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The newest of every key over some sources, removals too, hidden entries left out.
+/// The newest entry of every key over some sources, including tombstones, without hidden entries.
 #[derive(Debug)]
 pub(super) struct Sources {
     recent: RecentScan,
     /// Newest first.
     tables: Vec<TableScan>,
     ranges: Arc<Vec<RangeRow>>,
-    /// The source that stands on the entry that was given last. It stays there until the next one is asked for, so that its key can be lent.
+    /// The source at the last entry returned. It stays there until the next one is requested, so that its key can be
+    /// borrowed.
     given: Option<Given>,
-    /// The source that stands on the lowest key of the others.
+    /// The source at the lowest key of the others.
     next: Option<Given>,
-    /// Whether the others stand behind the key that was given: as long as they do, one source is all that is looked at.
+    /// Whether the others are past the last key returned: while they are, only one source is examined.
     is_ahead: bool,
 }
 
-/// Where the entry that was given last is.
+/// Position of the last entry returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Given {
     Recent,
@@ -110,7 +111,7 @@ impl Sources {
         Ok(Sources { recent: RecentScan::new(recent, from), tables, ranges, given: None, next: None, is_ahead: false })
     }
 
-    /// Goes on to the next entry, and gives it with its key.
+    /// Advances to the next entry, and returns it with its key.
     #[inline]
     pub(super) fn next_entry(&mut self) -> Result<Option<(&[u8], &Entry)>> {
         loop {
@@ -122,7 +123,7 @@ impl Sources {
         Ok(self.given())
     }
 
-    /// The entry that was given last, with its key.
+    /// The last entry returned, with its key.
     #[inline]
     pub(super) fn given(&self) -> Option<(&[u8], &Entry)> {
         self.given.and_then(|given| self.head_of(given))
@@ -136,7 +137,7 @@ impl Sources {
         }
     }
 
-    /// Goes on to the newest source that stands on the lowest key.
+    /// Advances to the newest source at the lowest key.
     #[inline]
     fn choose(&mut self) -> Result<()> {
         let last = self.given;
@@ -151,7 +152,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Whether a source stands before the lowest key of the others.
+    /// Whether a source is before the lowest key of the others.
     #[inline]
     fn is_before_next(&self, given: Option<Given>) -> bool {
         let key_of = |given: Option<Given>| given.and_then(|given| self.head_of(given)).map(|(key, _)| key);
@@ -162,7 +163,7 @@ impl Sources {
         }
     }
 
-    /// The newest source that stands on the lowest key, of all but one.
+    /// The newest source at the lowest key, excluding one.
     fn lowest_but(&self, one: Option<Given>) -> Option<Given> {
         let recent = self.recent.head().filter(|_| one != Some(Given::Recent));
         let mut lowest = recent.map(|(key, _)| (key, Given::Recent));
@@ -176,7 +177,7 @@ impl Sources {
         lowest.map(|(_, given)| given)
     }
 
-    /// Goes past the entry that was given last, and all older ones of its key.
+    /// Advances past the last entry returned, and all older ones of its key.
     #[inline]
     fn pass_given(&mut self) -> Result<()> {
         match self.given.take() {
@@ -190,7 +191,7 @@ impl Sources {
                 self.recent.advance();
                 Ok(())
             }
-            // Newer sources stand behind its key.
+            // Newer sources are past its key.
             Some(Given::Table(index)) => {
                 let (newer, older) = self.tables.split_at_mut(index + 1);
                 let Some(table) = newer.last_mut() else { return Ok(()) };
@@ -204,7 +205,7 @@ impl Sources {
         }
     }
 
-    /// In a removed directory: every table that has only older entries leaves it at once.
+    /// In a removed directory: every table with only older entries leaves it in one step.
     fn leave(&mut self, range: RangeRow) -> Result<()> {
         self.pass_given()?;
         self.is_ahead = false;
@@ -213,7 +214,8 @@ impl Sources {
         older.into_iter().try_for_each(|table| table.seek(&end))
     }
 
-    /// Goes to `key`, so that the next entry is the first that is not below it; `is_ahead` says that none of the sources is behind that one.
+    /// Moves to `key`, so that the next entry is the first not below it; `is_ahead` says that no source is past that
+    /// entry.
     fn go_to(&mut self, key: &[u8], is_ahead: bool) -> Result<()> {
         (self.given, self.next, self.is_ahead) = (None, None, false);
         if is_ahead {
@@ -224,7 +226,7 @@ impl Sources {
         self.tables.iter_mut().try_for_each(|table| table.go_to(key))
     }
 
-    /// Goes ahead to `key`, if it is not behind it.
+    /// Advances to `key`, unless it is already past it.
     pub(super) fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.pass_given()?;
         self.is_ahead = false;
@@ -233,26 +235,26 @@ impl Sources {
     }
 }
 
-/// Everything that a snapshot has between two keys, in order.
+/// All entries of a snapshot between two keys, in order.
 #[derive(Debug)]
 pub(crate) struct Scan {
     sources: Sources,
     to: Bound<Vec<u8>>,
-    /// Of an earlier time; then the sources are not looked at.
+    /// For an earlier state; then the sources are not used.
     past: Option<Box<PastScan>>,
-    /// Versions of which this record takes the place are not in sight.
+    /// Versions superseded by this record are invisible.
     early: Option<u64>,
     ended: bool,
 }
 
 impl Scan {
     pub(super) fn new(snapshot: &Snapshot, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
-        // Whoever begins before all keys goes on to the end.
+        // A scan that begins before all keys continues to the end.
         let reach = if matches!(from, Bound::Included([])) { Reach::All } else { Reach::Near };
         Scan::within(snapshot, &Windows::new(&snapshot.tables, reach), from, to)
     }
 
-    /// The same, with what is read ahead for other scans too.
+    /// The same, with read-ahead windows shared with other scans.
     pub(super) fn within(snapshot: &Snapshot, windows: &Windows, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
         let Some(sequence) = snapshot.at else { return Scan::now_within(snapshot, windows, from, to) };
         let past = PastScan::new(snapshot, sequence, from, to)?;
@@ -260,7 +262,7 @@ impl Scan {
         Ok(Scan { sources, to: Bound::Unbounded, past: Some(Box::new(past)), early: None, ended: false })
     }
 
-    /// What there is now, whatever the snapshot is of.
+    /// The current state, whatever the snapshot's sequence number.
     pub(super) fn of_now(snapshot: &Snapshot, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Scan> {
         Scan::now_within(snapshot, &Windows::new(&snapshot.tables, Reach::Near), from, to)
     }
@@ -274,7 +276,7 @@ impl Scan {
     /// The next entry with its stored key.
     ///
     /// # Errors
-    /// As [`Table::look_up`]; the scan is at its end then.
+    /// As [`Table::look_up`]; the scan then ends.
     #[inline]
     pub(crate) fn next_entry(&mut self) -> Result<Option<(&[u8], &Entry)>> {
         if let Some(past) = &mut self.past {
@@ -306,7 +308,7 @@ impl Scan {
         Ok(self.given())
     }
 
-    /// The entry that was given last, with its stored key; `None` at the end.
+    /// The last entry returned, with its stored key; `None` at the end.
     #[inline]
     pub(crate) fn given(&self) -> Option<(&[u8], &Entry)> {
         let given = match &self.past {
@@ -316,8 +318,8 @@ impl Scan {
         given.filter(|_| !self.ended)
     }
 
-    /// Begins again with other keys, once it is at its end without an error; gives whether it does. What it has in hand of the tables serves on: keys that
-    /// lie right behind those before cost a comparison.
+    /// Restarts with other keys after the scan ended without an error; returns whether it does. Blocks already read are
+    /// reused: keys directly after the previous ones cost one comparison.
     ///
     /// # Errors
     /// As [`Scan::next_entry`].
@@ -325,14 +327,14 @@ impl Scan {
         if self.past.is_some() {
             return Ok(false);
         }
-        // Each source stands on its first key that is not within the bounds.
+        // Each source is at its first key outside the bounds.
         let is_ahead = matches!(&self.to, Bound::Excluded(end) if &end[..] <= from);
         self.sources.go_to(from, is_ahead)?;
         (self.to, self.ended) = (Bound::Excluded(to), false);
         Ok(true)
     }
 
-    /// Goes ahead: the next entry is the first that was not given yet and is not below `key`.
+    /// Skips ahead: the next entry is the first not returned yet and not below `key`.
     ///
     /// # Errors
     /// As [`Scan::next_entry`].
@@ -347,7 +349,7 @@ impl Scan {
     }
 }
 
-/// For those who want copies: every entry with its stored key; ends after an error.
+/// For callers that want copies: every entry with its stored key; ends after an error.
 impl Iterator for Scan {
     type Item = Result<(Vec<u8>, Entry)>;
 

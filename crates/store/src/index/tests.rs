@@ -1,4 +1,5 @@
-//! The index against a model: random puts, removals, removed trees, flushes and merges, and after each the same answers, of now and of states that are kept.
+//! The index compared with a model: random puts, removals, removed trees, flushes and merges; after each, both return
+//! the same answers, for the current and for preserved states.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,15 +20,15 @@ use crate::index::table::tests::device;
 enum Step {
     Put(Vec<u8>),
     Remove(Vec<u8>),
-    /// A record was moved: the same id in another place.
+    /// A record was moved: the same id at another location.
     Move(Vec<u8>),
     /// All entries of a directory.
     RemoveTree(u64),
-    /// The state is kept.
+    /// The state is preserved.
     Snapshot,
     /// Recent changes become a table.
     Flush,
-    /// Tables from the one of this share of all to the newest become one, with recent changes or without.
+    /// Tables from this fraction of all to the newest become one, with recent changes or without.
     Merge(u8, bool),
     /// Some tables in the middle become one.
     MergeMiddle(u8, u8),
@@ -58,7 +59,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The index under test, as a writer would drive it, and the model.
+/// The index under test, driven as by a writer, and the model.
 struct Pair {
     _guard: tempfile::TempDir,
     device: Directory,
@@ -66,7 +67,7 @@ struct Pair {
     state: State,
     tables: Tables,
     model: BTreeMap<Vec<u8>, Entry>,
-    /// The model as it was at some sequence numbers, and versions that are kept for these.
+    /// The model at some sequence numbers, and the versions preserved for these.
     kept: Vec<(u64, BTreeMap<Vec<u8>, Entry>)>,
     versions: usize,
     next_id: u64,
@@ -114,7 +115,7 @@ impl Pair {
         self.tables = open_tables(&self.device, &self.cache, &self.state.tables, &self.tables).unwrap();
     }
 
-    /// Record `until` takes the place of what a key has.
+    /// Record `until` supersedes the current entry of a key.
     fn supersede(&mut self, key: &[u8], until: u64, change: &mut Change) {
         let Some(old) = self.model.remove(key) else { return };
         if self.kept.last().is_some_and(|(sequence, _)| old.id <= *sequence) {
@@ -192,7 +193,7 @@ impl Pair {
     }
 }
 
-/// Whether a snapshot has what a model has.
+/// Whether a snapshot equals a model.
 fn agree(
     snapshot: &Snapshot,
     model: &BTreeMap<Vec<u8>, Entry>,
@@ -242,7 +243,7 @@ proptest! {
             }
         }
         pair.agree(&probes)?;
-        // One table has it all, and nothing else is left.
+        // One table has everything, and nothing else remains.
         pair.merge(0..pair.tables.len(), true);
         pair.agree(&probes)?;
         let entries = (pair.model.len() + pair.versions) as u64;
@@ -282,7 +283,7 @@ fn a_removed_tree_of_a_large_table_is_jumped_over() {
     let found: Vec<_> =
         pair.snapshot().scan(Bound::Unbounded, Bound::Unbounded).unwrap().map(|next| next.unwrap().0).collect();
     assert_eq!(found, [entry_key(5, b"000007"), entry_key(6, b"c")]);
-    // The ranges stay as long as the table is there, whose records they hide.
+    // The ranges remain as long as the table whose records they hide.
     pair.step(&Step::Flush);
     assert_eq!(pair.state.ranges.len(), 1);
     pair.step(&Step::Merge(0, false));

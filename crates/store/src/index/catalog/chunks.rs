@@ -1,7 +1,9 @@
-//! What changed since the newest sorted table, by stored key: a sorted list in chunks, each shared with the clones that have it too.
+//! Changes since the newest sorted table, by stored key: a sorted list in chunks, each shared with the clones that
+//! contain it.
 //!
-//! A clone costs one count. The first change after it copies the list of chunks and the chunk that it is about, not the entries: a commit
-//! costs what it changes, however many readers have a snapshot. Chunks are in order, none is empty, and none has more than `CHUNK` entries.
+//! A clone costs one reference count. The first change after it copies the list of chunks and the affected chunk, not
+//! the entries: a commit costs what it changes, however many readers have a snapshot. Chunks are in order, none is
+//! empty, and none has more than `CHUNK` entries.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -9,7 +11,7 @@ use std::sync::Arc;
 use crate::format::entry::Entry;
 use crate::format::rows::weight;
 
-/// Most entries of a chunk. Tests come to several sooner.
+/// Maximum number of entries in a chunk. Smaller in tests, which then cover several chunks.
 const CHUNK: usize = if cfg!(test) { 8 } else { 128 };
 
 type Chunk = Arc<Vec<(Arc<[u8]>, Entry)>>;
@@ -22,7 +24,7 @@ pub struct Recent {
     bytes: usize,
 }
 
-/// Where an entry is: in which chunk, and where in it.
+/// Position of an entry: its chunk, and its index in the chunk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor {
     chunk: usize,
@@ -30,12 +32,12 @@ pub(crate) struct Cursor {
 }
 
 impl Recent {
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.entries
     }
 
-    /// Whether there is none.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries == 0
     }
@@ -45,29 +47,29 @@ impl Recent {
         self.bytes
     }
 
-    /// The entry of a key.
+    /// The entry for a key.
     pub fn get(&self, key: &[u8]) -> Option<&Entry> {
         let chunk = self.chunks.get(self.chunk_of(key))?;
         chunk.get(find(chunk, key).ok()?).map(|(_, entry)| entry)
     }
 
-    /// All of them in order.
+    /// All entries in key order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Entry)> {
         self.chunks.iter().flat_map(|chunk| chunk.iter()).map(|(key, entry)| (&**key, entry))
     }
 
-    /// All entries in order of their keys.
+    /// All entries in the order of their keys.
     pub fn values(&self) -> impl Iterator<Item = &Entry> {
         self.iter().map(|(_, entry)| entry)
     }
 
-    /// The chunk that a key is in, if it is in any.
+    /// The chunk that contains a key, or would.
     fn chunk_of(&self, key: &[u8]) -> usize {
         let begins_before = |chunk: &Chunk| chunk.first().is_some_and(|(first, _)| **first <= *key);
         self.chunks.partition_point(begins_before).saturating_sub(1)
     }
 
-    /// Puts entries in the place of those of their keys. It costs least if they are in order of keys.
+    /// Inserts entries, replacing those with the same keys. Fastest if they are in key order.
     pub fn extend<'k>(&mut self, entries: impl Iterator<Item = (&'k Arc<[u8]>, Entry)>) {
         let mut at = 0;
         for (key, entry) in entries {
@@ -78,13 +80,13 @@ impl Recent {
         }
     }
 
-    /// Whether a key is in a chunk, if it is in any.
+    /// Whether a chunk contains a key, or would.
     fn is_chunk_of(&self, at: usize, key: &[u8]) -> bool {
         let begins_before = |chunk: &Chunk| chunk.first().is_some_and(|(first, _)| **first <= *key);
         self.chunks.get(at).is_some_and(begins_before) && !self.chunks.get(at + 1).is_some_and(begins_before)
     }
 
-    /// Puts an entry in the place of that of its key, in the chunk that this is in.
+    /// Inserts an entry into a given chunk, replacing that with the same key.
     fn insert_at(&mut self, at: usize, key: &Arc<[u8]>, entry: Entry) {
         let chunks = Arc::make_mut(&mut self.chunks);
         let Some(shared) = chunks.get_mut(at) else {
@@ -97,7 +99,7 @@ impl Recent {
             Err(place) => {
                 chunk.insert(place, (Arc::clone(key), entry));
                 if chunk.len() > CHUNK {
-                    // Keys that come in order fill one chunk after the other.
+                    // Keys that arrive in order fill one chunk after the other.
                     let half = if place == CHUNK { CHUNK } else { CHUNK / 2 };
                     let rest = chunk.split_off(half);
                     chunks.insert(at + 1, Arc::new(rest));
@@ -112,7 +114,7 @@ impl Recent {
         self.bytes += weight(key);
     }
 
-    /// Removes the entry of a key, if there is one.
+    /// Removes the entry for a key, if any.
     pub fn remove(&mut self, key: &[u8]) {
         let at = self.chunk_of(key);
         let Some(Ok(found)) = self.chunks.get(at).map(|chunk| find(chunk, key)) else { return };
@@ -126,7 +128,7 @@ impl Recent {
         self.bytes -= weight(key);
     }
 
-    /// Where the first entry from a key on is, or would be.
+    /// The actual or hypothetical position of the first entry from a key on.
     pub(crate) fn seek(&self, from: Bound<&[u8]>) -> Cursor {
         let (Bound::Included(key) | Bound::Excluded(key)) = from else { return Cursor { chunk: 0, entry: 0 } };
         let chunk = self.chunk_of(key);
@@ -138,19 +140,19 @@ impl Recent {
         self.settled(Cursor { chunk, entry })
     }
 
-    /// What is there, with its key.
+    /// The entry at a position, with its key.
     #[inline]
     pub(crate) fn at(&self, cursor: Cursor) -> Option<(&[u8], &Entry)> {
         let (key, entry) = self.chunks.get(cursor.chunk)?.get(cursor.entry)?;
         Some((key, entry))
     }
 
-    /// Behind what is there.
+    /// The position after this one.
     pub(crate) fn after(&self, cursor: Cursor) -> Cursor {
         self.settled(Cursor { entry: cursor.entry + 1, ..cursor })
     }
 
-    /// Behind the end of a chunk is the beginning of the next.
+    /// The end of a chunk is the beginning of the next.
     fn settled(&self, cursor: Cursor) -> Cursor {
         match self.chunks.get(cursor.chunk) {
             Some(chunk) if cursor.entry >= chunk.len() => Cursor { chunk: cursor.chunk + 1, entry: 0 },
@@ -159,16 +161,16 @@ impl Recent {
     }
 }
 
-/// Where a key is in a chunk, or would be.
+/// The actual or hypothetical position of a key in a chunk.
 fn find(chunk: &[(Arc<[u8]>, Entry)], key: &[u8]) -> Result<usize, usize> {
-    // Keys mostly come in order.
+    // Keys usually arrive in order.
     if chunk.last().is_some_and(|(last, _)| **last < *key) {
         return Err(chunk.len());
     }
     chunk.binary_search_by(|(other, _)| (**other).cmp(key))
 }
 
-/// The same entries, whatever chunks they are in.
+/// The same entries, however they are divided into chunks.
 impl PartialEq for Recent {
     fn eq(&self, other: &Recent) -> bool {
         self.entries == other.entries && (Arc::ptr_eq(&self.chunks, &other.chunks) || self.iter().eq(other.iter()))

@@ -1,12 +1,14 @@
-//! What a transaction changes, and a whole state, as bytes: the content of the journal's frames and of the manifest (docs/FORMAT.md, section 10).
+//! Encoding of the changes of a transaction, and of a whole state: the content of the journal's frames and of the
+//! manifest (docs/FORMAT.md, section 10).
 //!
-//! A list of sections, each a tag (u8), the length of what follows (u32) and that. A tag comes once at most; the version comes first. Numbers
-//! are little-endian, `list` is as many rows as there are, `bytes` a u32 length and so many bytes.
+//! A list of sections, each a tag (u8), the length of its content (u32) and the content. A tag occurs at most once; the
+//! version comes first. Numbers are little-endian; `list` is as many rows as fit, `bytes` a u32 length and that many
+//! bytes.
 //!
 //! | tag | section | content |
 //! | ---: | --- | --- |
 //! | 1 | version | u64: of the state after this |
-//! | 2 | position | u64 segment, u64 offset of the commit, u64 offset behind it, u64 sequence, u64 chain |
+//! | 2 | position | u64 segment, u64 offset of the commit, u64 offset after it, u64 sequence, u64 chain |
 //! | 3 | epoch | u64 |
 //! | 4 | highest id | u64 |
 //! | 5 | next table | u64 |
@@ -18,22 +20,23 @@
 //! | 11 | segments removed | list of u64 |
 //! | 12 | extent files | list of u16 device, u32 file, u64 end, u64 live bytes |
 //! | 13 | extent files removed | list of u16 device, u32 file |
-//! | 14 | shared | list of u64 number, u64 names; 0 names: no more |
+//! | 14 | shared | list of u64 number, u64 number of names; 0 names: removed |
 //! | 15 | freed | list of u64 epoch, then u8 1 and u64 segment, or 2 and u16 device, u32 file, or 3 and u64 table |
-//! | 16 | given back | as freed |
-//! | 17 | notes | list of bytes name, bytes note; an empty one: no more |
+//! | 16 | given back | as 15 |
+//! | 17 | notes | list of bytes name, bytes note; an empty one: removed |
 //! | 18 | index devices, all | list of u16 |
 //! | 19 | pins | list of bytes name, u64 epoch |
 //! | 20 | unpinned | list of bytes name |
 //! | 21 | snapshots, all | list of u64 sequence number, u64 creation, bytes name |
 //!
-//! What is damaged is refused whole. Nothing that a row says makes memory be taken: rows are counted by their bytes.
+//! A damaged encoding is refused as a whole. No stated count makes memory be allocated: rows are counted by their
+//! bytes.
 
 use super::{Change, ExtentRow, Freed, Position, RangeRow, SegmentRow, SnapshotRow, State, TableRow, recent};
 use crate::format::geometry::Class;
 use crate::format::ids::Epoch;
 
-/// Bytes of a section before its content.
+/// Length of a section before its content, in bytes.
 const SECTION_HEAD_BYTES: usize = 5;
 
 const VERSION: u8 = 1;
@@ -62,16 +65,16 @@ const FREED_SEGMENT: u8 = 1;
 const FREED_EXTENT: u8 = 2;
 const FREED_TABLE: u8 = 3;
 
-/// Why bytes are no change.
+/// Why bytes are not a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// They contradict themselves.
+    /// They are inconsistent.
     Damaged,
-    /// A section of a later version.
+    /// They have a section of a later version.
     Unknown(u8),
 }
 
-/// A transaction, after which a state has `version`.
+/// Encodes a transaction whose resulting state has `version`.
 pub(crate) fn encode_change(version: u64, change: &Change) -> Vec<u8> {
     let mut out = Sections::new(version);
     if let Some(position) = change.position {
@@ -115,7 +118,7 @@ pub(crate) fn encode_change(version: u64, change: &Change) -> Vec<u8> {
     out.bytes
 }
 
-/// A state, as the change that makes it of an empty one.
+/// Encodes a state as the change that creates it from an empty one.
 pub(crate) fn encode_state(state: &State) -> Vec<u8> {
     let mut out = Sections::new(state.version);
     out.position(state.position);
@@ -139,7 +142,7 @@ pub(crate) fn encode_state(state: &State) -> Vec<u8> {
     out.bytes
 }
 
-/// The way back from [`encode_change`] and [`encode_state`]: the version, and what changes.
+/// Inverse of [`encode_change`] and [`encode_state`]: the version and the changes.
 pub(crate) fn decode(bytes: &[u8]) -> Result<(u64, Change), Refusal> {
     let mut rest = Bytes(bytes);
     let (mut version, mut change) = (None, Change::default());
@@ -166,7 +169,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(u64, Change), Refusal> {
     version.map(|version| (version, change)).ok_or(Refusal::Damaged)
 }
 
-/// Takes a section into a change; `None` if it is damaged.
+/// Adds a section to a change; `None` if it is damaged.
 fn take_section(change: &mut Change, tag: u8, section: Bytes<'_>) -> Option<()> {
     match tag {
         POSITION => change.position = Some(section.whole(Bytes::position)?),
@@ -194,7 +197,7 @@ fn take_section(change: &mut Change, tag: u8, section: Bytes<'_>) -> Option<()> 
     Some(())
 }
 
-/// Sections in the making.
+/// Sections being encoded.
 struct Sections {
     bytes: Vec<u8>,
 }
@@ -214,7 +217,7 @@ impl Sections {
         self.bytes[begin + 1..begin + SECTION_HEAD_BYTES].copy_from_slice(&length.to_le_bytes());
     }
 
-    /// A list; none if it has no rows.
+    /// Adds a list, unless it has no rows.
     fn rows<T>(&mut self, tag: u8, rows: impl Iterator<Item = T>, mut put: impl FnMut(&mut Vec<u8>, T)) {
         let mut rows = rows.peekable();
         if rows.peek().is_some() {
@@ -309,7 +312,7 @@ fn put_snapshot(out: &mut Vec<u8>, row: &SnapshotRow) {
     put_bytes(out, &row.name);
 }
 
-/// What is left to be read. Every read gives `None` where there is too little.
+/// The bytes still to be read. Every read returns `None` if too few remain.
 struct Bytes<'b>(&'b [u8]);
 
 impl<'b> Bytes<'b> {
@@ -356,12 +359,12 @@ impl<'b> Bytes<'b> {
         Some((tag, Bytes(self.bytes()?)))
     }
 
-    /// One row, and nothing behind it.
+    /// Reads one row with nothing after it.
     fn whole<T>(mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         read(&mut self).filter(|_| self.0.is_empty())
     }
 
-    /// As many rows as there are.
+    /// Reads rows to the end.
     fn list<T>(mut self, mut read: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let mut rows = Vec::new();
         while !self.0.is_empty() {

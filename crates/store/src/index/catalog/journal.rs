@@ -1,9 +1,10 @@
-//! The journal: what changed since the manifest was written, a frame for each transaction (docs/FORMAT.md, section 10).
+//! The journal: changes since the manifest was written, one frame per transaction (docs/FORMAT.md, section 10).
 //!
-//! A frame is appended with one write and not synced, unless a transaction asks for it. So the end may be torn, or missing: frames are read up to the
-//! first that is not valid. The checksum is seeded with a random number of the manifest and the frame's offset, and a frame says the version of the
-//! state after it, one more than the frame before: no frame of another journal, and none of another place, passes. Nothing is ever appended behind bytes that
-//! are no frame; then the manifest is replaced, and with it the journal.
+//! A frame is appended with one write and not synced, unless a transaction requires it. So the end may be torn or
+//! missing: frames are read up to the first invalid one. The checksum is seeded with a random number in the manifest
+//! and the frame's offset, and a frame states the version of the resulting state, one more than the frame before: no
+//! frame of another journal or offset is valid. Nothing is ever appended after invalid bytes; the manifest is replaced
+//! instead, and with it the journal.
 
 use std::io;
 
@@ -17,10 +18,10 @@ use crate::index::table::INDEX_DIRECTORY;
 const LENGTH_AT: usize = 0;
 const ZERO_AT: usize = LENGTH_AT + 4;
 const CHECKSUM_AT: usize = ZERO_AT + 4;
-/// Bytes of a frame before its content.
+/// Length of a frame before its content, in bytes.
 const HEAD_BYTES: usize = CHECKSUM_AT + 8;
 
-/// Longest content of a frame: of a transaction with more, a manifest is written.
+/// Maximum length of a frame's content: a larger transaction writes a manifest.
 pub(crate) const LONGEST_CONTENT_BYTES: usize = 16 << 20;
 
 const PREFIX: &str = "journal-";
@@ -35,7 +36,7 @@ pub(crate) fn path(number: u64) -> String {
     format!("{INDEX_DIRECTORY}/{}", name(number))
 }
 
-/// The number of the journal that a file in the index directory is; `None` of other files.
+/// The number of a journal, from its file name in the index directory; `None` for other files.
 pub(crate) fn number(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(PREFIX)?;
     let is_sound = digits.len() == 16 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -56,7 +57,8 @@ fn checksum(seed: u64, offset: u64, content: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(seed.wrapping_add(offset), content)
 }
 
-/// The frame at the beginning of `bytes`, which begin at `offset` of the journal: its content; `None` if none is whole.
+/// The content of the frame at the beginning of `bytes`, which begin at `offset` of the journal; `None` if there is no
+/// valid frame.
 fn first(seed: u64, offset: u64, bytes: &[u8]) -> Option<&[u8]> {
     let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
     let (length, head) = head.split_first_chunk::<4>()?;
@@ -67,18 +69,18 @@ fn first(seed: u64, offset: u64, bytes: &[u8]) -> Option<&[u8]> {
     (is_whole && checksum(seed, offset, content) == expected).then_some(content)
 }
 
-/// Frames that were read.
+/// Frames as read.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
-    /// What they change, in order.
+    /// Their changes, in order.
     pub(crate) changes: Vec<Change>,
-    /// Where the next one goes, in bytes.
+    /// Offset of the next frame, in bytes.
     pub(crate) end: u64,
-    /// Whether bytes that are no frame follow.
+    /// Whether invalid bytes follow.
     pub(crate) has_rest: bool,
 }
 
-/// The frames in `bytes`, which begin at `offset`, after a state of `version`.
+/// Reads the frames in `bytes`, which begin at `offset`, after a state of `version`.
 ///
 /// # Errors
 /// [`Refusal::Unknown`] for a frame of a later version of the format.
@@ -101,7 +103,7 @@ pub(crate) fn frames(seed: u64, offset: u64, mut version: u64, mut bytes: &[u8])
     Ok(frames)
 }
 
-/// What a journal has from `offset` on.
+/// The content of a journal from `offset` on.
 pub(crate) fn read(file: &dyn DeviceFile, offset: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let there = file.size()?.saturating_sub(offset);

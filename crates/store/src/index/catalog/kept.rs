@@ -1,11 +1,13 @@
-//! The catalog on its devices: a manifest and the journal that continues it, the same on each (docs/FORMAT.md, section 10).
+//! The catalog on its devices: a manifest and the journal that continues it, the same on each (docs/FORMAT.md, section
+//! 10).
 //!
-//! **Loading** takes the newest sound copy: that with the highest version. **A reader** looks at the heads of the manifests when it refreshes; if they are
-//! those that it knows, it reads the frames that are new. **A writer** appends a frame to every copy; a copy that fails is dropped, and a new manifest on the
-//! others says so, so that no reader stays with it. Only if no copy is left does a transaction fail.
+//! **Loading** uses the newest valid copy: the one with the highest version. **A reader** checks the heads of the
+//! manifests when it refreshes; if it knows them already, it reads only new frames. **A writer** appends a frame to
+//! every copy; a copy that fails is dropped, and a new manifest on the others records that, so that no reader stays
+//! with the dropped copy. A transaction fails only if no copy remains.
 //!
-//! A catalog that is **not published** is in memory only: that of a reader which found none, and that of a writer which makes the index from the log, until
-//! [`Catalog::publish`] puts it in the place of the one that was there.
+//! A catalog that is **not published** is in memory only: that of a reader which found none, and that of a writer which
+//! rebuilds the index from the log, until [`Catalog::publish`] replaces the previous one.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,17 +21,18 @@ use crate::format::ids::Epoch;
 use crate::index::copies::{Copies, Place};
 use crate::index::table::INDEX_DIRECTORY;
 
-/// How often a copy is read that a writer replaces meanwhile.
+/// How often to retry reading a copy that a writer keeps replacing.
 const LOAD_ATTEMPTS: u32 = 8;
-/// A journal that is longer than so many bytes and twice the manifest is replaced with it, and so is one with so many frames.
+/// A journal longer than this and than twice the manifest is replaced together with the manifest, and so is one with
+/// too many frames.
 const JOURNAL_BYTES: u64 = 4 << 20;
 const JOURNAL_FRAMES: u64 = 4096;
-/// A journal that is longer than this is replaced when what is recent became a table.
+/// A journal longer than this is replaced when the recent changes become a table.
 const SPENT_JOURNAL_BYTES: u64 = 64 << 10;
 
 const WRITE: &str = "write the journal of the index";
 
-/// The catalog of a store that is open.
+/// The catalog of an open store.
 #[derive(Debug)]
 pub(crate) struct Catalog {
     store: [u8; 16],
@@ -38,19 +41,19 @@ pub(crate) struct Catalog {
 
 #[derive(Debug)]
 struct Inner {
-    /// As it is on the devices.
+    /// As on the devices.
     state: State,
     /// Where a reader looks for it.
     places: Vec<Place>,
-    /// Where it is, and a writer writes it.
+    /// Its copies, to which a writer writes.
     copies: Copies,
     is_writer: bool,
     is_published: bool,
-    /// What is on the devices; `None`: nothing that can be continued, the next transaction writes a manifest.
+    /// What is on the devices; `None`: nothing that can be continued, so the next transaction writes a manifest.
     current: Option<Current>,
     /// Number of the next journal.
     next_journal: u64,
-    /// That manifests are written in.
+    /// Epoch in which manifests are written.
     epoch: Epoch,
 }
 
@@ -58,19 +61,20 @@ struct Inner {
 #[derive(Debug)]
 struct Current {
     head: Head,
-    /// Of the journal: of the reader's copy, or of all of the writer's.
+    /// Files of the journal: the reader's copy, or all copies of the writer.
     files: Vec<(Place, Arc<dyn DeviceFile>)>,
-    /// Where the next frame goes.
+    /// Offset of the next frame.
     end: u64,
     frames: u64,
-    /// The heads that were found on the devices that the copies are on.
+    /// The heads found on the devices with copies.
     heads: Vec<(Place, Option<Head>)>,
-    /// Whether no power failure brings back what there was before it was taken over from another process.
+    /// Whether a power failure can no longer restore the state before it was taken over from another process.
     is_settled: bool,
 }
 
 impl Current {
-    /// What a writer appends to, if it is the same on all these devices to the last byte: a crash may have torn one and not another.
+    /// What a writer appends to, if it is byte-identical on all these devices: a crash may have torn one copy and not
+    /// another.
     fn opened_on(self, places: &[Place]) -> Option<Current> {
         let (source, _) = self.files.first()?;
         let whole = |place: &Place| {
@@ -90,20 +94,20 @@ impl Current {
         (frames.len() as u64 == self.end).then_some(Current { files, ..self })
     }
 
-    /// Makes durable what another process left without a sync; gives whether it is.
+    /// Makes durable what another process left unsynced; returns whether it is durable.
     fn settle(&mut self) -> bool {
         self.is_settled = self.is_settled || self.files.iter().all(|(place, file)| sync(place, &**file, true).is_ok());
         self.is_settled
     }
 }
 
-/// Makes a journal durable, and if asked for the names of it and its manifest.
+/// Makes a journal durable and, on request, its name and that of its manifest.
 fn sync(place: &Place, file: &dyn DeviceFile, with_names: bool) -> io::Result<()> {
     file.sync()?;
     if with_names { place.device.sync_directory(INDEX_DIRECTORY) } else { Ok(()) }
 }
 
-/// A copy that was read.
+/// A copy as read.
 struct Loaded {
     place: Place,
     head: Head,
@@ -111,7 +115,7 @@ struct Loaded {
     file: Option<Arc<dyn DeviceFile>>,
     end: u64,
     frames: u64,
-    /// Whether bytes follow that are no frame.
+    /// Whether invalid bytes follow.
     has_rest: bool,
 }
 
@@ -125,7 +129,7 @@ impl Loaded {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 opened => Some(opened?),
             };
-            // It was removed, if the manifest has been replaced meanwhile.
+            // If the manifest has been replaced meanwhile, the journal was removed.
             if file.is_none() && manifest::read_head(device)? != head {
                 continue;
             }
@@ -151,12 +155,12 @@ impl Loaded {
 struct Found {
     newest: Option<Loaded>,
     heads: Vec<(Place, Option<Head>)>,
-    /// Why there is none, of the first device that says more than that there is none.
+    /// Why there is none, from the first device that reports more than absence.
     cause: Option<Error>,
 }
 
 impl Found {
-    /// Reads as many copies as it takes to know the newest.
+    /// Reads as many copies as needed to know the newest.
     fn look(places: &[Place], store: &[u8; 16]) -> Found {
         let mut found = Found { newest: None, heads: Vec::new(), cause: None };
         for place in places {
@@ -191,7 +195,7 @@ fn journal_size(place: &Place, number: u64) -> io::Result<u64> {
 }
 
 impl Catalog {
-    /// Opens the newest sound copy on these devices; `None` if there is none.
+    /// Opens the newest valid copy on these devices; `None` if there is none.
     ///
     /// # Errors
     /// [`ErrorKind::NewerVersion`]; [`ErrorKind::PermissionDenied`].
@@ -218,8 +222,8 @@ impl Catalog {
         }
     }
 
-    /// An empty catalog that is in memory only until it is published on these devices; then its version is above `version`, and so is its epoch: each that was
-    /// came with a version of its own, and readers may have pinned one.
+    /// An empty catalog that is in memory only until it is published on these devices. Then its version and its epoch
+    /// are above `version`: every earlier epoch came with a version of its own, and readers may have pinned one.
     pub(crate) fn unpublished(places: Vec<Place>, store: [u8; 16], epoch: Epoch, version: u64) -> Catalog {
         let inner = Inner {
             state: State { version, epoch: version, ..State::default() },
@@ -235,11 +239,12 @@ impl Catalog {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // A change is applied whole before anything can panic.
+        // A change is applied completely before anything can panic.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes it a writer's, with copies on these devices. If they are not there, or not all alike, the next transaction writes them.
+    /// Makes this a writer's catalog, with copies on these devices. If they are missing or differ, the next transaction
+    /// writes them.
     pub(crate) fn write_to(&self, places: Vec<Place>) {
         let mut inner = self.inner();
         let inner = &mut *inner;
@@ -248,27 +253,27 @@ impl Catalog {
         inner.is_writer = true;
     }
 
-    /// The epoch that manifests are written in from now on.
+    /// Sets the epoch in which manifests are written from now on.
     pub(crate) fn set_epoch(&self, epoch: Epoch) {
         self.inner().epoch = epoch;
     }
 
-    /// The epoch that it was found to be written in; `None` of one that was not.
+    /// The epoch in which it was written when found; `None` if it was not found.
     pub(crate) fn found_epoch(&self) -> Option<Epoch> {
         self.inner().current.as_ref().map(|current| current.head.epoch)
     }
 
-    /// The devices that it is on, and the tables that it names.
+    /// The devices with copies of it and of its tables.
     pub(crate) fn copies(&self) -> Copies {
         self.inner().copies.clone()
     }
 
-    /// The state as it is on the devices.
+    /// The state on the devices.
     pub(crate) fn state(&self) -> State {
         self.inner().state.clone()
     }
 
-    /// Size of a segment as it is on the devices, 0 of one that they do not know.
+    /// Size of a segment according to the devices, 0 if they do not know it.
     pub(crate) fn segment_bytes(&self, number: u64) -> u64 {
         self.inner().state.segments.get(&number).map_or(0, |row| row.size_bytes)
     }
@@ -276,7 +281,7 @@ impl Catalog {
     /// The state, if another process has changed it.
     ///
     /// # Errors
-    /// No copy is sound any more.
+    /// No copy is valid any more.
     pub(crate) fn renewed(&self) -> Result<Option<State>> {
         let mut inner = self.inner();
         if !inner.is_published || inner.is_writer {
@@ -289,7 +294,7 @@ impl Catalog {
         Ok(changed.then(|| inner.state.clone()))
     }
 
-    /// Lets the next [`renewed`](Self::renewed) give the state whether it has changed or not.
+    /// Makes the next [`renewed`](Self::renewed) return the state even if it has not changed.
     pub(crate) fn forget(&self) {
         let mut inner = self.inner();
         if inner.is_published && !inner.is_writer {
@@ -298,10 +303,10 @@ impl Catalog {
         }
     }
 
-    /// One transaction.
+    /// Commits one transaction.
     ///
     /// # Errors
-    /// What writing fails with; nothing was changed.
+    /// Any error of writing; nothing was changed.
     pub(crate) fn commit(&self, change: &Change) -> Result<()> {
         let mut inner = self.inner();
         if !inner.is_published {
@@ -314,10 +319,10 @@ impl Catalog {
         inner.commit(&self.store, change)
     }
 
-    /// Puts the catalog in the place of the one that is on the devices. Nothing happens to one that was published.
+    /// Replaces the catalog on the devices with this one. Does nothing if it was already published.
     ///
     /// # Errors
-    /// What writing fails with on all devices.
+    /// Any error of writing on all devices.
     pub(crate) fn publish(&self) -> Result<()> {
         let mut inner = self.inner();
         if inner.is_published {
@@ -355,7 +360,7 @@ impl Catalog {
     /// What is wrong with it, in words.
     pub(crate) fn verify(place: &Place, store: &[u8; 16]) -> std::result::Result<(), String> {
         let failed = |cause: Cause| cause.into_error(&*place.device).to_string();
-        // A writer may be about to write the frame that is not whole.
+        // A writer may be about to complete the invalid frame.
         let mut has_rest = false;
         for _ in 0..LOAD_ATTEMPTS {
             has_rest = Loaded::read(place, store).map_err(failed)?.has_rest;
@@ -366,7 +371,8 @@ impl Catalog {
         if has_rest { Err("its journal is damaged".to_owned()) } else { Ok(()) }
     }
 
-    /// What is wrong with copies of a writer's catalog, each held against what was written to it, and how many bytes were read.
+    /// Compares each copy of a writer's catalog with what was written to it; returns what is wrong, and how many bytes
+    /// were read.
     pub(crate) fn flaws_of_writer(&self) -> (Vec<(Place, String)>, u64) {
         // Nothing is written meanwhile.
         let inner = self.inner();
@@ -395,7 +401,7 @@ impl Catalog {
         inner.is_writer && inner.is_published
     }
 
-    /// Writes the manifest again, on all devices.
+    /// Rewrites the manifest on all devices.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -408,8 +414,9 @@ impl Catalog {
         self.commit(&Change { durable: true, ..Change::default() })
     }
 
-    /// Makes it as durable as it is read, which is needed before anything goes that it does not name: no power failure may bring back a state that does.
-    /// A transaction that is durable does the same. Gives whether it is; if not, the next transaction writes a manifest.
+    /// Makes the state durable as it is read. This is required before anything it no longer references is removed: no
+    /// power failure may restore a state that references it. A durable transaction does the same. Returns whether the
+    /// state is durable; if not, the next transaction writes a manifest.
     pub(crate) fn settle(&self) -> bool {
         let mut inner = self.inner();
         let is_settled = inner.current.as_mut().is_some_and(Current::settle);
@@ -419,18 +426,18 @@ impl Catalog {
         is_settled
     }
 
-    /// The journal that is continued, if one is: what else there is of its kind belongs to nothing.
+    /// The journal being continued, if any: other journals belong to nothing.
     pub(crate) fn journal(&self) -> Option<u64> {
         self.inner().current.as_ref().map(|current| current.head.journal)
     }
 }
 
 impl Inner {
-    /// Takes over a copy that was read.
+    /// Adopts a copy that was read.
     fn take(&mut self, loaded: Loaded, heads: Vec<(Place, Option<Head>)>) {
         let Loaded { place, head, state, file, end, frames, has_rest: _ } = loaded;
         self.state = state;
-        // Of other devices, what they have is none of the catalog's.
+        // What other devices have is not part of the catalog.
         let devices = Arc::clone(&self.state.devices);
         let from = place.number;
         let heads = heads.into_iter().filter(|(of, _)| of.number == from || devices.contains(&of.number));
@@ -440,10 +447,10 @@ impl Inner {
         self.current = Some(Current { head, files, end, frames, heads: heads.collect(), is_settled: false });
     }
 
-    /// Whether a manifest is another one than when it was read.
+    /// Whether the manifest has been replaced since it was read.
     fn is_replaced(&self) -> bool {
         let Some(current) = &self.current else { return true };
-        // A journal that is not there: the manifest is about to go, or a crash took it.
+        // A missing journal: the manifest is about to be replaced, or a crash lost it.
         current.files.is_empty()
             || current.heads.iter().any(|(place, head)| manifest::read_head(&*place.device).ok() != *head)
     }
@@ -459,7 +466,7 @@ impl Inner {
         Ok(is_new)
     }
 
-    /// Reads the frames that are new.
+    /// Reads new frames.
     fn read_on(&mut self) -> Result<bool> {
         let Some(current) = &mut self.current else { return Ok(false) };
         let Some((place, file)) = current.files.first() else { return Ok(false) };
@@ -482,7 +489,7 @@ impl Inner {
             files.eq(numbers.iter().copied()) && *self.state.devices == numbers
         };
         let Some(current) = self.current.as_mut().filter(|current| is_on(current)) else {
-            // Above what copies may have that are none any more.
+            // Above the version of former copies.
             return self.replace_with(store, change, 1);
         };
         let content = encoding::encode_change(self.state.version + 1, change);
@@ -509,18 +516,18 @@ impl Inner {
             self.state.apply(change);
             return Ok(());
         }
-        // What is on the devices now is not known, or not alike.
+        // What is now on the devices is unknown, or differs.
         self.current = None;
         if !is_left {
             let (place, error) = failures.swap_remove(0);
             return Err(Error::io(WRITE, &manifest::place(&*place.device), error));
         }
         self.copies.drop_failed(&failures);
-        // Above what the copies that failed may have.
+        // Above the version of the copies that failed.
         self.replace_with(store, change, 1)
     }
 
-    /// One transaction by a new manifest, of a version that is `ahead` of the next.
+    /// One transaction as a new manifest, with a version `ahead` of the next.
     fn replace_with(&mut self, store: &[u8; 16], change: &Change, ahead: u64) -> Result<()> {
         let mut state = self.state.clone();
         state.apply(change);
@@ -566,10 +573,10 @@ impl Inner {
     }
 }
 
-/// A device, and its journal if the manifest was replaced.
+/// A device, and its journal if its manifest was replaced.
 type Replaced = (Place, io::Result<Arc<dyn DeviceFile>>);
 
-/// Replaces the manifest on all devices, side by side.
+/// Replaces the manifest on all devices in parallel.
 fn replace_all(places: &[Place], journal: u64, document: &[u8]) -> Vec<Replaced> {
     let replace = |place: &Place| (place.clone(), manifest::replace(&*place.device, journal, document));
     match places {

@@ -1,7 +1,7 @@
-//! The manifest: one document with everything that the catalog has, replaced whole (docs/FORMAT.md, section 10).
+//! The manifest: one document with the whole catalog, replaced as a whole (docs/FORMAT.md, section 10).
 //!
-//! It is written under a random name, synced and renamed, and the directory is synced: a crash leaves the old one or the new one. It names the
-//! journal that continues it, and a random seed that the frames of that journal and of no other are made with.
+//! It is written under a random name, synced and renamed, and the directory is synced: a crash leaves either the old or
+//! the new one. It names the journal that continues it, and has a random seed that only frames of that journal use.
 
 use std::io;
 use std::path::PathBuf;
@@ -25,18 +25,18 @@ const STORE_AT: usize = LENGTH_AT + 8;
 const EPOCH_AT: usize = STORE_AT + 16;
 const JOURNAL_AT: usize = EPOCH_AT + 8;
 const SEED_AT: usize = JOURNAL_AT + 8;
-/// Bytes before the content.
+/// Length before the content, in bytes.
 pub(crate) const HEAD_BYTES: usize = SEED_AT + 8;
 
 const MAGIC: &[u8; 8] = b"granman\0";
 /// The version of the document.
 const VERSION: u16 = 2;
-/// A longer document is none of ours.
+/// A longer document cannot be ours.
 const LONGEST_BYTES: u64 = 1 << 30;
 
-/// Name in the directory of the index.
+/// Name in the index directory.
 pub(crate) const NAME: &str = "manifest";
-/// End of the names that documents have before they are whole.
+/// Suffix of the names of incomplete documents.
 pub(crate) const TEMPORARY: &str = ".tmp";
 
 const READ: &str = "read the manifest of the index";
@@ -49,16 +49,16 @@ pub(crate) fn path() -> String {
 /// What a manifest says before its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Of all that follows.
+    /// Checksum of everything that follows.
     checksum: u64,
-    /// Length of the whole, in bytes.
+    /// Length of the whole document, in bytes.
     pub(crate) length: u64,
     store: [u8; 16],
-    /// In which it was written.
+    /// Epoch in which it was written.
     pub(crate) epoch: Epoch,
     /// Number of the journal that continues it.
     pub(crate) journal: u64,
-    /// Of the journal's frames.
+    /// Seed of the journal's frames.
     pub(crate) seed: u64,
 }
 
@@ -91,9 +91,9 @@ impl Head {
 /// A manifest.
 #[derive(Debug)]
 pub(crate) struct Document {
-    /// What comes first.
+    /// Its head.
     pub(crate) head: Head,
-    /// Everything.
+    /// Its content.
     pub(crate) state: State,
 }
 
@@ -102,16 +102,16 @@ pub(crate) struct Document {
 pub(crate) enum Cause {
     /// There is no file.
     Missing,
-    /// It cannot be read.
+    /// The file cannot be read.
     Unreadable(io::Error),
-    /// What is wrong with it.
+    /// What is wrong with the document.
     Damaged(&'static str),
-    /// It has a later version.
+    /// It is of a later version.
     Newer(u16),
 }
 
 impl Cause {
-    /// As an error about the document on a device.
+    /// Converts to an error about the document on a device.
     pub(crate) fn into_error(self, device: &dyn Device) -> Error {
         let place = place(device);
         match self {
@@ -141,12 +141,12 @@ impl From<Refusal> for Cause {
     }
 }
 
-/// Where it is, for messages.
+/// Its location, for messages.
 pub(crate) fn place(device: &dyn Device) -> PathBuf {
     device.place().join(path())
 }
 
-/// What the document says first, not verified: enough to see whether it is another one.
+/// Reads the head of the document unverified: enough to see whether it was replaced.
 pub(crate) fn read_head(device: &dyn Device) -> std::result::Result<Head, Cause> {
     let file = device.open(&path(), Mode::Read)?;
     let mut bytes = [0; HEAD_BYTES];
@@ -157,20 +157,20 @@ pub(crate) fn read_head(device: &dyn Device) -> std::result::Result<Head, Cause>
     }
 }
 
-/// Whether the checksum of all that follows it is right.
+/// Whether the checksum matches everything that follows it.
 fn is_sound(bytes: &[u8]) -> bool {
     bytes.get(CHECKSUM_AT..MAGIC_AT).and_then(|sum| sum.try_into().ok()).map(u64::from_le_bytes)
         == bytes.get(MAGIC_AT..).map(XxHash3_64::oneshot)
 }
 
-/// The bytes of the document, whatever they are.
+/// Reads the bytes of the document without verification.
 pub(crate) fn read_bytes(device: &dyn Device) -> std::result::Result<Vec<u8>, Cause> {
     let file = device.open(&path(), Mode::Read)?;
     let size = file.size()?;
     if size > LONGEST_BYTES {
         return Err(Cause::Damaged("it is too long"));
     }
-    // What it says of its length is believed only if the file is as long, before as much memory is taken.
+    // The stated length is trusted only if the file is that long, before that much memory is allocated.
     let mut said = [0; 8];
     file.read_at(&mut said, LENGTH_AT as u64)?;
     if u64::from_le_bytes(said) != size {
@@ -186,9 +186,9 @@ pub(crate) fn read(device: &dyn Device, store: &[u8; 16]) -> std::result::Result
     decode(&read_bytes(device)?, store)
 }
 
-/// The way back from [`encode`].
+/// Inverse of [`encode`].
 pub(crate) fn decode(bytes: &[u8], store: &[u8; 16]) -> std::result::Result<Document, Cause> {
-    // A version is believed only if the whole is sound: one that is damaged is read from another copy.
+    // A version is trusted only if the whole document is valid: a damaged one is read from another copy.
     let head = Head::decode(bytes).map_err(|cause| match cause {
         Cause::Newer(_) if !is_sound(bytes) => Cause::Damaged("its checksum is wrong"),
         other => other,
@@ -209,7 +209,7 @@ pub(crate) fn decode(bytes: &[u8], store: &[u8; 16]) -> std::result::Result<Docu
     Ok(Document { head, state })
 }
 
-/// A document with `state`, and what it says first.
+/// Encodes a document with `state`; returns its head and its bytes.
 pub(crate) fn encode(store: &[u8; 16], epoch: Epoch, journal: u64, seed: u64, state: &State) -> (Head, Vec<u8>) {
     let mut bytes = vec![0; HEAD_BYTES];
     bytes.extend_from_slice(&encoding::encode_state(state));
@@ -226,7 +226,7 @@ pub(crate) fn encode(store: &[u8; 16], epoch: Epoch, journal: u64, seed: u64, st
     (Head { checksum, length, store: *store, epoch, journal, seed }, bytes)
 }
 
-/// A document with this content, whatever it is; for fuzzing.
+/// A document with arbitrary content; for fuzzing.
 pub(crate) fn sealed(content: &[u8]) -> Vec<u8> {
     let (_, mut bytes) = encode(&[7; 16], Epoch(1), 2, 3, &State::default());
     bytes.truncate(HEAD_BYTES);
@@ -238,11 +238,11 @@ pub(crate) fn sealed(content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Puts a document in the place of the one on a device, durably, with an empty journal that continues it; gives that. The
-/// old journal goes.
+/// Replaces the document on a device, durably, and creates the empty journal that continues it; returns the journal.
+/// The old one is removed.
 ///
 /// # Errors
-/// Which of the two is there is not known then.
+/// Which of the two documents exists is then unknown.
 pub(crate) fn replace(
     device: &dyn Device,
     journal: u64,
@@ -251,7 +251,7 @@ pub(crate) fn replace(
     let random = random_identity().map_err(|error| io::Error::other(error.to_string()))?;
     let temporary = format!("{INDEX_DIRECTORY}/{NAME}-{:032x}{TEMPORARY}", u128::from_le_bytes(random));
     let frames = match device.open(&journal::path(journal), Mode::Create) {
-        // Of a writer that died before its manifest had its name.
+        // Left by a writer that died before it renamed its manifest.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             device.remove(&journal::path(journal))?;
             device.open(&journal::path(journal), Mode::Create)?

@@ -1,15 +1,15 @@
 //! The catalog: the small, transactional part of the index (docs/FORMAT.md, section 10).
 //!
-//! It has what changed since the last sorted table, which tables, segments and extent files there are, and how far the log has
-//! been taken in. It changes by whole batches, after they are durable in the log, so it is never ahead of the log.
+//! It has the changes since the last sorted table, the lists of tables, segments and extent files, and how far the log
+//! has been applied. It changes by whole batches, after they are durable in the log, so it is never ahead of the log.
 //!
 //! | module | subject |
 //! | --- | --- |
 //! | `kept` | the catalog on its devices: loading, refreshing, committing |
-//! | `manifest` | the document that is replaced whole |
+//! | `manifest` | the document that is replaced as a whole |
 //! | `journal` | the frames that continue it |
-//! | `encoding`, `recent` | what is in both |
-//! | `chunks` | what changed since the newest table, in memory |
+//! | `encoding`, `recent` | the content of both |
+//! | `chunks` | changes since the newest table, in memory |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,22 +26,22 @@ pub(crate) mod recent;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Everything the catalog has, in memory. Cheap to clone.
+/// The whole catalog in memory. Cheap to clone.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct State {
-    /// How far the log has been taken in.
+    /// How far the log has been applied.
     pub position: Position,
     /// Changes with each commit.
     pub version: u64,
-    /// Snapshots of readers are pinned to it.
+    /// The epoch that snapshots of readers pin.
     pub epoch: u64,
-    /// Highest id given.
+    /// Highest id assigned.
     pub highest_id: u64,
     /// Number of the next sorted table.
     pub next_table: u64,
-    /// What changed since the newest sorted table, by stored key.
+    /// Changes since the newest sorted table, by stored key.
     pub recent: chunks::Recent,
-    /// Directories of removed trees, by number; each has one row.
+    /// Directories of removed trees, by number, one row each.
     pub ranges: Arc<Vec<RangeRow>>,
     /// Sorted tables, oldest first.
     pub tables: Arc<Vec<TableRow>>,
@@ -49,28 +49,28 @@ pub struct State {
     pub segments: Arc<BTreeMap<u64, SegmentRow>>,
     /// Extent files by device and number.
     pub extents: Arc<BTreeMap<(u16, u32), ExtentRow>>,
-    /// Names of each shared object, by its number.
+    /// Number of names of each shared object, by its number.
     pub shared: Arc<BTreeMap<u64, u64>>,
-    /// What is to be given back, with the epoch in which it was freed, in that order.
+    /// What is to be freed, in the order of the epochs in which it became unreferenced.
     pub freed: Arc<BTreeSet<(u64, Freed)>>,
-    /// Progress and dates of maintenance, by name.
+    /// Progress and times of maintenance, by name.
     pub notes: Arc<BTreeMap<String, Vec<u8>>>,
     /// Devices with a copy of the index.
     pub devices: Arc<Vec<u16>>,
-    /// Epochs that stay until they are released by name, whatever processes end.
+    /// Epochs pinned by name until released, whatever processes end.
     pub pins: Arc<BTreeMap<String, u64>>,
-    /// States that are kept by name, by rising sequence number.
+    /// Snapshots by name, in ascending order of sequence number.
     pub snapshots: Arc<Vec<SnapshotRow>>,
 }
 
 impl State {
-    /// Whether a snapshot has what is there from record `id` on until record `until`.
+    /// Whether a snapshot preserves what existed from record `id` until record `until`.
     pub(crate) fn keeps(&self, id: u64, until: u64) -> bool {
         let at = self.snapshots.partition_point(|row| row.sequence < id);
         self.snapshots.get(at).is_some_and(|row| row.sequence < until)
     }
 
-    /// Makes the changes of one transaction. Keys are shared with it.
+    /// Applies the changes of one transaction. Keys are shared with it.
     pub fn apply(&mut self, change: &Change) {
         self.version += 1;
         self.position = change.position.unwrap_or(self.position);
@@ -113,7 +113,7 @@ impl State {
     }
 }
 
-/// Removes, then inserts. A map that a snapshot has too is copied, but not for nothing.
+/// Removes, then inserts. A map shared with a snapshot is copied, but only if there are changes.
 fn apply_rows<K: Ord + Clone, V: Clone>(map: &mut Arc<BTreeMap<K, V>>, removed: &[K], inserted: Vec<(K, V)>) {
     if removed.is_empty() && inserted.is_empty() {
         return;
@@ -129,7 +129,7 @@ fn keys<K, V>(rows: Vec<(K, V)>) -> Vec<K> {
     rows.into_iter().map(|(key, _)| key).collect()
 }
 
-/// Removed directories by number, of each the newest row.
+/// Removed directories by number, each with its newest row.
 fn sorted_ranges(mut ranges: Vec<RangeRow>) -> Vec<RangeRow> {
     ranges.sort_by_key(|row| (row.directory, std::cmp::Reverse(row.id)));
     ranges.dedup_by_key(|row| row.directory);

@@ -1,15 +1,16 @@
-//! How recent changes are written (docs/FORMAT.md, section 10).
+//! Encoding of recent changes (docs/FORMAT.md, section 10).
 //!
-//! Changes one after the other: length of the key, key, kind (0 for a key that is forgotten, and nothing after that), then id, number, segment,
-//! offset, length of the record, size, mode, owner, owning group, seconds (zigzag) and nanoseconds of the modification time, and by how many
-//! seconds and nanoseconds (zigzag both) the change time differs from it. All numbers but the kind are varints.
+//! A sequence of changes: length of the key, key, kind (0 for a dropped key, with nothing after it), then id, number,
+//! segment, offset, length of the record, size, mode, owner, owning group, seconds (zigzag) and nanoseconds of the
+//! modification time, and the difference of the change time from it in seconds and nanoseconds (both zigzag). All
+//! numbers but the kind are varints.
 
 use std::sync::Arc;
 
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::io::varint::{put, take, take_bytes, unzigzag, zigzag};
 
-/// Keys that are forgotten, and what others have now.
+/// Dropped keys, and keys with their new entries.
 pub(crate) type KeyChanges = (Vec<Arc<[u8]>>, Vec<(Arc<[u8]>, Entry)>);
 
 /// Appends changes.
@@ -36,7 +37,7 @@ pub(crate) fn encode<'a>(out: &mut Vec<u8>, changes: impl Iterator<Item = (&'a [
     }
 }
 
-/// The changes in `bytes`; `None` if they are damaged.
+/// Decodes changes; `None` if they are damaged.
 pub(crate) fn decode(bytes: &[u8]) -> Option<KeyChanges> {
     let (mut forgotten, mut there, mut at) = (Vec::new(), Vec::new(), 0);
     while at < bytes.len() {

@@ -1,5 +1,5 @@
-//! Tests of the catalog: it does to a state what a change says, readers catch up whatever they missed, damage is noticed, and what a crash or a
-//! failure leaves is an older whole state.
+//! Tests of the catalog: changes are applied to a state, readers catch up whatever they missed, damage is detected, and
+//! a crash or failure leaves a consistent older state.
 
 use std::sync::Arc;
 
@@ -156,7 +156,7 @@ fn places(world: &World) -> Vec<Place> {
     world.devices().into_iter().enumerate().map(place).collect()
 }
 
-/// A catalog on all devices of a world, for writing.
+/// Creates a catalog on all devices of a world, for writing.
 fn create(world: &World) -> Catalog {
     let catalog = Catalog::unpublished(places(world), STORE, EPOCH, 0);
     catalog.publish().unwrap();
@@ -176,7 +176,7 @@ fn durable(number: u64) -> Change {
     Change { durable: true, ..put(number) }
 }
 
-/// The highest number that was put.
+/// The highest number inserted.
 fn newest(state: &State) -> u64 {
     state.recent.values().map(|entry| entry.id).max().unwrap_or(0)
 }
@@ -200,7 +200,7 @@ proptest! {
         let taken = |seed, offset, version: u64, frame: &[u8]| journal::frames(seed, offset, version, frame).unwrap().changes.len();
         let before = version.wrapping_sub(1);
         prop_assert_eq!(taken(5, 0, before, &frame), usize::from(version > 0));
-        // Of another journal, another place, another state, damaged or torn.
+        // Of another journal, another offset, another state, damaged or torn.
         prop_assert_eq!(taken(6, 0, before, &frame), 0);
         prop_assert_eq!(taken(5, 8, before, &frame), 0);
         prop_assert_eq!(taken(5, 0, version, &frame), 0);
@@ -240,7 +240,7 @@ proptest! {
     }
 }
 
-/// A catalog of frames that no sync was about, left by a writer that was killed, and its world.
+/// A catalog whose frames were never synced, left by a killed writer, and its world.
 fn left_by_a_killed_writer(seed: u64) -> (World, Catalog) {
     let world = World::new(1, seed);
     let writer = create(&world);
@@ -260,7 +260,7 @@ fn what_a_writer_goes_by_is_durable_before_anything_goes() {
         assert!(next.settle());
         let failed = killed.after_power_failure(seed);
         assert_eq!(newest(&open(&failed).unwrap().state()), taken, "seed {seed}");
-        // A durable transaction says more than that it is durable itself.
+        // A durable transaction makes more durable than itself.
         let (killed, next) = left_by_a_killed_writer(seed);
         next.commit(&durable(20)).unwrap();
         let failed = killed.after_power_failure(seed);
@@ -324,7 +324,7 @@ fn a_power_failure_leaves_a_state_since_the_durable_one() {
         let found = newest(&catalog.state());
         assert!((2..=4).contains(&found), "{found}");
         left.insert(found);
-        // What follows is not spoilt by what was torn, on either device.
+        // Torn bytes do not affect later frames, on either device.
         catalog.write_to(places(&after));
         for number in 5..8 {
             catalog.commit(&put(number)).unwrap();
@@ -379,7 +379,7 @@ fn a_copy_that_fails_is_dropped_and_no_reader_stays_with_it() {
                 }
                 assert_eq!(*writer.state().devices, [1 - failing as u16]);
                 world.heal();
-                // The copy that was dropped is older.
+                // The dropped copy is older.
                 let again = open(&world).unwrap();
                 assert_eq!(newest(&again.state()), 7);
                 again.write_to(places(&world));

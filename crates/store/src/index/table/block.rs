@@ -1,8 +1,10 @@
-//! Blocks of a sorted table: keys with shared prefixes, a restart every 16 entries, a checksum over all (docs/FORMAT.md, section 10).
+//! Blocks of a sorted table: keys with shared prefixes, a restart every 16 entries, a checksum of everything
+//! (docs/FORMAT.md, section 10).
 //!
-//! What follows a key is the business of the level: [`super::leaf`] for leaves, the page of a block below for others. A block is one
-//! page of 4 KiB, unless a long key makes it longer; a leaf then has one entry, another block two, so that levels always shrink.
-//! Everything that is decoded is bounds-checked: `None` means that the block contradicts itself, although its checksum holds.
+//! What follows a key depends on the level: [`super::leaf`] for leaves, the page of a block below for others. A block
+//! is one page of 4 KiB, unless a long key makes it longer; a leaf then has one entry, another block two, so that
+//! levels always shrink. Decoding is bounds-checked: `None` means that the block is inconsistent although its checksum
+//! is valid.
 
 use std::cmp::Ordering;
 
@@ -10,20 +12,20 @@ use twox_hash::XxHash3_64;
 
 use crate::io::varint;
 
-/// Bytes of a page; blocks are whole pages, and are numbered by their first.
+/// Bytes of a page; blocks are whole pages, numbered by their first.
 pub(crate) const PAGE_BYTES: usize = 4096;
 /// Bytes before the entries.
 pub(crate) const HEADER_BYTES: usize = 16;
 /// Entries from one restart to the next.
 const RESTART_INTERVAL: usize = 16;
-/// The most pages of a block: two of the longest keys, one below the other.
+/// Maximum number of pages of a block: two of the longest keys, one after the other.
 pub(crate) const MOST_PAGES: usize = 33;
 
-/// A block in the making.
+/// A block being built.
 #[derive(Debug)]
 pub(crate) struct BlockBuilder {
     level: u8,
-    /// Entries that a block takes whatever their length.
+    /// Entries that a block accepts whatever their length.
     least: usize,
     entries: Vec<u8>,
     restarts: Vec<u16>,
@@ -51,12 +53,13 @@ impl BlockBuilder {
         self.count.is_multiple_of(RESTART_INTERVAL)
     }
 
-    /// How many entries it has.
+    /// The number of entries.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// Appends an entry, whose key must be above all before, if it fits; gives whether it did. An empty block takes any.
+    /// Appends an entry, whose key must be above all others, if it fits; returns whether it did. An empty block accepts
+    /// any entry.
     pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) -> bool {
         let restart = self.at_restart();
         let shared = if restart { 0 } else { common_prefix(&self.last_key, key) };
@@ -71,7 +74,7 @@ impl BlockBuilder {
             return false;
         }
         if restart {
-            // Only the first entry of a block can lie behind 64 KiB of others, and it is at 0.
+            // Only the first entry of a block can exceed 64 KiB, and it is at 0.
             self.restarts.push(before as u16);
         }
         if self.count == 0 {
@@ -89,7 +92,7 @@ impl BlockBuilder {
         &self.first_key
     }
 
-    /// Appends the finished block to `out`, gives its checksum, and begins again.
+    /// Appends the finished block to `out`, returns its checksum, and starts over.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>) -> u64 {
         let start = out.len();
         let used = HEADER_BYTES + self.entries.len() + 2 * self.restarts.len();
@@ -113,44 +116,44 @@ impl BlockBuilder {
     }
 }
 
-/// Puts the checksum of a block or footer at its beginning, and gives it.
+/// Writes the checksum of a block or footer at its beginning, and returns it.
 pub(crate) fn seal(block: &mut [u8]) -> u64 {
     let checksum = XxHash3_64::oneshot(&block[8..]);
     block[..8].copy_from_slice(&checksum.to_le_bytes());
     checksum
 }
 
-/// The checksum of a block or footer, if it holds.
+/// The checksum of a block or footer, if it is valid.
 pub(crate) fn checksum(block: &[u8]) -> Option<u64> {
     let (stored, rest) = block.split_first_chunk()?;
     let stored = u64::from_le_bytes(*stored);
     (stored == XxHash3_64::oneshot(rest)).then_some(stored)
 }
 
-/// Length of what `a` and `b` begin with alike.
+/// Length of the common prefix of `a` and `b`.
 #[inline]
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let words = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0).take_while(|(a, b)| a == b).count() * 8;
     words + a[words..].iter().zip(&b[words..]).take_while(|(a, b)| a == b).count()
 }
 
-/// Pages of the block that begins with `header`; not verified yet.
+/// Number of pages of the block that begins with `header`; not verified yet.
 pub(crate) fn pages_of(header: &[u8]) -> usize {
     1 + header.get(9).copied().map_or(0, usize::from)
 }
 
-/// A block whose checksum holds.
+/// A block with a valid checksum.
 #[derive(Debug)]
 pub(crate) struct Block {
     bytes: Box<[u8]>,
     level: u8,
     count: usize,
-    /// Where the entries end.
+    /// Offset of the end of the entries.
     end: usize,
 }
 
 impl Block {
-    /// Verifies a block of whole pages; `None` if it does not hold.
+    /// Verifies a block of whole pages; `None` if it is invalid.
     pub(crate) fn parse(bytes: impl Into<Box<[u8]>>) -> Option<Block> {
         let bytes = bytes.into();
         checksum(&bytes)?;
@@ -174,32 +177,32 @@ impl Block {
         self.level
     }
 
-    /// How many entries it has.
+    /// The number of entries.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// How many pages it takes.
+    /// The number of pages.
     pub(crate) fn pages(&self) -> u64 {
         (self.bytes.len() / PAGE_BYTES) as u64
     }
 
-    /// All of it, as it was written.
+    /// The whole block as written.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Bytes that it takes in memory.
+    /// Memory that it needs, in bytes.
     pub(crate) fn size_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Its entries, from offset 0 of the block; a value begins at an offset in this.
+    /// Its entries, from offset 0 of the block; offsets of values refer to this.
     pub(crate) fn entries(&self) -> &[u8] {
         &self.bytes[..self.end]
     }
 
-    /// What lies behind the header, whatever it is.
+    /// What follows the header, unparsed.
     pub(crate) fn body(&self) -> &[u8] {
         &self.bytes[HEADER_BYTES..]
     }
@@ -211,7 +214,7 @@ impl Block {
         HEADER_BYTES + usize::from(u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]))
     }
 
-    /// The key at a restart, and where its value begins.
+    /// The key at a restart, and the offset of its value.
     #[inline]
     fn restart_key(&self, index: usize) -> Option<(&[u8], usize)> {
         let entries = self.entries();
@@ -233,8 +236,9 @@ impl Block {
         Some(low)
     }
 
-    /// Finds `key`, or else the last key below it: its value, and whether it is `key` itself. `step` reads the value at an offset and moves the offset behind it; it is
-    /// called for every entry from a restart on up to the one found, or the first above. Outer `None`: damage.
+    /// Finds `key`, or else the last key below it: its value, and whether it is `key` itself. `step` reads the value at
+    /// an offset and advances the offset; it is called for every entry from a restart to the one found, or the first
+    /// above. Outer `None`: damage.
     #[inline]
     pub(crate) fn find<V>(
         &self,
@@ -247,8 +251,8 @@ impl Block {
         let restart = self.restart_before(key)?;
         let entries = self.entries();
         let mut at = self.restart(restart);
-        // Bytes that `key` and the key of the entry before have in common. As keys rise and share as much as they can, most are
-        // compared by that alone.
+        // Number of bytes that `key` shares with the key of the previous entry. Since keys ascend and share as much as
+        // possible, this decides most comparisons.
         let mut matched = 0;
         let mut found = None;
         let left = (self.count - restart * RESTART_INTERVAL).min(RESTART_INTERVAL);
@@ -278,13 +282,13 @@ impl Block {
         Some(found)
     }
 
-    /// The page that this block, which is no leaf, has for `key`; inner `None` if all keys below it are above.
+    /// The page that this block, which is not a leaf, has for `key`; inner `None` if all keys are above it.
     #[inline]
     pub(crate) fn child(&self, key: &[u8]) -> Option<Option<u64>> {
         Some(self.find(key, varint::take)?.map(|(page, _)| page))
     }
 
-    /// Where a cursor that wants the first key not below `key` begins: the entry at a restart.
+    /// Where a cursor for the first key not below `key` begins: the entry at a restart.
     pub(crate) fn start_before(&self, key: &[u8]) -> Option<Cursor> {
         if self.count == 0 {
             return Some(self.start());
@@ -299,7 +303,7 @@ impl Block {
     }
 }
 
-/// A place between two entries of a block.
+/// A position between two entries of a block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor {
     at: usize,
@@ -317,12 +321,13 @@ impl Cursor {
         self.index >= block.count
     }
 
-    /// Whether it is behind everything that the block says it has.
+    /// Whether it is past everything that the block claims to have.
     pub(crate) fn used_all(&self, block: &Block) -> bool {
         self.at == block.end
     }
 
-    /// Reads the next entry: its key into `key`, which must have the one before, its value by `step`. `None`: damage.
+    /// Reads the next entry: its key into `key`, which must contain the previous one, its value with `step`. `None`:
+    /// damage.
     #[inline(always)]
     pub(crate) fn next<V>(
         &mut self,

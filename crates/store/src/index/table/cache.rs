@@ -1,17 +1,17 @@
 //! Leaves in memory: a bounded cache for all sorted tables of a store.
 //!
-//! It is made of sets of eight pages, as caches of processors are, each with a lock of its own that is held for a comparison of
-//! eight numbers: threads hardly ever meet. In a set, the leaf that was not used since the clock's hand last passed it makes room.
-//! Leaves are hashed over the sets, and the hash decides nothing but that.
+//! It consists of sets of eight pages, like the caches of processors, each with its own lock, held for a comparison of
+//! eight numbers: threads rarely contend. In a set, a leaf not used since the clock's hand last passed it is evicted.
+//! Leaves are hashed over the sets; the hash has no other use.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::block::{Block, PAGE_BYTES};
 
-/// Size of the cache of a store, unless it is told otherwise.
+/// Default size of a store's cache.
 pub(crate) const DEFAULT_CACHE_BYTES: usize = 16 << 20;
-/// Pages in a set; longer blocks take the place of several.
+/// Pages in a set; longer blocks occupy several.
 const WAYS: usize = 8;
 
 /// A bounded cache of leaves.
@@ -44,12 +44,12 @@ impl BlockCache {
         BlockCache { sets: (0..sets).map(|_| Mutex::default()).collect(), next_owner: AtomicU64::new(0) }
     }
 
-    /// A number for a table that nobody else has: numbers of tables may come again after the index was rebuilt.
+    /// A unique number for a table: table numbers may be reused after the index was rebuilt.
     pub(crate) fn new_owner(&self) -> u64 {
         self.next_owner.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The block, if it is here.
+    /// The block, if it is cached.
     #[inline]
     pub(crate) fn get(&self, owner: u64, page: u64) -> Option<Arc<Block>> {
         let mut set = self.set(owner, page).lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +58,7 @@ impl BlockCache {
         Some(slot.block.clone())
     }
 
-    /// Keeps the block, in place of others. One that is longer than a set is not kept.
+    /// Caches the block, evicting others. A block longer than a set is not cached.
     pub(crate) fn insert(&self, owner: u64, page: u64, block: &Arc<Block>) {
         let room = WAYS * PAGE_BYTES;
         if block.size_bytes() > room {
@@ -77,7 +77,7 @@ impl BlockCache {
 
     #[inline]
     fn set(&self, owner: u64, page: u64) -> &Mutex<Set> {
-        // Fibonacci hashing; the high bits are the good ones.
+        // Fibonacci hashing: the high bits are well mixed.
         let hash = (page ^ owner.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let index = (u128::from(hash) * self.sets.len() as u128) >> 64;
         &self.sets[index as usize]
@@ -85,7 +85,7 @@ impl BlockCache {
 }
 
 impl Set {
-    /// Drops the first block from the hand on that was not used since the hand passed it.
+    /// Evicts the first block from the hand on that was not used since the hand passed it.
     fn evict(&mut self) {
         loop {
             if self.hand >= self.slots.len() {

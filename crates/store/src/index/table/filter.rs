@@ -1,15 +1,16 @@
-//! Filters of a sorted table: which keys it cannot have, without a look at its leaves (docs/FORMAT.md, section 10).
+//! Filters of a sorted table: which keys it cannot have, without reading its leaves (docs/FORMAT.md, section 10).
 //!
-//! A filter is a split block Bloom filter: a key chooses a bucket of 32 bytes, which is a cache line at most, and in each of its eight
-//! words one bit (J. Apple, "Split block Bloom filters", arXiv:2101.01719, after F. Putze, P. Sanders and J. Singler, "Cache-, hash- and
-//! space-efficient Bloom filters", 2007; Apache Parquet has the same with another hash). With 12 bits a key, one key in 200 that is
-//! not there passes. Buckets are in blocks of one page, so that a filter comes into memory, and leaves it, page by page.
+//! A filter is a split block Bloom filter: a key selects a bucket of 32 bytes, which is within one cache line, and one
+//! bit in each of its eight words (J. Apple, "Split block Bloom filters", arXiv:2101.01719, after F. Putze, P. Sanders
+//! and J. Singler, "Cache-, hash- and space-efficient Bloom filters", 2007; Apache Parquet uses the same with another
+//! hash). With 12 bits per key, one missing key in 200 passes. Buckets are grouped into blocks of one page, so that a
+//! filter is cached and evicted page by page.
 //!
-//! A filter is of at most [`MOST_KEYS`] keys that follow each other: what a writer has in memory for it is bounded. Its blocks lie right
-//! behind the leaves with these keys.
+//! A filter has at most [`MOST_KEYS`] consecutive keys: that bounds a writer's memory for it. Its blocks directly
+//! follow the leaves with these keys.
 //!
-//! A filter can only say that a key is not there, so one that is damaged is one that says nothing: look-ups go on without it, and
-//! verification reports it.
+//! A filter can only exclude keys, so a damaged one excludes nothing: look-ups continue without it, and verification
+//! reports it.
 
 use twox_hash::XxHash3_64;
 
@@ -17,20 +18,20 @@ use super::block::{HEADER_BYTES, PAGE_BYTES, seal};
 
 /// Level of blocks of filters.
 pub(crate) const FILTER_LEVEL: u8 = 253;
-/// Level of the blocks that say where filters are, if there are several.
+/// Level of the blocks that locate the filters, if there are several.
 pub(crate) const DIRECTORY_LEVEL: u8 = 254;
-/// Keys of one filter. Tests come to several filters sooner.
+/// Maximum number of keys of a filter. Smaller in tests, which then cover several filters.
 pub(crate) const MOST_KEYS: usize = if cfg!(test) { 2_000 } else { 1 << 19 };
 
 const BITS_PER_KEY: usize = 12;
 const BUCKET_BYTES: usize = 32;
 const BUCKETS_PER_PAGE: u64 = ((PAGE_BYTES - HEADER_BYTES) / BUCKET_BYTES) as u64;
 const WORDS: usize = BUCKET_BYTES / 4;
-/// Odd numbers that make eight hashes of one; those of Parquet.
+/// Odd numbers that turn one hash into eight; those of Parquet.
 const SALT: [u32; WORDS] =
     [0x47b6_137b, 0x4497_4d91, 0x8824_ad5b, 0xa2b7_289d, 0x7054_95c7, 0x2df1_424b, 0x9efc_4947, 0x5c6b_fb31];
 
-/// The hash of a key that filters are asked with.
+/// The hash of a key used for filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyHash(u64);
 
@@ -41,7 +42,7 @@ impl KeyHash {
         KeyHash(XxHash3_64::oneshot(key))
     }
 
-    /// Which page of a filter of `pages`, and where its bucket begins behind the header.
+    /// The page of a filter of `pages`, and where its bucket begins after the header.
     #[inline]
     fn place(self, pages: u64) -> (u64, usize) {
         let bucket = ((u128::from(self.0) * u128::from(pages * BUCKETS_PER_PAGE)) >> 64) as u64;
@@ -54,13 +55,13 @@ impl KeyHash {
         SALT.map(|salt| 1 << ((self.0 as u32).wrapping_mul(salt) >> 27))
     }
 
-    /// The page of a filter of `pages` that knows of the key.
+    /// The page of a filter of `pages` that covers the key.
     #[inline]
     pub(super) fn page(self, pages: u64) -> u64 {
         self.place(pages).0
     }
 
-    /// Whether the key may be there; `body` is what lies behind the header of its [`page`](Self::page).
+    /// Whether the key may exist; `body` is what follows the header of its [`page`](Self::page).
     #[inline]
     pub(super) fn may_be_in(self, body: &[u8], pages: u64) -> bool {
         let start = self.place(pages).1;
@@ -70,7 +71,7 @@ impl KeyHash {
     }
 }
 
-/// A filter in the making.
+/// A filter being built.
 #[derive(Debug, Default)]
 pub(super) struct FilterBuilder {
     hashes: Vec<KeyHash>,
@@ -81,12 +82,12 @@ impl FilterBuilder {
         self.hashes.push(KeyHash::of(key));
     }
 
-    /// Whether another key belongs to the next filter.
+    /// Whether the next key belongs to the next filter.
     pub(super) fn is_full(&self) -> bool {
         self.hashes.len() >= MOST_KEYS
     }
 
-    /// Whether it has more keys than any filter.
+    /// Whether it has more keys than any filter may have.
     pub(super) fn is_over_full(&self) -> bool {
         self.hashes.len() > MOST_KEYS
     }
@@ -95,7 +96,7 @@ impl FilterBuilder {
         self.hashes.is_empty()
     }
 
-    /// The blocks of the filter, a page each; begins the next.
+    /// The blocks of the filter, a page each; begins the next filter.
     pub(super) fn finish(&mut self) -> Vec<u8> {
         let buckets = (self.hashes.len() * BITS_PER_KEY).div_ceil(8 * BUCKET_BYTES) as u64;
         let pages = buckets.div_ceil(BUCKETS_PER_PAGE);

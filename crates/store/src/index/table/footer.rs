@@ -1,7 +1,7 @@
-//! The last page of a sorted table, which says where everything is, and the classes before it (docs/FORMAT.md, section 10).
+//! The last page of a sorted table, which locates everything, and the classes before it (docs/FORMAT.md, section 10).
 //!
-//! A footer is believed only if its checksum holds and every number in it agrees with the size of the file: what is allocated
-//! for it is bounded by that.
+//! A footer is trusted only if its checksum is valid and every number in it is consistent with the size of the file,
+//! which bounds what is allocated for it.
 
 use super::block::{PAGE_BYTES, checksum, seal};
 use super::leaf::Class;
@@ -11,7 +11,7 @@ const MAGIC: &[u8; 8] = b"grantab\0";
 pub(crate) const VERSION: u16 = 2;
 /// Level of blocks of classes.
 pub(crate) const CLASSES_LEVEL: u8 = 255;
-/// The most levels: with two entries to a block, more than any file can have.
+/// Maximum number of levels: with two entries per block, more than any file can have.
 const MOST_LEVELS: u16 = 64;
 /// Bytes of a class.
 const CLASS_BYTES: usize = 10;
@@ -20,14 +20,14 @@ pub(crate) const CLASSES_PER_BLOCK: usize = (PAGE_BYTES - super::block::HEADER_B
 
 /// Bytes before the numbers.
 const NUMBERS_AT: usize = 24;
-/// How many numbers there are.
+/// Number of numbers.
 const NUMBERS: usize = 9;
-/// Where the bounds begin: lengths of both, then both.
+/// Where the bounds begin: both lengths, then both bounds.
 const BOUNDS_AT: usize = NUMBERS_AT + NUMBERS * 8;
-/// The most bytes of a bound; a longer key is cut off there.
+/// Maximum length of a bound in bytes; longer keys are truncated.
 pub(crate) const LONGEST_BOUND_BYTES: usize = 1024;
 
-/// Between which keys all of a table lie, as far as their beginnings tell.
+/// Lower and upper bound of the keys of a table, truncated.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Bounds {
     first: Box<[u8]>,
@@ -35,7 +35,7 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// The bounds of a table with these keys at its ends.
+    /// The bounds of a table with these first and last keys.
     pub(crate) fn new(first: &[u8], last: &[u8]) -> Bounds {
         let cut = |key: &[u8]| key[..key.len().min(LONGEST_BOUND_BYTES)].into();
         Bounds { first: cut(first), last: cut(last) }
@@ -44,14 +44,15 @@ impl Bounds {
     /// Whether the table may have the key.
     #[inline]
     pub(crate) fn may_have(&self, key: &[u8]) -> bool {
-        // What is cut off the first key makes it only lower. A key that begins as the last one does may be below that.
+        // Truncation only lowers the first key. A key with the truncated last key as its prefix may be below the full
+        // one.
         let is_cut = self.last.len() == LONGEST_BOUND_BYTES;
         let end = if is_cut { key.len().min(LONGEST_BOUND_BYTES) } else { key.len() };
         key >= &self.first[..] && key[..end] <= self.last[..]
     }
 }
 
-/// What the last page of a table says.
+/// The content of a table's last page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Footer {
     /// Levels of blocks, leaves included.
@@ -64,33 +65,33 @@ pub(crate) struct Footer {
     pub(crate) entries: u64,
     /// Pages of leaves and filters: the first page above them.
     pub(crate) leaf_pages: u64,
-    /// Lowest id; `u64::MAX` of an empty table.
+    /// Lowest id; `u64::MAX` for an empty table.
     pub(crate) lowest_id: u64,
-    /// Highest id; 0 of an empty table.
+    /// Highest id; 0 for an empty table.
     pub(crate) highest_id: u64,
     /// XXH3 of the checksums of all blocks, in order.
     pub(crate) chain: u64,
     /// Page of the first block of classes.
     pub(crate) first_class_page: u64,
-    /// Page of the first block that says where filters are; the footer's own if there are less than two.
+    /// Page of the first block that locates filters; the footer's own if there are fewer than two.
     pub(crate) directory_page: u64,
-    /// Pages of the only filter, right before the first page above the leaves; 0 if there is none, or several.
+    /// Pages of the only filter, directly before the first page above the leaves; 0 if there is none, or several.
     pub(crate) filter_pages: u64,
-    /// Between which keys all of the table lie.
+    /// Bounds of the table's keys.
     pub(crate) bounds: Bounds,
 }
 
-/// Why a page is no footer of this version.
+/// Why a page is not a footer of this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It is damaged, or none.
+    /// It is damaged, or not a footer.
     Damaged,
     /// A newer granulo wrote it: the version.
     Newer(u16),
 }
 
 impl Footer {
-    /// The page.
+    /// Encodes the page.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut page = Vec::with_capacity(PAGE_BYTES);
         page.extend_from_slice(&[0; 8]);
@@ -118,7 +119,7 @@ impl Footer {
         [root, entries, leaf_pages, lowest_id, highest_id, chain, first_class_page, directory_page, filter_pages]
     }
 
-    /// Reads the page that is the last of a file of `pages`.
+    /// Decodes the last page of a file of `pages`.
     pub(crate) fn decode(page: &[u8], pages: u64) -> Result<Footer, Refusal> {
         let footer = Footer::fields(page)?;
         let class_pages = u64::from(footer.classes).div_ceil(CLASSES_PER_BLOCK as u64);
@@ -173,7 +174,7 @@ impl Footer {
     }
 }
 
-/// The block of some classes, at most [`CLASSES_PER_BLOCK`].
+/// Encodes a block of at most [`CLASSES_PER_BLOCK`] classes.
 pub(crate) fn encode_classes(classes: &[Class]) -> Vec<u8> {
     let mut block = vec![0; super::block::HEADER_BYTES];
     for (mode, uid, gid) in classes {
@@ -190,7 +191,7 @@ pub(crate) fn encode_classes(classes: &[Class]) -> Vec<u8> {
     block
 }
 
-/// Appends the classes in the body of a block, `count` of them, to `classes`; `None` if they are not there.
+/// Appends `count` classes from the body of a block to `classes`; `None` if there are fewer.
 pub(crate) fn decode_classes(body: &[u8], count: usize, classes: &mut Vec<Class>) -> Option<()> {
     for class in body.get(..count * CLASS_BYTES)?.as_chunks::<CLASS_BYTES>().0 {
         let [m0, m1, u0, u1, u2, u3, g0, g1, g2, g3] = *class;

@@ -1,8 +1,10 @@
-//! First keys and pages of the blocks of a level, for the level above: in memory, and where they are many in a file beside the table.
+//! First keys and pages of the blocks of a level, for the level above: in memory, or in a file beside the table if
+//! there are many.
 //!
-//! So what a writer needs does not grow with the table. The file is a list of varints (page, length of the key) with the key behind; it is read once, from
-//! its beginning to its end, and must be what was written: a device that gives something else makes the writer fail, not the table wrong. A crash leaves it
-//! behind under a temporary name, and the next writer takes it away.
+//! So a writer's memory does not grow with the table. The file is a list of varints (page, length of the key), each
+//! followed by the key; it is read once, sequentially, and must be what was written: if a device returns anything else,
+//! the writer fails, instead of writing a wrong table. A crash leaves the file under a temporary name, and the next
+//! writer removes it.
 
 use std::hash::Hasher;
 use std::io;
@@ -14,20 +16,20 @@ use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::format::key::LONGEST_KEY_BYTES;
 use crate::io::varint;
 
-/// What is in memory, in bytes. Tests come to a file sooner.
+/// Maximum length in memory, in bytes. Smaller in tests, which then use a file.
 const MEMORY_BYTES: usize = if cfg!(test) { 512 } else { 4 << 20 };
-/// What is read at once, in bytes.
+/// Bytes per read.
 const READ_BYTES: usize = 256 << 10;
-/// The longest entry: two varints and a key.
+/// Maximum length of an entry: two varints and a key.
 const LONGEST_BYTES: usize = 2 * varint::LONGEST_BYTES + LONGEST_KEY_BYTES;
 
-/// A list in the making. Dropped, it leaves nothing behind.
+/// A list being built. Removes its file when dropped.
 pub(super) struct Heads<'a> {
     device: &'a dyn Device,
     path: String,
     file: Option<Arc<dyn DeviceFile>>,
     file_bytes: u64,
-    /// Of what is in the file.
+    /// Digest of what is in the file.
     digest: XxHash3_64,
     memory: Vec<u8>,
     count: u64,
@@ -35,13 +37,13 @@ pub(super) struct Heads<'a> {
 }
 
 impl<'a> Heads<'a> {
-    /// An empty list, with a file of this name if it takes one.
+    /// An empty list, which uses a file of this name if necessary.
     pub(super) fn new(device: &'a dyn Device, path: String) -> Heads<'a> {
         let digest = XxHash3_64::new();
         Heads { device, path, file: None, file_bytes: 0, digest, memory: Vec::new(), count: 0, first_page: 0 }
     }
 
-    /// Blocks so far.
+    /// Number of blocks so far.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
@@ -54,7 +56,7 @@ impl<'a> Heads<'a> {
     /// Appends a block.
     ///
     /// # Errors
-    /// What writing fails with.
+    /// Any error of writing.
     pub(super) fn push(&mut self, key: &[u8], page: u64) -> io::Result<()> {
         if self.count == 0 {
             self.first_page = page;
@@ -78,10 +80,10 @@ impl<'a> Heads<'a> {
         Ok(())
     }
 
-    /// All blocks from the first to the last, each with its first key and page.
+    /// Calls `take` for all blocks in order, each with its first key and page.
     ///
     /// # Errors
-    /// What reading fails with, and `take`.
+    /// Any error of reading, and those of `take`.
     pub(super) fn for_each(&self, mut take: impl FnMut(&[u8], u64) -> io::Result<()>) -> io::Result<()> {
         let (mut bytes, mut at, mut offset) = (Vec::new(), 0, 0);
         let mut digest = XxHash3_64::new();
@@ -99,7 +101,7 @@ impl<'a> Heads<'a> {
             }
             digest.write(&bytes[begin..]);
             offset += length as u64;
-            // What may be cut off is left for the next read.
+            // What may be truncated is left for the next read.
             let until = if offset < self.file_bytes { bytes.len().saturating_sub(LONGEST_BYTES) } else { bytes.len() };
             while at < until {
                 at += one(&bytes[at..], &mut take)?;
@@ -118,7 +120,7 @@ impl<'a> Heads<'a> {
     }
 }
 
-/// Gives away the entry at the beginning of `bytes`; how long it is.
+/// Passes the entry at the beginning of `bytes` to `take`; returns its length.
 fn one(bytes: &[u8], take: &mut impl FnMut(&[u8], u64) -> io::Result<()>) -> io::Result<usize> {
     let mut at = 0;
     let page = varint::take(bytes, &mut at).ok_or_else(changed)?;
@@ -134,7 +136,7 @@ fn changed() -> io::Error {
 
 fn create(device: &dyn Device, path: &str) -> io::Result<Arc<dyn DeviceFile>> {
     match device.open(path, Mode::Create) {
-        // Of a writer that died.
+        // Left by a writer that died.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             device.remove(path)?;
             device.open(path, Mode::Create)
@@ -146,7 +148,7 @@ fn create(device: &dyn Device, path: &str) -> io::Result<Arc<dyn DeviceFile>> {
 impl Drop for Heads<'_> {
     fn drop(&mut self) {
         if self.file.take().is_some() {
-            // Nobody reads it, and the next writer of the number replaces it.
+            // It has no readers, and the next writer of the number replaces it.
             let _ = self.device.remove(&self.path);
         }
     }
@@ -159,7 +161,7 @@ mod tests {
     use super::*;
 
     fn key(number: u64) -> Vec<u8> {
-        // A long one among short ones; entries lie across reads.
+        // A long one among short ones; entries span reads.
         let length = if number % 97 == 96 { LONGEST_KEY_BYTES } else { number as usize % 40 };
         let mut key = number.to_be_bytes().to_vec();
         key.resize(length.max(8), b'k');

@@ -1,7 +1,8 @@
-//! What a leaf has for a key (docs/FORMAT.md, section 10): numbers as differences to the entry before, where that makes them small.
+//! The value of a key in a leaf (docs/FORMAT.md, section 10): numbers as differences from the previous entry, where
+//! that makes them small.
 //!
-//! A leaf can be read from any restart on, so an entry there refers to nothing. Removals have a kind and an id alone, and the entry
-//! after one refers to the last entry before it that has more.
+//! A leaf can be read from any restart, so an entry there refers to nothing. Tombstones have only a kind and an id, and
+//! the entry after one refers to the last entry before it that has more.
 
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::io::varint::{put, take, unzigzag, zigzag};
@@ -15,29 +16,29 @@ pub(crate) fn class_of(entry: &Entry) -> Class {
 }
 
 const KIND_BITS: u8 = 0x0f;
-/// The record lies right after the one before.
+/// The record directly follows the previous one.
 const ADJACENT: u8 = 0x10;
-/// Size is told as how much less it is than the record.
+/// The size is encoded as how much less it is than the record's length.
 const SIZE_BELOW_RECORD: u8 = 0x20;
-/// The record is not the first of its object: its number is told, as how much less it is than the id.
+/// The record is not the first of its object: the object's number is encoded, as how much less it is than the id.
 const NUMBERED: u8 = 0x40;
-/// The change time is told: it is not the modification time.
+/// The change time is encoded: it differs from the modification time.
 const CHANGED: u8 = 0x80;
-/// The change time is that of the entry before.
+/// The change time equals that of the previous entry.
 const CHANGED_WITH_BEFORE: u64 = 0;
 
-/// What an entry's numbers refer to. The default is that of a restart: nothing.
+/// What an entry's numbers refer to. The default is for a restart: nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Before {
     id: u64,
     seconds: i64,
     /// Change time of the last entry; `None` at a restart.
     changed: Option<Time>,
-    /// Segment of the last record, and where that ends; `None` at a restart.
+    /// Segment of the last record, and where it ends; `None` at a restart.
     place: Option<(u64, u64)>,
 }
 
-/// An entry as it is in a leaf, with the number of its class.
+/// An entry as stored in a leaf, with the number of its class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeafEntry {
     kind: Kind,
@@ -63,7 +64,7 @@ impl LeafEntry {
     }
 }
 
-/// Why the entry cannot be in a sorted table, if it cannot.
+/// Why a sorted table cannot have the entry; `None` if it can.
 pub(crate) fn refuse(entry: &Entry) -> Option<&'static str> {
     let Location { offset, record_bytes, .. } = entry.location;
     match entry.kind {
@@ -83,12 +84,13 @@ pub(crate) fn refuse(entry: &Entry) -> Option<&'static str> {
     }
 }
 
-/// How many seconds the change came behind the modification, as it is told, with room for what stands for the entry before.
+/// The encoded difference of change time and modification time in seconds, with room for the value that means the
+/// previous entry's.
 fn seconds_between(entry: &Entry) -> Option<u64> {
     zigzag(entry.ctime.seconds.checked_sub(entry.mtime.seconds)?).checked_add(1)
 }
 
-/// Appends an entry that [`refuse`] has nothing against; `class` is the number of its class.
+/// Appends an entry that [`refuse`] accepts; `class` is the number of its class.
 pub(crate) fn encode(out: &mut Vec<u8>, before: &mut Before, entry: &Entry, class: u64) {
     let id_difference = zigzag(entry.id.wrapping_sub(before.id) as i64);
     before.id = entry.id;
@@ -99,7 +101,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, before: &mut Before, entry: &Entry, clas
     }
     let Location { segment, offset, record_bytes } = entry.location;
     let adjacent = before.place == Some((segment, offset));
-    // A link's size is the number of a shared object and has nothing to do with its record.
+    // A link's size is the number of a shared object and unrelated to its record.
     let below_record = record_bytes
         .checked_sub(entry.size_bytes)
         .filter(|&difference| entry.kind != Kind::Link && difference < entry.size_bytes);
@@ -134,9 +136,10 @@ pub(crate) fn encode(out: &mut Vec<u8>, before: &mut Before, entry: &Entry, clas
     before.place = Some((segment, offset + record_bytes));
 }
 
-/// Reads the entry at `at` and moves `at` behind it; `None` if it is none.
+/// Decodes the entry at `at` and advances `at`; `None` if it is invalid.
 ///
-/// Inlined in any case: an entry that is passed on is copied by words just after it was written by fields, and the processor waits for that.
+/// Always inlined: otherwise the result is copied by words just after it was written by fields, and the processor
+/// stalls.
 #[inline(always)]
 pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Before) -> Option<LeafEntry> {
     let tag = *bytes.get(*at)?;
@@ -213,7 +216,7 @@ mod tests {
             imported(4, time(61, 1)),
             written(5, time(62, 1)),
             imported(6, time(62, 1)),
-            // What is changed when another was is told by neither where it is its modification time.
+            // An entry changed together with another needs no change time if that equals its modification time.
             imported(7, time(60, 9)),
             Entry { ctime: time(-3, 2), ..written(8, time(60, 9)) },
         ];

@@ -1,14 +1,16 @@
 //! An open sorted table: looking up keys.
 //!
-//! What lies outside the bounds in the footer is not looked for, and what the filter does not let pass neither, unless the caller
-//! expects to find it.
+//! Keys outside the bounds in the footer are not looked for, nor are keys that the filter excludes, unless the caller
+//! expects to find them.
 //!
-//! The last [`TAIL_PAGES`] are read at once when a table is opened, and kept: the footer, classes, and of most tables all that lies between
-//! them and the leaves. Blocks in them are verified when they are first needed, as all are.
+//! The last [`TAIL_PAGES`] are read in one call when a table is opened, and kept: the footer, classes, and for most
+//! tables everything between them and the leaves. Like all blocks, those in them are verified when they are first
+//! needed.
 //!
-//! Blocks above the leaves are about a 200th of the table. The last [`MOST_KEPT_PAGES`] of them, the root among them, are read when they are first needed and
-//! stay in memory, and no lock is taken to go down through them; all others, and leaves, go through the [`BlockCache`] that all tables share. A look-up allocates nothing. Of a table that is small
-//! beside the cache, a leaf that is not there is read with its neighbours: others will be wanted soon.
+//! Blocks above the leaves are about a 200th of the table. The last [`MOST_KEPT_PAGES`] of them, including the root,
+//! are read when first needed and stay in memory, and descending through them takes no lock; all others, and leaves, go
+//! through the [`BlockCache`] that all tables share. A look-up allocates nothing. In a table that is small compared
+//! with the cache, a missing leaf is read together with its neighbours: others will soon be needed.
 
 use std::io;
 use std::path::Path;
@@ -30,14 +32,15 @@ use crate::io::varint;
 /// Pages that are read with the footer.
 const TAIL_PAGES: u64 = 16;
 
-/// Pages of blocks above leaves that stay in memory: all of a table of 25 million entries or so. Tests come to the others sooner.
+/// Maximum number of pages of blocks above leaves that stay in memory: all of a table of about 25 million entries.
+/// Smaller in tests, which then cover the others.
 const MOST_KEPT_PAGES: u64 = if cfg!(test) { 2 } else { 1024 };
 
-/// Pages that are read together where a leaf of a table of at most so many bytes is wanted.
+/// Pages read together around a missing leaf of a small table.
 const AROUND_PAGES: u64 = 8;
 const MOST_AROUND_BYTES: u64 = 4 << 20;
 
-/// Where the filter of the keys from one on lies.
+/// Location of the filter for the keys from one on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FilterPlace {
     pub(super) first_key: Box<[u8]>,
@@ -50,28 +53,28 @@ pub(super) struct FilterPlace {
 pub(crate) struct Table {
     row: TableRow,
     pub(super) file: Arc<dyn DeviceFile>,
-    /// To be asked for copies of what is damaged.
+    /// Used to read copies of damaged blocks.
     copies: Arc<dyn DeviceFile>,
     pub(super) footer: Footer,
-    /// The last pages of the file, as they were when it was opened.
+    /// The last pages of the file, as of opening.
     tail: Box<[u8]>,
     pub(super) classes: Box<[Class]>,
     /// The last of the blocks above the leaves, by page.
     upper: Box<[OnceLock<Block>]>,
-    /// Where filters are, if there are several; read when it is first needed, empty if it is damaged.
+    /// Locations of filters, if there are several; read when first needed, empty if damaged.
     filters: OnceLock<Box<[FilterPlace]>>,
-    /// Damage was met in filters: they are not asked any more.
+    /// Damage was found in filters: they are no longer consulted.
     has_bad_filters: AtomicBool,
     cache: Arc<BlockCache>,
     owner: u64,
 }
 
 impl Table {
-    /// Opens the table that the catalog has in `row`.
+    /// Opens the table described by `row` of the catalog.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if it is damaged or not the one that `row` describes, [`ErrorKind::NewerVersion`], what opening and
-    /// reading fails with.
+    /// [`ErrorKind::Corrupt`] if it is damaged or not the one that `row` describes, [`ErrorKind::NewerVersion`], any
+    /// error of opening and reading.
     pub(crate) fn open(device: &dyn Device, row: &TableRow, cache: &Arc<BlockCache>) -> Result<Table> {
         let failed = |error| read_failed(row.number, error);
         let copies = device.open(&table_path(row.number), Mode::Read).map_err(failed)?;
@@ -82,7 +85,7 @@ impl Table {
         })
     }
 
-    /// The table that `file` is.
+    /// The table in `file`.
     fn of(
         file: &Arc<dyn DeviceFile>,
         copies: &Arc<dyn DeviceFile>,
@@ -147,12 +150,12 @@ impl Table {
         Ok(classes.into())
     }
 
-    /// What the catalog has about it.
+    /// Its row in the catalog.
     pub(crate) fn row(&self) -> &TableRow {
         &self.row
     }
 
-    /// Whether the table may have `key`: all that can be told without a look at leaves. A filter that is damaged tells nothing.
+    /// Whether the table may have `key`, as far as known without reading leaves. A damaged filter excludes nothing.
     #[inline]
     pub(crate) fn may_have(&self, key: &[u8], hash: KeyHash) -> bool {
         self.footer.bounds.may_have(key) && self.passes_filter(key, hash)
@@ -179,14 +182,14 @@ impl Table {
         }
     }
 
-    /// Where the filter is that knows of `key`, if there are several.
+    /// The location of the filter that covers `key`, if there are several.
     fn filter_place(&self, key: &[u8]) -> Option<&FilterPlace> {
         let filters = self.filter_places();
         let behind = filters.partition_point(|place| &place.first_key[..] <= key);
         filters.get(behind.checked_sub(1)?)
     }
 
-    /// The page behind the filter that `page` is in, if there are several and it is in one.
+    /// The page after the filter that contains `page`, if there are several and one does.
     pub(super) fn behind_filter(&self, page: u64) -> Option<u64> {
         let filters = self.filter_places();
         let behind = filters.partition_point(|place| place.page <= page);
@@ -201,7 +204,7 @@ impl Table {
         self.filters.get_or_init(|| self.read_filter_places().unwrap_or_default().into())
     }
 
-    /// Reads where filters are, if there are several.
+    /// Reads the locations of filters, if there are several.
     pub(super) fn read_filter_places(&self) -> Result<Vec<FilterPlace>> {
         let (mut places, mut key) = (Vec::new(), Vec::new());
         let (mut page, end) = (self.footer.directory_page, self.footer_page());
@@ -228,10 +231,10 @@ impl Table {
         self.row.size_bytes / PAGE_BYTES as u64 - 1
     }
 
-    /// What the table has for `key`, a removal too.
+    /// The table's entry for `key`, including a tombstone.
     ///
     /// # Errors
-    /// What reading fails with; [`ErrorKind::Corrupt`] for a block that does not hold.
+    /// Any error of reading; [`ErrorKind::Corrupt`] for an invalid block.
     pub(crate) fn look_up(&self, key: &[u8]) -> Result<Option<Entry>> {
         if !self.footer.bounds.may_have(key) {
             return Ok(None);
@@ -250,7 +253,7 @@ impl Table {
         }
     }
 
-    /// The leaf that has `key` if any has; `None` if all keys are above.
+    /// The only leaf that can have `key`; `None` if all keys are above it.
     pub(super) fn leaf_page(&self, key: &[u8]) -> Result<Option<u64>> {
         let mut page = self.footer.root;
         for level in (1..self.footer.levels).rev() {
@@ -262,7 +265,7 @@ impl Table {
         Ok(Some(page))
     }
 
-    /// The block below the one at `page` that has `key` if any has.
+    /// The child of the block at `page` that can have `key`.
     fn child(&self, page: u64, level: u8, key: &[u8]) -> Result<Option<u64>> {
         let child = match page.checked_sub(self.first_kept_page()).and_then(|index| self.upper.get(index as usize)) {
             Some(slot) => self.kept(slot, page, level)?.child(key),
@@ -277,7 +280,7 @@ impl Table {
         self.footer.first_class_page - self.upper.len() as u64
     }
 
-    /// A block above leaves that stays in memory once it was needed.
+    /// A block above leaves that stays in memory once needed.
     fn kept<'t>(&self, slot: &'t OnceLock<Block>, page: u64, level: u8) -> Result<&'t Block> {
         let block = match slot.get() {
             Some(block) => block,
@@ -300,7 +303,8 @@ impl Table {
         self.cached(page, 0, self.footer.leaf_pages)
     }
 
-    /// Reads some leaves around `page` into the cache. What is no sound block of one page is left out: whoever wants it reads it by itself.
+    /// Reads some leaves around `page` into the cache. Anything but a valid block of one page is skipped: it is read
+    /// individually when needed.
     fn read_around(&self, page: u64) {
         let first = page / AROUND_PAGES * AROUND_PAGES;
         let pages = AROUND_PAGES.min(self.footer.leaf_pages.saturating_sub(first));
@@ -336,7 +340,8 @@ impl Table {
         Ok(block)
     }
 
-    /// Reads and verifies the block at `page`, which must end at or before page `end`, from the first copy where it is sound.
+    /// Reads and verifies the block at `page`, which must end at or before page `end`, from the first copy with a valid
+    /// one.
     fn read_block(&self, page: u64, level: u8, end: u64) -> Result<Block> {
         if page >= end {
             return Err(self.contradictory(page));
@@ -346,14 +351,14 @@ impl Table {
         if block.level() == level { Ok(block) } else { Err(self.contradictory(page)) }
     }
 
-    /// The block at `page` from another copy, if one has it.
+    /// The block at `page` from another copy, if one has a valid one.
     pub(super) fn block_of_copies(&self, page: u64, end: u64) -> Option<Block> {
         let turns = if page < end { 0..usize::MAX } else { 0..0 };
         let copies = turns.map_while(|turn| self.copies.copy(turn));
         copies.filter_map(|file| self.read_block_of(&*file.ok()?, page, end).ok()).next()
     }
 
-    /// The block at `page`, if it is in the tail and sound there.
+    /// The block at `page`, if it is in the tail and valid there.
     fn block_of_tail(&self, page: u64, end: u64) -> Option<Block> {
         let bytes = self.tail.get(page.checked_sub(self.first_of_tail())? as usize * PAGE_BYTES..)?;
         let pages = pages_of(bytes);
@@ -375,7 +380,7 @@ impl Table {
         Block::parse(bytes).ok_or_else(|| self.damaged(format!("block {page} is damaged")))
     }
 
-    /// Reads `pages` from `page` on into `window`, whatever they are.
+    /// Reads `pages` from `page` on into `window`, unverified.
     pub(super) fn read_pages(&self, window: &mut Vec<u8>, page: u64, pages: u64) -> Result<()> {
         let length = pages as usize * PAGE_BYTES;
         window.clear();
@@ -390,7 +395,7 @@ impl Table {
         Ok(())
     }
 
-    /// Says to the device that so many pages of leaves and filters from `page` on will be read.
+    /// Announces to the device that `pages` of leaves and filters from `page` on will be read.
     pub(super) fn will_read(&self, page: u64, pages: u64) {
         let pages = pages.min(self.footer.leaf_pages.saturating_sub(page));
         self.file.will_read(page * PAGE_BYTES as u64, pages * PAGE_BYTES as u64);
@@ -400,7 +405,7 @@ impl Table {
         damaged(self.row.number, cause)
     }
 
-    /// The error of a block whose checksum holds, but not its content.
+    /// The error for a block with a valid checksum and inconsistent content.
     pub(super) fn contradictory(&self, page: u64) -> Error {
         self.damaged(format!("block {page} contradicts itself or others"))
     }
@@ -410,7 +415,7 @@ fn read_failed(number: u64, error: io::Error) -> Error {
     Error::io("read the sorted table", Path::new(&table_path(number)), error)
 }
 
-/// The last pages of a file of `pages`; where they cannot be read all, the last alone.
+/// The last pages of a file of `pages`; if they cannot all be read, only the last.
 fn read_tail(file: &dyn DeviceFile, number: u64, pages: u64) -> Result<Box<[u8]>> {
     let read = |count: u64| {
         let mut tail = vec![0; count as usize * PAGE_BYTES];

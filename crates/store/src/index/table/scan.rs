@@ -1,8 +1,8 @@
-//! Entries of a sorted table in order of keys, from any key on, with jumps ahead.
+//! Entries of a sorted table in key order, from any key on, with skips ahead.
 //!
-//! The leaf that a scan begins or lands in comes through the cache, as listings of the same directory come again. The leaves after
-//! it are read ahead, 16 KiB at first and twice as much each time up to 256 KiB, and leave the cache alone. Of a scan that is to go over
-//! everything, all leaves are read ahead, and as much as that from the beginning.
+//! The leaf in which a scan begins or lands comes through the cache, because listings of the same directory recur. The
+//! leaves after it are read ahead, 16 KiB at first, doubling up to 256 KiB, and bypass the cache. A scan of everything
+//! reads all leaves ahead, at the maximum length from the beginning.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::window::{Reach, SharedWindow};
 use crate::error::Result;
 use crate::format::entry::Entry;
 
-/// A scan of a sorted table. It stands on an entry, its head, until there are no more.
+/// A scan of a sorted table. It is at an entry, its head, until there are no more.
 #[derive(Debug)]
 pub(crate) struct TableScan {
     table: Arc<Table>,
@@ -29,7 +29,7 @@ pub(crate) struct TableScan {
 }
 
 impl TableScan {
-    /// A scan that stands on the first entry within `from`.
+    /// A scan that is at the first entry within `from`.
     ///
     /// # Errors
     /// As [`Table::look_up`].
@@ -38,7 +38,7 @@ impl TableScan {
         TableScan::within(table, window, from)
     }
 
-    /// The same, with the window that other scans of the table have too.
+    /// The same, with a window shared with other scans of the table.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -76,16 +76,16 @@ impl TableScan {
         &self.table
     }
 
-    /// The entry that it stands on.
+    /// The current entry.
     #[inline]
     pub(crate) fn head(&self) -> Option<(&[u8], &Entry)> {
         self.entry.as_ref().map(|entry| (self.key.as_slice(), entry))
     }
 
-    /// Goes to the next entry.
+    /// Advances to the next entry.
     ///
     /// # Errors
-    /// As [`Table::look_up`]; the scan is at its end then.
+    /// As [`Table::look_up`]; the scan then ends.
     #[inline]
     pub(crate) fn advance(&mut self) -> Result<()> {
         self.entry = None;
@@ -109,7 +109,7 @@ impl TableScan {
         Ok(())
     }
 
-    /// Goes ahead to the first entry not below `key`; stays where it is if it is there.
+    /// Advances to the first entry not below `key`; stays in place if it is already there.
     ///
     /// # Errors
     /// As [`TableScan::advance`].
@@ -120,7 +120,7 @@ impl TableScan {
         self.go_to(key)
     }
 
-    /// Goes to the first entry not below `key`, ahead or back.
+    /// Moves to the first entry not below `key`, forwards or backwards.
     ///
     /// # Errors
     /// As [`TableScan::advance`].
@@ -134,7 +134,7 @@ impl TableScan {
         self.find(key)
     }
 
-    /// Goes to the first entry not below `key`, which is in this leaf or the first of the next.
+    /// Moves to the first entry not below `key`, which is in this leaf or the first of the next.
     fn find(&mut self, key: &[u8]) -> Result<()> {
         self.key.clear();
         self.cursor = self.leaf.start_before(key).ok_or_else(|| self.table.contradictory(self.leaf_page))?;
@@ -146,8 +146,8 @@ impl TableScan {
         }
     }
 
-    /// The first leaf from `page` on, and its page; from the window, which is moved if it must be. Filters lie between leaves, and are passed
-    /// even where they are damaged.
+    /// The first leaf from `page` on, and its page; from the window, which is moved if necessary. Filters between
+    /// leaves are skipped even if they are damaged.
     fn leaf_from(&mut self, mut page: u64) -> Result<Option<(u64, Arc<Block>)>> {
         let end = self.table.footer.leaf_pages - self.table.footer.filter_pages;
         while page < end {
@@ -164,7 +164,8 @@ impl TableScan {
     }
 }
 
-/// The leaf that a scan lands in. What is read ahead from there on begins small again, as it is not what came before.
+/// The leaf in which a scan lands. Read-ahead from there restarts at its minimum, because the scan is no longer
+/// sequential.
 fn landed(table: &Table, window: &SharedWindow, page: u64) -> Result<Arc<Block>> {
     let mut window = window.lock();
     if !window.leads_to(page) {

@@ -1,4 +1,4 @@
-//! Tests of sorted tables: what is written is found and comes in order, and every damage is reported.
+//! Tests of sorted tables: everything written is found and in order, and all damage is reported.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,7 +15,7 @@ use crate::error::ErrorKind;
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::index::catalog::TableRow;
 
-/// A device with an index directory, gone with the returned guard.
+/// A device with an index directory, removed with the returned guard.
 pub(crate) fn device() -> (tempfile::TempDir, Directory) {
     let directory = tempfile::tempdir().unwrap();
     let device = Directory::new(directory.path());
@@ -23,7 +23,7 @@ pub(crate) fn device() -> (tempfile::TempDir, Directory) {
     (directory, device)
 }
 
-/// Any entry that a table can have. Removals are as they come back: nowhere.
+/// Any entry that a table can have. Tombstones as they are read back: without a location.
 pub(crate) fn any_entry() -> impl Strategy<Value = Entry> {
     let kinds = prop::sample::select(vec![Kind::File, Kind::Large, Kind::Directory, Kind::Link, Kind::Removal]);
     let place = (prop_oneof![0u64..3, Just(u64::MAX)], 0u64..1 << 32, 0u64..1 << 20);
@@ -35,19 +35,19 @@ pub(crate) fn any_entry() -> impl Strategy<Value = Entry> {
             }
             let location = Location { segment, offset: offset * 4, record_bytes: length * 4 };
             let mtime = Time { seconds, nanoseconds: part * 333_333_333 };
-            // Of some that of others; of some far away.
+            // Some share that of others; some are far off.
             let ctime = match id % 4 {
                 0 => mtime,
                 1 => Time { seconds: seconds / 2, nanoseconds: 999_999_999 - part },
                 _ => Time { seconds: seconds.clamp(-1, 1), nanoseconds: 5 },
             };
-            // Of every third object this is the first record.
+            // For every third object this is the first record.
             let number = if id % 3 == 0 { id } else { id.div_ceil(2) };
             Entry { kind, id, number, location, size_bytes, mode, uid, gid, mtime, ctime }
         })
 }
 
-/// Keys that share much and little, a few of them longer than a page.
+/// Keys that share long and short prefixes, some of them longer than a page.
 pub(crate) fn any_key() -> impl Strategy<Value = Vec<u8>> {
     let short = prop::collection::vec(prop::sample::select(vec![0u8, 1, b'a', b'b', 0xff]), 0..12);
     let name = (0u32..40, 0u32..40).prop_map(|(a, b)| format!("{a}\0{b}").into_bytes());
@@ -156,13 +156,13 @@ fn a_table_of_many_levels_is_whole_and_small() {
         assert_eq!(table.look_up(key).unwrap(), Some(*entry));
         assert_eq!(table.look_up(&[key, &b"x"[..]].concat()).unwrap(), None);
     }
-    // Nearly all that is not there is told by bounds and filters.
+    // Bounds and filters exclude nearly all missing keys.
     let others: Vec<Vec<u8>> = entries.keys().step_by(20).map(|key| [key, &b"x"[..]].concat()).collect();
     let passed = others.iter().filter(|key| table.may_have(key, KeyHash::of(key))).count();
     assert!(passed * 100 < others.len(), "{passed} of {} pass", others.len());
     assert!(!table.may_have(b"99", KeyHash::of(b"99")), "behind the last");
     assert!(row.size_bytes < 23 * row.entries, "{} bytes an entry", row.size_bytes as f64 / row.entries as f64);
-    // The change time that they share is told in a byte, and once in each 16 entries.
+    // A shared change time takes one byte, and is stored in full once per 16 entries.
     let of_themselves = entries.into_iter().map(|(key, entry)| (key, Entry { ctime: entry.mtime, ..entry })).collect();
     let more = row.size_bytes - write(&device, 2, &of_themselves).size_bytes;
     assert!(more * 10 < 18 * row.entries, "{} bytes an entry for change times", more as f64 / row.entries as f64);
@@ -214,7 +214,7 @@ fn damaged_filters_hide_nothing_and_are_reported() {
             assert_eq!(table.verify().unwrap_err().kind(), ErrorKind::Corrupt, "pages {damaged:?}");
             std::fs::write(&path, &whole).unwrap();
         }
-        // One that holds, of other keys: what nobody wrote, and verification would see.
+        // A valid filter of other keys: nobody writes this, and verification detects it.
         let mut bytes = whole.clone();
         let at = filters[0] as usize * PAGE_BYTES;
         bytes[at + 16..at + 48].fill(0xff);
@@ -270,7 +270,7 @@ fn what_a_dead_writer_left_is_replaced() {
     assert_eq!(table_number("000000000000000G.table"), None);
 }
 
-/// Every bit of a small table, one after the other: opening or verifying fails, and look-ups fail or are right.
+/// Every bit of a small table in turn: opening or verifying fails, and look-ups fail or are right.
 #[test]
 fn every_flipped_bit_is_found_and_never_answers_wrongly() {
     let (guard, device) = device();
@@ -280,7 +280,7 @@ fn every_flipped_bit_is_found_and_never_answers_wrongly() {
     let path = guard.path().join(table_path(1));
     let whole = std::fs::read(&path).unwrap();
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-    // Every bit of the first bytes of each page, and of others one in 331.
+    // Every bit of the first bytes of each page, and every 331st of the others.
     for bit in (0..whole.len() * 8).filter(|bit| bit / 8 % PAGE_BYTES < 64 || bit % 331 == 0) {
         let at = bit / 8;
         file.write_all_at(&[whole[at] ^ 1 << (bit % 8)], at as u64).unwrap();
@@ -324,7 +324,7 @@ fn a_truncated_or_strange_file_is_named() {
 }
 
 proptest! {
-    /// Blocks with any content and a checksum that holds: nothing panics, whatever it says.
+    /// Blocks with arbitrary content and a valid checksum: nothing panics, whatever they contain.
     #[test]
     fn blocks_that_lie_do_not_panic(
         edits in prop::collection::vec((0usize..4 * PAGE_BYTES, any::<u8>()), 1..20),
@@ -335,7 +335,7 @@ proptest! {
         let path = guard.path().join(table_path(1));
         let mut bytes = std::fs::read(&path).unwrap();
         for (at, byte) in edits {
-            // Numbers at the beginning of a block are what can be made to lie best.
+            // Changing the numbers at the beginning of a block has the largest effect.
             let at = if byte % 2 == 0 { at / PAGE_BYTES * PAGE_BYTES + at % 24 } else { at };
             bytes[at] = byte;
         }
@@ -344,7 +344,7 @@ proptest! {
         }
         std::fs::write(&path, &bytes).unwrap();
         let table = open(&device, &row);
-        // Results do not matter: a block that says something else with a valid checksum was not written by granulo.
+        // Results do not matter: granulo did not write a block that differs and has a valid checksum.
         let _ = table.verify();
         let _ = table.may_have(&key, KeyHash::of(&key));
         let _ = table.look_up(&key);

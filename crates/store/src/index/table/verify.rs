@@ -1,9 +1,9 @@
 //! Verification of a whole sorted table, in one pass and constant memory.
 //!
-//! Every block holds, the checksums are those that were written, keys rise from the first leaf to the last, entries and ids are as
-//! the footer says, and every level says of the one below exactly what is there: first keys and pages of the blocks of a level
-//! have the same digest as the entries of the level above. Filters are byte for byte those of the leaves before them, and they are
-//! where the table says; the bounds are those of the keys.
+//! Every block is valid, the checksums are those that were written, keys ascend from the first leaf to the last,
+//! entries and ids match the footer, and every level describes exactly the one below: first keys and pages of the
+//! blocks of a level have the same digest as the entries of the level above. Filters are byte for byte those of the
+//! leaves before them, at the stated locations; the bounds are those of the keys.
 
 use std::hash::Hasher;
 use std::path::Path;
@@ -22,14 +22,14 @@ use crate::error::{Error, Result};
 use crate::format::index_key::is_superseded;
 use crate::io::varint;
 
-/// So many verified pages are told of at once.
+/// Verified pages per progress report.
 const SPENT_PAGES: u64 = 64;
 
 impl Table {
-    /// Writes every block to another file, each from a copy where it is sound.
+    /// Writes every block to another file, each from a copy where it is valid.
     ///
     /// # Errors
-    /// As [`verify`](Self::verify); what writing fails with.
+    /// As [`verify`](Self::verify); any error of writing.
     pub(crate) fn copy_to(&self, file: &dyn DeviceFile) -> Result<()> {
         let fail = |error| Error::io("copy the sorted table", Path::new(&table_path(self.row().number)), error);
         let footer_page = self.row().size_bytes / PAGE_BYTES as u64 - 1;
@@ -45,12 +45,12 @@ impl Table {
     /// Reads and verifies every block.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](crate::error::ErrorKind::Corrupt) with the first thing that is wrong; what reading fails with.
+    /// [`ErrorKind::Corrupt`](crate::error::ErrorKind::Corrupt) for the first fault found; any error of reading.
     pub(crate) fn verify(&self) -> Result<()> {
         self.verify_paced(&mut |_| Ok(()))
     }
 
-    /// The same; `spend` is told of bytes that were verified, and its errors end it.
+    /// The same; `spend` is called with the bytes verified, and its errors stop it.
     ///
     /// # Errors
     /// As [`verify`](Self::verify).
@@ -80,28 +80,28 @@ impl Table {
     }
 }
 
-/// What has been seen of a level.
+/// What was seen of a level.
 #[derive(Default)]
 struct Level {
     blocks: u64,
-    /// First keys and pages of its blocks.
+    /// Digest of the first keys and pages of its blocks.
     own: XxHash3_64,
-    /// Keys and pages in the blocks above.
+    /// Digest of the keys and pages in the blocks above.
     above: XxHash3_64,
 }
 
-/// What has been seen of a table.
+/// What was seen of a table.
 struct Walk<'a> {
     table: &'a Table,
     levels: Vec<Level>,
     key: Vec<u8>,
     first_key: Vec<u8>,
-    /// Last key of the leaf before.
+    /// Last key of the previous leaf.
     last_key: Vec<u8>,
-    /// Of the keys since the last filter, and the first of them.
+    /// Filter of the keys since the last one, and the first of them.
     filter: FilterBuilder,
     filter_key: Vec<u8>,
-    /// The blocks that the filter must have, and where the next of them begins.
+    /// The expected blocks of the filter, and where the next of them begins.
     filter_blocks: Vec<u8>,
     filter_at: usize,
     filters: Vec<FilterPlace>,
@@ -130,7 +130,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Takes the next block in; `None` if it should not be there.
+    /// Processes the next block; `None` if it should not be there.
     fn block(&mut self, block: &Block, page: u64) -> Option<()> {
         let footer = &self.table.footer;
         let in_filter = self.filter_at < self.filter_blocks.len();
@@ -198,7 +198,7 @@ impl<'a> Walk<'a> {
                 self.filter_key.clone_from(&self.key);
             }
             self.filter.add(&self.key);
-            // A table that lies has no filters: memory stays bounded.
+            // A forged table has no filters: memory stays bounded.
             if self.filter.is_over_full() {
                 return None;
             }
@@ -222,11 +222,11 @@ impl<'a> Walk<'a> {
         cursor.used_all(block).then_some(())
     }
 
-    /// Whether all that was seen is what the footer and the levels say.
+    /// Whether everything seen matches the footer and the levels.
     fn agrees(&self, filters: &[FilterPlace]) -> bool {
         let footer = &self.table.footer;
         let has_filters = match &self.filters[..] {
-            // A leaf alone has none.
+            // A single leaf has no filter.
             [] => filters.is_empty() && footer.filter_pages == 0 && footer.levels == 1,
             [one] => {
                 filters.is_empty() && (one.page + one.pages, one.pages) == (footer.leaf_pages, footer.filter_pages)

@@ -1,7 +1,7 @@
-//! Read-ahead over the blocks of a table: some pages in memory, from which blocks are taken one after the other.
+//! Read-ahead over the blocks of a table: some pages in memory, from which blocks are taken sequentially.
 //!
-//! How much is read at once depends on how far the reading is expected to go. Where that is over everything, the device is told of what
-//! comes next while what was read is looked at.
+//! The length of each read depends on how far the scan is expected to go. For a scan of everything, the next read is
+//! announced to the device while the previous one is being processed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,13 +9,13 @@ use super::block::{Block, MOST_PAGES, PAGE_BYTES, pages_of};
 use super::reader::Table;
 use crate::error::Result;
 
-/// Pages that are read at first, and at most: twice as many each time.
+/// Pages of the first read, and the maximum; each read is twice as long as the one before.
 const AHEAD_PAGES: (u64, u64) = (4, 64);
 
 /// How far a scan is expected to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Perhaps not far: little is read at first.
+    /// Perhaps not far: the first reads are short.
     Near,
     /// Over everything.
     All,
@@ -30,12 +30,12 @@ impl Reach {
     }
 }
 
-/// A window that several scans of a table have in common.
+/// A window shared by several scans of a table.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedWindow(Arc<Mutex<Window>>);
 
 impl SharedWindow {
-    /// An empty one over a table, of which the beginning is announced to the device if all of it will be read.
+    /// An empty window over a table, whose beginning is announced to the device if all of it will be read.
     pub(crate) fn new(table: &Table, reach: Reach) -> SharedWindow {
         if reach == Reach::All {
             table.will_read(0, reach.first_pages());
@@ -58,29 +58,30 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// An empty one.
+    /// An empty window.
     pub(super) fn new(reach: Reach) -> Window {
         Window { bytes: Vec::new(), page: 0, ahead_pages: reach.first_pages(), reach }
     }
 
-    /// Whether `page` is here.
+    /// Whether the window contains `page`.
     pub(super) fn has(&self, page: u64) -> bool {
         page >= self.page && page - self.page < (self.bytes.len() / PAGE_BYTES) as u64
     }
 
-    /// Whether `page` is here, or is where reading over everything begins or goes on.
+    /// Whether the window contains `page`, or a scan of everything begins or continues there.
     pub(super) fn leads_to(&self, page: u64) -> bool {
         let end = self.page + (self.bytes.len() / PAGE_BYTES) as u64;
         let goes_on = self.bytes.is_empty() || page.checked_sub(end).is_some_and(|passed| passed < AHEAD_PAGES.1);
         self.has(page) || (self.reach == Reach::All && goes_on)
     }
 
-    /// Reads little again at first: what follows is not what came before.
+    /// Restarts read-ahead at its minimum: the next read is not sequential.
     pub(super) fn jump(&mut self) {
         self.ahead_pages = AHEAD_PAGES.0;
     }
 
-    /// The verified block at `page`, which must end at or before page `end`; reads what is missing, and what is damaged from another copy.
+    /// The verified block at `page`, which must end at or before page `end`; reads what is missing, and what is damaged
+    /// from another copy.
     pub(super) fn block(&mut self, table: &Table, page: u64, end: u64) -> Result<Block> {
         self.own_block(table, page, end).or_else(|error| table.block_of_copies(page, end).ok_or(error))
     }
@@ -104,7 +105,7 @@ impl Window {
         Block::parse(&self.from(page)[..pages * PAGE_BYTES]).ok_or_else(damaged)
     }
 
-    /// What is here from `page` on.
+    /// The content of the window from `page` on.
     fn from(&self, page: u64) -> &[u8] {
         &self.bytes[(page - self.page) as usize * PAGE_BYTES..]
     }

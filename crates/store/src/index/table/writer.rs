@@ -1,8 +1,9 @@
-//! Writing a sorted table: entries in order of keys, in bounded memory however many they are: what the levels above need to know of leaves goes into a
-//! file beside the table once it is much ([`Heads`]).
+//! Writing a sorted table: entries in key order, in bounded memory however many there are: what the levels above need
+//! to know of leaves goes to a file beside the table once it is long ([`Heads`]).
 //!
-//! The file has a temporary name until it is whole and synced; a crash before leaves that and nothing else, and the next writer of
-//! the number replaces it. The table is there when [`TableWriter::finish`] returns, and durable with its name.
+//! The file has a temporary name until it is complete and synced; a crash before that leaves only this file, and the
+//! next writer of the number replaces it. When [`TableWriter::finish`] returns, the table exists and is durable,
+//! including its name.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,16 +28,16 @@ use crate::format::key::LONGEST_KEY_BYTES;
 use crate::index::catalog::TableRow;
 use crate::io::varint;
 
-/// Behind the name of a file that is not whole.
+/// Suffix of the name of an incomplete file.
 const TEMPORARY: &str = ".tmp";
-/// What is written at once, in bytes.
+/// Bytes per write.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// A sorted table in the making. Dropped without [`finish`](Self::finish), it leaves nothing behind.
+/// A sorted table being written. Dropped without [`finish`](Self::finish), it leaves nothing behind.
 pub(crate) struct TableWriter<'a> {
     device: &'a dyn Device,
     number: u64,
-    /// `None` once the file has its name.
+    /// `None` once the file is renamed.
     temporary: Option<String>,
     pages: Pages,
     leaf: BlockBuilder,
@@ -46,9 +47,9 @@ pub(crate) struct TableWriter<'a> {
     last_key: Vec<u8>,
     leaves: Heads<'a>,
     filter: FilterBuilder,
-    /// Of each filter the first key, the first page and how many there are.
+    /// First key, first page and number of pages of each filter.
     filters: Vec<(Box<[u8]>, u64, u64)>,
-    /// The first key of the first leaf of the filter in the making, once that leaf is written.
+    /// The first key of the first leaf of the filter being built, once that leaf is written.
     filter_key: Option<Box<[u8]>>,
     classes: Vec<Class>,
     class_numbers: HashMap<Class, u64>,
@@ -63,24 +64,24 @@ struct Pages {
     file: Arc<dyn DeviceFile>,
     buffer: Vec<u8>,
     written_bytes: u64,
-    /// Over the checksums of all blocks.
+    /// Digest of the checksums of all blocks.
     chain: XxHash3_64,
 }
 
 impl Pages {
-    /// The page that the next block begins at.
+    /// The page at which the next block begins.
     fn next(&self) -> u64 {
         (self.written_bytes + self.buffer.len() as u64) / PAGE_BYTES as u64
     }
 
-    /// Puts the finished block of `builder` at the end.
+    /// Appends the finished block of `builder`.
     fn put(&mut self, builder: &mut BlockBuilder) -> io::Result<()> {
         let checksum = builder.finish(&mut self.buffer);
         self.chain.write(&checksum.to_le_bytes());
         if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Puts a block of one page at the end.
+    /// Appends a block of one page.
     fn put_page(&mut self, page: &[u8]) -> io::Result<()> {
         self.chain.write(&page[..8]);
         self.buffer.extend_from_slice(page);
@@ -100,11 +101,11 @@ impl<'a> TableWriter<'a> {
     /// Begins table `number`.
     ///
     /// # Errors
-    /// What creating a file in the index directory fails with.
+    /// Any error of creating a file in the index directory.
     pub(crate) fn create(device: &'a dyn Device, number: u64) -> Result<TableWriter<'a>> {
         let temporary = format!("{}{TEMPORARY}", table_path(number));
         let create = || match device.open(&temporary, Mode::Create) {
-            // Of a writer that died.
+            // Left by a writer that died.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 device.remove(&temporary)?;
                 device.open(&temporary, Mode::Create)
@@ -135,15 +136,15 @@ impl<'a> TableWriter<'a> {
         })
     }
 
-    /// Entries so far.
+    /// Number of entries so far.
     pub(crate) fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// Appends an entry. Keys must rise.
+    /// Appends an entry. Keys must ascend.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for a key that does not rise, or an entry that no record can have; what writing fails with.
+    /// [`ErrorKind::Usage`] for a key that does not ascend, or an entry that no record can have; any error of writing.
     pub(crate) fn add(&mut self, key: &[u8], entry: &Entry) -> Result<()> {
         if self.entries > 0 && key <= self.last_key.as_slice() {
             return Err(self.refuse("the keys do not rise"));
@@ -161,7 +162,7 @@ impl<'a> TableWriter<'a> {
         let class = if entry.kind.is_used() { self.class_number(leaf::class_of(entry)) } else { 0 };
         if !self.push(key, entry, class) {
             self.finish_leaf()?;
-            // An empty leaf takes any entry.
+            // An empty leaf accepts any entry.
             self.push(key, entry, class);
         }
         self.filter.add(key);
@@ -171,7 +172,7 @@ impl<'a> TableWriter<'a> {
         self.last_key.clear();
         self.last_key.extend_from_slice(key);
         self.entries += 1;
-        // Removed trees hide no version that something took the place of.
+        // Removed trees hide no superseded version.
         if !is_superseded(key) {
             self.lowest_id = self.lowest_id.min(entry.id);
             self.highest_id = self.highest_id.max(entry.id);
@@ -179,7 +180,7 @@ impl<'a> TableWriter<'a> {
         Ok(())
     }
 
-    /// Puts the entry into the leaf, if it fits.
+    /// Appends the entry to the leaf, if it fits.
     fn push(&mut self, key: &[u8], entry: &Entry, class: u64) -> bool {
         let mut before = if self.leaf.at_restart() { Before::default() } else { self.before };
         self.value.clear();
@@ -191,7 +192,7 @@ impl<'a> TableWriter<'a> {
         fits
     }
 
-    /// The number of a class, a new one if it has none.
+    /// The number of a class, which is added if it is new.
     fn class_number(&mut self, class: Class) -> u64 {
         if let Some((last, number)) = self.last_class
             && last == class
@@ -213,7 +214,7 @@ impl<'a> TableWriter<'a> {
         added.and_then(|()| self.pages.put(&mut self.leaf)).map_err(|error| write_failed(self.number, error))
     }
 
-    /// The filter of the leaves since the last one.
+    /// Writes the filter of the leaves since the last one.
     fn finish_filter(&mut self) -> Result<()> {
         let (page, blocks) = (self.pages.next(), self.filter.finish());
         let first_key = self.filter_key.take().unwrap_or_default();
@@ -222,15 +223,15 @@ impl<'a> TableWriter<'a> {
         blocks.try_for_each(|block| self.pages.put_page(block)).map_err(|error| write_failed(self.number, error))
     }
 
-    /// Writes the rest, makes the table durable and gives it its name.
+    /// Writes the rest, makes the table durable and renames it to its name.
     ///
     /// # Errors
-    /// What writing, syncing or renaming fails with; there is no table then.
+    /// Any error of writing, syncing or renaming; then there is no table.
     pub(crate) fn finish(mut self) -> Result<TableRow> {
         if self.leaf.count() > 0 || self.leaves.count() == 0 {
             self.finish_leaf()?;
         }
-        // A leaf alone is looked at as soon as a filter.
+        // Reading a single leaf is as fast as consulting a filter.
         if !self.filter.is_empty() && self.leaves.count() > 1 {
             self.finish_filter()?;
         }
@@ -290,7 +291,7 @@ impl<'a> TableWriter<'a> {
         })
     }
 
-    /// Writes the blocks above `below`; gives their first keys and pages.
+    /// Writes the blocks above `below`; returns their first keys and pages.
     fn write_level(&mut self, level: u8, below: &Heads<'a>) -> io::Result<Heads<'a>> {
         let mut builder = BlockBuilder::new(level);
         let mut blocks = Heads::new(self.device, heads_path(self.number, level));
@@ -310,7 +311,7 @@ impl<'a> TableWriter<'a> {
         Ok(blocks)
     }
 
-    /// Writes the blocks that say where filters are: of each the first key, the first page and how many there are.
+    /// Writes the blocks that locate filters: first key, first page and number of pages of each.
     fn write_directory(&mut self, filters: &[(Box<[u8]>, u64, u64)]) -> io::Result<()> {
         let mut builder = BlockBuilder::new(DIRECTORY_LEVEL);
         for (key, page, pages) in filters {
@@ -340,13 +341,13 @@ impl fmt::Debug for TableWriter<'_> {
 impl Drop for TableWriter<'_> {
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
-            // Nobody reads it, and the next writer of the number replaces it.
+            // It has no readers, and the next writer of the number replaces it.
             let _ = self.device.remove(temporary);
         }
     }
 }
 
-/// The file beside a table that says which blocks a level has.
+/// The path of the file beside a table that lists the blocks of a level.
 fn heads_path(number: u64, level: u8) -> String {
     format!("{}.{level}{TEMPORARY}", table_path(number))
 }

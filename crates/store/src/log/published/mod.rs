@@ -14,11 +14,11 @@
 //!
 //! | module | subject |
 //! | --- | --- |
-//! | `manifest` | the document, its bytes, and what it tells of another |
-//! | `settle` | reading it, replacing it, and what became of a replacement |
+//! | `manifest` | the document, its bytes, and what it says about another |
+//! | `settle` | reading and replacing it, and the outcome of a replacement |
 //! | `writer` | epochs, batches and pins |
 //! | `collect` | garbage |
-//! | `reader` | content, verified; what is new |
+//! | `reader` | verified content; refreshing |
 //! | `surroundings` | random numbers, the time, and patience |
 //!
 //! ```
