@@ -13,7 +13,7 @@
 //! | `permutation`, [`chance`] | which file has which size; numbers from a seed |
 //! | [`tree`], `names` | directories and names |
 //! | [`content`] | bytes |
-//! | [`design`], [`mod@make`], [`room`] | what is to be made; making it; what it takes |
+//! | [`design`], [`mod@make`], [`room`] | the planned tree; making it; the space that it needs |
 //! | [`document`] | what was planned and made, `granulo/generate/1` |
 //! | [`mod@age`], [`extents`] | creating and deleting; how many pieces files and free space are in |
 //!

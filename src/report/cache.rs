@@ -18,7 +18,7 @@ const LABEL_COLUMNS: usize = 12;
 const MOST_FIGURE_COLUMNS: usize = 12;
 /// Figures side by side; more block sizes get a second table.
 const MOST_FIGURES: usize = 7;
-/// Larger caches without further hits are printed once.
+/// Rows of caches beyond the useful sizes, which only hold more blocks that are never referenced again.
 const USELESS_ROWS: usize = 1;
 
 /// The whole study.

@@ -201,7 +201,7 @@ fn a_flipped_bit_in_the_index_hides_nothing_and_gives_nothing_back() {
         let index: Vec<PathBuf> = place.index_directories().iter().flat_map(|directory| files(directory)).collect();
         assert!(!index.is_empty());
         for path in index {
-            // A file that an earlier step replaced counts as another file.
+            // An earlier step may have replaced the file by another.
             let Ok(length) = fs::metadata(&path).map(|metadata| metadata.len()) else { continue };
             let everywhere = (0..length).step_by((length as usize / 9).max(1));
             for at in everywhere.chain((37..length.min(1024)).step_by(101)) {

@@ -11,7 +11,7 @@ use crate::units::{format_count, format_duration, format_size};
 
 /// Columns of a curve.
 const CURVE_COLUMNS: usize = 38;
-/// Smallest ratio of the highest to the lowest value for which a curve is drawn in relief: noise stays flat.
+/// Smallest span of the vertical scale, as the ratio of its ends: noise stays flat.
 const LEAST_RATIO: f64 = 8.0;
 const PHASES: [&str; 3] = ["create", "stat", "delete"];
 
