@@ -1,4 +1,4 @@
-//! What a batch looks up once and remembers: it is as if it looked each time.
+//! What a batch looks up once and remembers: the result is as if it looked it up each time.
 
 use tempfile::TempDir;
 
@@ -72,7 +72,7 @@ fn what_a_batch_removes_is_no_directory_for_what_follows_in_it() {
     assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
 }
 
-/// What a removal found when it was asked for is not what is removed, if another batch was there first.
+/// If another batch came first, the state that a removal found when it was requested is not what is removed.
 #[test]
 fn what_another_batch_changes_meanwhile_is_seen() {
     let sandbox = TempDir::new().unwrap();
@@ -147,14 +147,14 @@ fn removals_in_order_find_what_look_ups_find() {
         batch.commit().unwrap();
         store.sync().unwrap();
     };
-    // Several tables, and something recent; two of three numbers are there, and far behind them others.
+    // Several tables, and recent changes; one number of three exists, and others far behind them.
     put(&mut (0..600).filter(|number| number % 3 == 0));
     put(&mut (0..600).filter(|number| number % 3 == 1));
     put(&mut (9000..9200));
     put(&mut [9_990, 9_991].into_iter());
     let mut there: std::collections::BTreeSet<u32> = (0..600).filter(|number| number % 3 < 2).collect();
     there.extend((9000..9200).chain([9_990, 9_991]));
-    // In order, in order once more, backwards, and with gaps.
+    // In order, in order again, backwards, and with gaps.
     let (rising, falling) = ((100..300), (250..350).rev());
     let far = (0..200).map(|step| step * 50).chain(9_000..9_100).chain(300..330);
     for numbers in [rising.clone().collect(), rising.collect(), falling.collect(), far.collect::<Vec<u32>>()] {
@@ -168,7 +168,7 @@ fn removals_in_order_find_what_look_ups_find() {
     assert_eq!(names(&store), left.collect::<Vec<String>>());
 }
 
-/// Objects of two pieces and a bit: so that one was handed over and may not be committed yet.
+/// Two pieces of objects and some more: so one was handed over and may not be committed yet.
 const OF_TWO_PIECES: usize = 300;
 
 fn content(number: usize) -> Vec<u8> {

@@ -1,6 +1,7 @@
-//! Keys that a batch changes, with what it makes of them: a list in the order in which they came, and a table of places in it.
+//! Keys that a batch changes, with their new entries: a list in order of arrival, and a hash table of positions in it.
 //!
-//! Batches mostly come in order of keys, and then so does the list: what was an ordered map cost a search from its root for each key, and twice the memory.
+//! Batches usually arrive in key order, and then so does the list: an ordered map costs a search from its root for each
+//! key, and twice the memory.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::format::entry::Entry;
 use crate::format::index_key::entry_of_key;
 use crate::format::record::checksum;
 
-/// What a batch makes of a key; of one that it forgets, a removal.
+/// A key with its new entry; for a forgotten key, a tombstone.
 type Changed = (Arc<[u8]>, Entry);
 
 /// Keys that a batch changes.
@@ -22,14 +23,14 @@ pub(crate) struct ChangedKeys {
 }
 
 impl ChangedKeys {
-    /// Takes memory for so many more.
+    /// Allocates memory for `count` more.
     pub(crate) fn reserve(&mut self, count: usize) {
         self.list.reserve(count);
         let list = &self.list;
         self.places.reserve(count, |&place| hash_at(list, place));
     }
 
-    /// What the batch makes of a key, if it changes it.
+    /// The batch's entry for a key, if it changes it.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Entry> {
         let place = self.places.find(checksum(key), |&place| self.is_at(place, key))?;
         self.list.get(*place as usize).map(|(_, entry)| *entry)
@@ -39,7 +40,7 @@ impl ChangedKeys {
         self.list.get(place as usize).is_some_and(|(other, _)| **other == *key)
     }
 
-    /// The batch makes this of a key, whatever it made of it before.
+    /// Sets the batch's entry for a key, replacing any earlier one.
     pub(crate) fn insert(&mut self, key: &Arc<[u8]>, entry: Entry) {
         let list = &self.list;
         let is_it = |&place: &u32| list.get(place as usize).is_some_and(|(other, _)| other == key);
@@ -53,21 +54,21 @@ impl ChangedKeys {
         }
     }
 
-    /// What it makes of entries of a directory.
+    /// The batch's entries of a directory.
     pub(crate) fn entries_of(&self, directory: u64) -> Vec<(Arc<[u8]>, Entry)> {
         let is_in = |key: &[u8]| entry_of_key(key).is_some_and(|(of, _)| of == directory);
         self.list.iter().filter(|(key, _)| is_in(key)).cloned().collect()
     }
 
-    /// All entries, for changes.
+    /// All entries, mutable.
     pub(crate) fn entries_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
         self.list.iter_mut().map(|(_, entry)| entry)
     }
 
-    /// All of them, in order of keys.
+    /// All of them, in key order.
     pub(crate) fn into_sorted(self) -> Vec<Changed> {
         let mut list = self.list;
-        // Costs a comparison each if they are in order.
+        // Costs one comparison each if they are in order.
         list.sort_by(|(one, _), (other, _)| one.cmp(other));
         list
     }

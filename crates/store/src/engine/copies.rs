@@ -1,7 +1,8 @@
-//! Copies of segments: making one on a device that lacks it, and keeping the accounts true while batches go on.
+//! Copies of segments: creating one on a device without it, and keeping the accounts true while batches continue.
 //!
-//! Only segments that do not change any more are copied; the active one is closed before. A copy is written under another name,
-//! synced and renamed: a crash leaves the old file or the new one. What no copy has is copied as it is, damaged, so that offsets stay.
+//! Only immutable segments are copied; the active one is closed first. A copy is written under another name, synced and
+//! renamed: a crash leaves either the old file or the new one. What is valid on no copy is copied as it is, damaged, to
+//! preserve offsets.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -22,37 +23,38 @@ use crate::index::catalog::{Change, SegmentRow, State};
 use crate::log::scan::{Copies, SegmentScan, Step};
 use crate::log::writer::roomiest;
 
-/// What is read and written at once, in bytes.
+/// Bytes per read and write.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// What copying a segment came to.
+/// Result of copying a segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Copied {
     /// Bytes written.
     pub(crate) bytes: u64,
-    /// Bytes of these that no copy has in good order.
+    /// Those of them that no copy has intact.
     pub(crate) damaged_bytes: u64,
 }
 
 impl Engine {
-    /// Everything committed is durable, and all segments there are do not change any more.
+    /// Makes everything committed durable, and all existing segments immutable.
     ///
     /// # Errors
-    /// What syncing fails with.
+    /// Any error of syncing.
     pub(crate) fn close_active_segment(&self) -> Result<()> {
         self.writer()?.close_segment();
         self.sync_all()
     }
 
-    /// A change that is none of the log's, made between two batches. `change_of` gets the state with everything that was committed.
+    /// Changes the catalog between two batches, without the log. `change_of` receives the state with everything
+    /// committed.
     ///
     /// # Errors
-    /// What syncing or the catalog fails with.
+    /// Any error of syncing or of the catalog.
     pub(crate) fn adjust(&self, change_of: impl FnOnce(&State) -> Change) -> Result<()> {
         self.adjust_with(|state| Ok((change_of(state), ())))
     }
 
-    /// The same, where making the change may fail: then nothing is changed.
+    /// The same with a fallible `change_of`: if it fails, nothing is changed.
     ///
     /// # Errors
     /// As [`adjust`](Self::adjust), and those of `change_of`.
@@ -62,14 +64,14 @@ impl Engine {
         self.settle(&mut writer)?;
         let state = self.view().state.clone();
         let (change, done) = change_of(&state)?;
-        // Rows that nobody else has are changed in their place.
+        // Rows that are not shared are changed in place.
         drop(state);
         self.catalog.commit(&change)?;
         self.apply(&change)?;
         Ok(done)
     }
 
-    /// Keeps a note in the catalog; an empty one is removed.
+    /// Stores notes in the catalog; an empty one is removed.
     ///
     /// # Errors
     /// As [`adjust`](Self::adjust).
@@ -84,10 +86,10 @@ impl Engine {
         String::from_utf8(note).ok()
     }
 
-    /// The state as it is, with what keeps everything that it names from being given back.
+    /// The current state, and a pin that prevents everything it references from being freed.
     ///
     /// # Errors
-    /// What reading the index fails with.
+    /// Any error of reading the index.
     pub(crate) fn pinned(&self) -> Result<(Option<Box<dyn Lock>>, View)> {
         if self.is_writer() && self.latched().is_none() {
             self.sync_all()?;
@@ -95,7 +97,7 @@ impl Engine {
         self.pinned_as_it_is()
     }
 
-    /// The same; what of it is not durable does not become so.
+    /// The same without making the state durable first.
     ///
     /// # Errors
     /// As [`pinned`](Self::pinned).
@@ -119,7 +121,7 @@ impl Engine {
         devices.iter().filter_map(open).collect()
     }
 
-    /// Whether a device has a copy of a segment of the right size with a sound header of its own.
+    /// Whether a device has a copy of a segment with the right size and a valid header of its own.
     pub(crate) fn has_whole_copy(&self, row: &SegmentRow, device: u16) -> bool {
         let Ok(file) = self.devices.segment(device, row.id(), Mode::Read) else { return false };
         if file.size().ok() != Some(row.size_bytes) {
@@ -130,10 +132,11 @@ impl Engine {
         header.is_some_and(|header| header.id == row.id() && header.store == self.geometry().store)
     }
 
-    /// Rebuilds the copy of a segment on `device` from the others, and from what is there. The segment must not change any more.
+    /// Rebuilds the copy of a segment on `device` from the others, and from what is there. The segment must be
+    /// immutable.
     ///
     /// # Errors
-    /// What reading all copies, writing or syncing fails with, and those of `pace`.
+    /// Any error of reading all copies, writing or syncing, and those of `pace`.
     pub(crate) fn copy_segment(&self, row: &SegmentRow, device: u16, pace: &mut Pace<'_>) -> Result<Copied> {
         let target = segment_path(row.id());
         let temporary = format!("{target}.new");
@@ -151,7 +154,7 @@ impl Engine {
             )
             .at(&place));
         }
-        // What an interrupted attempt left.
+        // Left by an interrupted attempt.
         let _ = on.remove(&temporary);
         names::create_directory(&*on, SEGMENTS).map_err(fail)?;
         let file = on.open(&temporary, Mode::Create).map_err(fail)?;
@@ -167,7 +170,7 @@ impl Engine {
         copied
     }
 
-    /// The device with the most room that a further copy of a segment can go to.
+    /// The device with the most space for another copy of a segment.
     pub(crate) fn spare_for(&self, row: &SegmentRow, wanted: usize) -> Option<u16> {
         let now = self.view().state.segments.get(&row.number).map(|row| row.devices.clone())?;
         if now.len() >= wanted || row.number >= self.view().state.position.segment && self.is_active(row.number) {
@@ -203,7 +206,7 @@ impl Engine {
             }
         }
         let mut buffer = Vec::new();
-        // A run of records that one copy has.
+        // A run of records on one copy.
         let mut run: (usize, Range<u64>) = (0, SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES);
         let source = |on: &Copies| copies.iter().position(|(device, _)| !on.without.contains(device)).unwrap_or(0);
         loop {
@@ -245,13 +248,13 @@ impl Engine {
         Ok(copied)
     }
 
-    /// Files in the directory of segments of a device that were released and are still there, or were left half made.
+    /// Files in the segment directory of a device that were released and still exist, or are incomplete.
     pub(crate) fn leftover_segments(&self, slot: &Slot, state: &State) -> Result<Vec<(String, u64)>> {
         let listed = names::list(&*slot.device, SEGMENTS)
             .map_err(|error| Error::io("list", &slot.path.join(SEGMENTS), error))?;
         let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
         let is_left = |(name, _): &(String, u64)| match SegmentName::parse(name) {
-            // One that is unknown and was not released is in quarantine.
+            // An unknown segment that was not released is in quarantine.
             Some(name) => {
                 let is_it =
                     |row: &SegmentRow| SegmentName::from(row.id()) == name && row.devices.contains(&slot.entry.number);
@@ -262,13 +265,13 @@ impl Engine {
         Ok(listed.into_iter().filter(is_left).collect())
     }
 
-    /// Where a segment is, for messages: its first copy.
+    /// The location of a segment's first copy, for messages.
     pub(crate) fn segment_place(&self, row: &SegmentRow) -> PathBuf {
         self.devices.place(row.devices.first().copied().unwrap_or(0), &segment_path(row.id()))
     }
 }
 
-/// Bytes that are no records, from the first copy that can be read so far; the rest stays a hole.
+/// Copies bytes that are not records from the first readable copy; the rest remains a hole.
 fn copy_raw(copies: &[(u16, Arc<dyn DeviceFile>)], range: Range<u64>, target: &dyn DeviceFile) -> std::io::Result<()> {
     let mut buffer = Vec::new();
     let mut at = range.start;

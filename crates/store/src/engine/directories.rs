@@ -1,6 +1,8 @@
-//! Directories that are known to be there, by the number of the one above and their name: what would be looked up in tables for every object in them.
+//! Directories known to exist, by the number of the parent and their name: this avoids a look-up in tables for every
+//! object in them.
 //!
-//! What is here is in the view. A change that says anything else about an entry takes it out, and it may be forgotten at any time.
+//! Everything here is in the view. A change with another entry for the name evicts it, and it may be forgotten at any
+//! time.
 
 use hashbrown::{Equivalent, HashMap};
 
@@ -8,9 +10,9 @@ use crate::format::entry::Kind;
 use crate::format::index_key::{ROOT, entry_of_key};
 use crate::index::catalog::Change;
 
-/// So many bytes are kept at most.
+/// Maximum memory in bytes.
 const MOST_BYTES: usize = 4 << 20;
-/// What a directory takes besides its name, about.
+/// Approximate memory of a directory besides its name.
 const DIRECTORY_BYTES: usize = 48;
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -39,18 +41,18 @@ pub(crate) struct KnownDirectories {
 }
 
 impl KnownDirectories {
-    /// The number of the directory `name` in another, if it is known.
+    /// The number of the directory `name` in `above`, if known.
     pub(crate) fn get(&self, above: u64, name: &[u8]) -> Option<u64> {
         self.numbers.get(&Lent { above, name }).copied()
     }
 
-    /// The number of the directory that a path names, if all of the way is known.
+    /// The number of the directory with a path, if all of the path is known.
     pub(crate) fn directory(&self, path: &[u8]) -> Option<u64> {
         let mut names = path.split(|&byte| byte == 0).filter(|name| !name.is_empty());
         names.try_fold(ROOT, |above, name| self.get(above, name))
     }
 
-    /// A directory in another has this number.
+    /// Records the number of a directory in another.
     pub(crate) fn add(&mut self, above: u64, name: &[u8], number: u64) {
         if self.bytes + name.len() + DIRECTORY_BYTES > MOST_BYTES {
             self.clear();
@@ -60,8 +62,8 @@ impl KnownDirectories {
         }
     }
 
-    /// Takes in what a change makes of entries. What was in a removed tree is asked for by nobody, as its numbers are not given again; but what was in the
-    /// root is.
+    /// Applies a change of entries. What was in a removed tree is not requested again, because numbers are not reused;
+    /// but what was in the root may be.
     pub(crate) fn take_in(&mut self, change: &Change) {
         if self.numbers.is_empty() {
             return;
@@ -89,7 +91,7 @@ impl KnownDirectories {
         }
     }
 
-    /// Forgets all.
+    /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         *self = KnownDirectories::default();
     }

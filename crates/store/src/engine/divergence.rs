@@ -1,5 +1,6 @@
-//! Going on with one side of devices that have diverged (docs/FORMAT.md, law 5). Nothing is merged: the others become old devices of the side that is
-//! taken, by a shorter history in their superblocks. What they wrote by themselves stays, in files whose names have epochs that are in no history.
+//! Continuing with one side after devices have diverged (docs/FORMAT.md, law 5). Nothing is merged: the other devices
+//! become old ones of the chosen side, by a shorter history in their superblocks. What they wrote separately remains,
+//! in files whose names have epochs that are in no history.
 
 use std::path::Path;
 
@@ -13,11 +14,11 @@ use crate::format::history::History;
 use crate::format::ids::DeviceNumber;
 use crate::format::superblock::Superblock;
 
-/// Makes the side that a device is on the one that counts. Gives the devices of the others.
+/// Makes the side of a device the current one. Returns the devices of the others.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if nothing has diverged, or the device is on no side by itself; what locking and writing superblocks fails with: then it is done
-/// again in the same way.
+/// [`ErrorKind::Usage`] if nothing has diverged, or the device has no epoch that only its side has; any error of
+/// locking and of writing superblocks: the command can then be repeated.
 pub(crate) fn take(platform: &dyn Platform, directory: &Path, options: &OpenOptions, device: u16) -> Result<Vec<u16>> {
     let refuse = |cause: String| Err(Error::new(ErrorKind::Usage, "choose a side of", cause).at(directory));
     let found = survey(platform, directory, &options.devices)?;
@@ -30,7 +31,7 @@ pub(crate) fn take(platform: &dyn Platform, directory: &Path, options: &OpenOpti
             lock(platform, &slot.path, &mut locks)?;
         }
     }
-    // What was said before the locks were taken may be over.
+    // What was read before the locks were taken may be outdated.
     let found = survey(platform, directory, &options.devices)?;
     if found.sides.len() < 2 {
         return refuse("its devices have one history: there is nothing to choose".to_owned());
@@ -56,7 +57,7 @@ pub(crate) fn take(platform: &dyn Platform, directory: &Path, options: &OpenOpti
     for (slot, on_device) in found.slots.iter().zip(&found.on_devices) {
         let Some(known) = on_device else { continue };
         if !taken.history.contains(known.superblock.history.newest().epoch) {
-            // Its marks are of a log that is none any more.
+            // Its marks belong to a log that no longer exists.
             let shortened = Superblock { mark: None, ..with(known, &shared) };
             known.replace(&*slot.device, shortened)?;
             left.push(slot.entry.number);

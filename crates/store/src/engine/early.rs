@@ -1,12 +1,14 @@
-//! Versions of a large tree, put into the index before the removal of the tree is in the log (see [`effects`](super::effects)).
+//! Versions of a large tree, inserted into the index before the removal of the tree is in the log (see
+//! [`effects`](super::effects)).
 //!
-//! A tree of any size is removed by one record, but what a snapshot has of it is a version of each object in it. They go into the index in pieces, so that
-//! memory stays bounded, and the note [`EARLY`] goes with the first: it says of which removal they are, and that nobody is to see them. The change that takes the
-//! removal in takes the note away.
+//! One record removes a tree of any size, but a snapshot preserves a version of each object in it. They are inserted
+//! into the index in pieces, so that memory stays bounded. The note [`EARLY`] comes with the first piece: it says which
+//! removal they belong to, and that they are invisible. The change that applies the removal removes the note.
 //!
-//! **A crash** leaves versions with the note. If the log has the removal, recovery takes it in as it would have been: what is there is put there again, or is
-//! all there already, which the note says too. If it has not, the versions go when a writer opens the store, or before the next removal that does this. Where
-//! the device of the index is full, the rest comes with the removal, and waits in memory.
+//! **A crash** leaves versions with the note. If the log has the removal, recovery applies it normally: existing
+//! versions are inserted again, or all of them already exist, which the note says too. Otherwise the versions are
+//! removed when a writer opens the store, or before the next such removal. If the device of the index is full, the rest
+//! comes with the removal, and waits in memory.
 
 use std::sync::PoisonError;
 
@@ -18,10 +20,11 @@ use crate::format::index_key::{first_superseded, is_superseded_by};
 use crate::index::catalog::Change;
 use crate::index::{EARLY, Early, Snapshot};
 
-/// So many versions go into the index at once. Trees with fewer objects are removed by one change of the index. Tests come to several pieces sooner.
+/// Number of versions inserted into the index per transaction. Trees with fewer objects are removed by one change of
+/// the index. Smaller in tests, which then cover several pieces.
 pub(crate) const PIECE: usize = if cfg!(test) { 3 } else { 4096 };
 
-/// The note is taken away: the versions are in sight.
+/// Removes the note: the versions become visible.
 pub(crate) fn taken_in() -> (String, Vec<u8>) {
     (EARLY.to_owned(), Vec::new())
 }
@@ -29,7 +32,7 @@ pub(crate) fn taken_in() -> (String, Vec<u8>) {
 /// Whether some directories have more objects than one change of the index should.
 ///
 /// # Errors
-/// What reading the index fails with.
+/// Any error of reading the index.
 pub(crate) fn is_many(snapshot: &Snapshot, directories: &[u64]) -> Result<bool> {
     let mut entries = 0;
     each_entry_of(snapshot, directories, &mut |_, _| {
@@ -40,18 +43,19 @@ pub(crate) fn is_many(snapshot: &Snapshot, directories: &[u64]) -> Result<bool> 
 }
 
 impl EngineLedger<'_> {
-    /// Versions may go into the index before the batch does. Called with `sync` and the writer's lock held, and nothing pending.
+    /// Allows versions to be inserted into the index before the batch. Called with `sync` and the writer's lock held,
+    /// and nothing pending.
     pub(crate) fn may_write_early(&mut self) {
         self.piece = Some(PIECE);
     }
 }
 
 impl Engine {
-    /// Puts versions into the index that nobody sees until the removal `until` is taken in; `is_last`: these are all. Called as
-    /// [`may_write_early`](EngineLedger::may_write_early) says, or while the log is replayed.
+    /// Inserts versions into the index that are invisible until the removal `until` is applied; `is_last`: these are
+    /// the last. Called as [`may_write_early`](EngineLedger::may_write_early) says, or during replay.
     ///
     /// # Errors
-    /// What changing the catalog fails with.
+    /// Any error of changing the catalog.
     pub(super) fn write_early(&self, until: u64, versions: Versions, is_last: bool) -> Result<()> {
         let known = Early::of(&self.view().state);
         if known.is_some_and(|early| !early.is_of(until)) {
@@ -61,10 +65,10 @@ impl Engine {
         self.change_index(&Change { recent: versions, notes: vec![note], ..Change::default() })
     }
 
-    /// What a removal left that did not come to the log goes.
+    /// Removes the versions of a removal that never reached the log.
     ///
     /// # Errors
-    /// What syncing and changing the catalog fails with.
+    /// Any error of syncing and of changing the catalog.
     pub(crate) fn forget_early(&self) -> Result<()> {
         if Early::of(&self.view().state).is_none() {
             return Ok(());
@@ -75,7 +79,7 @@ impl Engine {
         self.drop_early()
     }
 
-    /// Removes versions that nobody sees, and then their note.
+    /// Removes invisible versions, and then their note.
     fn drop_early(&self) -> Result<()> {
         let Some(Early { until, .. }) = Early::of(&self.view().state) else { return Ok(()) };
         let mut from = first_superseded().to_vec();
@@ -90,7 +94,7 @@ impl Engine {
                     continue;
                 }
                 from = key.to_vec();
-                // A removal hides what tables have of it.
+                // A tombstone hides what tables have for it.
                 match snapshot.tables().is_empty() {
                     true => change.forget.push(key.into()),
                     false => change.recent.push((key.into(), Entry::removal(entry.id, entry.location))),
@@ -108,7 +112,7 @@ impl Engine {
         }
     }
 
-    /// One transaction that waits for nothing in the log. Memory stays bounded.
+    /// A transaction that does not depend on the log. Memory stays bounded.
     fn change_index(&self, change: &Change) -> Result<()> {
         if self.owns_index() {
             self.catalog.commit(change)?;

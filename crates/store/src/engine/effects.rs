@@ -1,10 +1,11 @@
-//! What a batch of records does to the index and to the accounts: the same for a batch that is written now, one that recovery
-//! finds in the log, and all of them when the index is rebuilt.
+//! Effects of a batch of records on the index and the accounts: the same for a batch being written, one found in the
+//! log by recovery, and all of them when the index is rebuilt.
 //!
-//! Laws: a key has the record with the highest id (compaction never moves a record behind a newer one or a removal of its key, so the
-//! order of the log tells the rest); bytes and records in use are counted in the segment they lie in, units of
-//! large objects in their extent files; a shared object goes when its last name goes (when the index is rebuilt, names may come
-//! in another order than they did, so that is looked at in the end). What something takes the place of and a snapshot has stays in use ([`versions`]).
+//! Laws: the record with the highest id counts for a key (compaction never moves a record after a newer one or a
+//! tombstone of its key, so the order of the log settles the rest); live bytes and records are counted in their
+//! segment, units of large objects in their extent files; a shared object is removed with its last name (in a rebuild
+//! of the index, names may come in another order than originally, so that is checked at the end). Superseded entries
+//! that a snapshot references stay live ([`versions`]).
 
 mod versions;
 
@@ -26,7 +27,7 @@ use crate::format::index_key::{ROOT, entries_of, is_superseded, leading_number, 
 use crate::index::catalog::{Change, ExtentRow, Position, RangeRow, SegmentRow};
 use crate::index::{Early, Snapshot};
 
-/// Where accounts come from while a batch is taken in.
+/// Provides the accounts while a batch is applied.
 pub(crate) trait Ledger {
     /// The index before the batch.
     fn snapshot(&self) -> &Snapshot;
@@ -38,85 +39,88 @@ pub(crate) trait Ledger {
     fn names(&self, shared: u64) -> u64;
     /// Directories of removed trees before the batch.
     fn ranges(&self) -> &[RangeRow];
-    /// Whether a snapshot has what is there from record `id` on until record `until`.
+    /// Whether a snapshot preserves what existed from record `id` until record `until`.
     fn keeps(&self, id: u64, until: u64) -> bool;
-    /// Versions that the index has and nobody sees.
+    /// Invisible versions in the index.
     fn early(&self) -> Option<Early>;
-    /// So many versions of a removed tree are put into the index at once, before the batch is taken in; `None`: all are part of the batch.
+    /// Number of versions of a removed tree inserted into the index per transaction, before the batch is applied;
+    /// `None`: all are part of the batch.
     fn piece(&self) -> Option<usize>;
-    /// Puts versions into the index that nobody sees until the removal `until` is taken in; `is_last`: these are all.
+    /// Inserts versions into the index that are invisible until the removal `until` is applied; `is_last`: these are
+    /// the last.
     ///
     /// # Errors
-    /// What changing the catalog fails with.
+    /// Any error of changing the catalog.
     fn write_early(&self, until: u64, versions: Versions, is_last: bool) -> Result<()>;
-    /// The index with these versions in sight.
+    /// The index with these versions visible.
     fn revealed(&self) -> Snapshot;
-    /// The descriptor of a large object; `None` if it is damaged on every copy. Its units then count as in use until compaction has counted them.
+    /// The descriptor of a large object; `None` if it is damaged on every copy. Its units then count as live until
+    /// compaction has counted them.
     ///
     /// # Errors
-    /// It cannot be read now: nobody knows what it names.
+    /// It cannot be read now, so what it references is unknown.
     fn descriptor(&self, location: Location) -> Result<Option<Descriptor>>;
 }
 
-/// What the index has for a key before a batch.
+/// The entry for a key before a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// It was looked up in the ledger's snapshot, or in one that is the same.
+    /// It was looked up in the ledger's snapshot, or in an equal one.
     Known(Option<Entry>),
-    /// It is to be looked up.
+    /// It must be looked up.
     Unknown,
 }
 
-/// Why a record is not in use any more where it was.
+/// Why a record is no longer live at its old location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leaves {
     /// It was moved.
     Moved,
-    /// This record took its place, or removed it.
+    /// This record superseded or removed it.
     Superseded(u64),
-    /// No snapshot has it any more.
+    /// No snapshot references it any more.
     Forgotten,
 }
 
-/// When a shared object without names goes.
+/// When a shared object without names is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nameless {
     /// With its last name.
     Go,
-    /// When somebody asks for it: names are still to come.
+    /// On request: more names may follow.
     Stay,
 }
 
-/// Stands for the segment of records that are not appended yet: offsets are then from the begin of their batch. So whatever keeps a batch from being
-/// taken in is found before anything of it is in the log.
+/// Placeholder for the segment of records that are not appended yet: offsets are then relative to the beginning of
+/// their batch. So anything that prevents a batch from being applied is found before any of it is in the log.
 pub(crate) const UNPLACED: u64 = u64::MAX;
 
-/// An account does not bear what is taken from it: the index does not agree with the log.
+/// An account would become negative: the index does not match the log.
 fn short_account(what: &str) -> Error {
     let cause = format!("{what} has less in use than is to be taken from it: the index does not agree with the log");
     Error::new(ErrorKind::Corrupt, "keep the accounts", cause)
         .advise("granulo store check --rebuild-index rebuilds the index")
 }
 
-/// A batch that is being taken in.
+/// A batch being applied.
 pub(crate) struct Effects<'l, L: Ledger> {
     ledger: &'l L,
     nameless: Nameless,
     keys: ChangedKeys,
-    /// What it makes of versions that something took the place of, by key; `None`: gone.
+    /// Changes of superseded versions, by key; `None`: removed.
     versions: BTreeMap<Vec<u8>, Option<Entry>>,
     segments: BTreeMap<u64, SegmentRow>,
     extents: BTreeMap<(u16, u32), ExtentRow>,
     shared: BTreeMap<u64, u64>,
     /// Shared objects that lost their last name, unless they get another before the batch ends.
     emptied: Vec<u64>,
-    /// Directories that it removes, with the id of the removal.
+    /// Directories that it removes, with the id of the tombstone.
     ranges: HashMap<u64, u64>,
-    /// Versions of a removed tree that is gone through.
+    /// Versions of a removed tree that is being traversed.
     left: Option<Left>,
-    /// The index with those in sight that were put into it before.
+    /// The index with early versions visible.
     revealed: Option<Snapshot>,
-    /// They come in sight with this batch.
+    /// This batch makes them visible.
     takes_early_in: bool,
     /// Units of large objects in records that are not appended yet, by offset.
     unplaced_runs: BTreeMap<u64, Vec<Run>>,
@@ -143,17 +147,17 @@ impl<'l, L: Ledger> Effects<'l, L> {
         }
     }
 
-    /// Takes memory for a batch of so many records.
+    /// Allocates memory for a batch of `records` records.
     pub(crate) fn reserve(&mut self, records: usize) {
         self.keys.reserve(records);
     }
 
-    /// The entry of a key as the batch has it so far.
+    /// The entry for a key, with the batch applied so far.
     pub(crate) fn look_up(&self, key: &[u8]) -> Result<Option<Entry>> {
         self.look_up_over(key, Before::Unknown)
     }
 
-    /// As [`look_up`](Self::look_up), of a key of which it may be known what the index has.
+    /// As [`look_up`](Self::look_up), for a key whose entry in the index may be known.
     fn look_up_over(&self, key: &[u8], before: Before) -> Result<Option<Entry>> {
         if let Some(entry) = self.keys.get(key) {
             return Ok(Some(entry).filter(|entry| entry.kind.is_used()));
@@ -165,13 +169,13 @@ impl<'l, L: Ledger> Effects<'l, L> {
         Ok(before.filter(|entry| !self.is_hidden(key, entry.id)))
     }
 
-    /// Whether this batch removed the directory that an older record lies in.
+    /// Whether this batch removed the directory of an older record.
     fn is_hidden(&self, key: &[u8], id: u64) -> bool {
         let removal = leading_number(key).and_then(|directory| self.ranges.get(&directory));
         removal.is_some_and(|&removal| removal > id)
     }
 
-    /// A segment's account, for changes.
+    /// A segment's account, mutable.
     pub(crate) fn segment(&mut self, number: u64) -> Option<&mut SegmentRow> {
         if !self.segments.contains_key(&number) {
             let row = if number == UNPLACED { unplaced_row() } else { self.ledger.segment(number)? };
@@ -180,7 +184,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
         self.segments.get_mut(&number)
     }
 
-    /// The batch lies at the end of the log: the account of its segment, which may be new, ends there.
+    /// The batch is at the end of the log: the account of its segment, which may be new, ends there.
     pub(crate) fn appended(&mut self, active: Option<SegmentRow>, position: Position) {
         if let Some(row) = active.filter(|row| self.ledger.segment(row.number).is_none()) {
             self.segments.entry(row.number).or_insert(row);
@@ -190,7 +194,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
         }
     }
 
-    /// The records with places from the begin of the batch were appended: their segment, and where in it the batch begins.
+    /// The records with relative offsets were appended: their segment, and the offset of the batch in it.
     pub(crate) fn placed(&mut self, segment: u64, begin: u64) {
         for entry in self.keys.entries_mut().filter(|entry| entry.location.segment == UNPLACED) {
             entry.location = Location { segment, offset: begin + entry.location.offset, ..entry.location };
@@ -204,7 +208,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
         }
     }
 
-    /// Counts a record that says nothing about what is stored (any more): a removal, a commit, one of an older id.
+    /// Counts a record without effect on what is stored: a tombstone, a commit, one with an older id.
     pub(crate) fn dead(&mut self, location: Location, id: u64) {
         if let Some(row) = self.segment(location.segment) {
             row.dead_records += 1;
@@ -212,12 +216,12 @@ impl<'l, L: Ledger> Effects<'l, L> {
         }
     }
 
-    /// A record of a key that is in use after it. Does nothing but count if a newer one is known.
+    /// Applies a record that is live afterwards. If a newer one of its key is known, it is only counted.
     pub(crate) fn put(&mut self, key: &Arc<[u8]>, new: Entry, descriptor: Option<&Descriptor>) -> Result<()> {
         self.put_over(key, new, descriptor, Before::Unknown)
     }
 
-    /// As [`put`](Self::put), of a key of which it may be known what the index has.
+    /// As [`put`](Self::put), for a key whose entry in the index may be known.
     pub(crate) fn put_over(
         &mut self,
         key: &Arc<[u8]>,
@@ -234,7 +238,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
             self.dead(new.location, new.id);
             return Ok(());
         }
-        // A moved copy of a record has its id: links and units stay what they are.
+        // A moved record keeps its id: links and units are unchanged.
         let is_moved = old.is_some_and(|old| old.id == new.id);
         // Before the old one is retired, which may be another name of the same file.
         if new.kind == Kind::Link && !is_moved {
@@ -257,7 +261,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
         Ok(())
     }
 
-    /// A record is in use.
+    /// Counts a live record.
     fn count(&mut self, new: Entry) {
         if let Some(row) = self.segment(new.location.segment) {
             row.live_records += 1;
@@ -266,12 +270,12 @@ impl<'l, L: Ledger> Effects<'l, L> {
         }
     }
 
-    /// A removal of a key, lying at `location`; gives whether it was in use.
+    /// Applies the tombstone of a key at `location`; returns whether the key existed.
     pub(crate) fn remove(&mut self, key: &Arc<[u8]>, id: u64, location: Location) -> Result<bool> {
         self.remove_over(key, id, location, Before::Unknown)
     }
 
-    /// As [`remove`](Self::remove), of a key of which it may be known what the index has.
+    /// As [`remove`](Self::remove), for a key whose entry in the index may be known.
     pub(crate) fn remove_over(&mut self, key: &Arc<[u8]>, id: u64, location: Location, before: Before) -> Result<bool> {
         self.highest_id = self.highest_id.max(id);
         self.dead(location, id);
@@ -282,7 +286,8 @@ impl<'l, L: Ledger> Effects<'l, L> {
         Ok(true)
     }
 
-    /// A removal of a directory with all below it: of the entry `key` (of the root none, which stays), and of all entries of `directories`.
+    /// Applies the tombstone of a directory with everything below it: of the entry `key` (none for the root, which
+    /// stays), and of all entries of `directories`.
     pub(crate) fn remove_tree(
         &mut self,
         key: Option<&Arc<[u8]>>,
@@ -318,7 +323,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
         Ok(())
     }
 
-    /// What the index has in some directories goes, but for what the batch has changed.
+    /// Retires the index entries of some directories, except those changed by the batch.
     fn retire_entries(&mut self, directories: &[u64], id: u64) -> Result<()> {
         self.begin_tree(id);
         each_entry_of(self.ledger.snapshot(), directories, &mut |key, old| {
@@ -331,7 +336,8 @@ impl<'l, L: Ledger> Effects<'l, L> {
         self.end_tree()
     }
 
-    /// Nothing more is taken in: shared objects that are left without a name go. Names that are exchanged lose one before they get another.
+    /// Called when nothing more is applied: removes shared objects without a name. Only now, because exchanged names
+    /// lose one before they get another.
     pub(crate) fn settle_names(&mut self) -> Result<()> {
         for number in std::mem::take(&mut self.emptied) {
             if *self.names(number) == 0 {
@@ -341,7 +347,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
         Ok(())
     }
 
-    /// A shared object that lost its last name, or never had one.
+    /// Removes a shared object that lost its last name, or never had one.
     fn drop_shared(&mut self, number: u64, until: u64) -> Result<()> {
         let key = object_key(number);
         if let Some(old) = self.look_up(&key)? {
@@ -352,12 +358,13 @@ impl<'l, L: Ledger> Effects<'l, L> {
         Ok(())
     }
 
-    /// Shared objects of which no name is left go; asked for when the index was rebuilt. They were there until record `until` at most.
+    /// Removes shared objects without a name, on request after a rebuild of the index. They existed until record
+    /// `until` at most.
     pub(crate) fn drop_nameless(&mut self, numbers: impl IntoIterator<Item = u64>, until: u64) -> Result<()> {
         numbers.into_iter().try_for_each(|number| self.drop_shared(number, until))
     }
 
-    /// The key is no more.
+    /// Removes the key.
     fn forget(&mut self, key: &Arc<[u8]>, id: u64, location: Location) {
         if is_superseded(key) {
             self.versions.insert(key.to_vec(), None);
@@ -365,7 +372,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
         self.keys.insert(key, Entry::removal(id, location));
     }
 
-    /// A record that was in use under this key is not any more, unless a snapshot has it.
+    /// The live record of this key becomes dead, unless a snapshot references it.
     fn retire(&mut self, key: &[u8], old: Entry, leaves: Leaves) -> Result<()> {
         let (is_moved, is_version) = (leaves == Leaves::Moved, is_superseded(key));
         let kept_until = match leaves {
@@ -381,7 +388,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
                 row.live_records = row.live_records.checked_sub(1).ok_or_else(short)?;
                 row.live_bytes = row.live_bytes.checked_sub(old.location.record_bytes).ok_or_else(short)?;
             }
-            // A version is counted since something took its place.
+            // A version has been counted since it was superseded.
             row.dead_records += u64::from(!is_version);
         }
         match old.kind {
@@ -430,7 +437,8 @@ impl<'l, L: Ledger> Effects<'l, L> {
         Ok(())
     }
 
-    /// A moved record may have another map: units that were rebuilt on another device (see `rebuild`), or moved (see `vacate`).
+    /// A moved record may have another map: units that were rebuilt on another device (see `rebuild`), or moved (see
+    /// `vacate`).
     fn move_units(&mut self, old: Entry, descriptor: &Descriptor) -> Result<()> {
         let Some(before) = self.ledger.descriptor(old.location)? else { return Ok(()) };
         let (before, after): (BTreeSet<Run>, BTreeSet<Run>) = (before.runs().collect(), descriptor.runs().collect());
@@ -438,13 +446,13 @@ impl<'l, L: Ledger> Effects<'l, L> {
         before.difference(&after).try_for_each(|&run| self.give_run(run))
     }
 
-    /// The change that takes the batch into the catalog.
+    /// The change that applies the batch to the catalog.
     pub(crate) fn finish(mut self, position: Option<Position>) -> Change {
         assert!(self.emptied.is_empty(), "names are settled before a batch is finished");
         let mut change =
             Change { position, highest_id: Some(self.highest_id).filter(|&id| id > 0), ..Change::default() };
         change.recent = std::mem::take(&mut self.keys).into_sorted();
-        // A removal hides what sorted tables have of a key. What went into the index early may have become one.
+        // A tombstone hides what sorted tables have for a key. Early versions may have become a table.
         if self.ledger.snapshot().tables().is_empty() && !self.takes_early_in {
             let is_forgotten = |(_, entry): &mut (Arc<[u8]>, Entry)| entry.kind == Kind::Removal;
             change.forget = change.recent.extract_if(.., is_forgotten).map(|(key, _)| key).collect();
@@ -463,10 +471,10 @@ impl<'l, L: Ledger> Effects<'l, L> {
     }
 }
 
-/// Goes through what a snapshot has in some directories, by rising number, as long as `each` gives true.
+/// Traverses a snapshot's entries of some directories, by ascending number, as long as `each` returns true.
 ///
 /// # Errors
-/// What reading the index fails with, and those of `each`.
+/// Any error of reading the index, and those of `each`.
 pub(crate) fn each_entry_of(
     snapshot: &Snapshot,
     directories: &[u64],

@@ -1,7 +1,7 @@
-//! Copies of the index on several devices: which devices have one, making one where it is missing, and making good what is damaged in one.
+//! Copies of the index on several devices: which devices have one, creating a missing one, and repairing a damaged one.
 //!
-//! A table is copied block by block, each from a copy where it is sound, under another name that becomes the table's when it is whole and durable; only
-//! then does a manifest name the device. Nothing that is sound is touched.
+//! A table is copied block by block, each from a copy where it is valid, under another name; it is renamed to the
+//! table's name when it is complete and durable. Only then does a manifest name the device. Nothing valid is touched.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,14 +20,15 @@ use crate::index::catalog::{Change, TableRow, journal, manifest};
 use crate::index::copies::{Copies, Place};
 use crate::index::table::{BlockCache, Table, table_number, table_path};
 
-/// Devices that shall have the index: as many as records have copies, of the class that has the records. Those that have it already come first.
+/// Devices that should have the index: as many as records have copies, of the class of the records. Those that already
+/// have it come first.
 pub(crate) fn wanted(slots: &[Slot], copies: u8, present: &[u16]) -> Vec<Place> {
     let in_service = |slot: &&Slot| slot.is_writable() && slot.entry.state == DeviceState::InUse;
     let has_fast = slots.iter().any(|slot| slot.entry.class == Class::Fast && slot.entry.state != DeviceState::Gone);
     let class = if has_fast { Class::Fast } else { Class::Slow };
     let mut fit: Vec<&Slot> = slots.iter().filter(in_service).filter(|slot| slot.entry.class == class).collect();
     if fit.is_empty() {
-        // Records go to the other class then, too.
+        // Then records go to the other class, too.
         fit = slots.iter().filter(|slot| slot.is_writable()).collect();
     }
     fit.sort_by_key(|slot| !present.contains(&slot.entry.number));
@@ -38,7 +39,7 @@ pub(crate) fn wanted(slots: &[Slot], copies: u8, present: &[u16]) -> Vec<Place> 
     places
 }
 
-/// What is wrong with a copy of the index.
+/// A fault in a copy of the index.
 #[derive(Debug)]
 pub(crate) struct Flaw {
     pub(crate) device: u16,
@@ -47,7 +48,7 @@ pub(crate) struct Flaw {
 }
 
 impl Engine {
-    /// Devices that should have the index and have not: as far as the manifest says.
+    /// Number of devices that should have the index and do not, according to the manifest.
     pub(crate) fn index_copies_missing(&self) -> usize {
         let present = self.catalog.state().devices;
         let slots = self.devices.slots();
@@ -55,7 +56,8 @@ impl Engine {
         wanted.iter().filter(|place| !present.contains(&place.number)).count()
     }
 
-    /// Every device that should have a copy of the index gets one, as far as that can be done now. Tables that are there are not looked into.
+    /// Gives every device that should have a copy of the index one, as far as possible now. The content of existing
+    /// tables is not checked.
     ///
     /// # Errors
     /// The manifest cannot be written.
@@ -67,15 +69,15 @@ impl Engine {
         let mut complete = Vec::new();
         for place in wanted(&slots, self.geometry().copies, &self.index.numbers()) {
             let was_copy = present.iter().any(|copy| copy.number == place.number);
-            // A copy has its directory, durably: making it once more would cost a sync at each opening.
+            // The directory of a copy exists durably: creating it again would cost a sync on each open.
             let made = if was_copy { Ok(()) } else { place.device.create_directory(INDEX) };
-            // What cannot be listed or written now is no copy; the next opening looks again.
+            // A device that cannot be listed or written now gets no copy; the next open retries.
             let listed = made.and_then(|()| place.device.list(INDEX));
             let files: BTreeSet<(String, u64)> = listed.unwrap_or_default().into_iter().collect();
             let is_there = |row: &&TableRow| {
                 files.iter().any(|(name, size)| table_number(name) == Some(row.number) && *size == row.size_bytes)
             };
-            // One that was no copy may have tables of another time under the same names.
+            // A device that had no copy may have old tables under the same names.
             let mut missing = view.state.tables.iter().filter(|row| !was_copy || !is_there(row));
             if missing.try_for_each(|row| fetch_table(&self.index, &place, row)).is_ok() {
                 complete.push(place);
@@ -91,7 +93,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What belongs to no index any more goes: tables and journals that no manifest names.
+    /// Removes what belongs to no index: tables and journals that no manifest names.
     pub(crate) fn tidy_index(&self) {
         let view = self.view().clone();
         let journal = self.catalog.journal();
@@ -102,7 +104,7 @@ impl Engine {
         let is_ours = |name: &str| {
             name.ends_with(manifest::TEMPORARY) || table_number(name).is_some() || journal::number(name).is_some()
         };
-        // What cannot be listed or removed now is there the next time.
+        // What cannot be listed or removed now is retried later.
         let leftovers = |place: &Place| {
             let names = place.device.list(INDEX).unwrap_or_default().into_iter().map(|(name, _)| name);
             names.filter(|name| is_ours(name) && !is_known(name)).collect::<Vec<_>>()
@@ -110,7 +112,7 @@ impl Engine {
         let places = self.index.places();
         let leftovers: Vec<_> =
             places.iter().flat_map(|place| leftovers(place).into_iter().map(move |name| (place, name))).collect();
-        // Where nothing goes, nothing has to be durable for it.
+        // If nothing is removed, nothing must be made durable first.
         if leftovers.is_empty() || !self.catalog.settle() {
             return;
         }
@@ -119,10 +121,10 @@ impl Engine {
         }
     }
 
-    /// Verifies every copy of a table, every block of it.
+    /// Verifies every block of every copy of a table.
     ///
     /// # Errors
-    /// Whoever watches wants an end. Damage is none.
+    /// The watcher stops the work. Damage is not an error.
     pub(crate) fn flaws_of_table(&self, row: &TableRow, pace: &mut Pace<'_>) -> Result<Vec<Flaw>> {
         let mut flaws = Vec::new();
         for place in self.index.places().iter() {
@@ -141,7 +143,7 @@ impl Engine {
         Ok(flaws)
     }
 
-    /// Looks at every copy of manifest and journal; gives how many bytes were read, too, if this process writes them.
+    /// Checks every copy of manifest and journal; also returns how many bytes were read, if this process writes them.
     pub(crate) fn flaws_of_catalog(&self) -> (Vec<Flaw>, u64) {
         let flaw = |place: &Place, cause| {
             let path = manifest::place(&*place.device);
@@ -157,11 +159,11 @@ impl Engine {
         (flaws.collect(), 0)
     }
 
-    /// Writes a table again on the devices where it has flaws, each block from a copy where that is sound. Gives `false` if a block is sound on none; of a
-    /// table that was merged meanwhile, nothing is left to do.
+    /// Rewrites a table on the devices where it has faults, each block from a valid copy. Returns `false` if a block is
+    /// valid on no copy; if the table was merged meanwhile, nothing remains to be done.
     ///
     /// # Errors
-    /// What writing fails with.
+    /// Any error of writing.
     pub(crate) fn mend_table(&self, row: &TableRow, flaws: &[Flaw]) -> Result<bool> {
         let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(table) = self.view().tables.iter().find(|table| table.row() == row).cloned() else { return Ok(true) };
@@ -176,15 +178,15 @@ impl Engine {
             copy_table(&table, place)
                 .map_err(|error| Error::io("write the sorted table", &place.device.place(), error))?;
         }
-        // What is open is the file that was damaged.
+        // The open file is the one that was damaged.
         self.reopen_table(row)?;
         Ok(true)
     }
 
-    /// Makes good what is damaged in copies of the index of which another is sound; gives how many files were written.
+    /// Repairs damage in copies of the index from valid copies; returns how many files were written.
     ///
     /// # Errors
-    /// What writing fails with; whoever watches wants an end.
+    /// Any error of writing; the watcher stops the work.
     pub(crate) fn mend_index(&self, pace: &mut Pace<'_>) -> Result<u64> {
         let mut mended = 0;
         let tables = Arc::clone(&self.view().state.tables);
@@ -204,7 +206,7 @@ impl Engine {
         Ok(mended)
     }
 
-    /// Bytes of all copies of all tables.
+    /// Size of all copies of all tables.
     pub(crate) fn index_bytes(&self) -> u64 {
         let bytes: u64 = self.view().state.tables.iter().map(|row| row.size_bytes).sum();
         bytes * self.index.places().len() as u64
@@ -215,16 +217,16 @@ fn wrong(error: Error) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// Writes a table to a device that has it not, from the copies that there are.
+/// Writes a table to a device without it, from the existing copies.
 fn fetch_table(copies: &Copies, to: &Place, row: &TableRow) -> io::Result<()> {
     copy_table(&Table::open(copies, row, &Arc::new(BlockCache::new(0))).map_err(wrong)?, to)
 }
 
-/// Writes a table to a device, block by block, each from a copy where it is sound.
+/// Writes a table to a device, block by block, each from a copy where it is valid.
 fn copy_table(table: &Table, to: &Place) -> io::Result<()> {
     let path = table_path(table.row().number);
     let temporary = format!("{path}{}", manifest::TEMPORARY);
-    // Of an attempt that was interrupted.
+    // Left by an interrupted attempt.
     let _ = to.device.remove(&temporary);
     let file = to.device.open(&temporary, Mode::Create)?;
     let written = table.copy_to(&*file).map_err(wrong).and_then(|()| {

@@ -1,7 +1,8 @@
-//! Where the index of a store is, and reading it when the store is opened.
+//! The location of a store's index, and reading it when the store is opened.
 //!
-//! A reader that finds the index lost makes one for itself, from the log. A writer makes it in memory and in tables of new names beside whatever there
-//! is, and puts it in its place when it is whole ([`Engine::publish_index`]): until then nothing of what there was is touched.
+//! A reader that finds the index lost builds a private one from the log. A writer rebuilds it in memory and in tables
+//! with new names beside the existing ones, and publishes it when it is complete ([`Engine::publish_index`]): until
+//! then nothing existing is touched.
 
 use std::io;
 use std::path::PathBuf;
@@ -22,23 +23,23 @@ use crate::index::table::{INDEX_DIRECTORY, table_number, table_path};
 /// Directory of the index on its device.
 pub(crate) const INDEX: &str = INDEX_DIRECTORY;
 
-/// How often the tables of an index are looked for that another process is changing.
+/// How often to retry opening the tables of an index that another process is changing.
 const OPEN_ATTEMPTS: u32 = 8;
 
-/// Where an index is: its directory on the first device, for messages, and the catalog.
+/// The location of an index: its directory on the first device, for messages, and the catalog.
 pub(crate) struct IndexPlace {
     pub(crate) directory: PathBuf,
     pub(crate) catalog: Catalog,
-    /// The last batch that an index has which is not used: it was durable, whether or not the log in sight has it.
+    /// The last batch in an index that is not used: it was durable, whether or not the visible log has it.
     pub(crate) witnessed: u64,
-    /// What removes it when it is dropped, if it is this process's own.
+    /// Removes the index when dropped, if it is private to this process.
     pub(crate) private: Option<Box<dyn Lock>>,
 }
 
-/// The index of a store that is being opened; one that is not published where there is none.
+/// The index of a store being opened; an unpublished one if none exists.
 ///
 /// # Errors
-/// What reading it fails with; [`ErrorKind::Lost`] if there is no device to have it.
+/// Any error of reading it; [`ErrorKind::Lost`] if there is no device for it.
 pub(crate) fn index_place(
     platform: &dyn Platform,
     devices: &Devices,
@@ -49,14 +50,15 @@ pub(crate) fn index_place(
     let place = |slot: &Slot| Place { number: slot.entry.number, device: Arc::clone(&slot.device) };
     let places: Vec<Place> = slots.iter().filter(|slot| slot.is_writable()).map(place).collect();
     let found = match (Catalog::open(places, store, epoch), access) {
-        // It is replaced, whatever it is.
+        // It is replaced, whatever its state.
         (Err(error), Access::RebuildIndex | Access::ReadWithoutIndex) if error.kind() != ErrorKind::NewerVersion => {
             None
         }
         (found, _) => found?,
     };
     let version = found.as_ref().map_or(0, |catalog| catalog.state().version);
-    // One that was never written to may be older than the log: a reader takes in what there is, and sees what a writer adds.
+    // A catalog that was never written may be older than the log: a reader applies what is in the log, and sees what a
+    // writer adds.
     let is_usable = |catalog: &Catalog| {
         let is_empty = catalog.state().position == Position::default();
         matches!((access, is_empty), (Access::Read, _) | (Access::Write, false)) && has_tables(catalog)
@@ -95,7 +97,7 @@ pub(crate) fn index_place(
             }
             let now = u64::try_from(platform.now_nanoseconds()).unwrap_or(0);
             let catalog = Catalog::unpublished(wanted, store, epoch, version.max(now));
-            // Above all tables that there are: they stay until this one is published.
+            // Above all existing tables: they remain until this index is published.
             let next_table = Some(highest_table(&slots)? + 1);
             catalog.commit(&Change { next_table, ..Change::default() })?;
             catalog
@@ -105,7 +107,8 @@ pub(crate) fn index_place(
     Ok(IndexPlace { directory, catalog, witnessed, private })
 }
 
-/// Whether every table that a catalog names is on some device: one that lacks one is read no further, and the log has everything.
+/// Whether every table that a catalog names is on some device: an index without one of them is not used, because the
+/// log has everything.
 fn has_tables(catalog: &Catalog) -> bool {
     let copies = catalog.copies();
     let is_missing = |row: &TableRow| {
@@ -147,10 +150,10 @@ fn highest_table(slots: &[Slot]) -> Result<u64> {
 }
 
 impl Engine {
-    /// The view as the catalog has it.
+    /// Loads the view from the catalog.
     ///
     /// # Errors
-    /// What reading it, or opening a table, fails with.
+    /// Any error of reading it, or of opening a table.
     pub(crate) fn load_view(&self) -> Result<()> {
         let mut state = self.catalog.state();
         // A writer may merge and remove tables between reading their rows and opening them.
@@ -163,10 +166,10 @@ impl Engine {
         self.set_state(state)
     }
 
-    /// A writer's index is the store's from now on: what was made from the log is put in the place of what there was, and what is left of that goes.
+    /// Makes a writer's index that of the store: it replaces the previous one, whose remains are removed.
     ///
     /// # Errors
-    /// What writing the manifest fails with.
+    /// Any error of writing the manifest.
     pub(crate) fn publish_index(&self) -> Result<()> {
         self.catalog.publish()?;
         self.complete_index()?;

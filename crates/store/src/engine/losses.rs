@@ -1,19 +1,22 @@
-//! A slow device that fails while a writer runs: the store goes on without it (docs/FORMAT.md, section 3, law 5).
+//! A slow device that fails while a writer runs: the store continues without it (docs/FORMAT.md, section 3, law 5).
 //!
-//! When units cannot be written, all devices in service are asked whether their superblocks can be. A slow device whose superblock cannot is taken out of service: an
-//! epoch begins on the others, durably and with a batch of its own, before anything more is acknowledged. What is written from then on goes to the others; what is on the
-//! lost one is reconstructed from parity; of batches that are not durable yet, the units there count as lost. If fewer are left than redundancy needs, nothing is written any
-//! more. Where a device with records fails, or a sync, the store is latched as before: what is durable then is not known.
+//! When units cannot be written, the superblocks of all devices in service are test-written. A slow device whose
+//! superblock cannot be written is taken out of service: an epoch begins on the others, durably and with a batch of its
+//! own, before anything more is acknowledged. From then on, writes go to the others, and units on the lost device are
+//! reconstructed from parity; in batches that are not durable yet, its units count as lost. If fewer devices remain
+//! than redundancy needs, nothing more is written. If a device with records fails, or a sync, the store is latched as
+//! before: what is then durable is unknown.
 
 use super::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::Class;
 
 impl Engine {
-    /// Whether a device that made writing units fail is out of service now, so that it can be tried again without it. Called without the writer's lock.
+    /// Whether a device that caused a failed write of units is now out of service, so that the write can be retried
+    /// without it. Called without the writer's lock.
     ///
     /// # Errors
-    /// Fewer devices are left than redundancy needs, or the epoch could not begin on them: nothing is written any more.
+    /// Fewer devices remain than redundancy needs, or the epoch could not begin on them: nothing more is written.
     pub(crate) fn goes_on_without(&self, error: &Error) -> Result<bool> {
         let is_of_device = matches!(error.kind(), ErrorKind::Io | ErrorKind::NotFound | ErrorKind::PermissionDenied);
         if !is_of_device || !self.is_writer() || self.latched().is_some() {

@@ -1,8 +1,8 @@
-//! Marks and releases: what the log says of itself beside records.
+//! Marks and releases: what the log says about itself, besides records.
 //!
-//! A mark is a commit that says how far everything was durable. It rides on the next batch; at a close, at a `sync` and after one idle second it gets a
-//! commit of its own, and goes into the superblocks. A release says what was superseded: nothing is unlinked before the commit with its release is
-//! durable and marked.
+//! A mark is a commit that says how far everything was durable. It comes with the next batch; a close, a `sync` and one
+//! idle second write a separate commit, and the mark goes to the superblocks. A release says what was superseded:
+//! nothing is unlinked before the commit with its release is durable and marked.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,23 +20,23 @@ use crate::format::superblock::LogMark;
 use crate::log::writer::{Writer, release_record};
 
 impl Engine {
-    /// The highest sequence number that a superblock says was durable: by its mark, or as the last batch before the epoch that was begun last, which recovery had
-    /// made durable.
+    /// The highest sequence number that was durable according to a superblock: by its mark, or as the last batch before
+    /// the newest epoch, which recovery had made durable.
     pub(super) fn known_mark(&self) -> u64 {
         let marked = self.devices.marks().iter().map(|mark| mark.sequence).max().unwrap_or(0);
         marked.max(self.devices.history().newest().last_batch)
     }
 
-    /// How many segments were begun, as superblocks have it.
+    /// Number of segments begun according to superblocks.
     pub(super) fn known_segments_begun(&self) -> u64 {
         let marked = self.devices.marks().iter().map(|mark| mark.segments_begun).max().unwrap_or(0);
         marked.max(self.devices.history().newest().segments_begun)
     }
 
-    /// Makes everything durable, and says so in the log by a commit of its own, unless the log says it already.
+    /// Makes everything durable, and records that in the log with a separate commit, unless the log already says so.
     ///
     /// # Errors
-    /// What writing or syncing fails with; the store is read-only then, unless a device was full.
+    /// Any error of writing or syncing; the store is then read-only, unless a device was full.
     pub(crate) fn mark(&self, is_close: bool) -> Result<()> {
         let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
         let mut writer = self.writer()?;
@@ -49,7 +49,7 @@ impl Engine {
         };
         if is_said {
             if is_close {
-                // Ids that were reserved and not given: where this cannot be written, the next writer passes over them.
+                // Ids that were reserved and not assigned: if this write fails, the next writer skips them.
                 let _ = self.devices.reserve_ids(self.highest_id.load(Ordering::Relaxed));
             }
             return Ok(());
@@ -68,8 +68,8 @@ impl Engine {
         self.append_and_settle_mark(writer, false)
     }
 
-    /// Appends a batch to an epoch that has just begun on another set of devices. So each of them knows by itself that it began on all
-    /// of them, whichever is lost next; a full store does without.
+    /// Appends a batch to an epoch that has just begun on another set of devices. So each of them can tell on its own
+    /// that it began on all of them, whichever is lost next; a full store does without.
     ///
     /// # Errors
     /// As [`mark`](Self::mark).
@@ -103,7 +103,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The end of the log goes into the superblocks. One that cannot be written has an older mark, which is true as well.
+    /// Writes the end of the log to the superblocks. One that cannot be written keeps an older mark, which is also
+    /// true.
     fn tell_superblocks(&self, writer: &Writer, is_closed: bool) {
         let position = writer.position;
         self.devices.write_mark(LogMark {
@@ -117,15 +118,15 @@ impl Engine {
         });
     }
 
-    /// Says in the log, durable and marked, that segments and extent files were superseded: from here on they may be unlinked. Called with `sync` held and
-    /// nothing pending.
+    /// Records in the log, durable and marked, that segments and extent files were superseded: from here on they may be
+    /// unlinked. Called with `sync` held and nothing pending.
     ///
     /// # Errors
-    /// What writing or syncing fails with: nothing may be unlinked then.
+    /// Any error of writing or syncing: nothing may then be unlinked.
     pub(crate) fn release(&self, writer: &mut Writer, released: &Released) -> Result<()> {
         writer.released.merge(released);
-        // What a crash left behind the end of a segment is told from the log by the header of the one that went on, which goes now. Only another
-        // writer begins a segment behind an end that is not clean.
+        // What a crash left after the end of a segment is excluded from the log by the header of its continuation,
+        // which is removed now. Only another writer begins a segment after an unclean end.
         let rows = Arc::clone(&self.view().state.segments);
         for (row, next) in rows.values().zip(rows.values().skip(1)) {
             let (number, next_number) = (SegmentNumber(row.number), SegmentNumber(next.number));
@@ -133,7 +134,7 @@ impl Engine {
                 writer.released.add_end(number, LogOffset(row.size_bytes));
             }
         }
-        // And so is what it passed over: segments that were begun, and that a crash left without anything that counts.
+        // So are the segments that it skipped: they were begun, and a crash left them without anything that counts.
         if self.completeness_of(&self.view().state.notes).is_empty() {
             let is_known = |number: u64, writer: &Writer| {
                 rows.get(&number).is_some_and(|row| !row.is_without_batches())
@@ -161,7 +162,7 @@ impl Engine {
     }
 }
 
-/// What the thread knows that marks the log when nothing happens.
+/// State of the thread that marks the log of an idle store.
 #[derive(Debug, Default)]
 struct Pulse {
     /// Counts durable batches.
@@ -171,7 +172,8 @@ struct Pulse {
     is_over: bool,
 }
 
-/// Marks the log of a store when it has been idle for a while. It sleeps until a batch is durable, then until none came for that long.
+/// Marks the log of a store when it has been idle for some time. Sleeps until a batch is durable, then until none has
+/// come for that long.
 #[derive(Debug)]
 pub(crate) struct Idle {
     shared: Arc<(Mutex<Pulse>, Condvar)>,
@@ -183,7 +185,8 @@ fn lock(pulse: &Mutex<Pulse>) -> MutexGuard<'_, Pulse> {
 }
 
 impl Idle {
-    /// Begins; `mark` is called by the thread. Where no thread can be made, the log is marked by the next batch and at the close.
+    /// Starts the thread, which calls `mark`. If no thread can be created, the log is marked by the next batch and on
+    /// close.
     pub(crate) fn begin(interval: Duration, mark: impl Fn() + Send + 'static) -> Idle {
         let shared: Arc<(Mutex<Pulse>, Condvar)> = Arc::default();
         let own = Arc::clone(&shared);
@@ -247,11 +250,11 @@ mod tests {
         assert!(marks.try_recv().is_err());
         for _ in 0..3 {
             idle.beat();
-            // Blocks until it is marked, however long that takes.
+            // Blocks until the log is marked, however long that takes.
             marks.recv().unwrap();
         }
         drop(idle);
-        // The thread is gone, and what it would send with.
+        // The thread is gone, and its sender with it.
         assert!(marks.recv().is_err());
     }
 

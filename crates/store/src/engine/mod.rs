@@ -1,8 +1,9 @@
-//! What all handles of an open store share: devices, index, accounts, and the writer's end of the log.
+//! State shared by all handles of an open store: devices, index, accounts, and the writer's end of the log.
 //!
-//! Lock order: `sync`, then `writer`, then `view`, then `directories`. Readers take only `view`, for as long as a look-up in memory takes; nobody reads
-//! a device while holding it. What is pending of an open file (see `open_files`) is locked before all of these, the list of open files after them, and the place of
-//! an open file last. A failed write or sync sets the latch: nothing is written any more until the store is opened again.
+//! Lock order: `sync`, then `writer`, then `view`, then `directories`. Readers take only `view`, for the duration of a
+//! look-up in memory; no device is read while it is held. The pending state of an open file (see `open_files`) is
+//! locked before all of these, the list of open files after them, and the place of an open file last. A failed write or
+//! sync sets the latch: nothing more is written until the store is reopened.
 
 pub(crate) mod changed;
 pub(crate) mod copies;
@@ -57,16 +58,17 @@ use crate::index::{Early, Expected, Snapshot, Tables, look_up_recent, look_up_ta
 use crate::layout::granulo::LARGEST_EXTENT_FILE_BYTES;
 use crate::log::writer::{Batched, Writer};
 
-/// A reader looks for changes of another process's at most this often.
+/// Minimum interval at which a reader checks for changes by another process.
 const FRESH_NANOSECONDS: u64 = 1_000_000;
 
-/// An extent file takes no more than this, in bytes. Tests fill some sooner.
+/// Maximum length of an extent file in bytes. Smaller in tests, which then fill some.
 pub(crate) const EXTENT_FILE_BYTES: u64 = if cfg!(test) { 256 << 10 } else { LARGEST_EXTENT_FILE_BYTES };
 
-/// So many ids are reserved at once, which takes a round of superblocks: of 2⁴⁸, each writer that ends unclean loses so many at most. Tests reserve often.
+/// Ids reserved per round of superblocks: of 2⁴⁸, each writer that ends uncleanly loses at most this many. Tests
+/// reserve often.
 pub(crate) const RESERVED_IDS: u64 = if cfg!(test) { 64 } else { 1 << 24 };
 
-/// The index and the accounts, as handles of this process see them.
+/// The index and the accounts, as seen by handles of this process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct View {
     pub(crate) state: State,
@@ -79,7 +81,8 @@ impl View {
     }
 }
 
-/// What a view has for a stored key that is thought to be there, with the view's version. Tables are read without the lock.
+/// A view's entry for a stored key that is expected to exist, with the view's version. Tables are read without the
+/// lock.
 ///
 /// # Errors
 /// As [`look_up_tables`].
@@ -93,51 +96,51 @@ pub(crate) fn look_up_in(view: RwLockReadGuard<'_, View>, key: &[u8]) -> Result<
     Ok((version, look_up_tables(&tables, &ranges, key, Expected::There)?))
 }
 
-/// What all handles of an open store share.
+/// State shared by all handles of an open store.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) platform: Arc<dyn Platform>,
     pub(crate) home: PathBuf,
-    /// Opened to go on without what is away or cannot be read.
+    /// Opened to continue without what is missing or unreadable.
     pub(crate) is_degraded: bool,
     geometry: RwLock<Arc<Geometry>>,
     pub(crate) devices: Arc<Devices>,
     pub(crate) extents: Arc<ExtentFiles>,
-    /// Where the next chunk of a large object goes.
+    /// Allocates space for the next chunk of a large object.
     pub(crate) allocator: RwLock<Arc<Allocator>>,
-    /// The devices that the index is on (or a directory for it, where it is lost), and the path on the first, for messages.
+    /// The devices with the index (or a directory for it, if it is lost), and its path on the first, for messages.
     pub(crate) index: Copies,
     pub(crate) index_directory: PathBuf,
     pub(crate) catalog: Catalog,
-    /// The index is in a directory that goes with this process.
+    /// The index is in a directory that is removed with this process.
     pub(crate) is_index_private: bool,
     pub(crate) cache: Arc<BlockCache>,
     view: RwLock<View>,
     pub(crate) directories: RwLock<KnownDirectories>,
-    /// Files that are open by handles.
+    /// Files opened by handles.
     pub(crate) open_files: Arc<OpenFiles>,
-    /// `None` in a store that is opened for reading.
+    /// `None` in a store opened for reading.
     writer: Option<Mutex<Writer>>,
     /// Held while files are synced and the catalog changes.
     pub(crate) sync: Mutex<()>,
-    /// The highest id given.
+    /// The highest id assigned.
     pub(crate) highest_id: AtomicU64,
-    /// Ids up to this one may be given: superblocks say so, durably.
+    /// Ids up to this one may be assigned, as superblocks durably say.
     pub(crate) reserved_ids: AtomicU64,
-    /// Why nothing may be written any more.
+    /// Why nothing more may be written.
     latch: OnceLock<String>,
-    /// Segment and offset where the batches begin that a reader took in without a mark.
+    /// Segment and offset of the first batch that a reader applied without a mark.
     pub(crate) tail: Mutex<Option<(u64, u64)>>,
     opened: Instant,
-    /// When a reader last looked for changes, in nanoseconds since `opened`.
+    /// When a reader last checked for changes, in nanoseconds since `opened`.
     looked: AtomicU64,
-    /// Reads that needed redundancy or were made good by it.
+    /// Reads that needed redundancy.
     pub(crate) healed: AtomicU64,
-    /// Locks of the writer; let go when the store is dropped.
+    /// Locks of the writer; released when the store is dropped.
     _locks: Vec<Box<dyn Lock>>,
 }
 
-/// What an engine is made of.
+/// The parts of an engine.
 pub(crate) struct Parts {
     pub(crate) platform: Arc<dyn Platform>,
     pub(crate) home: PathBuf,
@@ -189,7 +192,7 @@ impl Engine {
         Arc::clone(&self.geometry.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts another geometry in the place of this one; it is on the devices already.
+    /// Replaces the geometry; the new one is already on the devices.
     pub(crate) fn set_geometry(&self, geometry: Geometry) {
         *self.geometry.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(geometry);
     }
@@ -198,12 +201,12 @@ impl Engine {
         self.writer.is_some()
     }
 
-    /// Whether the catalog and the tables are this process's to change.
+    /// Whether this process may change the catalog and the tables.
     pub(crate) fn owns_index(&self) -> bool {
         self.writer.is_some() || self.is_index_private
     }
 
-    /// How much of a segment is as a writer has left or recovered it. What lies behind, a reader takes as it finds it.
+    /// How much of a segment was left or recovered by a writer. A reader uses the rest as it finds it.
     pub(crate) fn recovered_bytes(&self, row: &SegmentRow) -> u64 {
         if self.is_writer() {
             return row.size_bytes;
@@ -237,12 +240,12 @@ impl Engine {
         }
     }
 
-    /// The time, as the platform has it.
+    /// The platform's current time.
     pub(crate) fn now(&self) -> Time {
         Time::of_nanoseconds(self.platform.now_nanoseconds())
     }
 
-    /// Encoded records as a batch of now.
+    /// Encoded records as a batch written now.
     pub(crate) fn batch_of<'b>(&self, records: &'b mut [u8]) -> Batched<'b> {
         let highest_id = self.highest_id.load(Ordering::Relaxed);
         let now_nanoseconds = self.platform.now_nanoseconds();
@@ -255,7 +258,7 @@ impl Engine {
         self.devices.epoch()
     }
 
-    /// Which segment a number stands for, as the index has it.
+    /// The identity of a segment number, according to the index.
     pub(crate) fn segment_id(&self, number: u64) -> SegmentId {
         self.view().state.segments.get(&number).map_or(SegmentId::new(number, Epoch(0)), SegmentRow::id)
     }
@@ -265,12 +268,12 @@ impl Engine {
         segment.seed(&self.geometry().store)
     }
 
-    /// From here on nothing is written: what is durable after a failed write or sync is not known.
+    /// From here on nothing is written: after a failed write or sync it is unknown what is durable.
     pub(crate) fn latch(&self, cause: &Error) {
         let _ = self.latch.set(cause.to_string());
     }
 
-    /// Why nothing may be written any more, if so.
+    /// Why nothing more may be written, if so.
     pub(crate) fn latched(&self) -> Option<&str> {
         self.latch.get().map(String::as_str)
     }
@@ -279,10 +282,10 @@ impl Engine {
         self.view.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state to look things up in, brought up to date if this process does not write and it is time.
+    /// The state for look-ups, refreshed if this process does not write and the interval has passed.
     ///
     /// # Errors
-    /// What reading the catalog or opening a table fails with.
+    /// Any error of reading the catalog or opening a table.
     pub(crate) fn fresh(&self) -> Result<RwLockReadGuard<'_, View>> {
         if self.writer.is_none() {
             let now = self.opened.elapsed().as_nanos() as u64;
@@ -293,7 +296,7 @@ impl Engine {
         Ok(self.view())
     }
 
-    /// Brings the view up to date with what another process wrote; gives whether it changed.
+    /// Updates the view with changes by another process; returns whether it changed.
     ///
     /// # Errors
     /// As [`fresh`](Self::fresh).
@@ -303,7 +306,7 @@ impl Engine {
         }
         let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
         self.looked.store(self.opened.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        // What this reader took in from the end of the log stays, until a writer has taken it in.
+        // What this reader applied from the end of the log stays until a writer has applied it.
         let Some(state) = self.catalog.renewed()? else { return Ok(false) };
         let mut view = View { state, tables: Arc::clone(&self.view().tables) };
         // A table may be merged and removed between reading its row and opening it: then the catalog has changed again.
@@ -333,7 +336,7 @@ impl Engine {
         *view = new;
     }
 
-    /// Puts a state in the place of the view's, its tables opened.
+    /// Replaces the view's state and opens its tables.
     ///
     /// # Errors
     /// A table cannot be opened.
@@ -350,7 +353,7 @@ impl Engine {
         open_tables(&self.index, &self.cache, &view.state.tables, &view.tables)
     }
 
-    /// Opens a table of the view once more. Called with `sync` held.
+    /// Reopens a table of the view. Called with `sync` held.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -365,12 +368,12 @@ impl Engine {
         Ok(())
     }
 
-    /// The allocator of units.
+    /// The allocator of space for units.
     pub(crate) fn allocator(&self) -> Arc<Allocator> {
         Arc::clone(&self.allocator.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes a change into the view that this process reads from.
+    /// Applies a change to the view of this process.
     ///
     /// # Errors
     /// A new table cannot be opened: nothing was changed.
@@ -380,7 +383,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes in a change that the log has; the catalog gets it when that is durable.
+    /// Applies a change that is in the log; it goes to the catalog when it is durable.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
@@ -392,7 +395,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The tables that a change names, opened; `None` if it leaves them as they are.
+    /// Opens the tables that a change names; `None` if it leaves them unchanged.
     ///
     /// # Errors
     /// A new table cannot be opened.
@@ -402,7 +405,7 @@ impl Engine {
         open_tables(&self.index, &self.cache, rows, &previous).map(Some)
     }
 
-    /// As [`apply`](Self::apply), with the tables that it names.
+    /// As [`apply`](Self::apply), with its tables already open.
     pub(crate) fn apply_with(&self, change: &Change, tables: Option<Tables>) {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         self.directories.write().unwrap_or_else(PoisonError::into_inner).take_in(change);
@@ -412,13 +415,14 @@ impl Engine {
         }
     }
 
-    /// A copy of a segment that may be read, for each device that has one, in an order that spreads load.
+    /// The devices with a readable copy of a segment, in an order that spreads load.
     pub(crate) fn copies(&self, segment: u64) -> Vec<u16> {
         self.view().state.segments.get(&segment).map(|row| row.devices.clone()).unwrap_or_default()
     }
 
-    /// The device with the copy of a segment that is asked `turn`-th, without a list of them, and which segment that is; `None` if there are no more.
-    /// After those that the index knows come all others: one that was away when the index was made may have a copy that it does not know.
+    /// The device with the `turn`-th copy of a segment, without building a list, and the identity of the segment;
+    /// `None` if there are no more. All others follow those known to the index: a device that was missing when the
+    /// index was built may have an unknown copy.
     pub(crate) fn copy(&self, segment: u64, turn: usize) -> Option<(u16, SegmentId)> {
         let view = self.view();
         let row = view.state.segments.get(&segment)?;
@@ -430,7 +434,7 @@ impl Engine {
         Some((device, row.id()))
     }
 
-    /// Whether all bytes of a place in a segment can be read on each of its copies, right or wrong.
+    /// Whether all bytes of a location can be read on each copy, valid or not.
     fn is_read_everywhere(&self, location: Location) -> bool {
         let (copies, segment) = (self.copies(location.segment), self.segment_id(location.segment));
         let mut bytes = Vec::new();
@@ -443,7 +447,7 @@ impl Engine {
         !copies.is_empty() && copies.into_iter().all(&mut is_read)
     }
 
-    /// Reads `length` bytes of a segment onto `buffer`, from one copy.
+    /// Appends `length` bytes of a segment to `buffer`, from one copy.
     pub(crate) fn read_copy(
         &self,
         device: u16,
@@ -456,16 +460,17 @@ impl Engine {
     }
 }
 
-/// The accounts before a batch, as the writer sees them.
+/// The accounts before a batch, as seen by the writer.
 pub(crate) struct EngineLedger<'e> {
     pub(crate) engine: &'e Engine,
     pub(crate) state: State,
     pub(crate) snapshot: Snapshot,
-    /// Units of a descriptor that cannot be read now go on counting as in use: nothing is refused for it.
+    /// Units of a descriptor that cannot be read now still count as live: the batch is not refused.
     is_lenient: bool,
-    /// So many versions of a tree go into the index at once, before its removal; `None`: they come with it.
+    /// Number of versions of a tree inserted into the index per transaction, before its removal; `None`: they come with
+    /// it.
     piece: Option<usize>,
-    /// Sequence numbers of snapshots that come later in the log.
+    /// Sequence numbers of snapshots later in the log.
     pub(crate) coming: Vec<u64>,
 }
 
@@ -476,12 +481,12 @@ impl<'e> EngineLedger<'e> {
         EngineLedger { engine, state, snapshot, is_lenient: false, piece: None, coming: Vec::new() }
     }
 
-    /// For what is in the log already.
+    /// For records that are already in the log.
     pub(crate) fn of_log(engine: &'e Engine) -> EngineLedger<'e> {
         EngineLedger { is_lenient: true, ..EngineLedger::new(engine) }
     }
 
-    /// While the log is replayed, and nobody else changes the index.
+    /// For replay, while nothing else changes the index.
     pub(crate) fn of_replay(engine: &'e Engine) -> EngineLedger<'e> {
         let mut ledger = EngineLedger::of_log(engine);
         if engine.owns_index() {
@@ -535,7 +540,7 @@ impl Ledger for EngineLedger<'_> {
     fn descriptor(&self, location: Location) -> Result<Option<Descriptor>> {
         match self.engine.descriptor(location) {
             Ok(descriptor) => Ok(Some(descriptor)),
-            // What was read on every copy and is wrong stays so.
+            // What was readable on every copy and invalid stays so.
             Err(_) if self.engine.is_read_everywhere(location) => Ok(None),
             Err(_) if self.is_lenient => Ok(None),
             Err(error) => Err(error),

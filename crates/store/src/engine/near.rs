@@ -1,29 +1,30 @@
-//! Look-ups of keys that rise, and lie close together: one scan that goes from each to the next, in place of a search in each sorted table.
+//! Look-ups of ascending keys that are close together: one scan that advances from each to the next, instead of a
+//! search in each sorted table.
 //!
-//! It answers as [`Engine::look_up_now`] does. Where keys do not rise, or lie far apart, that is what answers.
+//! It returns the same as [`Engine::look_up_now`], which answers if keys do not ascend or are far apart.
 
 use crate::engine::{Engine, look_up_in};
 use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::index::Scan;
 
-/// So many keys have to rise before a scan begins: in random order they do not.
+/// Number of ascending keys before a scan begins: random keys do not reach it.
 const RISING: i32 = 8;
-/// Entries that a scan passes for one key, at most.
+/// Maximum number of entries that a scan skips for one key.
 const MOST_STEPS: usize = 16;
-/// Look-ups after a scan that had to pass more, before another begins.
+/// Number of look-ups after an unsuccessful scan before the next begins.
 const PAUSE: i32 = 256;
 
-/// Where the last key was found.
+/// Position of the last key.
 #[derive(Debug, Default)]
 pub(super) struct Near {
     last_key: Vec<u8>,
-    /// How many keys came in order, below 0 in a pause.
+    /// Number of keys that arrived in order, below 0 during a pause.
     rising: i32,
     scan: Option<At>,
 }
 
-/// A scan that stands on an entry.
+/// A scan that is at an entry.
 #[derive(Debug)]
 struct At {
     version: u64,
@@ -31,7 +32,7 @@ struct At {
 }
 
 impl At {
-    /// A scan that stands on the first entry from a key on.
+    /// Starts a scan at the first entry from a key on.
     fn begin(engine: &Engine, key: &[u8]) -> Result<At> {
         let (version, snapshot) = {
             let view = engine.view();
@@ -42,7 +43,7 @@ impl At {
         Ok(At { version, scan })
     }
 
-    /// What the index has for a key, which is not below the one before; outer `None` if that lies too far ahead.
+    /// The entry for a key, which is not below the previous one; outer `None` if it is too far ahead.
     fn find(&mut self, key: &[u8]) -> Result<Option<Option<Entry>>> {
         for _ in 0..MOST_STEPS {
             match self.scan.given() {
@@ -56,7 +57,7 @@ impl At {
 }
 
 impl Near {
-    /// What the index has for a key now, with the version of it.
+    /// The current entry for a key, with the version of the index.
     pub(super) fn look_up(&mut self, engine: &Engine, key: &[u8]) -> Result<(u64, Option<Entry>)> {
         let is_rising = self.last_key.as_slice() <= key;
         self.last_key.clear();
@@ -74,7 +75,7 @@ impl Near {
         if let Some(at) = &mut self.scan
             && at.version == version
         {
-            // It reads more than a look-up does, and may meet damage that is none of this key's.
+            // It reads more than a look-up does, and may encounter damage unrelated to this key.
             if let Ok(Some(entry)) = at.find(key) {
                 return Ok((version, entry));
             }
@@ -84,7 +85,7 @@ impl Near {
         engine.look_up_now(key)
     }
 
-    /// Forgets where it is: the index is about to change.
+    /// Drops the scan: the index is about to change.
     pub(super) fn leave(&mut self) {
         self.scan = None;
         self.rising = self.rising.min(0);
@@ -92,7 +93,7 @@ impl Near {
 }
 
 impl Engine {
-    /// What the index has for a key now, with the version of it: as long as that is the same, so is what it has.
+    /// The current entry for a key, with the version of the index: while that is unchanged, so is the entry.
     pub(super) fn look_up_now(&self, key: &[u8]) -> Result<(u64, Option<Entry>)> {
         look_up_in(self.view(), key)
     }

@@ -1,8 +1,9 @@
-//! Making and opening stores.
+//! Creating and opening stores.
 //!
-//! One process writes, told by locks that die with it; any number reads. A writer writes nothing before superblocks and locks allow it
-//! (docs/FORMAT.md, section 4), and recovers the log first. A reader that finds the
-//! index lost makes one for itself; one that finds the log ahead of it, left by a writer that died, takes the rest into memory.
+//! One process writes, protected by locks that are released when it dies; any number of processes read. A writer writes
+//! nothing before superblocks and locks permit it (docs/FORMAT.md, section 4), and recovers the log first. A reader
+//! that finds the index lost builds its own; one that finds the log ahead of the index, left by a writer that died,
+//! applies the rest in memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,22 +27,22 @@ use crate::index::table::{BlockCache, DEFAULT_CACHE_BYTES, INDEX_DIRECTORY};
 use crate::log::completeness::{Cause, Missing};
 use crate::log::writer::Writer;
 
-/// How often a lock that is taken is tried again, and after what time.
+/// How often to retry a lock that is held, and the interval.
 const LOCK_ATTEMPTS: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
-/// What a device says of what it cannot read (`EIO`).
+/// Error for unreadable data (`EIO`).
 const UNREADABLE: i32 = rustix::io::Errno::IO.raw_os_error();
-/// What file systems without locks say (`ENOLCK`).
+/// Error of file systems without locks (`ENOLCK`).
 const NO_LOCKS: i32 = rustix::io::Errno::NOLCK.raw_os_error();
 
-/// Whether an opened store writes.
+/// How a store is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Write,
     Read,
     /// As `Write`, and the index is rebuilt.
     RebuildIndex,
-    /// As `Read`, with an index of this process's own, whatever there is.
+    /// As `Read`, with a private index, whatever exists.
     ReadWithoutIndex,
 }
 
@@ -51,12 +52,12 @@ impl Access {
     }
 }
 
-/// Makes a store: directories and superblocks. Fails if there is something already where it is to be.
+/// Creates a store: directories and superblocks. Fails if anything is already in its place.
 pub(crate) fn create(platform: &dyn Platform, home: &Path, plan: &Plan) -> Result<()> {
     make(platform, home, Geometry::new(home, plan)?)
 }
 
-/// As [`create`], of a geometry that is known.
+/// As [`create`], with a given geometry.
 pub(crate) fn make(platform: &dyn Platform, home: &Path, geometry: Geometry) -> Result<()> {
     let fail = |path: &Path| {
         let path = path.to_owned();
@@ -107,8 +108,9 @@ pub(crate) fn make(platform: &dyn Platform, home: &Path, geometry: Geometry) -> 
     Ok(())
 }
 
-/// Opens a store by its home or any of its devices. Until a writer has proof, and all locks, nothing is written. An index that is not of this log, as it is
-/// ahead of it or an old copy, or damaged or unreadable on all copies, is as good as lost: the log is read from its beginning.
+/// Opens a store by its home or any of its devices. Until a writer has proof and all locks, nothing is written. An
+/// index that does not belong to this log (because it is ahead of it or an old copy), or is damaged or unreadable on
+/// all copies, is treated as lost: the log is read from its beginning.
 pub(crate) fn open(
     platform: Arc<dyn Platform>,
     directory: &Path,
@@ -130,7 +132,8 @@ pub(crate) fn open(
     }
 }
 
-/// Whether a table of the index is damaged or unreadable on all copies. Other errors say nothing about the table: there may be too many open files.
+/// Whether a table of the index is damaged or unreadable on all copies. Other errors say nothing about the table: there
+/// may be too many open files.
 fn is_of_tables(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
     let is_unreadable = source.is_some_and(|source| source.raw_os_error() == Some(UNREADABLE));
@@ -138,10 +141,10 @@ fn is_of_tables(error: &Error) -> bool {
         && error.path().is_some_and(|path| path.starts_with(INDEX_DIRECTORY))
 }
 
-/// How an opening ended.
+/// The outcome of opening.
 enum Opened {
     Whole(Box<(Engine, Recovered)>),
-    /// The index is not of this log: what it has and the log has not.
+    /// The index does not belong to this log: what it has and the log lacks.
     OtherIndex(Vec<Missing>),
 }
 
@@ -182,7 +185,7 @@ fn open_by(
         locks,
     });
     engine.load_view()?;
-    // What a writer that died has left in the log is taken in; one that lives is about to do it itself.
+    // What a dead writer left in the log is applied; a live one is about to do so itself.
     let is_left = is_writer || engine.owns_index() || !platform.is_locked(&engine.home);
     let mut recovered = Recovered::default();
     if is_left {
@@ -204,7 +207,7 @@ fn open_by(
     Ok(Opened::Whole(Box::new((engine, recovered))))
 }
 
-/// What may be missing as too few devices are there to know, or went on apart from each other; `None` if enough are.
+/// What may be missing because too few devices are present to know, or have diverged; `None` if enough are present.
 fn unknown(survey: &Survey, options: &OpenOptions) -> Option<Missing> {
     let is_known = survey.doubt(options.lost).is_none() && survey.sides.len() < 2;
     let others = survey.slots.iter().filter(|slot| slot.trouble.is_some() && slot.entry.state != DeviceState::Gone);
@@ -217,7 +220,7 @@ fn unknown(survey: &Survey, options: &OpenOptions) -> Option<Missing> {
     })
 }
 
-/// The survey that a writer goes by: judged, all locks taken, read and judged once more.
+/// The survey used by a writer: judged, all locks taken, read and judged again.
 fn locked(
     platform: &dyn Platform,
     directory: &Path,
@@ -231,7 +234,7 @@ fn locked(
     for slot in found.slots.iter().filter(|slot| slot.is_writable() && slot.path != found.home) {
         lock(platform, &slot.path, locks)?;
     }
-    // What they say may have changed before the locks were taken.
+    // Superblocks may have changed before the locks were taken.
     let again = survey(platform, directory, &options.devices)?;
     again.may_write(platform, options)?;
     if !again.is_same_as(&found) {
@@ -246,7 +249,7 @@ fn locked(
 /// Takes the lock of a directory.
 ///
 /// # Errors
-/// [`ErrorKind::Busy`] if another process has it; what locking fails with.
+/// [`ErrorKind::Busy`] if another process has it; any error of locking.
 pub(crate) fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Box<dyn Lock>>) -> Result<()> {
     let fail = |error: std::io::Error| {
         let cannot = matches!(error.kind(), std::io::ErrorKind::Unsupported) || error.raw_os_error() == Some(NO_LOCKS);
@@ -259,7 +262,7 @@ pub(crate) fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Bo
     let mut lock = platform.lock(directory).map_err(fail)?;
     for _ in 0..LOCK_ATTEMPTS {
         if lock.is_none() {
-            // Somebody may hold it for a moment, only to see whether somebody else does.
+            // Another process may hold it briefly, only to test whether it is held.
             std::thread::sleep(LOCK_PAUSE);
             lock = platform.lock(directory).map_err(fail)?;
         }
@@ -281,18 +284,19 @@ pub(crate) fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Bo
     }
 }
 
-/// Opens on this machine.
+/// Opens a store on this machine.
 pub(crate) fn open_here(directory: &Path, access: Access, options: &OpenOptions) -> Result<(Engine, Recovered)> {
     open(Arc::new(Host), directory, access, options)
 }
 
-/// Whether a directory holds a store or a device of one.
+/// Whether a directory contains a store or one of its devices.
 pub fn is_store(directory: &Path) -> bool {
     directory.join(SUPERBLOCK).is_file()
 }
 
 impl Engine {
-    /// What an epoch that begins now begins with. Of ids that another writer had reserved, nobody knows which it gave.
+    /// The state at the beginning of an epoch begun now. It is unknown which ids another writer had assigned of those
+    /// it reserved.
     fn beginning(&self) -> Result<Beginning> {
         let writer = self.writer()?;
         let reserved_before = self.devices.marks().iter().map(|mark| mark.ids_reserved).max().unwrap_or(0);
@@ -302,10 +306,10 @@ impl Engine {
         Ok(Beginning { segments_begun: writer.newest_segment, last_batch: writer.position.sequence, ids_reserved })
     }
 
-    /// Writes another geometry to all devices in service, as an epoch of its own.
+    /// Writes another geometry to all devices in service, as a separate epoch.
     ///
     /// # Errors
-    /// As [`Devices::begin_epoch`], and what writing and syncing the log fails with.
+    /// As [`Devices::begin_epoch`], and any error of writing and syncing the log.
     pub(crate) fn write_geometry(&self, geometry: &Geometry) -> Result<()> {
         self.devices.begin_next(&*self.platform, geometry, self.beginning()?)?;
         self.catalog.set_epoch(self.epoch());

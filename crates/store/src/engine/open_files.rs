@@ -1,21 +1,24 @@
-//! Files that are open: what handles of one object share, and how it follows the object.
+//! Open files: what handles of one object share, and how it follows the object.
 //!
-//! Of each object there is one open file in a process, found by its number, as long as a handle has it. It knows the key and the entry that the index has for the
-//! object: every change that this process makes passes by here before the index has it ([`Engine::meet_open_files`], with the writer's lock held), and says where the
-//! record is now, or that the last name is gone. Then the object lives on without a name. What it is, is in memory: of a record the content, which is read whole
-//! whenever it is read at all (so an open file takes up to the cutoff); of a large object its descriptor, and claims keep the extent files with its units, and no others, from being
-//! given back. Nothing in the log or the index says so: after a crash such an object is gone, its units are dead, and compaction gives them back.
+//! A process has one open file per object, found by its number, as long as a handle to it exists. It knows the key of
+//! the object and its entry in the index: every change that this process makes is first reported here
+//! ([`Engine::meet_open_files`], with the writer's lock held): the new location of the record, or that the last name is
+//! gone. Then the object lives on without a name, in memory: a record's content, which is read whole if it is read at
+//! all (so an open file needs memory up to the cutoff); a large object's descriptor, with claims that protect the
+//! extent files with its units, and no others, from being freed. Nothing in the log or the index refers to it: after a
+//! crash such an object is gone, its units are dead, and compaction frees them.
 //!
-//! A process that does not write sees no changes pass by; there an open file looks into the index when it is read.
+//! A process that does not write sees no changes; there an open file consults the index when it is read.
 //!
 //! | module | subject |
 //! | --- | --- |
-//! | here | the open files, and following |
-//! | [`pending`] | what was written and is not committed |
-//! | [`rewrite`] | committing it |
+//! | this one | the open files, and following changes |
+//! | [`pending`] | writes that are not committed |
+//! | [`rewrite`] | committing them |
 //!
-//! Invariants: content of a file without a name is in hand or known to be damaged; an entry changes only with the writer's lock held; nothing is read from a
-//! device with the list or a place locked. Survived: a record that moves while it is read; a failed commit, after which all that was pending still is.
+//! Invariants: content of a file without a name is in memory or known to be damaged; an entry changes only with the
+//! writer's lock held; no device is read with the list or a place locked. Survived: a record that moves while it is
+//! read; a failed commit, after which everything pending still is.
 
 pub(crate) mod pending;
 pub(crate) mod rewrite;
@@ -35,7 +38,7 @@ use crate::format::entry::{Entry, Kind};
 use crate::format::index_key::{is_superseded, leading_number};
 use crate::index::catalog::Change;
 
-/// An object as a record has it.
+/// An object as in its record.
 #[derive(Debug)]
 pub(crate) struct Base {
     pub(crate) attributes: Attributes,
@@ -43,7 +46,7 @@ pub(crate) struct Base {
     pub(crate) content: Stored,
 }
 
-/// What is stored of an object, without its holes.
+/// The stored content of an object, without its holes.
 #[derive(Debug)]
 pub(crate) enum Stored {
     Whole(Vec<u8>),
@@ -51,7 +54,7 @@ pub(crate) enum Stored {
 }
 
 impl Base {
-    /// Runs of data: where in the file, and how long.
+    /// Runs of data: offset in the file and length.
     pub(crate) fn runs(&self) -> Vec<(u64, u64)> {
         match &self.attributes.holes {
             Some(holes) => holes.data.clone(),
@@ -68,22 +71,22 @@ impl Base {
     }
 }
 
-/// Where an object is.
+/// The place of an object.
 #[derive(Debug, Default)]
 struct Place {
-    /// Its key in the index and what that has for it; `None` without a name.
+    /// Its key in the index and its entry; `None` without a name.
     named: Option<(Arc<[u8]>, Entry)>,
-    /// What the record has that the entry is of.
+    /// The object in the entry's record.
     base: Option<Arc<Base>>,
-    /// Whether it ever had a name: its units are then not given out again.
+    /// Whether it ever had a name: its units are then not reallocated.
     was_named: bool,
-    /// Of an object without a name: the extent files with its units.
+    /// For an object without a name: the extent files with its units.
     touched: Touched,
-    /// Why there is no content, of one without a name.
+    /// Why an object without a name has no content.
     damage: Option<String>,
 }
 
-/// What handles of an object share.
+/// State shared by the handles of an object.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) number: u64,
@@ -106,16 +109,16 @@ struct Known {
     keys: HashMap<Arc<[u8]>, u64>,
 }
 
-/// What a change does to an open file.
+/// The effect of a change on an open file.
 #[derive(Debug)]
 enum Met {
-    /// Its record is there now.
+    /// The new location of its record.
     Placed(Arc<[u8]>, Entry),
-    /// It has no name any more; with what it was, if that was not in hand.
+    /// It no longer has a name; with its content, if that was not in memory.
     Unnamed(Option<Result<Base>>),
 }
 
-/// What a change does to open files.
+/// The effects of a change on open files.
 #[derive(Debug, Default)]
 pub(crate) struct MetFiles(Vec<(Arc<OpenFile>, Met)>);
 
@@ -128,12 +131,12 @@ fn is_file(entry: &Entry) -> bool {
 }
 
 impl OpenFiles {
-    /// Takes in what [`Engine::meet_open_files`] found, once the index has it.
+    /// Applies what [`Engine::meet_open_files`] found, once the index has it.
     pub(crate) fn follow(&self, mut met: MetFiles) {
         if met.0.is_empty() {
             return;
         }
-        // Let go before the files, which may be the last to have them and lock it then.
+        // Released before the files, whose last reference may be here and which then lock it.
         let mut known = lock(&self.known);
         for (file, _) in &met.0 {
             if let Some((key, _)) = &lock(&file.place).named {
@@ -165,7 +168,7 @@ impl OpenFiles {
         }
     }
 
-    /// All that are open now.
+    /// All files that are open now.
     pub(crate) fn all(&self) -> Vec<Arc<OpenFile>> {
         lock(&self.known).files.values().filter_map(Weak::upgrade).collect()
     }
@@ -177,11 +180,11 @@ impl OpenFiles {
 }
 
 impl Engine {
-    /// What a change that the log has will do to open files. What loses its name and is not in hand is read, as long as its place is there. Called with the
-    /// writer's lock held.
+    /// What a change in the log will do to open files. A file that loses its name and is not in memory is read while
+    /// its location is valid. Called with the writer's lock held.
     pub(crate) fn meet_open_files(&self, change: &Change) -> MetFiles {
         let mut met: HashMap<u64, (Arc<OpenFile>, Met)> = HashMap::new();
-        // Nothing is closed with the list locked.
+        // No file is closed with the list locked.
         let mut looked_at: Vec<Arc<OpenFile>> = Vec::new();
         {
             let known = lock(&self.open_files.known);
@@ -189,7 +192,7 @@ impl Engine {
                 return MetFiles::default();
             }
             let open = |number: &u64| known.files.get(number).and_then(Weak::upgrade);
-            // What it was for a snapshot is another thing.
+            // Superseded versions for snapshots are irrelevant.
             let of_now = change.recent.iter().filter(|(key, entry)| is_file(entry) && !is_superseded(key));
             for (key, entry) in of_now {
                 if let Some(file) = open(&entry.number) {
@@ -229,7 +232,7 @@ impl Engine {
     /// The object of an entry.
     ///
     /// # Errors
-    /// What reading its record fails with.
+    /// Any error of reading its record.
     fn read_base(&self, entry: &Entry) -> Result<Base> {
         let mut buffer = Vec::new();
         let record = self.read_entry(entry, &mut buffer)?;
@@ -245,7 +248,8 @@ impl Engine {
         Ok(Base { attributes, size_bytes: entry.size_bytes, content })
     }
 
-    /// Opens the file that the index has at a key; `find` gives both, and is called with the writer's lock held, so that no change passes unseen.
+    /// Opens the file at a key of the index; `find` returns key and entry, and is called with the writer's lock held,
+    /// so that no change is missed.
     ///
     /// # Errors
     /// Those of `find`.
@@ -253,7 +257,7 @@ impl Engine {
         &self,
         find: impl FnOnce() -> Result<Option<(Arc<[u8]>, Entry)>>,
     ) -> Result<Option<Arc<OpenFile>>> {
-        // A store that is not written to any more does not change either.
+        // A store that is no longer written does not change either.
         let _writer = self.writer().ok();
         let Some((key, entry)) = find()? else { return Ok(None) };
         let mut known = lock(&self.open_files.known);
@@ -267,7 +271,7 @@ impl Engine {
         Ok(Some(file))
     }
 
-    /// Opens a file that has no name, and nothing in it.
+    /// Opens an empty file without a name.
     pub(crate) fn open_nameless(&self, attributes: Attributes) -> Arc<OpenFile> {
         let number = self.highest_id.fetch_add(1, Ordering::Relaxed) + 1;
         let base = Base { attributes: attributes.dated(self.now()), size_bytes: 0, content: Stored::Whole(Vec::new()) };
@@ -288,14 +292,15 @@ impl OpenFile {
         lock(&self.place).named.is_some()
     }
 
-    /// What it is, if it is a large object without a name: no index and no record says so.
+    /// The object, if it is a large one without a name: no index and no record references it.
     pub(crate) fn striped_without_name(&self) -> Option<Arc<Base>> {
         let place = lock(&self.place);
         let base = place.base.as_ref().filter(|_| place.named.is_none())?;
         matches!(base.content, Stored::Striped(_)).then(|| Arc::clone(base))
     }
 
-    /// The units of an object without a name are in other places; gives whether it still was `before`. Called with what is pending locked.
+    /// The units of an object without a name have moved; returns whether the object still was `before`. Called with the
+    /// pending state locked.
     pub(crate) fn move_units(&self, before: &Arc<Base>, descriptor: Descriptor, touched: &Touched) -> bool {
         let mut place = lock(&self.place);
         if place.named.is_some() || !place.base.as_ref().is_some_and(|base| Arc::ptr_eq(base, before)) {
@@ -308,13 +313,13 @@ impl OpenFile {
         true
     }
 
-    /// What the index has for it, if that is to be read to know what it is.
+    /// Its entry in the index, if that must be read to know the object.
     fn entry_to_read(&self) -> Option<Entry> {
         let place = lock(&self.place);
         place.named.as_ref().filter(|_| place.base.is_none()).map(|(_, entry)| *entry)
     }
 
-    /// Keeps the extent files with its units.
+    /// Protects the extent files with its units.
     fn claim(&self, place: &mut Place) {
         let Some(base) = place.base.clone() else { return };
         if let Stored::Striped(descriptor) = &base.content {
@@ -324,10 +329,10 @@ impl OpenFile {
         }
     }
 
-    /// The object as it is, without what is pending.
+    /// The object without pending changes.
     ///
     /// # Errors
-    /// What reading its record fails with.
+    /// Any error of reading its record.
     pub(crate) fn base(&self, engine: &Engine) -> Result<Arc<Base>> {
         if !engine.is_writer() {
             self.look_again(engine)?;
@@ -347,7 +352,7 @@ impl OpenFile {
             let read = engine.read_base(&entry);
             let mut place = lock(&self.place);
             if place.base.is_some() || place.named.as_ref().is_none_or(|(_, now)| *now != entry) {
-                // It moved meanwhile, or changed.
+                // It moved or changed meanwhile.
                 continue;
             }
             match read {
@@ -364,11 +369,11 @@ impl OpenFile {
         }
     }
 
-    /// Where another process writes, what it has made of the object; gives whether that is something else than it was.
+    /// If another process writes, rereads the object; returns whether it has changed.
     fn look_again(&self, engine: &Engine) -> Result<bool> {
         let Some((key, before)) = lock(&self.place).named.clone() else { return Ok(false) };
         let (_, now) = look_up_in(engine.fresh()?, &key)?;
-        // One that is gone stays what it was for as long as that can be read.
+        // A removed object stays what it was as long as it can be read.
         let Some(now) = now.filter(|now| is_file(now) && now.number == self.number && *now != before) else {
             return Ok(false);
         };
@@ -377,7 +382,7 @@ impl OpenFile {
         Ok(true)
     }
 
-    /// That another process has removed it, where that is so; else the error.
+    /// That another process has removed it, if so; else the error.
     fn gone_or(&self, engine: &Engine, error: Error) -> Error {
         let named = lock(&self.place).named.clone().filter(|_| !engine.is_writer());
         let Some((key, _)) = named else { return error };
@@ -390,7 +395,8 @@ impl OpenFile {
         }
     }
 
-    /// Calls `read` with the object as it is; if that fails for what was read, and the object was moved or changed meanwhile, once more.
+    /// Calls `read` with the object; if that fails to read it, and the object was moved or changed meanwhile, once
+    /// more.
     ///
     /// # Errors
     /// Those of `read`, and of [`base`](Self::base).
@@ -416,7 +422,7 @@ impl Drop for OpenFile {
     fn drop(&mut self) {
         let mut known = lock(&self.list.known);
         let place = self.place.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // Somebody may have opened it again meanwhile.
+        // It may have been reopened meanwhile.
         if known.files.get(&self.number).is_some_and(|open| open.strong_count() == 0) {
             known.files.remove(&self.number);
             if let Some((key, _)) = &place.named {

@@ -1,33 +1,33 @@
-//! Long work on a store: held to a rate, watched, and stopped in good order.
+//! Long work on a store: rate-limited, watched, and stopped cleanly.
 //!
-//! A rate is kept by a clock that bytes move on: work that ran ahead of it sleeps, work that fell behind (a slow device, a pause) may
-//! catch up a quarter of a second and no more, so that a pause is not followed by a burst.
+//! The rate is kept by a clock that advances with bytes: work ahead of it sleeps; work behind it (a slow device, a
+//! pause) may catch up a quarter of a second and no more, so that a pause is not followed by a burst.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Behind its rate, work may catch up this much.
+/// How far work behind its rate may catch up.
 const CREDIT: Duration = Duration::from_millis(250);
-/// Whoever watches is asked at least this often.
+/// Maximum interval between calls of the watcher.
 const NAP: Duration = Duration::from_millis(50);
 
-/// How far long work is.
+/// Progress of long work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being done, as "verifying segments".
+    /// What is being done, such as "verifying segments".
     pub stage: &'static str,
-    /// Bytes that are done.
+    /// Bytes done.
     pub done_bytes: u64,
-    /// Bytes that there are to do, as far as that is known.
+    /// Total bytes, as far as known.
     pub total_bytes: u64,
 }
 
-/// Sees how far work is, and says whether to go on.
+/// Receives the progress, and returns whether to continue.
 pub type Watch<'w> = &'w mut dyn FnMut(Progress) -> bool;
 
-/// Work that is held to a rate and watched.
+/// Work that is rate-limited and watched.
 pub(crate) struct Pace<'w> {
     bytes_per_second: Option<u64>,
     /// When the bytes done so far are due.
@@ -49,20 +49,20 @@ impl<'w> Pace<'w> {
         }
     }
 
-    /// Begins another kind of work, of so many bytes.
+    /// Begins another stage, of `total_bytes`.
     pub(crate) fn stage(&mut self, stage: &'static str, total_bytes: u64) {
         self.progress = Progress { stage, done_bytes: 0, total_bytes };
     }
 
-    /// Bytes that an earlier session has done.
+    /// Bytes done by an earlier session.
     pub(crate) fn skip(&mut self, bytes: u64) {
         self.progress.done_bytes += bytes;
     }
 
-    /// So many bytes are done: sleeps until they are due.
+    /// Counts `bytes` as done: sleeps until they are due.
     ///
     /// # Errors
-    /// Whoever watches does not want to go on; [`is_stopped`](Self::is_stopped) tells this from other errors.
+    /// The watcher stops the work; [`is_stopped`](Self::is_stopped) distinguishes this from other errors.
     pub(crate) fn spend(&mut self, bytes: u64) -> Result<()> {
         self.progress.done_bytes += bytes;
         if let Some(rate) = self.bytes_per_second {
@@ -82,12 +82,12 @@ impl<'w> Pace<'w> {
         }
     }
 
-    /// Whether whoever watches wanted an end.
+    /// Whether the watcher stopped the work.
     pub(crate) fn is_stopped(&self) -> bool {
         self.is_stopped
     }
 
-    /// What the work came to: an end that was wished for is none that failed. Gives whether all of it was done.
+    /// The outcome of the work: a stop on request is not a failure. Returns whether all of it was done.
     ///
     /// # Errors
     /// Those of the work.
@@ -114,7 +114,7 @@ mod tests {
         }
         let seconds = started.elapsed().as_secs_f64();
         assert!((0.54..0.9).contains(&seconds), "0.6 s of work took {seconds} s");
-        // A pause is caught up a quarter of a second, no more.
+        // After a pause, work catches up a quarter of a second at most.
         thread::sleep(Duration::from_millis(600));
         let started = Instant::now();
         for _ in 0..50 {

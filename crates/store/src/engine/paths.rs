@@ -1,4 +1,4 @@
-//! From a path to what the index has for it now. Directories on the way are remembered.
+//! From a path to its current entry in the index. Directories on the path are remembered.
 
 use std::sync::{PoisonError, RwLockReadGuard};
 
@@ -9,10 +9,10 @@ use crate::format::index_key::{ROOT_KEY, entry_key};
 use crate::format::key::split;
 
 impl Engine {
-    /// What a view has for a path that is thought to be there. Tables are read without the lock.
+    /// A view's entry for a path that is expected to exist. Tables are read without the lock.
     ///
     /// # Errors
-    /// What reading the index fails with.
+    /// Any error of reading the index.
     pub(crate) fn look_up_path(&self, view: RwLockReadGuard<'_, View>, path: &[u8]) -> Result<Option<Entry>> {
         let Some((above, name)) = split(path) else { return look_up_in(view, ROOT_KEY).map(|(_, entry)| entry) };
         let known = self.directories.read().unwrap_or_else(PoisonError::into_inner).directory(above);
@@ -27,10 +27,10 @@ impl Engine {
         }
     }
 
-    /// The number of the directory that a path names now.
+    /// The current number of the directory with a path.
     ///
     /// # Errors
-    /// What reading the index fails with.
+    /// Any error of reading the index.
     pub(crate) fn directory(&self, path: &[u8]) -> Result<Option<u64>> {
         let view = self.view();
         let known = self.directories.read().unwrap_or_else(PoisonError::into_inner).directory(path);
@@ -42,7 +42,7 @@ impl Engine {
         self.learn(version, &snapshot, path)
     }
 
-    /// Looks a directory up, and remembers the way to it if the view is still the one that the snapshot is of.
+    /// Looks up a directory, and remembers the path to it if the snapshot still matches the view.
     fn learn(&self, version: u64, snapshot: &crate::index::Snapshot, path: &[u8]) -> Result<Option<u64>> {
         let mut met: Vec<(u64, u64, Box<[u8]>)> = Vec::new();
         let found = snapshot.directory_with(path, &mut |number, above, name| met.push((number, above, name.into())))?;

@@ -1,9 +1,11 @@
-//! Pins: what keeps freed segments and extent files from being unlinked while somebody still reads them.
+//! Pins: they prevent superseded segments and extent files from being unlinked while they are still read.
 //!
-//! A reader that needs a snapshot for long holds a lock on a file of its epoch, which goes with its process. A pin **by name** outlives processes, power failures, and the
-//! index: the catalog has its epoch, and a release record in the log the names of all pins that there are, repeated at the beginning of each segment. An index that is
-//! made from the log has the names from there, and gives them its own first epoch: nothing that was there when it was made is unlinked before they are released. That
-//! epoch is above all that were before, so that locks of readers hold, too. Where the log is incomplete, it may lack names; `status` says so until somebody accepts it.
+//! A reader that needs a snapshot for long holds a lock on a file of its epoch, which ends with its process. A pin **by
+//! name** outlives processes, power failures, and the index: the catalog has its epoch, and a release record in the
+//! log, repeated at the beginning of each segment, has the names of all existing pins. An index built from the log
+//! takes the names from there, and gives them its own first epoch: nothing that existed when it was built is unlinked
+//! before they are released. That epoch is above all earlier ones, so that locks of readers hold, too. An incomplete
+//! log may lack names; `status` says so until that is accepted.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -24,10 +26,11 @@ struct Locks(#[expect(dead_code, reason = "held until it is dropped")] Vec<Box<d
 impl Lock for Locks {}
 
 impl Engine {
-    /// Keeps what a snapshot of an epoch needs, wherever a writer looks for pins; `None` where that cannot be.
+    /// Pins what a snapshot of an epoch needs, in every place where a writer looks for pins; `None` if that is
+    /// impossible.
     ///
     /// # Errors
-    /// What locking fails with.
+    /// Any error of locking.
     pub(crate) fn pin_epoch(&self, epoch: u64) -> io::Result<Option<Box<dyn Lock>>> {
         let mut locks = Vec::new();
         for place in self.index.places().iter() {
@@ -36,10 +39,10 @@ impl Engine {
         Ok((!locks.is_empty()).then(|| Box::new(Locks(locks)) as Box<dyn Lock>))
     }
 
-    /// Pins what there is now by a name; durable on return.
+    /// Pins the current state by a name; durable on return.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if the name is too long; what writing fails with.
+    /// [`ErrorKind::Usage`] if the name is too long; any error of writing.
     pub(crate) fn pin_named(&self, name: &str) -> Result<()> {
         if u16::try_from(name.len()).is_err() {
             return Err(Error::new(ErrorKind::Usage, "pin the store", "a name is not longer than 65,535 bytes"));
@@ -51,10 +54,10 @@ impl Engine {
         .map(drop)
     }
 
-    /// Releases a pin; gives whether there was one.
+    /// Releases a pin; returns whether it existed.
     ///
     /// # Errors
-    /// What writing fails with.
+    /// Any error of writing.
     pub(crate) fn unpin_named(&self, name: &str) -> Result<bool> {
         self.change_pins(|pins, _| {
             let is_there = pins.remove(name);
@@ -62,8 +65,8 @@ impl Engine {
         })
     }
 
-    /// Commits a release record with other names of pins; `change` makes of those that there are those that there will be, and says what that changes in an
-    /// epoch, or `None` if it is nothing.
+    /// Commits a release record with other names of pins; `change` modifies the existing names, and returns the
+    /// resulting change of the catalog in an epoch, or `None` if there is none.
     fn change_pins(&self, change: impl FnOnce(&mut BTreeSet<String>, u64) -> Option<Change>) -> Result<bool> {
         let mut writer = self.writer()?;
         let (mut pins, epoch) = {
@@ -76,7 +79,7 @@ impl Engine {
         let mut record = release_record(&released)?;
         let batch = self.batch_of(&mut record);
         let Written { position, .. } = self.append_somewhere(&mut writer, &self.geometry(), batch)?;
-        // A segment that the batch began repeats what there was before it.
+        // A segment begun by the batch repeats the previous state.
         writer.released.pins = released.pins;
         let ledger = EngineLedger::new(self);
         let mut effects = Effects::new(&ledger, Nameless::Go);
@@ -91,10 +94,10 @@ impl Engine {
         Ok(true)
     }
 
-    /// The lowest epoch below `below` that is pinned, by a process or by name, or else `below`.
+    /// The lowest epoch below `below` that is pinned, by a process or by name, else `below`.
     ///
     /// # Errors
-    /// What looking for pins fails with.
+    /// Any error of looking for pins.
     pub(crate) fn unpinned_epoch(&self, below: u64) -> io::Result<u64> {
         let named = self.view().state.pins.values().copied().min().unwrap_or(below);
         let mut lowest = below.min(named);

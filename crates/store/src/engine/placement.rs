@@ -1,4 +1,5 @@
-//! Batches go to the devices that placement chooses (see [`placement`](crate::devices::placement)), and to the other class when one turns out to be full.
+//! Batches go to the devices chosen by placement (see [`placement`](crate::devices::placement)), and to the other class
+//! if one turns out to be full.
 
 use super::Engine;
 use crate::devices::device::Room;
@@ -20,7 +21,7 @@ impl Engine {
         has(Class::Fast) && has(Class::Slow)
     }
 
-    /// Bytes of records that fast devices still take down to the low watermark.
+    /// Bytes of records that fast devices can take up to the low watermark.
     pub(crate) fn fast_room_bytes(&self, geometry: &Geometry) -> u64 {
         let room_of = |room: &Room| {
             let allowed = u128::from(room.total_bytes) * u128::from(geometry.low_watermark_percent) / 100;
@@ -29,12 +30,12 @@ impl Engine {
         rooms(&self.next_slots(geometry, Class::Fast)).rooms.iter().map(room_of).min().unwrap_or(0)
     }
 
-    /// The devices of a class that a new segment would be put on.
+    /// The devices of a class that would hold a new segment.
     pub(crate) fn next_slots(&self, geometry: &Geometry, class: Class) -> Vec<Slot> {
         roomiest(self.devices.writable(class), geometry.copies.into())
     }
 
-    /// The devices that a batch for a class would go to: those of the active segment, if it goes on.
+    /// The devices that would receive a batch for a class: those of the active segment, if it continues.
     fn target_slots(&self, writer: &Writer, geometry: &Geometry, class: Class) -> Vec<Slot> {
         match &writer.active {
             Some(active) if active.class == class => {
@@ -48,7 +49,8 @@ impl Engine {
     /// Appends a batch where it belongs.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`] if no class of devices has room: nothing was written. Others: what is written is not known.
+    /// [`ErrorKind::NoSpace`] if no class of devices has space: nothing was written. For other errors, it is unknown
+    /// what was written.
     pub(crate) fn append_somewhere(
         &self,
         writer: &mut Writer,
@@ -59,7 +61,7 @@ impl Engine {
         self.append_claiming(writer, geometry, claim, batch)
     }
 
-    /// As [`append_somewhere`](Self::append_somewhere), for whoever knows what it is for.
+    /// As [`append_somewhere`](Self::append_somewhere), for a given purpose.
     ///
     /// # Errors
     /// As [`append_somewhere`](Self::append_somewhere).
@@ -72,7 +74,7 @@ impl Engine {
     ) -> Result<Written> {
         let needed_bytes = batch.records.len() as u64;
         if !self.has_both_classes() {
-            // The only class is whichever is asked for; segments of either go on.
+            // The only class, whichever is requested; segments of either continue.
             let class = writer.active.as_ref().map_or(Class::Fast, |active| active.class);
             return self.append_to(writer, geometry, &[class], needed_bytes, claim, &mut batch);
         }
@@ -80,7 +82,7 @@ impl Engine {
             high_watermark_percent: geometry.high_watermark_percent,
             low_watermark_percent: geometry.low_watermark_percent,
         };
-        // A store that was opened again goes on as it was.
+        // A reopened store continues as before.
         let is_overflowing =
             writer.is_overflowing || writer.active.as_ref().is_some_and(|active| active.on == Class::Slow);
         let [fast, slow] = [Class::Fast, Class::Slow].map(|class| rooms(&self.target_slots(writer, geometry, class)));
@@ -89,14 +91,14 @@ impl Engine {
         if claim == Claim::Frees
             && let Some(active) = &writer.active
         {
-            // A removal is small and goes where the log is: not every one is worth a segment.
+            // A tombstone is small and goes where the log is: it is rarely worth a new segment.
             classes.sort_by_key(|&class| class != active.class);
         }
         self.append_to(writer, geometry, &classes, needed_bytes, claim, &mut batch)
     }
 
-    /// Appends a batch to devices of the first of `classes` that has room. After an error that leaves what is written
-    /// unknown, nothing is written any more.
+    /// Appends a batch to devices of the first of `classes` with space. After an error that leaves it unknown what was
+    /// written, nothing more is written.
     ///
     /// # Errors
     /// As [`append_somewhere`](Self::append_somewhere).
@@ -140,7 +142,7 @@ fn rooms(slots: &[Slot]) -> Rooms {
     Rooms { rooms: slots.iter().filter_map(|slot| slot.device.room().ok()).collect() }
 }
 
-/// Whether all records of a batch are removals.
+/// Whether all records of a batch are tombstones.
 fn only_removes(batch: &Batched<'_>) -> bool {
     let mut rest = &*batch.records;
     while let Some(lengths) = Lengths::peek(rest) {

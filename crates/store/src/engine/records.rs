@@ -1,4 +1,4 @@
-//! One record, verified, from the first copy on which it holds; and what is in it.
+//! Reading one record, verified, from the first valid copy; and its content.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::format::record::Record;
 use crate::format::segment::segment_path;
 
 impl Engine {
-    /// Reads a record from the first copy on which it holds, to the end of `buffer`; `is_right` looks at what was read.
+    /// Appends a record from the first valid copy to `buffer`; `is_right` checks what was read.
     pub(crate) fn read_record<'b>(
         &self,
         location: Location,
@@ -29,7 +29,7 @@ impl Engine {
             let seal = self.seed(segment).at(LogOffset(location.offset));
             match self.read_copy(device, segment, location.offset, location.record_bytes as usize, buffer) {
                 Ok(_) => holds = Record::decode(buffer, seal).is_some_and(|record| is_right(&record)),
-                // A device of which nobody said that it has a copy.
+                // A device not known to have a copy.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound && tried > 0 => {}
                 Err(error) => cause = Some(error),
             }
@@ -41,7 +41,7 @@ impl Engine {
             }
             tried += 1;
         }
-        // Verified above; here it is only found again.
+        // Verified above; here it is only located again.
         match Record::verified(buffer).filter(|_| holds) {
             Some(record) => Ok(record),
             None => {
@@ -58,7 +58,7 @@ impl Engine {
         }
     }
 
-    /// Reads a record that must be of a key (or of a shared object) with an id.
+    /// Reads a record that must have a given key (or shared object) and id.
     pub(crate) fn read_entry<'b>(&self, entry: &Entry, buffer: &'b mut Vec<u8>) -> Result<Record<'b>> {
         self.read_record(entry.location, buffer, |record| {
             let head = record.head;
@@ -73,7 +73,7 @@ impl Engine {
         self.decode_descriptor(location, record.content)
     }
 
-    /// Units of a large object, verified; those that had to be made up for are counted.
+    /// Reads units of a large object, verified; counts those that were reconstructed.
     pub(crate) fn read_units(&self, descriptor: &Descriptor, range: Range<u64>, onto: &mut Vec<u8>) -> Result<()> {
         let wrong = self.extents.read_range(descriptor, range, onto)?;
         self.healed.fetch_add(wrong.len() as u64, Ordering::Relaxed);
@@ -92,20 +92,20 @@ impl Engine {
     }
 }
 
-/// The attributes of a record that holds.
+/// The attributes of a valid record.
 pub(crate) fn decode_attributes(stored: &[u8]) -> Result<Attributes> {
     Attributes::decode(stored).ok_or_else(unknown_attributes)
 }
 
-/// The error of attributes in a record that holds, and that are none.
+/// The error for invalid attributes in a valid record.
 pub(crate) fn unknown_attributes() -> Error {
     Error::new(ErrorKind::NewerVersion, "read the attributes", "they have something that this granulo does not know")
 }
 
-/// What a frame has, which is to be so long.
+/// Decompresses a frame whose content must have `size_bytes`.
 pub(crate) fn decompress(frame: &[u8], size_bytes: u64) -> Result<Vec<u8>> {
     let wrong = |cause: String| Error::new(ErrorKind::Corrupt, "decompress", cause);
-    // Before memory is taken for it.
+    // Before memory is allocated for it.
     if zstd::zstd_safe::get_frame_content_size(frame).ok().flatten() != Some(size_bytes) {
         return Err(wrong("the content is not as long as the index says".into()));
     }

@@ -1,9 +1,10 @@
-//! What a writer does first: it takes in what the log has beyond the catalog (docs/FORMAT.md, section 9). With an empty catalog, the same rebuilds
-//! the index from all segments; a reader without a live writer does it in memory.
+//! The first step of a writer: it applies what the log has beyond the catalog (docs/FORMAT.md, section 9). With an
+//! empty catalog, this rebuilds the index from all segments; a reader without a live writer does it in memory.
 //!
-//! **Recovery never cuts and never deletes.** What does not hold at the end of the log stays where it is, in quarantine; the writer begins a new segment that
-//! continues the last batch that counts, and goes on in the old one only after a clean close. A crash at any point leaves what the next recovery needs, because
-//! nothing that was read is changed: bytes are only written over themselves, or over damage from a copy that is whole.
+//! **Recovery never truncates and never deletes.** What is invalid at the end of the log stays in place, in quarantine;
+//! the writer begins a new segment that continues the last batch that counts, and continues in the old one only after a
+//! clean close. A crash at any point leaves what the next recovery needs, because nothing that was read is changed:
+//! bytes are only overwritten with themselves, or damage with bytes from a valid copy.
 
 use std::cmp::Ordering as Compared;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,46 +34,47 @@ use crate::log::lineage::{Found, Lineage};
 use crate::log::scan::{SegmentScan, Step};
 use crate::log::writer::{Active, Writer};
 
-/// Note that the index was made from a log that is incomplete, and may lack the names of pins.
+/// Note that the index was built from an incomplete log, and may lack the names of pins.
 pub(crate) const PINS_DOUBTED: &str = "pins.doubted";
 /// Note with what was released.
 pub(crate) const RELEASED: &str = "log.released";
 /// Note with what may be missing.
 pub(crate) const MISSING: &str = "log.missing";
-/// The note that has the devices which were there when it was found missing.
+/// Note with the devices that were present when it was found missing.
 pub(crate) const MISSING_ON: &str = "log.missing.on";
 
-/// Note that directories may have lost their record: `lost+found` is to be looked after (see `maintain::lost_found`).
+/// Note that directories may have lost their record: `lost+found` must be updated (see `maintain::lost_found`).
 pub(crate) const DETACHED: &str = "log.detached";
 
-/// Damage that recovery found in the log: bytes of a segment that no copy has.
+/// Damage that recovery found in the log: bytes of a segment that are valid on no copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// Number of the segment.
     pub segment: u64,
-    /// Where, in bytes.
+    /// The damaged range, in bytes.
     pub range: Range<u64>,
 }
 
-/// What recovery did.
+/// Result of recovery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Batches that the log had and the catalog had not.
+    /// Batches that were in the log but not in the catalog.
     pub batches: u64,
     /// Records in them.
     pub records: u64,
     /// Acknowledged bytes that are lost.
     pub damage: Vec<Damage>,
-    /// Whether all that was acknowledged is there.
+    /// Whether everything acknowledged is present.
     pub completeness: Completeness,
-    /// Directories whose record is lost, and that were put into `lost+found`.
+    /// Directories whose record is lost, and that were moved to `lost+found`.
     pub detached: u64,
 }
 
-/// How taking in what the log has ended.
+/// The outcome of applying the log.
 pub(crate) enum Recovery {
     Done(Recovered),
-    /// The catalog is not that of this log: it is ahead of it, or so old that what it needs was released. What it has and the log has not.
+    /// The catalog does not belong to this log: it is ahead of it, or so old that what it needs was released. What it
+    /// has and the log lacks.
     OtherIndex(Vec<Missing>),
 }
 
@@ -95,11 +97,11 @@ pub(crate) fn segments(devices: &Devices) -> Result<BTreeMap<SegmentName, (Vec<u
     Ok(found)
 }
 
-/// A copy of a segment, on a device.
+/// An open copy of a segment, with its device.
 type OpenCopy = (u16, Arc<dyn DeviceFile>);
 
 impl Engine {
-    /// Takes in a change that the log has: into the catalog, if it is this process's to change, and into the view.
+    /// Applies a change from the log: to the catalog, if this process may change it, and to the view.
     pub(super) fn take_in(&self, change: Change) -> Result<()> {
         if self.owns_index() {
             self.catalog.commit(&change)?;
@@ -107,12 +109,13 @@ impl Engine {
         self.apply(&change)
     }
 
-    /// Copies of a segment that are there. Those on devices that were away come last, so that they are asked only for what no other has.
+    /// Existing copies of a segment. Those on devices that were missing come last, so that they are read only for what
+    /// no other has.
     pub(crate) fn open_copies(&self, segment: SegmentId, devices: &[u16]) -> Vec<OpenCopy> {
         self.try_copies(segment, devices).0
     }
 
-    /// Copies of a segment that are there, and one that is there and cannot be opened.
+    /// Existing copies of a segment, and one that exists and cannot be opened.
     fn try_copies(&self, segment: SegmentId, devices: &[u16]) -> (Vec<OpenCopy>, Option<(u16, io::Error)>) {
         let (mut copies, mut unopened) = (Vec::new(), None);
         for &device in devices {
@@ -133,7 +136,7 @@ impl Engine {
         SegmentScan::new(copies, self.seed(segment), from).beside(unopened)
     }
 
-    /// Which segments the files from number `first` on are, and what their headers say.
+    /// Identifies the segments in files from number `first` on, with their headers.
     fn identified(&self, first: u64) -> Result<Vec<Found>> {
         let slots = self.devices.slots();
         let is_in_service = |device: &u16| slots.get(usize::from(*device)).is_some_and(|slot| slot.is_writable());
@@ -157,7 +160,7 @@ impl Engine {
             let header = header.filter(|header| header.store == self.geometry().store);
             let id = header.map(|header| header.id).or(row);
             epochs.extend(id.map(|id| (id.epoch.low_half(), id.epoch)));
-            // One that the index knows counts before all others.
+            // One known to the index takes precedence.
             let weight = devices.iter().filter(|device| is_in_service(device)).count()
                 + if row.is_some() { slots.len() + 1 } else { 0 };
             let one =
@@ -173,7 +176,7 @@ impl Engine {
         Ok(found)
     }
 
-    /// The epoch of a segment whose header is damaged on every copy: what its commits say, if they are sealed with it.
+    /// The epoch of a segment whose header is damaged on every copy: that of its commits, if they are sealed with it.
     fn epoch_in(&self, found: &Found) -> Option<Epoch> {
         let store = self.geometry().store;
         self.open_copies(found.id, &found.devices).into_iter().find_map(|(_, file)| {
@@ -183,7 +186,7 @@ impl Engine {
         })
     }
 
-    /// What the last segments say was released: each repeats it at its beginning.
+    /// What was released according to the last segments: each repeats it at its beginning.
     fn newest_released(&self, found: &[Found]) -> Released {
         let mut newest: Vec<&Found> = found.iter().collect();
         newest.sort_by_key(|found| std::cmp::Reverse(found.id.number));
@@ -200,7 +203,7 @@ impl Engine {
                     _ => {}
                 }
             }
-            // One that is whole has all that was released before it, or nothing was.
+            // A complete one has everything released before it, or nothing was.
             if is_whole || !released.is_empty() {
                 break;
             }
@@ -208,12 +211,12 @@ impl Engine {
         released
     }
 
-    /// Takes in what the log has beyond the catalog, and makes the log ready to be appended to. The engine's view and catalog are brought up to date; an
-    /// empty catalog is filled from all segments. `witnessed` is a batch that was durable by what another index had;
-    /// `missing` is known to be missing from before.
+    /// Applies what the log has beyond the catalog, and prepares the log for appending. The engine's view and catalog
+    /// are updated; an empty catalog is filled from all segments. `witnessed` is a batch that was durable according to
+    /// another index; `missing` is what was known to be missing before.
     ///
     /// # Errors
-    /// What reading, writing and syncing fails with.
+    /// Any error of reading, writing and syncing.
     pub(crate) fn recover(&self, witnessed: u64, missing: &[Missing]) -> Result<Recovery> {
         let state = self.view().state.clone();
         let start = state.position;
@@ -229,7 +232,7 @@ impl Engine {
         let lacks_some = lineage.parts.iter().any(|part| part.missing.is_some())
             || lineage.parts.first().is_none_or(|part| part.found.id.number.0 != start.segment);
         if !is_from_scratch && lacks_some {
-            // The index may be so old that it does not know of their release.
+            // The index may be too old to know of their release.
             released.merge(&self.newest_released(&found));
             lineage = Lineage::new(found, &released, start.segment.max(1));
         }
@@ -244,20 +247,20 @@ impl Engine {
             if let Some(lacking) = self.check_position(start, &lineage, &mut replay.completeness)? {
                 return Ok(Recovery::OtherIndex(kept.into_iter().chain([lacking]).collect()));
             }
-            // Batches were released that the index has not taken in: what they removed is not in the log any more.
+            // Batches were released that the index has not applied: what they removed is no longer in the log.
             if replay.skips(&lineage.parts) {
                 return Ok(Recovery::OtherIndex(kept));
             }
         }
         drop(state);
-        // An index that is made from scratch is not published before the log was read.
+        // An index built from scratch is not published before the log was read.
         if self.is_writer() && !is_from_scratch {
             self.look_ahead(&lineage.parts, start)?;
         }
         for part in &lineage.parts {
             replay.segment(part)?;
         }
-        // Nothing is written to the log before all of it was read: an opening may fail until then.
+        // Nothing is written to the log before all of it was read: until then, opening may fail.
         if self.is_writer() {
             self.end_renaming()?;
         }
@@ -298,20 +301,21 @@ impl Engine {
         self.devices.slots().iter().filter(|slot| slot.is_readable()).map(|slot| slot.entry.number).collect()
     }
 
-    /// Whether a device is there that was not when something was found missing: it may have that, so the log is to be read again.
+    /// Whether a device is present that was not when something was found missing: it may have that, so the log must be
+    /// read again.
     fn is_more_in_sight(&self, notes: &BTreeMap<String, Vec<u8>>) -> bool {
         let on = notes.get(MISSING_ON).map(Vec::as_slice).unwrap_or_default();
         let was_there = |device: &u16| on.chunks_exact(2).any(|bytes| bytes == device.to_le_bytes());
         !on.is_empty() && !self.in_sight().iter().all(was_there)
     }
 
-    /// What the catalog has kept of what may be missing.
+    /// The catalog's notes of what may be missing.
     pub(crate) fn completeness_of(&self, notes: &BTreeMap<String, Vec<u8>>) -> Vec<Missing> {
         notes.get(MISSING).and_then(|note| Completeness::decode_missing(note)).unwrap_or_default()
     }
 
-    /// Whether the log has the batch that the catalog says it has taken in last. Damage there is damage; a log that ends before it, or has another there, is
-    /// not that of this catalog: gives what it lacks.
+    /// Whether the log has the last batch that the catalog has applied. Damage there is damage; a log that ends before
+    /// it, or has another batch there, does not belong to this catalog: returns what it lacks.
     ///
     /// # Errors
     /// As [`unreadable`](Self::unreadable).
@@ -353,7 +357,8 @@ impl Engine {
         Ok(None)
     }
 
-    /// Segments that the catalog has, and that no device has that is there. Gives whether one of them was released: then the catalog is old.
+    /// Looks for segments of the catalog that no present device has. Returns whether one of them was released: then the
+    /// catalog is old.
     fn look_for_rows(&self, released: &Released, completeness: &mut Completeness) -> Result<bool> {
         let listed = segments(&self.devices)?;
         let view = self.view().state.clone();
@@ -379,7 +384,8 @@ impl Engine {
         Ok(is_old)
     }
 
-    /// Bytes on all copies that are no part of the log: behind its end, behind the places that segments continue, and segments set aside.
+    /// Bytes on all copies that are not part of the log: after its end, after the positions that segments continue, and
+    /// in segments set aside.
     fn quarantined(&self, lineage: &Lineage, end: Position) -> Result<u64> {
         let size_on = |id: SegmentId, device: u16| {
             self.devices.segment(device, id, Mode::Read).and_then(|file| file.size()).unwrap_or(0)
@@ -401,7 +407,7 @@ impl Engine {
         Ok(bytes)
     }
 
-    /// Units go behind what is in extent files, in files that are neither given back nor have a number that was.
+    /// New units go after what is in extent files, to files that are not freed and whose numbers are unused.
     fn renew_allocator(&self) {
         let state = self.view().state.clone();
         let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
@@ -414,8 +420,8 @@ impl Engine {
             Arc::new(Allocator::new(state.extents.values().copied(), full, EXTENT_FILE_BYTES));
     }
 
-    /// Rewrites what is damaged in a range of a segment's copies from a copy where it is whole; gives the bytes rewritten. Copies that are whole and
-    /// differ are left alone.
+    /// Rewrites damage in a range of a segment's copies from a valid copy; returns the bytes rewritten. Copies that are
+    /// valid and differ are left alone.
     pub(crate) fn heal_segment(&self, number: u64, range: Range<u64>) -> Result<u64> {
         let id = self.segment_id(number);
         let copies = self.open_copies(id, &self.copies(number));
@@ -470,11 +476,12 @@ impl Engine {
         Ok(healed)
     }
 
-    /// Makes the copies that a segment of the log's tail lacks, which ends at `size_bytes` there: a crash may have taken the name of a copy, and what is adopted must
-    /// bear as many losses as any other. A copy that cannot be made now is one that a check finds missing.
+    /// Creates missing copies of a segment in the tail of the log, which ends at `size_bytes` there: a crash may have
+    /// lost the name of a copy, and an adopted batch must survive as many losses as any other. A copy that cannot be
+    /// created now is found missing by a check.
     ///
     /// # Errors
-    /// What the catalog fails with.
+    /// Any error of the catalog.
     pub(super) fn complete_tail(&self, segment: u64, size_bytes: u64) -> Result<()> {
         let wanted = usize::from(self.geometry().copies);
         loop {
@@ -492,11 +499,11 @@ impl Engine {
         }
     }
 
-    /// Shared objects that no name is left of go from an index that was rebuilt.
+    /// Removes shared objects without a name from a rebuilt index.
     pub(crate) fn drop_nameless(&self) -> Result<()> {
         let ledger = EngineLedger::new(self);
         let mut nameless = Vec::new();
-        // Who has names in a snapshot may have had them until now.
+        // Those with names in a snapshot may have had them until now.
         let until = self.highest_id.load(Ordering::Relaxed) + 1;
         let mut scan = ledger.snapshot.scan_from(&first_object())?;
         while let Some((key, _)) = scan.next_entry()? {
@@ -522,13 +529,15 @@ impl Engine {
             if committed.commit.is_close && committed.end == end.offset && committed.commit.chain() == end.chain)
     }
 
-    /// The log goes on where it ends: in its last segment after a clean close of which every copy has the length that it should, else in a new one.
+    /// Continues the log where it ends: in its last segment after a clean close if every copy has the right length,
+    /// else in a new one.
     fn resume(&self, lineage: &Lineage, replay: Replay<'_>) -> Result<()> {
         let end = replay.position;
         let rows = Arc::clone(&self.view().state.segments);
         let row = rows.get(&end.segment).cloned();
         let header = lineage.parts.last().and_then(|part| part.found.header);
-        // The index may have one whose file a crash took before it had a batch: its number is used up all the same.
+        // The index may have a segment whose file a crash lost before its first batch: its number is used up all the
+        // same.
         let in_index = rows.last_key_value().map_or(0, |(&number, _)| number);
         let newest = lineage.newest.max(end.segment).max(self.known_segments_begun()).max(in_index);
         let is_clean = self.is_closed_at(end) && !replay.has_rest() && newest == end.segment;

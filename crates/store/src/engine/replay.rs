@@ -1,9 +1,11 @@
-//! Reading the log beyond what the index has: which batches count, in which order, and where it ends (docs/FORMAT.md, section 9).
+//! Reading the log beyond the index: which batches count, in which order, and where it ends (docs/FORMAT.md, section
+//! 9).
 //!
-//! Batches wait until a later mark says that they were durable, or the log ends. Up to the highest mark (M) everything was acknowledged: what
-//! is damaged there is reported, and records that are whole count. After M a batch counts as long as it and all before it hold: each
-//! record is whole on some copy, and each stripe unit is whole, can be reconstructed, or lies on a device that is away. **Absence is not damage:** only
-//! bytes that were read and are wrong are evidence against a batch, and only where redundancy does not make them good.
+//! Batches wait until a later mark says that they were durable, or the log ends. Up to the highest mark (M) everything
+//! was acknowledged: damage there is reported, and valid records count. After M a batch counts as long as it and all
+//! before it are valid: each record is valid on some copy, and each stripe unit is intact, can be reconstructed, or is
+//! on a missing device. **Absence is not damage:** only bytes that were read and are wrong are evidence against a
+//! batch, and only if redundancy cannot repair them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -32,7 +34,7 @@ use crate::log::completeness::{Cause, Completeness, Missing};
 use crate::log::lineage::Part;
 use crate::log::scan::{Committed, Step};
 
-/// A record that was read and is not taken in yet.
+/// A record that was read and is not applied yet.
 #[derive(Debug)]
 struct Item {
     kind: Kind,
@@ -41,23 +43,23 @@ struct Item {
     descriptor: Option<Descriptor>,
     released: Option<Released>,
     snapshot: Option<SnapshotChange>,
-    /// The directories in a tree that it removes.
+    /// The directories in the tree that it removes.
     directories: Vec<u64>,
 }
 
-/// What a record of kind [`Kind::Snapshot`] says.
+/// The content of a record of kind [`Kind::Snapshot`].
 #[derive(Debug)]
 enum SnapshotChange {
     Taken(SnapshotRow),
-    /// That of this sequence number is no more.
+    /// The snapshot with this sequence number was removed.
     Removed(u64),
 }
 
-/// Records of the log: a batch, or what is whole of a damaged one.
+/// Records of the log: a batch, or the valid ones of a damaged batch.
 #[derive(Debug, Default)]
 struct Stretch {
     items: Vec<Item>,
-    /// Where in the segment it begins: 0 of the first, so that the header is part of it.
+    /// Its offset in the segment: 0 for the first, which includes the header.
     begin: u64,
     position: Position,
     highest_id: u64,
@@ -65,12 +67,12 @@ struct Stretch {
     time_nanoseconds: Option<i64>,
 }
 
-/// What was read and waits for a later commit to say that it was durable, or for the end of the log.
+/// What was read and waits for a later commit that says it was durable, or for the end of the log.
 #[derive(Debug)]
 enum Unsettled {
     Batch(Stretch),
     Broken(Damage),
-    /// Batches up to this one are in segments that are not there; the numbers of those that were not released.
+    /// Batches up to this one are in missing segments; the numbers of those that were not released.
     Gap(u64, Option<(u64, u64)>),
 }
 
@@ -84,35 +86,35 @@ impl Unsettled {
     }
 }
 
-/// Where things are while the log is read.
+/// State while the log is read.
 pub(super) struct Replay<'e> {
     engine: &'e Engine,
-    /// End of the last batch that was taken in.
+    /// End of the last batch that was applied.
     pub(super) position: Position,
     /// End of the last batch that was read.
     read: Position,
-    /// M: the highest sequence number that a mark says was durable.
+    /// M: the highest sequence number that was durable according to a mark.
     mark: u64,
-    /// Sequence numbers of snapshots that there are at the end of the log, as far as its newest segments say at their beginning: what they have is kept from the
-    /// first record on.
+    /// Sequence numbers of snapshots at the end of the log, as far as stated at the beginning of its newest segments:
+    /// what they reference is preserved from the first record on.
     coming: Vec<u64>,
-    /// Where the highest mark in a superblock says that the log ended.
+    /// The end of the log according to the highest mark in a superblock.
     marked_place: Option<LogMark>,
-    /// In the order of the log.
+    /// In log order.
     unsettled: VecDeque<Unsettled>,
     is_from_scratch: bool,
     last_nanoseconds: Option<i64>,
     pub(super) released: Released,
     pub(super) recovered: Recovered,
     pub(super) completeness: Completeness,
-    /// Batches that were taken in without a mark.
+    /// Batches that were applied without a mark.
     pub(super) adopted: u64,
     /// Segment and offset where the first of them begins.
     pub(super) tail: Option<(u64, u64)>,
 }
 
 impl<'e> Replay<'e> {
-    /// Goes on behind what the index has; `mark` is what is known of the log's end from elsewhere.
+    /// Continues after the position of the index; `mark` is what is otherwise known of the log's end.
     pub(super) fn new(engine: &'e Engine, start: Position, mark: u64, released: Released) -> Replay<'e> {
         Replay {
             engine,
@@ -132,7 +134,7 @@ impl<'e> Replay<'e> {
         }
     }
 
-    /// The account of a segment, when the catalog has none, or does not know of a copy.
+    /// Adds the account of a segment, if the catalog has none, or lacks a copy.
     fn add_row(&self, part: &Part) -> Result<()> {
         let (engine, id) = (self.engine, part.found.id);
         let known = engine.view().state.segments.get(&id.number.0).cloned();
@@ -164,7 +166,7 @@ impl<'e> Replay<'e> {
         }
     }
 
-    /// Reads a segment, as far as it belongs to the log.
+    /// Reads the part of a segment that belongs to the log.
     pub(super) fn segment(&mut self, part: &Part) -> Result<()> {
         let (engine, id) = (self.engine, part.found.id);
         let number = id.number.0;
@@ -218,7 +220,7 @@ impl<'e> Replay<'e> {
         self.settle()
     }
 
-    /// Whether the log goes on behind batches that were in released segments, and that this has not taken in.
+    /// Whether the log continues after batches that were in released segments and are not applied.
     pub(super) fn skips(&self, parts: &[Part]) -> bool {
         let is_there = |number: u64| parts.iter().any(|part| part.found.id.number.0 == number);
         parts.iter().filter(|part| part.missing.is_none()).filter_map(|part| part.found.header).any(|header| {
@@ -228,7 +230,7 @@ impl<'e> Replay<'e> {
         })
     }
 
-    /// The beginning of another segment: whether it goes on where the log before it ended.
+    /// At the beginning of another segment, checks whether it continues where the log before it ended.
     fn begin(&mut self, part: &Part) {
         let number = part.found.id.number.0;
         let (sequence, chain) = match part.found.header {
@@ -247,12 +249,12 @@ impl<'e> Replay<'e> {
         self.read = Position { segment: number, commit: 0, offset: SEGMENT_HEADER_BYTES, sequence, chain };
     }
 
-    /// A commit, with the records that were read before it.
+    /// Processes a commit, with the records that were read before it.
     fn commit(&mut self, segment: u64, mut items: Vec<Item>, is_damaged: bool, committed: Committed) -> Result<()> {
         let Committed { at, end, commit, is_whole, refuted } = committed;
         let sequence = commit.sequence.0;
         if sequence <= self.read.sequence {
-            // No part of this history, whatever it is.
+            // Not part of this history, whatever it is.
             self.broken(segment, self.read.offset..end);
             return Ok(());
         }
@@ -285,7 +287,7 @@ impl<'e> Replay<'e> {
         self.settle()
     }
 
-    /// Takes in what was durable. What is broken before the end of that was acknowledged, and is damage.
+    /// Applies what was durable. Invalid data before the end of that was acknowledged, and is damage.
     fn settle(&mut self) -> Result<()> {
         loop {
             let is_acknowledged = match self.unsettled.front() {
@@ -324,10 +326,11 @@ impl<'e> Replay<'e> {
         self.completeness.add(Missing { cause, segments, batches, after_nanoseconds, devices: Vec::new() });
     }
 
-    /// The end of the log: what holds is taken in, up to the first batch that does not.
+    /// At the end of the log, applies what is valid, up to the first batch that is not.
     ///
-    /// What is in doubt may be in memory only: left by a process that was killed, or (as Linux takes pages that it could not write for clean) by a sync that
-    /// failed. So a writer writes all of it once more, on every copy, and syncs it, before anything is built on it.
+    /// What is in doubt may be in memory only: left by a killed process, or by a failed sync (Linux marks pages that it
+    /// could not write as clean). So a writer rewrites all of it on every copy, and syncs it, before anything builds on
+    /// it.
     pub(super) fn end(&mut self) -> Result<()> {
         let tail = self.holding()?;
         if self.engine.is_writer() {
@@ -345,7 +348,7 @@ impl<'e> Replay<'e> {
             let batches = Some((self.position.sequence + 1, self.mark));
             self.missing(Cause::EndsBeforeMark, None, batches);
             self.position.sequence = self.mark;
-            // What is not in sight now belongs to the log when it is back, so the log goes on behind it.
+            // What is not visible now belongs to the log when it returns, so the log continues after it.
             if let Some(place) = self.marked_place.filter(|place| place.sequence == self.mark) {
                 let LogMark { segment, offset, sequence, chain, .. } = place;
                 self.position = Position { segment, commit: 0, offset, sequence, chain };
@@ -354,13 +357,13 @@ impl<'e> Replay<'e> {
         Ok(())
     }
 
-    /// What is unsettled and holds, up to the first batch that does not.
+    /// What is unsettled and valid, up to the first batch that is not.
     fn holding(&mut self) -> Result<Vec<Unsettled>> {
         let mut tail = Vec::new();
         while let Some(unsettled) = self.unsettled.pop_front() {
             let holds = match &unsettled {
                 Unsettled::Batch(stretch) => stretch.is_whole && self.holds(stretch)?,
-                // What a release gave back was durable.
+                // What was freed by a release was durable.
                 Unsettled::Gap(_, missing) => missing.is_none() && self.is_from_scratch,
                 Unsettled::Broken(_) => false,
             };
@@ -373,7 +376,7 @@ impl<'e> Replay<'e> {
         Ok(tail)
     }
 
-    /// Takes in a batch that holds, though no mark says that it was durable.
+    /// Applies a valid batch, although no mark says that it was durable.
     fn adopt(&mut self, stretch: Stretch) -> Result<()> {
         if self.engine.is_writer() {
             let segment = stretch.position.segment;
@@ -387,12 +390,12 @@ impl<'e> Replay<'e> {
         self.take_in(stretch)
     }
 
-    /// Whether anything follows the end that is no part of the log.
+    /// Whether anything that is not part of the log follows the end.
     pub(super) fn has_rest(&self) -> bool {
         !self.unsettled.is_empty()
     }
 
-    /// Whether the units of a batch are there, can be reconstructed, or lie on devices that are away.
+    /// Whether the units of a batch are intact, can be reconstructed, or are on missing devices.
     fn holds(&self, stretch: &Stretch) -> Result<bool> {
         for descriptor in stretch.items.iter().filter_map(|item| item.descriptor.as_ref()) {
             let mut wrong: BTreeMap<(usize, usize), usize> = BTreeMap::new();
@@ -410,7 +413,8 @@ impl<'e> Replay<'e> {
         Ok(true)
     }
 
-    /// Makes units good that a batch of the tail lacks: it counts from here on, and must bear as many losses as any other.
+    /// Reconstructs units that a batch of the tail lacks: it counts from here on, and must survive as many losses as
+    /// any other.
     fn heal_units(&self, stretch: &Stretch) -> Result<()> {
         let files = &self.engine.extents;
         for descriptor in stretch.items.iter().filter_map(|item| item.descriptor.as_ref()) {
@@ -474,7 +478,7 @@ impl<'e> Replay<'e> {
         let mut change = effects.finish(Some(stretch.position));
         change.highest_id = Some(highest_id);
         if let Some(newest) = newest_release {
-            // One that the catalog does not know keeps what there is from here on.
+            // A pin unknown to the catalog preserves the state from here on.
             let known = &ledger.state.pins;
             let new = newest.pins.iter().filter(|name| !known.contains_key(*name));
             change.pins = new.map(|name| (name.clone(), ledger.state.epoch)).collect();
@@ -495,7 +499,7 @@ impl<'e> Replay<'e> {
     }
 }
 
-/// What the index will have of a record; `None` if its attributes or its content contradict themselves.
+/// The index entry for a record; `None` if its attributes or its content are inconsistent.
 fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
     let head = &record.head;
     let location = Location { segment, offset, record_bytes: record.record_bytes() };
@@ -545,7 +549,7 @@ fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
 }
 
 impl Engine {
-    /// Reads what a writer is about to take in: an opening that fails for an error of the system has written nothing.
+    /// Reads what a writer is about to apply: if opening fails with a system error, nothing has been written.
     ///
     /// # Errors
     /// As [`unreadable`](Self::unreadable).
@@ -567,7 +571,8 @@ impl Engine {
         Ok(())
     }
 
-    /// An error of the system is no evidence of damage: a writer builds nothing on it, unless it was asked to go on without what cannot be read.
+    /// A system error is not evidence of damage: a writer builds nothing on it, unless it was told to continue without
+    /// what cannot be read.
     pub(super) fn unreadable(&self, device: u16, id: SegmentId, error: std::io::Error) -> Result<()> {
         if !self.is_writer() || self.is_degraded {
             return Ok(());

@@ -1,12 +1,15 @@
-//! States that are kept by name.
+//! States preserved by name.
 //!
-//! A snapshot is a sequence number in the log: what has that number or a lower one is in it. Taking one writes a record of some dozen bytes. From then on, what
-//! takes the place of something that is in it leaves that in the index, under a key that says until when it was there (see `effects`), and its record and units
-//! in use: compaction moves them, redundancy is kept up for them. When the last snapshot that has a version is removed, the version goes: all of them are
-//! gone through, in bounded memory. What a crash interrupts is done when a writer opens the store; a note says that it is due.
+//! A snapshot is a sequence number in the log: it contains everything with that number or a lower one. Taking one
+//! writes a record of a few dozen bytes. From then on, superseded entries that it contains stay in the index, under
+//! keys that say until when they existed (see `effects`), and their records and units stay live: compaction moves them,
+//! and their redundancy is maintained. When the last snapshot with a version is removed, so is the version: all
+//! versions are traversed, in bounded memory. If a crash interrupts that, it is completed when a writer opens the
+//! store; a note says that it is due.
 //!
-//! Segments repeat at their beginning which snapshots there are ([`Released`](crate::format::release::Released)), so that the record of one is not needed for ever, and an
-//! index that is made from the log knows them before the records that they keep.
+//! Segments repeat the list of snapshots at their beginning ([`Released`](crate::format::release::Released)), so that
+//! the record of one need not be kept forever, and an index built from the log knows them before the records that they
+//! reference.
 
 use std::sync::PoisonError;
 
@@ -20,12 +23,12 @@ use crate::format::rows::{Change, SnapshotRow};
 use crate::log::writer::Written;
 use crate::units::escape;
 
-/// Note that versions may be there which no snapshot has.
+/// Note that there may be versions that no snapshot references.
 const VERSIONS_DUE: &str = "snapshots.due";
-/// So many versions go at a time.
+/// Number of versions removed per transaction.
 const DROPPED_TOGETHER: usize = if cfg!(test) { 8 } else { 4096 };
 
-/// The note that versions may be there which no snapshot has.
+/// The note that there may be versions that no snapshot references.
 pub(crate) fn versions_due() -> (String, Vec<u8>) {
     (VERSIONS_DUE.to_owned(), b"due".to_vec())
 }
@@ -35,10 +38,11 @@ fn fail(kind: ErrorKind, name: &[u8], cause: &str) -> Error {
 }
 
 impl Engine {
-    /// Takes a snapshot of everything that was committed; durable on return.
+    /// Takes a snapshot of everything committed; durable on return.
     ///
     /// # Errors
-    /// [`ErrorKind::Exists`] if there is one of the name; [`ErrorKind::Usage`] if it is no name; what writing fails with.
+    /// [`ErrorKind::Exists`] if there is one of this name; [`ErrorKind::Usage`] if the name is invalid; any error of
+    /// writing.
     pub(crate) fn take_snapshot(&self, name: &[u8]) -> Result<SnapshotRow> {
         if !is_name(name) || u16::try_from(name.len()).is_err() {
             return Err(fail(ErrorKind::Usage, name, "a name has no / and is not longer than 65,535 bytes"));
@@ -56,13 +60,13 @@ impl Engine {
         })
     }
 
-    /// Removes a snapshot, and what only that had; gives whether there was one of the name.
+    /// Removes a snapshot, and what only it referenced; returns whether one of this name existed.
     ///
     /// # Errors
-    /// What writing and reading the index fails with.
+    /// Any error of writing and of reading the index.
     pub(crate) fn remove_snapshot(&self, name: &[u8]) -> Result<bool> {
         let known = |snapshots: &[SnapshotRow]| snapshots.iter().find(|row| row.name == name).map(|row| row.sequence);
-        // Two who remove the same do it once.
+        // If two callers remove the same one, only one does it.
         let Some(sequence) = known(&self.view().state.snapshots) else { return Ok(false) };
         let content = &sequence.to_le_bytes()[..];
         let record = NewRecord { content, ..NewRecord::of(Kind::Snapshot) };
@@ -78,7 +82,8 @@ impl Engine {
         self.drop_versions().map(|()| true)
     }
 
-    /// Commits a record about snapshots; `change` makes of those that there are those that there will be, and is given the sequence number of the record.
+    /// Commits a record about snapshots; `change` modifies the existing ones, and receives the sequence number of the
+    /// record.
     fn change_snapshots<T>(
         &self,
         record: NewRecord<'_>,
@@ -114,10 +119,10 @@ impl Engine {
         Ok(done)
     }
 
-    /// Versions that no snapshot has go, if there may be any.
+    /// Removes versions that no snapshot references, if there may be any.
     ///
     /// # Errors
-    /// What reading the index and changing the catalog fails with. What went until then is gone.
+    /// Any error of reading the index and changing the catalog. What was removed until then stays removed.
     pub(crate) fn drop_versions(&self) -> Result<()> {
         if self.noted(VERSIONS_DUE).is_none() {
             return Ok(());
@@ -134,7 +139,7 @@ impl Engine {
         self.note(&[(VERSIONS_DUE, Vec::new())])
     }
 
-    /// Forgets versions by their keys, as they are lost; gives how many were there.
+    /// Forgets lost versions by their keys; returns how many existed.
     ///
     /// # Errors
     /// As [`drop_versions`](Self::drop_versions).

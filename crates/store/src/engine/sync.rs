@@ -1,5 +1,5 @@
-//! Making things durable: files are synced, the catalog takes the change in, full `recent` entries become a sorted table, and
-//! what was freed is given back once no reader needs it.
+//! Making changes durable: files are synced, the catalog applies the change, a full `recent` list becomes a sorted
+//! table, and superseded files are freed once no reader needs them.
 
 #[cfg(test)]
 mod tests;
@@ -23,16 +23,17 @@ use crate::index::table::table_path;
 use crate::index::{self, merge_tables};
 use crate::log::writer::{Dirty as DirtyCopy, Writer};
 
-/// What changed since the last sorted table is kept in the catalog and in memory, up to so many entries. Tests come to tables sooner.
+/// Maximum number of entries changed since the last sorted table, in the catalog and in memory. Smaller in tests, which
+/// then create tables.
 pub(crate) const RECENT_LIMIT: usize = if cfg!(test) { 64 } else { 32_768 };
-/// And up to so many bytes of keys and entries: an entry may have a key of 4 KB.
+/// Maximum size of these keys and entries in bytes: a key may have 4 KB.
 pub(crate) const RECENT_LIMIT_BYTES: usize = if cfg!(test) { 64 << 10 } else { 8 << 20 };
-/// A store that is closed with more becomes a table sooner: who opens it next reads the journal.
+/// Above this number, closing the store creates a table: otherwise the next open reads the journal.
 const CLOSING_LIMIT: usize = if cfg!(test) { 32 } else { 2048 };
-/// Removed trees that are kept before tables are merged.
+/// Number of removed trees that triggers a merge of tables.
 const RANGES_LIMIT: usize = 1024;
 
-/// What has to be synced for a batch to be durable.
+/// What must be synced to make a batch durable.
 #[derive(Debug, Default)]
 pub(crate) struct Dirty {
     files: Vec<DirtyCopy>,
@@ -48,7 +49,7 @@ enum Job<'d> {
 }
 
 impl Engine {
-    /// What the writer has written and not synced.
+    /// Takes what the writer has written and not synced.
     pub(crate) fn take_dirty(&self, writer: &mut Writer) -> Dirty {
         Dirty {
             files: std::mem::take(&mut writer.dirty),
@@ -57,14 +58,14 @@ impl Engine {
         }
     }
 
-    /// Syncs all of it at the same time, each file once.
+    /// Syncs all of it in parallel, each file once.
     ///
     /// # Errors
     /// The first failure.
     pub(crate) fn sync_files(&self, dirty: &Dirty) -> Result<()> {
         let segments = dirty.files.iter().map(Job::Segment);
         let names = dirty.directories.iter().copied().map(Job::SegmentNames);
-        // Units on a device that is out of service since they were written count as lost.
+        // Units on a device that has since gone out of service count as lost.
         let slots = self.devices.slots();
         let is_writable = |device: u16| slots.get(usize::from(device)).is_some_and(Slot::is_writable);
         let extents = self.extents.unsynced(&dirty.extents).into_iter();
@@ -87,10 +88,10 @@ impl Engine {
         threads::each(jobs, MOST_SYNCS, sync).into_iter().collect()
     }
 
-    /// Makes everything durable that was committed, and takes it into the catalog.
+    /// Makes everything committed durable, and applies it to the catalog.
     ///
     /// # Errors
-    /// What syncing fails with; the store is read-only then.
+    /// Any error of syncing; the store is then read-only.
     pub(crate) fn sync_all(&self) -> Result<()> {
         let target = self.writer()?.position.sequence;
         let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,11 +114,11 @@ impl Engine {
         self.flush_recent()
     }
 
-    /// Syncs, then changes the catalog. The log is what counts: where the device of the catalog is full, gives back the change that is to wait for room, and the
-    /// error.
+    /// Syncs, then changes the catalog. The log is authoritative: if the device of the catalog is full, returns the
+    /// change, which must wait for space, and the error.
     ///
     /// # Errors
-    /// What syncing fails with, and the catalog if not for room; the store is read-only then.
+    /// Any error of syncing, and of the catalog except lack of space; the store is then read-only.
     fn make_durable(&self, dirty: &Dirty, change: Change) -> Result<Option<(Change, Error)>> {
         self.sync_files(dirty).inspect_err(|error| self.latch(error))?;
         match self.catalog.commit(&change) {
@@ -132,23 +133,23 @@ impl Engine {
 
     /// As [`sync_all`](Self::sync_all), if more has changed than memory should hold.
     pub(crate) fn flush_if_full(&self) -> Result<()> {
-        // What is replaced again and again is pending each time.
+        // Repeated replacements are each pending.
         let is_full = self.is_full() || self.writer()?.pending_bytes >= RECENT_LIMIT_BYTES;
         if is_full { self.sync_all() } else { Ok(()) }
     }
 
-    /// Whether `recent` is to become a sorted table.
+    /// Whether `recent` should become a sorted table.
     pub(crate) fn is_full(&self) -> bool {
         self.is_recent_full() || self.view().state.ranges.len() >= RANGES_LIMIT
     }
 
-    /// Whether what changed since the newest table is more than memory should have.
+    /// Whether the changes since the newest table exceed their memory limit.
     pub(crate) fn is_recent_full(&self) -> bool {
         let recent = &self.view().state.recent;
         recent.len() >= RECENT_LIMIT || recent.bytes() >= RECENT_LIMIT_BYTES
     }
 
-    /// Much that is recent becomes a sorted table before the store is closed.
+    /// Before the store is closed, writes many recent changes to a sorted table.
     fn flush_closing(&self) -> Result<()> {
         let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
         if self.view().state.recent.len() < CLOSING_LIMIT {
@@ -159,12 +160,13 @@ impl Engine {
         self.make_table()
     }
 
-    /// When `recent` is full, makes it a sorted table, and merges tables when there are many. Called with `sync` held and nothing pending before.
+    /// When `recent` is full, writes it to a sorted table, and merges tables if there are many. Called with `sync` held
+    /// and nothing pending before.
     pub(crate) fn flush_recent(&self) -> Result<()> {
         if !self.is_full() {
             return Ok(());
         }
-        // The lock keeps batches away from here to the end.
+        // The lock keeps batches out until the end.
         let mut writer = self.writer()?;
         self.settle(&mut writer)?;
         self.make_table()
@@ -183,7 +185,8 @@ impl Engine {
         })
     }
 
-    /// `recent` becomes a sorted table; then the tables that the policy chooses become one. Nothing may be pending, and no batch come.
+    /// `recent` becomes a sorted table; then the tables chosen by the policy become one. Nothing may be pending, and no
+    /// batch may arrive.
     pub(crate) fn make_table(&self) -> Result<()> {
         let end = self.view().state.tables.len();
         self.merge_into_one(end..end, true)?;
@@ -191,7 +194,7 @@ impl Engine {
         chosen.map_or(Ok(()), |chosen| self.merge_into_one(chosen, false))
     }
 
-    /// All of the index becomes one sorted table. Nothing may be pending, and no batch come.
+    /// The whole index becomes one sorted table. Nothing may be pending, and no batch may arrive.
     pub(crate) fn merge_all(&self) -> Result<()> {
         let view = self.view().clone();
         if view.state.recent.is_empty() && view.state.ranges.is_empty() && view.state.tables.len() < 2 {
@@ -221,7 +224,7 @@ impl Engine {
             durable: !replaced.is_empty(),
             ..Change::default()
         };
-        // What is committed names them: whoever cannot open one must not go on with the tables before.
+        // The commit names them: if one cannot be opened, the previous tables must not be used any longer.
         let tables = self.tables_of(&change)?;
         self.catalog.commit(&change)?;
         self.apply_with(&change, tables);
@@ -232,10 +235,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives back what was freed and no reader can need any more.
+    /// Frees superseded files that no reader can need any more.
     ///
     /// # Errors
-    /// What the catalog fails with; a file that cannot be removed stays, and is found by `check`.
+    /// Any error of the catalog; a file that cannot be removed stays, and is found by `check`.
     pub(crate) fn reclaim(&self) -> Result<()> {
         let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
         let mut writer = self.writer()?;
@@ -243,7 +246,7 @@ impl Engine {
             return Ok(());
         }
         let epoch = self.view().state.epoch;
-        // From here on, new snapshots are of the next epoch; and what was freed is durable.
+        // From here on, new snapshots belong to the next epoch; and what was superseded is durable.
         let next = Change { epoch: Some(epoch + 1), durable: true, ..Change::default() };
         self.catalog.commit(&next)?;
         self.apply(&next)?;
@@ -270,7 +273,7 @@ impl Engine {
         if !released.is_empty() {
             self.release(&mut writer, &released)?;
         } else {
-            // Recovery looks at the units of batches that no mark is about.
+            // Recovery checks the units of unmarked batches.
             self.mark_records(&mut writer)?;
         }
         let mut change = Change::default();
@@ -283,7 +286,7 @@ impl Engine {
                 true
             }
             Freed::Extent { device, file } => {
-                // Where the device is away, or cannot, it goes another time.
+                // If the device is missing, or unlinking fails, it is retried later.
                 let is_gone = self.extents.unlink(device, file).is_ok();
                 if is_gone {
                     change.removed_extents.push((device, file));
@@ -302,10 +305,10 @@ impl Engine {
         self.apply(&change)
     }
 
-    /// Holds what is to be given back against the accounts: nothing in it may be in use.
+    /// Checks what is to be freed against the accounts: nothing in it may be live.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if something is: the accounts are wrong, and nothing is given back by them.
+    /// [`ErrorKind::Corrupt`] if something is: the accounts are wrong, and nothing is freed.
     fn refuse_in_use(&self, gone: &[(u64, Freed)]) -> Result<()> {
         let state = self.view().state.clone();
         let in_use = gone.iter().find_map(|(_, freed)| match *freed {
@@ -326,8 +329,9 @@ impl Engine {
         })
     }
 
-    /// Removes a segment from its devices, durably: removals may go with a later segment that older records in this one need (docs/FORMAT.md,
-    /// section 8), so it must be gone before that one goes. What cannot be removed now is found by `check`.
+    /// Removes a segment from its devices, durably: a later segment may have tombstones that older records in this one
+    /// need (docs/FORMAT.md, section 6), so this one must be gone before the later one is removed. What cannot be
+    /// removed now is found by `check`.
     fn remove_segment(&self, segment: SegmentId, devices: &[u16]) {
         for device in devices.iter().filter_map(|&device| self.devices.readable(device)) {
             let _ = device.remove(&segment_path(segment)).and_then(|()| device.sync_directory(SEGMENTS));
@@ -335,7 +339,7 @@ impl Engine {
         self.devices.forget_segment(segment);
     }
 
-    /// Appends a commit without records; gives what it changes.
+    /// Appends a commit without records; returns its change.
     pub(crate) fn append_mark(&self, writer: &mut Writer) -> Result<Change> {
         let batch = self.batch_of(&mut []);
         let written = self.append_somewhere(writer, &self.geometry(), batch)?;
@@ -345,7 +349,7 @@ impl Engine {
         Ok(effects.finish(Some(written.position)))
     }
 
-    /// Makes everything durable, the catalog too, before the store is closed.
+    /// Makes everything durable, including the catalog, before the store is closed.
     pub(crate) fn close(&self) -> Result<()> {
         if !self.is_writer() || self.latched().is_some() {
             return Ok(());
@@ -355,7 +359,7 @@ impl Engine {
             other => other,
         }?;
         self.reclaim()?;
-        // Everything is durable as it is: without a table the next opening takes longer, and no more.
+        // Everything is durable as it is: without a table the next open takes longer, that is all.
         let _ = self.flush_closing();
         self.mark(true)
     }

@@ -1,8 +1,8 @@
 //! Batches: objects are encoded, hashed and compressed by the caller's thread, and go to the log together.
 //!
-//! Records wait in memory until a piece of 8 MiB is full, 256 bytes for each record included, or the batch ends; stripe units of large objects are written at once.
-//! Committing a piece takes the writer's lock: it gets its ids, is appended, and changes the index as one. Directories that are
-//! missing above an object are made by the piece that needs them.
+//! Records wait in memory until a piece of 8 MiB is full, counting 256 bytes more per record, or the batch ends; stripe
+//! units of large objects are written immediately. Committing a piece takes the writer's lock: it gets its ids, is
+//! appended, and changes the index atomically. A piece creates the missing parent directories of its objects.
 
 mod admission;
 mod committer;
@@ -34,42 +34,42 @@ use crate::layout::granulo::{Alignment, Striping, is_record};
 use crate::log::writer::Batched;
 use crate::{Durability, Store};
 
-/// Memory of records of a batch that are committed together.
+/// Memory of a batch's records that are committed together.
 const PIECE_BYTES: usize = 8 << 20;
-/// What a record takes until then beside its bytes: path, entry, places in tables.
+/// Memory of a waiting record besides its bytes: path, entry, slots in tables.
 const WAITING_BYTES: usize = 256;
-/// Content that is read from a stream at once, in bytes.
+/// Bytes read from a stream per call.
 const READ_BYTES: usize = 1 << 20;
 /// Shorter content is not compressed.
 pub(super) const LEAST_COMPRESSED_BYTES: usize = 64;
 
-/// Records that go to the log together; see [`Store::batch`]. What was not committed when it is dropped was never there.
+/// Records that go to the log together; see [`Store::batch`]. Dropping it discards what was not committed.
 #[derive(Debug)]
 pub struct Batch<'s> {
     store: &'s Store,
     durability: Durability,
-    /// That of the store when it began.
+    /// That of the store when the batch began.
     alignment: Alignment,
     records: Vec<u8>,
     waiting: Vec<Waiting>,
-    /// The highest key of what waits.
+    /// The highest key of waiting records.
     highest_key: Option<Arc<[u8]>>,
-    /// Keys of what waits; kept from the first removal on that has to look among them.
+    /// Keys of waiting records; kept from the first removal on that searches them.
     keys: Option<BTreeSet<Arc<[u8]>>>,
-    /// The tree whose removal waits: what was committed of it before is gone.
+    /// The tree whose removal is waiting: what was committed of it before is gone.
     removed_tree: Option<Vec<u8>>,
-    /// Shared files that wait, and no name of them.
+    /// Waiting shared files without a waiting name.
     nameless: BTreeSet<u64>,
     attributes: Vec<u8>,
     compressed: Vec<u8>,
-    /// Extent files with units of what waits.
+    /// Extent files with units of waiting records.
     touched: Touched,
     near: Near,
-    /// Commits pieces while the batch goes on, from the second on.
+    /// Commits pieces while the batch continues, from the second on.
     committer: Option<Committer>,
-    /// Memory of the piece that it has committed.
+    /// Memory of the last committed piece.
     spare: (Vec<u8>, Vec<Waiting>),
-    /// When what waits is written, once anything has asked for that.
+    /// When waiting records are written, once that was requested.
     time: Option<Time>,
 }
 
@@ -95,14 +95,14 @@ impl<'s> Batch<'s> {
         }
     }
 
-    /// Takes memory that another batch gave back, made large enough for records of so many bytes. Taken as it is needed, it would be copied again and
-    /// again; allocated again by each batch of many threads, most of it stays with their allocators.
+    /// Reuses memory returned by another batch, grown for records of `bytes`. If it grew on demand, it would be copied
+    /// repeatedly; if every batch of many threads allocated it, most of it would stay with their allocators.
     pub(crate) fn reuse(&mut self, memory: Vec<u8>, bytes: usize) {
         self.records = memory;
         self.records.reserve_exact(bytes.min(PIECE_BYTES));
     }
 
-    /// As [`commit`](Self::commit); gives its memory back.
+    /// As [`commit`](Self::commit); returns its memory.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -115,11 +115,11 @@ impl<'s> Batch<'s> {
         self.store.engine()
     }
 
-    /// Puts a file with this content. With holes in the attributes, the content is the runs of data, one after the other.
+    /// Puts a file with this content: if the attributes have holes, the runs of data, one after the other.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for attributes that cannot be kept, [`ErrorKind::Exists`] if a directory has the key, or a file the key of a directory
-    /// above; what writing fails with.
+    /// [`ErrorKind::Usage`] for attributes that cannot be stored, [`ErrorKind::Exists`] if a directory has the key, or
+    /// a file the key of an ancestor; any error of writing.
     pub fn put(&mut self, key: &Key, attributes: &Attributes, content: &[u8]) -> Result<()> {
         self.refuse_root(key)?;
         let stored_bytes = content.len() as u64;
@@ -142,10 +142,10 @@ impl<'s> Batch<'s> {
         self.end_large(key, attributes, written?).map(|_| ())
     }
 
-    /// Puts a file from a stream, as [`put`](Self::put); `size_bytes` is a hint. Gives the bytes read.
+    /// Puts a file from a stream, as [`put`](Self::put); `size_bytes` is a hint. Returns the bytes read.
     ///
     /// # Errors
-    /// As [`put`](Self::put), and what reading fails with.
+    /// As [`put`](Self::put), and any error of reading.
     pub fn put_from(
         &mut self,
         key: &Key,
@@ -157,7 +157,7 @@ impl<'s> Batch<'s> {
         self.file(key.stored().into(), attributes, stream, size_bytes)
     }
 
-    /// Puts a directory, or gives one other attributes.
+    /// Puts a directory, or changes its attributes.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -165,7 +165,7 @@ impl<'s> Batch<'s> {
         self.add(key.stored().into(), Kind::Directory, attributes, 0, &[], None)
     }
 
-    /// Puts a directory that has this number: its own record is lost.
+    /// Puts a directory with this number: its own record is lost.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -196,20 +196,20 @@ impl<'s> Batch<'s> {
         self.add(key.stored().into(), Kind::Special, attributes, 0, &content, None)
     }
 
-    /// Puts a file that is to have several names; gives its number for [`link`](Self::link), in this batch or a later one. With a
-    /// [`link`](Self::link) right behind it, both are there or neither; a file that a crash leaves without a name goes with the next compaction.
+    /// Puts a file that will have several names; returns its number for [`link`](Self::link), now or in a later batch.
+    /// If that follows directly, both are applied or neither. Compaction frees files that a crash leaves nameless.
     ///
     /// # Errors
     /// As [`put_from`](Self::put_from).
     pub fn shared(&mut self, attributes: &Attributes, stream: &mut dyn Read, size_bytes: Option<u64>) -> Result<u64> {
         let number = self.engine().highest_id.fetch_add(1, Ordering::Relaxed) + 1;
-        // One that has no name waits for it, whatever the durability.
+        // A file without a name waits for it, whatever the durability.
         self.held_back(|batch| batch.file(shared_key(number).into(), attributes, stream, size_bytes))?;
         self.nameless.insert(number);
         Ok(number)
     }
 
-    /// Does what adds records, and commits none of them.
+    /// Adds records without committing any of them.
     fn held_back<T>(&mut self, add: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let durability = std::mem::replace(&mut self.durability, Durability::None);
         let added = add(self);
@@ -217,10 +217,10 @@ impl<'s> Batch<'s> {
         added
     }
 
-    /// Gives a shared file another name.
+    /// Adds a name to a shared file.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if there is no such shared file when it is committed; as [`put`](Self::put).
+    /// [`ErrorKind::NotFound`] if the shared file does not exist on commit; as [`put`](Self::put).
     pub fn link(&mut self, key: &Key, shared: u64) -> Result<()> {
         self.refuse_root(key)?;
         // The first name of a file is in the piece of the file.
@@ -230,10 +230,10 @@ impl<'s> Batch<'s> {
         self.encode(key.stored().into(), Entry::link(shared), &[], false, &[], None)
     }
 
-    /// Removes a file, a name, or an empty directory; gives whether it was there. What waits is committed before a directory is looked at.
+    /// Removes a file, name or empty directory; returns whether it existed. For a directory, first commits what waits.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if the directory is not empty; what writing fails with.
+    /// [`ErrorKind::Usage`] if the directory is not empty; any error of writing.
     pub fn remove(&mut self, key: &Key) -> Result<bool> {
         self.refuse_root(key)?;
         self.settle()?;
@@ -255,14 +255,14 @@ impl<'s> Batch<'s> {
         Ok(true)
     }
 
-    /// Removes one of several entries of a directory, which keeps what is in it.
+    /// Removes one of several entries of a directory, which keeps its content.
     ///
     /// # Errors
-    /// What reading the index fails with.
+    /// Any error of reading the index.
     pub(crate) fn drop_entry(&mut self, directory: u64, name: &[u8]) -> Result<()> {
         let engine = self.engine();
         let (version, entry) = self.near.look_up(engine, &entry_key(directory, name))?;
-        // Where the directory is does not matter, and nothing may lead to it.
+        // The path of the directory does not matter, and there may be none.
         let key = Key::root().child(name)?;
         self.add_removal(&key, Seen { version, directory, entry, has_other: true })
     }
@@ -274,7 +274,7 @@ impl<'s> Batch<'s> {
         self.wait(key.stored().into(), start, Subject::Removal(Box::new(seen)))
     }
 
-    /// What the index has for a key now; `None` if it has no directory that it would be in.
+    /// The current entry for a key; `None` if its parent directory does not exist.
     fn see(&mut self, key: &Key) -> Result<Option<Seen>> {
         let engine = self.store.engine();
         let Some((above, name)) = split(key.stored()) else { return Ok(None) };
@@ -283,38 +283,38 @@ impl<'s> Batch<'s> {
         Ok(Some(Seen { version, directory, entry, has_other: false }))
     }
 
-    /// Whether anything waits that is about this key or lies below it.
+    /// Whether a waiting record has this key or is below it.
     fn is_waiting(&mut self, key: &[u8]) -> bool {
         if self.highest_key.as_ref().is_none_or(|highest| key > &**highest) {
             return false;
         }
         let waiting = &self.waiting;
         let keys = self.keys.get_or_insert_with(|| waiting.iter().map(|waiting| Arc::clone(&waiting.key)).collect());
-        // A key and all below it are one range.
+        // A key and everything below it are one range.
         let mut from = keys.range::<[u8], _>((Bound::Included(key), Bound::Unbounded));
         from.next().is_some_and(|first| is_within(first, key))
     }
 
-    /// Removes an object and all below it; gives whether it was there. The root stays, with its attributes: of it, all below goes.
+    /// Removes an object and everything below it; returns whether it existed. The root stays, with its attributes.
     ///
     /// # Errors
-    /// What writing fails with.
+    /// Any error of writing.
     pub fn remove_tree(&mut self, key: &Key) -> Result<bool> {
         self.commit_piece()?;
         let snapshot = self.engine().view().snapshot();
         let is_there = key.is_root() || snapshot.look_up_path(key.stored())?.is_some();
         if is_there {
             self.removed_tree = Some(key.stored().to_vec());
-            // What is in it is known when it is committed, and the record is encoded then.
+            // Its content is known on commit, and the record is encoded then.
             self.wait(key.stored().into(), 0, Subject::TreeRemoval(Vec::new()))?;
         }
         Ok(is_there)
     }
 
-    /// Ends the batch, durable as it was asked for.
+    /// Ends the batch, with the requested durability.
     ///
     /// # Errors
-    /// What writing or syncing fails with: the store is read-only then, unless a device was full.
+    /// Any error of writing or syncing: the store is then read-only, unless a device was full.
     pub fn commit(mut self) -> Result<()> {
         self.end()
     }
@@ -334,7 +334,7 @@ impl<'s> Batch<'s> {
         }
     }
 
-    /// When what waits is written: one time for all of it.
+    /// When waiting records are written: one time for all of them.
     fn now(&mut self) -> Time {
         let engine = self.engine();
         *self.time.get_or_insert_with(|| engine.now())
@@ -349,7 +349,7 @@ impl<'s> Batch<'s> {
     ) -> Result<u64> {
         let cutoff = self.engine().geometry().cutoff_bytes;
         let fail = |error| Error::new(ErrorKind::of(&error), "read the content", crate::error::os_message(&error));
-        // One byte beyond the largest record tells whether there is more.
+        // One byte beyond the largest record shows whether there is more.
         let largest = cutoff.max(crate::layout::granulo::ALWAYS_RECORD_BYTES);
         let mut content = Vec::with_capacity(size_bytes.unwrap_or(0).min(largest) as usize + 1);
         stream.take(largest + 1).read_to_end(&mut content).map_err(fail)?;
@@ -359,7 +359,7 @@ impl<'s> Batch<'s> {
             self.add(key, Kind::File, attributes, size, &content, None)?;
             return Ok(stored);
         }
-        // What is read of a stream is gone: without a device that failed, the next object is written.
+        // What was read from the stream is gone: after a device failure, the next object is written without it.
         let goes_on = |error: Error| self.engine().goes_on_without(&error).map_or_else(|latched| latched, |_| error);
         let mut writer = self.begin_large(&key, size_bytes)?;
         writer.write(&content).map_err(goes_on)?;
@@ -382,7 +382,7 @@ impl<'s> Batch<'s> {
         Ok(self.engine().begin_large(key, size_bytes))
     }
 
-    /// Ends a large object, and adds its descriptor; gives the bytes that it stores.
+    /// Ends a large object, and adds its descriptor; returns the stored bytes.
     fn end_large(&mut self, key: Arc<[u8]>, attributes: &Attributes, written: Written) -> Result<u64> {
         let Written { descriptor, touched } = written;
         let stored = descriptor.stored_bytes;
@@ -435,7 +435,7 @@ impl<'s> Batch<'s> {
         outcome
     }
 
-    /// Begins another piece, where a record with so much beside its header would make this one too large.
+    /// Begins another piece if a record with `bytes` besides its header would make this one too large.
     fn make_room(&mut self, bytes: usize) -> Result<()> {
         let waiting = self.records.len() + self.waiting.len() * WAITING_BYTES;
         match !self.records.is_empty() && waiting + bytes > PIECE_BYTES {
@@ -476,7 +476,7 @@ impl<'s> Batch<'s> {
         Ok(())
     }
 
-    /// Commits what waits as one, after what was handed over.
+    /// Commits waiting records as one piece, after the one handed over.
     fn commit_piece(&mut self) -> Result<()> {
         self.settle()?;
         if self.waiting.is_empty() {
@@ -488,9 +488,9 @@ impl<'s> Batch<'s> {
         committed
     }
 
-    /// What waits; the batch begins another piece.
+    /// Takes waiting records; the batch begins another piece.
     fn take_piece(&mut self) -> Piece {
-        // A snapshot would have what changes copied.
+        // With a snapshot, changes would copy what it shares.
         self.near.leave();
         self.highest_key = None;
         self.keys = None;
@@ -507,7 +507,7 @@ impl<'s> Batch<'s> {
         }
     }
 
-    /// The memory of a piece that was committed is used again.
+    /// Reuses the memory of a committed piece.
     fn take_back(&mut self, piece: Piece) {
         (self.records, self.waiting) = (piece.records, piece.waiting);
     }
@@ -520,10 +520,10 @@ impl Drop for Batch<'_> {
     }
 }
 
-/// Size of a file of which so many bytes are stored.
+/// Size of a file with `stored_bytes`.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if they are not as many as its runs of data.
+/// [`ErrorKind::Usage`] if they differ from the total of its runs of data.
 fn size_of(attributes: &Attributes, stored_bytes: u64) -> Result<u64> {
     match &attributes.holes {
         None => Ok(stored_bytes),
@@ -536,7 +536,7 @@ fn size_of(attributes: &Attributes, stored_bytes: u64) -> Result<u64> {
     }
 }
 
-/// The name that the record of a path has: the last of it, none of a shared object.
+/// The name in the record of a path: its last component, none for a shared object.
 fn recorded_name(path: &[u8]) -> Option<&[u8]> {
     match shared_number(path) {
         None => Some(split(path).map_or(&[], |(_, name)| name)),
@@ -544,7 +544,7 @@ fn recorded_name(path: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// An entry with the attributes that the index has, of what is written at `now`; its place comes with the commit.
+/// An entry with the attributes for the index, of a record written at `now`; its location comes with the commit.
 pub(crate) fn entry_of(kind: Kind, attributes: &Attributes, now: Time) -> Entry {
     Entry {
         kind,
@@ -561,12 +561,12 @@ pub(crate) fn entry_of(kind: Kind, attributes: &Attributes, now: Time) -> Entry 
 }
 
 impl Engine {
-    /// Gives up the units of an object that never came to the log.
+    /// Abandons the units of an object that never reached the log.
     fn abandon(&self, descriptor: &Descriptor) {
         self.allocator().give_up(descriptor);
     }
 
-    /// The devices that units of a stored key go to, the first of them first, and how they are striped.
+    /// The devices for units of a stored key, in order, and their striping.
     pub(super) fn striping_of(&self, key: &[u8]) -> (Vec<u16>, Striping) {
         let geometry = self.geometry();
         let devices: Vec<(u16, [u8; 16])> =
@@ -576,16 +576,16 @@ impl Engine {
         (order(checksum(key), &devices), rule)
     }
 
-    /// Begins a large object of a stored key, on the devices that its key chooses.
+    /// Begins a large object of a stored key, on the devices chosen by its key.
     pub(super) fn begin_large(&self, key: &[u8], size_bytes: Option<u64>) -> LargeWriter {
         let (order, rule) = self.striping_of(key);
         LargeWriter::begin(Arc::clone(&self.extents), self.allocator(), order, rule, size_bytes)
     }
 
-    /// The first of so many ids. Called with the writer's lock held.
+    /// Assigns `count` ids and returns the first. Called with the writer's lock held.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`] if there are none left; what reserving more in the superblocks fails with.
+    /// [`ErrorKind::NoSpace`] if none are left; any error of reserving more in the superblocks.
     pub(crate) fn give_ids(&self, count: u64) -> Result<u64> {
         let first = self.highest_id.fetch_add(count, Ordering::Relaxed) + 1;
         let needed = first + count;
@@ -607,7 +607,7 @@ impl Engine {
         alignment: Alignment,
         time: Time,
     ) -> Result<()> {
-        // What it leaves may be more than one change of the index should have.
+        // It may leave more versions than one change of the index should have.
         let is_tree = matches!(waiting.first(), Some(Waiting { subject: Subject::TreeRemoval(_), .. }));
         let _one = is_tree.then(|| self.sync.lock().unwrap_or_else(PoisonError::into_inner));
         let mut writer = self.writer()?;
@@ -620,7 +620,7 @@ impl Engine {
             && early::is_many(&ledger.snapshot, directories)?
         {
             match self.settle(&mut writer) {
-                // What the log has and the index has no room for waits in memory; so does this.
+                // What is in the log but has no space in the index waits in memory; so does this.
                 Err(error) if error.kind() == ErrorKind::NoSpace => {}
                 other => {
                     other?;
@@ -638,7 +638,7 @@ impl Engine {
             Number::OfRecord(at) => first_id + at as u64,
             Number::Made(_) => unreachable!("an admitted piece has a record of each directory that it makes"),
         };
-        // What keeps it from being taken in, an error in reading what is removed above all, leaves the log as it was.
+        // If it cannot be applied, above all after an error in reading what is removed, the log is unchanged.
         let mut key = Vec::new();
         for ((record, Admitted { before, number, parent }), id) in waiting.iter().zip(admitted).zip(first_id..) {
             let (number, parent) = (number_of(number, id), number_of(parent, id));
@@ -679,7 +679,7 @@ impl Engine {
         effects.appended(writer.active_row(), written.position);
         effects.placed(written.segment, written.begin);
         for record in waiting.iter_mut() {
-            // What is committed is no longer this batch's to give back.
+            // This batch can no longer free what is committed.
             if let Subject::Put(_, descriptor) = &mut record.subject {
                 *descriptor = None;
             }

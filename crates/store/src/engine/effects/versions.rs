@@ -1,9 +1,10 @@
-//! Versions: what something took the place of and a snapshot has stays in the index, under a key that says until when it was there.
+//! Versions: superseded entries that a snapshot references stay in the index, under a key that says until when they
+//! existed.
 //!
-//! The removal of a tree makes a version of every object in it. More than memory should hold are put into the index **early**: in pieces, before the removal is in
-//! the log. A note says of which removal they are, and as long as it is there nobody sees them; the change that takes the removal in takes the note
-//! away. So readers see the tree before its removal or after it, and of what a crash leaves nothing counts unless the log has the removal (see
-//! [`early`](crate::engine::early)).
+//! The removal of a tree creates a version of every object in it. More than memory should hold are inserted into the
+//! index **early**: in pieces, before the removal is in the log. A note says which removal they belong to, and makes
+//! them invisible; the change that applies the removal removes the note. So readers see the tree either before or after
+//! its removal, and what a crash leaves counts only if the log has the removal (see [`early`](crate::engine::early)).
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -16,24 +17,24 @@ use crate::format::index_key::{
     ROOT, entries_of, is_superseded, superseded, superseded_key, until_of, versions_behind, versions_from,
 };
 
-/// Versions, by their keys.
+/// Versions with their keys.
 pub(crate) type Versions = Vec<(Arc<[u8]>, Entry)>;
 
-/// Versions that a removed tree leaves, while it is gone through.
+/// Versions left by a removed tree, while it is traversed.
 #[derive(Debug)]
 pub(super) struct Left {
-    /// The id of the removal.
+    /// The id of the tombstone.
     until: u64,
-    /// That the index has not got yet.
+    /// Not inserted into the index yet.
     waiting: Versions,
-    /// Its device has no room for more.
+    /// The device of the index has no space for more.
     is_full: bool,
-    /// The index has all of them, since before the removal was in the log.
+    /// The index has had all of them since before the removal was in the log.
     is_there: bool,
 }
 
 impl<L: Ledger> Effects<'_, L> {
-    /// A moved record of a version of `of`, of which record `until` took the place.
+    /// Applies the moved record of a version of `of`, superseded by record `until`.
     pub(super) fn put_version(
         &mut self,
         of: &[u8],
@@ -66,8 +67,8 @@ impl<L: Ledger> Effects<'_, L> {
         Ok(())
     }
 
-    /// Record `id` is in between a version of `of` and what seemed to take the place of that, as the log, read from its beginning, had not said so yet: there is a removal, or
-    /// another version, that was moved behind what came later.
+    /// Record `id` comes between a version of `of` and its apparent successor. A log read from the beginning did not
+    /// show that before: a tombstone or another version was moved after later records.
     pub(super) fn end_version(&mut self, of: &[u8], id: u64) -> Result<()> {
         if !self.ledger.keeps(0, u64::MAX) {
             return Ok(());
@@ -83,7 +84,8 @@ impl<L: Ledger> Effects<'_, L> {
         Ok(())
     }
 
-    /// Everything in the root was removed by record `id`. Only there can anything come later: no other directory has its number again.
+    /// Record `id` removed everything in the root. Only there can later entries exist: the number of any other
+    /// directory is not reused.
     pub(super) fn end_versions_in_root(&mut self, id: u64) -> Result<()> {
         if !self.ledger.keeps(0, u64::MAX) {
             return Ok(());
@@ -95,7 +97,7 @@ impl<L: Ledger> Effects<'_, L> {
         let mut scan = self.ledger.snapshot().scan(Bound::Included(&from), Bound::Excluded(&to))?;
         let mut last = Vec::new();
         while let Some((key, _)) = scan.next_entry()? {
-            // The versions of a key lie one behind the other.
+            // The versions of a key are adjacent.
             if let Some((of, _)) = superseded(key).filter(|(of, _)| *of != last) {
                 self.end_version(&of, id)?;
                 last = of;
@@ -109,7 +111,7 @@ impl<L: Ledger> Effects<'_, L> {
         self.keys.insert(key, entry);
     }
 
-    /// As [`Snapshot::version_behind`], as the batch has it so far.
+    /// As [`Snapshot::version_behind`], with the batch applied so far.
     fn version_behind(&self, of: &[u8], sequence: u64) -> Result<Option<(Vec<u8>, Entry)>> {
         let mut behind = sequence;
         let before = loop {
@@ -128,27 +130,28 @@ impl<L: Ledger> Effects<'_, L> {
         })
     }
 
-    /// Until when a snapshot has a version that record `until` takes the place of, or one that the index knows already; `None` if none has it.
+    /// Until when a snapshot references a version superseded by record `until`, or one that the index already has;
+    /// `None` if none does.
     pub(super) fn kept_until(&self, key: &[u8], old: Entry, until: u64) -> Result<Option<u64>> {
         if is_superseded(key) || !self.ledger.keeps(old.id, until) {
             return Ok(None);
         }
         let next = self.version_behind(key, old.id)?.map(|(_, entry)| entry.id);
         match next {
-            // Its moved record was read before what took its place.
+            // Its moved record was read before the one that superseded it.
             Some(next) if next == old.id => Ok(None),
             Some(next) if next < until => Ok(Some(next).filter(|&next| self.ledger.keeps(old.id, next))),
             _ => Ok(Some(until)),
         }
     }
 
-    /// No snapshot has a version any more, which is under this key.
+    /// Removes the version with this key, which no snapshot references any more.
     pub(crate) fn forget_version(&mut self, key: &[u8], old: Entry) -> Result<()> {
         self.forget(&key.into(), old.id, old.location);
         self.retire(key, old, Leaves::Forgotten)
     }
 
-    /// What a snapshot has of a key, of which record `until` took the place.
+    /// Preserves an entry that a snapshot references and record `until` superseded.
     pub(super) fn keep_version(&mut self, key: &[u8], until: u64, old: Entry) {
         let key: Arc<[u8]> = superseded_key(key, until).into();
         match &mut self.left {
@@ -158,13 +161,13 @@ impl<L: Ledger> Effects<'_, L> {
         }
     }
 
-    /// From here on, versions that record `id` leaves are those of a tree.
+    /// From here on, versions left by record `id` are those of a tree.
     pub(super) fn begin_tree(&mut self, id: u64) {
         let is_there = self.ledger.early().is_some_and(|early| early.is_of(id) && early.is_whole);
         self.left = Some(Left { until: id, waiting: Vec::new(), is_full: false, is_there });
     }
 
-    /// Puts what there is of them into the index, if that is more than memory should hold.
+    /// Inserts the versions so far into the index, if there are more than memory should hold.
     pub(super) fn write_if_many(&mut self) -> Result<()> {
         match (&mut self.left, self.ledger.piece()) {
             (Some(left), Some(piece)) if left.waiting.len() >= piece && !left.is_full => left.write(self.ledger, false),
@@ -172,7 +175,7 @@ impl<L: Ledger> Effects<'_, L> {
         }
     }
 
-    /// The tree was gone through.
+    /// The tree was traversed.
     pub(super) fn end_tree(&mut self) -> Result<()> {
         let Some(mut left) = self.left.take() else { return Ok(()) };
         let is_begun = self.ledger.early().is_some_and(|early| early.is_of(left.until));
@@ -188,8 +191,8 @@ impl<L: Ledger> Effects<'_, L> {
 }
 
 impl Left {
-    /// Puts what waits into the index. Where its device is full, that waits on and comes with the batch, as everything else that the log has and the index has no
-    /// room for.
+    /// Inserts waiting versions into the index. If its device is full, they keep waiting and come with the batch, like
+    /// everything else in the log for which the index has no space.
     fn write<L: Ledger>(&mut self, ledger: &L, is_last: bool) -> Result<()> {
         match ledger.write_early(self.until, self.waiting.clone(), is_last) {
             Err(error) if error.kind() == ErrorKind::NoSpace => self.is_full = true,

@@ -1,4 +1,5 @@
-//! Tests of copies of the index: whichever device is lost, look-ups cost what they did, and what is damaged or missing is repaired.
+//! Tests of copies of the index: whichever device is lost, look-ups cost the same as before, and what is damaged or
+//! missing is repaired.
 
 use crate::devices::device::Device;
 use crate::engine::index_place::INDEX;
@@ -13,7 +14,7 @@ use crate::simulation::trial::Subject;
 use crate::simulation::world::{Fault, World};
 use crate::{Attributes, Durability, Geometry, Key, Store};
 
-/// More than become a table.
+/// More than enough for a table.
 const OBJECTS: u64 = 300;
 
 fn key(number: u64) -> Key {
@@ -39,7 +40,7 @@ fn made(geometry: &Geometry) -> World {
     world
 }
 
-/// Reads of the log that opening and looking everything up takes.
+/// Number of reads of the log to open the store and look everything up.
 fn reads(geometry: &Geometry, world: &World) -> u64 {
     let before = world.reads(FileKind::Segment);
     let subject = Simulated::open_as(&home(geometry), world, Access::Read).unwrap();
@@ -64,11 +65,11 @@ fn after_the_loss_of_any_allowed_set_look_ups_take_what_they_did() {
                 set.iter().map(|&device| (device, world.detach(device, Absence::Unmounted, 1))).collect();
             assert!(reads(&geometry, &world) <= whole, "without {set:?}: {whole} reads with all");
             away.iter().for_each(|(device, detached)| world.attach(*device, detached));
-            // Where only the index is gone, too.
+            // Also if only the index is gone.
             let before: Vec<_> = set.iter().map(|&device| (device, world.image(device))).collect();
             set.iter().for_each(|&device| world.lose_index(device));
             assert!(reads(&geometry, &world) <= whole, "without the index of {set:?}: {whole} reads with all");
-            // The next writer makes them whole.
+            // The next writer completes them.
             drop(Simulated::open(&geometry, &world).unwrap());
             for (device, image) in before {
                 let tables = |image: &crate::simulation::mishap::Image| {
@@ -149,7 +150,7 @@ fn whatever_fails_once_while_a_table_is_made_is_told_and_loses_nothing() {
         let operation_before = world.operations();
         let errno = rustix::io::Errno::IO;
         world.fail(Fault { operation: operation_before + operation, errno, is_lasting: false, device: None });
-        // As many as become tables, and some are merged.
+        // Enough for tables, some of which are merged.
         let mut acknowledged = Vec::new();
         for first in (0..OBJECTS).step_by(30) {
             let mut batch = subject.store().batch(Durability::Batch);
@@ -172,7 +173,7 @@ fn whatever_fails_once_while_a_table_is_made_is_told_and_loses_nothing() {
     assert!(operation > 50, "{operation}");
 }
 
-/// Tables that device 0 has.
+/// Tables on device 0.
 fn tables(world: &World) -> Vec<String> {
     let files = world.device(0).list(INDEX).unwrap();
     files.into_iter().map(|(name, _)| name).filter(|name| table_number(name).is_some()).collect()
@@ -217,7 +218,7 @@ fn a_manifest_says_the_epoch_of_its_writer() {
     assert_eq!(head.epoch, subject.store().engine().epoch());
 }
 
-/// A key that is as long as they may be.
+/// A key of the maximum length.
 fn long_key(number: u64) -> Key {
     let name = format!("{number:0200}");
     Key::parse([&*name; 19].join("/")).unwrap()
@@ -236,7 +237,7 @@ fn memory_is_bounded_by_the_bytes_of_keys_too() {
         assert!(engine.view().state.recent.bytes() < RECENT_LIMIT_BYTES + (128 << 10));
         assert!(engine.writer().unwrap().pending_bytes < RECENT_LIMIT_BYTES + (128 << 10));
     };
-    // Of one name again and again, nothing but the last counts, and each is pending.
+    // Of repeated puts of one name, only the last counts, but each is pending.
     (0..40).for_each(|_| put(0));
     (0..40).for_each(&mut put);
     assert!(!engine.view().state.tables.is_empty());

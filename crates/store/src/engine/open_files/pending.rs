@@ -1,11 +1,13 @@
-//! What handles have written to an open file and what is not committed: bytes that lie over the content, a size, attributes. And what the two come to.
+//! What handles have written to an open file but not committed: bytes over the content, a size, attributes. And the
+//! combination of both.
 //!
-//! Bytes are kept as runs that rise and are apart. A size is kept from the first time that somebody sets one; until then the file is as long as the content, or as what
-//! was written. Where it was cut off, nothing of the content shows any more, also if it grows again: so it stays right over any content that comes in the
-//! place of the one it was written over.
+//! Bytes are kept as ascending, separate runs. A size is kept from the first time that it is set; until then the file
+//! ends with the content or the last write, whichever is later. Beyond a truncation, none of the content shows, even if
+//! the file grows again: so the state remains right over any content that replaces the original.
 //!
-//! A [`Plan`] says what is to be stored: runs of data, one after the other, of what is kept of the content, of what was written, and of zeroes. Holes stay holes, but
-//! for those of less than 4 KiB beside what was written, and more where a file would have more runs than attributes should list.
+//! A [`Plan`] says what to store: consecutive runs of data, each of retained content, of written bytes, or of zeroes.
+//! Holes remain holes, except those of less than 4 KiB beside what was written, and larger ones if the file would have
+//! more runs than attributes should list.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,17 +19,18 @@ use crate::format::attributes::{Attributes, Holes};
 use crate::format::entry::Time;
 use crate::layout::granulo::SECTOR_BYTES;
 
-/// A run takes this beside its bytes, about.
+/// Approximate memory of a run besides its bytes.
 const RUN_BYTES: usize = 64;
-/// Runs are joined up to this, so that what lies in one is not copied often.
+/// Runs are joined up to this length, so that bytes are rarely copied.
 const JOINED_BYTES: usize = 1 << 20;
-/// Runs of data in the attributes of a file that was written to, at most; what attributes may take is more than ten times that.
+/// Maximum number of runs of data in the attributes of a file that was written to; attributes have room for more than
+/// ten times that.
 const MOST_RUNS: usize = 1 << 16;
 
 /// What waits to be committed.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// Once it was set.
+    /// The size, once it was set.
     size_bytes: Option<u64>,
     /// Content from here on is gone.
     cut_bytes: u64,
@@ -45,7 +48,7 @@ impl Default for Pending {
 /// A part of what is to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Piece<'p> {
-    /// Bytes that are stored already, by where they are in that.
+    /// Bytes that are already stored, by their range in the stored content.
     Kept(Range<u64>),
     New(&'p [u8]),
     Zeroes(u64),
@@ -67,12 +70,12 @@ pub(crate) struct Plan<'p> {
     pub(crate) size_bytes: u64,
     pub(crate) stored_bytes: u64,
     pub(crate) holes: Option<Holes>,
-    /// One after the other.
+    /// Consecutive.
     pub(crate) pieces: Vec<Piece<'p>>,
 }
 
 impl<'p> Plan<'p> {
-    /// What changes in what is stored, if all that is kept of it stays where it is.
+    /// The edits of the stored content, if everything retained stays in place.
     pub(crate) fn edits(&self) -> Option<Vec<Edit<'p>>> {
         let (mut at, mut edits) = (0, Vec::new());
         for piece in &self.pieces {
@@ -93,12 +96,12 @@ impl Pending {
         self.size_bytes.is_none() && self.runs.is_empty() && self.attributes.is_none()
     }
 
-    /// Memory that it takes, about.
+    /// Approximate memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }
 
-    /// What so many bytes more would take, at most.
+    /// Maximum memory for another `length` bytes.
     pub(crate) fn needed_bytes(length: usize) -> usize {
         // Written within a run, it becomes three.
         length + 3 * RUN_BYTES
@@ -110,18 +113,18 @@ impl Pending {
         self.size_bytes.unwrap_or_else(|| content_bytes.max(written))
     }
 
-    /// Up to where content of this size shows.
+    /// End of the visible part of content of this size.
     pub(crate) fn shown_bytes(&self, content_bytes: u64) -> u64 {
         content_bytes.min(self.cut_bytes)
     }
 
-    /// A birth time that was given before stays, if there is no other.
+    /// Sets attributes; an earlier birth time is kept if there is no new one.
     pub(crate) fn set_attributes(&mut self, attributes: Attributes) {
         let before = self.attributes.as_ref().and_then(|before| before.btime);
         self.attributes = Some(Attributes { btime: attributes.btime.or(before), ..attributes });
     }
 
-    /// The change time that came with attributes.
+    /// The change time set with attributes.
     pub(crate) fn given_ctime(&self) -> Option<Time> {
         self.attributes.as_ref().and_then(|attributes| attributes.ctime)
     }
@@ -129,14 +132,14 @@ impl Pending {
     /// Sets the size, which was `before_bytes`.
     pub(crate) fn set_size(&mut self, size_bytes: u64, before_bytes: u64) {
         self.size_bytes = Some(size_bytes);
-        // Nor is anything of other content that may come: the size was set by somebody who knew this.
+        // This also hides content that may replace it later: the size was set with this content in view.
         self.cut_bytes = self.cut_bytes.min(size_bytes);
         if size_bytes < before_bytes {
             self.clear(size_bytes..u64::MAX);
         }
     }
 
-    /// Puts bytes where nothing ends behind the largest offset.
+    /// Writes bytes that do not extend past the largest offset.
     pub(crate) fn write(&mut self, at: u64, bytes: &[u8]) {
         let end = at + bytes.len() as u64;
         self.size_bytes = self.size_bytes.map(|size| size.max(end));
@@ -165,7 +168,7 @@ impl Pending {
         }
     }
 
-    /// Forgets what was written to a range.
+    /// Drops what was written to a range.
     fn clear(&mut self, range: Range<u64>) {
         let before = self.runs.range(..range.start).next_back().map(|(&at, bytes)| (at, bytes.len() as u64));
         let first = before.filter(|(at, length)| at + length > range.start).map_or(range.start, |(at, _)| at);
@@ -184,7 +187,7 @@ impl Pending {
         }
     }
 
-    /// Runs that end behind the begin of a range and begin before its end.
+    /// Runs that overlap a range.
     fn within(&self, range: Range<u64>) -> impl Iterator<Item = (u64, &[u8])> {
         let before = self.runs.range(..range.start).next_back();
         let before = before.filter(|(at, bytes)| *at + bytes.len() as u64 > range.start);
@@ -192,7 +195,7 @@ impl Pending {
         self.runs.range(from..range.end.max(from)).map(|(&at, bytes)| (at, &bytes[..]))
     }
 
-    /// Puts what was written over what a buffer has of the file from an offset on.
+    /// Overlays what was written on a buffer with the file's content from an offset on.
     pub(crate) fn lay_over(&self, offset: u64, buffer: &mut [u8]) {
         let end = offset + buffer.len() as u64;
         for (at, bytes) in self.within(offset..end) {
@@ -202,9 +205,10 @@ impl Pending {
         }
     }
 
-    /// The attributes over those of the content, with these holes. The type of the file stays, and so do times that were left open.
+    /// The attributes over those of the content, with these holes. The type of the file is kept, and so are unset
+    /// times.
     pub(crate) fn attributes_over(&self, content: &Attributes, holes: Option<Holes>) -> Attributes {
-        /// The type in a mode.
+        /// The file type in a mode.
         const TYPE: u16 = 0o170_000;
         let attributes = self.attributes.as_ref().unwrap_or(content);
         let mode = content.mode & TYPE | attributes.mode & !TYPE;
@@ -233,7 +237,7 @@ impl Pending {
         }
     }
 
-    /// Data of the file, by where they are in it.
+    /// Data of the file, by their offset.
     fn data(&self, base: &Base) -> Vec<(u64, Piece<'_>)> {
         let mut data = Vec::new();
         let mut stored = 0;
@@ -258,7 +262,8 @@ impl Pending {
         data
     }
 
-    /// The plan with zeroes in place of holes of less than so many bytes beside what was written; of anywhere, where that is more than a few.
+    /// The plan with zeroes in place of holes shorter than `filled_bytes`: beside what was written, or anywhere if that
+    /// is more than a sector.
     fn plan_filling<'p>(&self, base: &Base, data: &[(u64, Piece<'p>)], filled_bytes: u64) -> Plan<'p> {
         let size_bytes = self.size_over(base.size_bytes);
         let (mut pieces, mut runs): (Vec<Piece<'p>>, Vec<(u64, u64)>) = (Vec::new(), Vec::new());
@@ -338,7 +343,7 @@ mod tests {
         let plan = pending.plan(&base).unwrap();
         assert_eq!(runs(&plan), [(0, 100), (10_000, 150)]);
         assert_eq!(plan.edits().unwrap().iter().map(|edit| edit.at).collect::<Vec<_>>(), [10, 150]);
-        // Into the hole: what lies behind it moves.
+        // Into the hole: what follows it moves.
         pending.write(5000, b"x");
         let plan = pending.plan(&base).unwrap();
         assert_eq!(runs(&plan), [(0, 100), (5000, 1), (10_000, 150)]);

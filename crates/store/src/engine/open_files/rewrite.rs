@@ -1,11 +1,13 @@
-//! Committing what is pending of an open file: the object's record is written again, with other content.
+//! Committing the pending state of an open file: the object's record is rewritten with other content.
 //!
-//! What is to be stored says how. What a record may have is put together in memory and compressed as a put does it. Of a large object that keeps where it is all that is
-//! kept of it, only touched stripes are written (see `splice`); any other is written anew from its begin to its end, in bounded memory.
+//! What is to be stored decides how. Content that fits a record is assembled in memory and compressed as by a put. In a
+//! large object whose retained parts all stay in place, only affected stripes are written (see `splice`); any other is
+//! rewritten from beginning to end, in bounded memory.
 //!
-//! All that is done without a lock but that of what is pending. With the writer's lock held it is looked whether the record is still the one that was read: if somebody put,
-//! renamed or moved it meanwhile, what was written is given up, and the whole is done again over what there is now. So a batch and a handle that write the same
-//! object each find the other's work whole. An object without a name gets no record: what was built is what it is from then on.
+//! All of this holds only the lock of the pending state. Then, with the writer's lock held, the record is checked to be
+//! still the one that was read: if the object was put, renamed or moved meanwhile, the new bytes are abandoned, and
+//! everything is repeated over the current state. So a batch and a handle that write the same object each see the
+//! other's complete work. An object without a name gets no record: from then on it is what was built.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -28,27 +30,28 @@ use crate::format::record::{NewRecord, give_id, give_numbers};
 use crate::layout::granulo::{Alignment, is_record};
 use crate::log::writer::Batched;
 
-/// How often it is done again, where others change the same object all the time.
+/// How often to retry while others keep changing the same object.
 const ATTEMPTS: u32 = 100;
-/// What is read at once of content that is written anew, in bytes.
+/// Bytes per read of content that is rewritten.
 const READ_BYTES: u64 = 4 << 20;
-/// Zeroes that take the place of small holes, at once.
+/// Zeroes written in place of small holes, per call.
 const ZEROES: [u8; 4096] = [0; 4096];
 
-/// An object as it will be.
+/// The new object.
 #[derive(Debug)]
 struct Built {
     base: Base,
-    /// Chunks that no record names yet.
+    /// Chunks that no record references yet.
     fresh: Vec<Chunk>,
     touched: Touched,
 }
 
 impl OpenFile {
-    /// Makes what is pending the content of the object; not durable.
+    /// Makes the pending state the content of the object; not durable.
     ///
     /// # Errors
-    /// What reading the object and writing fail with; [`ErrorKind::Busy`] if others change it all the time. All that was pending still is.
+    /// Any error of reading the object and of writing; [`ErrorKind::Busy`] if others keep changing it. Everything
+    /// pending stays pending.
     pub(crate) fn commit(&self, engine: &Engine, pending: &mut RwLockWriteGuard<'_, Pending>) -> Result<()> {
         for _ in 0..ATTEMPTS {
             if pending.is_empty() {
@@ -70,7 +73,7 @@ impl OpenFile {
         Err(Error::new(ErrorKind::Busy, "write to an object", "others change it all the time"))
     }
 
-    /// Makes it what was built; gives whether it was still what that was built from.
+    /// Makes the object what was built; returns whether it was still what that was built from.
     fn take(&self, engine: &Engine, named: Option<(Arc<[u8]>, Entry)>, mut built: Built) -> Result<bool> {
         let fresh = std::mem::take(&mut built.fresh);
         let taken = match named {
@@ -79,7 +82,7 @@ impl OpenFile {
         };
         match &taken {
             Ok(true) => {}
-            // After another failure what is in the log is not known, and units that it may name stay.
+            // After other failures it is unknown what is in the log, so units that it may reference stay.
             Err(error) if error.kind() != ErrorKind::NoSpace => {}
             _ => self.allocator.give_up_chunks(fresh),
         }
@@ -105,7 +108,7 @@ impl OpenFile {
 }
 
 impl Engine {
-    /// Reads what is kept of an object to the end of `onto`.
+    /// Appends stored content of an object to `onto`.
     ///
     /// # Errors
     /// As [`read_units`](Self::read_units).
@@ -121,7 +124,7 @@ impl Engine {
         }
     }
 
-    /// Gives what is to be stored, piece by piece.
+    /// Passes what is to be stored to `give`, piece by piece.
     fn each_piece(&self, base: &Base, plan: &Plan<'_>, give: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut bytes = Vec::new();
         for piece in &plan.pieces {
@@ -144,7 +147,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The object as it will be; units are written.
+    /// Builds the new object; units are written.
     fn build(&self, number: u64, base: &Base, pending: &Pending) -> Result<Built> {
         let mut plan = pending.plan(base)?;
         let over = pending.attributes_over(&base.attributes, plan.holes.take());
@@ -161,7 +164,7 @@ impl Engine {
             })?;
             return built(Stored::Whole(content), Vec::new(), Touched::default());
         }
-        // The units that stay need not be looked at, whatever the devices are that new ones would go to.
+        // The units that stay need not be read, whichever devices new ones would go to.
         if let (Stored::Striped(before), Some(edits)) = (&base.content, plan.edits()) {
             let (order, rule) = self.striping_of(&shared_key(number));
             let stored_bytes = plan.stored_bytes;
@@ -179,7 +182,8 @@ impl Engine {
         built(Stored::Striped(written.descriptor), fresh, written.touched)
     }
 
-    /// Writes the record of an object again, with what was built, if its record is still that of `before`; gives whether it is.
+    /// Rewrites the record of an object with what was built, if its record is still that of `before`; returns whether
+    /// it is.
     fn put_again(&self, file: &OpenFile, key: &Arc<[u8]>, before: Entry, built: Built) -> Result<bool> {
         let geometry = self.geometry();
         let mut records = Vec::new();
@@ -210,7 +214,7 @@ impl Engine {
         drop(ledger);
         writer.touched.merge(built.touched);
         self.apply_pending(&mut writer, change)?;
-        // Nobody else changes the place as long as the lock is held.
+        // Nobody else changes the place while the lock is held.
         lock(&file.place).base = Some(Arc::new(built.base));
         Ok(true)
     }
@@ -224,7 +228,7 @@ impl Base {
         }
     }
 
-    /// Of a large object.
+    /// The descriptor of a large object.
     pub(crate) fn descriptor(&self) -> Option<&Descriptor> {
         match &self.content {
             Stored::Whole(_) => None,
@@ -232,15 +236,15 @@ impl Base {
         }
     }
 
-    /// What the index will have of it with these attributes, of which nothing is open; without id, number and place.
+    /// Its entry in the index with these attributes, all of them set; without id, number and location.
     pub(crate) fn entry(&self, attributes: &Attributes) -> Entry {
         Entry { size_bytes: self.size_bytes, ..entry_of(self.kind(), attributes, Time::default()) }
     }
 
-    /// Appends its record with these attributes, of which nothing is open. It has no id and no numbers yet.
+    /// Appends its record with these attributes, all of them set. It has no id and no numbers yet.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for attributes that cannot be kept.
+    /// [`ErrorKind::Usage`] for attributes that cannot be stored.
     pub(crate) fn encode(
         &self,
         attributes: &Attributes,
@@ -262,7 +266,7 @@ impl Base {
     }
 }
 
-/// The content of a record as a frame, if it is to be one and is shorter so.
+/// The content of a record as a frame, if compression is on and makes it shorter.
 fn compressed(content: &[u8], compression: Compression) -> Option<Vec<u8>> {
     let Compression::Zstd(level) = compression else { return None };
     let most = content.len().checked_sub(1).filter(|_| content.len() >= LEAST_COMPRESSED_BYTES)?;

@@ -12,10 +12,10 @@ use crate::{Attributes, Key, Store};
 
 const THREADS: usize = 8;
 
-/// Syncs wait in front of it until it is opened.
+/// Blocks syncs until it is opened.
 #[derive(Default)]
 struct Gate {
-    /// Syncs of segments, and of everything else, that came to it; whether it is open.
+    /// Number of syncs of segments, and of other files, that reached it; whether it is open.
     state: Mutex<(usize, usize, bool)>,
     changed: Condvar,
 }
@@ -32,7 +32,7 @@ impl Gate {
         drop(self.changed.wait_while(state, |state| !state.2).unwrap());
     }
 
-    /// Waits until so many syncs of segments came.
+    /// Waits until `syncs` syncs of segments have arrived.
     fn wait_for(&self, syncs: usize) {
         let state = self.state.lock().unwrap();
         drop(self.changed.wait_while(state, |state| state.0 < syncs).unwrap());
@@ -66,7 +66,7 @@ fn durable_batches_of_many_threads_share_a_round() {
         thread::scope(|scope| {
             let first = scope.spawn(|| put(store, 0));
             gate.wait_for(copies);
-            // The round of the first is under way: the others write, and wait for one of their own.
+            // The round of the first is in progress: the others write, and wait for a round of their own.
             let others: Vec<_> = (1..THREADS).map(|number| scope.spawn(move || put(store, number))).collect();
             while store.engine().writer().unwrap().position.sequence < before + THREADS as u64 {
                 thread::yield_now();

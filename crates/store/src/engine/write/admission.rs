@@ -1,8 +1,9 @@
-//! Whether a piece of a batch may be committed, and what it finds: the directories that its names are in, those that are missing, what the index has for its
-//! entries, and the numbers of its objects.
+//! Whether a piece of a batch may be committed, and what it needs: the parent directories of its names, missing
+//! directories, current index entries, and the numbers of its objects.
 //!
-//! An object keeps its number for life: what is put over a file, a directory, a symlink or a special file of the same type is the same object; anything
-//! else is another one. The number of a new object is the id of its first record, and ids are never given twice.
+//! An object keeps its number for life: a put over a file, directory, symlink or special file of the same type keeps
+//! the object; any other put creates a new one. The number of a new object is the id of its first record, and ids are
+//! never reused.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
@@ -25,36 +26,36 @@ use crate::layout::granulo::Alignment;
 /// Where the number of an object comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Number {
-    /// There is none.
+    /// None.
     None,
-    /// It is the first record of its object: its id.
+    /// The id of this record, which is the first of its object.
     Own,
-    /// An object that was there before, or a shared one.
+    /// An object that existed before, or a shared one.
     Of(u64),
-    /// That of the object whose first record is another of the piece: the id of that, by its place.
+    /// The id of another record in the piece, by its position, which is the first of the object.
     OfRecord(usize),
-    /// A directory that was missing, by its place among these; not once the piece is admitted.
+    /// A directory that was missing, by its position among these; resolved once the piece is admitted.
     Made(usize),
 }
 
-/// What was found of a record.
+/// What was found for a record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Admitted {
-    /// What the index has for its key before the piece.
+    /// Its entry in the index before the piece.
     pub(super) before: Before,
     pub(super) number: Number,
-    /// The directory that its name is in.
+    /// The directory of its name.
     pub(super) parent: Number,
 }
 
-/// What a path has.
+/// What is known of a path.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     kind: Kind,
     number: Number,
 }
 
-/// A directory that is missing above an object.
+/// A missing ancestor of an object.
 #[derive(Debug)]
 struct Missing<'w> {
     path: &'w [u8],
@@ -63,13 +64,13 @@ struct Missing<'w> {
     put: Option<usize>,
 }
 
-/// Whether a record of one kind that is put where one of another kind is leaves the object what it is.
+/// Whether a put of one kind over another kind keeps the object.
 fn is_same_object(there: Kind, new: Kind) -> bool {
     let is_file = |kind| matches!(kind, Kind::File | Kind::Large);
     there == new || is_file(there) && is_file(new)
 }
 
-/// A path as people know it.
+/// A path as shown to people.
 fn shown(path: &[u8]) -> PathBuf {
     Key::of_path(path).map(|key| key.to_path()).unwrap_or_default()
 }
@@ -82,7 +83,7 @@ pub(super) fn within_itself(path: &[u8]) -> Error {
     Error::new(ErrorKind::Usage, "rename a directory to", "it would lie below itself").at(&shown(path))
 }
 
-/// Somebody else was faster; who meets that looks again.
+/// A concurrent change came first; the caller retries.
 pub(super) fn is_changed(path: &[u8]) -> Error {
     Error::new(ErrorKind::Busy, "write to the store", "it changed meanwhile").at(&shown(path))
 }
@@ -96,12 +97,12 @@ pub(super) fn not_empty(path: &[u8]) -> Error {
 /// Whether a directory has entries.
 ///
 /// # Errors
-/// What reading the index fails with.
+/// Any error of reading the index.
 pub(super) fn has_entries(snapshot: &Snapshot, directory: u64) -> Result<bool> {
     Ok(snapshot.entries_of(directory)?.next_entry()?.is_some())
 }
 
-/// A directory and all below it, by number.
+/// The numbers of a directory and all directories below it.
 fn directories_below(snapshot: &Snapshot, top: u64) -> Result<Vec<u64>> {
     let mut found = vec![top];
     let mut at = 0;
@@ -118,17 +119,17 @@ fn directories_below(snapshot: &Snapshot, top: u64) -> Result<Vec<u64>> {
     Ok(found)
 }
 
-/// A piece that is looked at, record by record.
+/// A piece being checked, record by record.
 struct Admission<'a, 'w> {
     engine: &'a Engine,
     ledger: &'a EngineLedger<'a>,
-    /// What paths have after the records so far; what a removed tree leaves is asked of `gone`.
+    /// State of paths after the records so far; `gone` covers those of a removed tree.
     known: HashMap<&'w [u8], Option<Known>>,
     gone: Option<&'w [u8]>,
     missing: Vec<Missing<'w>>,
-    /// The directory that the last name was in.
+    /// The directory of the last name.
     last: Option<(&'w [u8], Number)>,
-    /// What the batch removes may be a directory.
+    /// The batch may remove a directory.
     has_removals: bool,
 }
 
@@ -137,12 +138,12 @@ impl<'w> Admission<'_, 'w> {
         self.gone.is_some_and(|top| goes_with(path, top))
     }
 
-    /// The directory that a path names, made if it is missing.
+    /// The directory with a path, created if it is missing.
     fn directory(&mut self, path: &'w [u8]) -> Result<Number> {
         if let Some((_, number)) = self.last.filter(|(last, _)| *last == path) {
             return Ok(number);
         }
-        // Up to one that is known, and down again.
+        // Up to a known one, and down again.
         let (mut above, mut unknown) = (path, Vec::new());
         let mut number = loop {
             let Some((next, name)) = split(above) else { break Number::Of(ROOT) };
@@ -160,7 +161,7 @@ impl<'w> Admission<'_, 'w> {
         Ok(number)
     }
 
-    /// The directory `name` in another, which has this path.
+    /// The directory `name` in another; it has this path.
     fn step_down(&mut self, parent: Number, path: &'w [u8], name: &[u8]) -> Result<Number> {
         if let Number::Of(above) = parent
             && !self.known.contains_key(path)
@@ -175,7 +176,7 @@ impl<'w> Admission<'_, 'w> {
         Ok(number)
     }
 
-    /// The number of a directory that the index has.
+    /// The number of a directory in the index.
     fn there(&self, above: u64, path: &[u8], name: &[u8]) -> Result<Option<u64>> {
         if !self.has_removals {
             let known = self.engine.directories.read().unwrap_or_else(PoisonError::into_inner).get(above, name);
@@ -194,7 +195,7 @@ impl<'w> Admission<'_, 'w> {
         }
     }
 
-    /// What a path has, and what the index has for it if that was looked up.
+    /// What is known of a path, and its index entry if that was looked up.
     fn look_up(&self, path: &[u8], key: impl FnOnce() -> Option<Vec<u8>>) -> Result<(Option<Known>, Before)> {
         if let Some(known) = self.known.get(path) {
             return Ok((*known, Before::Unknown));
@@ -202,7 +203,7 @@ impl<'w> Admission<'_, 'w> {
         if self.is_gone(path) {
             return Ok((None, Before::Unknown));
         }
-        // In a directory that is made by this piece there is nothing.
+        // A directory created by this piece is empty.
         let entry = key().map(|key| self.ledger.snapshot.look_up(&key)).transpose()?.flatten();
         let of = |entry: Entry| Known { kind: entry.kind, number: Number::Of(entry.number) };
         Ok((entry.map(of), Before::Known(entry)))
@@ -224,7 +225,7 @@ impl<'w> Admission<'_, 'w> {
             _ => None,
         })?;
         match (there.map(|there| there.kind), entry.kind) {
-            // It gives way to another one.
+            // Replaced by another one.
             (Some(Kind::Directory), Kind::Directory) if entry.number > 0 => match there.map(|there| there.number) {
                 Some(Number::Of(number)) if number != entry.number && has_entries(&self.ledger.snapshot, number)? => {
                     return Err(not_empty(path));
@@ -258,7 +259,7 @@ impl<'w> Admission<'_, 'w> {
         Ok(Admitted { before, number, parent })
     }
 
-    /// Another name for an object, if that is still where it was seen.
+    /// Checks another name of an object, which must still be where it was seen.
     fn name(&mut self, at: usize, path: &'w [u8], named: &Named) -> Result<Admitted> {
         let Named { entry, name, seen, followed, onto, .. } = named;
         if seen.version != self.ledger.state.version {
@@ -318,7 +319,7 @@ impl<'w> Admission<'_, 'w> {
     }
 }
 
-/// Looks what the tree is that the first record of a piece removes, and encodes that.
+/// Determines the tree that the first record of a piece removes, and encodes the record.
 fn remove_tree(
     snapshot: &Snapshot,
     records: &mut Vec<u8>,
@@ -357,8 +358,8 @@ fn remove_tree(
 }
 
 impl Engine {
-    /// Looks whether the batch may be committed, and adds the directories that are missing above its objects. Gives what it found of each record. The removal of
-    /// a tree is the first record of a piece; it is left out if the tree is gone.
+    /// Checks whether the batch may be committed, and adds missing ancestors of its objects. Returns what it found for
+    /// each record. The removal of a tree is the first record of a piece; it is dropped if the tree is gone.
     pub(super) fn admit_piece(
         &self,
         ledger: &EngineLedger<'_>,
@@ -395,7 +396,7 @@ impl Engine {
                 }
             }
         }
-        // A directory that comes later in the batch has attributes of its own.
+        // A directory later in the batch has attributes of its own.
         let mut first_records = Vec::with_capacity(admission.missing.len());
         let mut made: Vec<(Arc<[u8]>, Number)> = Vec::new();
         for Missing { path, parent, put } in &admission.missing {

@@ -1,7 +1,8 @@
-//! Pieces of a long batch are committed by a thread beside it: while one is written, the next is encoded and hashed.
+//! Pieces of a long batch are committed by a separate thread: while one is written, the next is encoded and hashed.
 //!
-//! One piece at a time: the next is handed over when the one before is committed, and everything that looks at the store, or ends the batch, waits for it
-//! first. So the log is the same as without the thread. What a piece fails with is said by the next call that waits for it.
+//! One piece at a time: the next is handed over when the one before is committed, and every operation that reads the
+//! store, or ends the batch, waits for it first. So the log is the same as without the thread. The error of a piece is
+//! returned by the next call that waits for it.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -17,69 +18,69 @@ use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Time};
 use crate::layout::granulo::Alignment;
 
-/// What a record in hand is about.
+/// The subject of a waiting record.
 #[derive(Debug)]
 pub(super) enum Subject {
-    /// A key, with what the index will have of it; and the descriptor of a large object.
+    /// A key with its future index entry; and the descriptor of a large object.
     Put(Box<Entry>, Option<Arc<Descriptor>>),
-    /// An object that is there and gets another name.
+    /// An existing object that gets another name.
     Name(Box<Named>),
-    /// What the index had for the key.
+    /// The index entry for the key.
     Removal(Box<Seen>),
-    /// The directories in it, once the piece is admitted; none of what is no directory.
+    /// The directories in it, once the piece is admitted; empty if it is not a directory.
     TreeRemoval(Vec<u64>),
 }
 
-/// What the index had for a key.
+/// An index entry when it was looked up.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
-    /// In which version.
+    /// The version of the index.
     pub(super) version: u64,
-    /// The directory that its name is in.
+    /// The directory of its name.
     pub(super) directory: u64,
     pub(super) entry: Option<Entry>,
-    /// Whether its object has another name by then: a directory that moves need not be empty.
+    /// Whether its object will have another name: a directory that moves need not be empty.
     pub(super) has_other: bool,
 }
 
-/// An object, and a name that it has.
+/// An object, and one of its names.
 #[derive(Debug)]
 pub(super) struct Named {
-    /// What the index will have of it.
+    /// Its future index entry.
     pub(super) entry: Entry,
-    /// Of a large object.
+    /// The descriptor of a large object.
     pub(super) descriptor: Option<Descriptor>,
-    /// The name that it has, which must still be its when this is committed.
+    /// Its name, which must still be the same when this is committed.
     pub(super) name: Vec<u8>,
     pub(super) seen: Seen,
-    /// What the index had of the file that the name leads to, if it is that which changes.
+    /// The index entry of the file to which the name leads, if that is what changes.
     pub(super) followed: Option<Entry>,
     pub(super) onto: Onto,
 }
 
-/// What the new name of an object may be.
+/// What the new name of an object may refer to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Onto {
-    /// Any, in whatever directory its path leads to by then.
+    /// Anything, in whatever directory its path then leads to.
     Any(Existing),
-    /// That of an object which was seen in this directory, and which gets another one or is the object itself. The path must still lead there: somebody may have renamed a
-    /// directory on the way.
+    /// The name of an object that was seen in this directory, and that gets another one or is the object itself. The
+    /// path must still lead there: a directory on the path may have been renamed.
     Seen(u64),
 }
 
-/// What becomes of an object that has the name already.
+/// What happens to an object that already has the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// It goes. A directory must be empty, and gives way to directories only, as they do to it.
+    /// It is replaced. A directory must be empty, and only directories replace directories.
     Replace,
     /// It stays, and the call fails.
     Refuse,
 }
 
-/// A record that waits to be committed.
+/// A record waiting to be committed.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    /// Its path, or what stands for that of a shared object.
+    /// Its path, or the placeholder for that of a shared object.
     pub(super) key: Arc<[u8]>,
     /// Where it begins among the encoded records.
     pub(super) start: usize,
@@ -92,9 +93,9 @@ pub(super) struct Waiting {
 pub(super) struct Piece {
     pub(super) records: Vec<u8>,
     pub(super) waiting: Vec<Waiting>,
-    /// Extent files with units of what waits.
+    /// Extent files with units of these records.
     pub(super) touched: Touched,
-    /// What its records are encoded for.
+    /// The alignment for which its records are encoded.
     pub(super) alignment: Alignment,
     /// When it is written.
     pub(super) time: Time,
@@ -104,11 +105,11 @@ impl Piece {
     /// Commits it: it gets ids, is appended to the log, and changes the index.
     ///
     /// # Errors
-    /// As [`Batch::commit`]; then nothing of it is there.
+    /// As [`Batch::commit`]; none of it is then applied.
     pub(super) fn commit(&mut self, engine: &Engine) -> Result<()> {
         let touched = std::mem::take(&mut self.touched);
         let committed = engine.commit(&mut self.records, &mut self.waiting, touched, self.alignment, self.time);
-        // After another failure what is in the log is not known, and units that it may name stay.
+        // After other failures it is unknown what is in the log, so units that it may reference stay.
         if committed.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
             abandon(engine, &self.waiting);
         }
@@ -117,15 +118,15 @@ impl Piece {
         committed
     }
 
-    /// The same of one that is followed by others.
+    /// The same for a piece that others follow.
     fn commit_within(&mut self, engine: &Engine) -> Result<()> {
         self.commit(engine)?;
-        // What is durable before the batch ends is no less whole: pieces are there one by one. And memory stays bounded.
+        // Durability before the batch ends does no harm: pieces are applied one by one. And memory stays bounded.
         engine.flush_if_full()
     }
 }
 
-/// Gives up the units of large objects that will not be committed.
+/// Abandons the units of large objects that will not be committed.
 pub(super) fn abandon(engine: &Engine, waiting: &[Waiting]) {
     for waiting in waiting {
         if let Subject::Put(_, Some(descriptor)) = &waiting.subject {
@@ -134,7 +135,7 @@ pub(super) fn abandon(engine: &Engine, waiting: &[Waiting]) {
     }
 }
 
-/// The thread beside a batch.
+/// The thread of a batch.
 #[derive(Debug)]
 pub(super) struct Committer {
     give: SyncSender<Piece>,
@@ -145,7 +146,7 @@ pub(super) struct Committer {
 
 impl Committer {
     /// # Errors
-    /// The system has no thread to give.
+    /// The system refuses a thread.
     fn begin(engine: Arc<Engine>) -> Result<Committer> {
         let (give, pieces) = sync_channel::<Piece>(1);
         let (tell, done) = sync_channel(1);
@@ -160,7 +161,7 @@ impl Committer {
         Ok(Committer { give, done, thread: threads::spawn(commit)?, is_busy: false })
     }
 
-    /// Ends the thread; a panic in it goes on here.
+    /// Ends the thread; a panic in it propagates.
     fn end(self) {
         drop((self.give, self.done));
         if let Err(panic) = self.thread.join()
@@ -172,10 +173,10 @@ impl Committer {
 }
 
 impl Batch<'_> {
-    /// Commits what waits, while the batch goes on; where no thread is to be had, before it does.
+    /// Commits waiting records while the batch continues; if no thread is available, before it does.
     ///
     /// # Errors
-    /// What the piece before failed with; without a thread, this one.
+    /// The error of the previous piece; without a thread, of this one.
     pub(super) fn hand_over(&mut self) -> Result<()> {
         self.settle()?;
         let mut piece = self.take_piece();
@@ -199,7 +200,7 @@ impl Batch<'_> {
     /// Waits until the piece that was handed over is committed.
     ///
     /// # Errors
-    /// What it failed with.
+    /// The error of that piece.
     pub(super) fn settle(&mut self) -> Result<()> {
         let Some(committer) = self.committer.as_mut().filter(|committer| committer.is_busy) else { return Ok(()) };
         committer.is_busy = false;
@@ -215,7 +216,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Ends the thread, when what it has in hand is committed.
+    /// Ends the thread after its current piece.
     pub(super) fn end_committer(&mut self) {
         self.committer.take().into_iter().for_each(Committer::end);
     }

@@ -1,10 +1,12 @@
-//! Names and attributes of what is there: renamed, exchanged, given another name beside, or other attributes.
+//! Changing names and attributes of existing objects: rename, exchange, hard link, new attributes.
 //!
-//! A record has the name and the attributes of its object, so who changes those writes the record again: number and content stay what they are, units of large
-//! objects stay where they are, and each object is found with one look-up as before. No record depends on another that may be lost. It costs a record: of a file the
-//! cutoff at most, of a directory, whatever is in it, a hundred bytes.
+//! A record has the name and the attributes of its object, so changing these rewrites the record: number and content
+//! are unchanged, units of large objects stay in place, and each object is still found with one look-up. No record
+//! depends on another that may be lost. The cost is a record: at most the cutoff for a file, a hundred bytes for a
+//! directory, whatever it contains.
 //!
-//! Each of these is one piece of the log: all of it is there after a crash, or nothing. What waits in the batch is committed before.
+//! Each operation is one piece of the log: after a crash it is applied completely or not at all. Waiting records of the
+//! batch are committed before.
 
 use std::sync::Arc;
 
@@ -22,9 +24,9 @@ use crate::format::index_key::{ROOT_KEY, entry_key, object_key};
 use crate::format::key::{Key, is_within, shared_key};
 use crate::format::record::{NewRecord, content_checksum};
 
-/// How often is looked again, where others change the same names.
+/// How often to retry while others keep changing the same names.
 const ATTEMPTS: u32 = 100;
-/// The type in a mode.
+/// The file type in a mode.
 const TYPE: u16 = 0o170_000;
 
 /// An object where it was seen.
@@ -32,17 +34,18 @@ struct Source<'k> {
     key: &'k Key,
     seen: Seen,
     entry: Entry,
-    /// Whether that is of the file that the name leads to.
+    /// Whether the entry is that of the file to which the name leads.
     is_followed: bool,
 }
 
 impl Batch<'_> {
-    /// Gives an object another name; a directory goes with all that is in it. It keeps its number. Where names are two of one file, nothing happens.
+    /// Renames an object; a directory keeps everything in it. It keeps its number. If both names belong to one file,
+    /// nothing happens.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if it is not there, or the directory that it is to be in; [`ErrorKind::Exists`] if the name is taken and must not be, or by a
-    /// directory for a file, or the other way round; [`ErrorKind::Usage`] if it is a directory that would lie below itself, or one that is not empty has the name; what
-    /// reading the record and writing fails with.
+    /// [`ErrorKind::NotFound`] if it or its new directory does not exist; [`ErrorKind::Exists`] if the name is taken
+    /// and must not be, or by a directory for a file, or vice versa; [`ErrorKind::Usage`] if a directory would be below
+    /// itself, or one that is not empty has the name; any error of reading the record and of writing.
     pub fn rename(&mut self, from: &Key, to: &Key, existing: Existing) -> Result<()> {
         self.refuse_root(from)?;
         self.refuse_root(to)?;
@@ -61,10 +64,11 @@ impl Batch<'_> {
         })
     }
 
-    /// Lets two objects have each other's name.
+    /// Exchanges the names of two objects.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if one of them is not there; [`ErrorKind::Usage`] if one is below the other; what reading records and writing fails with.
+    /// [`ErrorKind::NotFound`] if one of them does not exist; [`ErrorKind::Usage`] if one is below the other; any error
+    /// of reading records and of writing.
     pub fn exchange(&mut self, one: &Key, other: &Key) -> Result<()> {
         self.refuse_root(one)?;
         self.refuse_root(other)?;
@@ -81,11 +85,11 @@ impl Batch<'_> {
         })
     }
 
-    /// Gives a file another name beside those that it has. One with a single name becomes one that can have several, which is written again.
+    /// Adds another name to a file. A file with a single name is rewritten as one that can have several.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if it is not there, or the directory that the name is to be in; [`ErrorKind::Exists`] if the name is taken;
-    /// [`ErrorKind::Usage`] if it is no file; what reading the record and writing fails with.
+    /// [`ErrorKind::NotFound`] if it or the directory of the name does not exist; [`ErrorKind::Exists`] if the name is
+    /// taken; [`ErrorKind::Usage`] if it is not a file; any error of reading the record and of writing.
     pub fn hard_link(&mut self, existing: &Key, name: &Key) -> Result<()> {
         self.refuse_root(existing)?;
         self.refuse_root(name)?;
@@ -100,7 +104,7 @@ impl Batch<'_> {
                 Kind::Link => {}
                 Kind::File | Kind::Large => {
                     batch.add_again(&source, shared_key(number).into(), Onto::Any(Existing::Replace), None)?;
-                    // The name that it has leads to it from now on.
+                    // Its existing name leads to it from now on.
                     let link = Source { entry: link, ..source };
                     batch.add_again(&link, existing.stored().into(), Onto::Seen(source.seen.directory), None)?;
                 }
@@ -114,10 +118,12 @@ impl Batch<'_> {
         })
     }
 
-    /// Gives an object other attributes; of a file with several names they are those of all. Its type and, of a sparse file, the holes stay.
+    /// Changes the attributes of an object; a file with several names has one set for all. Its type and, for a sparse
+    /// file, the holes are kept.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if it is not there; [`ErrorKind::Usage`] for attributes that cannot be kept; what reading the record and writing fails with.
+    /// [`ErrorKind::NotFound`] if it does not exist; [`ErrorKind::Usage`] for attributes that cannot be stored; any
+    /// error of reading the record and of writing.
     pub fn set_attributes(&mut self, key: &Key, attributes: &Attributes) -> Result<()> {
         if key.is_root() {
             let btime = attributes.btime.or(self.birth_of_root()?);
@@ -137,10 +143,12 @@ impl Batch<'_> {
         })
     }
 
-    /// Gives a file with these attributes a name that nothing has: a new one, or the one of a number, which has none and whose units are in these files.
+    /// Gives a file with these attributes an unused name: a new file, or the one with a number, which has no name and
+    /// whose units are in these files.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if there is no directory that it is to be in; [`ErrorKind::Exists`] if the name is taken; what writing fails with.
+    /// [`ErrorKind::NotFound`] if its directory does not exist; [`ErrorKind::Exists`] if the name is taken; any error
+    /// of writing.
     pub(crate) fn name_file(
         &mut self,
         key: &Key,
@@ -168,7 +176,7 @@ impl Batch<'_> {
         })
     }
 
-    /// Commits what waits, then what `add` adds, as one piece, and once more if what it looked at changed meanwhile.
+    /// Commits waiting records, then what `add` adds, as one piece, and retries if the state it read changed meanwhile.
     fn at_once(&mut self, mut add: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
         self.commit_piece()?;
         let mut attempts = 1;
@@ -192,7 +200,7 @@ impl Batch<'_> {
         Ok(Source { key, seen, entry, is_followed: false })
     }
 
-    /// That it changed, where compaction in another thread has moved what could not be read; else the error.
+    /// "Changed", if compaction in another thread has moved what could not be read; else the error.
     fn moved_or(&self, source: &Source<'_>, error: Error) -> Error {
         let key = match source.is_followed {
             true => object_key(source.entry.number).to_vec(),
@@ -204,7 +212,7 @@ impl Batch<'_> {
         }
     }
 
-    /// When the root was made, if it has a record.
+    /// When the root was created, if it has a record.
     fn birth_of_root(&self) -> Result<Option<Time>> {
         let (engine, mut buffer) = (self.engine(), Vec::new());
         let now = || engine.view().snapshot().look_up(ROOT_KEY);
@@ -219,7 +227,8 @@ impl Batch<'_> {
         Ok(None)
     }
 
-    /// A record of an object again: under this name (none: it has names of their own), and with other attributes if there are any. It is as old as it was, and changes now.
+    /// Rewrites a record of an object: under this name (none: its names are separate records), and with other
+    /// attributes if given. Its birth time is kept, its change time is now.
     fn add_again(
         &mut self,
         source: &Source<'_>,
@@ -260,7 +269,7 @@ impl Batch<'_> {
             entry.ctime = now;
         }
         new.encode(self.alignment, &mut self.records)?;
-        // The checksum goes with the content from the first write on: memory that flips in between is found.
+        // The checksum accompanies the content from the first write on: memory that flips in between is detected.
         if checksum.is_some() && self.records.get(start..).and_then(content_checksum) != checksum {
             self.records.truncate(start);
             return Err(
