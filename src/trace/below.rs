@@ -1,13 +1,13 @@
-//! A source of which only the files below some directories are kept.
+//! A source filtered to the files below some directories.
 
 use super::{Names, Operation, Origin, Problems, Source};
 use crate::error::Result;
 
-/// What another source has of files at or below some paths. Numbers and names stay what they are.
+/// The files of another source at or below some paths. Numbers and names do not change.
 pub struct Below {
     inner: Box<dyn Source>,
     paths: Vec<Vec<u8>>,
-    /// Of each file: whether it is kept.
+    /// For each file: whether it is kept.
     kept: Vec<bool>,
 }
 
@@ -18,7 +18,7 @@ impl std::fmt::Debug for Below {
 }
 
 impl Below {
-    /// The files of `inner` at or below `paths`.
+    /// Keeps the files of `inner` at or below `paths`.
     pub fn new(inner: Box<dyn Source>, paths: Vec<Vec<u8>>) -> Below {
         let without_slash = |mut path: Vec<u8>| {
             while path.last() == Some(&b'/') {

@@ -1,4 +1,5 @@
-//! Bytes of a trace as a stream: a file, a pipe or standard input (`-`), unpacked where it is zstd or gzip, with its head to look at.
+//! Bytes of a trace as a stream: a file, a pipe or standard input (`-`), decompressed if it is zstd or gzip, with
+//! access to its head.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -10,15 +11,15 @@ use flate2::bufread::MultiGzDecoder;
 
 use crate::error::{Error, Result};
 
-/// What reading a trace is called in errors.
+/// Name of the operation in errors.
 pub const OPERATION: &str = "read the trace";
 
-/// Bytes that can be looked at before they are read.
+/// Bytes of the head, which can be examined before they are read.
 const HEAD_BYTES: u64 = 64 << 10;
 const BUFFER_BYTES: usize = 256 << 10;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const GZIP_MAGIC: [u8; 3] = [0x1f, 0x8b, 0x08];
-/// The most memory that a packed trace may ask for to be unpacked, as a power of two.
+/// Limit of the memory for decompression, as a power of two.
 const ZSTD_WINDOW_LOG: u32 = 27;
 
 /// A stream of bytes.
@@ -37,7 +38,7 @@ impl std::fmt::Debug for Input {
     }
 }
 
-/// Counts what passes.
+/// Counts the bytes that pass.
 struct Counting<R> {
     inner: R,
     read_bytes: Arc<AtomicU64>,
@@ -51,7 +52,7 @@ impl<R: Read> Read for Counting<R> {
     }
 }
 
-/// What is unpacked; where the packing ends early or is damaged, so do the bytes.
+/// Decompresses; where the compressed data is truncated or damaged, the bytes end.
 struct Unpacked<R> {
     inner: R,
     cut: Arc<AtomicBool>,
@@ -60,7 +61,7 @@ struct Unpacked<R> {
 impl<R: Read> Read for Unpacked<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.inner.read(buffer) {
-            // Errors of the system have a number; those of the packing have none.
+            // Errors of the system have a code; those of the decompressor have none.
             Err(error) if error.raw_os_error().is_none() && error.kind() != io::ErrorKind::Interrupted => {
                 self.cut.store(true, Ordering::Relaxed);
                 Ok(0)
@@ -70,24 +71,24 @@ impl<R: Read> Read for Unpacked<R> {
     }
 }
 
-/// How [`Input::line`] ended.
+/// Result of [`Input::line`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line {
-    /// A line, without its line feed.
+    /// A line, without its newline.
     Whole,
-    /// What stands behind the last line feed: perhaps a line that was cut off.
+    /// The text after the last newline: perhaps a truncated line.
     Last,
-    /// The line was longer than was allowed; the rest of it was skipped.
+    /// The line was longer than the limit; the rest of it was skipped.
     TooLong,
-    /// Nothing is left.
+    /// End of the input.
     End,
 }
 
 impl Input {
-    /// Opens a file; `-` is standard input.
+    /// Opens a file; `-` means standard input.
     ///
     /// # Errors
-    /// What opening it or reading its head fails with.
+    /// Errors from opening it or reading its head.
     pub fn open(path: &Path) -> Result<Input> {
         if path.as_os_str() == "-" {
             return Input::new(path, io::stdin(), None);
@@ -97,20 +98,20 @@ impl Input {
         Input::new(path, file, metadata.is_file().then_some(metadata.len()))
     }
 
-    /// Bytes that are in memory.
+    /// Bytes in memory.
     ///
     /// # Errors
-    /// None that memory has.
+    /// Memory has no errors.
     pub fn of_bytes(bytes: impl Into<Vec<u8>>) -> Result<Input> {
         let bytes = bytes.into();
         let size = bytes.len() as u64;
         Input::new(Path::new("(memory)"), Cursor::new(bytes), Some(size))
     }
 
-    /// Any stream; `path` is what errors call it.
+    /// Any stream; errors refer to it as `path`.
     ///
     /// # Errors
-    /// What reading its head fails with.
+    /// Errors from reading its head.
     pub fn new(path: &Path, stream: impl Read + Send + 'static, size_bytes: Option<u64>) -> Result<Input> {
         let fail = |error| Error::io(OPERATION, path, error);
         let read_bytes = Arc::new(AtomicU64::new(0));
@@ -137,35 +138,35 @@ impl Input {
         Ok(Input { path: path.to_owned(), head, reader, read_bytes, size_bytes, cut })
     }
 
-    /// The first 64 KiB, or all where there is less. They are read again by what reads on.
+    /// The first 64 KiB, or everything if there is less. Reading still returns them.
     pub fn head(&self) -> &[u8] {
         &self.head
     }
 
-    /// What errors call it.
+    /// Its name in errors.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How much was read of the file (packed, where it is), and how large it is.
+    /// Number of bytes read from the file (compressed, if it is), and its size.
     pub fn progress(&self) -> (u64, Option<u64>) {
         (self.read_bytes.load(Ordering::Relaxed), self.size_bytes)
     }
 
-    /// Whether it was packed, and the packing ended early or was damaged where the bytes end.
+    /// Whether it was compressed, and truncated or damaged where the bytes end.
     pub fn is_cut(&self) -> bool {
         self.cut.load(Ordering::Relaxed)
     }
 
-    /// What counts how much was read, for when somebody else reads on.
+    /// The counter of bytes read, for use after the input was passed on.
     pub fn counter(&self) -> Arc<AtomicU64> {
         self.read_bytes.clone()
     }
 
-    /// The next line, without its line feed, in place of what `line` has.
+    /// Reads the next line, without its newline, into `line`, replacing its content.
     ///
     /// # Errors
-    /// What reading fails with.
+    /// Errors from reading.
     pub fn line(&mut self, line: &mut Vec<u8>, longest_bytes: usize) -> Result<Line> {
         line.clear();
         let fail = |error| Error::io(OPERATION, &self.path, error);
@@ -184,10 +185,10 @@ impl Input {
         }
     }
 
-    /// Fills `buffer`, or as much of it as is left; how much that is.
+    /// Fills `buffer`, or as much as the input has left; returns the number of bytes.
     ///
     /// # Errors
-    /// What reading fails with.
+    /// Errors from reading.
     pub fn fill(&mut self, buffer: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {

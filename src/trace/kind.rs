@@ -1,39 +1,39 @@
-//! What is done to files: the kinds of operations, whatever the recorder calls them.
+//! Kinds of operations on files, whatever the recorder calls them.
 
 use serde::{Deserialize, Serialize};
 
-/// What an operation does.
+/// Kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Kind {
     /// Opens a file or directory.
     Open = 0,
-    /// Opens a file that is made by it, or emptied.
+    /// Opens a file and creates or truncates it.
     Create = 1,
-    /// The last reference to an opening goes.
+    /// Drops the last reference to an open.
     Close = 2,
     /// Reads bytes.
     Read = 3,
     /// Writes bytes.
     Write = 4,
-    /// Maps a part of a file; how much of it is then touched is not seen.
+    /// Maps a part of a file; how much of it is accessed later is unknown.
     Map = 5,
     /// Runs a file as a program.
     Execute = 6,
-    /// Asks for attributes.
+    /// Reads attributes.
     Stat = 7,
-    /// Resolves a name or a symbolic link, or asks for permission.
+    /// Resolves a name or a symbolic link, or checks permission.
     Lookup = 8,
     /// Lists a directory.
     ReadDirectory = 9,
-    /// Makes a directory.
+    /// Creates a directory.
     MakeDirectory = 10,
     /// Removes a name: of a file, or of a directory.
     Unlink = 11,
-    /// Gives another name.
+    /// Renames a file.
     Rename = 12,
-    /// Makes a further name, or a symbolic link.
+    /// Creates another name, or a symbolic link.
     Link = 13,
     /// Changes a file's size; the length is the new one.
     Truncate = 14,
@@ -41,7 +41,7 @@ pub enum Kind {
     SetAttributes = 15,
     /// Makes data durable.
     Sync = 16,
-    /// Reserves or frees room.
+    /// Reserves or frees space.
     Allocate = 17,
     /// Anything else that names a file.
     Other = 18,
@@ -71,12 +71,12 @@ impl Kind {
         Kind::Other,
     ];
 
-    /// The kind of a number.
+    /// The kind with a number.
     pub fn of(number: u8) -> Option<Kind> {
         Kind::ALL.get(usize::from(number)).copied()
     }
 
-    /// What people call it.
+    /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Open => "open",
@@ -101,7 +101,7 @@ impl Kind {
         }
     }
 
-    /// Whether its length is of bytes that it moves.
+    /// Whether its length counts bytes that are moved.
     pub fn moves_bytes(self) -> bool {
         matches!(self, Kind::Read | Kind::Write | Kind::Map)
     }

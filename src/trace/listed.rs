@@ -1,9 +1,9 @@
-//! Operations that are in memory already, as a source.
+//! Operations in memory, as a source.
 
 use super::{Names, Operation, Origin, Problems, Source};
 use crate::error::Result;
 
-/// A source of operations that somebody has put together.
+/// A source of operations that were assembled in memory.
 #[derive(Debug, Clone)]
 pub struct Listed {
     /// The operations.
@@ -12,15 +12,15 @@ pub struct Listed {
     pub files: Names,
     /// Names of processes.
     pub processes: Names,
-    /// Where they are from.
+    /// Their origin.
     pub origin: Origin,
-    /// What was wrong.
+    /// Problems found.
     pub problems: Problems,
     given: usize,
 }
 
 impl Listed {
-    /// Nothing yet, from `recorder`.
+    /// An empty source from `recorder`.
     pub fn new(recorder: &str) -> Listed {
         Listed {
             operations: Vec::new(),

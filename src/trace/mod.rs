@@ -1,12 +1,12 @@
-//! Traces: what is read and written, operation by operation, whatever recorded it.
+//! Traces: reads, writes and other operations, one by one, whatever recorded them.
 //!
-//! A [`Source`] is a stream of [`Operation`]s with the names of files and processes beside it. Readers of strace output, captures and
-//! tables make one; granulo's own form ([`columnar`])
-//! is one that all of them can be kept in.
+//! A [`Source`] is a stream of [`Operation`]s with the names of files and processes. Readers of strace output, captures
+//! and tables are sources; granulo's own format ([`columnar`]) can store all of them.
 //!
-//! Invariants: file and process numbers are dense and count from 0, and an operation comes only after its names. Operations come in the
-//! order in which they ended, or were recorded; the time is when each began, so that times may go back a little. What a reader cannot
-//! make sense of it counts in [`Problems`], and goes on: an error ends a trace only where nothing behind it could be read.
+//! Invariants: file and process numbers are dense and count from 0, and an operation comes only after its names.
+//! Operations come in the order in which they ended, or were recorded; their time is when they began, so times may go
+//! back a little. What a reader cannot interpret counts in [`Problems`], and it continues: an error ends a trace only
+//! if nothing after it can be read.
 
 pub mod below;
 pub mod columnar;
@@ -40,33 +40,34 @@ use crate::error::Result;
 /// One operation on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// When it began, in nanoseconds since what [`Origin::clock`] says.
+    /// Start time, in nanoseconds since the origin of [`Origin::clock`].
     pub time_ns: u64,
-    /// How long it took, if that was recorded.
+    /// Duration, if it was recorded.
     pub duration_ns: Option<u64>,
-    /// Who did it: a number in [`Source::processes`].
+    /// The process: a number in [`Source::processes`].
     pub process: u32,
-    /// On what: a number in [`Source::files`]. A file keeps its number, and its first name, when it is renamed; another file that takes
-    /// its name later has another number.
+    /// The file: a number in [`Source::files`]. A file keeps its number and its first name when it is renamed; another
+    /// file that takes its name later has another number.
     pub file: Option<u32>,
-    /// Through which opening: all operations with one number went through one open file description, from [`Kind::Open`] or
-    /// [`Kind::Create`] to [`Kind::Close`]. Numbers count from 0 and are not used again. `None` where the trace does not know openings
-    /// (NFS version 3, blocks of a device): then a process and a file stand for it.
+    /// The open that it belongs to: all operations with the same number used one open file description, from
+    /// [`Kind::Open`] or [`Kind::Create`] to [`Kind::Close`]. Numbers count from 0 and are not reused. `None` if the
+    /// trace has no opens (NFS version 3, blocks of a device): process and file identify them then.
     pub opening: Option<u32>,
-    /// What was done.
+    /// The kind of operation.
     pub kind: Kind,
     /// Whether it failed; the length is 0 then.
     pub failed: bool,
-    /// Where in the file it began, if that is known and has a meaning for the kind.
+    /// Offset in the file, if it is known and meaningful for the kind.
     pub offset_bytes: Option<u64>,
-    /// How many bytes were read, written or mapped (not how many were asked for); the new size for [`Kind::Truncate`]; else 0.
+    /// Number of bytes read, written or mapped (not the number requested); the new size for [`Kind::Truncate`];
+    /// otherwise 0.
     pub length_bytes: u64,
-    /// How large the file was after it, if that is known.
+    /// Size of the file afterwards, if it is known.
     pub file_size_bytes: Option<u64>,
 }
 
 impl Operation {
-    /// An operation of which only this much is known.
+    /// An operation with only these fields.
     pub fn new(time_ns: u64, process: u32, kind: Kind) -> Operation {
         Operation {
             time_ns,
@@ -82,7 +83,7 @@ impl Operation {
         }
     }
 
-    /// The first byte behind it, if its offset is known.
+    /// The end of its range, if its offset is known.
     pub fn end_bytes(&self) -> Option<u64> {
         self.offset_bytes.map(|offset| offset.saturating_add(self.length_bytes))
     }
@@ -93,42 +94,42 @@ pub trait Source {
     /// The next operation; `None` at the end.
     ///
     /// # Errors
-    /// What reading fails with; where nothing can be read any more.
+    /// Errors from reading; if nothing more can be read.
     fn next(&mut self) -> Result<Option<Operation>>;
 
-    /// The names of the files that were met so far, by their numbers.
+    /// Names of the files found so far, by number.
     fn files(&self) -> &Names;
 
-    /// The names of the processes, clients or hosts that were met so far, by their numbers.
+    /// Names of the processes, clients or hosts found so far, by number.
     fn processes(&self) -> &Names;
 
-    /// Where the operations are from.
+    /// Origin of the operations.
     fn origin(&self) -> &Origin;
 
-    /// What was wrong so far.
+    /// Problems found so far.
     fn problems(&self) -> &Problems;
 
-    /// How far the input has been read, and how large it is if that is known: for progress.
+    /// Progress: how much of the input has been read, and its size if that is known.
     fn progress(&self) -> (u64, Option<u64>);
 }
 
-/// Where operations are from.
+/// Origin of operations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// What recorded them: `strace`, `pcap`, `darshan`, `csv`, `fanotify`, …; a conversion keeps it.
+    /// The recorder: `strace`, `pcap`, `darshan`, `csv`, `fanotify`, …; a conversion keeps it.
     pub recorder: String,
-    /// The command that was traced, if it was recorded with the trace, escaped.
+    /// The traced command, if the trace has it, escaped.
     pub command: Option<String>,
-    /// What times count from.
+    /// Origin of times.
     pub clock: Clock,
-    /// What an operation is.
+    /// Granularity of operations.
     pub detail: Detail,
-    /// What this kind of trace cannot show, as sentences.
+    /// Sentences on what this kind of trace cannot show.
     pub notes: Vec<String>,
 }
 
 impl Origin {
-    /// Single requests by the wall clock, from `recorder`.
+    /// Individual requests with wall-clock times, from `recorder`.
     pub fn new(recorder: &str) -> Origin {
         Origin {
             recorder: recorder.to_owned(),
@@ -140,24 +141,24 @@ impl Origin {
     }
 }
 
-/// What times count from.
+/// Origin of times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Clock {
     /// 1970, UTC.
     Wall,
-    /// The start of the trace, or anything else.
+    /// The start of the trace, or any other time.
     Start,
     /// There are no times: they count operations.
     None,
 }
 
-/// What an operation is.
+/// Granularity of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Detail {
     /// A read or write is one request.
     Requests,
-    /// A read or write is all that was read or written from opening to closing: single requests are not known.
+    /// A read or write is everything that was read or written from open to close: individual requests are not known.
     WholeFiles,
 }

@@ -1,4 +1,4 @@
-//! Names by dense numbers, in two allocations however many there are; and the way from a name to its number.
+//! Names by dense numbers, in two allocations however many there are; and an index from names to numbers.
 
 use hashbrown::HashTable;
 use twox_hash::XxHash3_64;
@@ -11,7 +11,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Takes a name; its number. `None` if there are 2^32 already.
+    /// Adds a name; returns its number, `None` if there are already 2^32.
     pub fn push(&mut self, name: &[u8]) -> Option<u32> {
         let number = u32::try_from(self.ends.len()).ok()?;
         self.bytes.extend_from_slice(name);
@@ -19,7 +19,7 @@ impl Names {
         Some(number)
     }
 
-    /// The name of a number.
+    /// The name with a number.
     pub fn get(&self, number: u32) -> Option<&[u8]> {
         let at = number as usize;
         let end = *self.ends.get(at)?;
@@ -27,28 +27,28 @@ impl Names {
         Some(&self.bytes[start..end])
     }
 
-    /// How many bytes those from a number on have.
+    /// Total length of the names from `number` on.
     pub fn bytes_from(&self, number: usize) -> usize {
         self.bytes.len() - number.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(0)
     }
 
-    /// How many there are.
+    /// Number of names.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// All of them, by their numbers.
+    /// All names, by number.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.ends.len()).map(|number| self.get(number as u32).unwrap_or_default())
     }
 }
 
-/// Which number a name has now: a name can be taken from one number and given to another.
+/// The current number of each name: a name can move from one number to another.
 #[derive(Debug, Clone, Default)]
 pub struct Index {
     numbers: HashTable<(u64, u32)>,
@@ -61,7 +61,7 @@ impl Index {
         self.numbers.find(hash, |&(other, number)| other == hash && names.get(number) == Some(name)).map(|&(_, n)| n)
     }
 
-    /// The number of a name, which gets the next one if it has none.
+    /// The number of a name; a new name gets the next one.
     pub fn number(&mut self, names: &mut Names, name: &[u8]) -> Option<u32> {
         if let Some(number) = self.get(names, name) {
             return Some(number);

@@ -1,4 +1,4 @@
-//! Which format a trace has, by its content, and the reader for it.
+//! Detects the format of a trace by its content, and selects its reader.
 
 use std::path::Path;
 
@@ -6,12 +6,12 @@ use super::input::{Input, OPERATION};
 use super::{Source, columnar, csv, darshan, nfs, strace};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Formats of traces.
+/// Format of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// granulo's own, columnar.
+    /// granulo's own columnar format.
     Granulo,
-    /// What strace prints.
+    /// Output of strace.
     Strace,
     /// Captured packets: pcap or pcapng.
     Pcap,
@@ -31,13 +31,13 @@ impl Format {
         (Format::Csv, "csv"),
     ];
 
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         Format::ALL.iter().find(|(format, _)| *format == self).map_or("", |(_, name)| name)
     }
 }
 
-/// The format of a trace, by how it begins.
+/// Detects the format of a trace by its first bytes.
 pub fn detect(head: &[u8]) -> Option<Format> {
     const PCAP: [[u8; 4]; 5] = [
         [0xa1, 0xb2, 0xc3, 0xd4],
@@ -70,18 +70,18 @@ pub fn detect(head: &[u8]) -> Option<Format> {
     csv::Columns::guess(head).map(|_| Format::Csv)
 }
 
-/// A reader of the operations in `path` (`-` for standard input), of which the format is given or seen.
+/// Opens a reader of the operations in `path` (`-` for standard input), with the format specified or detected.
 ///
 /// # Errors
-/// What opening and reading fail with; [`ErrorKind::NotRecognised`] for what is no trace.
+/// Errors from opening and reading; [`ErrorKind::NotRecognised`] if it is not a trace.
 pub fn open(path: &Path, format: Option<Format>) -> Result<Box<dyn Source>> {
     source_of(Input::open(path)?, format)
 }
 
-/// A reader of the operations in an input that is open already.
+/// Creates a reader of the operations in an open input.
 ///
 /// # Errors
-/// As those of [`open`].
+/// Same as [`open`].
 pub fn source_of(input: Input, format: Option<Format>) -> Result<Box<dyn Source>> {
     let path = input.path().to_owned();
     match format.or_else(|| detect(input.head())) {
@@ -99,10 +99,10 @@ pub fn source_of(input: Input, format: Option<Format>) -> Result<Box<dyn Source>
     }
 }
 
-/// A reader of the operations in a table (`-` for standard input) of which the columns are given.
+/// Opens a reader of the operations in a table (`-` for standard input) with these columns.
 ///
 /// # Errors
-/// What opening and reading fail with; columns that the table does not have.
+/// Errors from opening and reading; columns that the table does not have.
 pub fn open_table(path: &Path, columns: csv::Columns) -> Result<Box<dyn Source>> {
     Ok(Box::new(csv::Reader::new(Input::open(path)?, Some(columns))?))
 }

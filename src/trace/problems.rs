@@ -1,4 +1,4 @@
-//! What was wrong with a trace: counted by kind, with the first example of each, while the rest stands.
+//! Problems of a trace: counted by kind, with the first example of each; everything else remains valid.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,31 +6,31 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trouble {
-    /// The input ends in the middle of something.
+    /// The input ends prematurely.
     Truncated,
-    /// A checksum or a length contradicts the bytes.
+    /// A checksum or a length does not match the bytes.
     Damaged,
-    /// A line, packet or record that is not of the format.
+    /// A line, packet or record that does not have the format.
     Unreadable,
-    /// A call that may concern files and is not known.
+    /// An unknown call that may concern files.
     UnknownCall,
-    /// Something began and its end is not in the trace.
+    /// A beginning without an end in the trace.
     Unfinished,
-    /// Something ended and its beginning is not in the trace.
+    /// An end without a beginning in the trace.
     Unmatched,
-    /// An operation on an opening, handle or descriptor that the trace does not name.
+    /// An operation on an open, handle or descriptor that the trace does not name.
     UnknownFile,
-    /// A time before that of the operation before it, by more than calls overlap.
+    /// A time that precedes that of the previous operation by more than calls overlap.
     ClockBackwards,
-    /// A field that should be there is not.
+    /// A required field is missing.
     Incomplete,
-    /// A value that cannot be.
+    /// An impossible value.
     Absurd,
-    /// Operations that the recorder saw pass but not what they did (io_uring).
+    /// Operations that the recorder noticed without their content (io_uring).
     NotTraced,
     /// Events that the recorder lost.
     Lost,
-    /// More of something than is kept.
+    /// More of something than can be kept.
     TooMany,
 }
 
@@ -52,7 +52,7 @@ impl Trouble {
         Trouble::TooMany,
     ];
 
-    /// What it is, behind a count ("3 unreadable lines or records").
+    /// A description, to follow a count ("3 unreadable lines or records").
     pub fn words(self) -> &'static str {
         match self {
             Trouble::Truncated => "cut off in the middle",
@@ -72,18 +72,18 @@ impl Trouble {
     }
 }
 
-/// How often something was wrong.
+/// A kind of problem and its count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// What it is.
+    /// Its kind.
     pub kind: Trouble,
-    /// How often.
+    /// Its count.
     pub count: u64,
-    /// The first of them, where and what, escaped.
+    /// The first example, with its location, escaped.
     pub first: String,
 }
 
-/// All that was wrong.
+/// All problems.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Problems {
@@ -91,12 +91,12 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// Counts a problem; `example` is asked only for the first of its kind.
+    /// Counts a problem; `example` is called only for the first of its kind.
     pub fn count(&mut self, kind: Trouble, example: impl FnOnce() -> String) {
         self.count_many(kind, 1, example);
     }
 
-    /// Counts several at once.
+    /// Counts several problems in one call.
     pub fn count_many(&mut self, kind: Trouble, count: u64, example: impl FnOnce() -> String) {
         match self.list.iter_mut().find(|problem| problem.kind == kind) {
             Some(problem) => problem.count = problem.count.saturating_add(count),
@@ -104,26 +104,26 @@ impl Problems {
         }
     }
 
-    /// Adds those of a trace that this one was made of.
+    /// Adds the problems of the trace that this one was made from.
     pub fn add(&mut self, others: &Problems) {
         for other in &others.list {
             self.count_many(other.kind, other.count, || other.first.clone());
         }
     }
 
-    /// All of them, by kind.
+    /// All problems, by kind.
     pub fn list(&self) -> Vec<&Problem> {
         let mut list: Vec<&Problem> = self.list.iter().collect();
         list.sort_by_key(|problem| problem.kind);
         list
     }
 
-    /// How often one kind was met.
+    /// Count of one kind.
     pub fn of(&self, kind: Trouble) -> u64 {
         self.list.iter().find(|problem| problem.kind == kind).map_or(0, |problem| problem.count)
     }
 
-    /// Whether nothing was wrong.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

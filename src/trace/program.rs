@@ -1,7 +1,7 @@
-//! Other programs that take a recording apart: found or named with what has them, read as a stream, in their own words where they
-//! fail.
+//! External programs that decode a recording. A missing one is reported with its package, a failed one with its own
+//! output; the output is read as a stream.
 //!
-//! They run in a process group of their own, so that Ctrl-C reaches granulo alone, and do not outlive who reads them.
+//! They run in a process group of their own, so that Ctrl-C reaches only granulo, and do not outlive their reader.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -15,16 +15,16 @@ use super::input::{Input, OPERATION};
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::escape;
 
-/// Programs, and how to get them.
+/// Programs, and where to get them.
 const PROGRAMS: [(&str, &str); 3] =
     [("tshark", "install the package tshark"), ("darshan-parser", DARSHAN), ("darshan-dxt-parser", DARSHAN)];
 const DARSHAN: &str = "install darshan-util, of the version that wrote the log or a later one: 'spack install darshan-util', or from \
     https://github.com/darshan-hpc/darshan; or give what it prints where it is installed: 'darshan-parser --show-incomplete LOG' as a file";
 
-/// The most that is kept of what a program complains about.
+/// Bytes of standard error that are kept.
 const COMPLAINT_BYTES: u64 = 16 << 10;
 
-/// A program that runs.
+/// A running program.
 #[derive(Debug)]
 pub struct Program {
     name: &'static str,
@@ -33,7 +33,7 @@ pub struct Program {
     feeder: Option<JoinHandle<std::io::Result<()>>>,
 }
 
-/// Where a program is.
+/// Path of a program.
 ///
 /// # Errors
 /// [`ErrorKind::NotFound`], with where to get it.
@@ -52,10 +52,10 @@ pub fn find(name: &'static str) -> Result<PathBuf> {
 }
 
 impl Program {
-    /// Starts a program that reads `feed`, or nothing; what it prints is an input that errors call `path`.
+    /// Starts a program that reads `feed`, or nothing; returns its output as an input, to which errors refer as `path`.
     ///
     /// # Errors
-    /// Where it cannot be found or started.
+    /// If it cannot be found or started.
     pub fn start<S: AsRef<OsStr>>(
         name: &'static str,
         arguments: impl IntoIterator<Item = S>,
@@ -77,7 +77,7 @@ impl Program {
                 words
             })
         });
-        // One that has read enough closes its end; what it says of that counts, and not that it could not be given more.
+        // A program that has read enough closes its end. Its exit status counts, not the failure to send it more.
         let feeder = feed.zip(child.stdin.take()).map(|(mut feed, mut stdin)| {
             std::thread::spawn(move || match std::io::copy(&mut feed, &mut stdin) {
                 Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error),
@@ -89,7 +89,7 @@ impl Program {
         Ok((program, Input::new(path, stdout, None)?))
     }
 
-    /// Waits for its end; its last words, if it did not end well.
+    /// Waits for its end; returns its last output if it failed.
     pub fn end(mut self) -> std::result::Result<(), String> {
         let status = self.child.wait();
         let words = self.complaints.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
@@ -110,18 +110,18 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended already; then both say so, which is as good.
+        // It may have ended already; then both calls fail, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What a recording could not be taken apart for.
+/// The error of a recording that could not be decoded.
 pub fn failed(path: &Path, words: String) -> Error {
     Error::new(ErrorKind::Corrupt, OPERATION, words).at(path)
 }
 
-/// The last lines of what a program said, as one.
+/// Last lines of a program's output, joined.
 fn last_words(said: &[u8]) -> Option<String> {
     const LINES: usize = 3;
     let lines: Vec<String> =
@@ -161,7 +161,7 @@ mod tests {
         let mut back = vec![0; text.len() + 1];
         assert_eq!(printed.fill(&mut back).unwrap(), text.len());
         assert_eq!((back[..text.len()] == text, program.end()), (true, Ok(())));
-        // One that does not read it all is no failure.
+        // A program that does not read everything has not failed.
         let (program, _) =
             Program::start("true", [""; 0], Some(Input::of_bytes(text).unwrap()), Path::new("x")).unwrap();
         assert_eq!(program.end(), Ok(()));

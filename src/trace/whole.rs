@@ -1,19 +1,21 @@
-//! Requests put together to whole-file operations, as Tanenbaum, Herder and Bos counted them: a copy of a 10 MB file is one read.
+//! Combines requests into whole-file operations, as Tanenbaum, Herder and Bos counted them: a copy of a 10 MB file is
+//! one read.
 //!
-//! Where openings are known, all that is read (or written) from opening to closing is one. Where they are not (NFS version 3, blocks of a
-//! device), requests of one process to one file are one operation as long as each touches or nearly touches what the others covered, none
-//! comes twice, and little time passes between them. Clients send requests of one copy at once and out of order: hence "nearly".
+//! If opens are known, everything read (or written) from open to close is one operation. If they are not (NFS version
+//! 3, blocks of a device), requests of one process to one file form one operation as long as each is adjacent or close
+//! to what the others covered, none repeats, and little time passes between them. Clients send the requests of a copy
+//! concurrently and out of order: hence "close".
 
 use hashbrown::HashMap;
 
 use super::{Kind, Operation};
 
-/// How requests are put together.
+/// How to combine requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
-    /// The longest time between the end of one request and the beginning of the next, where openings are not known.
+    /// Longest time between the end of one request and the beginning of the next, if opens are not known.
     pub gap_ns: u64,
-    /// How far from what is covered a request may be, in bytes.
+    /// Largest distance of a request from the covered range, in bytes.
     pub reach_bytes: u64,
 }
 
@@ -23,41 +25,40 @@ impl Default for Rule {
     }
 }
 
-/// More pieces are not kept apart: an operation in so many is no copy.
+/// Largest number of separate ranges: an operation with more is not a copy.
 const MOST_PIECES: usize = 64;
-/// More operations are not kept open: the oldest end.
+/// Largest number of open operations: beyond it, the oldest end.
 const MOST_OPEN: usize = 1 << 18;
 
 type Key = (Option<u32>, u32, Option<u32>, bool);
 
-/// An operation that goes on.
+/// An open operation.
 #[derive(Debug, Clone)]
 struct Run {
     whole: Operation,
     end_ns: u64,
     requests: u64,
-    /// What it covered, sorted, apart from each other; empty where offsets are not known.
+    /// The covered ranges, sorted and disjoint; empty if offsets are not known.
     pieces: Vec<(u64, u64)>,
 }
 
-/// Puts requests together.
+/// Combines requests.
 #[derive(Debug, Default)]
 pub struct Whole {
     rule: Rule,
     open: HashMap<Key, Run>,
-    /// When those that are over were last looked for.
+    /// Time of the last search for ended operations.
     swept_ns: u64,
 }
 
 impl Whole {
-    /// With a rule.
+    /// Creates it with a rule.
     pub fn new(rule: Rule) -> Whole {
         Whole { rule, ..Whole::default() }
     }
 
-    /// Takes an operation; `give` gets all that are whole by now, with the number of their requests: reads and
-    /// writes when they are over, others at once. Whether it
-    /// is the first request of one.
+    /// Adds an operation; `give` receives all operations that are complete by now, with the number of their requests:
+    /// reads and writes when they end, others immediately. Returns whether it is the first request of an operation.
     pub fn add(&mut self, operation: &Operation, give: &mut impl FnMut(Operation, u64)) -> bool {
         if operation.time_ns > self.swept_ns.saturating_add(self.rule.gap_ns) || self.open.len() >= MOST_OPEN {
             self.sweep(operation.time_ns, give);
@@ -85,21 +86,21 @@ impl Whole {
         true
     }
 
-    /// What an operation says of the size of a file that is being read or written.
+    /// Updates the size of a file that is being read or written.
     pub fn see_size(&mut self, operation: &Operation) {
         if let Some(run) = self.open.get_mut(&key(operation, operation.kind == Kind::Write)) {
             run.whole.file_size_bytes = operation.file_size_bytes.or(run.whole.file_size_bytes);
         }
     }
 
-    /// All that is still open.
+    /// Ends everything that is still open.
     pub fn finish(&mut self, give: &mut impl FnMut(Operation, u64)) {
         let mut runs: Vec<Run> = self.open.drain().map(|(_, run)| run).collect();
         runs.sort_by_key(|run| (run.end_ns, run.whole.time_ns, run.whole.file));
         runs.into_iter().for_each(|run| give(run.whole, run.requests));
     }
 
-    /// Gives what nothing can be added to any more; where far too many are open, the older half.
+    /// Ends operations that no request can extend any more; if far too many are open, the older half.
     fn sweep(&mut self, now_ns: u64, give: &mut impl FnMut(Operation, u64)) {
         self.swept_ns = now_ns;
         let mut before_ns = now_ns.saturating_sub(self.rule.gap_ns);
@@ -117,7 +118,7 @@ impl Whole {
     }
 }
 
-/// What requests of one operation have in common. An opening may be used by several processes.
+/// What requests of one operation have in common. Several processes may use an open.
 fn key(operation: &Operation, write: bool) -> Key {
     let process = if operation.opening.is_some() { 0 } else { operation.process };
     (operation.file, process, operation.opening, write)
@@ -130,7 +131,7 @@ impl Run {
         Run { whole: *operation, end_ns, requests: 1, pieces }
     }
 
-    /// Takes a request into it, if it is a part of it.
+    /// Adds a request to the operation, if it belongs to it.
     fn takes(&mut self, operation: &Operation, rule: &Rule) -> bool {
         let piece = operation.offset_bytes.zip(operation.end_bytes());
         let through_an_opening = operation.opening.is_some();
@@ -156,7 +157,7 @@ impl Run {
         true
     }
 
-    /// Where among the pieces a range belongs, if it may belong to them.
+    /// Index among the ranges where a range belongs, if it may belong to them.
     fn place(&self, start: u64, end: u64, rule: &Rule, any: bool) -> Option<usize> {
         let next = self.pieces.partition_point(|&(begin, _)| begin < start);
         if any {
@@ -164,7 +165,7 @@ impl Run {
         }
         let before = next.checked_sub(1).map(|at| self.pieces[at]);
         let behind = self.pieces.get(next).copied();
-        // Nothing is read twice by one copy. An empty read finds the end of a file.
+        // A copy reads nothing twice. An empty read finds the end of a file.
         let again = start < end
             && (before.is_some_and(|(_, last)| last > start) || behind.is_some_and(|(begin, _)| begin < end));
         let near = before.is_some_and(|(_, last)| start.saturating_sub(last) <= rule.reach_bytes)
@@ -173,7 +174,7 @@ impl Run {
         (!again && near && !(apart && self.pieces.len() >= MOST_PIECES)).then_some(next)
     }
 
-    /// Adds a range at its place, and joins what it touches.
+    /// Inserts a range at its index, and joins it with those that it touches.
     fn join(&mut self, next: usize, start: u64, end: u64) {
         let pieces = &mut self.pieces;
         let mut at = next;
@@ -181,7 +182,7 @@ impl Run {
             at = next - 1;
             pieces[at].1 = end.max(pieces[at].1);
         } else if pieces.len() >= MOST_PIECES {
-            // Through an opening there may be any number; only the first and the last matter then.
+            // An open may have any number of ranges; only the first and the last matter then.
             at = next.saturating_sub(1);
             pieces[at] = (pieces[at].0.min(start), pieces[at].1.max(end));
         } else {
@@ -239,7 +240,7 @@ mod tests {
     #[test]
     fn another_copy_is_another_operation() {
         let of = |requests: &[Operation]| whole(requests).iter().map(|o| o.length_bytes).collect::<Vec<_>>();
-        // Read again, long after, written, by another process, of another file, far away.
+        // Repeated, long after, a write, by another process, of another file, far away.
         let first = request(0, Kind::Read, 0, 10);
         assert_eq!(of(&[first, request(1, Kind::Read, 0, 10)]), [10, 10]);
         assert_eq!(of(&[first, request(11 * SECOND, Kind::Read, 10, 7)]), [10, 7]);

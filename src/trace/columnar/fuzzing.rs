@@ -1,4 +1,5 @@
-//! Entry for a fuzzer: traces in granulo's own form whose checks hold, made of any bytes, and the law that holds of whatever is read.
+//! Entry point for a fuzzer: traces in granulo's own format with valid checksums, made of arbitrary bytes, and a
+//! property that holds for all of them.
 
 use twox_hash::XxHash3_64;
 
@@ -9,11 +10,11 @@ use crate::trace::{Input, Operation, Source};
 const PREFIX_BYTES: usize = 9;
 const KINDS: [[u8; 4]; 3] = [HEAD, BLOCK, FOOT];
 
-/// Whatever is read of these bytes can be written again, and is then the same: of the bytes as they are, and of a file with the blocks that
-/// they describe and checks that hold.
+/// Whatever is read from these bytes can be written again, and then reads the same: for the bytes themselves, and for a
+/// file with the blocks that they describe and valid checksums.
 ///
 /// # Panics
-/// Where that is not so.
+/// If that does not hold.
 pub fn columnar(bytes: &[u8]) {
     holds(bytes);
     holds(&of_blocks(bytes));
@@ -40,7 +41,7 @@ fn operations(bytes: &[u8]) -> Option<(Vec<Operation>, Reader)> {
     Some((operations, reader))
 }
 
-/// A file of the blocks that these bytes describe, one after the other.
+/// A file of the blocks that these bytes describe, in order.
 pub(super) fn of_blocks(mut bytes: &[u8]) -> Vec<u8> {
     let mut file = MAGIC.to_vec();
     while let Some((&prefix, rest)) = bytes.split_first_chunk::<PREFIX_BYTES>() {
@@ -72,7 +73,7 @@ mod tests {
     use super::super::tests::{packed, reads};
     use super::*;
 
-    /// What [`of_blocks`] makes this file of.
+    /// The inverse of [`of_blocks`]: the bytes that produce this file.
     fn blocks_of(file: &[u8]) -> Vec<u8> {
         let (mut at, mut blocks) = (MAGIC.len(), Vec::new());
         while at < file.len() {

@@ -1,8 +1,9 @@
-//! granulo's own form of a trace: blocks of columns, packed and checked, written and read as a stream. docs/TRACE.md has the bytes.
+//! granulo's own format for traces: blocks of columns, compressed and checksummed, written and read as a stream.
+//! docs/TRACE.md specifies the bytes.
 //!
-//! Invariants: a block needs no other one but for names, and says how many operations and names come before it; so a damaged block costs
-//! what is in it, and a file that was cut off gives every whole block. Reading never panics and never asks for more memory than
-//! 64 MiB a block, whatever the bytes are.
+//! Invariants: a block depends on earlier ones only for names, and records how many operations and names precede it; so
+//! a damaged block costs only its content, and a truncated file still returns every complete block. Reading never
+//! panics and never allocates more than 64 MiB per block, whatever the bytes are.
 
 #[doc(hidden)]
 pub mod fuzzing;
@@ -17,20 +18,20 @@ use twox_hash::XxHash3_64;
 
 use super::{Origin, Problems};
 
-/// How a file begins.
+/// Magic bytes of a file.
 pub const MAGIC: &[u8; 16] = b"granulo trace 1\n";
-/// The same, of any version.
+/// Magic bytes of any version.
 pub const MAGIC_ANY_VERSION: &[u8] = b"granulo trace ";
 
-/// The most operations in a block.
+/// Largest number of operations in a block.
 const MOST_OPERATIONS: usize = 1 << 16;
-/// Bytes of names with which a block is full.
+/// Bytes of names that make a block full.
 const MOST_NAME_BYTES: usize = 4 << 20;
-/// The most bytes of a block, unpacked.
+/// Largest size of a block, uncompressed.
 const MOST_RAW_BYTES: usize = 64 << 20;
 const ZSTD_LEVEL: i32 = 3;
 
-/// Kinds of blocks, as they begin.
+/// Magic bytes of the kinds of blocks.
 const HEAD: [u8; 4] = *b"HEAD";
 const BLOCK: [u8; 4] = *b"BLCK";
 const FOOT: [u8; 4] = *b"FOOT";
@@ -38,7 +39,7 @@ const FOOT: [u8; 4] = *b"FOOT";
 const FRAME_BYTES: usize = 48;
 const COLUMNS: usize = 9;
 
-/// Bits of the column that says which fields an operation has.
+/// Bits of the column that tells which fields an operation has.
 mod has {
     pub(super) const FILE: u8 = 1;
     pub(super) const OPENING: u8 = 2;
@@ -49,7 +50,7 @@ mod has {
     pub(super) const ALL: u8 = 63;
 }
 
-/// What stands before the body of a block.
+/// The frame before the body of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Frame {
     kind: [u8; 4],
@@ -78,7 +79,7 @@ impl Frame {
         bytes
     }
 
-    /// `None` where the checksum, or what it says, is wrong.
+    /// `None` if the checksum or the content is invalid.
     fn decode(bytes: &[u8; FRAME_BYTES]) -> Option<Frame> {
         let u32_at = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         let u64_at = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
@@ -103,7 +104,7 @@ impl Frame {
     }
 }
 
-/// What the last block has: all that is known at the end.
+/// Content of the last block: everything that is known only at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Footer {
     /// Operations in the file.
@@ -112,9 +113,9 @@ pub struct Footer {
     pub files: u64,
     /// Names of processes in it.
     pub processes: u64,
-    /// Where the operations are from, with all that was learnt on the way.
+    /// Origin of the operations, with everything learnt while reading.
     pub origin: Origin,
-    /// What was wrong with what they are from.
+    /// Problems of the original trace.
     pub problems: Problems,
 }
 

@@ -1,4 +1,4 @@
-//! Reading: block by block, each checked before any of it is believed.
+//! Reading: block by block; each is verified before it is used.
 
 use twox_hash::XxHash3_64;
 
@@ -9,10 +9,10 @@ use crate::io::varint::{take, take_bytes, unzigzag};
 use crate::trace::input::OPERATION;
 use crate::trace::{Input, Kind, Names, Operation, Origin, Problems, Source, Trouble};
 
-/// What a file or process is called whose name was in a damaged block.
+/// Name of a file or process whose own name was in a damaged block.
 const LOST_NAME: &[u8] = b"(name lost)";
 
-/// Where a column is in a block, and how far it has been read.
+/// Offset and length of a column in a block, and how far it has been read.
 #[derive(Debug, Clone, Copy, Default)]
 struct Column {
     at: usize,
@@ -31,10 +31,10 @@ pub struct Reader {
     raw: Vec<u8>,
     columns: [Column; COLUMNS],
     before: Operation,
-    /// Operations of the block that are still to come, and all that were given or left out.
+    /// Operations of the block that remain, and the number of all that were returned or skipped.
     left: u32,
     passed: u64,
-    /// Bytes of blocks that were left out: how many names may be missing.
+    /// Bytes of skipped blocks, which bound the number of missing names.
     lost_bytes: usize,
     ended: bool,
 }
@@ -49,8 +49,8 @@ impl Reader {
     /// Reads the head of a trace.
     ///
     /// # Errors
-    /// [`ErrorKind::NewerVersion`], [`ErrorKind::NotRecognised`], [`ErrorKind::Corrupt`] where not even the head is whole, and what
-    /// reading fails with.
+    /// [`ErrorKind::NewerVersion`], [`ErrorKind::NotRecognised`], [`ErrorKind::Corrupt`] if not even the head is
+    /// intact, and errors from reading.
     pub fn new(mut input: Input) -> Result<Reader> {
         let fail = |kind, cause: &str| Error::new(kind, OPERATION, cause);
         let path = input.path().to_owned();
@@ -91,7 +91,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Reads and unpacks the next block whose body is sound; `None` where nothing can be read any more.
+    /// Reads and decompresses the next block with an intact body; `None` if nothing more can be read.
     fn read_block(&mut self) -> Result<Option<Frame>> {
         loop {
             let mut bytes = [0; FRAME_BYTES];
@@ -133,7 +133,7 @@ impl Reader {
         unpacked.is_ok_and(|length| length == frame.raw_bytes as usize)
     }
 
-    /// Leaves a damaged block out.
+    /// Skips a damaged block.
     fn skip(&mut self, frame: &Frame) {
         self.passed += u64::from(frame.operations);
         self.lost_bytes += frame.packed_bytes as usize;
@@ -142,9 +142,9 @@ impl Reader {
         });
     }
 
-    /// Makes a block of operations ready to be read; whether it is sound.
+    /// Prepares to read a block of operations; `None` if it is damaged.
     fn begin(&mut self, frame: &Frame) -> Option<()> {
-        // Names that were lost with a damaged block, which cannot have had any number of them.
+        // Limit on names lost with a damaged block, relative to its bytes.
         const MOST_NAMES_A_BYTE: usize = 64;
         let most = self.lost_bytes.saturating_mul(MOST_NAMES_A_BYTE);
         for (names, before) in [(&mut self.files, frame.files_before), (&mut self.processes, frame.processes_before)] {
@@ -191,7 +191,7 @@ impl Reader {
         u32::try_from(i64::from(before).checked_add(unzigzag(self.number(column)?))?).ok()
     }
 
-    /// The next operation of the block.
+    /// Returns the next operation of the block.
     fn take(&mut self) -> Option<Operation> {
         let before = self.before;
         let time_ns = before.time_ns.wrapping_add(unzigzag(self.number(0)?) as u64);
@@ -235,7 +235,7 @@ impl Reader {
         Some(operation)
     }
 
-    /// Takes the totals for what they are worth, and looks for what should not be there.
+    /// Compares the totals with what was read, and detects trailing bytes.
     fn end(&mut self) -> Result<()> {
         self.ended = true;
         match serde_json::from_slice::<Footer>(&self.raw) {
@@ -267,7 +267,7 @@ impl Source for Reader {
                     self.passed += 1;
                     return Ok(Some(operation));
                 }
-                // The checksum is right, and what it covers is not: somebody else wrote it.
+                // The checksum is valid but the content is not: another program wrote it.
                 let left = std::mem::take(&mut self.left);
                 let passed = self.passed;
                 self.passed += u64::from(left);

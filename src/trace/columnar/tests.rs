@@ -1,4 +1,4 @@
-//! The own form: what goes in comes out; what is cut off or damaged costs what it must and no more.
+//! The own format: a round trip preserves everything; truncation or damage costs no more than necessary.
 
 use proptest::prelude::*;
 
@@ -43,7 +43,7 @@ pub(super) fn reads(count: u32) -> Listed {
     listed
 }
 
-/// Where each block begins, and where the last one ends.
+/// Offset of each block, and the end of the last one.
 fn frames(bytes: &[u8]) -> Vec<usize> {
     let mut at = MAGIC.len();
     let mut starts = Vec::new();
@@ -63,7 +63,7 @@ fn a_trace_of_several_blocks_comes_back() {
     listed.problems.count(Trouble::Unreadable, || "line 7".to_owned());
     let bytes = packed(&mut listed);
     assert_eq!(detect(&bytes), Some(Format::Granulo));
-    // HEAD, four of operations, FOOT.
+    // HEAD, four blocks of operations, FOOT.
     assert_eq!(frames(&bytes).len(), 7);
     let (operations, reader) = unpacked(&bytes);
     assert_eq!(operations, listed.operations);
@@ -107,7 +107,7 @@ fn a_damaged_block_costs_what_is_in_it() {
     assert_eq!(reader.problems().of(Trouble::Damaged), 1);
     let last = operations.last().unwrap().file.unwrap();
     assert_eq!(reader.files().get(last), listed.files.get(last));
-    // Behind a frame that is damaged nothing can be found.
+    // After a damaged frame, nothing can be found.
     bytes[starts[2] + 5] ^= 1;
     let (operations, reader) = unpacked(&bytes);
     assert_eq!(operations.len(), MOST_OPERATIONS);

@@ -1,4 +1,4 @@
-//! Writing: operations are put into columns until a block is full.
+//! Writing: operations are collected in columns until a block is full.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use super::{BLOCK, COLUMNS, FOOT, Footer, Frame, HEAD, MAGIC, MOST_NAME_BYTES, M
 use crate::io::varint::{put, zigzag};
 use crate::trace::{Names, Operation, Origin, Source};
 
-/// How many names are looked at between two looks at how long they are.
+/// New names between two checks of their total length.
 const NAMES_AT_ONCE: usize = 1 << 10;
 
 /// Writes a trace as a stream.
@@ -30,7 +30,7 @@ impl<W: Write> std::fmt::Debug for Writer<W> {
     }
 }
 
-/// What the first operation of a block is compared with.
+/// The operation that the first one of a block is compared with.
 pub(super) fn nothing_before() -> Operation {
     let mut operation = Operation::new(0, 0, crate::trace::Kind::Other);
     operation.file = Some(0);
@@ -44,7 +44,7 @@ impl<W: Write> Writer<W> {
     /// Begins a trace.
     ///
     /// # Errors
-    /// What writing fails with.
+    /// Errors from writing.
     pub fn new(mut out: W, origin: &Origin) -> io::Result<Writer<W>> {
         out.write_all(MAGIC)?;
         let mut writer = Writer {
@@ -63,10 +63,10 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Takes the operation that `source` has just given.
+    /// Adds the operation that `source` has just returned.
     ///
     /// # Errors
-    /// What writing fails with.
+    /// Errors from writing.
     pub fn push(&mut self, operation: &Operation, source: &dyn Source) -> io::Result<()> {
         self.put(operation);
         let many_names = source.files().len() - self.files >= NAMES_AT_ONCE;
@@ -136,7 +136,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes what `raw` holds as a block.
+    /// Writes the content of `raw` as a block.
     fn write_block(&mut self, kind: [u8; 4], files_before: usize, processes_before: usize) -> io::Result<()> {
         let packed = self.packer.compress(&self.raw)?;
         let too_long = |_| io::Error::other("a name in the trace is too long");
@@ -154,10 +154,10 @@ impl<W: Write> Writer<W> {
         self.out.write_all(&packed)
     }
 
-    /// Writes what is left and the totals; how many operations there are in all.
+    /// Writes the rest and the totals; returns the total number of operations.
     ///
     /// # Errors
-    /// What writing fails with.
+    /// Errors from writing.
     pub fn finish(mut self, source: &dyn Source) -> io::Result<u64> {
         if self.in_block > 0 || source.files().len() > self.files || source.processes().len() > self.processes {
             self.flush_block(source)?;
@@ -176,7 +176,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Appends how many names there are from `from` on, and the names; the number behind the last.
+/// Appends the number of names from `from` on, and the names; returns the number after the last.
 fn put_names(raw: &mut Vec<u8>, names: &Names, from: usize) -> usize {
     put(raw, (names.len() - from) as u64);
     for number in from..names.len() {

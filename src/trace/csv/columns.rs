@@ -1,29 +1,30 @@
-//! Which column of a table is what: written by hand, named after a published collection, or guessed from the head of the table.
+//! The meaning of a table's columns: specified by hand, named after a published collection, or detected from the head
+//! of the table.
 //!
-//! `time=1:ms,op=4,offset=5:sectors,size=6,file=2+3`: fields, each with its column (a number from 1, or the name that the header
-//! has), and with a unit where it is not seconds or bytes. Several columns joined by `+` make one name.
+//! `time=1:ms,op=4,offset=5:sectors,size=6,file=2+3`: fields, each with its column (a number from 1, or a name in the
+//! header), and a unit if it is not seconds or bytes. Several columns joined by `+` form one name.
 
 use super::line::{fields, integer};
 use crate::units::{escape, parse_size};
 
-/// What a column may be.
+/// Meaning of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field {
-    /// When it began.
+    /// Start time.
     Time,
-    /// What was done.
+    /// Kind of operation.
     Operation,
-    /// On which file, device or volume.
+    /// File, device or volume.
     File,
-    /// By which process, client or host.
+    /// Process, client or host.
     Process,
-    /// Where in the file.
+    /// Offset in the file.
     Offset,
-    /// How much.
+    /// Length.
     Size,
-    /// How large the file is.
+    /// Size of the file.
     FileSize,
-    /// How long it took.
+    /// Duration.
     Duration,
 }
 
@@ -49,16 +50,16 @@ impl Field {
     }
 }
 
-/// Where a field is.
+/// Location of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// The column of this number, counted from 0.
+    /// The column with this number, from 0.
     Number(usize),
-    /// The column that has this name in the header.
+    /// The column with this name in the header.
     Header(String),
 }
 
-/// What a number counts.
+/// Unit of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// This many nanoseconds, or bytes.
@@ -67,25 +68,25 @@ pub enum Unit {
     FileTime,
 }
 
-/// A field with its columns and its unit.
+/// A field, its columns and its unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// What it is.
+    /// The field.
     pub field: Field,
-    /// Where it is; a name may be made of several.
+    /// Its columns; a name may consist of several.
     pub places: Vec<Place>,
-    /// What it counts.
+    /// Its unit.
     pub unit: Unit,
 }
 
 /// Columns of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Columns {
-    /// What is known of a row.
+    /// The columns that are known.
     pub list: Vec<Column>,
 }
 
-/// Tables that are published in one form: name, what it is, columns.
+/// Published table formats: name, description, columns.
 pub const PRESETS: [(&str, &str, &str); 6] = [
     (
         "msr",
@@ -125,7 +126,7 @@ const NANOSECONDS: [(&str, u64); 7] = [
     ("min", 60_000_000_000),
 ];
 
-/// Names that headers have, with the field and unit that they mean; without underscores, in lower case.
+/// Names in headers, with the field and unit that they mean; without underscores, in lower case.
 const HEADERS: [(Field, &str, &[&str]); 12] = [
     (Field::Time, "s", &["time", "timestamp", "ts", "start", "starttime", "times", "timesec", "timeseconds"]),
     (Field::Time, "ms", &["timems", "timestampms", "startms"]),
@@ -146,10 +147,10 @@ const HEADERS: [(Field, &str, &[&str]); 12] = [
 ];
 
 impl Columns {
-    /// Reads a list of fields, or the name of a preset.
+    /// Parses a list of fields, or the name of a preset.
     ///
     /// # Errors
-    /// A sentence that says what is wrong and what is right.
+    /// A sentence that says what is wrong and what is expected.
     pub fn parse(text: &str) -> Result<Columns, String> {
         if let Some((.., list)) = PRESETS.iter().find(|(name, ..)| *name == text.trim()) {
             return Columns::parse(list);
@@ -178,7 +179,7 @@ impl Columns {
         self.list.iter().find(|column| column.field == field)
     }
 
-    /// What a header says; `None` if it does not name a size, or names too little to tell reads from other things.
+    /// Interprets a header; `None` if it does not name a size, or names too little to tell reads from other operations.
     pub fn of_header(header: &[&[u8]]) -> Option<Columns> {
         let mut list: Vec<Column> = Vec::new();
         for name in header {
@@ -199,7 +200,7 @@ impl Columns {
         (has(Field::Size) && has(Field::Operation)).then_some(Columns { list })
     }
 
-    /// The columns of a table of which this is the head, if it looks like one that is known.
+    /// Detects the columns of a table from its head, if it looks like a known one.
     pub fn guess(head: &[u8]) -> Option<Columns> {
         let mut lines = head.split_inclusive(|&b| b == b'\n').filter(|line| line.ends_with(b"\n"));
         let first = lines.next()?;
@@ -218,7 +219,7 @@ impl Columns {
 type Row<'a> = [std::borrow::Cow<'a, [u8]>];
 type Shape = (&'static str, fn(&Row<'_>) -> bool);
 
-/// How rows of the presets without a header look, the most particular first.
+/// Shapes of rows in the presets without a header, the most specific first.
 const SHAPES: [Shape; 5] = [
     ("msr", |row| {
         row.len() == 7 && digits(row, 0) == 18 && is_one_of(row, 3, &["Read", "Write"]) && digits(row, 4) > 0
@@ -231,7 +232,7 @@ const SHAPES: [Shape; 5] = [
     }),
 ];
 
-/// How many digits a field has, 0 if it has anything else.
+/// Number of digits in a field, 0 if it contains anything else.
 fn digits(row: &Row<'_>, at: usize) -> usize {
     row.get(at).filter(|field| integer(field).is_some()).map_or(0, |field| field.len())
 }
@@ -240,7 +241,7 @@ fn is_one_of(row: &Row<'_>, at: usize, words: &[&str]) -> bool {
     row.get(at).is_some_and(|field| words.iter().any(|word| word.as_bytes() == &**field))
 }
 
-/// What separates the fields of a line: the first of comma, tab and semicolon that is in it, else blanks.
+/// Detects the separator of a line: the first of comma, tab and semicolon in it, otherwise blanks.
 pub fn separator(line: &[u8]) -> u8 {
     [b',', b'\t', b';', b'|'].into_iter().find(|separator| line.contains(separator)).unwrap_or(b' ')
 }
@@ -288,7 +289,7 @@ fn unit(field: Field, name: &str) -> Option<Unit> {
     match name {
         "bytes" | "byte" => Some(1),
         "sectors" | "sector" => Some(512),
-        // A bare unit is one of it.
+        // A bare unit means one of it.
         size if size.starts_with(|c: char| c.is_ascii_alphabetic()) => parse_size(&format!("1{size}")).ok(),
         size => parse_size(size).ok(),
     }

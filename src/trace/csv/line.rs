@@ -4,14 +4,15 @@ use std::borrow::Cow;
 
 use crate::trace::Kind;
 
-/// Fields of a line, without the blanks around them. A field in double quotes may have separators, and quotes twice.
+/// Splits a line into fields, without the blanks around them. A field in double quotes may contain separators, and
+/// doubled quotes.
 pub fn fields(line: &[u8], separator: u8) -> Vec<Cow<'_, [u8]>> {
     let mut fields = Vec::new();
     split(line, separator, &mut fields);
     fields
 }
 
-/// The same into a list that is there already.
+/// Same, into an existing list.
 pub fn split<'a>(line: &'a [u8], separator: u8, fields: &mut Vec<Cow<'a, [u8]>>) {
     fields.clear();
     let line = line.trim_ascii();
@@ -48,7 +49,7 @@ pub fn split<'a>(line: &'a [u8], separator: u8, fields: &mut Vec<Cow<'a, [u8]>>)
     }
 }
 
-/// A whole number without a sign.
+/// An unsigned integer.
 pub fn integer(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -59,9 +60,9 @@ pub fn integer(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// A decimal number of units, in the smallest whole ones (nanoseconds, bytes), rounded down.
+/// A decimal number, converted to the smallest units (nanoseconds, bytes), rounded down.
 pub fn scaled(text: &[u8], unit: u64) -> Option<u64> {
-    /// Further digits cannot be seen.
+    /// Further digits do not matter.
     const MOST_DIGITS: usize = 18;
     if text.iter().any(|b| matches!(b, b'e' | b'E')) {
         let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
@@ -85,15 +86,15 @@ pub fn scaled(text: &[u8], unit: u64) -> Option<u64> {
     u64::try_from(sum).ok()
 }
 
-/// What an operation is called, in the tables that there are.
+/// The kind of an operation, by its names in existing tables.
 pub fn kind(word: &[u8]) -> Option<Kind> {
-    /// Longer ones are none.
+    /// No longer word is known.
     const LONGEST: usize = 24;
     let mut lower = [0; LONGEST];
     let lower = lower.get_mut(..word.len())?;
     lower.copy_from_slice(word);
     lower.make_ascii_lowercase();
-    // The commonest, and those with flags behind them as block layers write: RA, RS, WS, WSM, FWS …
+    // The most common, and those with the flags that block layers append: RA, RS, WS, WSM, FWS …
     match &*lower {
         b"r" | b"read" | b"0" | b"rs" | b"ra" | b"ram" | b"rm" | b"rsm" | b"pread" | b"get" => return Some(Kind::Read),
         b"w" | b"write" | b"1" | b"ws" | b"wm" | b"wsm" | b"wfs" | b"fws" | b"pwrite" | b"put" | b"append" => {

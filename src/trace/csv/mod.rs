@@ -1,7 +1,8 @@
-//! Tables of operations as text: block traces that are published, and whatever else has a line for each operation.
+//! Tables of operations as text: published block traces, and any other table with one line per operation.
 //!
-//! A line has fields between commas, tabs, semicolons, bars or blanks; `#` begins a comment. Only a size has to be there: without a
-//! kind an operation is a read, without a time they count, without a file all is one device.
+//! Fields are separated by commas, tabs, semicolons, bars or blanks; `#` begins a comment. Only a size is required:
+//! without a kind, an operation is a read; without a time, times count operations; without a file, everything is one
+//! device.
 
 mod columns;
 mod line;
@@ -16,16 +17,16 @@ use super::problems::excerpt;
 use super::{Clock, Index, Kind, Names, Operation, Origin, Problems, Source, Trouble};
 use crate::error::{Error, ErrorKind, Result};
 
-/// A longer line is no line of a table.
+/// A longer line is not a line of a table.
 const LONGEST_LINE_BYTES: usize = 64 << 10;
-/// A time may be this much before one above it: operations are written down when they end.
+/// A time may precede the previous ones by this much: operations are recorded when they end.
 const OVERLAP_NS: u64 = 1_000_000_000;
-/// Later than September 2001, in nanoseconds since 1970: what is less counts from something else.
+/// September 2001, in nanoseconds since 1970: smaller times have another origin.
 const WALL_NS: u64 = 1_000_000_000_000_000_000;
-/// 1601 to 1970, in 100 ns.
+/// 1970 in 100 ns since 1601.
 const FILE_TIME_OF_1970: u64 = 116_444_736_000_000_000;
 
-/// A column of which the number is known.
+/// A column whose number is known.
 #[derive(Debug)]
 struct Found {
     numbers: Vec<usize>,
@@ -51,14 +52,14 @@ pub struct Reader {
     given: u64,
 }
 
-/// What a row that is none is counted as.
+/// How an invalid row is counted.
 type Bad = (Trouble, &'static str);
 
 impl Reader {
-    /// Reads `input`; without columns they are what its head looks like.
+    /// Reads `input`; without `columns`, they are detected from its head.
     ///
     /// # Errors
-    /// Columns that the header does not have, no columns for a table that does not look like any, and what reading fails with.
+    /// Columns that the header lacks, a table whose columns are not detected, and errors from reading.
     pub fn new(mut input: Input, columns: Option<Columns>) -> Result<Reader> {
         let path = input.path().to_owned();
         let Some(columns) = columns.or_else(|| Columns::guess(input.head())) else {
@@ -111,7 +112,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Says what the table does not show, and what its times count from.
+    /// Notes what the table does not show, and the origin of its times.
     fn describe(&mut self) {
         let has = |field: Field| self.columns[field as usize].is_some();
         let mut notes = Vec::new();
@@ -146,7 +147,7 @@ impl Reader {
         fields.get(*found.numbers.first()?).map(|field| &**field)
     }
 
-    /// A number in its unit; `None` where the table has no such column or the field is empty.
+    /// A number, converted from its unit; `None` if the table has no such column or the field is empty.
     fn value(&self, fields: &[Cow<'_, [u8]>], field: Field) -> std::result::Result<Option<u64>, Bad> {
         let (Some(text), Some(found)) = (self.field(fields, field), &self.columns[field as usize]) else {
             return Ok(None);
@@ -178,7 +179,7 @@ impl Reader {
         }
     }
 
-    /// The number of a name that may be joined from several fields.
+    /// The number of a name, which may be joined from several fields.
     fn name(&mut self, fields: &[Cow<'_, [u8]>], field: Field) -> std::result::Result<Option<u32>, Bad> {
         let Some(found) = &self.columns[field as usize] else { return Ok(None) };
         let joined: Cow<'_, [u8]> = match found.numbers[..] {
@@ -265,9 +266,9 @@ impl Source for Reader {
             line::split(text, self.separator, &mut fields);
             match self.row(&fields) {
                 Ok(operation) => break Some(operation),
-                // A first line that is not of numbers is a header that nobody asked for.
+                // If the first line has no numbers, it is a header, even if none was requested.
                 Err((Trouble::Unreadable | Trouble::UnknownCall, _)) if self.line_number == 1 => {}
-                // What stands behind the last line feed may be half a line.
+                // The text after the last newline may be an incomplete line.
                 Err(_) if state == Line::Last => {
                     self.problems.count(Trouble::Truncated, || format!("the last line: {}", excerpt(text)));
                 }
@@ -310,7 +311,7 @@ impl Source for Reader {
     }
 }
 
-/// The first line with anything on it but a comment; of a table with nothing else, the comment.
+/// The first line that is neither empty nor a comment; if there is none, the comment.
 fn first_line(head: &[u8]) -> Option<&[u8]> {
     let lines = || head.split(|&b| b == b'\n').filter(|line| !line.trim_ascii().is_empty());
     lines().find(|line| !line.starts_with(b"#")).or_else(|| lines().next())

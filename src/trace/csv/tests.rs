@@ -1,4 +1,4 @@
-//! Tables that are read, and what is wrong with others.
+//! Tables that are read, and the problems of others.
 
 use super::*;
 use proptest::prelude::*;

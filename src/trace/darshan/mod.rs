@@ -1,7 +1,8 @@
-//! Logs of Darshan, taken apart by its own parsers: single reads and writes where the log has them (DXT), else counts and histograms.
+//! Darshan logs, decoded by Darshan's own parsers: individual reads and writes if the log has them (DXT), otherwise
+//! counts and histograms.
 //!
-//! What darshan-parser and darshan-dxt-parser print can be given as well, in one file or in two runs of them one behind the other.
-//! A log is read whole before its first operation comes, because it lists files, not times.
+//! The output of darshan-parser and darshan-dxt-parser is also accepted, from one or both of them, concatenated. A log
+//! is read in full before the first operation is returned, because it lists files, not times.
 
 mod series;
 mod text;
@@ -17,7 +18,7 @@ use super::program::{Program, failed, find};
 use super::{Clock, Index, Kind, Names, Operation, Origin, Problems, Source, Trouble};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How a text that darshan-parser printed begins.
+/// First bytes of a darshan-parser text.
 pub const TEXT_MAGIC: &[u8] = b"# darshan log version:";
 
 const LONGEST_LINE_BYTES: usize = 64 << 10;
@@ -26,10 +27,11 @@ const LONGEST_LINE_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct Reader {
     series: Vec<Series>,
-    /// When each series goes on; the earliest is on top, and of several the one that was made first.
+    /// Time of the next operation of each series; the earliest is on top, and of equal ones the series that was created
+    /// first.
     next: BinaryHeap<Reverse<(u64, usize)>>,
     segments: std::vec::IntoIter<Segment>,
-    /// Of the processes of segments.
+    /// Process numbers of ranks.
     ranks: HashMap<i64, u32>,
     openings: HashMap<(u32, i64), u32>,
     sizes: HashMap<u32, u64>,
@@ -43,10 +45,10 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Reads `input`: a log, or what Darshan's parsers print of one.
+    /// Reads `input`: a log, or the output of Darshan's parsers.
     ///
     /// # Errors
-    /// Where a parser is missing or cannot read the log, and what reading fails with.
+    /// If a parser is missing or cannot read the log; errors from reading.
     pub fn new(mut input: Input) -> Result<Reader> {
         let mut log = Log::default();
         if input.head().starts_with(TEXT_MAGIC) {
@@ -60,7 +62,7 @@ impl Reader {
         }
         drop(input);
         let mut notes = Vec::new();
-        // An absolute path is no option, whatever it begins with.
+        // An absolute path cannot be taken for an option, whatever its first character.
         let file = std::path::absolute(&path).map_err(|error| Error::io(OPERATION, &path, error))?;
         let arguments = ["--show-incomplete".as_ref(), file.as_os_str()];
         find("darshan-parser")?;
@@ -106,7 +108,7 @@ impl Reader {
             total: segments.len() as u64,
             segments: Vec::new().into_iter(),
         };
-        // Single operations by file and rank, and by file for the records of all ranks.
+        // Individual operations by file and rank, and by file for the records of all ranks.
         let mut traced: HashMap<(u32, i64), [u64; 2]> = HashMap::new();
         for segment in &segments {
             for rank in [i64::from(segment.rank), -1] {
@@ -157,7 +159,7 @@ impl Reader {
         );
     }
 
-    /// Makes series of a record; `seen` are its reads and writes that are known one by one.
+    /// Creates the series of a record; `seen` are its reads and writes that are known individually.
     fn add(&mut self, record: &Record, seen: Option<[u64; 2]>) {
         let at = |place: usize| u64::try_from(record.counters[place]).unwrap_or(0);
         let process = self.ranks.get(&record.rank).copied().unwrap_or(0);
@@ -167,7 +169,7 @@ impl Reader {
             *size = touched.max(*size);
         }
         let opens = at(counter::OPENS).saturating_add(at(counter::FDOPENS));
-        // What is done between one opening and its end is done through it.
+        // Everything between one open and its end goes through that open.
         let opening = (opens == 1 && record.rank >= 0).then(|| {
             let number = self.openings.len() as u32;
             *self.openings.entry((record.file, record.rank)).or_insert(number)
@@ -207,7 +209,7 @@ impl Reader {
             match kind {
                 Kind::Read | Kind::Write => end_ns = end_ns.max(end),
                 Kind::Close => (start, end) = (end_ns, end_ns),
-                // Durable is what was written, and that is when.
+                // A sync makes writes durable, and takes place at their time.
                 Kind::Sync => (start, end) = series::times(record, Kind::Write),
                 _ => {}
             }
@@ -319,7 +321,7 @@ mod tests {
         let mut reader =
             Reader::new(Input::of_bytes([TEXT_MAGIC, b" 3.41\n", &text.into()].concat()).unwrap()).unwrap();
         let mut operations = Vec::new();
-        // A damaged counter may stand for billions.
+        // A damaged counter may claim billions.
         while operations.len() < 10_000
             && let Some(operation) = reader.next().unwrap()
         {

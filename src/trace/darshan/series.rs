@@ -1,22 +1,23 @@
-//! Counters made into operations: as many as were counted, of sizes that agree with the histogram, the commonest sizes and the bytes.
+//! Converts counters to operations: as many as were counted, with sizes that agree with the histogram, the most common
+//! sizes and the bytes.
 
 use super::text::{Record, counter, nanoseconds, time};
 use crate::trace::{Kind, Operation};
 
-/// The largest sizes of Darshan's bins; those of the last have no bound.
+/// Upper bounds of Darshan's bins; the last bin has none.
 const BIN_HIGH_BYTES: [u64; 9] = [100, 1 << 10, 10 << 10, 100 << 10, 1 << 20, 4 << 20, 10 << 20, 100 << 20, 1 << 30];
 const BINS: usize = BIN_HIGH_BYTES.len() + 1;
 const SIZES: usize = 4;
 
-/// More operations of a kind on a file are not made: such a counter is damaged.
+/// Largest number of operations of a kind on a file: a larger counter is damaged.
 pub const MOST_OPERATIONS: u64 = 1 << 32;
 
-/// Operations of one kind on one file, spread evenly over a time.
+/// Operations of one kind on one file, spread evenly over an interval.
 #[derive(Debug, Clone)]
 pub struct Series {
     model: Operation,
     end_ns: u64,
-    /// How many there are of which size, and how many of them were given.
+    /// Count of operations of each size, and how many of them were returned.
     groups: Vec<(u64, u64, u64)>,
     count: u64,
     given: u64,
@@ -31,14 +32,14 @@ impl Series {
         Series { model, end_ns, groups, count, given: 0 }
     }
 
-    /// When the next one begins.
+    /// Start time of the next operation.
     pub fn time_ns(&self) -> Option<u64> {
         let span = u128::from(self.end_ns.saturating_sub(self.model.time_ns));
         let passed = span * u128::from(self.given) / u128::from(self.count.max(1));
         (self.given < self.count).then(|| self.model.time_ns.saturating_add(passed as u64))
     }
 
-    /// The next one. Sizes alternate as their counts do.
+    /// Returns the next operation. Sizes alternate in proportion to their counts.
     pub fn take(&mut self) -> Option<Operation> {
         let time_ns = self.time_ns()?;
         let left = |&(count, _, given): &(u64, u64, u64)| (count - given) as f64 / count as f64;
@@ -50,7 +51,7 @@ impl Series {
     }
 }
 
-/// Counts and sizes of the reads (or writes) of a record; and whether the sizes could be made to give the bytes that were counted.
+/// Counts and sizes of the reads (or writes) of a record, and whether the sizes add up to the counted bytes.
 pub fn sizes(record: &Record, writes: bool) -> (Vec<(u64, u64)>, bool) {
     let at = |place: usize| u64::try_from(record.counters[place]).unwrap_or(0);
     let (own, other, count, bytes) = match writes {
@@ -69,14 +70,14 @@ pub fn sizes(record: &Record, writes: bool) -> (Vec<(u64, u64)>, bool) {
     sizes.retain(|&(_, common)| common > 0);
     for (size, common) in sizes {
         let bin = bin(size);
-        // The commonest sizes are those of reads and writes together.
+        // The most common sizes cover reads and writes together.
         let (mine, theirs) = (at(own + bin), at(other + bin));
         let share = match theirs {
             0 => common,
             _ => (u128::from(common) * u128::from(mine) / (u128::from(mine) + u128::from(theirs))) as u64,
         };
         let share = share.min(left[bin]);
-        // Not more bytes than there are.
+        // No more than the remaining bytes.
         let share =
             if size == 0 { share } else { share.min(((u128::from(bytes) - exact_bytes) / u128::from(size)) as u64) };
         left[bin] -= share;
@@ -88,7 +89,7 @@ pub fn sizes(record: &Record, writes: bool) -> (Vec<(u64, u64)>, bool) {
     (groups, fits)
 }
 
-/// As many equal sizes as give `bytes`, some of them a byte larger.
+/// Equal sizes that add up to `bytes`, some of them a byte larger.
 fn even(count: u64, bytes: u64) -> Vec<(u64, u64)> {
     match count {
         0 => Vec::new(),
@@ -96,11 +97,12 @@ fn even(count: u64, bytes: u64) -> Vec<(u64, u64)> {
     }
 }
 
-/// Sizes for what is left in the bins, at one place between the bounds of all of them, so that they give `bytes`; whether they do.
+/// Sizes for the remaining counts of the bins, at the same relative position in each bin, so that they add up to
+/// `bytes`; returns whether they do.
 fn spread(left: &[u64; BINS], bytes: u128, groups: &mut Vec<(u64, u64)>) -> bool {
     let bounds = |bin: usize| {
         let low = if bin == 0 { 0 } else { BIN_HIGH_BYTES[bin - 1] + 1 };
-        // What is beyond the bounded bins can have as much as is left.
+        // The last bin, which has no bound, can hold all remaining bytes.
         let unbounded = || u64::try_from(bytes.div_ceil(u128::from(left[bin].max(1)))).unwrap_or(u64::MAX).max(low);
         (low, BIN_HIGH_BYTES.get(bin).copied().unwrap_or_else(unbounded))
     };
@@ -120,7 +122,8 @@ fn spread(left: &[u64; BINS], bytes: u128, groups: &mut Vec<(u64, u64)>) -> bool
         remainder -= u128::from(step) * u128::from(left[bin]);
         made.push((left[bin], low + step, high));
     }
-    // What rounding left over goes to the largest that have room for it, one byte each; then, where floats were short of it, more.
+    // The remainder from rounding goes to the largest sizes with space in their bin, one byte each; then, if floats
+    // were too imprecise, more.
     for &(count, size, high) in made.iter().rev() {
         let more = u64::try_from(remainder / u128::from(count)).unwrap_or(u64::MAX).min(high - size);
         remainder -= u128::from(more) * u128::from(count);
@@ -138,7 +141,7 @@ fn bin(size: u64) -> usize {
     BIN_HIGH_BYTES.partition_point(|&high| high < size)
 }
 
-/// When the operations of a kind took place, in nanoseconds since the job began.
+/// Start and end of the operations of a kind, in nanoseconds since the job began.
 pub fn times(record: &Record, kind: Kind) -> (u64, u64) {
     let seconds = |place: usize| record.seconds[place];
     let (start, end) = match kind {
@@ -147,15 +150,15 @@ pub fn times(record: &Record, kind: Kind) -> (u64, u64) {
         Kind::Close => (seconds(time::CLOSE), seconds(time::CLOSE)),
         _ => (seconds(time::OPEN), seconds(time::OPEN)),
     };
-    // Before the first open there is nothing.
+    // Nothing happens before the first open.
     let start = if start > 0.0 { start } else { seconds(time::OPEN) };
     (nanoseconds(start), nanoseconds(end.max(start)))
 }
 
-/// The size of the file, as far as it was touched.
+/// The size of the file, as far as it was accessed.
 pub fn touched_bytes(record: &Record) -> Option<u64> {
     let last = record.counters[counter::MAX_BYTE_READ].max(record.counters[counter::MAX_BYTE_WRITTEN]);
-    // 0 may be the first byte, or nothing at all.
+    // 0 may mean the first byte, or no access.
     u64::try_from(last).ok().filter(|&last| last > 0).map(|last| last + 1)
 }
 

@@ -1,9 +1,10 @@
-//! What darshan-parser and darshan-dxt-parser print, line by line: counters of a file and a rank, and single reads and writes.
+//! The output of darshan-parser and darshan-dxt-parser, line by line: counters of a file and a rank, and individual
+//! reads and writes.
 
 use crate::trace::problems::excerpt;
 use crate::trace::{Index, Names, Problems, Trouble};
 
-/// Counters that are used, by their place in [`Record::counters`]; without the module in front.
+/// Counters that are used, by their index in [`Record::counters`]; without the prefix of the module.
 const COUNTERS: [&str; 41] = [
     "OPENS",
     "READS",
@@ -48,7 +49,7 @@ const COUNTERS: [&str; 41] = [
     "ACCESS4_COUNT",
 ];
 
-/// Times that are used, by their place in [`Record::seconds`]; a log has one of the names.
+/// Times that are used, by their index in [`Record::seconds`]; a log has one of the names.
 const TIMES: [[&str; 2]; 6] = [
     ["F_OPEN_START_TIMESTAMP", "F_OPEN_TIMESTAMP"],
     ["F_READ_START_TIMESTAMP", ""],
@@ -58,7 +59,7 @@ const TIMES: [[&str; 2]; 6] = [
     ["F_CLOSE_END_TIMESTAMP", "F_CLOSE_TIMESTAMP"],
 ];
 
-/// Places of counters.
+/// Indices of counters.
 pub mod counter {
     pub const OPENS: usize = 0;
     pub const READS: usize = 1;
@@ -79,7 +80,7 @@ pub mod counter {
     pub const ACCESS_COUNTS: usize = 37;
 }
 
-/// Places of times.
+/// Indices of times.
 pub mod time {
     pub const OPEN: usize = 0;
     pub const READ_START: usize = 1;
@@ -89,12 +90,12 @@ pub mod time {
     pub const CLOSE: usize = 5;
 }
 
-/// The most single reads and writes that are kept, to be put in order.
+/// Largest number of individual reads and writes that are kept for sorting.
 const MOST_SEGMENTS: usize = 1 << 24;
-/// The most records.
+/// Largest number of records.
 const MOST_RECORDS: usize = 1 << 20;
 
-/// The level of a log that is used. Calls of MPI-IO and HDF5 come out as these.
+/// The layer of a log that is used. Calls of MPI-IO and HDF5 appear as these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Module {
     /// read(2), write(2) and the like.
@@ -103,35 +104,35 @@ pub enum Module {
     Stdio,
 }
 
-/// What is counted of a file for a rank.
+/// Counters of a file for a rank.
 #[derive(Debug, Clone)]
 pub struct Record {
-    /// Of which calls.
+    /// Layer of the calls.
     pub module: Module,
-    /// Which process; -1 is all of them together.
+    /// Rank of the process; -1 for all of them together.
     pub rank: i64,
     /// Its number in [`Log::files`].
     pub file: u32,
-    /// Counts and sizes; -1 where Darshan does not know.
+    /// Counts and sizes; -1 if Darshan does not know one.
     pub counters: [i64; COUNTERS.len()],
-    /// Seconds since the job began; 0 where there is none.
+    /// Seconds since the job began; 0 if there is none.
     pub seconds: [f64; TIMES.len()],
 }
 
-/// A single read or write.
+/// An individual read or write.
 #[derive(Debug, Clone, Copy)]
 pub struct Segment {
-    /// When it began and ended, in nanoseconds since the job began.
+    /// Start time, in nanoseconds since the job began.
     pub start_ns: u64,
-    /// How long it took.
+    /// Duration.
     pub duration_ns: u64,
-    /// Where in the file.
+    /// Offset in the file.
     pub offset_bytes: u64,
-    /// How much.
+    /// Length.
     pub length_bytes: u64,
     /// Its number in [`Log::files`].
     pub file: u32,
-    /// Which process.
+    /// Rank of the process.
     pub rank: i32,
     /// Whether it wrote.
     pub wrote: bool,
@@ -140,27 +141,27 @@ pub struct Segment {
 /// A log, as far as it was read.
 #[derive(Debug, Default)]
 pub struct Log {
-    /// When the job began, in seconds since 1970.
+    /// Start of the job, in seconds since 1970.
     pub start_seconds: Option<u64>,
-    /// What ran.
+    /// The command.
     pub command: Option<String>,
     /// Names of files.
     pub files: Names,
     /// Counters of files and ranks.
     pub records: Vec<Record>,
-    /// Single reads and writes.
+    /// Individual reads and writes.
     pub segments: Vec<Segment>,
-    /// What was wrong.
+    /// Problems found.
     pub problems: Problems,
     index: Index,
-    /// Module, rank and record of the counters that are being read.
+    /// Module, rank and record of the current counters.
     open: Option<(Module, i64, u64)>,
-    /// The file of the single operations that are being read.
+    /// The file of the current individual operations.
     traced: Option<u32>,
 }
 
 impl Log {
-    /// Takes a line.
+    /// Parses a line.
     pub fn line(&mut self, line: &[u8]) {
         let trimmed = line.trim_ascii();
         if trimmed.starts_with(b"#") {
@@ -189,7 +190,7 @@ impl Log {
         }
     }
 
-    /// Module, rank, record, counter, value, file, mount point, file system.
+    /// Fields: module, rank, record, counter, value, file, mount point, file system.
     fn counter(&mut self, line: &[u8]) -> Option<()> {
         let mut fields = line.split(|&b| b == b'\t');
         let module = fields.next()?.trim_ascii();
@@ -202,7 +203,7 @@ impl Log {
             _ => return Some(()),
         };
         if self.open != Some((module, rank, id)) {
-            // Streams are no files.
+            // Standard streams are not files.
             let stream = [&b"<STDIN>"[..], b"<STDOUT>", b"<STDERR>"].contains(&file);
             let full = self.records.len() >= MOST_RECORDS;
             let number = if stream || full { None } else { self.index.number(&mut self.files, file) };
@@ -220,7 +221,7 @@ impl Log {
                     seconds: [0.0; TIMES.len()],
                 });
             } else {
-                // What follows belongs to nothing.
+                // Counters that follow belong to no record.
                 self.open = None;
                 return Some(());
             }
@@ -235,7 +236,7 @@ impl Log {
         Some(())
     }
 
-    /// Module, rank, write or read, number, offset, length, start, end; Lustre's targets or a thread behind it.
+    /// Fields: module, rank, write or read, number, offset, length, start, end; then Lustre's targets or a thread.
     fn segment(&mut self, line: &[u8]) -> Option<()> {
         let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
         if fields.next()? != b"X_POSIX" {
@@ -272,7 +273,7 @@ impl Log {
     }
 }
 
-/// Seconds of a float that may be anything.
+/// Nanoseconds from seconds as an arbitrary float.
 pub fn nanoseconds(seconds: f64) -> u64 {
     (seconds.max(0.0) * 1e9).round() as u64
 }

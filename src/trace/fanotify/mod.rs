@@ -1,4 +1,5 @@
-//! Live: whole-file opens, reads and writes on a mount, by anybody, from the kernel's fanotify. Needs root.
+//! Live recording: whole-file opens, reads and writes on a mount, by any process, from the kernel's fanotify. Needs
+//! root.
 
 pub mod openings;
 
@@ -20,23 +21,23 @@ use crate::error::{Error, ErrorKind, Result};
 
 const OPERATION: &str = "record on";
 
-/// How long nothing may happen before the flag is looked at, in milliseconds.
+/// Time without events after which the flag is checked, in milliseconds.
 const WAIT_MS: u8 = 50;
 
-/// Events that are read at once where there are many: as many as have room in nix's buffer of 4 KiB, or nearly.
+/// Events per read on a busy mount: about as many as fit into nix's buffer of 4 KiB.
 const FULL_EVENTS: usize = 150;
 
-/// How long what is left is read after the flag was set.
+/// How long remaining events are read after the flag was set.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// A recording that goes on until its flag is set. [`Source::next`] waits for events.
+/// A recording that continues until its flag is set. [`Source::next`] waits for events.
 #[derive(Debug)]
 pub struct Recording {
     fanotify: Fanotify,
-    /// Only what is below it.
+    /// Only files below this are recorded.
     below: PathBuf,
     stop: Arc<AtomicBool>,
-    /// When the flag was seen.
+    /// When the set flag was noticed.
     stopping: Option<Instant>,
     ended: bool,
     openings: Openings,
@@ -45,10 +46,10 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Begins to record what happens on the mount that `path` is on, below `path`, until `stop` is set.
+    /// Starts recording on the mount of `path`, below `path`, until `stop` is set.
     ///
     /// # Errors
-    /// Where that is not allowed or the kernel cannot do it.
+    /// If that is not permitted or the kernel does not support it.
     pub fn start(path: &Path, stop: Arc<AtomicBool>) -> Result<Recording> {
         let below = std::fs::canonicalize(path).map_err(|error| Error::io(OPERATION, path, error))?;
         let flags = InitFlags::FAN_CLASS_NOTIF
@@ -98,19 +99,19 @@ impl Recording {
         })
     }
 
-    /// The same, while a command runs.
+    /// Same, while a command runs.
     #[must_use]
     pub fn with_command(mut self, command: String) -> Recording {
         self.origin.command = Some(command);
         self
     }
 
-    /// What it records below of.
+    /// The directory whose files are recorded.
     pub fn below(&self) -> &Path {
         &self.below
     }
 
-    /// Waits for events and takes what has come; whether there was anything.
+    /// Waits for events and processes them; returns whether there were any.
     fn take(&mut self) -> Result<bool> {
         let fail = |error: Errno| Error::io(OPERATION, &self.below, error.into());
         let mut watched = [PollFd::new(self.fanotify.as_fd(), PollFlags::POLLIN)];
@@ -136,7 +137,7 @@ impl Recording {
                 self.event(event, time_ns);
             }
         }
-        // So few are all that there were.
+        // With this few, the queue was empty.
         if events.len() < FULL_EVENTS {
             self.openings.settle();
         }
@@ -189,7 +190,7 @@ impl Source for Recording {
             if self.stopping.is_none() && self.stop.load(Ordering::Relaxed) {
                 self.stopping = Some(Instant::now());
             }
-            // What happened before the flag was set is in the queue; on a busy mount there is always more behind it.
+            // Events from before the flag was set are in the queue; on a busy mount, others always follow.
             let something = self.take()?;
             if self.stopping.is_some_and(|since| !something || since.elapsed() > DRAIN) {
                 self.openings.finish(now_ns());
@@ -219,7 +220,7 @@ impl Source for Recording {
     }
 }
 
-/// What a process runs.
+/// The command of a process.
 fn command(pid: i32) -> Option<Vec<u8>> {
     let mut name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
     name.truncate(name.trim_ascii_end().len());

@@ -1,36 +1,37 @@
-//! What events of fanotify mean: which opening of a file they belong to, and how much was read and written until it closed.
+//! Interprets fanotify events: the open of a file that they belong to, and how much was read and written until its
+//! close.
 //!
-//! An event has the process and the file, not the opening, and neither an offset nor a length. So an opening that was read counts as a
-//! read of the whole file when it closes, as Tanenbaum, Herder and Bos counted; one that was written counts as what the file grew by,
-//! or as the whole file where it did not grow or was emptied first.
+//! An event has the process and the file, but not the open, the offset or the length. So an open with reads counts as a
+//! read of the whole file when it is closed, as Tanenbaum, Herder and Bos counted; one with writes counts as the growth
+//! of the file, or as the whole file if it did not grow or was truncated first.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::trace::problems::excerpt;
 use crate::trace::{Index, Kind, Names, Operation, Problems, Trouble};
 
-/// What happened to a file, as far as one event says.
+/// What happened to a file, according to one event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Happened {
     /// It was opened.
     pub opened: bool,
-    /// It was opened to be run.
+    /// It was opened for execution.
     pub executed: bool,
     /// It was read.
     pub read: bool,
-    /// It was written or its size was changed.
+    /// It was written or resized.
     pub modified: bool,
     /// It was closed.
     pub closed: bool,
 }
 
-/// What tells files apart, whatever they are called: device, inode, and when that was made.
+/// Identifies a file, whatever its name: device, inode, and creation time.
 pub type Identity = (u64, u64, i128);
 
 /// An event.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
-    /// When it was read.
+    /// When the event was read.
     pub time_ns: u64,
     /// What happened.
     pub happened: Happened,
@@ -38,20 +39,20 @@ pub struct Event<'a> {
     pub pid: i32,
     /// The file.
     pub identity: Identity,
-    /// Its size, when the event was read.
+    /// Its size when the event was read.
     pub size_bytes: u64,
-    /// What it is called.
+    /// Its path.
     pub path: &'a [u8],
 }
 
-/// A file with the openings that are known of it.
+/// A file and its known opens.
 #[derive(Debug)]
 struct File {
     number: u32,
-    /// The last size that was seen.
+    /// The last known size.
     size_bytes: u64,
     openings: Vec<Opening>,
-    /// Who emptied it before the opening that does so is told.
+    /// The process that truncated it, until the event of its open arrives.
     emptied_by: Option<i32>,
 }
 
@@ -60,14 +61,14 @@ struct Opening {
     number: u32,
     pid: i32,
     process: u32,
-    /// The size of the file then, as far as that could be seen.
+    /// The size of the file then, as far as it was known.
     size_bytes: u64,
-    /// When it was first read and first written.
+    /// Times of the first read and the first write.
     read_ns: Option<u64>,
     written_ns: Option<u64>,
 }
 
-/// All that is known while events come.
+/// The state between events.
 #[derive(Debug, Default)]
 pub struct Openings {
     files: HashMap<Identity, File>,
@@ -78,16 +79,17 @@ pub struct Openings {
     process_index: Index,
     by_pid: HashMap<i32, u32>,
     next_opening: u32,
-    /// Closings that were told of: the file, the process, and a model of the operation.
+    /// Reported closes: the file, the process, and a template of the operation.
     closing: Vec<(Identity, i32, Operation)>,
-    /// What was wrong.
+    /// Problems found.
     pub problems: Problems,
-    /// Operations that came of events.
+    /// Operations derived from events.
     pub ready: VecDeque<Operation>,
 }
 
 impl Openings {
-    /// Takes an event. `command` is asked for the name of a process when it opens something, because that changes.
+    /// Processes an event. `command` returns the name of a process; it is called at each open, because the name
+    /// changes.
     pub fn take(&mut self, event: &Event<'_>, command: impl FnOnce(i32) -> Option<Vec<u8>>) {
         let happened = event.happened;
         let process = match self.by_pid.get(&event.pid) {
@@ -125,7 +127,7 @@ impl Openings {
                 number: self.next_opening,
                 pid: event.pid,
                 process,
-                // What it has now may have been written since.
+                // Its current content may have been written since.
                 size_bytes: if emptied { 0 } else { file.size_bytes.min(event.size_bytes) },
                 read_ns: None,
                 written_ns: emptied.then_some(event.time_ns),
@@ -135,7 +137,7 @@ impl Openings {
             self.ready.push_back(Operation { kind, opening: Some(opening.number), ..operation });
             file.openings.push(opening);
         }
-        // One that empties a file tells of that before it tells that it is open.
+        // An open with truncation reports the truncation before the open.
         if happened.modified
             && !happened.read
             && !happened.closed
@@ -171,8 +173,8 @@ impl Openings {
         }
     }
 
-    /// Takes the closings that were told of, when nothing else waits to be told. The kernel adds what a process does to what it did before,
-    /// so that a closing may come before what another process did through the same opening.
+    /// Processes the reported closes, once no other event is pending. The kernel merges events of a process with its
+    /// earlier ones, so a close may be reported before what another process did through the same open.
     pub fn settle(&mut self) {
         for (identity, pid, operation) in self.closing.drain(..) {
             let Some(file) = self.files.get_mut(&identity) else { continue };
@@ -184,7 +186,7 @@ impl Openings {
         }
     }
 
-    /// At the end: what was read and written through openings that are still there.
+    /// At the end: what was read and written through opens that still exist.
     pub fn finish(&mut self, time_ns: u64) {
         self.settle();
         for file in self.files.values_mut() {
@@ -206,7 +208,8 @@ impl Openings {
 }
 
 impl Opening {
-    /// Adds the read and the write that it was; whether it was any. `end` has the file and the time of its end.
+    /// Adds the read and the write of an open; returns whether there was one. `end` has the file and the time of the
+    /// close.
     fn moved(&self, end: &Operation, ready: &mut VecDeque<Operation>) -> bool {
         let size = end.file_size_bytes.unwrap_or(0);
         let mut add = |kind, start_ns: Option<u64>, offset: u64| {
@@ -229,7 +232,7 @@ impl Opening {
     }
 }
 
-/// The opening that an event of `pid` is about: its own last one, else the last one, which it may have inherited.
+/// The open that an event of `pid` refers to: its own last one, otherwise the last one, which it may have inherited.
 fn find(openings: &[Opening], pid: i32) -> Option<usize> {
     openings.iter().rposition(|opening| opening.pid == pid).or_else(|| openings.len().checked_sub(1))
 }
@@ -243,15 +246,15 @@ mod tests {
     const MODIFIED: Happened = Happened { opened: false, modified: true, ..OPENED };
     const CLOSED: Happened = Happened { opened: false, closed: true, ..OPENED };
 
-    /// Kind, opening, process, offset and length of an operation.
+    /// Kind, open, process, offset and length of an operation.
     type Row = (Kind, Option<u32>, u32, Option<u64>, u64);
 
-    /// Operations of events of one file: what happened, the process, and the size then.
+    /// Operations from the events of one file: what happened, the process, and the size then.
     fn of(events: &[(Happened, i32, u64)]) -> (Vec<Row>, Openings) {
         settled(events, true)
     }
 
-    /// The same; the events come one by one, or all at once.
+    /// Same; the events arrive one by one, or all together.
     fn settled(events: &[(Happened, i32, u64)], settle: bool) -> (Vec<Row>, Openings) {
         let mut openings = Openings::default();
         for (time_ns, &(happened, pid, size_bytes)) in (10..).zip(events) {
@@ -289,7 +292,7 @@ mod tests {
             let (list, _) = of(events);
             list.iter().filter(|o| o.0 == Kind::Write).map(|o| (o.3, o.4)).collect()
         };
-        // New, appended to, changed in place, emptied and written.
+        // New, appended to, changed in place, truncated and written.
         assert_eq!(write(&[(OPENED, 7, 0), (MODIFIED, 7, 300), (CLOSED, 7, 900)]), [(Some(0), 900)]);
         assert_eq!(write(&[(OPENED, 7, 500), (MODIFIED, 7, 600), (CLOSED, 7, 600)]), [(Some(500), 100)]);
         assert_eq!(write(&[(OPENED, 7, 500), (MODIFIED, 7, 500), (CLOSED, 7, 500)]), [(Some(0), 500)]);

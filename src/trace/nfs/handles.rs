@@ -1,4 +1,4 @@
-//! Handles of files, and the names that calls give them.
+//! File handles, and the names that calls assign to them.
 
 use std::collections::HashMap;
 
@@ -7,15 +7,15 @@ use crate::trace::Names;
 /// A file server, by number.
 pub type Server = u32;
 
-/// What is known of files: by handle, and by directory and name.
+/// The known files: by handle, and by directory and name.
 #[derive(Debug, Default)]
 pub struct Handles {
-    /// Names, by the numbers of files.
+    /// Names, by file number.
     pub names: Names,
     by_handle: HashMap<(Server, Box<[u8]>), u32>,
     by_name: HashMap<(u32, Box<[u8]>), u32>,
     roots: HashMap<Server, u32>,
-    /// By number: the size, once it was told, and whether the file has a handle.
+    /// By file number: the size, once it is known, and whether the file has a handle.
     known: Vec<(Option<u64>, bool)>,
 }
 
@@ -26,7 +26,7 @@ impl Handles {
         Some(number)
     }
 
-    /// The file of a handle; one that was never named is called by its hash.
+    /// The file of a handle; if its name is unknown, it is named after its hash.
     pub fn file(&mut self, server: Server, handle: &[u8], hash: &[u8]) -> Option<u32> {
         if let Some(&file) = self.by_handle.get(&(server, Box::from(handle))) {
             return Some(file);
@@ -37,7 +37,7 @@ impl Handles {
         Some(file)
     }
 
-    /// The root of what a server exports.
+    /// The root of a server's export.
     pub fn root(&mut self, server: Server) -> Option<u32> {
         if let Some(&file) = self.roots.get(&server) {
             return Some(file);
@@ -47,7 +47,7 @@ impl Handles {
         Some(file)
     }
 
-    /// A path that was mounted has this handle.
+    /// Records the handle of a mounted path.
     pub fn mounted(&mut self, server: Server, path: &[u8], handle: &[u8]) {
         if !self.by_handle.contains_key(&(server, Box::from(handle)))
             && let Some(file) = self.push(path, true)
@@ -71,12 +71,12 @@ impl Handles {
         Some(file)
     }
 
-    /// The file of a name in a directory of which the handle is told.
+    /// The file of a name in a directory whose handle is known.
     pub fn named(&mut self, server: Server, directory: u32, name: &[u8], handle: &[u8]) -> Option<u32> {
         let key = (server, Box::from(handle));
         let file = match (self.by_handle.get(&key), self.by_name.get(&(directory, Box::from(name)))) {
             (Some(&file), _) => file,
-            // It was met by its name before; another file of that name has another handle.
+            // It was seen by name before; another file of that name would have another handle.
             (None, Some(&file)) if !self.known[file as usize].1 => file,
             _ if matches!(name, b"." | b"..") => return None,
             _ => {
@@ -90,19 +90,19 @@ impl Handles {
         Some(file)
     }
 
-    /// A name goes.
+    /// A name was removed.
     pub fn removed(&mut self, directory: u32, name: &[u8]) {
         self.by_name.remove(&(directory, Box::from(name)));
     }
 
-    /// A file gets another name.
+    /// A file was renamed.
     pub fn renamed(&mut self, from: (u32, &[u8]), to: (u32, &[u8])) {
         if let Some(file) = self.by_name.remove(&(from.0, Box::from(from.1))) {
             self.by_name.insert((to.0, Box::from(to.1)), file);
         }
     }
 
-    /// What the size of a file is told to be.
+    /// Records the size of a file from a reply.
     pub fn sized(&mut self, file: Option<u32>, size_bytes: Option<u64>) {
         if let (Some(file), Some(size)) = (file, size_bytes)
             && let Some(known) = self.known.get_mut(file as usize)
@@ -111,14 +111,14 @@ impl Handles {
         }
     }
 
-    /// A write ends at `end_bytes`.
+    /// Records a write that ends at `end_bytes`.
     pub fn grown(&mut self, file: Option<u32>, end_bytes: u64) {
         if let Some((Some(size), _)) = file.and_then(|file| self.known.get_mut(file as usize)) {
             *size = end_bytes.max(*size);
         }
     }
 
-    /// The size of a file, as it was told last.
+    /// The last known size of a file.
     pub fn size(&self, file: Option<u32>) -> Option<u64> {
         self.known.get(file? as usize)?.0
     }
@@ -145,12 +145,12 @@ mod tests {
         let file = handles.named(0, root, b"f", b"one").unwrap();
         assert_eq!(handles.names.get(file), Some(&b"handle:12ab/f"[..]));
         assert_eq!((handles.file(0, b"one", b"0x1"), handles.child(root, b"f")), (Some(file), Some(file)));
-        // Another server has other files; another file of the name is another file.
+        // Another server has other files; a new file of the same name is a different file.
         assert_ne!(handles.file(1, b"one", b"0x1"), Some(file));
         handles.removed(root, b"f");
         let second = handles.named(0, root, b"f", b"two").unwrap();
         assert_ne!(second, file);
-        // Met by name first, then with its handle.
+        // Seen by name first, then with its handle.
         let third = handles.child(root, b"g").unwrap();
         assert_eq!(handles.named(0, root, b"g", b"three"), Some(third));
         handles.renamed((root, b"g"), (root, b"h"));

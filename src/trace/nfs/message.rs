@@ -1,11 +1,11 @@
-//! Calls and replies of RPC, made of the tokens of a packet.
+//! RPC calls and replies, assembled from the tokens of a packet.
 
 use super::pdml::{Field, Token, number, text, time_ns};
 
-/// More fields of one call are not kept: a directory of so many names is enough.
+/// Largest number of fields of a call: enough for a directory of that many names.
 const MOST_FIELDS: usize = 100_000;
 
-/// A value: most are numbers.
+/// A value; most are numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     Number(u64),
@@ -23,21 +23,21 @@ pub struct Message {
     pub program: u64,
     pub version: u64,
     pub procedure: u64,
-    /// The reply says that the call was not even tried.
+    /// Whether the reply says that the call was not even attempted.
     pub refused: bool,
     pub malformed: bool,
-    /// What it says, in order.
+    /// Its fields, in order.
     pub fields: Vec<(Field, Value)>,
 }
 
-/// A handle with its hash, either of which tshark may leave out.
+/// A handle and its hash; tshark may omit either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handle<'a> {
     pub bytes: &'a [u8],
     pub hash: &'a [u8],
 }
 
-/// Fields of a message, or of one operation in it.
+/// Fields of a message, or of one of its operations.
 pub type Fields<'a> = &'a [(Field, Value)];
 
 /// The first number of a field.
@@ -61,7 +61,7 @@ pub fn handles(fields: Fields<'_>) -> Vec<Handle<'_>> {
     for (field, value) in fields {
         let Some(bytes) = as_bytes(value) else { continue };
         match field {
-            // The hash stands before the bytes.
+            // The hash precedes the bytes.
             Field::HandleHash => list.push(Handle { bytes, hash: bytes }),
             Field::Handle => match list.last_mut().filter(|handle| handle.bytes == handle.hash) {
                 Some(handle) => handle.bytes = bytes,
@@ -98,19 +98,19 @@ fn as_bytes(value: &Value) -> Option<&[u8]> {
     }
 }
 
-/// Messages of a packet, as its tokens come.
+/// Assembles the messages of a packet from tokens.
 #[derive(Debug, Default)]
 pub struct Assembler {
     time_ns: Option<u64>,
     source: Vec<u8>,
     destination: Vec<u8>,
     message: Option<Message>,
-    /// Packets that were seen to their end.
+    /// Number of packets read to their end.
     pub packets: u64,
 }
 
 impl Assembler {
-    /// Takes a token; the message that it ends.
+    /// Processes a token; returns the message that it ends.
     pub fn take(&mut self, token: Token<'_>) -> Option<Message> {
         match token {
             Token::Packet => {
@@ -147,7 +147,7 @@ impl Assembler {
     }
 }
 
-/// What has no number of a call is the rest of one that began in a packet that is missing.
+/// A message without an XID is the rest of one that began in a missing packet.
 fn whole(message: Message) -> Option<Message> {
     message.xid.is_some().then_some(message)
 }

@@ -1,7 +1,7 @@
-//! Captures of NFS, versions 3 and 4, taken apart by tshark: calls and their replies, matched by number, as operations.
+//! NFS captures, versions 3 and 4, decoded by tshark: calls and replies, matched by XID, become operations.
 //!
-//! A call counts when its reply comes, with the time at which it was sent. One whose reply is not in the capture counts with what it
-//! asked for, at the end or when too much time has passed. Captures are passed to tshark as a stream and never stored.
+//! A call counts when its reply arrives, with the time at which it was sent. A call whose reply is not in the capture
+//! counts as requested, at the end or after a timeout. Captures are passed to tshark as a stream and never stored.
 
 mod handles;
 mod message;
@@ -25,16 +25,16 @@ use crate::error::{Error, ErrorKind, Result};
 const NFS: u64 = 100_003;
 const MOUNT: u64 = 100_005;
 
-/// Replies come earlier, or never.
+/// A reply that takes longer never arrives.
 const LONGEST_NS: u64 = 300_000_000_000;
-/// More calls do not wait for their replies.
+/// Largest number of calls that wait for their replies.
 const MOST_PENDING: usize = 1 << 18;
 /// Packets may be captured a little out of order.
 const OVERLAP_NS: u64 = 1_000_000_000;
 
-/// Only the protocols that are needed: the bytes of files that are in the others are most of a capture. Segments out of order are not put
-/// in order, because then one that was lost holds up all behind it. A client has a port below 1024, which may be that of another protocol; so what
-/// goes to the port of NFS is NFS, and elsewhere it is looked for before anything else.
+/// Only the required protocols are enabled: the others carry the bytes of files, which are most of a capture. Segments
+/// are not reordered, since a lost one would then hold up everything after it. A client port below 1024 may belong to
+/// another protocol; so traffic to the NFS port is decoded as NFS, and on other ports NFS is tried first.
 const ARGUMENTS: [&str; 25] = [
     "-r",
     "-",
@@ -63,7 +63,7 @@ const ARGUMENTS: [&str; 25] = [
     "nfs.file_full_name_snooping:FALSE",
 ];
 
-/// Whether a text is what tshark prints, so that it need not be run.
+/// Whether a text is tshark output, so that tshark need not run.
 pub fn is_pdml(head: &[u8]) -> bool {
     const TAG: &[u8] = b"<pdml";
     head.starts_with(b"<?xml") && head[..head.len().min(1000)].windows(TAG.len()).any(|window| window == TAG)
@@ -79,17 +79,17 @@ pub struct Reader {
     line: Vec<u8>,
     assembler: Assembler,
     calls: Calls,
-    /// Whether tshark printed the end of its output.
+    /// Whether the output of tshark was complete.
     whole: bool,
-    /// Whether that was all.
+    /// Whether the end was reached.
     ended: bool,
 }
 
-/// Calls that wait for their replies, and what came of those that have them.
+/// Calls that wait for their replies, and the results of completed ones.
 #[derive(Debug)]
 struct Calls {
     pending: HashMap<(u32, u32, u64), Message>,
-    /// The calls in order of time; those that have their reply are passed over.
+    /// The calls in order of time; completed ones are skipped.
     order: VecDeque<(u64, (u32, u32, u64))>,
     known: Handles,
     clients: Names,
@@ -106,7 +106,7 @@ impl Reader {
     /// Reads a capture with tshark.
     ///
     /// # Errors
-    /// Where tshark is missing, and what reading fails with.
+    /// If tshark is missing; errors from reading.
     pub fn new(input: Input) -> Result<Reader> {
         let path = input.path().to_owned();
         let (_, size_bytes) = input.progress();
@@ -115,7 +115,7 @@ impl Reader {
         Ok(Reader { program: Some(program), passed_bytes, size_bytes, ..Reader::of_pdml(printed) })
     }
 
-    /// Reads what tshark printed already (`-T pdml`).
+    /// Reads existing output of tshark (`-T pdml`).
     pub fn of_pdml(printed: Input) -> Reader {
         let passed_bytes = printed.counter();
         let (_, size_bytes) = printed.progress();
@@ -132,7 +132,7 @@ impl Reader {
         }
     }
 
-    /// At the end of the output: what tshark says of it, and the calls that have no reply.
+    /// At the end of the output: messages of tshark, and calls without a reply.
     fn end(&mut self) -> Result<()> {
         self.calls.expire(u64::MAX);
         let path = self.printed.path().to_owned();
@@ -259,7 +259,7 @@ impl Calls {
             return;
         }
         let time_ns = message.time_ns;
-        // One that was sent again counts once.
+        // A retransmitted call counts once.
         self.pending.entry(key).or_insert_with(|| {
             self.order.push_back((time_ns, key));
             message
@@ -268,13 +268,13 @@ impl Calls {
         self.expire(expired_ns);
     }
 
-    /// Ends calls from before `before_ns` without a reply.
+    /// Ends calls from before `before_ns` that have no reply.
     fn expire(&mut self, before_ns: u64) {
         while let Some(&(time_ns, key)) = self.order.front()
             && (time_ns < before_ns || !self.pending.contains_key(&key))
         {
             self.order.pop_front();
-            // The number may be that of another call by now.
+            // The XID may belong to another call by now.
             if self.pending.get(&key).is_some_and(|call| call.time_ns == time_ns)
                 && let Some(call) = self.pending.remove(&key)
             {
@@ -301,7 +301,7 @@ impl Calls {
         }
     }
 
-    /// What is mounted has a handle, and that is what names begin with.
+    /// The handle of a mounted path is where names begin.
     fn mounted(&mut self, call: &Message, reply: Option<&Message>, server: u32) {
         let path = call.fields.iter().find_map(|(field, value)| match value {
             message::Value::Bytes(path) if *field == Field::MountPath => Some(path),

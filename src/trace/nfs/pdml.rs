@@ -1,22 +1,22 @@
-//! What tshark prints as PDML, line by line: packets, protocols, and of their fields those that tell an operation.
+//! The PDML output of tshark, line by line: packets, protocols, and the fields that describe an operation.
 //!
-//! Of all forms that tshark has this is the one that keeps the order of fields where one packet has several calls, or one call
-//! (of version 4) several operations.
+//! Of all output formats of tshark, this one keeps the order of fields if a packet has several calls, or a call (of
+//! version 4) several operations.
 
 use crate::error::Result;
 use crate::trace::input::Input;
 use crate::trace::input::Line;
 
-/// A longer line has the bytes of a file, which nobody needs here.
+/// A longer line has the bytes of a file, which are not needed.
 const LONGEST_LINE_BYTES: usize = 16 << 10;
 
 /// Fields that are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field {
-    /// Where a packet is from, and where it goes.
+    /// Source and destination of a packet.
     Source,
     Destination,
-    /// Of calls and replies.
+    /// Fields of calls and replies.
     Xid,
     MessageType,
     Program,
@@ -24,7 +24,7 @@ pub enum Field {
     Procedure,
     ReplyState,
     AcceptState,
-    /// Of what is done.
+    /// Fields of operations.
     Handle,
     HandleHash,
     Name,
@@ -41,7 +41,7 @@ pub enum Field {
     MountPath,
 }
 
-/// Names of fields, as several versions of tshark have them.
+/// Names of fields in several versions of tshark.
 const FIELDS: [(&str, Field); 38] = [
     ("ip.src", Field::Source),
     ("ipv6.src", Field::Source),
@@ -83,29 +83,29 @@ const FIELDS: [(&str, Field); 38] = [
     ("mount.dump.directory", Field::MountPath),
 ];
 
-/// What tshark shows where a packet ends before what is in it does.
+/// Shown by tshark if a packet ends before its content.
 const CUT: [&[u8]; 3] = [b"_ws.malformed", b"_ws.short", b"_ws.unreassembled"];
 
-/// A line that says something.
+/// A relevant line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Token<'a> {
     /// A packet begins.
     Packet,
     /// A packet ends.
     PacketEnd,
-    /// When it was captured, as text.
+    /// Capture time, as text.
     Time(&'a [u8]),
     /// A protocol begins.
     Protocol(&'a [u8]),
     /// A field with its value, escaped as XML.
     Field(Field, &'a [u8]),
-    /// A packet that tshark could not take apart to its end.
+    /// A packet that tshark could not decode to its end.
     Malformed,
-    /// The end of a whole output.
+    /// The end of a complete output.
     End,
 }
 
-/// What a line says.
+/// Parses a line.
 pub fn token(line: &[u8]) -> Option<Token<'_>> {
     let line = line.trim_ascii_start();
     if let Some(rest) = line.strip_prefix(b"<field ") {
@@ -128,7 +128,7 @@ pub fn token(line: &[u8]) -> Option<Token<'_>> {
     }
 }
 
-/// Reads up to the next line that says something, and hands that over; whether there was one.
+/// Reads up to the next relevant line and returns it; `false` at the end.
 pub fn next(input: &mut Input, line: &mut Vec<u8>) -> Result<bool> {
     loop {
         match input.line(line, LONGEST_LINE_BYTES)? {
@@ -146,7 +146,7 @@ fn attribute<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     Some(&value[..value.iter().position(|&b| b == b'"')?])
 }
 
-/// A number as tshark shows it: decimal or with 0x.
+/// A number as tshark prints it: decimal or with 0x.
 pub fn number(shown: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(shown).ok()?.trim();
     match text.strip_prefix("0x") {
@@ -155,7 +155,7 @@ pub fn number(shown: &[u8]) -> Option<u64> {
     }
 }
 
-/// Seconds and their fraction, in nanoseconds.
+/// Nanoseconds from seconds and their fraction.
 pub fn time_ns(shown: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(shown).ok()?.trim();
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
@@ -166,7 +166,7 @@ pub fn time_ns(shown: &[u8]) -> Option<u64> {
     seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
 }
 
-/// Text as it was before it was escaped for XML.
+/// Unescapes XML text.
 pub fn text(shown: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(shown.len());
     let mut rest = shown;

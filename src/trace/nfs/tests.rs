@@ -1,4 +1,4 @@
-//! Calls of both versions, with replies and without, whole and cut off.
+//! Calls of both versions, with and without replies, complete and truncated.
 
 use proptest::prelude::*;
 
@@ -45,7 +45,7 @@ fn read(text: impl Into<Vec<u8>>) -> (Vec<Operation>, Reader) {
 /// Kind, name, offset, length and size of an operation.
 type Row = (Kind, String, Option<u64>, u64, Option<u64>);
 
-/// What operations are.
+/// Reads a text into operations.
 fn told(text: &str) -> (Vec<Row>, Reader) {
     let (operations, reader) = read(format!("{text}</pdml>\n"));
     let row = |o: &Operation| {
@@ -61,7 +61,7 @@ fn version_3() -> String {
         reply("99.1", "rpc.xid=0x1 nfs.fh.hash=0xaa nfs.fhandle=aa:aa"),
         call("100.0", "rpc.xid=0x2 rpc.programversion=3 rpc.procedure=3 nfs.fh.hash=0xaa nfs.fhandle=aa:aa nfs.name=a&amp;b"),
         reply("100.1", "rpc.xid=0x2 nfs.status3=0 nfs.fh.hash=0xbb nfs.fhandle=bb:bb nfs.fattr3.size=100 nfs.fattr3.size=4096"),
-        // Two calls in one packet, answered in the other order.
+        // Two calls in one packet, with replies in the other order.
         packet("101.0", "10.0.0.7", "10.0.0.1", &[
             "rpc.xid=0x3 rpc.msgtyp=0 rpc.program=100003 rpc.programversion=3 rpc.procedure=6 nfs.fh.hash=0xbb nfs.fhandle=bb:bb nfs.offset3=0 nfs.count3=65536",
             "rpc.xid=0x4 rpc.msgtyp=0 rpc.program=100003 rpc.programversion=3 rpc.procedure=7 nfs.fh.hash=0xbb nfs.fhandle=bb:bb nfs.offset3=100 nfs.count3=50",

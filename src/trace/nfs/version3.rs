@@ -1,4 +1,4 @@
-//! A call and its reply of version 3 (RFC 1813) as an operation.
+//! Converts a call of version 3 (RFC 1813) and its reply to an operation.
 
 use super::handles::Handles;
 use super::message::{Message, entries, first, handles, last, names};
@@ -6,7 +6,7 @@ use super::pdml::Field;
 use super::version4::Context;
 use crate::trace::{Kind, Operation};
 
-/// What a procedure does; `None` for those that concern no file.
+/// The kind of a procedure; `None` if it does not concern a file.
 fn kind(procedure: u64, call: &Message) -> Option<Kind> {
     Some(match procedure {
         1 => Kind::Stat,
@@ -32,7 +32,7 @@ pub fn is_known(procedure: u64) -> bool {
     procedure <= 21
 }
 
-/// The operation that a call was; `reply` is missing where the capture does not have it.
+/// The operation of a call; `reply` is `None` if the capture does not have it.
 pub fn operation(call: &Message, reply: Option<&Message>, known: &mut Handles, context: &Context) -> Option<Operation> {
     let kind = kind(call.procedure, call)?;
     let status = reply.and_then(|reply| first(&reply.fields, Field::Status));
@@ -49,7 +49,7 @@ pub fn operation(call: &Message, reply: Option<&Message>, known: &mut Handles, c
     let own =
         |known: &mut Handles| given.first().and_then(|handle| known.file(context.server, handle.bytes, handle.hash));
     let file = match (directory_and_name.next(), told.first()) {
-        // A name that has a handle now.
+        // The name now has a handle.
         (Some((directory, name)), Some(handle)) if matches!(call.procedure, 3 | 8..=11) => {
             known.named(context.server, directory, name, handle.bytes)
         }
@@ -83,7 +83,7 @@ pub fn operation(call: &Message, reply: Option<&Message>, known: &mut Handles, c
     if failed {
         return Some(operation);
     }
-    // The last that is told is that after the operation.
+    // The last attributes in the reply are those after the operation.
     let told_size = match kind {
         Kind::Stat | Kind::Read | Kind::Write | Kind::Truncate | Kind::SetAttributes | Kind::Sync => {
             reply.and_then(|reply| last(&reply.fields, Field::Size))

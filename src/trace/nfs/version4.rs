@@ -1,11 +1,12 @@
-//! A call and its reply of version 4 (RFC 7530, 8881, 7862) as operations: a call has several, of which one or two are what it is for.
+//! Converts a call of version 4 (RFC 7530, 8881, 7862) and its reply to operations: a call is compound, and one or two
+//! of its operations are its purpose.
 
 use super::handles::Handles;
 use super::message::{Fields, Message, first, handles, names};
 use super::pdml::Field;
 use crate::trace::{Kind, Operation, Problems, Trouble};
 
-/// Whose call it is.
+/// The peers of a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Context {
     /// The client, by its number as a process.
@@ -43,11 +44,11 @@ mod code {
     pub const DEALLOCATE: u64 = 62;
     pub const READ_PLUS: u64 = 68;
     pub const CLONE: u64 = 71;
-    /// Higher ones are of no version yet.
+    /// No version defines higher ones yet.
     pub const HIGHEST: u64 = 75;
 }
 
-/// The largest number that a kind of file has for a directory.
+/// File type of directories (NF4DIR).
 const DIRECTORY: u64 = 2;
 
 /// One operation of a call, or its result in a reply.
@@ -71,7 +72,7 @@ fn parts(message: &Message) -> Vec<Part<'_>> {
         .collect()
 }
 
-/// What an operation does; `None` for those that only lead to others.
+/// The kind of an operation; `None` if it only prepares others.
 fn kind(part: &Part<'_>) -> Option<Kind> {
     Some(match part.opcode {
         code::ACCESS | code::LOOKUP | code::LOOKUPP | code::READLINK => Kind::Lookup,
@@ -95,7 +96,7 @@ fn kind(part: &Part<'_>) -> Option<Kind> {
     })
 }
 
-/// Where in a call one is: the current file, the saved one.
+/// State within a call: current and saved file.
 struct Walk<'a> {
     current: Option<u32>,
     saved: Option<u32>,
@@ -103,16 +104,16 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Whether the operation at `at` was done, as far as the reply says.
+    /// Whether the operation at `at` failed, according to the reply.
     fn failed(&self, at: usize, has_reply: bool) -> bool {
         match self.replies.get(at) {
             Some(part) => first(part.fields, Field::Status).is_some_and(|status| status != 0),
-            // What stands behind one that failed is not tried.
+            // Operations after a failed one are not attempted.
             None => has_reply,
         }
     }
 
-    /// The handle that the reply tells of what is current after `at`.
+    /// The handle in the reply of the file that is current after `at`.
     fn told(&self, calls: &[Part<'_>], at: usize) -> Option<(Vec<u8>, Vec<u8>)> {
         let moves = |opcode| {
             matches!(
@@ -133,7 +134,7 @@ impl Walk<'_> {
         Some((handle.bytes.to_vec(), handle.hash.to_vec()))
     }
 
-    /// The size that the reply tells of what is current at `at`.
+    /// The size in the reply of the file that is current at `at`.
     fn size(&self, calls: &[Part<'_>], at: usize) -> Option<u64> {
         let behind = (at..calls.len()).take_while(|&next| {
             next == at
@@ -146,7 +147,7 @@ impl Walk<'_> {
     }
 }
 
-/// The operations that a call was; `reply` is missing where the capture does not have it.
+/// The operations of a call; `reply` is `None` if the capture does not have it.
 pub fn operations(
     call: &Message,
     reply: Option<&Message>,
@@ -157,7 +158,8 @@ pub fn operations(
 ) {
     let calls = parts(call);
     let mut walk = Walk { current: None, saved: None, replies: reply.map(parts).unwrap_or_default() };
-    // Attributes and permissions are asked for beside nearly everything; only alone they are what the call is for.
+    // Nearly every call also asks for attributes and permissions; they are its purpose only if it asks for nothing
+    // else.
     let beside = |part: &Part<'_>| matches!(part.opcode, code::GETATTR | code::ACCESS);
     let main = calls.iter().any(|part| kind(part).is_some() && !beside(part));
     let asks = calls.iter().any(|part| part.opcode == code::ACCESS);
@@ -183,7 +185,7 @@ pub fn operations(
                     }
                     (Some(directory), Some(name), None) => known.child(directory, name),
                     (_, _, Some((bytes, hash))) => known.file(context.server, &bytes, &hash),
-                    // Opened by its handle.
+                    // Opened by handle.
                     _ if part.opcode == code::OPEN => walk.current,
                     _ => None,
                 };

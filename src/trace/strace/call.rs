@@ -1,31 +1,31 @@
-//! One call as strace prints it, `name(argument, …) = result <time>`, taken apart; and what its arguments hold.
+//! Parses a call as strace prints it, `name(argument, …) = result <time>`, and its arguments.
 
 use super::line::{decimal, seconds};
 
-/// A call that has ended.
+/// A completed call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Call<'a> {
     pub name: &'a [u8],
     pub arguments: Vec<&'a [u8]>,
-    /// `None` for `?`: it did not return.
+    /// `None` for `?`: the call did not return.
     pub result: Option<i64>,
-    /// What stands behind the number of the result: the path of a descriptor, the name of an error.
+    /// Text after the number of the result: the path of a descriptor, the name of an error.
     pub remark: &'a [u8],
     pub duration_ns: Option<u64>,
 }
 
-/// The number that stands for the working directory in place of a descriptor.
+/// The number of the working directory in place of a descriptor.
 pub(super) const AT_FDCWD: i64 = -100;
 
-/// Names of calls are not longer.
+/// Longest name of a call.
 const LONGEST_NAME: usize = 40;
-/// The most arguments that are looked at.
+/// Largest number of arguments that are parsed.
 const MOST_ARGUMENTS: usize = 12;
 
-/// What a descriptor refers to, as `-y` says.
+/// Target of a descriptor, as printed by `-y`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Described {
-    /// A file or directory; and whether its name is gone.
+    /// A file or directory, and whether its name was removed.
     Path(Vec<u8>, bool),
     /// A pipe, socket, terminal …
     NotFile,
@@ -40,7 +40,7 @@ pub(super) fn name(text: &[u8]) -> Option<&[u8]> {
     sound.then_some(name)
 }
 
-/// Takes a call apart; `None` where the text is none, or is not whole.
+/// Parses a call; `None` if the text is not one, or is incomplete.
 pub(super) fn parse(text: &[u8]) -> Option<Call<'_>> {
     let name = name(text)?;
     let (arguments, behind) = split(text, name.len() + 1)?;
@@ -64,7 +64,7 @@ fn last(text: &[u8], what: &[u8]) -> Option<usize> {
     text.windows(what.len()).rposition(|window| window == what)
 }
 
-/// The arguments from `at` on, and where the closing parenthesis is passed.
+/// The arguments from `at` on, and the position after the closing parenthesis.
 fn split(text: &[u8], mut at: usize) -> Option<(Vec<&[u8]>, usize)> {
     let mut arguments = Vec::with_capacity(6);
     let (mut start, mut depth) = (at, 0usize);
@@ -106,7 +106,7 @@ fn split(text: &[u8], mut at: usize) -> Option<(Vec<&[u8]>, usize)> {
     }
 }
 
-/// Where the closing quote of the string that begins at `at` is.
+/// Position of the closing quote of the string that begins at `at`.
 fn string_end(text: &[u8], at: usize) -> Option<usize> {
     let mut at = at + 1;
     loop {
@@ -118,7 +118,7 @@ fn string_end(text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Where the description of a descriptor that begins at `at` with `<` ends with `>`.
+/// Position of the `>` that ends the description of a descriptor that begins with `<` at `at`.
 fn description_end(text: &[u8], at: usize) -> Option<usize> {
     let mut depth = 0usize;
     for (index, &byte) in text.iter().enumerate().skip(at) {
@@ -138,7 +138,7 @@ fn description_end(text: &[u8], at: usize) -> Option<usize> {
     None
 }
 
-/// A number, decimal, octal (leading 0) or hexadecimal (`0x`), with a sign. Addresses above the largest number wrap.
+/// A signed number: decimal, octal (leading 0) or hexadecimal (`0x`). Addresses above the largest number wrap.
 pub(super) fn number(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text.strip_prefix(b"-") {
         Some(digits) => (true, digits),
@@ -166,7 +166,7 @@ pub(super) fn pointed(text: &[u8]) -> Option<u64> {
     count(&inside[..end])
 }
 
-/// The descriptor that an argument or a result is, with what `-y` says of it.
+/// The descriptor in an argument or a result, with its description from `-y`.
 pub(super) fn descriptor(text: &[u8]) -> Option<(i64, Option<Described>)> {
     let end = text.iter().position(|&byte| byte == b'<').unwrap_or(text.len());
     let number = match &text[..end] {
@@ -176,7 +176,7 @@ pub(super) fn descriptor(text: &[u8]) -> Option<(i64, Option<Described>)> {
     Some((number, described(&text[end..])))
 }
 
-/// What stands in `<…>`, and behind it.
+/// Parses `<…>` and the text after it.
 pub(super) fn described(text: &[u8]) -> Option<Described> {
     if text.first() != Some(&b'<') {
         return None;
@@ -187,7 +187,7 @@ pub(super) fn described(text: &[u8]) -> Option<Described> {
     if path.first() != Some(&b'/') {
         return Some(Described::NotFile);
     }
-    // `-yy` says of devices what they are; a `<` of the name itself is escaped.
+    // `-yy` adds details of devices; a `<` in the name itself is escaped.
     if let Some(device) = inside.iter().position(|&byte| byte == b'<') {
         return match &inside[device..] {
             device if device.starts_with(b"<char ") => Some(Described::NotFile),
@@ -203,13 +203,13 @@ pub(super) fn described(text: &[u8]) -> Option<Described> {
     }
 }
 
-/// The string that an argument is; `None` for `NULL`, an address, or a string that was cut off.
+/// The string in an argument; `None` for `NULL`, an address, or a truncated string.
 pub(super) fn string(argument: &[u8]) -> Option<Vec<u8>> {
     let inside = argument.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     Some(unescape(inside))
 }
 
-/// The bytes that strace has escaped as C does.
+/// Resolves the C escapes of strace.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut at = 0;
@@ -257,7 +257,7 @@ pub(super) fn field(structure: &[u8], name: &[u8]) -> Option<u64> {
     count(&value[..end])
 }
 
-/// Whether flags, as names joined by `|` or as a number, have one of them.
+/// Whether flags, as names joined by `|` or as a number, contain one of them.
 pub(super) fn has_flag(flags: &[u8], name: &[u8], bit: u64) -> bool {
     if flags.first().is_some_and(u8::is_ascii_digit) {
         return count(flags).is_some_and(|flags| flags & bit != 0);
@@ -269,7 +269,7 @@ pub(super) fn has_flag(flags: &[u8], name: &[u8], bit: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// Arguments, result, what stands behind it, time.
+    /// Arguments, result, text after it, time.
     type Parsed = (Vec<String>, Option<i64>, String, Option<u64>);
 
     fn parsed(text: &str) -> Option<Parsed> {

@@ -1,4 +1,4 @@
-//! What each call does to the world, and which operations it is.
+//! The effect of each call on the modelled state, and the operations that it produces.
 
 use super::call::{AT_FDCWD, Call, Described, count, described, descriptor, field, has_flag, number, pointed, string};
 use super::world::{Context, Shares, Target, World, is_stored, resolve};
@@ -7,13 +7,13 @@ use crate::trace::{Kind, Problems, Trouble};
 /// Where a call reads or writes.
 #[derive(Debug, Clone, Copy)]
 enum At {
-    /// Where the opening is, which moves on.
+    /// At the position of the open file description, which advances.
     Opening,
-    /// At an offset of its own.
+    /// At an explicit offset.
     Offset(Option<u64>),
 }
 
-/// A call, and the world that it changes.
+/// A call, and the state that it changes.
 pub(super) struct Doing<'a> {
     pub world: &'a mut World,
     pub problems: &'a mut Problems,
@@ -28,11 +28,11 @@ impl<'a> Doing<'a> {
     }
 
     fn failed(&self) -> bool {
-        // Addresses of 64 bits look negative; errors are small.
+        // 64-bit addresses look negative; error numbers are small.
         self.call.result.is_none_or(|result| (-4095..0).contains(&result))
     }
 
-    /// What the call returned, where that is a number of bytes.
+    /// The returned number of bytes.
     fn returned(&self) -> u64 {
         self.call.result.and_then(|result| u64::try_from(result).ok()).unwrap_or(0)
     }
@@ -49,7 +49,7 @@ impl<'a> Doing<'a> {
         self.world.done.push_back(operation);
     }
 
-    /// The whole path that an argument names, seen from a directory's descriptor in another.
+    /// The absolute path in an argument, relative to the directory of a descriptor in another.
     fn path(&mut self, directory: Option<usize>, at: usize) -> Option<Vec<u8>> {
         let name = string(self.argument(at))?;
         if name.starts_with(b"/") {
@@ -68,7 +68,7 @@ impl<'a> Doing<'a> {
             },
             _ => self.world.directory(pid).map(<[u8]>::to_vec),
         };
-        // What `-y` says of the working directory holds for calls that do not name it.
+        // The description from `-y` of the working directory is also valid for calls that do not name it.
         if let (Some((AT_FDCWD, Some(Described::Path(..)))), Some(path)) =
             (directory.and_then(|directory| descriptor(self.argument(directory))), &from)
         {
@@ -77,7 +77,7 @@ impl<'a> Doing<'a> {
         Some(resolve(from.as_deref(), &name))
     }
 
-    /// An operation on what a path names; the path, if it is one that is stored.
+    /// An operation on a path; returns the path, if its file is stored.
     fn by_path(&mut self, kind: Kind, directory: Option<usize>, at: usize) -> Option<Vec<u8>> {
         let path = self.path(directory, at)?;
         if !is_stored(&path) {
@@ -88,7 +88,7 @@ impl<'a> Doing<'a> {
         Some(path)
     }
 
-    /// What the descriptor in an argument refers to: an opening that was seen, or one that `-y` describes.
+    /// The target of the descriptor in an argument: a known open, or one that `-y` describes.
     fn opening(&mut self, at: usize) -> Option<u32> {
         let (fd, described) = descriptor(self.argument(at))?;
         if fd < 0 {
@@ -112,7 +112,7 @@ impl<'a> Doing<'a> {
                         return Some(number);
                     }
                 }
-                // Opened before the trace began, or unseen.
+                // Opened before the trace began, or unnoticed.
                 let file = self.world.file_at(&path);
                 let number = self.world.new_opening(file, None, false);
                 self.world.put(&self.context, fd, Target::Opening(number), false);
@@ -162,7 +162,7 @@ impl<'a> Doing<'a> {
             }
             match end {
                 Some(end) if writes => self.world.grow(file, end),
-                // Nothing is left behind it.
+                // An empty read ends at the end of the file.
                 Some(end)
                     if length_bytes == 0 && self.asked() > 0 && self.world.size(file).is_none_or(|size| size > end) =>
                 {
@@ -180,11 +180,11 @@ impl<'a> Doing<'a> {
         self.world.done.push_back(operation);
     }
 
-    /// How many bytes a read asked for: only whether it did is of interest.
+    /// Number of bytes that a read requested; it only matters whether it is 0.
     fn asked(&self) -> u64 {
         match self.call.name {
             b"read" | b"pread64" | b"pread" => count(self.argument(2)).unwrap_or(0),
-            // Of vectors only the number is printed when they were not filled.
+            // For vectors that were not filled, only their number is printed.
             b"readv" | b"preadv" | b"preadv2" => 0,
             _ => 1,
         }
@@ -205,7 +205,7 @@ impl<'a> Doing<'a> {
             }
             return;
         };
-        // The path of the result has no symbolic links in it.
+        // The path in the result has no symbolic links.
         let path = match described(self.call.remark) {
             Some(Described::Path(path, _)) => path,
             Some(Described::NotFile) => return self.world.put(&self.context, fd, Target::NotFile, closes),
@@ -230,7 +230,7 @@ impl<'a> Doing<'a> {
         self.world.done.push_back(operation);
     }
 
-    /// Another descriptor for the same opening.
+    /// Another descriptor of the same open.
     fn duplicate(&mut self, closes: bool) {
         if self.failed() {
             return;
@@ -246,7 +246,7 @@ impl<'a> Doing<'a> {
         }
     }
 
-    /// Descriptors that are no files.
+    /// Descriptors that are not files.
     fn not_files(&mut self, fds: &[i64], closes: bool) {
         if !self.failed() {
             fds.iter().for_each(|&fd| self.world.put(&self.context, fd, Target::NotFile, closes));
@@ -265,7 +265,7 @@ impl<'a> Doing<'a> {
 
     fn stat_path(&mut self, directory: Option<usize>, at: usize, structure: usize, prefix: (&[u8], &[u8])) {
         let structure = self.argument(structure);
-        // With an empty path it is about the descriptor itself.
+        // With an empty path, the call refers to the descriptor itself.
         let file = match string(self.argument(at)) {
             Some(path) if path.is_empty() => directory.and_then(|directory| self.by_descriptor(Kind::Stat, directory)),
             _ => self.by_path(Kind::Stat, directory, at).map(|path| self.world.file_at(&path)),
@@ -328,7 +328,7 @@ impl<'a> Doing<'a> {
         }
     }
 
-    /// Copies from one descriptor to another in the kernel: a read and a write.
+    /// Copies between descriptors in the kernel: a read and a write.
     fn copy(&mut self, input: usize, input_offset: usize, output: usize, output_offset: Option<usize>) {
         let at = |text: &[u8]| match pointed(text) {
             Some(offset) => At::Offset(Some(offset)),
@@ -338,7 +338,7 @@ impl<'a> Doing<'a> {
         let read_at = at(self.argument(input_offset));
         let write_at = output_offset.map_or(At::Opening, |offset| at(self.argument(offset)));
         self.transfer(Kind::Read, input, read_at);
-        // The time is that of both together: it counts once.
+        // The time covers both together: it counts once.
         let duration = self.context.duration_ns.take();
         self.transfer(Kind::Write, output, write_at);
         self.context.duration_ns = duration;
@@ -357,7 +357,7 @@ impl<'a> Doing<'a> {
         operation.opening = Some(number);
         operation.failed = failed;
         operation.offset_bytes = offset_bytes;
-        // A mapping may end behind the file, where there is nothing.
+        // A mapping may extend past the end of the file, where there is nothing.
         let most = operation.file_size_bytes.zip(offset_bytes).map(|(size, offset)| size.saturating_sub(offset));
         operation.length_bytes = if failed { 0 } else { length.min(most.unwrap_or(u64::MAX)) };
         self.world.done.push_back(operation);
@@ -402,11 +402,11 @@ impl<'a> Doing<'a> {
     }
 
     fn close(&mut self) {
-        // Even a close that fails closes; but for one that never was open.
+        // Even a failed close closes, except for a descriptor that was never open.
         if let Some((fd, _)) = descriptor(self.argument(0))
             && !self.call.remark.starts_with(b"EBADF")
         {
-            // What was opened unseen is known by `-y` for the last time.
+            // For an unnoticed open, this is the last description from `-y`.
             self.opening_if_described(0);
             self.world.close(&self.context, fd);
         }
@@ -465,14 +465,14 @@ impl<'a> Doing<'a> {
         self.world.files.get(file).map(<[u8]>::to_vec)
     }
 
-    /// Requests to the kernel's rings go by without their contents.
+    /// Requests to io_uring are seen without their contents.
     fn ring(&mut self, requests: u64) {
         let (line, name) = (self.line, self.call.name);
         self.problems
             .count_many(Trouble::NotTraced, requests, || format!("line {line}: {}", String::from_utf8_lossy(name)));
     }
 
-    /// Does the call.
+    /// Applies the call.
     pub(super) fn run(&mut self) {
         const STAT: (&[u8], &[u8]) = (b"st_mode=S_IFREG", b"st_size=");
         const STATX: (&[u8], &[u8]) = (b"stx_mode=S_IFREG", b"stx_size=");
@@ -568,7 +568,7 @@ impl<'a> Doing<'a> {
             b"fchmodat" | b"fchmodat2" | b"fchownat" | b"futimesat" => {
                 self.by_path(Kind::SetAttributes, Some(0), 1);
             }
-            // Without a path it is about the descriptor.
+            // Without a path, the call refers to the descriptor.
             b"utimensat" => match self.argument(1) == b"NULL" {
                 true => drop(self.by_descriptor(Kind::SetAttributes, 0)),
                 false => drop(self.by_path(Kind::SetAttributes, Some(0), 1)),
@@ -630,7 +630,7 @@ impl<'a> Doing<'a> {
         }
     }
 
-    /// A call that granulo does not know is a problem only where it names a file and is none of those that move nothing.
+    /// An unknown call is a problem only if it names a file and is not one of those that move nothing.
     fn unknown(&mut self) {
         const MOVE_NOTHING: [&[u8]; 24] = [
             b"ioctl",
@@ -671,14 +671,14 @@ impl<'a> Doing<'a> {
     }
 }
 
-/// What a call that makes a process lets it share.
+/// What a new process shares with its parent.
 pub(super) fn shares(arguments: &[&[u8]]) -> Shares {
-    // Numbers are addresses here: flags have names before them.
+    // Numbers are addresses here: flags are printed by name.
     let has = |flag: &[u8]| arguments.iter().any(|argument| has_flag(argument, flag, 0));
     Shares { descriptors: has(b"CLONE_FILES"), directory: has(b"CLONE_FS") }
 }
 
-/// The descriptors of `[3<…>, 4<…>]`.
+/// The descriptors in `[3<…>, 4<…>]`.
 fn listed(text: &[u8]) -> Vec<i64> {
     let inside = text.strip_prefix(b"[").and_then(|text| text.strip_suffix(b"]")).unwrap_or_default();
     inside.split(|&byte| byte == b',').filter_map(|part| Some(descriptor(part.trim_ascii())?.0)).collect()

@@ -1,34 +1,34 @@
-//! What stands before a call on a line of strace: the process, and one of the kinds of time that strace prints.
+//! The prefix of a call in strace output: the process, and one of the time formats of strace.
 
-/// When a line was printed.
+/// Time at which a line was printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stamp {
     /// `-ttt`: nanoseconds since 1970.
     Wall(u64),
     /// `-t` and `-tt`: nanoseconds since midnight.
     OfDay(u64),
-    /// `-r`: nanoseconds since the line before.
+    /// `-r`: nanoseconds since the previous line.
     Since(u64),
 }
 
-/// A line, taken apart.
+/// A parsed line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Prefixed<'a> {
-    /// The process, where the line says which.
+    /// The process, if the line has one.
     pub pid: Option<u32>,
-    /// The time, where the line has one.
+    /// The time, if the line has one.
     pub stamp: Option<Stamp>,
     /// The call.
     pub rest: &'a [u8],
 }
 
-/// Numbers of processes are below this; what is larger is a time in seconds.
+/// Process numbers are below this; a larger number is a time in seconds.
 const MOST_PIDS: u64 = 1 << 22;
-/// Seconds that are since 1970 rather than since the line before: from 1973 on.
+/// From 1973 on, seconds count from 1970 and not from the previous line.
 const WALL_SECONDS: u64 = 100_000_000;
 const NS: u64 = 1_000_000_000;
 
-/// Takes a line apart. Nothing is refused: what is not there is `None`.
+/// Parses a line. Nothing is refused: a missing part is `None`.
 pub(super) fn prefixed(line: &[u8]) -> Prefixed<'_> {
     let mut rest = line.trim_ascii();
     let mut pid = None;
@@ -54,7 +54,7 @@ pub(super) fn prefixed(line: &[u8]) -> Prefixed<'_> {
     }
 }
 
-/// The first word, if it begins with a digit, and what is behind it.
+/// The first word, if it begins with a digit, and the text after it.
 fn token(text: &[u8]) -> Option<(&[u8], &[u8])> {
     if !text.first()?.is_ascii_digit() {
         return None;
@@ -88,7 +88,7 @@ fn stamp(token: &[u8]) -> Option<Stamp> {
     }
 }
 
-/// Digits behind a point, as nanoseconds.
+/// Nanoseconds from the digits after a decimal point.
 fn fraction_ns(digits: &[u8]) -> Option<u64> {
     let mut value = decimal(digits)?;
     for _ in digits.len()..9 {
@@ -106,7 +106,7 @@ pub(super) fn seconds(text: &[u8]) -> Option<u64> {
     decimal(&text[..at])?.checked_mul(NS)?.checked_add(fraction_ns(&text[at + 1..])?)
 }
 
-/// A number of nothing but digits.
+/// A number that consists only of digits.
 pub(super) fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;

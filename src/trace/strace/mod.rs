@@ -1,7 +1,7 @@
-//! What strace prints, as a source of operations: best with `-f -ttt -T -y`, and whatever is missing of them is borne.
+//! The output of strace as a source of operations: best with `-f -ttt -T -y`; missing options are tolerated.
 //!
-//! Calls that were interrupted by others on the page are put together by process; descriptors are followed through opening, duplication,
-//! inheritance and closing (`world`), so that reads and writes have offsets although strace prints none.
+//! Calls that others interrupted in the output are joined by process; descriptors are followed through open,
+//! duplication, inheritance and close (`world`), so that reads and writes have offsets although strace prints none.
 
 mod call;
 mod calls;
@@ -20,14 +20,14 @@ use calls::{Doing, shares};
 use line::{Prefixed, Stamp};
 use world::{Context, World};
 
-/// Lines that are longer are left out.
+/// Longer lines are skipped.
 const LONGEST_LINE: usize = 1 << 20;
-/// The most calls that are kept while their ends are waited for, and the most text of them.
+/// Limits on the number and text of unfinished calls.
 const MOST_PENDING: usize = 1 << 16;
 const LONGEST_PENDING: usize = 1 << 20;
 const DAY_NS: u64 = 86_400_000_000_000;
 
-/// A call whose end is still to come.
+/// An unfinished call.
 #[derive(Debug)]
 struct Pending {
     text: Vec<u8>,
@@ -35,7 +35,7 @@ struct Pending {
     line: u64,
 }
 
-/// Reads what strace printed.
+/// Reads the output of strace.
 #[derive(Debug)]
 pub struct Reader {
     input: Input,
@@ -43,7 +43,7 @@ pub struct Reader {
     problems: Problems,
     world: World,
     pending: HashMap<u32, Pending>,
-    /// The process of lines that name none.
+    /// The process of lines without a process number.
     unnamed: u32,
     buffer: Vec<u8>,
     line: u64,
@@ -51,7 +51,7 @@ pub struct Reader {
     ended: bool,
 }
 
-/// What time it is, by the lines so far.
+/// The current time, derived from the lines so far.
 #[derive(Debug, Default)]
 struct Watch {
     stamped: bool,
@@ -62,7 +62,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// The time of a line; lines without any count.
+    /// The time of a line; a line without one advances a counter.
     fn at(&mut self, stamp: Option<Stamp>) -> u64 {
         let before = self.now_ns;
         match stamp {
@@ -84,10 +84,10 @@ impl Watch {
     }
 }
 
-/// Whether a text begins as strace prints it: among the first lines enough are whole calls.
+/// Detects strace output: enough of the first lines are complete calls.
 pub fn is_strace(head: &[u8]) -> bool {
     const LINES: usize = 200;
-    // The last line may be cut off.
+    // The last line may be truncated.
     let whole = head.iter().rposition(|&byte| byte == b'\n').map_or(head, |end| &head[..end]);
     let lines = || whole.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).take(LINES);
     let calls = lines().filter(|line| {
@@ -98,12 +98,12 @@ pub fn is_strace(head: &[u8]) -> bool {
     calls.count() * 4 > lines().count()
 }
 
-/// What stands before the mark of a call that goes on later.
+/// The text before the mark of an unfinished call.
 fn unfinished(text: &[u8]) -> Option<&[u8]> {
     text.trim_ascii_end().strip_suffix(b"<unfinished ...>")
 }
 
-/// The name and the rest of a call that goes on.
+/// The name and the rest of a resumed call.
 fn resumed(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = text.strip_prefix(b"<... ")?;
     let end = rest.windows(8).position(|window| window == b"resumed>")?;
@@ -111,7 +111,7 @@ fn resumed(text: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 impl Reader {
-    /// Reads from an input.
+    /// Creates a reader of an input.
     pub fn new(input: Input) -> Reader {
         let mut origin = Origin::new("strace");
         let stamp = |line: &[u8]| line::prefixed(line).stamp;
@@ -134,13 +134,13 @@ impl Reader {
         }
     }
 
-    /// Says what was traced.
+    /// Sets the traced command.
     pub fn with_command(mut self, command: String) -> Reader {
         self.origin.command = Some(command);
         self
     }
 
-    /// Reads the next line; whether there was one.
+    /// Processes the next line; returns whether there was one.
     fn advance(&mut self) -> Result<bool> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let read = self.input.line(&mut buffer, LONGEST_LINE)?;
@@ -203,7 +203,7 @@ impl Reader {
         self.problems.count(kind, || format!("line {number}: {}", excerpt(line)));
     }
 
-    /// The process of a line. A new one that nobody is known to have made is the child of somebody who is just making one.
+    /// The process of a line. A new process without a known parent is the child of one that is just creating a process.
     fn process(&mut self, pid: Option<u32>) -> u32 {
         let Some(pid) = pid else { return self.unnamed };
         if self.world.knows_process(pid) || self.pending.contains_key(&pid) {
@@ -218,7 +218,7 @@ impl Reader {
             let shares = shares(&[&pending.text]);
             self.world.fork(parent, pid, shares);
         } else if self.unnamed == 0 && self.world.knows_process(0) {
-            // On a terminal strace names the first process only once there is a second.
+            // On a terminal, strace prints the number of the first process only once there is a second.
             self.world.renumber(0, pid);
             if let Some(pending) = self.pending.remove(&0) {
                 self.pending.insert(pid, pending);
@@ -237,7 +237,7 @@ impl Reader {
         self.pending.insert(pid, Pending { text: text.to_vec(), time_ns, line });
     }
 
-    /// What a process had begun will not go on.
+    /// Unfinished calls of a process will not be resumed.
     fn forget(&mut self, pid: u32) {
         if let Some(pending) = self.pending.remove(&pid) {
             let never = [&b"exit"[..], b"exit_group", b"execve"];

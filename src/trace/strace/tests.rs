@@ -1,4 +1,4 @@
-//! What strace printed, by hand, for every case that is hard; and what has to come of it.
+//! Handwritten strace output for every difficult case, and the expected operations.
 
 use std::collections::BTreeMap;
 
@@ -115,7 +115,7 @@ fn calls_that_others_interrupt_are_put_together() {
 
 #[test]
 fn descriptors_are_inherited_shared_and_closed() {
-    // A fork copies the table: both close before the opening ends. The offset is one.
+    // A fork copies the table: both processes close before the open ends. They share the offset.
     let forked = r#"
 1 open("/a", O_RDONLY) = 3
 1 clone(child_stack=NULL, flags=CLONE_CHILD_CLEARTID|CLONE_CHILD_SETTID|SIGCHLD, child_tidptr=0x7) = 2
@@ -130,7 +130,7 @@ fn descriptors_are_inherited_shared_and_closed() {
     assert_eq!(found, ["open /a", "read /a 0+10", "read /a 10+10", "open /b", "close /a", "close /b"]);
     // Process 1 has no descriptor 4.
     assert_eq!(reader.problems().of(Trouble::UnknownFile), 1);
-    // Threads share the table, and the child may be seen before its parent's call has ended.
+    // Threads share the table, and the child may appear before its parent's call has ended.
     let threads = r#"
 1 open("/a", O_RDONLY) = 3
 1 clone3({flags=CLONE_VM|CLONE_FS|CLONE_FILES|CLONE_SIGHAND|CLONE_THREAD, exit_signal=0}, 88 <unfinished ...>
@@ -311,7 +311,7 @@ fn only_what_is_stored_counts() {
 fn what_was_opened_unseen_is_known_by_its_name() {
     let text = "1 read(3</a>, \"\"..., 10) = 10\n1 lseek(3</a>, 0, SEEK_CUR) = 10\n1 read(3</a>, \"\"..., 10) = 10\n1 close(3</a>) = 0\n1 read(3</b>, \"\"..., 1) = 1\n";
     assert_eq!(operations(text), ["read /a ?+10", "read /a 10+10", "close /a", "read /b ?+1"]);
-    // Without -y nothing is known of it.
+    // Without -y, its file is unknown.
     let (found, reader) = read("1 read(7, \"\"..., 10) = 10\n1 read(0, \"\"..., 10) = 10\n");
     assert_eq!((found.len(), reader.problems().of(Trouble::UnknownFile)), (0, 1));
 }

@@ -1,14 +1,14 @@
-//! What the calls so far have made: files and their names and sizes, openings, descriptors, processes.
+//! The state after the calls so far: files with their names and sizes, opens, descriptors, processes.
 //!
-//! A file is what its name stood for: renaming keeps it, removing its name ends it, and the next file of that name is another one. A
-//! descriptor table is shared by threads and copied by a fork; an opening (an open file description) is shared by all its descriptors
-//! and ends with the last.
+//! A file is identified by its name at a time: renaming keeps it, removing its name ends it, and the next file of that
+//! name is another one. Threads share a descriptor table, a fork copies it; an open (an open file description) is
+//! shared by all its descriptors and ends with the last.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::trace::{Kind, Names, Operation};
 
-/// When a call was made, by whom, and how long it took.
+/// Time, process and duration of a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context {
     pub pid: u32,
@@ -16,12 +16,12 @@ pub(super) struct Context {
     pub duration_ns: Option<u64>,
 }
 
-/// What a descriptor refers to.
+/// Target of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
-    /// An opening of a file, by its number.
+    /// An open of a file, by its number.
     Opening(u32),
-    /// A pipe, a socket, a file of the kernel's …
+    /// A pipe, a socket, a file of the kernel …
     NotFile,
 }
 
@@ -41,7 +41,7 @@ struct Table {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Opening {
     pub file: u32,
-    /// Where the next read or write begins, if that is known.
+    /// Offset of the next read or write, if it is known.
     pub offset_bytes: Option<u64>,
     pub appends: bool,
     references: u32,
@@ -56,19 +56,19 @@ struct Process {
     directory: u32,
 }
 
-/// What a new process shares with the one that made it.
+/// What a new process shares with its parent.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Shares {
     pub descriptors: bool,
     pub directory: bool,
 }
 
-/// Everything.
+/// The whole state.
 #[derive(Debug, Default)]
 pub(super) struct World {
     pub files: Names,
     pub process_names: Names,
-    /// Operations that have not been asked for yet.
+    /// Operations that were not returned yet.
     pub done: VecDeque<Operation>,
     numbers: HashMap<Vec<u8>, u32>,
     sizes: Vec<Option<u64>>,
@@ -80,7 +80,7 @@ pub(super) struct World {
     processes: HashMap<u32, Process>,
 }
 
-/// Whether something at a path takes room anywhere: not what the kernel makes up.
+/// Whether a path occupies space on a file system, unlike what the kernel generates.
 pub(super) fn is_stored(path: &[u8]) -> bool {
     let below = |parent: &[u8]| path.starts_with(parent) && matches!(path.get(parent.len()), None | Some(b'/'));
     below(b"/dev/shm") || ![&b"/dev"[..], b"/proc", b"/sys"].into_iter().any(below)
@@ -102,21 +102,21 @@ impl World {
         self.processes.contains_key(&pid)
     }
 
-    /// Gives what was known of one process to another number: the first process has none before the second appears.
+    /// Moves what is known of one process to another number: the first process has none before the second appears.
     pub fn renumber(&mut self, from: u32, to: u32) {
         if let Some(process) = self.processes.remove(&from) {
             self.processes.insert(to, process);
         }
     }
 
-    /// The number of a process: another one when it runs another program.
+    /// The number of a process; it changes when the process runs another program.
     fn process_number(&mut self, pid: u32) -> u32 {
         if let Some(number) = self.process(pid).number {
             return number;
         }
         let program = &self.processes[&pid].program;
         let base = program.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        // The one that strace does not name.
+        // The process whose number strace does not print.
         let pid_text = if pid == 0 { "first".to_owned() } else { pid.to_string() };
         let name = [pid_text.as_bytes(), if base.is_empty() { b"" } else { b" " }, base].concat();
         let number = self.process_names.push(&name).unwrap_or(0);
@@ -124,7 +124,7 @@ impl World {
         number
     }
 
-    /// A new process, made by another.
+    /// A process created another.
     pub fn fork(&mut self, parent: u32, child: u32, shares: Shares) {
         let Process { program, table, directory, .. } = self.process(parent).clone();
         let own = self.next_shared;
@@ -157,13 +157,13 @@ impl World {
         self.processes.insert(child, process);
     }
 
-    /// A process runs a program: descriptors that were to be closed by it are.
+    /// A process runs a program: close-on-exec descriptors are closed.
     pub fn execute(&mut self, context: &Context, program: Vec<u8>) {
         let process = self.process(context.pid);
         process.program = program;
         process.number = None;
         let table = process.table;
-        // A table that others use is copied first.
+        // A shared table is copied first.
         if self.tables.get(&table).is_some_and(|table| table.users > 1) {
             let shares = Shares { descriptors: false, directory: true };
             let program = self.process(context.pid).program.clone();
@@ -209,7 +209,7 @@ impl World {
         self.directories.insert(directory, path);
     }
 
-    /// The file that a path stands for now.
+    /// The file at a path now.
     pub fn file_at(&mut self, path: &[u8]) -> u32 {
         if let Some(&number) = self.numbers.get(path) {
             return number;
@@ -220,7 +220,7 @@ impl World {
         number
     }
 
-    /// Another path by which the same file is known.
+    /// Another path of the same file.
     pub fn also_at(&mut self, path: &[u8], file: u32) {
         if self.numbers.get(path) != Some(&file) {
             self.numbers.insert(path.to_vec(), file);
@@ -253,14 +253,14 @@ impl World {
         }
     }
 
-    /// What was written up to `end_bytes` is in the file.
+    /// Extends the file to `end_bytes` after a write.
     pub fn grow(&mut self, file: u32, end_bytes: u64) {
         if let Some(Some(size)) = self.sizes.get_mut(file as usize) {
             *size = (*size).max(end_bytes);
         }
     }
 
-    /// Makes a new opening, which a descriptor will refer to.
+    /// Creates an open; the caller then lets a descriptor refer to it.
     pub fn new_opening(&mut self, file: u32, offset_bytes: Option<u64>, appends: bool) -> u32 {
         let number = self.next_opening;
         self.next_opening = self.next_opening.wrapping_add(1);
@@ -277,7 +277,7 @@ impl World {
         self.tables.get(&table)?.slots.get(&fd).map(|slot| slot.target)
     }
 
-    /// Lets a descriptor refer to something; what it referred to before is closed.
+    /// Sets the target of a descriptor; its previous target is closed.
     pub fn put(&mut self, context: &Context, fd: i64, target: Target, closes_on_exec: bool) {
         if let Target::Opening(opening) = target
             && let Some(opening) = self.openings.get_mut(&opening)
@@ -307,12 +307,12 @@ impl World {
         found
     }
 
-    /// A descriptor goes, by a call that took no time of its own for it.
+    /// Closes a descriptor as part of another call, without a time of its own.
     pub fn close_implied(&mut self, context: &Context, fd: i64) {
         self.close(&Context { duration_ns: None, ..*context }, fd);
     }
 
-    /// A descriptor goes; with the last of an opening, the opening does.
+    /// Closes a descriptor; the last one of an open ends that open.
     pub fn close(&mut self, context: &Context, fd: i64) {
         let table = self.process(context.pid).table;
         let slot = self.tables.get_mut(&table).and_then(|table| table.slots.remove(&fd));
@@ -328,7 +328,7 @@ impl World {
         }
     }
 
-    /// An operation on a file, with what is known of both.
+    /// An operation on a file, with everything known of both.
     pub fn operation(&mut self, context: &Context, kind: Kind, file: Option<u32>) -> Operation {
         let process = self.process_number(context.pid);
         let mut operation = Operation::new(context.time_ns, process, kind);
@@ -339,7 +339,7 @@ impl World {
     }
 }
 
-/// A path as it is seen from a directory, without `.`, `..` and repeated slashes. Symbolic links are not known.
+/// A path relative to a directory, without `.`, `..` and repeated slashes. Symbolic links are not resolved.
 pub(super) fn resolve(directory: Option<&[u8]>, path: &[u8]) -> Vec<u8> {
     let mut resolved: Vec<u8> = Vec::with_capacity(path.len() + 16);
     let is_absolute = path.starts_with(b"/") || directory.is_some_and(|directory| directory.starts_with(b"/"));

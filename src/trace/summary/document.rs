@@ -1,4 +1,4 @@
-//! A summary as docs/SCHEMA.md has it under `granulo/trace/1`.
+//! The JSON form of a summary: `granulo/trace/1` in docs/SCHEMA.md.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::distribution::{Bucket, Distribution, Encoded};
 use crate::trace::{Clock, Detail, Kind, Problems, Source};
 use crate::units::escape;
 
-/// Everything that a trace comes to, for other programs.
+/// All results for a trace, for other programs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Document {
     schema: &'static str,
@@ -37,14 +37,14 @@ struct KindRow {
     count: u64,
     failed: u64,
     bytes: u128,
-    /// `null` where no times are known.
+    /// `null` if no times are known.
     seconds: Option<f64>,
     timed: u64,
 }
 
 #[derive(Debug, Clone, Serialize)]
 struct SideRecord {
-    /// `null` where single requests are not known.
+    /// `null` if individual requests are not known.
     requests: Option<Sizes>,
     empty_requests: u64,
     whole: Sizes,
@@ -85,7 +85,7 @@ struct PatternRow {
 
 #[derive(Debug, Clone, Serialize)]
 struct FileSizeRow {
-    /// Both `null` for sizes that are not known.
+    /// Both `null` for unknown sizes.
     low: Option<u128>,
     high: Option<u128>,
     whole: u64,
@@ -121,12 +121,12 @@ struct RatesRecord {
 }
 
 impl Document {
-    /// What the trace is called, escaped.
+    /// Name of the trace, escaped.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The document of a summary, of a source that was read to its end.
+    /// Creates the document of a summary, from a source that was read to its end.
     pub fn new(name: &str, summary: &Summary, source: &dyn Source) -> Document {
         let origin = source.origin();
         let ReadWrite { reads, writes } = &summary.sides;
@@ -250,7 +250,7 @@ impl Files {
     }
 }
 
-/// The command that was traced, as people would type it, escaped.
+/// A command as a user would type it, escaped.
 pub fn typed(command: &[std::ffi::OsString]) -> String {
     use std::os::unix::ffi::OsStrExt;
     let words: Vec<String> = command.iter().map(|word| escape(word.as_bytes())).collect();

@@ -1,9 +1,9 @@
-//! What a trace comes to: operations by kind, sizes of reads and writes as single requests and as whole-file operations, what one block
-//! serves, patterns, files, rates.
+//! The summary of a trace: operations by kind, sizes of reads and writes as individual requests and as whole-file
+//! operations, the share that one block serves, patterns, files, rates.
 //!
-//! One pass, in memory that grows with the files and with what is open at once, not with the operations. Invariants: every read and
-//! write that moved bytes is in exactly one pattern, in one whole-file operation, which is in one row by file size, and in one interval of the
-//! rates; docs/METHOD.md has what each figure means.
+//! One pass, in memory that grows with the number of files and of simultaneous opens, not of operations. Invariants:
+//! every read and write that moved bytes is in exactly one pattern, in one whole-file operation, which is in one row by
+//! file size, and in one interval of the rates; docs/METHOD.md defines each figure.
 
 mod document;
 mod rates;
@@ -20,7 +20,7 @@ use crate::trace::{Detail, Kind, Operation, Source};
 use crate::units::fraction;
 use runs::{Moved, Runs};
 
-/// Block sizes for which it is said what one block serves: 512 B to 16 MiB.
+/// Block sizes for which the share that one block serves is reported: 512 B to 16 MiB.
 pub const BLOCK_SIZES: [u64; 16] = {
     let mut sizes = [0; 16];
     let mut at = 0;
@@ -31,15 +31,15 @@ pub const BLOCK_SIZES: [u64; 16] = {
     sizes
 };
 
-/// Rows by file size: one for each power of two, and one for sizes that are not known.
+/// Rows by file size: one per power of two, and one for unknown sizes.
 pub const SIZE_ROWS: usize = 66;
-/// The row of sizes that are not known.
+/// The row of unknown sizes.
 pub const UNKNOWN_SIZE: usize = SIZE_ROWS - 1;
 
-/// How to count.
+/// Options for counting.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Where a trace knows no openings: a pause after which another whole-file operation begins.
+    /// If a trace has no opens: the pause after which another whole-file operation begins.
     pub gap_ns: u64,
     /// Whether mapped ranges count as read.
     pub maps_are_reads: bool,
@@ -51,43 +51,43 @@ impl Default for Options {
     }
 }
 
-/// What happened of one kind.
+/// Totals of a kind of operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct KindCount {
-    /// How often.
+    /// Number of operations.
     pub count: u64,
-    /// How often in vain.
+    /// Number of failed ones.
     pub failed: u64,
     /// Bytes read, written or mapped.
     pub bytes: u128,
-    /// Time in it, of those whose time is known.
+    /// Total duration of operations whose duration is known.
     pub duration_ns: u128,
-    /// How many those are.
+    /// Number of these operations.
     pub timed: u64,
 }
 
-/// A figure of reads, and the same of writes.
+/// A figure for reads, and the same for writes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReadWrite<T> {
-    /// Of reads.
+    /// For reads.
     pub reads: T,
-    /// Of writes.
+    /// For writes.
     pub writes: T,
 }
 
 impl<T> ReadWrite<T> {
-    /// That of writes or of reads.
+    /// The figure for writes or for reads.
     pub fn of(&mut self, writes: bool) -> &mut T {
         if writes { &mut self.writes } else { &mut self.reads }
     }
 }
 
-/// What was read or written of files that had one size at the end of a whole-file operation.
+/// Reads or writes of files with one size at the end of the whole-file operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SizeRow {
     /// Whole-file operations.
     pub whole: u64,
-    /// Single requests.
+    /// Individual requests.
     pub requests: u64,
     /// Bytes.
     pub bytes: u128,
@@ -96,19 +96,19 @@ pub struct SizeRow {
 /// Reads, or writes.
 #[derive(Debug, Clone)]
 pub struct Side {
-    /// Sizes of single requests that moved bytes.
+    /// Sizes of individual requests that moved bytes.
     pub requests: Distribution,
-    /// Requests that moved none: the end of a file, mostly.
+    /// Requests that moved no bytes: mostly at the end of a file.
     pub empty: u64,
-    /// Sizes of whole-file operations: all bytes from opening to closing.
+    /// Sizes of whole-file operations: all bytes from open to close.
     pub whole: Distribution,
-    /// Sizes of the files of whole-file operations, where they are known.
+    /// File sizes at whole-file operations, if they are known.
     pub file_sizes: Distribution,
-    /// Requests by the logarithm of the smallest aligned block that holds them, of those whose offset is known.
+    /// Requests by the logarithm of the smallest aligned block that contains them, for known offsets.
     pub aligned: [u64; 65],
-    /// The patterns of requests.
+    /// Requests by pattern.
     pub patterns: [Share; Pattern::ALL.len()],
-    /// By size of the file: a row for each number of [`bucket_number`].
+    /// By size of the file: one row per [`bucket_number`].
     pub by_file_size: [SizeRow; SIZE_ROWS],
 }
 
@@ -132,12 +132,12 @@ impl Side {
         fraction(self.whole.up_to(block_bytes).count, self.whole.count())
     }
 
-    /// Share of the requests that one block of a size serves, by their size alone.
+    /// Share of requests that one block of a size serves, by their size alone.
     pub fn requests_served(&self, block_bytes: u64) -> f64 {
         fraction(self.requests.up_to(block_bytes).count, self.requests.count())
     }
 
-    /// Share of the requests that do not cross an edge between blocks of a size, a power of two, of those whose offset is known.
+    /// Share of requests that do not cross a boundary between blocks of a size, a power of two, for known offsets.
     pub fn requests_within(&self, block_bytes: u64) -> f64 {
         let sum = |counts: &[u64]| counts.iter().map(|&count| u128::from(count)).sum();
         let fits = block_bytes.ilog2() as usize;
@@ -145,7 +145,7 @@ impl Side {
     }
 }
 
-/// How files were used.
+/// Use of files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FileCounts {
     /// Files and directories on which an operation succeeded.
@@ -154,13 +154,13 @@ pub struct FileCounts {
     pub only_read: u64,
     /// Files that were written and never read.
     pub only_written: u64,
-    /// Files that were both.
+    /// Files that were read and written.
     pub both: u64,
     /// Files that were read by exactly one whole-file operation.
     pub read_once: u64,
     /// Files that were written by exactly one.
     pub written_once: u64,
-    /// Files that were made or emptied, and removed again.
+    /// Files that were created or truncated, and later removed.
     pub temporary: u64,
 }
 
@@ -176,7 +176,7 @@ impl FileCounts {
     }
 }
 
-/// How one file was used.
+/// Use of one file.
 #[derive(Debug, Clone, Copy, Default)]
 struct Use {
     reads: u32,
@@ -186,22 +186,22 @@ struct Use {
     removed: bool,
 }
 
-/// What a trace comes to.
+/// The summary of a trace.
 #[derive(Debug, Clone, Default)]
 pub struct Summary {
     /// All operations.
     pub operations: u64,
-    /// When the first began, by its clock, and when the last did.
+    /// Start times of the first and the last operation.
     pub span_ns: Option<(u64, u64)>,
-    /// By kind, at the number of each.
+    /// By kind, indexed by its number.
     pub kinds: [KindCount; Kind::ALL.len()],
     /// Reads and writes.
     pub sides: ReadWrite<Side>,
     /// Files.
     pub files: FileCounts,
-    /// Over time.
+    /// Rates over time.
     pub rates: Rates,
-    /// Whether there are single requests.
+    /// Whether individual requests are known.
     pub has_requests: bool,
 }
 
@@ -211,13 +211,13 @@ impl Summary {
         self.span_ns.map_or(0.0, |(first, last)| (last - first) as f64 / 1e9)
     }
 
-    /// What happened of one kind.
+    /// Totals of one kind.
     pub fn kind(&self, kind: Kind) -> &KindCount {
         &self.kinds[kind as usize]
     }
 }
 
-/// Takes operations one by one.
+/// Collects operations one by one.
 #[derive(Debug)]
 pub struct Collector {
     options: Options,
@@ -228,18 +228,18 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Nothing yet, of operations of some detail.
+    /// An empty collector for operations of this granularity.
     pub fn new(options: Options, detail: Detail) -> Collector {
         let summary = Summary { has_requests: detail == Detail::Requests, ..Summary::default() };
         Collector { options, detail, summary, runs: Runs::new(options.gap_ns), uses: Vec::new() }
     }
 
-    /// How many operations there were so far.
+    /// Number of operations so far.
     pub fn operations(&self) -> u64 {
         self.summary.operations
     }
 
-    /// Takes an operation.
+    /// Adds an operation.
     pub fn take(&mut self, operation: &Operation) {
         let summary = &mut self.summary;
         summary.operations += 1;
@@ -283,7 +283,7 @@ impl Collector {
         let side = self.summary.sides.of(writes);
         if operation.length_bytes == 0 {
             side.empty += 1;
-            // It may still say how large the file is.
+            // It may still report the size of the file.
             self.runs.see_size(operation);
             return;
         }
@@ -303,7 +303,7 @@ impl Collector {
         }
     }
 
-    /// Ends what is still open, and adds up.
+    /// Ends everything that is still open, and computes the totals.
     pub fn finish(mut self) -> Summary {
         self.runs.finish(&mut self.summary.sides, &mut self.uses);
         let files = &mut self.summary.files;
@@ -320,15 +320,15 @@ impl Collector {
     }
 }
 
-/// The row of a file's size.
+/// The row of a file size.
 fn row_of(size_bytes: Option<u64>) -> usize {
     size_bytes.map_or(UNKNOWN_SIZE, |size| bucket_number(size) as usize)
 }
 
-/// Takes all operations of a source. `each` is called with every one of them, and ends it all by `false`.
+/// Summarises all operations of a source. `each` is called with every one of them, and stops by returning `false`.
 ///
 /// # Errors
-/// What reading, or `each`, fails with.
+/// Errors from reading, or from `each`.
 pub fn summarise(
     source: &mut dyn Source,
     options: Options,

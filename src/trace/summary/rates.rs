@@ -1,14 +1,14 @@
-//! Rates over time: intervals of one width, which doubles when there would be too many of them.
+//! Rates over time: intervals of equal width, which doubles when there would be too many.
 
 use serde::{Deserialize, Serialize};
 
 use crate::trace::{Kind, Operation};
 
-/// There are never more intervals while a trace is read; half of that, at least, at its end.
+/// Largest number of intervals while a trace is read; at its end there are at least half as many.
 const MOST_INTERVALS: usize = 128;
 const FIRST_WIDTH_NS: u64 = 1_000_000;
 
-/// What happened in an interval of time.
+/// Totals of an interval of time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interval {
     /// All operations.
@@ -33,14 +33,14 @@ impl Interval {
     }
 }
 
-/// What happened, by time.
+/// Operations over time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rates {
-    /// When the first interval begins.
+    /// Start of the first interval.
     pub start_ns: u64,
-    /// How long each is.
+    /// Width of each interval.
     pub width_ns: u64,
-    /// All of them.
+    /// All intervals.
     pub intervals: Vec<Interval>,
 }
 
@@ -56,7 +56,7 @@ impl Rates {
         if self.intervals.is_empty() {
             self.start_ns = operation.time_ns;
         }
-        // What began before the first that ended counts with it.
+        // An operation that began before the one that ended first counts with it.
         let since = operation.time_ns.saturating_sub(self.start_ns);
         while since / self.width_ns >= MOST_INTERVALS as u64 {
             self.double();
@@ -93,7 +93,7 @@ impl Rates {
             .collect();
     }
 
-    /// The same in at most so many intervals.
+    /// The same rates in at most `count` intervals.
     pub fn at_most(&self, count: usize) -> Rates {
         let mut coarser = self.clone();
         while coarser.intervals.len() > count.max(1) {

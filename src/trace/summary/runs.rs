@@ -1,7 +1,7 @@
-//! Runs: what one process does with one file from opening to closing. They are the whole-file operations of Tanenbaum, Herder and Bos,
-//! where a copy of 10 MB is one read and one write; and where the pattern of requests is seen.
+//! Runs: what one process does with one file from open to close. They are the whole-file operations of Tanenbaum,
+//! Herder and Bos, where a copy of 10 MB is one read and one write; request patterns are determined within a run.
 //!
-//! Where a trace knows no openings, requests are put together by [`crate::trace::whole`].
+//! If a trace has no opens, [`crate::trace::whole`] combines requests.
 
 use hashbrown::HashMap;
 
@@ -9,14 +9,14 @@ use super::{ReadWrite, Side, Use, row_of};
 use crate::trace::whole::{Rule, Whole};
 use crate::trace::{Kind, Operation};
 
-/// Where a request lies, seen from the one before it in the same run and direction.
+/// Position of a request relative to the previous one of the same run and direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
     /// The first.
     First,
-    /// It begins where the last one ended.
+    /// It begins where the previous one ended.
     Sequential,
-    /// It is as far from the last one as that was from the one before.
+    /// Its distance from the previous one equals the one before.
     Strided,
     /// Anywhere else.
     Random,
@@ -29,7 +29,7 @@ impl Pattern {
     pub const ALL: [Pattern; 5] =
         [Pattern::First, Pattern::Sequential, Pattern::Strided, Pattern::Random, Pattern::Unknown];
 
-    /// What people call it.
+    /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Pattern::First => "first",
@@ -41,16 +41,16 @@ impl Pattern {
     }
 }
 
-/// Some of the requests.
+/// A set of requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Share {
-    /// How many.
+    /// Number of requests.
     pub count: u64,
     /// Their bytes.
     pub bytes: u128,
 }
 
-/// How much a run moved in one direction.
+/// Amount moved by a run in one direction.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Moved {
     pub bytes: u64,
@@ -61,7 +61,7 @@ pub(super) struct Moved {
 #[derive(Debug, Clone, Copy, Default)]
 struct Way {
     moved: Moved,
-    /// Offset and end of the last request, and how far it was from the one before.
+    /// Offset and end of the previous request, and its distance from the one before.
     last: Option<(u64, u64)>,
     stride: Option<i64>,
 }
@@ -73,22 +73,22 @@ struct Run {
     ways: [Way; 2],
 }
 
-/// What an operation without an opening goes by: process, file, and whether it writes.
+/// Key of an operation without an open: process, file, and whether it writes.
 type Loose = (u32, Option<u32>, bool);
 
-/// Runs that have not ended.
+/// Runs that are still open.
 #[derive(Debug)]
 pub(super) struct Runs {
     open: HashMap<u32, Run>,
     loose: Whole,
-    /// Where the last request without an opening was, and when.
+    /// State and time of the last request without an open.
     ways: HashMap<Loose, (Way, u64)>,
     gap_ns: u64,
-    /// How many of those there are when the old ones are looked for.
+    /// Number of these at which old ones are removed.
     purge_at: usize,
 }
 
-/// So many are kept before any are looked for.
+/// Initial number of entries that triggers a removal.
 const FIRST_PURGE: usize = 1 << 16;
 
 impl Way {
@@ -132,7 +132,7 @@ impl Runs {
                 });
                 self.purge(operation.time_ns);
                 let way = self.ways.entry((operation.process, operation.file, writes)).or_default();
-                // Another place in a file is no other use of it; another start, or a pause, is.
+                // A seek within a file does not begin another use of it; reading from the start, or a pause, does.
                 if begun && (operation.offset_bytes == Some(0) || operation.time_ns > way.1.saturating_add(self.gap_ns))
                 {
                     way.0 = Way::default();
@@ -146,7 +146,7 @@ impl Runs {
         share.bytes += u128::from(operation.length_bytes);
     }
 
-    /// Forgets where requests were that nothing can follow any more.
+    /// Removes positions that no request can follow any more.
     fn purge(&mut self, now_ns: u64) {
         if self.ways.len() < self.purge_at.max(FIRST_PURGE) {
             return;
@@ -155,7 +155,7 @@ impl Runs {
         self.purge_at = 2 * self.ways.len();
     }
 
-    /// The size that an operation says of a file that is being read or written.
+    /// Updates the size of a file that is being read or written.
     pub fn see_size(&mut self, operation: &Operation) {
         match operation.opening {
             None => self.loose.see_size(operation),
@@ -186,7 +186,7 @@ impl Runs {
     }
 }
 
-/// Counts what requests without an opening were put together to.
+/// Counts an operation combined from requests without an open.
 fn end_whole(whole: &Operation, requests: u64, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
     let writes = whole.kind == Kind::Write;
     if writes || whole.kind == Kind::Read {

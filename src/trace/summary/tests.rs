@@ -1,4 +1,4 @@
-//! Figures of small traces that can be counted by hand, and laws of all of them.
+//! Figures of small traces that can be counted by hand, and properties of all traces.
 
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn summary(operations: Vec<Operation>) -> Summary {
     summary_with(operations, Options::default())
 }
 
-/// Request of a kind on file 0 through opening 0 (or none), at an offset.
+/// A request on file 0 through open 0 (or none), at an offset.
 fn request(kind: Kind, opening: Option<u32>, offset: u64, length: u64) -> Operation {
     let mut operation = Operation::new(0, 0, kind);
     operation.file = Some(0);
@@ -104,7 +104,7 @@ fn without_openings_a_pause_or_a_new_start_parts_runs() {
     let gap = Options { gap_ns: 10 * second, ..Options::default() };
     let reads = summary_with(vec![timed(0, 0), timed(5 * second, 10)], gap).sides.reads;
     assert_eq!(reads.whole.count(), 1);
-    // Reading a file again from its start does not end what is written to it.
+    // Reading a file again from its start does not end the write to it.
     let write = |offset| request(Kind::Write, None, offset, 10);
     let both = summary(vec![write(0), timed(0, 0), write(10), timed(0, 0), write(20)]);
     assert_eq!((both.sides.writes.whole.count(), both.sides.reads.whole.count()), (1, 2));
