@@ -5,7 +5,7 @@
 //! | here | superblocks, catalog, tables, sizes and headers of files |
 //! | [`entries`] | the whole index: places, names of shared objects, directories |
 //! | [`deep`] | every record on every copy, every unit, and the index against the log |
-//! | [`unclaimed`] | records that the log has in use and the index has not |
+//! | [`unclaimed`] | live records of the log that the index lacks |
 //!
 //! Problems are passed to the caller as they are found; memory grows with the number of segments, of directories and of
 //! files with several names, not with the number of files. A check changes nothing and works beside a writer: it

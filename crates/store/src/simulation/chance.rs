@@ -1,6 +1,8 @@
-//! Random numbers from a seed: SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014).
+//! Random numbers from a seed: SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators",
+//! OOPSLA 2014).
 //!
-//! Small, without a dependency, and the same on every machine and in every version, so that a seed in a report repeats the failure.
+//! Small, without a dependency, and the same on every machine and in every version, so that a seed in a report
+//! reproduces the failure.
 
 use std::ops::Range;
 
@@ -9,7 +11,7 @@ use std::ops::Range;
 pub(crate) struct Chance(u64);
 
 impl Chance {
-    /// The sequence that belongs to `seed`.
+    /// The sequence of `seed`.
     pub(crate) fn new(seed: u64) -> Chance {
         Chance(seed)
     }
@@ -23,7 +25,7 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`; 0 if that is 0. (Not exactly even, which no test needs.)
+    /// A number below `end`; 0 if that is 0. (Not exactly uniform, which no test needs.)
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
@@ -49,7 +51,7 @@ impl Chance {
         &items[self.index(items.len())]
     }
 
-    /// Puts `items` in any order.
+    /// Shuffles `items`.
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for at in (1..items.len()).rev() {
             items.swap(at, self.index(at + 1));

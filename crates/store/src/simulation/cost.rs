@@ -1,8 +1,10 @@
-//! What a record that rots costs, where there is no other copy of it: that record, and nothing else (docs/FORMAT.md, section 3, law 1).
+//! The cost of a record that rots without another copy: that record, and nothing else (docs/FORMAT.md, section 3, law
+//! 1).
 //!
-//! After a random workload that ended well one bit of the log is turned over, and the index made again from the log. At most one object of all that were
-//! there is then lost or shows as it was before; every other is what it was, under its path or under what `lost+found` has of that. What shows
-//! besides was somewhere once: a removal that rots brings back what it removed. And whatever differs is announced.
+//! After a random workload that ended well, one bit of the log is flipped, and the index is rebuilt from the log. At
+//! most one of all objects is then lost or shows an earlier state; every other is unchanged, under its path or under
+//! the part of it in `lost+found`. Whatever else shows existed somewhere before: a damaged removal brings back what it
+//! removed. And every difference is announced.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +24,7 @@ const SEEDS: u64 = 300;
 const PLACES: u64 = 12;
 const OPERATIONS: u64 = 12;
 
-/// A store that was closed, what it has, and all that it ever had.
+/// A closed store, its state, and everything that it ever had.
 fn worked(shape: Shape, seed: u64) -> (World, State, Ever) {
     let geometry = shape.geometry();
     let world = World::new(Simulated::devices(&geometry), seed);
@@ -53,7 +55,7 @@ fn is_same(one: &Object, other: &Object) -> bool {
     one.body == other.body && one.attributes == other.attributes
 }
 
-/// What it cost, if that is more than it may.
+/// The cost, if it exceeds what is allowed.
 fn excess(before: &State, found: &Look, ever: &Ever) -> Option<String> {
     if let Some(cause) = &found.ended {
         return Some(format!("a listing ends with: {cause}"));

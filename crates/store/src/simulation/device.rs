@@ -1,6 +1,6 @@
-//! A simulated device as the store sees it, and the damage that can be done to it.
+//! A simulated device as the store sees it, and methods that damage it.
 //!
-//! Damage is done to a device at rest: what was written to the file before is durable.
+//! Damage is done to a device at rest: what was written to the file before becomes durable.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::mishap::{Betrayal, FileKind};
 use super::world::{Disk, Operation, State, World};
 use crate::devices::device::{Device, DeviceFile, Mode, Room};
 
-/// Size of a device without a limit, in bytes.
+/// Size of an unlimited device, in bytes.
 const ENDLESS_BYTES: u64 = 1 << 44;
 
 /// A device of a [`World`].
@@ -22,7 +22,7 @@ pub(crate) struct SimulatedDevice {
     number: usize,
 }
 
-/// A device as it once was.
+/// An earlier state of a device.
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshot(pub(super) Disk);
 
@@ -40,7 +40,7 @@ impl SimulatedDevice {
         self.disk(|disk| disk.capacity_bytes = Some(capacity_bytes));
     }
 
-    /// No limit any more.
+    /// Removes the limit.
     pub(crate) fn set_endless(&self) {
         self.disk(|disk| disk.capacity_bytes = None);
     }
@@ -53,7 +53,7 @@ impl SimulatedDevice {
         })
     }
 
-    /// Content of a file, which must be there.
+    /// Content of a file, which must exist.
     pub(crate) fn content(&self, path: &str) -> Vec<u8> {
         self.disk(|disk| disk.files[&disk.names.current[path]].current.bytes.clone())
     }
@@ -67,12 +67,12 @@ impl SimulatedDevice {
         });
     }
 
-    /// Turns over one bit of a file: the lowest of the first byte is number 0.
+    /// Flips one bit of a file: the lowest bit of the first byte is number 0.
     pub(crate) fn flip_bit(&self, path: &str, bit: u64) {
         self.damage(path, |content| content.bytes[(bit / 8) as usize] ^= 1 << (bit % 8));
     }
 
-    /// Cuts a file off.
+    /// Truncates a file.
     pub(crate) fn truncate(&self, path: &str, size_bytes: u64) {
         self.damage(path, |content| {
             content.bytes.truncate(size_bytes as usize);
@@ -80,7 +80,7 @@ impl SimulatedDevice {
         });
     }
 
-    /// Makes zeroes of a range, as far as the file goes.
+    /// Zeroes a range, up to the end of the file.
     pub(crate) fn zero(&self, path: &str, offset: u64, length: u64) {
         self.damage(path, |content| {
             let end = content.bytes.len().min((offset + length) as usize);
@@ -88,12 +88,12 @@ impl SimulatedDevice {
         });
     }
 
-    /// Reads that touch a range fail, until it is written again.
+    /// Makes reads in a range fail until it is written again.
     pub(crate) fn make_unreadable(&self, path: &str, offset: u64, length: u64) {
         self.damage(path, |content| content.make_unreadable(offset, length));
     }
 
-    /// Takes a file away.
+    /// Deletes a file.
     pub(crate) fn delete(&self, path: &str) {
         self.disk(|disk| {
             *disk = disk.settled();
@@ -104,7 +104,7 @@ impl SimulatedDevice {
         });
     }
 
-    /// Takes all files and directories away.
+    /// Removes all files and directories.
     pub(crate) fn empty(&self) {
         self.disk(|disk| {
             *disk = Disk { capacity_bytes: disk.capacity_bytes, node: disk.node, ..Disk::default() };
@@ -116,12 +116,12 @@ impl SimulatedDevice {
         self.disk(|disk| disk.is_lost = true);
     }
 
-    /// The device as it is, with all that was written.
+    /// The current state of the device, with everything that was written.
     pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot(self.disk(|disk| disk.settled()))
     }
 
-    /// Makes the device what it once was.
+    /// Restores an earlier state of the device.
     pub(crate) fn restore(&self, snapshot: &Snapshot) {
         let mut state = self.world.state();
         let newest = snapshot.0.files.keys().max().copied().unwrap_or(0);
@@ -129,8 +129,7 @@ impl SimulatedDevice {
         state.disks[self.number] = snapshot.0.clone();
     }
 
-    /// Counts an operation that is done whole or not at all. One that must fail for another reason than want of space may
-    /// be done nevertheless.
+    /// Counts an atomic operation. One that must fail for another reason than lack of space may be done nevertheless.
     fn whole<T>(
         &self,
         operation: Operation,
@@ -140,7 +139,7 @@ impl SimulatedDevice {
         let Some(errno) = failure else { return act(&mut state, self) };
         if errno != Errno::NOSPC && state.chance.happens(1, 2) {
             let done = act(&mut state, self);
-            // What is given up here may be a handle, which takes the lock when it goes.
+            // What is dropped here may be a handle, which takes the lock when it is dropped.
             drop(state);
             done?;
         }
@@ -198,7 +197,7 @@ impl Device for SimulatedDevice {
                     (name.to_owned(), disk.files[number].current.bytes.len() as u64)
                 })
                 .collect();
-            // In no order, and never in that of the names.
+            // In random order, to exclude that of the names.
             state.chance.shuffle(&mut files);
             Ok(files)
         })
@@ -266,7 +265,7 @@ impl Device for SimulatedDevice {
     }
 }
 
-/// An open file; of the file, not of the name it had.
+/// An open file; it belongs to the file, not to its name.
 #[derive(Debug)]
 struct SimulatedFile {
     device: SimulatedDevice,
@@ -279,7 +278,7 @@ struct SimulatedFile {
 impl SimulatedFile {
     fn in_state<'a>(&self, state: &'a mut State) -> io::Result<&'a mut File> {
         let disk = &mut state.disks[self.device.number];
-        // A file that was taken away with its device.
+        // The file was removed with its device.
         let is_there = disk.incarnation == self.incarnation;
         disk.files.get_mut(&self.file).filter(|_| is_there).ok_or_else(|| Errno::STALE.into())
     }
@@ -297,7 +296,7 @@ impl SimulatedFile {
         if self.is_writable { Ok(()) } else { Err(errno.into()) }
     }
 
-    /// The bytes of a range, as far as the file goes.
+    /// The bytes of a range, up to the end of the file.
     fn part(content: &Content, offset: u64, length: usize) -> io::Result<&[u8]> {
         let start = content.bytes.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
         let end = content.bytes.len().min(start.saturating_add(length));
@@ -368,7 +367,7 @@ impl DeviceFile for SimulatedFile {
         let (mut state, failure) = self.device.world.begin(Operation::Sync, self.device.number)?;
         let file = self.in_state(&mut state)?;
         match failure {
-            // Where nothing is to be written, there is no want of space.
+            // Without anything to write, no space is lacking.
             Some(Errno::NOSPC) if !file.is_dirty() => Ok(()),
             Some(errno) => {
                 file.fail_sync();
@@ -396,7 +395,7 @@ impl DeviceFile for SimulatedFile {
         })
     }
 
-    /// Nothing: a write that is not synced may be durable anyway.
+    /// Does nothing: a write that is not synced may be durable anyway.
     fn start_writeback(&self, _offset: u64, _length: u64) {}
 }
 

@@ -1,4 +1,4 @@
-//! All that objects ever were: what damage beyond redundancy may leave of them.
+//! Everything that objects ever were: what damage beyond redundancy may leave of them.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use super::state::{Body, Object, State};
 use super::workload::Change;
 use crate::{Attributes, Key};
 
-/// All that objects ever were: what damage beyond redundancy may leave of them.
+/// Everything that objects ever were: what damage beyond redundancy may leave of them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ever {
     objects: BTreeMap<Key, Vec<Object>>,
 }
 
 impl Ever {
-    /// Notes what changes make of objects.
+    /// Records the effect of changes on objects.
     pub(crate) fn note(&mut self, changes: &[Change]) {
         for change in changes {
             let was_elsewhere = |from: &Key, to: &Key, ever: &mut Ever| {
@@ -52,7 +52,7 @@ impl Ever {
         }
     }
 
-    /// Directories are made where they are missing.
+    /// Missing parent directories are created.
     fn has_directories_above(&mut self, key: &Key) {
         let mut made = State::default();
         made.apply(&Change::Directory(key.clone(), Attributes::default()), 0);
@@ -61,7 +61,7 @@ impl Ever {
         }
     }
 
-    /// Whatever a key had may have been written to, and under its other names, which have the same content.
+    /// Any object that the key had may have been written to, also under its other names, which share the content.
     fn was_written(&mut self, key: &Key, change: &Change) {
         let known = self.objects.get(key).cloned().unwrap_or_default();
         for object in known {
@@ -77,7 +77,7 @@ impl Ever {
         }
     }
 
-    /// Whatever a key had may have had these; and a file under its other names, which have the same content.
+    /// Any object that the key had may have had these, also a file under its other names, which share the content.
     fn had_attributes(&mut self, key: &Key, attributes: &Attributes) {
         let known = self.objects.get(key).cloned().unwrap_or_default();
         for object in known {
@@ -91,7 +91,8 @@ impl Ever {
         }
     }
 
-    /// Whether an object was ever this. What is in `lost+found` was somewhere: the names from `lost+found/#NUMBER` on are the end of a path.
+    /// Whether an object was ever this. What is in `lost+found` was somewhere else: the names from `lost+found/#NUMBER`
+    /// on are the end of a path.
     pub(crate) fn had(&self, key: &Key, object: &Object) -> bool {
         if let Some(below) = below_lost_found(key) {
             let mut known = self.objects.keys().filter(|known| ends_with(known, &below));
@@ -103,13 +104,13 @@ impl Ever {
     fn was(&self, key: &Key, object: &Object) -> bool {
         let is_it = |known: &Object| known.body == object.body && known.has_attributes(object.attributes.as_ref());
         let is_known = self.objects.get(key).is_some_and(|known| known.iter().any(is_it));
-        // A directory whose record is lost is made for what is below it.
+        // A directory whose record is lost is recreated for its content.
         let is_above = object.body == Body::Directory && self.objects.keys().any(|one| one.below(key).is_some());
         key.is_root() || is_known || is_above
     }
 }
 
-/// The names below a directory that was put into `lost+found`.
+/// The names below a directory in `lost+found`.
 pub(super) fn below_lost_found(key: &Key) -> Option<Vec<&[u8]>> {
     let names: Vec<&[u8]> = key.components().collect();
     match &names[..] {
@@ -118,7 +119,7 @@ pub(super) fn below_lost_found(key: &Key) -> Option<Vec<&[u8]>> {
     }
 }
 
-/// Whether a path has these names at its end, and others before.
+/// Whether a path ends with these names, after others.
 pub(super) fn ends_with(key: &Key, names: &[&[u8]]) -> bool {
     key.depth() > names.len() && key.components().skip(key.depth() - names.len()).eq(names.iter().copied())
 }

@@ -1,15 +1,16 @@
-//! What is written, apart from what is durable: the content of one file, and the names of one device.
+//! What is written, separate from what is durable: the content of one file, and the names of one device.
 //!
-//! Both keep a **base**, which a crash leaves as it is, and a log of what was done since. An entry of the log is *pending* until a sync.
-//! If that succeeds it is *sure*; if it fails it is *doubtful* for ever: it may be durable or not, and a later sync says nothing about it,
-//! as Linux takes such pages for clean. A crash keeps what is sure, and of the rest any part:
+//! Both keep a **base**, which survives a crash, and a log of later changes. An entry of the log is *pending* until a
+//! sync. If that succeeds it becomes *sure*; if it fails the entry is *doubtful* for ever: it may be durable or not,
+//! and a later sync says nothing about it, as Linux considers such pages clean. A crash keeps what is sure, and any
+//! part of the rest:
 //!
-//! - pending writes are taken in any order, each whole, in part (a prefix, a suffix, any sectors, any bytes), as nothing but a longer
-//!   file, or not at all;
-//! - what lies between the old end of a file and a write behind it that became durable is zeroes or anything;
-//! - names are made, replaced and removed each by itself, a rename as a whole.
+//! - pending writes are applied in any order, each whole, in part (a prefix, a suffix, any sectors, any bytes), only as
+//!   a longer file, or not at all;
+//! - the range between the old end of a file and a durable write after it contains zeroes or any bytes;
+//! - names are created, replaced and removed independently, a rename as a whole.
 //!
-//! A doubtful write does not come back over a later one that is sure: its page was written again.
+//! A doubtful write does not reappear over a later one that is sure: its page was written again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -17,16 +18,16 @@ use std::sync::Arc;
 
 use super::chance::Chance;
 
-/// The unit in which files take space, in bytes.
+/// The allocation unit of files, in bytes.
 pub(crate) const BLOCK_BYTES: usize = 4096;
 
-/// The unit that a device writes without tearing it, most of the time; in bytes.
+/// The unit that a device mostly writes without tearing, in bytes.
 const SECTOR_BYTES: usize = 512;
 
-/// Files are held in memory, so that one may not be longer than this, in bytes.
+/// Largest file, in bytes, as files are held in memory.
 pub(crate) const LONGEST_FILE_BYTES: u64 = 256 << 20;
 
-/// How far an entry of a log has come.
+/// The state of an entry of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Certainty {
     Pending,
@@ -34,19 +35,19 @@ enum Certainty {
     Sure,
 }
 
-/// How much of what is not sure a crash keeps.
+/// How much of what is not sure survives a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Luck {
     /// Nothing.
     Nothing,
     /// All.
     Everything,
-    /// Of `0`/8 of the changes something.
+    /// Something of `0`/8 of the changes.
     Some(u64),
 }
 
 impl Luck {
-    /// The luck of a crash: the extremes are not rare, as they find most faults.
+    /// Draws the luck of a crash: the extremes are frequent, as they find most faults.
     pub(crate) fn draw(chance: &mut Chance) -> Luck {
         match chance.below(8) {
             0 => Luck::Nothing,
@@ -73,7 +74,7 @@ pub(crate) enum Change {
     Size(u64),
 }
 
-/// Bytes of a file, and which of its blocks have space.
+/// Bytes of a file, and which of its blocks are allocated.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Content {
     /// The bytes.
@@ -84,7 +85,7 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// These bytes, with space for all of them.
+    /// These bytes, all of them allocated.
     pub(crate) fn new(bytes: Vec<u8>) -> Content {
         let allocated = vec![true; bytes.len().div_ceil(BLOCK_BYTES)];
         Content { bytes, allocated, unreadable: BTreeSet::new() }
@@ -100,12 +101,12 @@ impl Content {
         self.unreadable.range(sectors(offset, length)).next().is_none()
     }
 
-    /// Space it takes, in bytes.
+    /// Allocated bytes.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         (self.allocated.iter().filter(|&&is| is).count() * BLOCK_BYTES) as u64
     }
 
-    /// How many of `length` bytes at `offset` can be written if no more than `room_bytes` may be allocated.
+    /// How many of `length` bytes at `offset` can be written if at most `room_bytes` may be allocated.
     pub(crate) fn fitting(&self, offset: u64, length: usize, room_bytes: u64) -> usize {
         let (start, mut room_blocks) = (offset as usize, room_bytes / BLOCK_BYTES as u64);
         for block in start / BLOCK_BYTES..(start + length).div_ceil(BLOCK_BYTES) {
@@ -182,7 +183,7 @@ impl Content {
         for range in &written {
             self.write(offset + range.start as u64, &data[range.clone()]);
         }
-        // Single bytes that went another way than their neighbours.
+        // Single bytes with another fate than their neighbours.
         if chance.happens(1, 8) && !data.is_empty() {
             let at = chance.index(data.len());
             self.write(offset + at as u64, &data[at..=at]);
@@ -202,10 +203,10 @@ impl Content {
     }
 }
 
-/// A file: its content as it is read, and what of that is durable.
+/// A file: its current content, and what is durable of it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct File {
-    /// As it is read.
+    /// The content for readers.
     pub(crate) current: Arc<Content>,
     base: Arc<Content>,
     log: Vec<(Change, Certainty)>,
@@ -217,7 +218,7 @@ impl File {
         File { current: Arc::clone(&content), base: content, log: Vec::new() }
     }
 
-    /// Changes the file; nothing of it is durable.
+    /// Changes the file, without making it durable.
     pub(crate) fn change(&mut self, change: Change) {
         Arc::make_mut(&mut self.current).apply(&change);
         self.log.push((change, Certainty::Pending));
@@ -242,7 +243,8 @@ impl File {
         turn(&mut self.log, Certainty::Doubtful, |_| true);
     }
 
-    /// Gives up what a failed sync left in memory alone: from now on the file reads as it is on the device, and that is durable.
+    /// Drops what a failed sync left only in memory: from now on the file reads as it is on the device, and that is
+    /// durable.
     pub(crate) fn drop_doubtful(&mut self, luck: Luck, chance: &mut Chance) {
         if !self.log.iter().any(|(_, certainty)| *certainty == Certainty::Doubtful) {
             return;
@@ -291,7 +293,7 @@ impl File {
 pub(crate) enum NameChange {
     /// A name for a new file.
     Create(String, u64),
-    /// No name any more.
+    /// Removal of a name.
     Remove(String),
     /// From, to, and the file.
     Rename(String, String, u64),
@@ -317,7 +319,7 @@ impl NameChange {
             }
             NameChange::Rename(from, to, file) => {
                 names.insert(to.clone(), *file);
-                // The old name may have been given to another file since, or never have become durable.
+                // The old name may belong to another file now, or may never have become durable.
                 if names.get(from) == Some(file) && from != to {
                     names.remove(from);
                 }
@@ -329,7 +331,7 @@ impl NameChange {
 /// The names on a device: path and number of the file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
-    /// As they are seen.
+    /// The current names.
     pub(crate) current: BTreeMap<String, u64>,
     base: BTreeMap<String, u64>,
     log: Vec<(NameChange, Certainty)>,
@@ -341,7 +343,7 @@ impl Names {
         Names { current: names.clone(), base: names, log: Vec::new() }
     }
 
-    /// The files of a directory are gone, and will not come back.
+    /// The files of a directory are removed permanently.
     pub(crate) fn forget(&mut self, directory: &str) {
         *self = Names::settled(self.current.clone());
         let is_elsewhere = |path: &String, _: &mut u64| directory_of(path) != directory;
@@ -349,7 +351,7 @@ impl Names {
         self.base.retain(is_elsewhere);
     }
 
-    /// Changes the names; nothing of it is durable.
+    /// Changes the names, without making that durable.
     pub(crate) fn change(&mut self, change: NameChange) {
         change.apply(&mut self.current);
         self.log.push((change, Certainty::Pending));
@@ -395,7 +397,7 @@ pub(crate) fn directory_of(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
 
-/// What was pending, and is meant, becomes something else.
+/// Changes the certainty of selected pending entries.
 fn turn<T>(log: &mut [(T, Certainty)], into: Certainty, is_meant: impl Fn(&T) -> bool) {
     for (change, certainty) in log {
         if *certainty == Certainty::Pending && is_meant(change) {
@@ -404,7 +406,7 @@ fn turn<T>(log: &mut [(T, Certainty)], into: Certainty, is_meant: impl Fn(&T) ->
     }
 }
 
-/// Takes what is sure and has nothing uncertain before it out of the log.
+/// Applies and removes the leading entries that are sure.
 fn fold<T>(log: &mut Vec<(T, Certainty)>, mut apply: impl FnMut(&T)) {
     let sure = log.iter().take_while(|(_, certainty)| *certainty == Certainty::Sure).count();
     for (change, _) in log.drain(..sure) {

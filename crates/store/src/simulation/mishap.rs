@@ -1,7 +1,8 @@
-//! What befalls whole devices and single writes: a device goes and comes back, is emptied, is old, is in another's place; bytes rot; a write
-//! that was acknowledged never reached the device, or reached another place of it.
+//! Faults of whole devices and single writes: a device disappears and returns, is emptied, is stale, has another's
+//! place; bytes rot; an acknowledged write never reached the device, or reached another place of it.
 //!
-//! What was written and is not durable goes with a device that goes. Files that were open on it fail for ever, also when it is back.
+//! What was written and is not durable disappears with its device. Files that were open on it fail for ever, even after
+//! its return.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,18 +13,18 @@ use super::media::{BLOCK_BYTES, Change, Content, File, Luck};
 use super::world::{Disk, State, World};
 use crate::devices::names::OTHER;
 
-/// What a file is for.
+/// The purpose of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FileKind {
-    /// Who the store and the device are.
+    /// Identity of the store and the device.
     Superblock,
     /// The log.
     Segment,
     /// Stripe units.
     Extent,
-    /// The document of the index.
+    /// The document of the catalog.
     Manifest,
-    /// What continues it.
+    /// Its continuation.
     Journal,
     /// A sorted table.
     Table,
@@ -32,11 +33,11 @@ pub(crate) enum FileKind {
 }
 
 impl FileKind {
-    /// By the path on the device.
+    /// The kind of a file, from its path on the device.
     pub(crate) fn of(path: &str) -> FileKind {
         let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
         match directory {
-            // What is written to be renamed has an ending; what is made durable once more has another for a moment.
+            // A file to be renamed has an extension; one that is made durable again has another for a moment.
             "segments" if !name.trim_end_matches(OTHER).contains('.') => FileKind::Segment,
             "extents" if !name.trim_end_matches(OTHER).contains('.') => FileKind::Extent,
             "index" if name.starts_with("manifest") => FileKind::Manifest,
@@ -47,44 +48,44 @@ impl FileKind {
         }
     }
 
-    /// Whether what it says can be had from the log.
+    /// Whether its content can be rebuilt from the log.
     pub(crate) fn is_of_index(self) -> bool {
         matches!(self, FileKind::Manifest | FileKind::Journal | FileKind::Table)
     }
 }
 
-/// How a device is away.
+/// How a device is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Absence {
-    /// Nothing is mounted: an empty directory.
+    /// Not mounted: an empty directory.
     Unmounted,
-    /// There is no such directory.
+    /// The directory does not exist.
     Missing,
     /// Everything fails.
     Failing,
 }
 
-/// How a place goes bad.
+/// How a place is damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rot {
-    /// One bit is turned over.
+    /// One bit is flipped.
     Bit,
     /// A sector cannot be read.
     Unreadable,
 }
 
-/// A write that the device acknowledges and does not do.
+/// A write that the device acknowledges but does not do.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Betrayal {
     /// The device.
     pub(crate) device: usize,
     /// The next write to a file of this kind.
     pub(crate) kind: FileKind,
-    /// It overwrites a block of another file of the kind, or of the same; else it is done nowhere.
+    /// It overwrites a block of another or the same file of the kind; otherwise it is dropped.
     pub(crate) goes_elsewhere: bool,
 }
 
-/// A device that is not there.
+/// A removed device.
 #[derive(Debug, Clone)]
 pub(crate) struct Detached(Disk);
 
@@ -92,13 +93,13 @@ pub(crate) struct Detached(Disk);
 pub(crate) type Image = BTreeMap<String, Arc<Content>>;
 
 impl State {
-    /// The betrayal that a write to a file of this kind meets; it is over then.
+    /// The betrayal that a write to a file of this kind meets, and that is thereby used up.
     pub(super) fn betrayal(&mut self, device: usize, kind: FileKind) -> Option<Betrayal> {
         let at = self.betrayals.iter().position(|one| one.device == device && one.kind == kind)?;
         Some(self.betrayals.remove(at))
     }
 
-    /// Writes `data` over blocks of a file of the device that are there already.
+    /// Overwrites existing blocks of a file of the device with `data`.
     pub(super) fn misdirect(&mut self, device: usize, meant: u64, data: &[u8]) {
         let files: Vec<u64> = self.disks[device]
             .names
@@ -123,7 +124,7 @@ impl State {
         self.disks[device] = disk;
     }
 
-    /// Another directory's number.
+    /// A new number for a directory.
     fn new_node(&mut self) -> u64 {
         self.next_file += 1;
         self.next_file
@@ -131,7 +132,7 @@ impl State {
 }
 
 impl World {
-    /// The device at a path; an empty one, where there was none before.
+    /// The device at a path; an empty one if there was none.
     pub(crate) fn device_at(&self, path: &str) -> Arc<SimulatedDevice> {
         let mut state = self.state();
         let number = match state.places.get(path) {
@@ -147,14 +148,14 @@ impl World {
         self.device(number)
     }
 
-    /// The number of the directory at a path, as an inode's; `None` if there is none.
+    /// The inode number of the directory at a path; `None` if there is none.
     pub(crate) fn node_at(&self, path: &str) -> Option<u64> {
         let state = self.state();
         let disk = &state.disks[*state.places.get(path)?];
         (disk.node > 0 && !disk.is_lost).then_some(disk.node)
     }
 
-    /// Moves all that is below one directory to another.
+    /// Moves everything below one directory to another.
     pub(crate) fn move_below(&self, from: &str, to: &str) {
         let mut state = self.state();
         let places = std::mem::take(&mut state.places);
@@ -162,7 +163,7 @@ impl World {
         state.places = places.into_iter().map(|(path, disk)| (moved(path), disk)).collect();
     }
 
-    /// Copies all that is below one directory to another, as `cp -a` does.
+    /// Copies everything below one directory to another, as `cp -a` does.
     pub(crate) fn copy_below(&self, from: &str, to: &str) {
         let mut state = self.state();
         let paths: Vec<(String, usize)> = state
@@ -178,7 +179,7 @@ impl World {
         }
     }
 
-    /// Takes a device away; what was not durable is lost, or some of it.
+    /// Removes a device; all or some of what was not durable is lost.
     pub(crate) fn detach(&self, device: usize, absence: Absence, seed: u64) -> Detached {
         let mut chance = Chance::new(seed);
         let mut state = self.state();
@@ -188,17 +189,17 @@ impl World {
         Detached(gone)
     }
 
-    /// Brings a device back, in place of what is there.
+    /// Returns a device to its place, replacing what is there.
     pub(crate) fn attach(&self, device: usize, detached: &Detached) {
         self.state().put(device, detached.0.clone());
     }
 
-    /// As [`SimulatedDevice::restore`]; files that are open fail.
+    /// As [`SimulatedDevice::restore`]; open files fail.
     pub(crate) fn restore(&self, device: usize, snapshot: &Snapshot) {
         self.state().put(device, snapshot.0.clone());
     }
 
-    /// What failed syncs left in memory alone is dropped from there: files read as they are on the devices.
+    /// Drops what failed syncs left only in memory: files read as they are on the devices.
     pub(crate) fn drop_pages(&self, seed: u64) {
         let mut chance = Chance::new(seed);
         let mut state = self.state();
@@ -207,24 +208,24 @@ impl World {
         }
     }
 
-    /// The next write to such a file is not done as the device says.
+    /// The next write to such a file is not done as acknowledged.
     pub(crate) fn betray(&self, betrayal: Betrayal) {
         self.state().betrayals.push(betrayal);
     }
 
-    /// How many betrayals are still to come.
+    /// Number of betrayals still to come.
     pub(crate) fn betrayals(&self) -> usize {
         self.state().betrayals.len()
     }
 
-    /// Leaves room for so many blocks on a device.
+    /// Leaves this many free blocks on a device.
     pub(crate) fn fill(&self, device: usize, blocks: u64) {
         let mut state = self.state();
         let taken_bytes = state.taken_bytes(device);
         state.disks[device].capacity_bytes = Some(taken_bytes + blocks * BLOCK_BYTES as u64);
     }
 
-    /// Whether something is full, or will fail.
+    /// Whether a device is full, or will fail.
     pub(crate) fn is_troubled(&self) -> bool {
         let state = self.state();
         state.has_faults() || state.disks.iter().any(|disk| disk.capacity_bytes.is_some())
@@ -235,12 +236,12 @@ impl World {
         self.state().places[path]
     }
 
-    /// The content of files was read so often.
+    /// Number of reads of the content of files.
     pub(crate) fn reads(&self, kind: FileKind) -> u64 {
         self.state().reads.get(&kind).copied().unwrap_or(0)
     }
 
-    /// The files of a device as they are.
+    /// The current files of a device.
     pub(crate) fn image(&self, device: usize) -> Image {
         let state = self.state();
         let disk = &state.disks[device];
@@ -248,13 +249,13 @@ impl World {
         disk.names.current.iter().map(|(path, number)| (path.clone(), content(number))).collect()
     }
 
-    /// All devices.
+    /// The current files of all devices.
     pub(crate) fn images(&self) -> Vec<Image> {
         let count = self.state().disks.len();
         (0..count).map(|device| self.image(device)).collect()
     }
 
-    /// Lets a place go bad that follows from `place`, in the files of a kind; gives where, if there is such a file.
+    /// Damages a place determined by `place`, in the files of a kind; returns where, if there is such a file.
     pub(crate) fn rot(&self, device: usize, kind: FileKind, rot: Rot, place: u64) -> Option<(String, u64)> {
         let mut chance = Chance::new(place);
         let files: Vec<(String, u64)> = self
@@ -279,7 +280,7 @@ impl World {
         Some((path, at))
     }
 
-    /// Takes the index of a device away.
+    /// Removes the index of a device.
     pub(crate) fn lose_index(&self, device: usize) {
         let one = self.device(device);
         for (path, _) in one.files() {
@@ -289,7 +290,7 @@ impl World {
         }
     }
 
-    /// Puts the index of a device back as it was in a snapshot.
+    /// Restores the index of a device from a snapshot.
     pub(crate) fn restore_index(&self, device: usize, snapshot: &Snapshot) {
         self.lose_index(device);
         let mut state = self.state();

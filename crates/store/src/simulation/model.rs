@@ -1,10 +1,10 @@
 //! The states that a store may have, after a crash or an error.
 //!
-//! Batches come in order, and each piece of one (see [`pieces`]) is there whole or not at all. After a crash a store has the state after the first
-//! so many pieces, with none missing before another, and with every one that was acknowledged as durable. A piece whose batch ended with
-//! an error may be there or not; those of the same batch that came before it are then there too.
+//! Batches are in order, and each piece of one (see [`pieces`]) exists whole or not at all. After a crash a store has
+//! the state after a prefix of the pieces, without gaps, that includes every piece that was acknowledged as durable. A
+//! piece whose batch ended with an error may exist or not; if it does, so do the earlier ones of the same batch.
 //!
-//! This knows nothing of how a store works: no log, no index, no devices.
+//! The model knows nothing of how a store works: no log, no index, no devices.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,12 +13,12 @@ use super::state::{Seen, State};
 use super::workload::{Change, Durability, pieces};
 use crate::Key;
 
-/// A state that is none of those allowed.
+/// A state that is not allowed.
 #[derive(Debug)]
 pub(crate) struct Mismatch {
-    /// How it differs from the nearest that is.
+    /// Differences from the nearest allowed state.
     differences: Vec<String>,
-    /// How many are.
+    /// Number of allowed states.
     allowed: usize,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// A batch that was begun.
+/// The number of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BatchNumber(u64);
 
@@ -58,27 +58,27 @@ impl Piece {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Model {
     base: State,
-    /// What came after the base, in order.
+    /// Pieces after the base, in order.
     tail: Vec<Piece>,
-    /// So many pieces of the tail are durable, but for those that failed.
+    /// How many pieces of the tail are durable, apart from those that failed.
     durable: usize,
     next_batch: u64,
     next_shared: u64,
-    /// Objects that nothing is expected of.
+    /// Objects without any expectation.
     blind: BTreeSet<Key>,
-    /// Numbers and times of objects that the store was seen to give.
+    /// Numbers and times that the store was seen to assign to objects.
     seen: Seen,
-    /// The states that were acknowledged since the superblocks had a mark, and the one that they had it for.
+    /// The states that were acknowledged since the last mark in the superblocks, and the state at that mark.
     since_mark: Vec<State>,
 }
 
 impl Model {
-    /// A store that has this state, all of it durable.
+    /// A store with this state, all of it durable.
     pub(crate) fn of(state: State) -> Model {
         Model { next_shared: state.next_shared(), since_mark: vec![state.clone()], base: state, ..Model::default() }
     }
 
-    /// A batch is begun: before the store is called.
+    /// Begins a batch, before the store is called.
     pub(crate) fn begin(&mut self, durability: Durability, changes: &[Change]) -> BatchNumber {
         let batch = BatchNumber(self.next_batch);
         self.next_batch += 1;
@@ -92,8 +92,8 @@ impl Model {
         batch
     }
 
-    /// The store said that all of this batch is durable, and with it all before; or, of a batch of durability `each`, its
-    /// first `changes` changes.
+    /// The store acknowledged all of this batch as durable, and with it everything before; or, for a batch of
+    /// durability `each`, its first `changes` changes.
     pub(crate) fn acknowledge(&mut self, batch: BatchNumber, changes: usize) {
         let last = self.tail.iter().rposition(|piece| piece.batch == batch && piece.end <= changes);
         self.durable = self.durable.max(last.map_or(0, |last| last + 1));
@@ -103,12 +103,12 @@ impl Model {
         self.fold();
     }
 
-    /// Nobody knows what became of batches that were not acknowledged.
+    /// The fate of unacknowledged batches is unknown.
     pub(crate) fn doubt(&mut self) {
         self.tail.iter_mut().for_each(|piece| piece.has_failed = true);
     }
 
-    /// The store said that everything is durable.
+    /// The store acknowledged everything as durable.
     pub(crate) fn acknowledge_all(&mut self) {
         self.durable = self.tail.len();
         self.fold();
@@ -131,7 +131,8 @@ impl Model {
         self.durable -= certain;
     }
 
-    /// Calls `visit` with every state that there may be, the fewest pieces first, and with which pieces it has; until it is content.
+    /// Calls `visit` with every possible state, the fewest pieces first, and with the pieces in it, until it returns
+    /// true.
     fn visit(&self, visit: &mut dyn FnMut(&State, &[bool]) -> bool) -> bool {
         self.visit_from(&self.base, &mut Vec::new(), visit)
     }
@@ -162,7 +163,7 @@ impl Model {
     /// Whether a store may have this state after a crash.
     ///
     /// # Errors
-    /// How it differs from the nearest state that is allowed.
+    /// The differences from the nearest allowed state.
     pub(crate) fn allows(&self, found: &State) -> Result<(), Mismatch> {
         self.search(found, false).map(|_| ())
     }
@@ -175,15 +176,15 @@ impl Model {
         self.but_for(keys).allows(found)
     }
 
-    /// The same, where nothing is expected of the objects with these keys either.
+    /// The same model, without any expectation of the objects with these keys.
     fn but_for(&self, keys: &[&Key]) -> Model {
         let mut model = self.clone();
         model.blind.extend(keys.iter().map(|key| (*key).clone()));
         model
     }
 
-    /// Whether a store may have this state, whatever the objects with these keys are, if batches were damaged after they were acknowledged, and with them the
-    /// marks that said so.
+    /// Whether a store may have this state, whatever the objects with these keys are, if batches were damaged after
+    /// they were acknowledged, and with them the marks that said so.
     pub(crate) fn allows_from_mark(&self, found: &State, keys: &[&Key]) -> bool {
         let blind = self.but_for(keys).blind;
         let none = [State::default()];
@@ -198,18 +199,18 @@ impl Model {
         marked.iter().any(is_it) || applied.any(|is_it| is_it)
     }
 
-    /// Pieces that were not acknowledged: nobody knows whether they are there.
+    /// Unacknowledged pieces: whether they exist is unknown.
     fn in_doubt(&self) -> impl Iterator<Item = &Piece> {
         let all = self.tail.iter().enumerate();
         all.filter(|(at, piece)| *at >= self.durable || piece.has_failed).map(|(_, piece)| piece)
     }
 
-    /// Whether there are batches of which nobody knows whether they are there.
+    /// Whether there are batches whose existence is unknown.
     pub(crate) fn has_doubt(&self) -> bool {
         self.in_doubt().next().is_some()
     }
 
-    /// Whether a batch that was not acknowledged changes an object, under the key that it has or one that it had.
+    /// Whether an unacknowledged batch changes an object, under its current key or a former one.
     pub(crate) fn is_in_doubt(&self, key: &Key) -> bool {
         let mut keys = BTreeSet::from([key.clone()]);
         for change in self.tail.iter().rev().flat_map(|piece| piece.changes.iter().rev()) {
@@ -236,7 +237,8 @@ impl Model {
         state
     }
 
-    /// What a store that goes on must show now, after errors: with all but pieces that failed. Which of those are there is known from then on.
+    /// What a store that continues must show now, after errors: all pieces except those that failed. Which of those
+    /// exist is known from then on.
     ///
     /// # Errors
     /// As [`allows`](Self::allows).

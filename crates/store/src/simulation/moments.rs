@@ -1,19 +1,20 @@
-//! Change times and birth times of objects: what was given, or when a change was made. When that was, a store says once, and nothing but another change may alter it.
+//! Change times and birth times of objects: the given time, or that of a change. A store chooses the latter once, and
+//! only another change may alter it.
 
 use std::collections::BTreeMap;
 
 use crate::{Attributes, Time};
 
-/// When something was.
+/// A point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// As it was given, or as a store has it.
+    /// As it was given, or as the store has it.
     At(Time),
-    /// When this change was made.
+    /// The time of this change.
     Of(u64),
 }
 
-/// When an object was changed, and when it was made.
+/// When an object was changed, and when it was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moments {
     pub(crate) changed: Moment,
@@ -21,23 +22,23 @@ pub(crate) struct Moments {
 }
 
 impl Moments {
-    /// Of an object that a change makes.
+    /// For an object that a change creates.
     pub(crate) fn of(change: u64) -> Moments {
         Moments { changed: Moment::Of(change), born: Moment::Of(change) }
     }
 
-    /// Of one that is put with these attributes.
+    /// For one that is written with these attributes.
     pub(crate) fn put(attributes: &Attributes, change: u64) -> Moments {
         let changed = attributes.ctime.map_or(Moment::Of(change), Moment::At);
         Moments { changed, born: attributes.btime.map_or(changed, Moment::At) }
     }
 
-    /// Of one that is written again.
+    /// For one that is written again.
     pub(crate) fn again(self, change: u64) -> Moments {
         Moments { changed: Moment::Of(change), ..self }
     }
 
-    /// Of one that gets these attributes.
+    /// For one that gets these attributes.
     pub(crate) fn with(self, attributes: &Attributes, change: u64) -> Moments {
         Moments {
             changed: attributes.ctime.map_or(Moment::Of(change), Moment::At),
@@ -46,12 +47,13 @@ impl Moments {
     }
 }
 
-/// The times of changes, as they were seen.
+/// The observed times of changes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Times(BTreeMap<u64, Time>);
 
 impl Times {
-    /// Takes in what a store has of an object that is to have these moments. Gives what contradicts them, or what was seen before.
+    /// Takes in the times that a store has for an object with these expected moments. Returns what contradicts them, or
+    /// earlier observations.
     pub(crate) fn see(&mut self, expected: Moments, found: Moments) -> Option<String> {
         let changed = self.contradiction(expected.changed, found.changed).map(|cause| format!("was changed {cause}"));
         let born = self.contradiction(expected.born, found.born).map(|cause| format!("was born {cause}"));

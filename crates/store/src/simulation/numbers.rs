@@ -1,11 +1,12 @@
-//! Numbers of objects: what a store gives an object is its own for life, and no other object ever has it, whatever crashes and comes back.
+//! Numbers of objects: a store assigns each object a number for life, and never assigns it to another object, whatever
+//! crashes and returns.
 
 use std::collections::BTreeMap;
 
-/// Which object it is: the change that made it, and how many directories above what that change is about.
+/// The identity of an object: the change that created it, and how many directories it is above the change's key.
 pub(crate) type Incarnation = (u64, usize);
 
-/// Numbers that were seen, and of which objects.
+/// Observed numbers, and their objects.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Numbers {
     of: BTreeMap<Incarnation, u64>,
@@ -13,7 +14,8 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// Takes in what was seen: which object it is, and the number that the store gives it. Gives what contradicts what was seen before.
+    /// Takes in an observation: the identity of an object, and the number that the store has for it. Returns what
+    /// contradicts earlier observations.
     pub(crate) fn see(&mut self, incarnation: Incarnation, number: u64) -> Option<String> {
         let known = *self.of.entry(incarnation).or_insert(number);
         let owner = *self.taken.entry(number).or_insert(incarnation);

@@ -1,4 +1,4 @@
-//! A state of a store, as the model has it: all objects by key, and what a change makes of them.
+//! A state of a store in the model: all objects by key, and the effect of a change on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
@@ -9,13 +9,13 @@ use super::numbers::{Incarnation, Numbers};
 use super::workload::{Change, spread};
 use crate::{Attributes, Key};
 
-/// The type in a mode.
+/// The type bits of a mode.
 const TYPE: u16 = 0o170_000;
 
-/// What an object is.
+/// The kind and content of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// A file, with its bytes as they are read: holes are zeroes.
+    /// A file, with its bytes for a reader: holes are zeroes.
     File(Arc<[u8]>),
     /// A directory.
     Directory,
@@ -28,23 +28,24 @@ pub(crate) enum Body {
 /// An object.
 #[derive(Debug, Clone)]
 pub(crate) struct Object {
-    /// Its attributes, without change and birth time; `None` of a directory that was made because something lies below: a store gives it what it likes.
+    /// Its attributes, without change and birth time; `None` for a directory that was created because of its content: a
+    /// store chooses them.
     pub(crate) attributes: Option<Attributes>,
-    /// What it is.
+    /// Its kind and content.
     pub(crate) body: Body,
     /// A number that all names of a shared file have, and no others.
     pub(crate) shared: Option<u64>,
-    /// Which object it is, where that is known.
+    /// The identity of the object, if known.
     pub(crate) incarnation: Option<Incarnation>,
-    /// The number that the store gives it.
+    /// The number that the store assigned to it.
     pub(crate) number: Option<u64>,
-    /// A store may have any of its zeroes as holes, as it was written to while it was open.
+    /// A store may have any of its zeroes as holes, as it was written to while open.
     pub(crate) has_any_holes: bool,
-    /// When it was changed and made.
+    /// When it was changed and created.
     pub(crate) moments: Moments,
 }
 
-/// What a store was seen to choose.
+/// Choices that a store was seen to make.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
     numbers: Numbers,
@@ -86,7 +87,7 @@ pub(super) fn without_moments(attributes: Attributes) -> Attributes {
     Attributes { ctime: None, btime: None, ..attributes }
 }
 
-/// All objects, by key; and those of states that are kept, by name.
+/// All objects, by key; and the states in snapshots, by name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct State {
     objects: BTreeMap<Key, Object>,
@@ -94,7 +95,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Adds an object that a store has.
+    /// Adds an object of a store.
     pub(crate) fn insert(&mut self, key: Key, object: Object) {
         self.objects.insert(key, object);
     }
@@ -111,17 +112,17 @@ impl State {
         state
     }
 
-    /// Adds a state that a store keeps.
+    /// Adds a snapshot of a store.
     pub(crate) fn insert_snapshot(&mut self, name: Key, snapshot: State) {
         self.snapshots.insert(name, snapshot);
     }
 
-    /// The states that are kept.
+    /// The states in snapshots.
     pub(crate) fn snapshots(&self) -> impl Iterator<Item = (&Key, &State)> {
         self.snapshots.iter()
     }
 
-    /// The objects, in order of keys.
+    /// The objects, in key order.
     pub(crate) fn objects(&self) -> impl Iterator<Item = (&Key, &Object)> {
         self.objects.iter()
     }
@@ -131,7 +132,7 @@ impl State {
         self.objects.iter().filter(|(_, object)| object.shared.is_some()).map(|(key, _)| key)
     }
 
-    /// A number that no shared file has, nor any above it.
+    /// A number above those of all shared files.
     pub(crate) fn next_shared(&self) -> u64 {
         self.objects.values().filter_map(|object| object.shared).max().map_or(0, |last| last + 1)
     }
@@ -148,16 +149,16 @@ impl State {
         key.parent().is_some_and(|parent| parent.is_root() || self.is_directory(&parent))
     }
 
-    /// An object with all below it, by what is below it.
+    /// Removes an object with everything below it, and returns that by relative keys.
     fn take_out(&mut self, top: &Key) -> Vec<(Key, Object)> {
         let keys: Vec<(Key, Key)> =
             self.objects.keys().filter_map(|key| Some((key.clone(), key.below(top)?))).collect();
         keys.into_iter().filter_map(|(key, below)| Some((below, self.objects.remove(&key)?))).collect()
     }
 
-    /// Puts there what was taken out elsewhere, by this change.
+    /// Inserts what was removed elsewhere, by this change.
     fn put_in(&mut self, top: &Key, mut objects: Vec<(Key, Object)>, number: u64) {
-        // A name of a file that has several says nothing of the file.
+        // A name of a file that has several says nothing about the file.
         if let Some((_, object)) = objects.iter_mut().find(|(below, object)| below.is_root() && object.shared.is_none())
         {
             object.moments = object.moments.again(number);
@@ -166,7 +167,7 @@ impl State {
         self.objects.extend(objects.into_iter().map(|(below, object)| (at(&below), object)));
     }
 
-    /// Whether a store must take a change.
+    /// Whether a store must accept a change.
     pub(crate) fn takes(&self, change: &Change) -> bool {
         let key = change.key();
         let there = self.objects.get(key);
@@ -214,7 +215,7 @@ impl State {
         }
     }
 
-    /// Makes a change, which has this number; a file that is shared from now on gets it too.
+    /// Applies a change with this number; a file that becomes shared gets the number too.
     pub(crate) fn apply(&mut self, change: &Change, number: u64) {
         let (attributes, body, shared) = match change {
             Change::Remove(key) | Change::RemoveDirectory(key) => {
@@ -236,7 +237,7 @@ impl State {
             }
             Change::Rename(from, to) => {
                 let moved = self.take_out(from);
-                // Not there if the batch that should have made it failed.
+                // It does not exist if the batch that should have created it failed.
                 if !moved.is_empty() {
                     self.take_out(to);
                     self.put_in(to, moved, number);
@@ -257,7 +258,7 @@ impl State {
                     bytes[at..at + new.len()].copy_from_slice(&new);
                 });
             }
-            // A length that it has is none that it gets.
+            // Setting the current length changes nothing.
             Change::Resize(key, length) if self.length(key) == *length => return,
             Change::Resize(key, length) => {
                 return self.set_bytes(key, number, |bytes| bytes.resize(*length as usize, 0));
@@ -274,7 +275,7 @@ impl State {
                 return;
             }
             Change::Link(existing, key) => {
-                // Not there if the batch that should have made it failed.
+                // It does not exist if the batch that should have created it failed.
                 if let Some(object) = self.objects.get(existing).cloned() {
                     self.put(key, object, number);
                 }
@@ -291,7 +292,7 @@ impl State {
             Change::Symlink(_, attributes, target) => (attributes, Body::Symlink(target.clone()), None),
             Change::Special(_, attributes, major, minor) => (attributes, Body::Special(*major, *minor), None),
         };
-        // What is put over an object of the same type is that object, with other content.
+        // What replaces an object of the same type is that object, with other content.
         let is_same = |there: &&Object| {
             shared.is_none() && there.shared.is_none() && discriminant(&there.body) == discriminant(&body)
         };
@@ -303,7 +304,7 @@ impl State {
         self.put(change.key(), object, number);
     }
 
-    /// The length of a file; 0 of anything else.
+    /// The length of a file; 0 for anything else.
     pub(super) fn length(&self, key: &Key) -> u64 {
         match self.objects.get(key).map(|object| &object.body) {
             Some(Body::File(bytes)) => bytes.len() as u64,
@@ -313,7 +314,7 @@ impl State {
 
     /// The bytes of a file, under all names that it has.
     fn set_bytes(&mut self, key: &Key, number: u64, change: impl Fn(&mut Vec<u8>)) {
-        // Not there if the batch that should have made it failed.
+        // It does not exist if the batch that should have created it failed.
         let Some(Object { body: Body::File(bytes), shared, .. }) = self.objects.get(key) else { return };
         let (mut bytes, shared) = (bytes.to_vec(), *shared);
         change(&mut bytes);
@@ -352,7 +353,7 @@ impl State {
         }
     }
 
-    /// Of each name of a file with several, the first of its names.
+    /// For each name of a file with several, the first of its names.
     fn first_names(&self) -> BTreeMap<&Key, &Key> {
         let mut names: BTreeMap<u64, Vec<&Key>> = BTreeMap::new();
         for (key, object) in &self.objects {
@@ -364,7 +365,7 @@ impl State {
         several.flat_map(|names| names.iter().map(|name| (*name, names[0]))).collect()
     }
 
-    /// What the numbers and the times of objects in a store's state contradict, where it is otherwise this one.
+    /// Contradictions in the numbers and times of objects in a store's state that otherwise equals this one.
     pub(super) fn contradictions(&self, found: &State, blind: &BTreeSet<Key>, seen: &mut Seen) -> Vec<String> {
         let mut contradictions = self.misnumbered(found, blind, &mut seen.numbers);
         contradictions.extend(self.mistimed(found, blind, &mut seen.times));
@@ -398,7 +399,7 @@ impl State {
         .collect()
     }
 
-    /// Keys in which a store's state differs from this, and how. The root is left out, unless this has it.
+    /// Keys in which a store's state differs from this, and how. The root is omitted, unless this has it.
     pub(super) fn differences(&self, found: &State, blind: &BTreeSet<Key>) -> Vec<String> {
         if !blind.is_empty() {
             return self.without(blind).differences(&found.without(blind), &BTreeSet::new());
@@ -477,7 +478,7 @@ pub(crate) mod tests {
         assert_eq!(together.differences(&numbered, &BTreeSet::new()), Vec::<String>::new());
         let apart = state(&[shared("a", 1), link("a", "b"), shared("c", 1)]);
         assert_eq!(together.differences(&apart, &BTreeSet::new()).len(), 1);
-        // One name that is left is a file like any other.
+        // A single remaining name is a file like any other.
         let mut one = together;
         one.apply(&Change::Remove(key("a")), 0);
         one.apply(&Change::Remove(key("b")), 0);

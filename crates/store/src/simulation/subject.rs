@@ -1,4 +1,4 @@
-//! The store on simulated devices: the platform underneath it, and what a trial asks of it.
+//! The store on simulated devices: its platform, and its methods for a trial.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -28,18 +28,18 @@ use crate::{
     ScrubOptions, ScrubReport, Store,
 };
 
-/// A store of a geometry on simulated devices.
+/// A store with a geometry on simulated devices.
 pub(crate) struct Simulated {
     store: Store,
 }
 
-/// The platform of a world: a path is a place of it.
+/// The platform of a world: a path is a place in it.
 #[derive(Debug)]
 struct Platformed {
     world: World,
 }
 
-/// A directory of a world that was at a path.
+/// A directory of a world at a path.
 #[derive(Debug)]
 struct Anchorage {
     world: World,
@@ -119,7 +119,7 @@ impl Platform for Platformed {
     }
 }
 
-/// A geometry of so many fast and slow devices.
+/// A geometry with this many fast and slow devices.
 pub(crate) fn geometry(fast: u16, slow: u16, copies: u8, (data, parity): (u8, u8)) -> Geometry {
     let entry = |number: u16| DeviceEntry {
         number,
@@ -149,7 +149,7 @@ pub(crate) fn geometry(fast: u16, slow: u16, copies: u8, (data, parity): (u8, u8
     }
 }
 
-/// Where its home is: the only device, or one more.
+/// The place of its home: the only device, or a separate one.
 pub(crate) fn home(geometry: &Geometry) -> PathBuf {
     if !geometry.has_home_apart() { Path::new(HERE).join("0") } else { geometry.home.clone() }
 }
@@ -212,7 +212,7 @@ fn object(found: &Listed, read: Option<crate::Object<'_>>) -> Result<Object> {
     let Attributes { ctime: Some(changed), btime: Some(born), .. } = object.attributes else {
         return Err(Error::new(ErrorKind::Corrupt, "read", "it has no change time, or no birth time"));
     };
-    // What a listing shows is what the record has.
+    // A listing shows what the record has.
     if found.entry.ctime != changed || object.entry.ctime != changed {
         return Err(Error::new(ErrorKind::Corrupt, "list", "the index has another change time than the record"));
     }
@@ -325,12 +325,12 @@ impl Subject for Simulated {
 type Scrubbed = (Simulated, ScrubReport, Vec<(Problem, bool)>);
 
 impl Simulated {
-    /// Opens the store whose home is there.
+    /// Opens the store with this home.
     pub(crate) fn open_as(home: &Path, world: &World, access: Access) -> Result<Simulated> {
         Simulated::open_how(home, world, access, &OpenOptions::default())
     }
 
-    /// Opens it as somebody asks for.
+    /// Opens it with these options.
     pub(crate) fn open_how(home: &Path, world: &World, access: Access, how: &OpenOptions) -> Result<Simulated> {
         open(platform(world), home, access, how).and_then(Store::of).map(|store| Simulated { store })
     }
@@ -340,7 +340,7 @@ impl Simulated {
         &self.store
     }
 
-    /// Numbers of devices that it does not take for being in sync.
+    /// Numbers of devices that it does not consider in sync.
     pub(crate) fn out_of_service(&self) -> Vec<u16> {
         self.store.troubles().into_iter().map(|(number, _)| number).collect()
     }
@@ -349,7 +349,7 @@ impl Simulated {
         object(found, self.store.read(&found.key, buffer)?)
     }
 
-    /// The states that it keeps, by name.
+    /// Its snapshots, by name.
     fn snapshots(&self) -> Result<Vec<(Key, PinnedSnapshot)>> {
         let mut snapshots = Vec::new();
         for row in self.store.snapshots()? {
@@ -360,7 +360,7 @@ impl Simulated {
         Ok(snapshots)
     }
 
-    /// Looks at the states that it keeps.
+    /// Examines its snapshots.
     fn look_back(&self, look: &mut Look, buffer: &mut Buffer) -> Result<()> {
         for (name, snapshot) in self.snapshots()? {
             let mut then = State::default();
@@ -377,7 +377,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// What it shows, and what it says of it.
+    /// What it shows, and what it announces about it.
     pub(crate) fn look(&self) -> Look {
         let mut look = Look {
             state: State::default(),
@@ -413,7 +413,7 @@ impl Simulated {
         }
     }
 
-    /// Verifies everything and repairs what it can; gives what it could not, in words, and whether the index is lost.
+    /// Verifies everything and repairs what it can; returns what it could not, in words, and whether the index is lost.
     pub(crate) fn scrub(&self) -> Result<(Vec<String>, bool)> {
         let mut left = Vec::new();
         let mut found = |problem: &Problem, is_repaired: bool| {
@@ -425,7 +425,8 @@ impl Simulated {
         Ok((left, report.is_index_lost))
     }
 
-    /// The same, with an index from the log where that is needed; gives what it came to, and each problem with whether it was repaired.
+    /// As `scrub`, and rebuilds the index from the log if needed; returns the report, and each problem with whether it
+    /// was repaired.
     pub(crate) fn scrub_and_rebuild(self) -> Result<Scrubbed> {
         let (mut problems, how) = (Vec::new(), OpenOptions::default());
         let mut found = |problem: &Problem, is_repaired: bool| problems.push((problem.clone(), is_repaired));
@@ -433,7 +434,7 @@ impl Simulated {
         Ok((Simulated { store }, report, problems))
     }
 
-    /// Pins what there is by a name, or releases that pin.
+    /// Pins the current state by a name, or releases that pin.
     pub(crate) fn pin(&self, is_set: bool) -> Result<()> {
         if is_set { self.store.pin("mount") } else { self.store.unpin("mount").map(drop) }
     }
@@ -443,14 +444,14 @@ impl Simulated {
         self.store.pins().is_ok_and(|pins| !pins.is_empty())
     }
 
-    /// Segments and extent files that the catalog has.
+    /// Segments and extent files in the catalog.
     pub(crate) fn rows(&self) -> BTreeSet<Freed> {
         let state = self.store.engine().view().state.clone();
         let extents = state.extents.keys().map(|&(device, file)| Freed::Extent { device, file });
         state.segments.keys().map(|&number| Freed::Segment(number)).chain(extents).collect()
     }
 
-    /// Of these, what a pin by name keeps.
+    /// Those that a pin by name keeps.
     pub(crate) fn kept_by_pins(&self) -> BTreeSet<Freed> {
         let state = self.store.engine().view().state.clone();
         let Some(pinned) = state.pins.values().min() else { return BTreeSet::new() };
@@ -459,12 +460,13 @@ impl Simulated {
         rows
     }
 
-    /// Everything that is wrong and not with the index alone, in words. (A journal may end anywhere after a crash, and who reads from the log says so.)
+    /// All problems except those of the index alone, in words. (A journal may end anywhere after a crash, and a reader
+    /// of the log reports that.)
     pub(crate) fn check(&self) -> Result<Vec<String>> {
         let mut problems = Vec::new();
         let mut found = |problem: Problem| {
             let is_of_index = problem.path.components().any(|part| part.as_os_str() == "index");
-            // What was released is still there if a crash came before its removal was durable.
+            // A released file still exists if a crash came before its removal was durable.
             let is_left = problem.kind == ProblemKind::Leftover;
             if !is_of_index && !is_left && !matches!(problem.remedy, Remedy::RebuildIndex | Remedy::Harmless) {
                 problems.push(problem.without_advice());
@@ -475,7 +477,7 @@ impl Simulated {
         Ok(problems)
     }
 
-    /// All that a check finds, in the index too.
+    /// All problems that a check finds, including those of the index.
     pub(crate) fn check_all(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let options = CheckOptions { is_deep: true, ..CheckOptions::default() };
@@ -484,13 +486,13 @@ impl Simulated {
         problems
     }
 
-    /// Rebuilds a device onto another directory; gives whether all of it is there.
+    /// Rebuilds a device onto another directory; returns whether that is complete.
     pub(crate) fn rebuild(&self, device: u16, onto: &str) -> Result<bool> {
         let options = RebuildOptions { device, onto: Some(PathBuf::from(onto)), bytes_per_second: None };
         Ok(self.store.rebuild(&options, &mut |_| true)?.is_complete)
     }
 
-    /// Repairs a store that nobody has open; gives whether nothing is wrong any more.
+    /// Repairs a store that nobody has open; returns whether nothing is wrong any more.
     pub(crate) fn repair(home: &Path, world: &World) -> Result<Option<String>> {
         let platform = platform(world);
         let how = OpenOptions::default();
@@ -516,7 +518,8 @@ mod tests {
         [geometry(1, 0, 1, (1, 0))].into_iter().chain(apart).chain([aligned]).collect()
     }
 
-    /// `GRANULO_CRASH_POINTS` of them (2,000), from `GRANULO_CRASH_SEED` (1). A failure says how to repeat it: `GRANULO_CRASH=SEED:OPERATION:REMAINS`.
+    /// `GRANULO_CRASH_POINTS` crash points (2,000), from `GRANULO_CRASH_SEED` (1). A failure says how to repeat it:
+    /// `GRANULO_CRASH=SEED:OPERATION:REMAINS`.
     #[test]
     fn every_crash_leaves_what_was_acknowledged() {
         if let Ok(one) = std::env::var("GRANULO_CRASH") {
@@ -609,7 +612,7 @@ mod tests {
                 let subject = Simulated::open_how(&home(&geometry), &world, access, &how).unwrap();
                 let look = subject.look();
                 let whole = look.state.objects().count();
-                // A record of 800 bytes may lie in a sector together with the next.
+                // A record of 800 bytes may share a sector with the next.
                 assert!(look.ended.is_none() && whole >= 118, "sector at {at}, {access:?}: {whole} of 120 objects");
             }
         }
@@ -647,7 +650,8 @@ mod tests {
 
     #[test]
     fn what_a_full_device_left_behind_the_end_of_the_log_never_comes_back() {
-        // Among these are a segment with such an end whose continuation is compacted away, and an index that a crash takes after that.
+        // Among these are a segment with such an end whose continuation is compacted away, and an index that a crash
+        // loses after that.
         for seed in 0..4 {
             for operation in (20..80).step_by(if seed == 3 { 1 } else { 7 }) {
                 let trial = Trial { operations: 12, ..trial(seed) };

@@ -1,11 +1,13 @@
-//! A trial: random operations on a store, a crash before each operation of a device, and the model to judge what is left.
+//! A trial: random operations on a store, a crash before each operation of a device, and the model to judge the
+//! remains.
 //!
-//! [`Subject`] is all that a trial knows of a store. [`run`] works on one through one workload. Before each operation of a device it takes what
-//! a power failure or a kill would leave, several times, recovers that, and asks the model. Some of these recoveries are cut short by a crash of
-//! their own, and some stores go on working and crash again. [`run_with_fault`] makes one operation fail instead, and lets the store go on, or
-//! opens it again where it will not.
+//! [`Subject`] is the whole interface of a store to a trial. [`run`] runs one workload on one store. Before each
+//! operation of a device it takes what a power failure or a kill would leave, several times, recovers that, and asks
+//! the model. Some of these recoveries are interrupted by a crash of their own, and some stores continue to work and
+//! crash again. [`run_with_fault`] makes one operation fail instead, and lets the store continue, or opens it again if
+//! it does not.
 //!
-//! A failure says the seed, the operation and the seed of the remains: [`repeat`] does that one crash again.
+//! A failure reports the seed, the operation and the seed of the remains: [`repeat`] repeats that crash alone.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,41 +20,41 @@ use crate::error::{Error, Result};
 
 /// A store on trial.
 pub(crate) trait Subject: Sized {
-    /// How it is made.
+    /// The settings of a new store.
     type Settings: Clone + Send + 'static;
 
-    /// How many devices it needs.
+    /// Number of devices that it needs.
     fn devices(settings: &Self::Settings) -> usize;
     /// The cutoff and the largest object to try, in bytes.
     fn sizes(settings: &Self::Settings) -> (usize, usize);
-    /// Makes one on empty devices and opens it.
+    /// Creates one on empty devices and opens it.
     fn create(settings: &Self::Settings, world: &World) -> Result<Self>;
-    /// Opens it; recovers what a crash left. Everything found is durable when it returns.
+    /// Opens it; recovers from a crash. Everything found is durable on return.
     fn open(settings: &Self::Settings, world: &World) -> Result<Self>;
     /// One batch. With a durability of `each`, `done` is called after each change.
     fn batch(&mut self, durability: Durability, changes: &[Change], done: &mut dyn FnMut()) -> Result<()>;
     /// Makes everything durable.
     fn sync(&mut self) -> Result<()>;
-    /// Reclaims space.
+    /// Frees space.
     fn compact(&mut self) -> Result<()>;
-    /// All that it has, read and verified; without objects that have no name.
+    /// Everything that it has, read and verified; without objects that have no name.
     fn state(&self) -> Result<State>;
 }
 
-/// What a trial tries.
+/// Parameters of a trial.
 #[derive(Debug, Clone)]
 pub(crate) struct Trial<S> {
-    /// How the store is made.
+    /// The settings of the store.
     pub(crate) settings: S,
-    /// What the workload follows from.
+    /// The seed of the workload.
     pub(crate) seed: u64,
-    /// How many operations on the store.
+    /// Number of operations on the store.
     pub(crate) operations: usize,
-    /// How often it crashes before each operation of a device.
+    /// Number of crashes before each operation of a device.
     pub(crate) crashes: u64,
 }
 
-/// The seed of the remains that are tried as number `number` before `operation`.
+/// The seed of the remains of crash `number` before `operation`.
 fn seed_of_remains(seed: u64, operation: u64, number: u64) -> u64 {
     Chance::new(seed ^ operation.rotate_left(24) ^ number.rotate_left(48)).next()
 }
@@ -61,7 +63,7 @@ fn text(error: &Error) -> String {
     error.to_string()
 }
 
-/// Works on a store, and keeps the model in step.
+/// Runs a workload on a store, and keeps the model in step.
 struct Run<'a, T> {
     /// `None` after it failed to open again.
     subject: Option<T>,
@@ -77,7 +79,7 @@ impl<T: Subject> Run<'_, T> {
         self.model.lock().expect("nothing panics with the model in hand")
     }
 
-    /// Does one operation; the model knows of it whatever becomes of it.
+    /// Does one operation; the model learns of it whatever its outcome.
     fn work(&mut self, settings: &T::Settings, world: &World, operation: &Operation) -> Result<()> {
         match operation {
             Operation::Batch(durability, changes) => {
@@ -104,7 +106,7 @@ impl<T: Subject> Run<'_, T> {
             Operation::Reopen => {
                 self.subject().sync()?;
                 self.model().acknowledge_all();
-                // One writer at a time: the old one goes first.
+                // One writer at a time: the old one is dropped first.
                 self.subject = None;
                 self.subject = Some(T::open(settings, world)?);
                 Ok(())
@@ -112,14 +114,14 @@ impl<T: Subject> Run<'_, T> {
         }
     }
 
-    /// Whether the store shows what it was told.
+    /// Whether the store shows what was written.
     fn look(&mut self) -> std::result::Result<(), String> {
         let state = self.subject().state().map_err(|error| text(&error))?;
         self.model().observe(&state).map_err(|mismatch| mismatch.to_string())
     }
 }
 
-/// Recovers what a crash left, and asks the model; gives the store and its state.
+/// Recovers the remains of a crash, and asks the model; returns the store and its state.
 fn recover<T: Subject>(
     settings: &T::Settings,
     world: &World,
@@ -132,7 +134,8 @@ fn recover<T: Subject>(
     Ok((subject, state))
 }
 
-/// One crash: what is left is recovered, perhaps after another crash on the way, and perhaps works on until it crashes again.
+/// One crash: the remains are recovered, perhaps after another crash meanwhile, and perhaps the store works on until it
+/// crashes again.
 fn crash<T: Subject>(
     settings: &T::Settings,
     world: &World,
@@ -140,13 +143,13 @@ fn crash<T: Subject>(
     seed: u64,
 ) -> std::result::Result<(), String> {
     let mut chance = Chance::new(seed);
-    // A process that is killed leaves all that it wrote in the page cache, and whoever opens the store next must see to it that what
-    // it shows is durable.
+    // A killed process leaves everything that it wrote in the page cache, and the next to open the store must make what
+    // it shows durable.
     let is_kill = chance.happens(1, 4);
     let mut left = if is_kill { world.after_kill(seed) } else { world.after_crash(seed) };
     if chance.happens(1, 4) {
         left.crash_at(chance.below(20));
-        // Whether it opened or not: what it did is cut off.
+        // Whether it opened or not: its work is interrupted.
         drop(T::open(settings, &left));
         left = left.after_crash(chance.next());
     }
@@ -154,7 +157,7 @@ fn crash<T: Subject>(
     if !is_kill && !chance.happens(1, 4) {
         return Ok(());
     }
-    // What was recovered was shown, so it is durable; and the store must be good for more.
+    // What was recovered was shown, so it is durable; and the store must continue to work.
     let model = Mutex::new(Model::of(state.clone()));
     let (cutoff_bytes, largest_bytes) = T::sizes(settings);
     let mut generator = Generator::of(chance.next(), cutoff_bytes, largest_bytes, state);
@@ -172,15 +175,15 @@ fn crash<T: Subject>(
     Ok(())
 }
 
-/// Tries a crash before each operation of a device. Gives how many crashes were tried.
+/// Tries a crash before each operation of a device. Returns how many crashes were tried.
 ///
 /// # Errors
-/// The first that left what it may not, in words that say how to repeat it.
+/// The first crash with a wrong state, in words that say how to repeat it.
 pub(crate) fn run<T: Subject>(trial: &Trial<T::Settings>) -> std::result::Result<u64, String> {
     observe::<T>(trial, None)
 }
 
-/// Tries one crash of a trial again: before `operation`, with these remains.
+/// Repeats one crash of a trial: before `operation`, with these remains.
 ///
 /// # Errors
 /// As [`run`].
@@ -228,11 +231,12 @@ fn observe<T: Subject>(trial: &Trial<T::Settings>, only: Option<(u64, u64)>) -> 
     outcome.lock().expect("nothing panics with the outcome in hand").clone()
 }
 
-/// Works on a store while operations of its devices fail. Where it ended with an error, the store goes on if `goes_on` says so of the
-/// error, else it is opened again with the fault gone; in the end the power fails. Gives whether the fault took place.
+/// Runs a workload while operations of the devices fail. After an error, the store continues if `goes_on` says so for
+/// the error, otherwise it is opened again without the fault; at the end the power fails. Returns whether the fault
+/// occurred.
 ///
 /// # Errors
-/// What was not as it may be.
+/// The first wrong state.
 pub(crate) fn run_with_fault<T: Subject>(
     trial: &Trial<T::Settings>,
     fault: Fault,

@@ -1,8 +1,8 @@
-//! Random operations on a store, as plain data that follows from a seed.
+//! Random operations on a store, as plain data determined by a seed.
 //!
-//! Keys are few, so that they meet again: put again, removed, linked, put back. Sizes lie around the bounds of the format. Every operation is one
-//! that a store must take: nothing is put below a file or over a directory, no directory is removed that is not empty, links go to
-//! shared files. (What a store must refuse is for other tests.)
+//! There are few keys, so that they recur: overwritten, removed, linked, restored. Sizes are near the limits of the
+//! format. A store must accept every operation: nothing is stored below a file or over a directory, only empty
+//! directories are removed, links refer to shared files. (Other tests cover what a store must refuse.)
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,12 +12,12 @@ use super::chance::Chance;
 use super::state::State;
 use crate::{Attributes, Holes, Key, Time};
 
-/// When a batch is to be durable: as `store::Durability`.
+/// When a batch becomes durable: as `store::Durability`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// Each change when its call returns.
+    /// Each change, when its call returns.
     Each,
-    /// The batch when it is committed.
+    /// The batch, when it is committed.
     Batch,
     /// With the next sync.
     None,
@@ -26,14 +26,14 @@ pub(crate) enum Durability {
 /// Bytes, as a recipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Recipe {
-    /// What they follow from.
+    /// Their seed.
     pub(crate) seed: u64,
-    /// How many.
+    /// Their number.
     pub(crate) length: usize,
 }
 
 impl Recipe {
-    /// The bytes: random, or of every other seed such as can be compressed.
+    /// The bytes: random, or compressible for every other seed.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let mut chance = Chance::new(self.seed);
         if self.seed.is_multiple_of(2) {
@@ -47,13 +47,13 @@ impl Recipe {
 /// A change that a batch makes.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
-    /// A file. With holes in the attributes, the recipe is of the data between.
+    /// A file. With holes in the attributes, the recipe describes the data between.
     Put(Key, Attributes, Recipe),
-    /// A file with content that somebody thought of.
+    /// A file with chosen content.
     Planted(Key, Attributes, Arc<[u8]>),
-    /// A file that may get other names, under its first.
+    /// A file that may get other names, with its first.
     Shared(Key, Attributes, Recipe),
-    /// Another name, the second, for the shared file that has the first.
+    /// The second name for the shared file that has the first.
     Link(Key, Key),
     /// A directory, or other attributes for one.
     Directory(Key, Attributes),
@@ -61,27 +61,27 @@ pub(crate) enum Change {
     Symlink(Key, Attributes, Vec<u8>),
     /// A fifo or device with these numbers.
     Special(Key, Attributes, u32, u32),
-    /// Gives what has the first name the second, over what has that.
+    /// Renames the first to the second, replacing that.
     Rename(Key, Key),
-    /// Lets two objects have each other's name.
+    /// Exchanges the names of two objects.
     Exchange(Key, Key),
-    /// A second name for a file that may have but one.
+    /// A second name for a file that may have only one.
     HardLink(Key, Key),
-    /// Other attributes for what is there.
+    /// Other attributes for an existing object.
     Attributes(Key, Attributes),
-    /// Bytes written at a place of a file that is open.
+    /// Bytes written at an offset of an open file.
     Write(Key, u64, Recipe),
-    /// Another length for a file that is open.
+    /// Another length for an open file.
     Resize(Key, u64),
-    /// Removes what is no directory.
+    /// Removes anything but a directory.
     Remove(Key),
     /// Removes an empty directory.
     RemoveDirectory(Key),
-    /// Removes an object and all below it.
+    /// Removes an object and everything below it.
     RemoveTree(Key),
-    /// Keeps the state as it is under a name.
+    /// Takes a snapshot with a name.
     Snapshot(Key),
-    /// The state of a name is not kept any more.
+    /// Removes the snapshot with a name.
     RemoveSnapshot(Key),
 }
 
@@ -111,21 +111,21 @@ impl Change {
     }
 }
 
-/// What is done to a store.
+/// An operation on a store.
 #[derive(Debug, Clone)]
 pub(crate) enum Operation {
     /// A batch.
     Batch(Durability, Vec<Change>),
-    /// Makes all durable.
+    /// Makes everything durable.
     Sync,
-    /// Reclaims space.
+    /// Frees space.
     Compact,
     /// Closes and opens again.
     Reopen,
 }
 
-/// The pieces of a batch, each of which a store commits as one: it ends one before it looks at a directory to be removed, and before it
-/// removes what still waits. What names objects that are there is a piece by itself.
+/// The pieces of a batch, each of which a store commits atomically: it ends one before it examines a directory to be
+/// removed, and before it removes what is still pending. A change that refers to existing objects is a piece by itself.
 pub(crate) fn pieces(durability: Durability, changes: &[Change]) -> Vec<&[Change]> {
     let (mut pieces, mut start, mut waiting) = (Vec::new(), 0, BTreeSet::new());
     for (at, change) in changes.iter().enumerate() {
@@ -156,7 +156,7 @@ pub(crate) fn pieces(durability: Durability, changes: &[Change]) -> Vec<&[Change
     pieces
 }
 
-/// Makes operations. It follows the state that they lead to, so that each is one that a store must take.
+/// Generates operations. It follows their effect on the state, so that a store must accept each of them.
 #[derive(Debug)]
 pub(crate) struct Generator {
     chance: Chance,
@@ -166,13 +166,13 @@ pub(crate) struct Generator {
 }
 
 impl Generator {
-    /// Operations that follow from `seed`, on a store that is empty, with objects up to `cutoff_bytes` as records and a few larger than
-    /// that, up to `largest_bytes`.
+    /// Operations from `seed`, on an empty store, with objects up to `cutoff_bytes` as records and a few larger ones,
+    /// up to `largest_bytes`.
     pub(crate) fn new(seed: u64, cutoff_bytes: usize, largest_bytes: usize) -> Generator {
         Generator::of(seed, cutoff_bytes, largest_bytes, State::default())
     }
 
-    /// As [`new`](Self::new), on a store that has this state.
+    /// As [`new`](Self::new), on a store with this state.
     pub(crate) fn of(seed: u64, cutoff_bytes: usize, largest_bytes: usize, state: State) -> Generator {
         let around = |at: usize| [at.saturating_sub(1), at, at + 1];
         let bounds = [1, 4096, 8192, cutoff_bytes, cutoff_bytes + 4096, largest_bytes - 1];
@@ -199,7 +199,7 @@ impl Generator {
         (0..count).map(|_| self.any_that_is_taken()).collect()
     }
 
-    /// A few files with lengths of a range.
+    /// A few files with lengths in a range.
     pub(crate) fn puts(&mut self, lengths: Range<usize>) -> Vec<Change> {
         let count = 1 + self.chance.index(4);
         let mut changes = Vec::new();
@@ -212,7 +212,7 @@ impl Generator {
         changes
     }
 
-    /// The removal of something that is there, or else a file.
+    /// The removal of an existing object, or else a file.
     pub(crate) fn removal(&mut self, of_tree: bool) -> Vec<Change> {
         for _ in 0..50 {
             let key = self.there();
@@ -224,7 +224,7 @@ impl Generator {
         self.puts(1..100)
     }
 
-    /// Another name for something that is there, or else a file.
+    /// Another name for an existing object, or else a file.
     pub(crate) fn rename(&mut self) -> Vec<Change> {
         for _ in 0..50 {
             let change = self.any_name();
@@ -235,7 +235,8 @@ impl Generator {
         self.puts(1..100)
     }
 
-    /// Two directories of which one is in the other; or, if they are there, the inner one comes out of the outer one, and that goes into it.
+    /// Two directories, one in the other; or, if they exist, the inner one is moved out of the outer one, and that into
+    /// it.
     pub(crate) fn crossing(&mut self) -> Vec<Change> {
         let key = |path: &str| Key::parse(path).expect("a path");
         for (one, other) in [("one", "other"), ("other", "one")] {
@@ -249,14 +250,14 @@ impl Generator {
         files.map(|key| Change::Put(key, self.attributes(0o100_000), self.recipe())).to_vec()
     }
 
-    /// A snapshot, or the removal of one that there is.
+    /// A snapshot, or the removal of an existing one.
     pub(crate) fn snapshot(&mut self) -> Vec<Change> {
         let key = Key::parse(self.chance.pick(&["monday", "tuesday", "wednesday"])).expect("a name");
         let is_there = self.state.snapshots().any(|(name, _)| *name == key);
         vec![if is_there { Change::RemoveSnapshot(key) } else { Change::Snapshot(key) }]
     }
 
-    /// A file that is there is written to or gets another length, or else a file.
+    /// An existing file is written to or gets another length, or else a file.
     pub(crate) fn write(&mut self) -> Vec<Change> {
         for _ in 0..50 {
             let change = self.any_write();
@@ -362,7 +363,7 @@ impl Generator {
         }
     }
 
-    /// One of 84 keys up to three deep; siblings that differ in a byte which sorts before the separator of paths.
+    /// One of 84 keys up to three deep; siblings differ in a byte that sorts before the separator of paths.
     fn key(&mut self) -> Key {
         const NAMES: [&[u8]; 4] = [b"a", b"a-b", b"\xff\x01", b"long name with spaces"];
         let mut path = Vec::new();
@@ -373,7 +374,7 @@ impl Generator {
         Key::parse(path).expect("names without NUL")
     }
 
-    /// A key that there is, or any if there is none.
+    /// An existing key, or any if there is none.
     fn there(&mut self) -> Key {
         let keys: Vec<Key> = self.state.objects().map(|(key, _)| key.clone()).collect();
         if keys.is_empty() { self.key() } else { self.chance.pick(&keys).clone() }
@@ -405,7 +406,7 @@ impl Generator {
                 xattrs.push((name.as_bytes().to_vec(), self.chance.bytes(length)));
             }
         }
-        // Of some objects it is given when they are changed and made.
+        // Some objects have given change and birth times.
         let given = |one_in: u32| {
             let (seconds, nanoseconds) = (mtime.seconds / i64::from(one_in), mtime.nanoseconds / one_in);
             mtime.nanoseconds.is_multiple_of(one_in).then_some(Time { seconds, nanoseconds })
@@ -426,7 +427,7 @@ impl Generator {
     }
 }
 
-/// The bytes of a file as they are read: data, and zeroes in the holes.
+/// The bytes of a file for a reader: data, and zeroes in the holes.
 pub(crate) fn spread(holes: Option<&Holes>, data: Vec<u8>) -> Arc<[u8]> {
     let Some(holes) = holes else { return data.into() };
     let mut bytes = vec![0; holes.size_bytes as usize];

@@ -1,10 +1,11 @@
-//! Several devices that crash together, and what befalls them.
+//! Several devices that crash together, and their faults.
 //!
-//! Every call that changes something counts as one **operation**, and reads do if asked. From the operation that a crash is set at, all
-//! fail; [`World::after_crash`] is then what a reboot would find. It may be asked at any other time too, and by an observer that is
-//! called before each operation, so that one run of a workload tests a crash at each of its points.
+//! Every call that changes something counts as one **operation**, and reads do on request. From the operation of a
+//! crash on, all fail; [`World::after_crash`] is then what a reboot would find. It may be called at any other time too,
+//! also by an observer that is called before each operation, so that one run of a workload tests a crash at each of its
+//! points.
 //!
-//! An operation that is made to fail may have been done in part, or whole: nobody may conclude anything from an error.
+//! An operation that is made to fail may have been done in part, or whole: an error proves nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,13 +21,13 @@ use super::mishap::{Betrayal, FileKind};
 use crate::devices::device;
 use crate::index::table::INDEX_DIRECTORY;
 
-/// The directory that the devices of a new world are in, by their numbers.
+/// The directory of the devices of a new world, by their numbers.
 pub(crate) const HERE: &str = "/here";
 
-/// What is done to a device.
+/// A kind of operation on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// Opening, listing, reading: whatever changes nothing.
+    /// Opening, listing, reading: everything that changes nothing.
     Read,
     /// Writing at an offset.
     Write,
@@ -34,7 +35,7 @@ pub(crate) enum Operation {
     Sync,
     /// Setting a size.
     SetSize,
-    /// Making a file.
+    /// Creating a file.
     Create,
     /// Renaming.
     Rename,
@@ -42,18 +43,19 @@ pub(crate) enum Operation {
     Remove,
     /// Syncing a directory.
     SyncDirectory,
-    /// Making a directory.
+    /// Creating a directory.
     CreateDirectory,
 }
 
-/// An error to come.
+/// A planned error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fault {
-    /// The operation that fails, or the first after it that can fail so: a full device does not keep anybody from reading or removing.
+    /// The operation that fails, or the first after it that can fail in this way: a full device does not prevent
+    /// reading or removing.
     pub(crate) operation: u64,
-    /// What it fails with.
+    /// Its error.
     pub(crate) errno: Errno,
-    /// Whether all that follow fail too.
+    /// Whether all later ones fail too.
     pub(crate) is_lasting: bool,
     /// The device that fails, or all.
     pub(crate) device: Option<usize>,
@@ -72,13 +74,13 @@ impl Fault {
 pub(super) struct Disk {
     pub(super) names: Names,
     pub(super) directories: BTreeSet<String>,
-    /// Every file there was, by number: a name of it may still come back.
+    /// All files that ever existed, by number: a name of one may still reappear.
     pub(super) files: BTreeMap<u64, File>,
     pub(super) capacity_bytes: Option<u64>,
     pub(super) is_lost: bool,
-    /// Changes when the device goes and comes back: files that were open then fail for ever.
+    /// Changes when the device disappears or returns: open files then fail for ever.
     pub(super) incarnation: u64,
-    /// Number of its directory, as an inode's; 0 if there is none.
+    /// Inode number of its directory; 0 if there is none.
     pub(super) node: u64,
 }
 
@@ -88,7 +90,7 @@ impl Disk {
         let of_names: BTreeSet<u64> = names.current.values().copied().collect();
         let mut files = BTreeMap::new();
         for (number, file) in &self.files {
-            // Chance is drawn for every file, so that what is left of one does not depend on the names of others.
+            // Chance is drawn for every file, so that the remains of one do not depend on the names of others.
             let file = file.remains(luck.unwrap_or_else(|| Luck::draw(chance)), chance);
             if of_names.contains(number) {
                 files.insert(*number, file);
@@ -97,7 +99,7 @@ impl Disk {
         Disk { names, files, directories: self.directories.clone(), ..*self }
     }
 
-    /// All that was written, as after a shutdown: durable, and nothing but that.
+    /// Everything that was written, as after a shutdown: all of it durable.
     pub(super) fn settled(&self) -> Disk {
         let names = Names::settled(self.names.current.clone());
         let file = |number: &u64| {
@@ -112,17 +114,17 @@ impl Disk {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) disks: Vec<Disk>,
-    /// Handles that are open, by device and file: removed files keep their space as long.
+    /// Open handles, by device and file: removed files keep their space until these are closed.
     pub(super) handles: BTreeMap<(usize, u64), usize>,
     pub(super) chance: Chance,
-    /// Numbers that were drawn for the store, in this world and in those before it.
+    /// Number of draws for the store, in this world and in earlier ones.
     drawn: u64,
-    /// The time, in this world and in those that come after it.
+    /// The time, in this world and in later ones.
     now_nanoseconds: i64,
     pub(super) next_file: u64,
-    /// Paths and the disks that are there.
+    /// Paths and the disks at them.
     pub(super) places: BTreeMap<String, usize>,
-    /// Writes that a device will not do as it says.
+    /// Writes that a device will acknowledge but not do.
     pub(super) betrayals: Vec<Betrayal>,
     /// Reads of the content of files, by their kind.
     pub(super) reads: BTreeMap<FileKind, u64>,
@@ -154,7 +156,7 @@ impl State {
         }
     }
 
-    /// The world after this one: the disks are where they were.
+    /// The world after this one: the disks keep their places.
     fn followed_by(&self, disks: Vec<Disk>, chance: Chance) -> World {
         let (places, drawn, now_nanoseconds) = (self.places.clone(), self.drawn, self.now_nanoseconds);
         World::of(State { places, drawn, now_nanoseconds, ..State::new(disks, chance) })
@@ -169,7 +171,7 @@ impl State {
         !self.faults.is_empty()
     }
 
-    /// Space that files with names or open handles take on a device, in bytes.
+    /// Bytes allocated on a device for files with names or open handles.
     pub(super) fn taken_bytes(&self, device: usize) -> u64 {
         let disk = &self.disks[device];
         let named: BTreeSet<u64> = disk.names.current.values().copied().collect();
@@ -177,7 +179,7 @@ impl State {
         disk.files.iter().filter(|(number, _)| is_there(number)).map(|(_, file)| file.current.allocated_bytes()).sum()
     }
 
-    /// What may still be allocated on a device, in bytes.
+    /// Bytes that can still be allocated on a device.
     pub(super) fn room_bytes(&self, device: usize) -> u64 {
         match self.disks[device].capacity_bytes {
             Some(capacity) => capacity.saturating_sub(self.taken_bytes(device)),
@@ -186,10 +188,10 @@ impl State {
     }
 }
 
-/// What is called before each operation, with its number.
+/// Called before each operation, with its number.
 type Observer = Box<dyn FnMut(&World, u64) + Send>;
 
-/// What is called before each sync of a file.
+/// Called before each sync of a file.
 type Gate = Arc<dyn Fn(FileKind) + Send + Sync>;
 
 pub(super) struct Shared {
@@ -210,7 +212,7 @@ impl fmt::Debug for World {
 }
 
 impl World {
-    /// `devices` empty devices without a limit to their capacity.
+    /// `devices` empty devices without limited capacity.
     pub(crate) fn new(devices: usize, seed: u64) -> World {
         World::of(State::new(vec![Disk::default(); devices], Chance::new(seed)))
     }
@@ -235,7 +237,7 @@ impl World {
         (0..count).map(|number| self.device(number) as Arc<dyn device::Device>).collect()
     }
 
-    /// A number that follows from the seed, and never comes twice: not in what follows a crash either, whatever the seed of that.
+    /// A number that is determined by the seed, and never repeats: not even after a crash, whatever the seed of that.
     pub(crate) fn draw(&self) -> u64 {
         let mut state = self.state();
         state.drawn += 1;
@@ -243,19 +245,19 @@ impl World {
         Chance::new(seed).next()
     }
 
-    /// The time, in nanoseconds; no other look at it says the same.
+    /// The time, in nanoseconds; never the same twice.
     pub(crate) fn tick(&self) -> i64 {
         let mut state = self.state();
         state.now_nanoseconds += 1_000_000;
         state.now_nanoseconds
     }
 
-    /// How many operations there were.
+    /// Number of operations so far.
     pub(crate) fn operations(&self) -> u64 {
         self.state().operations
     }
 
-    /// Whether reads count as operations, and fail like others.
+    /// Sets whether reads count as operations, and fail like others.
     pub(crate) fn count_reads(&self, counts: bool) {
         self.state().counts_reads = counts;
     }
@@ -265,17 +267,17 @@ impl World {
         self.state().crash_at = Some(operation);
     }
 
-    /// Whether it has come to the crash.
+    /// Whether it has reached the crash.
     pub(crate) fn has_crashed(&self) -> bool {
         self.state().has_crashed()
     }
 
-    /// Lets an operation fail.
+    /// Makes an operation fail.
     pub(crate) fn fail(&self, fault: Fault) {
         self.state().faults.push(fault);
     }
 
-    /// How many operations have failed of those that were made to.
+    /// Number of planned errors that occurred.
     pub(crate) fn failures(&self) -> u64 {
         self.state().failures
     }
@@ -285,18 +287,19 @@ impl World {
         self.state().faults.clear();
     }
 
-    /// Calls `observer` before each operation with its number; nothing of this world is locked then. It must not work on
-    /// this world's devices, but may on those of [`after_crash`](Self::after_crash).
+    /// Calls `observer` before each operation with its number; nothing of this world is locked then. It must not work
+    /// on this world's devices, but may on those of [`after_crash`](Self::after_crash).
     pub(crate) fn observe(&self, observer: impl FnMut(&World, u64) + Send + 'static) {
         *self.0.observer.lock().expect("no observer panicked") = Some(Box::new(observer));
     }
 
-    /// Calls nobody any more. Must not be called by the observer.
+    /// Removes the observer. Must not be called by the observer.
     pub(crate) fn stop_observing(&self) {
         *self.0.observer.lock().expect("no observer panicked") = None;
     }
 
-    /// Calls `gate` before each sync of a file with its kind. Nothing of this world is locked then: it may wait for what others do on its devices.
+    /// Calls `gate` before each sync of a file with its kind. Nothing of this world is locked then: it may wait for
+    /// operations on its devices.
     pub(crate) fn keep_gate(&self, gate: impl Fn(FileKind) + Send + Sync + 'static) {
         *self.0.gate.lock().expect("nothing panics with the lock held") = Some(Arc::new(gate));
     }
@@ -307,7 +310,8 @@ impl World {
         gate.iter().for_each(|gate| gate(kind));
     }
 
-    /// What a reboot would find if the power failed now; now and then the index is lost altogether, as it may be. This world goes on as it was.
+    /// What a reboot would find after a power failure now; sometimes the index is lost entirely, as is allowed. This
+    /// world continues unchanged.
     pub(crate) fn after_crash(&self, seed: u64) -> World {
         let mut chance = Chance::new(!seed);
         let world = self.after_power_failure(seed);
@@ -317,17 +321,18 @@ impl World {
         world
     }
 
-    /// What a reboot would find if the power failed now.
+    /// What a reboot would find after a power failure now.
     pub(crate) fn after_power_failure(&self, seed: u64) -> World {
         let mut chance = Chance::new(seed);
-        // Either all that is not durable has the same luck, or each file and each device its own.
+        // Either everything that is not durable has the same luck, or each file and each device its own.
         let luck = if chance.happens(1, 2) { Some(Luck::draw(&mut chance)) } else { None };
         let state = self.state();
         let disks = state.disks.iter().map(|disk| disk.remains(luck, &mut chance)).collect();
         state.followed_by(disks, chance)
     }
 
-    /// What another process would find if those that write were killed now: all that was written, durable or not.
+    /// What another process would find if the writing processes were killed now: everything that was written, durable
+    /// or not.
     pub(crate) fn after_kill(&self, seed: u64) -> World {
         let state = self.state();
         state.followed_by(state.disks.clone(), Chance::new(seed))
@@ -340,12 +345,13 @@ impl World {
         state.followed_by(disks, state.chance.clone())
     }
 
-    /// Puts two devices in each other's place.
+    /// Exchanges the places of two devices.
     pub(crate) fn swap(&self, one: usize, other: usize) {
         self.state().disks.swap(one, other);
     }
 
-    /// Counts an operation; fails if there is a crash, or the device is lost. Gives the error that it must end with, if it must.
+    /// Counts an operation; fails if there is a crash, or the device is lost. Returns the error with which it must end,
+    /// if any.
     pub(super) fn begin(
         &self,
         operation: Operation,

@@ -1,4 +1,5 @@
-//! A bucket as a client sees it, over a network: requests fail, their answers are lost, they land late or twice, the client dies, and others act in between.
+//! A bucket as a client sees it, over a network: requests fail, their answers are lost, they land late or twice, the
+//! client dies, and other clients act in between.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,27 +23,27 @@ pub(super) enum Request {
     Delete(String),
 }
 
-/// How the world of a scenario is; drawn once.
+/// The world of a scenario; drawn once.
 #[derive(Debug, Clone)]
 pub(super) struct Weather {
-    /// Of 1,000 requests, so many go wrong in some way.
+    /// Requests that fail in some way, per 1,000.
     pub(super) faults: u64,
-    /// Of 1,000 moments between requests, in so many another one acts.
+    /// Moments between requests in which another client acts, per 1,000.
     pub(super) interludes: u64,
-    /// Of 1,000 moments between requests, in so many a late request lands.
+    /// Moments between requests in which a late request lands, per 1,000.
     pub(super) landings: u64,
-    /// The bucket knows no condition when an object is put.
+    /// The bucket does not support conditional writes.
     pub(super) overwrites: bool,
     /// Listings lag.
     pub(super) lags: bool,
-    /// Of 100 turns of a writer, so many make a copy of it.
+    /// Turns of a writer that copy it, per 100.
     pub(super) twins: u64,
-    /// How often requests are sent.
+    /// Most times that a request is sent.
     pub(super) attempts: u32,
     pub(super) page_objects: usize,
 }
 
-/// The bucket, what is under way to it, and what it went through.
+/// The bucket, the requests in transit, and its history.
 #[derive(Debug)]
 pub(super) struct Network {
     pub(super) chance: Chance,
@@ -51,15 +52,15 @@ pub(super) struct Network {
     pub(super) truth: Truth,
     /// With the numbers of the clients that sent them.
     late: Vec<(usize, Request)>,
-    /// What listings show, if they lag.
+    /// What listings return, if they lag.
     lagging: Vec<ListedObject>,
-    /// What went wrong or came in between so far.
+    /// Number of faults and interludes so far.
     pub(super) disturbances: u64,
-    /// What came about, and how often.
+    /// Events, with their counts.
     pub(super) seen: BTreeMap<&'static str, u64>,
-    /// The first law that was broken.
+    /// The first violated law.
     pub(super) broken: Option<String>,
-    /// What happened, if somebody wants to know.
+    /// A log of events, on request.
     pub(super) trace: Option<Vec<String>>,
 }
 
@@ -98,7 +99,7 @@ impl Network {
         }
     }
 
-    /// Notes that something came about.
+    /// Counts an event.
     pub(super) fn note(&mut self, what: &'static str) {
         *self.seen.entry(what).or_default() += 1;
     }
@@ -110,7 +111,7 @@ impl Network {
         }
     }
 
-    /// A request arrives.
+    /// Executes a request on arrival.
     fn land(&mut self, client: usize, request: &Request) -> Result<Option<Tag>, ObjectError> {
         let (bucket, overwrites) = (&self.bucket, self.weather.overwrites);
         let answer = match request {
@@ -133,7 +134,7 @@ impl Network {
         answer
     }
 
-    /// One of the late requests arrives, if there is one.
+    /// Executes one of the late requests, if there is one.
     pub(super) fn land_late(&mut self) -> bool {
         if self.late.is_empty() {
             return false;
@@ -155,7 +156,7 @@ impl Network {
         self.late.retain(|_| chance.happens(1, 2));
     }
 
-    /// Listings show what there is now.
+    /// Listings return the current state.
     pub(super) fn catch_up(&mut self) {
         let (mut listed, mut after): (Vec<ListedObject>, Option<String>) = (Vec::new(), None);
         while let Ok(page) = self.bucket.list("", after.as_deref()) {
@@ -189,11 +190,11 @@ fn brief(request: &Request) -> String {
     }
 }
 
-/// One process's way to the bucket, its random numbers and its patience.
+/// A process's connection to the bucket, its random numbers and its patience.
 pub(super) struct Client {
     play: Weak<Play>,
     pub(super) number: usize,
-    /// No request gets through any more, and nobody hears what it says.
+    /// No request gets through any more, and nobody receives its answers.
     pub(super) is_dead: AtomicBool,
 }
 
@@ -203,27 +204,27 @@ impl fmt::Debug for Client {
     }
 }
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     None,
-    /// It does not arrive, and that is known.
+    /// It does not arrive, and the client knows that.
     Fails,
     /// It arrives, and the answer is lost.
     AnswerLost,
-    /// It does not arrive, and that is not known.
+    /// It does not arrive, and the client does not know that.
     Lost,
-    /// It arrives some time.
+    /// It arrives at some later time.
     Late,
-    /// Somebody on the way sends it twice, and gives the second answer.
+    /// A proxy sends it twice, and returns the second answer.
     Resent,
-    /// It is answered, and arrives once more some time.
+    /// It is answered, and arrives again at some later time.
     Repeated,
     /// The client dies; the request arrived.
     Dies,
-    /// The client dies before.
+    /// The client dies before that.
     DiesBefore,
-    /// The client dies, and the request arrives some time.
+    /// The client dies, and the request arrives at some later time.
     DiesLate,
 }
 
@@ -264,7 +265,7 @@ impl Client {
         self.is_dead.load(Ordering::Relaxed)
     }
 
-    /// Whatever may happen between two requests.
+    /// Everything that may happen between two requests.
     fn between(&self) {
         let play = self.play.upgrade().expect("a client does not outlive the play");
         let acts = {
@@ -350,7 +351,7 @@ impl Client {
             network.say(|| format!("    {self:?}: {what} {name} {fault:?}"));
             match fault {
                 Fault::None => of(network).map(|answer| (answer, false)),
-                // Damaged on the way.
+                // Damaged in transit.
                 Fault::Resent | Fault::Repeated => of(network).map(|answer| (answer, true)),
                 _ => Err(lost()),
             }
@@ -415,7 +416,7 @@ impl Surroundings for Client {
 }
 
 impl Play {
-    /// The network; nobody holds it while another acts.
+    /// The network; nobody locks it while another client acts.
     pub(super) fn network(&self) -> MutexGuard<'_, Network> {
         lock(&self.network)
     }

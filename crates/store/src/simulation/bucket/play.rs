@@ -1,4 +1,4 @@
-//! Writers and readers on one bucket, what each does when its turn comes, and what must be so of what it is told.
+//! Writers and readers on one bucket, what each does in its turn, and which answers are correct.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -9,24 +9,24 @@ use crate::devices::objects::{Objects, Page};
 use crate::error::{Error, ErrorKind};
 use crate::log::published::{Collected, Manifest, PublishedObject, Reader, WriteError, Writer};
 
-/// Who may be there at once; the first are writers.
+/// Number of concurrent clients; the first are writers.
 const ACTORS: usize = 5;
 const WRITERS: usize = 3;
-/// Turns that begin within others, at most.
+/// Deepest nesting of turns.
 const DEEPEST: usize = 3;
-/// Turns of a scenario.
+/// Number of turns in a scenario.
 const TURNS: u64 = 40;
 
-/// Who has a turn.
+/// A client that takes turns.
 #[derive(Debug)]
 enum Actor {
-    /// Nobody; who comes next is a writer, or else a reader.
+    /// No client; the next one is a writer, or else a reader.
     Nobody,
     Writer(Writer, Arc<Client>),
     Reader(Reader, Arc<Client>),
 }
 
-/// A scenario that is played.
+/// A scenario in progress.
 #[derive(Debug)]
 pub(super) struct Play {
     pub(super) network: Mutex<Network>,
@@ -36,16 +36,16 @@ pub(super) struct Play {
 
 #[derive(Debug)]
 struct Stage {
-    /// `None`: it has its turn.
+    /// `None` during its turn.
     actors: Vec<Option<Actor>>,
     clients: usize,
     contents: u64,
 }
 
-/// What came about in a scenario, and how often.
+/// Events in a scenario, with their counts.
 type Seen = BTreeMap<&'static str, u64>;
 
-/// Plays the scenario of a seed; gives what came about, or what went wrong and, if `is_traced`, how it came to that.
+/// Plays the scenario of a seed; returns the events, or the failure and, if `is_traced`, how it came about.
 pub(super) fn play(seed: u64, is_traced: bool) -> Result<Seen, (String, Vec<String>)> {
     let stage = Stage { actors: (0..ACTORS).map(|_| Some(Actor::Nobody)).collect(), clients: 0, contents: 0 };
     let network = Mutex::new(Network::new(seed, is_traced));
@@ -92,7 +92,7 @@ impl Play {
         }
     }
 
-    /// Another one has its turn while somebody's request is under way.
+    /// Gives another client a turn while a request is in progress.
     pub(super) fn interlude(&self) {
         let under_way = lock(&self.stage).actors.iter().filter(|actor| actor.is_none()).count();
         if under_way < DEEPEST && !self.is_broken() {
@@ -103,7 +103,7 @@ impl Play {
         }
     }
 
-    /// Somebody does something whole.
+    /// A client does a complete operation.
     fn turn(&self) {
         if self.below(30) == 0 {
             return self.rot();
@@ -177,13 +177,13 @@ impl Play {
             Err(WriteError::Fenced(_)) => {
                 let is_newest = self.is_newest(writer.manifest());
                 self.law(!is_newest, || "a writer was fenced by nobody".to_owned());
-                // Who stays tries again, and must get nowhere.
+                // A client that continues tries again, and must not succeed.
                 if self.below(2) == 0 {
                     return Actor::Nobody;
                 }
             }
             Err(WriteError::Unsettled(_)) => {
-                // What it does not know of, it may not take for garbage, nor go on from.
+                // It must not treat what it does not know of as garbage, nor continue from it.
                 let told = match self.below(2) {
                     0 => self.collect(&mut writer, &client),
                     _ => self.publish(&mut writer, &client),
@@ -204,7 +204,7 @@ impl Play {
         self.network().weather.twins
     }
 
-    /// The machine that a writer runs on is copied, and both go on.
+    /// Copies the machine of a writer; both continue.
     fn copy(&self, writer: &Writer, client: &Client) {
         let twin = self.client();
         self.network().say(|| format!("{client:?} has a twin, {twin:?}"));
@@ -220,7 +220,7 @@ impl Play {
         self.network().truth.newest().is_some_and(|newest| newest.manifest == *manifest)
     }
 
-    /// Notes what a writer was told of what it asked for.
+    /// Records the answer to a writer's request.
     fn told(&self, asked: usize, client: &Client, told: &Result<u64, WriteError>) {
         let mut network = self.network();
         network.say(|| format!("  {told:?}"));
@@ -328,7 +328,7 @@ impl Play {
         self.read(reader, client, floor)
     }
 
-    /// Reads everything, and what one of the pins keeps.
+    /// Reads everything, and the content of one of the pins.
     fn read(&self, reader: Reader, client: Arc<Client>, floor: u64) -> Actor {
         if client.is_dead() {
             return Actor::Nobody;
@@ -383,7 +383,7 @@ impl Play {
         }
     }
 
-    /// An object is damaged, or goes.
+    /// Damages or removes an object.
     fn rot(&self) {
         let mut network = self.network();
         let Some(newest) = network.truth.newest() else { return };
@@ -396,7 +396,7 @@ impl Play {
         let Ok(found) = network.bucket.read(&path, 0..u64::MAX) else { return };
         let mut bytes = found.bytes;
         if bytes.is_empty() {
-            // Of that one nothing is left.
+            // Nothing is left of it.
             return;
         }
         let at = network.chance.index(bytes.len());
@@ -422,7 +422,7 @@ impl Play {
         network.truth.damaged.insert(path);
     }
 
-    /// Quiet comes: whoever opens then must get everything done, and what is under way from before changes nothing.
+    /// The faults end: a client that opens now must complete everything, and late requests change nothing.
     fn end(&self) {
         {
             let mut network = self.network();
@@ -440,7 +440,7 @@ impl Play {
         let Ok(mut writer) = opened else {
             return self.law(false, || format!("the last writer cannot open: {opened:?}"));
         };
-        // The others may try once more.
+        // The other clients may try once more.
         let actors: Vec<Actor> = lock(&self.stage).actors.iter_mut().filter_map(Option::take).collect();
         for actor in actors {
             if let Actor::Writer(mut writer, client) = actor {
@@ -464,7 +464,7 @@ impl Play {
         self.compare();
     }
 
-    /// What is in the bucket is what is wanted, but for what went by damage.
+    /// The bucket contains what is wanted, except for what damage removed.
     fn compare(&self) {
         let mut network = self.network();
         let (mut names, mut after): (Vec<String>, Option<String>) = (Vec::new(), None);

@@ -1,4 +1,4 @@
-//! Random scenarios: as many as are asked for.
+//! Random scenarios, in any number.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +39,7 @@ fn random_buckets_keep_what_was_acknowledged() {
     }
 }
 
-/// Else the laws would hold of nothing.
+/// Otherwise the laws would hold vacuously.
 #[test]
 fn all_that_may_come_about_does() {
     let mut seen: BTreeMap<&str, u64> = BTreeMap::new();

@@ -1,11 +1,14 @@
-//! What the bucket went through, told apart from what the log believes: each manifest that took effect, and which batch it was.
+//! What really happened in the bucket, independent of what the log believes: each manifest that took effect, and which
+//! batch it was.
 //!
-//! The laws, each checked when it could be broken:
+//! The laws, each checked whenever it could be violated:
 //!
-//! - Manifests that take effect follow each other: versions rise by one, and epochs go on from the one before.
-//! - Each is just one thing: an epoch that begins, a batch as it was meant (all of it, in order, without what it removes), a pin, or a pin's end.
-//! - What a writer was refused is never among them; what was acknowledged is.
-//! - What a manifest names, for itself or a pin, is in the bucket with the bytes that were put, and a pin shows what there was when it was set.
+//! - Manifests that take effect are consecutive: versions rise by one, and epochs continue from the preceding one.
+//! - Each is exactly one thing: the begin of an epoch, a batch as intended (all of it, in order, without what it
+//!   removes), a pin, or the end of a pin.
+//! - What was refused to a writer is never among them; what was acknowledged is.
+//! - What a manifest refers to, for itself or a pin, is in the bucket with the bytes that were written, and a pin shows
+//!   the state at the time when it was set.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,28 +16,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::devices::objects::{Memory, ObjectError, Objects};
 use crate::log::published::{MANIFEST, Manifest, PublishedObject};
 
-/// What a writer wants to be so.
+/// A change that a writer requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// Contents of objects, and paths of those in whose place they come.
+    /// Contents of objects, and paths of the objects that they replace.
     Batch(Vec<Vec<u8>>, Vec<String>),
     Pin(String),
     Unpin(String),
 }
 
-/// What the writer was told.
+/// The answer to the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
-    /// Nothing yet, or that it is not known.
+    /// No answer yet, or an unknown outcome.
     Nothing,
     Done,
-    /// That it was not done and will not be.
+    /// It was not done and will not be.
     Refused,
 }
 
 #[derive(Debug)]
 struct Asked {
-    /// Number of the client that asks.
+    /// Number of the requesting client.
     client: usize,
     wish: Wish,
     told: Told,
@@ -46,24 +49,24 @@ struct Asked {
 #[derive(Debug)]
 pub(super) struct Landed {
     pub(super) manifest: Manifest,
-    /// Paths of the objects that count, in order.
+    /// Paths of the live objects, in order.
     pub(super) paths: Vec<String>,
 }
 
-/// All that happened.
+/// Everything that happened.
 #[derive(Debug, Default)]
 pub(super) struct Truth {
     pub(super) landed: Vec<Landed>,
     asked: Vec<Asked>,
-    /// Of objects that a manifest has named, by path.
+    /// Contents of the objects to which a manifest has referred, by path.
     pub(super) contents: BTreeMap<String, Vec<u8>>,
     /// Paths of objects that were damaged.
     pub(super) damaged: BTreeSet<String>,
-    /// The highest version that somebody was told of.
+    /// The highest version that was acknowledged to a client.
     pub(super) acknowledged: u64,
 }
 
-/// What is broken, if something is.
+/// The violation, if there is one.
 pub(super) type Verdict = Result<(), String>;
 
 fn paths<'m>(objects: impl Iterator<Item = &'m PublishedObject>) -> Vec<String> {
@@ -75,7 +78,7 @@ fn law(holds: bool, words: impl FnOnce() -> String) -> Verdict {
 }
 
 impl Truth {
-    /// The manifest that there is.
+    /// The newest manifest.
     pub(super) fn newest(&self) -> Option<&Landed> {
         self.landed.last()
     }
@@ -85,12 +88,12 @@ impl Truth {
         self.landed.get(usize::try_from(version).ok()?.checked_sub(1)?)
     }
 
-    /// Whether the newest manifest names an object, for itself or for a pin.
+    /// Whether the newest manifest refers to an object, for itself or for a pin.
     pub(super) fn names(&self, path: &str) -> bool {
         self.named().any(|one| one == path)
     }
 
-    /// Paths that the newest manifest names, for itself and for each pin.
+    /// Paths to which the newest manifest refers, for itself and for each pin.
     fn named(&self) -> impl Iterator<Item = &String> {
         let newest = self.newest().map(|newest| &newest.manifest);
         let pinned = newest.into_iter().flat_map(|manifest| manifest.pins().map(|(_, version)| version));
@@ -98,13 +101,13 @@ impl Truth {
         versions.filter_map(|version| self.version(version)).flat_map(|landed| &landed.paths)
     }
 
-    /// Notes what a client is about to ask for; gives the number of that.
+    /// Records a request before it is sent; returns its number.
     pub(super) fn ask(&mut self, client: usize, wish: Wish) -> usize {
         self.asked.push(Asked { client, wish, told: Told::Nothing, landed: None });
         self.asked.len() - 1
     }
 
-    /// The writer was told that it was done at a version.
+    /// Records that the writer learned of success at a version.
     pub(super) fn tell_done(&mut self, asked: usize, version: u64) -> Verdict {
         let one = &mut self.asked[asked];
         one.told = Told::Done;
@@ -114,14 +117,14 @@ impl Truth {
         })
     }
 
-    /// The writer was told that it was refused.
+    /// Records that the writer learned of a refusal.
     pub(super) fn tell_refused(&mut self, asked: usize) -> Verdict {
         let one = &mut self.asked[asked];
         one.told = Told::Refused;
         law(one.landed.is_none(), || format!("{:?} was refused, and is there", one.wish))
     }
 
-    /// Looks at the bucket after a request of a client that may have changed something in it.
+    /// Examines the bucket after a request of a client that may have changed it.
     pub(super) fn observe(&mut self, bucket: &Memory, client: usize) -> Verdict {
         let read = match bucket.read(MANIFEST, 0..u64::MAX) {
             Ok(read) => read,
@@ -209,7 +212,7 @@ impl Truth {
         self.whole(bucket)
     }
 
-    /// Everything that is named is there with its bytes.
+    /// Everything that is referred to exists with its bytes.
     pub(super) fn whole(&self, bucket: &Memory) -> Verdict {
         for path in self.named().collect::<BTreeSet<_>>() {
             if self.damaged.contains(path) {
@@ -223,7 +226,7 @@ impl Truth {
         Ok(())
     }
 
-    /// All that the bucket may have once garbage was collected.
+    /// Everything that the bucket may contain after garbage collection.
     pub(super) fn wanted(&self) -> BTreeSet<String> {
         self.named().cloned().chain([MANIFEST.to_owned()]).collect()
     }

@@ -1,4 +1,4 @@
-//! Tests of the simulated devices: a writer that forgets something must be caught, one that does not must not.
+//! Tests of the simulated devices: a writer that omits a step must be caught, a correct one must not.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::super::world::Fault;
 use super::*;
 
-/// What a writer may forget.
+/// A step that a writer may omit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Forgets {
     Nothing,
@@ -15,11 +15,12 @@ enum Forgets {
     OrderOfMark,
 }
 
-/// Writes pages of 700 equal bytes to a new file, each acknowledged when it is durable; then a mark in another file says how many.
+/// Writes pages of 700 equal bytes to a new file, each acknowledged when it is durable; then a mark in another file
+/// records their number.
 fn write_pages(device: &dyn Device, forgets: Forgets, acknowledged: &AtomicU64) -> io::Result<()> {
     device.create_directory("d")?;
     let mark = device.open("mark", Mode::Create)?;
-    // A byte that never was durable may be anything once the file is longer.
+    // A byte that never was durable may have any value once the file is longer.
     mark.write_at(&[0], 0)?;
     mark.sync()?;
     device.sync_directory("")?;
@@ -42,7 +43,7 @@ fn write_pages(device: &dyn Device, forgets: Forgets, acknowledged: &AtomicU64) 
     Ok(())
 }
 
-/// How many whole pages there are, and how many the mark speaks of.
+/// Number of whole pages, and the number in the mark.
 fn pages(device: &SimulatedDevice) -> (u64, u64) {
     let files: BTreeSet<String> = device.files().into_iter().map(|(path, _)| path).collect();
     let content = |path: &str| if files.contains(path) { device.content(path) } else { Vec::new() };
@@ -51,7 +52,8 @@ fn pages(device: &SimulatedDevice) -> (u64, u64) {
     (whole as u64, content("mark").first().copied().unwrap_or(0).into())
 }
 
-/// Crashes before each operation, with many seeds; how often something that was acknowledged or marked is not there.
+/// Crashes before each operation, with many seeds; returns how often something that was acknowledged or marked is
+/// missing.
 fn losses(forgets: Forgets) -> u64 {
     let losses = Arc::new(AtomicU64::new(0));
     let acknowledged = Arc::new(AtomicU64::new(0));
@@ -123,7 +125,7 @@ fn writes_are_lost_torn_reordered_and_kept() {
     // Torn in a sector, and between sectors.
     let cut = |r: &Vec<u8>| r[..4000].windows(2).filter(|pair| pair[0] != pair[1]).count();
     assert!(remains.iter().any(|r| cut(r) > 4));
-    // Longer without data: zeroes, or anything.
+    // Longer without data: zeroes, or any bytes.
     assert!(remains.iter().any(|r| r.len() > 4000 && r[4000..].iter().all(|&b| b == 0)));
     assert!(remains.iter().any(|r| r.len() > 4000 && r[4000..].iter().any(|&b| b > 3)));
     assert!(remains.len() > 300, "{}", remains.len());
@@ -143,7 +145,7 @@ fn the_same_seed_leaves_the_same() {
         assert_eq!(contents[0], contents[1]);
     }
     assert_eq!(world.after_shutdown().device(0).content("f")[500..3500], [2; 3000]);
-    // A killed process leaves what it wrote, but not durable; a shutdown does.
+    // A killed process leaves what it wrote, but not durable; after a shutdown it is.
     let killed = world.after_kill(0);
     assert_eq!(killed.device(0).content("f")[500..3500], [2; 3000]);
     assert!((0..50).any(|seed| killed.after_crash(seed).device(0).content("f")[500..3500] != [2; 3000]));
@@ -192,7 +194,7 @@ fn a_later_sync_says_nothing_about_what_one_failed_on() {
         "a synced write is not undone by a doubtful one"
     );
     assert_eq!(world.failures(), 1);
-    // Of names, likewise.
+    // The same for names.
     let device = world.device(0);
     world.fail(Fault { operation: world.operations() + 1, errno: Errno::IO, is_lasting: false, device: Some(0) });
     device.open("g", Mode::Create).unwrap();
@@ -224,7 +226,7 @@ fn a_full_device_takes_what_fits_and_lets_go_of_space() {
     drop(file);
     assert_eq!(device.room().unwrap().available_bytes, 20_480);
 
-    // Without a limit, but made to be full: reading and removing go on.
+    // Without a limit, but full on request: reading and removing still work.
     let world = World::new(1, 0);
     let (device, file) = with_a_file(&world);
     world.fail(Fault { operation: 0, errno: Errno::NOSPC, is_lasting: true, device: None });

@@ -1,4 +1,4 @@
-//! What befalls devices is what it says.
+//! Tests that each fault does what it says.
 
 use super::*;
 use crate::devices::device::{Device, DeviceFile, Mode};
@@ -67,7 +67,7 @@ fn what_a_failed_sync_left_in_memory_is_dropped_or_kept() {
         world.drop_pages(seed);
         let content = world.device(0).content("segments/a");
         assert!(content.starts_with(b"durable"));
-        // It is as it is on the device: a power failure takes no more.
+        // It is as on the device: a power failure loses no more.
         assert_eq!(world.after_crash(seed).device(0).content("segments/a"), content);
         seen.insert(content.len());
     }

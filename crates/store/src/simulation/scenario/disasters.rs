@@ -1,11 +1,11 @@
-//! The disasters that the first format brought about, as far as steps can say them. The others are told from outside: tests/it.
+//! The disasters of the first format, as far as steps can express them. Integration tests cover the others: tests/it.
 
 use super::super::mishap::FileKind;
 use super::super::workload::Durability;
 use super::named::{gone, keeps, large, rot, small};
 use super::{End, Shape, Step, Work};
 
-/// A device is rebuilt while another has one rotten place that redundancy makes up for.
+/// A device is rebuilt while another has one damaged place that redundancy can repair.
 #[test]
 fn disaster_1_a_rebuild_beside_one_rotten_unit() {
     keeps(Shape::Raid5, |seed| {
@@ -16,7 +16,7 @@ fn disaster_1_a_rebuild_beside_one_rotten_unit() {
     });
 }
 
-/// The last batches are large files, and a device is gone.
+/// The last batches are large files, and a device is missing.
 #[test]
 fn disaster_2_an_import_that_ends_with_large_files() {
     for shape in [Shape::FourAlike, Shape::Raid5, Shape::Triple] {
@@ -40,7 +40,7 @@ fn disaster_3_no_fast_device_is_mounted() {
     });
 }
 
-/// One flipped bit, and the index is made again.
+/// One flipped bit, and the index is rebuilt.
 #[test]
 fn disaster_4_one_flipped_bit_and_the_index_made_again() {
     for shape in Shape::ALL {
@@ -58,7 +58,7 @@ fn disaster_4_one_flipped_bit_and_the_index_made_again() {
     }
 }
 
-/// The index is old, and a device is away at the first opening.
+/// The index is stale, and a device is missing at the first open.
 #[test]
 fn disaster_4_an_old_index_and_a_device_that_is_not_mounted() {
     keeps(Shape::Raid5, |seed| {
@@ -69,7 +69,7 @@ fn disaster_4_an_old_index_and_a_device_that_is_not_mounted() {
     });
 }
 
-/// One flipped bit in the index, and space is given back.
+/// One flipped bit in the index, and space is freed.
 #[test]
 fn disaster_5_one_flipped_bit_in_the_index() {
     for shape in Shape::ALL {
@@ -94,7 +94,7 @@ fn disaster_7_a_copy_that_writes_to_the_original_and_a_move_that_is_not_found() 
     }
 }
 
-/// A failure while the index is made again.
+/// A failure while the index is rebuilt.
 #[test]
 fn disaster_9_a_failure_while_the_index_is_made() {
     for shape in [Shape::One, Shape::Mirror] {
@@ -120,7 +120,7 @@ fn disaster_12_content_becomes_log() {
     });
 }
 
-/// The home is apart, all devices are away, and somebody tries to write.
+/// The home is separate, all devices are missing, and a writer opens.
 #[test]
 fn disaster_13_a_failed_opening_writes() {
     keeps(Shape::Mirror, |seed| {

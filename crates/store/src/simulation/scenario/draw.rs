@@ -1,14 +1,14 @@
 //! A random scenario from a seed.
 //!
-//! Workloads end at any operation: nothing is made durable or closed before a device goes or the power fails, unless chance has it so. What redundancy bears
-//! is drawn often, and of that most often one loss together with one rotten place.
+//! Workloads end at any operation: nothing is made durable or closed before a device disappears or the power fails,
+//! unless by chance. Faults within redundancy are drawn often, most often one loss together with one damaged place.
 
 use super::super::chance::Chance;
 use super::super::mishap::{Absence, FileKind, Rot};
 use super::super::workload::Durability;
 use super::{End, Scenario, Shape, Step, Work};
 
-/// Steps that a scenario has at most.
+/// Most steps of a scenario.
 const MOST_STEPS: u64 = 12;
 
 /// The scenario of a seed.

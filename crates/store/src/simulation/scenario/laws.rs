@@ -1,8 +1,9 @@
-//! What must be so of the files, whatever a store is asked to do.
+//! Laws of the files, whatever a store is asked to do.
 //!
-//! Law 3: no file of the log and no extent file becomes shorter, is overwritten with other bytes, or vanishes, unless a release that is in the log names it. Bytes that were
-//! damaged, or never durable everywhere, may become what redundancy proves; so a change is right only if another copy or the file as it was before the damage has the same.
-//! A reader, and an opening that fails, change no byte at all.
+//! Law 3: no file of the log and no extent file is shortened, overwritten with other bytes, or removed, unless a
+//! release in the log refers to it. Bytes that were damaged, or never durable everywhere, may become what redundancy
+//! proves; so a change is right only if another copy or the file before the damage has the same bytes. A reader, and an
+//! open that fails, change no byte at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,13 +15,13 @@ use crate::devices::names::OTHER;
 /// Files that the store may remove.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Released {
-    /// On whatever device.
+    /// On any device.
     segments: BTreeSet<String>,
     extents: BTreeSet<(usize, String)>,
 }
 
 impl Released {
-    /// All that is on a device now.
+    /// Adds everything that is on a device now.
     pub(crate) fn add(&mut self, device: usize, image: &Image) {
         for path in image.keys() {
             match FileKind::of(path) {
@@ -35,16 +36,16 @@ impl Released {
     }
 }
 
-/// Places that were made bad: what the files were before, by device and path.
+/// Damaged places: the earlier content of the files, by device and path.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sound {
     files: BTreeMap<(usize, String), Vec<Arc<Content>>>,
-    /// Devices that did not do what they said, so that nobody knows what should be on them.
+    /// Devices that did not do what they acknowledged, so that their correct content is unknown.
     doubted: BTreeSet<usize>,
 }
 
 impl Sound {
-    /// Keeps a device as it is before something is done to it.
+    /// Keeps the state of a device before something is done to it.
     pub(crate) fn keep(&mut self, device: usize, image: &Image) {
         for (path, content) in image {
             let known = self.files.entry((device, own_name(path).to_owned())).or_default();
@@ -54,12 +55,12 @@ impl Sound {
         }
     }
 
-    /// A device does not do what it says.
+    /// A device does not do what it acknowledges.
     pub(crate) fn doubt(&mut self, device: usize) {
         self.doubted.insert(device);
     }
 
-    /// Whether it does not.
+    /// Whether it is among those.
     pub(crate) fn is_doubted(&self, device: usize) -> bool {
         self.doubted.contains(&device)
     }
@@ -80,10 +81,10 @@ fn under_either_name<'a>(image: &'a Image, path: &str) -> Option<&'a Arc<Content
     image.get(own).or_else(|| image.get(&format!("{own}{OTHER}")))
 }
 
-/// That nothing at all has changed.
+/// Checks that nothing at all has changed.
 ///
 /// # Errors
-/// What has.
+/// The change.
 pub(crate) fn untouched(before: &[Image], after: &[Image]) -> Result<(), String> {
     for (device, (old, new)) in before.iter().zip(after).enumerate() {
         for (path, content) in old {
@@ -105,10 +106,10 @@ pub(crate) fn untouched(before: &[Image], after: &[Image]) -> Result<(), String>
     Ok(())
 }
 
-/// That only what may have changed of the log and the extents.
+/// Checks that only what may change of the log and the extents has changed.
 ///
 /// # Errors
-/// What else has.
+/// Any other change.
 pub(crate) fn patient(before: &[Image], after: &[Image], released: &Released, sound: &Sound) -> Result<(), String> {
     for (device, old) in before.iter().enumerate() {
         for (path, content) in old {
@@ -131,7 +132,7 @@ pub(crate) fn patient(before: &[Image], after: &[Image], released: &Released, so
             }
             let mut changed = content.bytes.iter().zip(&now.bytes).enumerate().filter(|(_, (old, new))| old != new);
             let is_proven = |at: usize, byte: u8| {
-                // Parity is of other bytes, so that of extents only what was there before the damage is known.
+                // Parity has other bytes, so for extents only the content before the damage is known.
                 let copies = |images: &[Image]| {
                     let mut others = images.iter().enumerate().filter(|(other, _)| *other != device);
                     others.any(|(_, image)| {

@@ -1,4 +1,4 @@
-//! What a store shows, and what it says of it.
+//! What a store shows, and what it announces about it.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use super::super::model::Model;
 use super::super::state::State;
 use crate::Key;
 
-/// What a store says of whether it shows everything.
+/// What a store says about its completeness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Announced {
     /// All that was acknowledged.
     Complete,
-    /// That, and something that was not.
+    /// That, and something unacknowledged.
     Tail,
     /// Something that was acknowledged may be missing.
     Incomplete,
-    /// Too few devices are there to know.
+    /// Too few devices are present to know.
     Unknown,
 }
 
@@ -25,13 +25,13 @@ pub(crate) enum Announced {
 pub(crate) struct Look {
     /// The objects, read and verified.
     pub(crate) state: State,
-    /// Those that are listed and cannot be read, and why.
+    /// Those that are listed but cannot be read, and why.
     pub(crate) unreadable: BTreeMap<Key, String>,
     /// Why the listing ended early.
     pub(crate) ended: Option<String>,
-    /// What it says of it.
+    /// What it says about its completeness.
     pub(crate) announced: Announced,
-    /// The same in its own words.
+    /// The same in words.
     pub(crate) words: Vec<String>,
 }
 
@@ -41,15 +41,15 @@ impl Look {
         self.unreadable.values().chain(&self.ended).map(String::as_str)
     }
 
-    /// Whether it is what redundancy promises: all of it, readable, and called so.
+    /// Whether it is what redundancy promises: all of it, readable, and announced as such.
     ///
     /// # Errors
-    /// What is missing, old, or wrongly said.
+    /// What is missing, old, or wrongly announced.
     pub(crate) fn is_whole(&self, model: &Model) -> Result<(), String> {
         if let Some(cause) = &self.ended {
             return Err(format!("laws 1, 2: a listing ends with: {cause}"));
         }
-        // A batch may be on some devices that are there and on some that are not, without any that was acknowledged.
+        // An unacknowledged batch may be on some of the devices that are present and not on others.
         if let Some((key, cause)) = self.unreadable.iter().find(|(key, _)| !model.is_in_doubt(key)) {
             return Err(format!("laws 1, 2: {key} cannot be read: {cause}"));
         }
@@ -60,7 +60,7 @@ impl Look {
     /// Whether what is shown is right, and what is not shown is announced.
     ///
     /// # Errors
-    /// What is wrong, or missing in silence.
+    /// What is wrong, or missing without announcement.
     pub(crate) fn is_honest(&self, model: &Model, ever: &Ever) -> Result<(), String> {
         let then = self.state.snapshots().flat_map(|(_, snapshot)| snapshot.objects());
         for (key, object) in self.state.objects().chain(then) {
@@ -72,7 +72,7 @@ impl Look {
             return Ok(());
         }
         let errors: Vec<&Key> = self.unreadable.keys().collect();
-        // What follows the last mark cannot be told from what was never acknowledged.
+        // What follows the last mark cannot be distinguished from unacknowledged batches.
         if self.announced == Announced::Tail && model.allows_from_mark(&self.state, &errors) {
             return Ok(());
         }

@@ -1,16 +1,18 @@
-//! Scenarios: steps over a store and a world that varies, as plain data; and the laws of docs/FORMAT.md, section 3, checked after each step.
+//! Scenarios: steps over a store and a varying world, as plain data; the laws of docs/FORMAT.md, section 3, are checked
+//! after each step.
 //!
 //! | module | subject |
 //! | --- | --- |
 //! | [`draw`] | a random scenario from a seed |
-//! | [`promise`] | which faults there are, and whether the geometry bears them |
-//! | [`look`] | what a store shows, and what it says of it |
-//! | [`laws`] | what must be so after each step |
-//! | [`play`] | the steps one after the other |
-//! | [`shrink`] | of a scenario that fails, the fewest steps that still do |
+//! | [`promise`] | the current faults, and whether redundancy covers them |
+//! | [`look`] | what a store shows, and what it announces about it |
+//! | [`laws`] | laws of the files after each step |
+//! | [`play`] | playing the steps in order |
+//! | [`shrink`] | shrinking a failing scenario to the fewest steps |
 //!
-//! A step that makes no sense where it stands (a device comes back that was not away) does nothing, so that steps can be left out one by one. What a batch
-//! has follows from the seed of its step and from what the store has then. The same scenario always goes the same way.
+//! A step without a meaning in its place (a device returns that was not missing) does nothing, so that steps can be
+//! removed one by one. The content of a batch is determined by the seed of its step and the store's state. The same
+//! scenario always has the same course.
 
 use std::fmt;
 
@@ -36,7 +38,7 @@ mod random;
 pub(crate) enum Shape {
     /// One directory.
     One,
-    /// Two fast devices, records and units on both.
+    /// Two fast devices, with records and units on both.
     Mirror,
     /// Two fast devices with copies of records, three slow ones with one parity unit.
     Raid5,
@@ -44,12 +46,12 @@ pub(crate) enum Shape {
     Triple,
     /// Four devices of one class, two copies, one parity unit.
     FourAlike,
-    /// As `Mirror`, with content at multiples of 512 bytes, or after each second compaction of 4,096.
+    /// As `Mirror`, with content at multiples of 512 bytes, or of 4,096 after each second compaction.
     Aligned,
 }
 
 impl Shape {
-    /// All there are.
+    /// All shapes.
     pub(crate) const ALL: [Shape; 6] =
         [Shape::One, Shape::Mirror, Shape::Raid5, Shape::Triple, Shape::FourAlike, Shape::Aligned];
 
@@ -66,7 +68,7 @@ impl Shape {
     }
 }
 
-/// What a batch does.
+/// The content of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Anything.
@@ -79,13 +81,14 @@ pub(crate) enum Work {
     Removal,
     /// The removal of a tree.
     TreeRemoval,
-    /// Another name for something, or for two things.
+    /// Another name for an object, or for two.
     Rename,
-    /// Of these the next: two directories, one in the other; the inner one comes out; the outer one goes into it; and again.
+    /// The next of these: two directories, one in the other; the inner one is moved out; the outer one is moved into
+    /// it; and again.
     Crossing,
-    /// A file that is there is written to or gets another length.
+    /// An existing file is written to or gets another length.
     Write,
-    /// A snapshot is taken, or one is removed.
+    /// A snapshot is taken or removed.
     Snapshot,
     /// An object whose content is a copy of the log so far.
     Planted,
@@ -96,7 +99,7 @@ pub(crate) enum Work {
 pub(crate) enum End {
     /// It is killed.
     Kill,
-    /// The power fails; what is left follows from a seed.
+    /// The power fails; a seed determines the remains.
     Power(u64),
 }
 
@@ -105,11 +108,11 @@ pub(crate) enum End {
 pub(crate) enum Step {
     /// A writer opens the store.
     Open,
-    /// As `Open`, with fewer devices than the proof wants.
+    /// As `Open`, with fewer devices than the proof requires.
     OpenDegraded,
-    /// A batch by the writer, which is opened if there is none.
+    /// A batch by the writer; opens one if there is none.
     Batch(Work, Durability, u64),
-    /// All is made durable.
+    /// Everything is made durable.
     Sync,
     /// The writer closes.
     Close,
@@ -119,35 +122,35 @@ pub(crate) enum Step {
     PowerFailure(u64),
     /// A step that is interrupted at an operation of its devices.
     Cut(u64, End, Box<Step>),
-    /// A device goes.
+    /// A device disappears.
     Away(usize, Absence),
-    /// It comes back as it went.
+    /// It returns unchanged.
     Back(usize),
-    /// The device is kept as it is, for later.
+    /// Keeps the state of a device for later.
     Keep(usize),
-    /// The device becomes what was kept.
+    /// Restores the kept state of a device.
     Restore(usize),
-    /// Two devices are put in each other's place; a second time, back.
+    /// Two devices exchange their places; a second time, they exchange them back.
     Swap(usize, usize),
     /// The home and all devices move to another directory.
     Move,
-    /// They are copied to another directory, and somebody writes to the copy.
+    /// They are copied to another directory, and the copy is written to.
     Copy,
-    /// A place in files of a kind goes bad on a device.
+    /// A place in files of a kind is damaged on a device.
     Rot(usize, FileKind, Rot, u64),
     /// The index of a device is lost.
     IndexLost(usize),
-    /// The index of a device becomes what was kept.
+    /// The index of a device is restored to the kept state.
     IndexOld(usize),
-    /// A device is full but for so many blocks.
+    /// A device is full except for this many blocks.
     Full(usize, u64),
     /// It has room again.
     Room(usize),
-    /// So many operations from now, something fails on a device once: a sync, if it is one.
+    /// After this many operations, something fails on a device once: a sync, if that is what it is.
     Fails(usize, u64),
-    /// What failed syncs left in memory alone is dropped.
+    /// What failed syncs left only in memory is dropped.
     DropPages(u64),
-    /// The next write to a file of a kind on a device is acknowledged and not done, or done elsewhere.
+    /// The next write to a file of a kind on a device is acknowledged but not done, or done elsewhere.
     Betray(usize, FileKind, bool),
     /// A scrub by the writer.
     Scrub,
@@ -155,15 +158,15 @@ pub(crate) enum Step {
     Repair,
     /// A device is rebuilt onto another directory.
     Rebuild(usize),
-    /// Space is given back.
+    /// Space is freed.
     Compact,
-    /// What there is is pinned by name, or the pin released.
+    /// The current state is pinned by name, or the pin released.
     Pin(bool),
-    /// Everything is verified, and nothing may be wrong if nothing was done to it.
+    /// Everything is verified, and must be correct if nothing was damaged.
     Check,
-    /// The index is made again from the log.
+    /// The index is rebuilt from the log.
     RebuildIndex,
-    /// Somebody looks.
+    /// A reader looks.
     Look,
 }
 
@@ -172,9 +175,9 @@ pub(crate) enum Step {
 pub(crate) struct Scenario {
     /// Its devices.
     pub(crate) shape: Shape,
-    /// What chance follows from.
+    /// The seed of all chance.
     pub(crate) seed: u64,
-    /// One after the other.
+    /// In order.
     pub(crate) steps: Vec<Step>,
 }
 

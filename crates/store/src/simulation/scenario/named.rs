@@ -1,4 +1,4 @@
-//! Scenarios that are known by name: each lost something once, in this store or in another.
+//! Scenarios with a name: each lost something once, in this store or in another.
 
 use super::super::chance::Chance;
 use super::super::mishap::{Absence, FileKind, Rot};
@@ -7,10 +7,10 @@ use super::play::play;
 use super::shrink::shrink;
 use super::{End, Scenario, Shape, Step, Work};
 
-/// Seeds that each scenario is played with.
+/// Seeds for each scenario.
 const SEEDS: u64 = 12;
 
-/// Plays steps that follow from a seed, on a shape.
+/// Plays steps that a seed determines, on a shape.
 pub(super) fn keeps(shape: Shape, steps: impl Fn(u64) -> Vec<Step>) {
     for seed in 1..=SEEDS {
         let scenario = Scenario { shape, seed, steps: steps(seed) };
@@ -351,7 +351,7 @@ fn an_opening_that_fails_leaves_a_renaming_as_it_is() {
     for operations in 0..24 {
         keeps(Shape::Mirror, |seed| {
             let unacknowledged = |at| Step::Batch(Work::Any, Durability::None, seed + at);
-            // A recovery that gives files their other name is cut off.
+            // A recovery that renames files is interrupted.
             let mut steps = vec![unacknowledged(1), unacknowledged(2), Step::PowerFailure(seed)];
             steps.push(cut(operations, End::Kill, Step::Open));
             let unreadable = |device| Step::Rot(device, FileKind::Segment, Rot::Unreadable, seed);
@@ -391,7 +391,7 @@ fn a_snapshot_has_a_tree_that_was_removed_and_a_sweep_is_cut_off() {
         keeps(shape, |seed| {
             let mut steps = vec![small(seed), large(seed + 1), small(seed + 2), snapshot(seed)];
             steps.extend([tree(seed), tree(seed + 1), small(seed + 3), Step::Compact, Step::IndexLost(0)]);
-            // Of three names one is drawn: it is the first again, or another one.
+            // One of three names is drawn: the first one again, or another.
             steps.extend([Step::Close, Step::RebuildIndex, Step::Check, snapshot(seed + 1), tree(seed + 2)]);
             let ends = [End::Kill, End::Power(seed)];
             for (at, end) in (0..).zip(ends.into_iter().cycle().take(6)) {

@@ -1,6 +1,7 @@
-//! A scenario, one step after the other, and the laws checked after each.
+//! Playing a scenario step by step, with the laws checked after each.
 //!
-//! After each step a reader looks at what there is, and on a copy of the world a writer opens, is killed and opens again. The model says what they must show.
+//! After each step a reader examines the store, and on a copy of the world a writer opens, is killed and opens again.
+//! The model determines what they must show.
 
 mod befall;
 mod upkeep;
@@ -26,10 +27,10 @@ use crate::engine::open::Access;
 use crate::error::{Error, ErrorKind};
 use crate::{Geometry, Key};
 
-/// The largest object that is tried, in bytes.
+/// The largest object in scenarios, in bytes.
 const LARGEST_BYTES: usize = 40_000;
 
-/// A law that was broken.
+/// A violation of a law.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// The number of the step.
@@ -39,7 +40,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// What was broken: "law 3".
+    /// The violated law: "law 3".
     pub(crate) fn law(&self) -> &str {
         let from = self.cause.find("law").unwrap_or(0);
         let law = &self.cause[from..];
@@ -53,10 +54,10 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Plays a scenario; gives how many openings were judged.
+/// Plays a scenario; returns how many opens were judged.
 ///
 /// # Errors
-/// The first law that is broken.
+/// The first violation.
 pub(crate) fn play(scenario: &Scenario) -> Result<u64, Failure> {
     let mut play = Play::new(scenario).map_err(|cause| Failure { step: 0, cause })?;
     for (number, step) in scenario.steps.iter().enumerate() {
@@ -74,27 +75,28 @@ struct Play {
     writer: Option<Simulated>,
     model: Model,
     ever: Ever,
-    /// Of the devices, and last of the home, if it is none.
+    /// Of the devices, and last of the home, if it is not one.
     conditions: Vec<Condition>,
-    /// By place, the number of the device that is there.
+    /// For each place, the number of the device there.
     seats: Vec<usize>,
     sound: Sound,
     released: Released,
     chance: Chance,
     points: u64,
-    /// Where the home is.
+    /// The home.
     home: PathBuf,
-    /// The directory that the home and the devices are in.
+    /// The directory with the home and the devices.
     place: String,
-    /// How many other directories there were.
+    /// Number of earlier directories.
     places: usize,
-    /// An opening was cut off while a device was away: what it asked for its proof, the next one has to ask too.
+    /// An open was interrupted while a device was missing: the next one needs the same proof.
     is_set_unsure: bool,
-    /// A writer ended while something was not acknowledged, and nothing was since then: what is left of that may be behind the end of the log.
+    /// A writer ended while something was unacknowledged, and nothing was acknowledged since: its remains may be after
+    /// the end of the log.
     has_torn: bool,
-    /// Whether there is a pin by name, if that is known.
+    /// Whether a pin by name exists, if known.
     is_pinned: Option<bool>,
-    /// What follows is beyond what is promised and cannot be judged.
+    /// What follows is beyond the promise and cannot be judged.
     is_over: bool,
 }
 
@@ -121,7 +123,7 @@ impl Play {
             seats: (0..devices).collect(),
             sound: Sound::default(),
             released: Released::default(),
-            // Apart from that of the world, and from that which the steps were drawn from: epochs are random, and never twice the same.
+            // Separate from that of the world, and from that of the steps: epochs are random, and never repeat.
             chance: Chance::new(Chance::new(!scenario.seed).next()),
             points: 0,
             place: HERE.to_owned(),
@@ -138,7 +140,7 @@ impl Play {
         Promise { has_proof: promise.has_proof.filter(|_| !self.is_set_unsure), ..promise }
     }
 
-    /// One step and what must be so after it.
+    /// Does one step and checks the laws after it.
     fn take(&mut self, step: &Step) -> Outcome {
         let (failures, betrayals) = (self.world.failures(), self.world.betrayals());
         if betrayals > 0 {
@@ -147,13 +149,13 @@ impl Play {
         let is_done = self.act(step)?;
         self.note_betrayals(betrayals);
         if self.world.failures() > failures && self.writer.is_some() && is_done {
-            // It went on without what failed.
+            // It continued without what failed.
             self.conditions.iter_mut().for_each(Condition::doubt);
         }
         if self.is_over || !is_done { Ok(()) } else { self.look_around() }
     }
 
-    /// Gives whether there was anything to do.
+    /// Returns whether there was anything to do.
     fn act(&mut self, step: &Step) -> Result<bool, String> {
         match step {
             Step::Open => self.open(Access::Write)?,
@@ -196,7 +198,7 @@ impl Play {
         self.world.has_crashed()
     }
 
-    /// Whether errors are to be expected, as something was made to fail or is full.
+    /// Whether errors are expected, as something will fail or is full.
     fn may_fail(&self) -> bool {
         self.world.is_troubled()
     }
@@ -217,7 +219,7 @@ impl Play {
         let writer = match opened {
             Ok(writer) => writer,
             Err(_) if may_fail => {
-                // It may have begun an epoch with fewer devices, or some of it.
+                // It may have begun an epoch with fewer devices, at least in part.
                 self.is_set_unsure = true;
                 return Ok(());
             }
@@ -248,7 +250,8 @@ impl Play {
         Ok(())
     }
 
-    /// Opens with fewer devices than the proof wants. If none of them has what was acknowledged last, that is another history from here on.
+    /// Opens with fewer devices than the proof requires. If none of them has what was acknowledged last, another
+    /// history begins here.
     fn open_degraded(&mut self) -> Outcome {
         if self.writer.is_some() || !self.promise().is_rolled_back {
             return self.open(Access::Write);
@@ -266,7 +269,8 @@ impl Play {
     }
 
     fn judge_refusal(&self, promise: Promise, error: &Error) -> Outcome {
-        // What cannot be read on one copy, and is torn on the other, may have been acknowledged or not: somebody has to say which.
+        // What is unreadable on one copy, and torn on the other, may have been acknowledged or not: an operator must
+        // decide.
         let is_unreadable =
             (self.model.has_doubt() || self.has_torn) && error.to_string().contains("cannot recover the log");
         match promise {
@@ -299,7 +303,7 @@ impl Play {
         }
         look.is_whole(&self.model).map_err(said)?;
         match (promise.has_proof, look.announced) {
-            // One superblock that lacks an epoch is from before a crash, or from an old copy; the device that is away would tell.
+            // A superblock without an epoch is from before a crash, or from an old copy; the missing device would tell.
             (Some(true), Announced::Unknown) if promise.is_record_away => Ok(()),
             (Some(true), Announced::Incomplete | Announced::Unknown) => {
                 Err(said(format!("law 4: nothing is missing, and it says: {}", look.words.join("; "))))
@@ -311,7 +315,7 @@ impl Play {
         }
     }
 
-    /// Whom a writer lost, it has told the others.
+    /// A writer has told the other devices which ones it lost.
     fn note_lost(&mut self) {
         for number in self.writer.as_ref().map(Simulated::out_of_service).unwrap_or_default() {
             let condition = &mut self.conditions[usize::from(number)];
@@ -319,12 +323,12 @@ impl Play {
         }
     }
 
-    /// A writer ends that may or may not have told others whom it lost.
+    /// A writer ends that may or may not have recorded which devices it lost.
     fn doubt_set(&mut self) {
         self.is_set_unsure |= !is_sound(&self.conditions) || self.conditions.iter().any(|one| !one.is_in_set);
     }
 
-    /// A writer began an epoch: who is not among its devices is behind.
+    /// A writer began an epoch: devices that are not in its set are stale.
     fn note_set(&mut self, writer: &Simulated) {
         let out = writer.out_of_service();
         self.is_set_unsure = false;
@@ -340,7 +344,7 @@ impl Play {
         }
     }
 
-    /// Opens a writer if there is none; gives whether there is one that may be worked with.
+    /// Opens a writer if there is none; returns whether there is a usable one.
     fn has_writer(&mut self) -> Result<bool, String> {
         self.open(Access::Write)?;
         Ok(self.writer.is_some() && self.promise().is_whole)
@@ -397,17 +401,17 @@ impl Play {
         }
     }
 
-    /// Devices that are away have missed something, if it concerned them.
+    /// Missing devices have missed something, if it concerned them.
     fn leave_behind(&mut self) {
         self.conditions.iter_mut().filter(|one| one.away.is_some()).for_each(Condition::doubt);
     }
 
-    /// A writer said that it failed: whether it may, and whether it goes on.
+    /// Handles a failure that a writer reported: whether it may fail, and whether it continues.
     fn fail(&mut self, error: &Error) -> Outcome {
         if self.has_crashed() {
             return Ok(());
         }
-        // What a device has not written, though it said so, may be read again in the same step.
+        // What a device did not write, though it acknowledged it, may be read again in the same step.
         let is_betrayed = self.conditions.iter().any(|one| self.sound.is_doubted(one.disk));
         let is_troubled = self.may_fail() || self.world.failures() > 0;
         let is_expected = is_troubled || is_betrayed || !is_sound(&self.conditions);
@@ -421,7 +425,7 @@ impl Play {
         if self.chance.happens(1, 2) {
             self.end(End::Kill);
         } else {
-            // It closes; and what it cannot make durable is in doubt.
+            // It closes; what it cannot make durable is in doubt.
             self.writer = None;
         }
         Ok(())
@@ -445,7 +449,7 @@ impl Play {
         Ok(())
     }
 
-    /// The process ends, and with it perhaps the machine.
+    /// Ends the process, and perhaps the machine with it.
     fn end(&mut self, end: End) {
         self.has_torn |= self.model.has_doubt();
         self.world = match end {
@@ -455,7 +459,7 @@ impl Play {
                 self.world.after_power_failure(seed)
             }
         };
-        // It closes in the world that it had.
+        // It closes in its former world.
         self.writer = None;
     }
 
@@ -467,7 +471,7 @@ impl Play {
             if promise.is_whole && look.ended.is_none() && look.unreadable.is_empty() {
                 self.model.observe(&look.state).map_err(|mismatch| format!("the writer: {mismatch}"))?;
             }
-            // It had proof when it began, and takes no notice of who goes until it has something to write there.
+            // It had proof at its start, and does not notice that devices disappear until it writes to them.
             let has_proof = promise.has_proof.filter(|has_proof| *has_proof);
             self.judge(Promise { has_proof, ..promise }, &look, "the writer")?;
             self.points += 1;
@@ -500,7 +504,8 @@ impl Play {
         of_records.filter(|one| lacks(one)).count() >= usize::from(self.geometry.copies)
     }
 
-    /// Whether tables may be damaged on all copies: a command that meets it says so, and the log has all that the index had.
+    /// Whether tables may be damaged on all copies: a command that meets that reports it, and the log has everything
+    /// that the index had.
     fn lacks_tables(&self) -> bool {
         self.conditions.iter().any(|one| one.rotten.contains(&FileKind::Table)) && self.lacks_index()
     }

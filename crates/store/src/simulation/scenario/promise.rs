@@ -1,7 +1,8 @@
-//! Which faults there are, and whether the geometry bears them.
+//! The current faults, and whether redundancy covers them.
 //!
-//! A copy of records, or a unit of each stripe, may be missing on as many devices as redundancy says. Devices are counted, not places: where two devices have
-//! rotten bytes that redundancy makes up for as they are not of one record, more is within the promise than this says, and less is checked.
+//! A copy of records, or a unit of each stripe, may be missing on as many devices as redundancy allows. Devices are
+//! counted, not places: if two devices have damaged bytes that redundancy can repair because they are not in one
+//! record, the promise covers more than this says, and less is checked.
 
 use std::collections::BTreeSet;
 
@@ -14,32 +15,32 @@ use crate::Geometry;
 pub(crate) enum Freshness {
     /// All of it.
     Fresh,
-    /// It may lack something: it went while a writer had it open, or was restored.
+    /// It may lack something: it disappeared while a writer had it open, or was restored.
     Unknown,
-    /// Others went on without it.
+    /// Others continued without it.
     Stale,
 }
 
-/// How a device is.
+/// The condition of a device.
 #[derive(Debug)]
 pub(crate) struct Condition {
     /// Its disk in the world.
     pub(crate) disk: usize,
-    /// It, if it is not there.
+    /// The device, if it is missing.
     pub(crate) away: Option<Detached>,
-    /// What it has.
+    /// How current its content is.
     pub(crate) freshness: Freshness,
     /// Whether its last writer counted it among those in sync.
     pub(crate) is_in_set: bool,
-    /// Kinds of files that have bad places.
+    /// Kinds of files with damaged places.
     pub(crate) rotten: BTreeSet<FileKind>,
-    /// It was put back to what it once was.
+    /// It was restored to an earlier state.
     pub(crate) is_restored: bool,
-    /// As it once was.
+    /// Its kept state.
     pub(crate) kept: Option<Snapshot>,
-    /// Where another device has its place.
+    /// Another device has its place.
     pub(crate) is_swapped: bool,
-    /// It has writes that were acknowledged and that the others went on without, by writes of their own.
+    /// It has acknowledged writes without which the others continued, with writes of their own.
     pub(crate) has_diverged: bool,
 }
 
@@ -75,7 +76,7 @@ impl Condition {
         !is_known || self.freshness != Freshness::Fresh || self.rotten.contains(&kind)
     }
 
-    /// Whether a writer sees it as one of the last set; `None` if this does not know.
+    /// Whether a writer sees it as one of the last set; `None` if that is unknown here.
     fn is_seen(&self) -> Option<bool> {
         match self.freshness {
             _ if self.is_swapped || self.rotten.contains(&FileKind::Superblock) => None,
@@ -87,29 +88,29 @@ impl Condition {
     }
 }
 
-/// What may be expected of a store.
+/// What is expected of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Promise {
-    /// All that was acknowledged can be read.
+    /// Everything that was acknowledged can be read.
     pub(crate) is_whole: bool,
-    /// A writer sees enough devices: yes, no, or it depends on what this does not know.
+    /// A writer sees enough devices: yes, no, or unknown here.
     pub(crate) has_proof: Option<bool>,
-    /// A device with records is away.
+    /// A device with records is missing.
     pub(crate) is_record_away: bool,
-    /// All records that are there may have been put back to what it once was, which nobody can notice.
+    /// All records that are present may have been restored to an earlier state, which nobody can detect.
     pub(crate) is_rolled_back: bool,
-    /// Devices with histories that are no prefix of each other are there.
+    /// Devices are present whose histories are not prefixes of each other.
     pub(crate) has_diverged: bool,
 }
 
-/// What may be expected of a store with such devices; the home, if it is none, is the last.
+/// What is expected of a store with such devices; the home, if it is not one, is the last.
 pub(crate) fn promise(geometry: &Geometry, conditions: &[Condition]) -> Promise {
     let devices = &conditions[..geometry.devices.len()];
     let lacking = |kind: FileKind| devices.iter().filter(|one| one.lacks(kind)).count();
     let records = lacking(FileKind::Segment) < usize::from(geometry.copies);
     let units = lacking(FileKind::Extent) <= usize::from(geometry.parity);
     let is_home_there = conditions.iter().skip(devices.len()).all(Condition::is_there);
-    // Those that nothing is known of are in sync, or not, or out of the set.
+    // Unknown ones are in sync, or not, or not in the set.
     let proof = |of_unknown: Option<bool>| {
         let seen = devices.iter().filter(|one| one.is_in_set).map(|one| one.is_seen().or(of_unknown));
         let known: Vec<bool> = seen.flatten().collect();
@@ -120,7 +121,7 @@ pub(crate) fn promise(geometry: &Geometry, conditions: &[Condition]) -> Promise 
     let has_proof = (is_home_there && proofs.iter().all(|one| *one == proofs[0])).then_some(proofs[0]);
     let is_fresh = |one: &Condition| one.is_there() && one.freshness == Freshness::Fresh;
     let with_records = || geometry.record_devices().map(|entry| &devices[usize::from(entry.number)]);
-    // Or all that had some of them: no other device says which there were since the last mark.
+    // Or all devices that had some of them: no other device knows of those since the last mark.
     let lacking_records = with_records().filter(|one| !is_fresh(one)).count();
     let is_restored = with_records().any(|one| one.is_there() && one.is_restored);
     let is_rolled_back =
@@ -136,7 +137,7 @@ pub(crate) fn promise(geometry: &Geometry, conditions: &[Condition]) -> Promise 
     }
 }
 
-/// Whether a step may fail or find problems for what was done to the devices.
+/// Whether all devices are sound, so that no step may fail or find problems because of them.
 pub(crate) fn is_sound(conditions: &[Condition]) -> bool {
     conditions
         .iter()

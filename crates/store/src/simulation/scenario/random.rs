@@ -1,4 +1,4 @@
-//! Random scenarios: as many as are asked for.
+//! Random scenarios, in any number.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,8 @@ use super::play::{Failure, play};
 use super::shrink::shrink;
 use super::{Scenario, Shape, Step, Work};
 
-/// `GRANULO_CRASH_POINTS` openings (2,000), from `GRANULO_CRASH_SEED` (1); or the one of `GRANULO_SCENARIO`. With `GRANULO_GO_ON` all that fail are listed.
+/// `GRANULO_CRASH_POINTS` opens (2,000), from `GRANULO_CRASH_SEED` (1); or the scenario `GRANULO_SCENARIO`. With
+/// `GRANULO_GO_ON` all failures are listed.
 #[test]
 fn random_scenarios_keep_the_laws() {
     let only = number("GRANULO_SCENARIO");
@@ -21,7 +22,7 @@ fn random_scenarios_keep_the_laws() {
         match play(&scenario) {
             Ok(count) => tried += count,
             Err(failure) if goes_on && only.is_none() => {
-                // As many as a scenario has about.
+                // About as many as in a scenario.
                 (tried, failed) = (tried + 20, failed + 1);
                 let said = failure.to_string().replace('\n', " ");
                 let _ = std::io::Write::write_all(&mut std::io::stdout(), format!("seed {seed}, {said}\n").as_bytes());
@@ -40,7 +41,7 @@ fn random_scenarios_keep_the_laws() {
     assert_eq!(failed, 0, "scenarios failed");
 }
 
-/// What takes a kill and then a closing takes two steps of eleven.
+/// A failure that needs a kill and then a close needs two steps of eleven.
 #[test]
 fn a_failure_is_told_with_as_few_steps_as_it_takes() {
     let batch = |seed| Step::Batch(Work::Small, Durability::Batch, seed);
@@ -69,6 +70,6 @@ fn a_seed_gives_the_same_scenario_and_all_kinds_of_steps() {
             kinds.insert(format!("{step:?}").split('(').next().unwrap().to_owned());
         }
     }
-    // All but those that have a meaning in one place only: a look, which follows each step, and a degraded opening.
+    // All except those with a meaning in one place only: a look, which follows each step, and a degraded open.
     assert_eq!((shapes.len(), kinds.len()), (6, 29), "{kinds:?}");
 }

@@ -1,12 +1,13 @@
-//! Of a scenario that fails, the fewest steps that still do: first the shortest prefix, then without each step that is not needed.
+//! Shrinking a failing scenario to the fewest steps: first to the shortest prefix, then without each step that is not
+//! needed.
 
 use super::Scenario;
 use super::play::Failure;
 
-/// Scenarios that are tried at most.
+/// Most scenarios that are tried.
 const MOST_TRIALS: usize = 400;
 
-/// A scenario with as few steps as are needed to break the same law when it is played, and how it does.
+/// A scenario with as few steps as are needed to violate the same law, and its failure.
 pub(crate) fn shrink(
     scenario: &Scenario,
     failure: Failure,

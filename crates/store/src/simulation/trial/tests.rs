@@ -1,7 +1,8 @@
-//! A toy store on trial: it passes while it is careful, and is caught with each mistake that a store can make.
+//! A toy store on trial: it passes while it is careful, and each mistake that a store can make is caught.
 //!
-//! Its log is one file of frames: length, checksum, sequence number, and the text of a batch's number in a list that all instances share, in
-//! the place of the batch itself. So it has the one difficulty that counts here, and none of the others.
+//! Its log is one file of frames: length, checksum, sequence number, and the text of a batch's number in a list that
+//! all instances share, instead of the batch itself. So it has the one difficulty that matters here, and none of the
+//! others.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,25 +19,25 @@ use crate::simulation::workload::pieces;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mistake {
     None,
-    /// Says that a batch is durable without a sync.
+    /// Acknowledges a batch as durable without a sync.
     NoSync,
     /// Never syncs the name of its log.
     NoSyncOfName,
-    /// Takes a frame for whole without its checksum.
+    /// Considers a frame whole without verifying its checksum.
     NoChecksum,
-    /// Goes on behind a torn frame.
+    /// Continues after a torn frame.
     NoCut,
     /// Writes each change of a batch as a batch of its own.
     HalfBatches,
-    /// Trusts, when it is opened again, what it wrote before a sync that failed.
+    /// When it is opened again, trusts what it wrote before a sync that failed.
     TrustsTheCache,
     /// Does not sync what it finds when it is opened.
     NoSyncOnOpening,
-    /// Says nothing of a sync that failed.
+    /// Does not report a sync that failed.
     HidesErrors,
 }
 
-/// The pieces of batches that were ever written, by number: what a real log would have in its frames.
+/// The pieces of all batches, by number: a real log would have them in its frames.
 type Pieces = Arc<Mutex<Vec<Vec<Change>>>>;
 
 type Settings = (Mistake, Pieces);
@@ -152,7 +153,8 @@ impl Subject for Toy {
             return Ok(toy);
         }
         if *mistake != Mistake::TrustsTheCache {
-            // What was written before a sync that failed is in memory alone, and clean: only what is written again is synced.
+            // What was written before a sync that failed is only in memory, and clean: only what is written again is
+            // synced.
             toy.file.write_at(&content[..toy.end as usize], 0).map_err(broken("recover"))?;
         }
         toy.file.sync().map_err(broken("recover"))?;
@@ -189,7 +191,7 @@ fn trial(mistake: Mistake, seed: u64) -> Trial<Settings> {
     Trial { settings: (mistake, Pieces::default()), seed, operations: 25, crashes: 6 }
 }
 
-/// The first failure within some seeds.
+/// The first failure with a few seeds.
 fn caught(mistake: Mistake) -> Option<String> {
     (0..30).find_map(|seed| run::<Toy>(&trial(mistake, seed)).err())
 }
@@ -233,7 +235,7 @@ fn every_mistake_is_caught() {
     ] {
         assert!(caught(mistake).is_some(), "{mistake:?}");
     }
-    // Of this one a crash alone shows nothing.
+    // A crash alone does not reveal this one.
     assert_eq!(run::<Toy>(&trial(Mistake::TrustsTheCache, 0)).err(), None);
     assert!(caught_with_faults(Mistake::TrustsTheCache, Errno::IO).is_some());
 }

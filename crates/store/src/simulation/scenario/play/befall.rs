@@ -1,4 +1,4 @@
-//! What happens to the devices and is nobody's doing; and what is done to all of them from outside.
+//! Faults of the devices, and actions on all of them from outside.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use super::{Outcome, Play};
 use crate::engine::open::Access;
 
 impl Play {
-    /// What happens to the devices and is nobody's doing. Gives whether it could.
+    /// Applies a fault to the devices. Returns whether that was possible.
     pub(super) fn befall(&mut self, step: &Step) -> bool {
         let count = self.conditions.len();
         let device = match step {
@@ -149,7 +149,7 @@ impl Play {
         untouched(&before, &world.images()).map_err(|cause| format!("law 6: a copy was written to; {cause}"))
     }
 
-    /// Keeps what the files are, for who may have to make them so again.
+    /// Keeps the content of the files, as a reference for repairs.
     pub(super) fn keep_sound(&mut self) {
         for (device, image) in self.world.images().iter().enumerate() {
             self.sound.keep(device, image);

@@ -1,4 +1,4 @@
-//! What somebody does to keep a store sound and small, and what may be expected of it.
+//! Maintenance steps, and what is expected of them.
 
 use super::super::super::mishap::FileKind;
 use super::super::super::model::Model;
@@ -53,17 +53,18 @@ impl Play {
         let (promise, before, may_fail) = (self.promise(), self.world.images(), self.may_fail());
         let all = self.conditions.iter().all(|one| one.away.is_none() && !one.is_swapped);
         if all {
-            // A segment with damage that no copy makes good is emptied and released.
+            // A segment with damage that no copy can repair is emptied and released.
             for (device, image) in before.iter().enumerate() {
                 self.released.add(device, image);
             }
         }
-        // Beyond what redundancy bears, what follows the last mark cannot be told from what was never acknowledged: it is said once, and then it is so.
+        // Beyond redundancy, what follows the last mark cannot be distinguished from unacknowledged batches: it is
+        // reported once, and then accepted.
         let warned = Simulated::open_as(&self.home, &self.world, Access::Read).ok().map(|reader| reader.look());
         let warned = warned.filter(|look| !promise.is_whole && look.announced == Announced::Tail);
         let betrayals = self.world.betrayals();
         let repaired = Simulated::repair(&self.home, &self.world);
-        // What a device says it wrote, and did not, while the repair was on its way, is for the next one.
+        // A write that a device acknowledged but did not do during the repair is left to the next one.
         let may_fail = may_fail || self.world.betrayals() < betrayals;
         if self.has_crashed() {
             self.conditions.iter_mut().filter(|one| one.freshness == Freshness::Stale).for_each(|one| {
@@ -73,7 +74,7 @@ impl Play {
         }
         patient(&before, &self.world.images(), &self.released, &self.sound)?;
         if !all {
-            // It wrote to those that are there.
+            // It wrote to the devices that are present.
             self.doubt_set();
             self.leave_behind();
         }
@@ -118,7 +119,7 @@ impl Play {
                 self.conditions[device] = Condition::new(self.world.disk_at(&place));
                 self.leave_behind();
             }
-            // A batch that was never acknowledged may lack units on another device too.
+            // An unacknowledged batch may lack units on another device too.
             Ok(false) if !self.may_fail() && !self.model.has_doubt() => {
                 return Err("law 2: a rebuild leaves something out that redundancy makes up for".to_owned());
             }
@@ -164,7 +165,7 @@ impl Play {
         Ok(true)
     }
 
-    /// Within the promise, a pin stays until it is released, also where the index is made from the log.
+    /// Within the promise, a pin stays until it is released, even if the index is rebuilt from the log.
     pub(super) fn judge_pin(&self, promise: Promise, subject: &Simulated, who: &str) -> Outcome {
         match self.is_pinned.filter(|_| promise.is_whole) {
             Some(is_pinned) if is_pinned != subject.is_pinned() => {
@@ -182,7 +183,7 @@ impl Play {
         let open = |access| Simulated::open_as(&self.home, &copy, access).map_err(|error| text(&error));
         let mut reader = open(Access::Read)?;
         if reader.look().announced == Announced::Tail {
-            // What was not acknowledged may be torn where redundancy makes up for it; a writer makes it whole.
+            // What was unacknowledged may be torn where redundancy can repair it; a writer completes it.
             drop(reader);
             drop(open(Access::Write)?);
             reader = open(Access::Read)?;
