@@ -1,7 +1,9 @@
-//! Entries for fuzzers: one function for each thing that is decoded, with the laws that hold of any bytes. Nothing else calls them.
+//! Entry points for fuzzers: one function for each decoder, with the laws that hold for any bytes. Nothing else calls
+//! them.
 //!
-//! Each takes any bytes, does not panic but where a law is broken (the assertions here), and needs memory in proportion to them. Where a checksum
-//! would keep a fuzzer out, the bytes are tried as they are and once more with checksums that hold. Seeds lie in `fuzz/seeds`.
+//! Each takes any bytes, panics only on a violation of a law (the assertions here), and needs memory in proportion to
+//! them. Where a checksum would stop a fuzzer, the bytes are tried unchanged and again with valid checksums. Seeds are
+//! in `fuzz/seeds`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -29,7 +31,7 @@ use crate::log::published::Manifest;
 use crate::log::published::manifest::{self as published_manifest, ObjectName};
 use crate::log::scan::{Copies, SegmentScan, Step};
 
-/// A file of a device that has no other, only to be read.
+/// A read-only file of a device without other files.
 #[derive(Debug, Clone)]
 struct Bytes(Arc<[u8]>);
 
@@ -111,22 +113,22 @@ impl Device for Bytes {
     }
 }
 
-/// Takes up to `length` bytes off the front.
+/// Removes up to `length` bytes from the front, and returns them.
 fn take<'b>(bytes: &mut &'b [u8], length: usize) -> &'b [u8] {
     let (taken, rest) = bytes.split_at(length.min(bytes.len()));
     *bytes = rest;
     taken
 }
 
-/// A little-endian number of the bytes at the front, as far as there are any.
+/// A little-endian number from the bytes at the front, of up to `length` bytes.
 fn number(bytes: &mut &[u8], length: usize) -> u64 {
     take(bytes, length).iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-/// Records: what decodes is what was encoded; attributes, descriptors and commits in it are read or refused.
+/// Records: what decodes is what was encoded; its attributes, descriptors and commits are decoded or refused.
 ///
 /// # Panics
-/// If a law is broken.
+/// On a violation of a law.
 pub fn record(bytes: &[u8]) {
     let here = SEED_OF.seed(&STORE).at(LogOffset(SEGMENT_HEADER_BYTES));
     if let Some(record) = Record::decode(bytes, here).or_else(|| Record::verified(bytes)) {
@@ -142,12 +144,12 @@ pub fn record(bytes: &[u8]) {
     let moved = (flags & 2 != 0).then_some(if kind.is_used() && flags & 64 != 0 { LARGEST_ID } else { 0 });
     let number = if kind.is_used() || kind == Kind::TreeRemoval { id.max(1) & LARGEST_ID } else { 0 };
     let is_nameless = matches!(kind, Kind::Commit | Kind::Release) || kind == Kind::Snapshot && !is_name(key);
-    // What is no name is the root's.
+    // What is not a name belongs to the root.
     let (parent, key) = match is_name(key) && !is_nameless {
         true => (u64::from(kind != Kind::Snapshot), key),
         false => (0, &[][..]),
     };
-    // What took its place is newer.
+    // What superseded it is newer.
     let id = id & LARGEST_ID.min(if moved.is_some() { LARGEST_ID - 1 } else { LARGEST_ID });
     let name = (!is_nameless).then_some(key);
     let new = NewRecord { kind, is_zstd, moved, id, number, parent, name, attributes, content: rest };
@@ -182,13 +184,14 @@ fn look_into(record: &Record<'_>) {
     }
 }
 
-/// A segment that is read from one end to the other: nothing is given that was not written at its place, and all of a batch that is undamaged is.
+/// A segment that is read from beginning to end: it returns only what was written at its place, and everything in an
+/// undamaged batch.
 ///
 /// # Panics
-/// If a law is broken.
+/// On a violation of a law.
 pub fn segment(bytes: &[u8]) {
     scan(bytes);
-    // Batches of records whose content is a piece of the bytes, some of them damaged.
+    // Batches of records whose content is a piece of the bytes; some are damaged.
     let mut file = SegmentHeader {
         class: Class::Fast,
         copies: 1,
@@ -258,7 +261,7 @@ pub fn segment(bytes: &[u8]) {
 const SEED_OF: SegmentId = SegmentId { number: SegmentNumber(1), epoch: Epoch(2) };
 const STORE: [u8; 16] = [1; 16];
 
-/// Gives the records in a segment, commits too, by their places.
+/// Returns the records in a segment, including commits, by their places.
 fn scan(bytes: &[u8]) -> BTreeMap<u64, Vec<u8>> {
     let mut scan = SegmentScan::new(vec![(0, Arc::new(Bytes::new(bytes)))], SEED_OF.seed(&STORE), 0);
     let (header, without) = scan.header(SEED_OF.into());
@@ -291,10 +294,10 @@ fn scan(bytes: &[u8]) -> BTreeMap<u64, Vec<u8>> {
     found
 }
 
-/// Descriptors: what decodes is written the same, and every unit that it names lies where it may.
+/// Descriptors: what decodes is encoded identically, and every unit in it has an allowed place.
 ///
 /// # Panics
-/// If a law is broken.
+/// On a violation of a law.
 pub fn descriptor(bytes: &[u8]) {
     let Ok(descriptor) = Descriptor::decode(bytes, Path::new("fuzz")) else { return };
     assert_eq!(descriptor.encode(), bytes);
@@ -314,10 +317,10 @@ pub fn descriptor(bytes: &[u8]) {
     );
 }
 
-/// Superblocks: what decodes is written again with the same meaning.
+/// Superblocks: what decodes is encoded with the same meaning.
 ///
 /// # Panics
-/// If a law is broken.
+/// On a violation of a law.
 pub fn superblock(bytes: &[u8]) {
     let slot = |bytes: &[u8]| {
         let Ok(Some(found)) = Superblock::decode(bytes) else { return };
@@ -328,7 +331,7 @@ pub fn superblock(bytes: &[u8]) {
         }
     };
     slot(bytes);
-    // The same with a header and a checksum that hold.
+    // The same with a valid header and checksum.
     let mut body = b"granulo\0".to_vec();
     body.extend_from_slice(&VERSION.to_le_bytes());
     body.extend_from_slice(&[0; 2]);
@@ -337,13 +340,14 @@ pub fn superblock(bytes: &[u8]) {
     slot(&[&checksum(&body).to_le_bytes()[..], &body].concat());
 }
 
-/// Sorted tables: opened or refused, looked up in, gone through; one that verification finds whole has in order what its footer says.
+/// Sorted tables: opened or refused, searched, scanned; one that verification finds whole contains in order what its
+/// footer says.
 ///
 /// # Panics
-/// If a law is broken.
+/// On a violation of a law.
 pub fn table(bytes: &[u8]) {
     look_through(bytes);
-    // The same with checksums that hold: those of blocks as long as they say, and that of the last page.
+    // The same with valid checksums: those of blocks by their stated length, and that of the last page.
     let mut sealed = bytes[..bytes.len() / PAGE_BYTES * PAGE_BYTES].to_vec();
     let Some(footer) = sealed.len().checked_sub(PAGE_BYTES) else { return };
     let mut at = 0;
@@ -394,10 +398,11 @@ fn look_through(bytes: &[u8]) {
     }
 }
 
-/// Frames and manifests of the catalog: what decodes is written again with the same meaning, and nothing that is not whole is taken.
+/// Frames and manifests of the catalog: what decodes is encoded with the same meaning, and nothing incomplete is
+/// accepted.
 ///
 /// # Panics
-/// If a law is broken.
+/// On a violation of a law.
 pub fn catalog(bytes: &[u8]) {
     if let Ok((version, change)) = encoding::decode(bytes) {
         let mut state = State { version: version.saturating_sub(1), ..State::default() };
@@ -424,10 +429,11 @@ pub fn catalog(bytes: &[u8]) {
     let _ = manifest::decode(&manifest::sealed(bytes), &[7; 16]);
 }
 
-/// The manifest of a log on a bucket: what decodes is written the same, also with length and checksum that hold; names of objects likewise.
+/// The manifest of a log on a bucket: what decodes is encoded identically, also with valid length and checksum; the
+/// same for names of objects.
 ///
 /// # Panics
-/// If a law is broken.
+/// On a violation of a law.
 pub fn published(bytes: &[u8]) {
     let mut sealed = bytes.to_vec();
     published_manifest::seal(&mut sealed);
@@ -444,10 +450,11 @@ pub fn published(bytes: &[u8]) {
     }
 }
 
-/// Tar archives: members and their data, or an error that says where. Headers with `ustar` in them are tried with a checksum that holds, too.
+/// Tar archives: members and their data, or an error that says where. Headers with `ustar` in them are also tried with
+/// a valid checksum.
 ///
 /// # Panics
-/// If a law is broken.
+/// On a violation of a law.
 pub fn archive(bytes: &[u8]) {
     members(bytes);
     let mut sealed = bytes.to_vec();

@@ -1,4 +1,5 @@
-//! The entries for fuzzers on real bytes, whole and mutated. `GRANULO_UPDATE_GOLDEN=1` writes the real bytes as seeds.
+//! The entry points for fuzzers on real bytes, intact and mutated. `GRANULO_UPDATE_GOLDEN=1` writes the real bytes as
+//! seeds.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,12 +14,12 @@ use crate::log::published::{MANIFEST, Machine, Writer};
 use crate::simulation::chance::Chance;
 use crate::{Durability, Key, Plan, Store};
 
-/// Mutations of each seed.
+/// Mutations per seed.
 const MUTATIONS: u64 = 200;
 
 type Target = fn(&[u8]);
 
-/// The target of each name.
+/// The targets, by name.
 const TARGETS: [(&str, Target); 8] = [
     ("record", record),
     ("segment", segment),
@@ -30,7 +31,7 @@ const TARGETS: [(&str, Target); 8] = [
     ("archive", archive),
 ];
 
-/// What a real store of two fast and three slow devices has on them, a table and an archive: bytes for each target.
+/// Bytes for each target: the files of a real store with two fast and three slow devices, a table and an archive.
 fn real() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let sandbox = tempfile::tempdir().unwrap();
     let directories =
@@ -41,7 +42,7 @@ fn real() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         cutoff_bytes: 4096,
         stripe_unit_bytes: 4096,
         segment_bytes: 1 << 20,
-        // However full the disk is that the test runs on.
+        // However full the test's disk is.
         watermarks_percent: (100, 99),
         ..Plan::default()
     };
@@ -82,7 +83,7 @@ fn real() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let slots = fs::read(sandbox.path().join("slow0/superblock")).unwrap();
     let length = 8 + u32::from_le_bytes(slots[20..24].try_into().unwrap()) as usize;
     bytes.push(("superblock", "real", slots[..length].to_vec()));
-    // The body, which gets its header and checksum from the target.
+    // The body, for which the target adds header and checksum.
     bytes.push(("superblock", "body", slots[24..length].to_vec()));
 
     let (_guard, device) = device();
@@ -109,7 +110,7 @@ fn real() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     bytes
 }
 
-/// A manifest of two epochs, with batches, a pin, and objects that only the pin wants.
+/// A manifest of two epochs, with batches, a pin, and objects that only the pin keeps.
 fn published_by_a_writer() -> Vec<u8> {
     let (bucket, machine) = (Arc::new(Memory::default()), Arc::new(Machine::default()));
     let mut writer = Writer::create(bucket.clone(), machine.clone()).unwrap();
