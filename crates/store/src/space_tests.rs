@@ -1,5 +1,5 @@
-//! Space of a store from the outside: loading, compaction, many objects at once, status; content is that of a model all the time, and an index made
-//! anew says the same.
+//! Space of a store from the outside: loading, compaction, many objects in one call, status; the content equals that of
+//! a model at all times, and a rebuilt index agrees.
 
 mod aligned;
 mod extents;
@@ -112,8 +112,7 @@ fn segments(home: &Path) -> Vec<std::path::PathBuf> {
     found
 }
 
-/// What the index has and what the accounts say of it; `lowest_id` is a bound, and not compared.
-/// Entries, accounts of segments, and units in use.
+/// The index and its accounts: entries, accounts of segments, and live units; `lowest_id` is a bound, and not compared.
 type Indexed = (Vec<(Vec<u8>, Entry)>, Vec<(u64, u64, u64)>, Vec<u64>);
 
 fn index_of(store: &Store) -> Indexed {
@@ -137,7 +136,7 @@ fn everything_is_loaded_whatever_the_order_on_disk() {
         let mut model = Model::new();
         let mut batch = store.batch(Durability::None);
         for at in 0..2000u64 {
-            // An order that is not that of keys.
+            // An order other than that of keys.
             let path = format!("d{}/f{:05}", at % 7, at * 7919 % 2000);
             let size = if at % 100 == 0 { 200_000 } else { (at * 37 % 3000) as usize };
             let content = vec![at as u8; size];
@@ -164,7 +163,7 @@ fn everything_is_loaded_whatever_the_order_on_disk() {
         };
         store.load_with(&Key::root(), 3, counting).unwrap();
         assert!((100..200).contains(&count.load(Ordering::Relaxed)), "it ends when it is told to");
-        // Dropped in the middle, it ends too.
+        // Dropped early, it ends too.
         drop(store.load(&Key::root()).unwrap().next());
         let mut keys: Vec<Key> = model.keys().map(|path| key(path)).collect();
         keys.push(key("nothing"));
@@ -208,7 +207,7 @@ fn compaction_gives_back_and_restores_order() {
     assert!(walked(&store) == model);
     compact(&store, &ALL);
     assert!(walked(&store) == model && loaded(&store, &Key::root()) == model);
-    // In order of keys, one record behind the other.
+    // In key order, with adjacent records.
     let (entries, ..) = index_of(&store);
     let places: Vec<Location> = entries.iter().map(|(_, entry)| entry.location).collect();
     let behind = places
@@ -254,12 +253,12 @@ fn removals_stay_while_older_records_do() {
     let sandbox = TempDir::new().unwrap();
     let home = sandbox.path().join("s");
     let store = Store::create(&home, &small_segments()).unwrap();
-    // A segment that is mostly in use, with one record that will be dead.
+    // A segment that is mostly live, with one record that will be dead.
     store.put(&key("victim"), &file(), &bytes(1, 10_000)).unwrap();
     for at in 0..16 {
         store.put(&key(&format!("stays{at}")), &file(), &bytes(at, 60_000)).unwrap();
     }
-    // Another one that will be all dead but for the removal.
+    // Another one that will be entirely dead except for the removal.
     for at in 0..17 {
         store.put(&key(&format!("goes{at}")), &file(), &bytes(at, 60_000)).unwrap();
     }
@@ -348,7 +347,7 @@ fn readers_go_on_while_everything_moves() {
             reader.join().unwrap();
         }
     });
-    // What the last of them needed is given back by the next who looks.
+    // The next compaction frees what only the last reader needed.
     compact(&store, &CompactOptions::default());
     assert_eq!(store.status(false).unwrap().waiting_bytes, 0);
     assert!(segment_files(&home).iter().sum::<u64>() < 8 << 20);
@@ -383,7 +382,7 @@ fn status_counts_what_is_there() {
     let home = sandbox.path().join("s");
     let fast = vec![sandbox.path().join("fast0"), sandbox.path().join("fast1")];
     let slow = (0..4).map(|at| sandbox.path().join(format!("slow{at}"))).collect();
-    // Whatever else is on this file system, records do not overflow.
+    // Records do not overflow, however full this file system is.
     let plan = Plan { fast, slow, watermarks_percent: (99, 98), ..small_segments() };
     let store = Store::create(&home, &plan).unwrap();
     store.put(&key("d/small"), &file(), &bytes(1, 10_000)).unwrap();
@@ -411,7 +410,7 @@ fn status_counts_what_is_there() {
     assert!(!Store::open_read_only(&home).unwrap().status(false).unwrap().has_writer);
 }
 
-/// Something done to a store.
+/// An operation on a store.
 #[derive(Debug, Clone)]
 enum Deed {
     Put(usize, usize),

@@ -1,4 +1,4 @@
-//! An open store from the outside: what is put is got, by this handle and the next, under every geometry.
+//! An open store from the outside: what is stored is returned, by this handle and the next, under every geometry.
 
 use std::collections::BTreeMap;
 
@@ -163,7 +163,7 @@ fn the_root_stays_with_its_attributes_when_all_below_it_goes() {
     is_as_it_should(&Store::open(&home).unwrap());
     drop(open_here(&home, Access::RebuildIndex, &OpenOptions::default()).unwrap());
     is_as_it_should(&Store::open(&home).unwrap());
-    // What is put into the same batch after it is there.
+    // A later change in the same batch follows it.
     let store = Store::open(&home).unwrap();
     let mut batch = store.batch(Durability::Batch);
     batch.remove_tree(&Key::root()).unwrap();
@@ -202,7 +202,7 @@ fn a_shared_file_and_its_first_name_are_in_one_piece_of_the_log() {
     let store = Store::create(&sandbox.path().join("s"), &plan).unwrap();
     const ROUNDS: usize = 14;
     for round in 0..ROUNDS {
-        // Sizes around that at which a piece is full.
+        // Sizes around the one at which a piece is full.
         let mut batch = store.batch(Durability::None);
         batch.put(&key("filler"), &file(), &vec![7; (8 << 20) - 48 - 220 + 16 * round]).unwrap();
         let number = batch.shared(&file(), &mut &b"one file"[..], None).unwrap();
@@ -247,7 +247,7 @@ fn the_content_of_a_file_comes_in_pieces_without_its_holes() {
         let store = Store::create(&home, &plan).unwrap();
         for (at, size) in SIZES.into_iter().chain([13_000_000]).enumerate() {
             let content = bytes(at as u64, size);
-            // Every third byte range of the content stands apart from the next by a hole.
+            // A hole precedes each third of the content.
             let (mut data, mut end, mut left) = (Vec::new(), 0, size as u64);
             while left > 0 {
                 let length = (size as u64 / 3 + 1).min(left);
@@ -304,7 +304,7 @@ fn a_giant_object_is_read_in_pieces_and_not_whole() {
     }
 }
 
-/// Something done to a store.
+/// An operation on a store.
 #[derive(Debug, Clone)]
 enum Deed {
     Put(usize, usize),
@@ -383,14 +383,14 @@ proptest! {
             }
         }
         prop_assert!(found == model);
-        // The accounts are those that a rebuilt index has.
+        // The accounts equal those of a rebuilt index.
         store.sync().unwrap();
         let accounts = |store: &Store| {
             let state = store.engine().view().state.clone();
             (state.segments, state.extents)
         };
         drop(store);
-        // Opened once more, as closing gives space back, which the log says.
+        // Opened again, as closing frees space, which the log records.
         let store = Store::open(&home).unwrap();
         let before = accounts(&store);
         drop(store);

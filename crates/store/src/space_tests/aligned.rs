@@ -1,4 +1,4 @@
-//! Content alignment: wherever a store puts a file, its content begins at a multiple, and nothing else changes.
+//! Content alignment: wherever a store writes a file, its content begins at a multiple, and nothing else changes.
 
 use super::*;
 use crate::format::geometry::Alignment;
@@ -13,8 +13,8 @@ fn realign(alignment: Alignment) -> CompactOptions {
     CompactOptions { is_alone: true, alignment: Some(alignment), ..CompactOptions::default() }
 }
 
-/// Walks over all segments: in those with an alignment, records and content begin where they should. Gives how many segments with records of files there
-/// are of each alignment.
+/// Walks over all segments: in those with an alignment, records and content begin where they should. Returns the number
+/// of segments with records of files for each alignment.
 fn look_at_segments(store: &Store) -> [usize; 3] {
     let engine = store.engine();
     let rows: Vec<_> = engine.view().state.segments.values().cloned().collect();
@@ -86,7 +86,7 @@ fn content_is_aligned_whatever_writes_it() {
         let mut model = Model::new();
         fill(&store, 1, &mut model);
         drop(store);
-        // After a clean close the log goes on in the same segment.
+        // After a clean close the log continues in the same segment.
         let store = Store::open(&home).unwrap();
         fill(&store, 2, &mut model);
         for number in 0..3 {
@@ -98,7 +98,7 @@ fn content_is_aligned_whatever_writes_it() {
         let count = look_at_segments(&store);
         assert!(count[0] == 0 && count.iter().sum::<usize>() > 1);
         assert!(walked(&store) == model && loaded(&store, &Key::root()) == model);
-        // As a writer that is killed leaves it: another segment continues the log.
+        // As a killed writer leaves it: another segment continues the log.
         log::without_index(&home, &copy);
         std::fs::create_dir_all(copy.join("extents")).unwrap();
         for extent in std::fs::read_dir(home.join("extents")).unwrap() {
@@ -133,7 +133,7 @@ fn compaction_changes_the_choice_and_rewrites_what_differs() {
     let mut model = Model::new();
     fill(&store, 1, &mut model);
     for (turn, alignment) in [Alignment::Page, Alignment::Sector, Alignment::None].into_iter().enumerate() {
-        // What was encoded before is written as it is, in a segment of its own.
+        // What was encoded before is written unchanged, in a segment of its own.
         let mut waiting = store.batch(Durability::Batch);
         let path = format!("waiting-{turn}");
         waiting.put(&key(&path), &file(), b"encoded for what was").unwrap();

@@ -1,4 +1,4 @@
-//! Extent files: what nothing names, removing, and compaction that gives back whole files.
+//! Extent files: unreferenced bytes, removal, and compaction that frees whole files.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn what_nothing_names_stays_in_quarantine_until_compaction_gives_back_the_file()
     batch.shared(&file(), &mut &b"no name"[..], None).unwrap();
     batch.commit().unwrap();
     drop(store);
-    // Units that a writer left that died before it could say whose they are: in a file in use, and in one of their own.
+    // Units of a writer that died before it could refer to them: in a file in use, and in one of their own.
     let (last, _) = extent_files(&home).pop_last().unwrap();
     let mut left = std::fs::OpenOptions::new().append(true).open(&last).unwrap();
     std::io::Write::write_all(&mut left, &bytes(2, 500_000)).unwrap();
@@ -47,7 +47,7 @@ fn what_nothing_names_stays_in_quarantine_until_compaction_gives_back_the_file()
     let store = Store::open(&home).unwrap();
     let options = CompactOptions { is_alone: true, ..CompactOptions::default() };
     let plan = store.plan_compaction(&options).unwrap();
-    // And one with the object that was replaced.
+    // And one with the replaced object.
     assert_eq!((plan.extents.len(), plan.live_unit_bytes() > 90_000), (3, true), "{plan:?}");
     assert!(plan.quarantined_bytes() >= 5_500_000 && plan.gained_bytes() >= 5_500_000);
     let done = compact(&store, &options);
@@ -100,7 +100,7 @@ fn removing_gives_nothing_back_and_compaction_whole_files() {
     assert!(done.extent_files >= 5 && done.moved_unit_bytes >= 190_000, "{done:?}");
     let after = extent_files(&home);
     assert!(after.values().sum::<u64>() < 500_000, "{after:?}");
-    // What is there is as it was or new; nothing was punched or cut off.
+    // Each file is unchanged or new; nothing was punched or truncated.
     assert!(after.iter().all(|(path, size)| before.get(path).is_none_or(|before| size >= before)));
     assert!(walked(&store) == model && versions(&store) == ids);
     check(&store);
@@ -127,7 +127,7 @@ fn an_extent_file_that_a_reader_needs_goes_after_it() {
     drop(first);
     assert!(load.all(|piece| piece.is_ok()), "everything of the old state is still there");
     drop((load, reader));
-    // A writer that closes gives back what readers have let go of.
+    // A writer that closes frees what readers have released.
     drop(store);
     let after = extent_files(&home);
     assert!(!before.keys().any(|path| after.contains_key(path)) && !after.is_empty(), "{after:?}");
@@ -150,7 +150,7 @@ fn a_batch_that_is_open_keeps_its_files() {
 
 #[test]
 fn an_index_that_shows_nothing_gives_nothing_back() {
-    // Disaster 5: what the index has is lost, and its accounts say so.
+    // Disaster 5: entries of the index are lost, and its accounts reveal that.
     let sandbox = TempDir::new().unwrap();
     let home = sandbox.path().join("s");
     let (store, _) = with_dead_extents(&home);
@@ -178,7 +178,7 @@ fn an_account_of_units_that_is_too_low_gives_nothing_back() {
     let error = store.compact(&ALL, &mut |_| true).unwrap_err();
     assert!(error.to_string().contains("large objects have more in extent file"), "{error}");
     assert_eq!(extent_files(&home), before);
-    // Nor can they be taken from it again.
+    // Nor can they be subtracted again.
     let error = store.remove(&key("d/f00")).unwrap_err();
     assert!(error.to_string().contains("has less in use than is to be taken from it"), "{error}");
     assert!(store.get(&key("d/f00")).unwrap().is_some(), "it is as it was");
@@ -186,7 +186,7 @@ fn an_account_of_units_that_is_too_low_gives_nothing_back() {
 
 #[test]
 fn a_removal_that_cannot_read_what_it_removes_leaves_it() {
-    // Disaster 6: an error of the medium on a descriptor is an error, and nothing goes.
+    // Disaster 6: a media error on a descriptor is an error, and nothing is removed.
     let sandbox = TempDir::new().unwrap();
     let home = sandbox.path().join("s");
     let (store, model) = with_dead_extents(&home);
@@ -219,7 +219,7 @@ fn a_descriptor_that_is_damaged_can_be_removed_and_its_units_are_counted_by_comp
     let mut content = std::fs::read(&path).unwrap();
     content[entry.location.offset as usize + 2000] ^= 1;
     std::fs::write(&path, content).unwrap();
-    // Nobody knows what it names: the files whose accounts have more than the others make up stay.
+    // Its references are unknown: the files whose accounts exceed the sum of the others stay.
     let error = store.get(&key("d/f00")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     compact(&store, &CompactOptions { is_alone: true, ..CompactOptions::default() });
@@ -255,7 +255,7 @@ fn a_removal_without_a_thread_is_durable_and_does_not_panic() {
     check(&store);
 }
 
-/// Objects that are gathered by this thread alone.
+/// Number of objects that are loaded by this thread alone.
 fn loaded_here(store: &Store) -> usize {
     let keys: Vec<Key> = store.walk(&Key::root()).unwrap().map(|listed| listed.unwrap().key).collect();
     let count = AtomicU64::new(0);

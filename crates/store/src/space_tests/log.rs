@@ -1,11 +1,11 @@
-//! The log by itself, without an index: what a crash took from it, and what compaction did.
+//! The log alone, without an index: after losses in a crash, and after compaction.
 
 use super::*;
 use crate::format::ids::Epoch;
 use crate::format::segment::SEGMENT_HEADER_BYTES;
 use crate::index::catalog::{Change, SegmentRow, State};
 
-/// The segments of a store as they are now, in a store of their own that has no index.
+/// Copies the current segments of a store to a store of their own without an index.
 pub(super) fn without_index(home: &Path, copy: &Path) {
     std::fs::create_dir_all(copy.join(SEGMENTS)).unwrap();
     std::fs::copy(home.join("superblock"), copy.join("superblock")).unwrap();
@@ -19,7 +19,7 @@ fn what_follows_a_segment_that_a_crash_took_is_not_there() {
     let sandbox = TempDir::new().unwrap();
     let (home, copy) = (sandbox.path().join("home"), sandbox.path().join("copy"));
     let store = Store::create(&home, &small_segments()).unwrap();
-    // Fewer than are synced unasked.
+    // Fewer than are synced automatically.
     for number in 0..5 {
         let mut batch = store.batch(Durability::None);
         (0..8).for_each(|at| batch.put(&key(&format!("{number}/{at}")), &file(), &bytes(at, 60_000)).unwrap());
@@ -74,7 +74,7 @@ fn a_removal_in_quarantine_is_none_after_compaction_either() {
     let mut batch = store.batch(Durability::None);
     batch.remove(&key("1")).unwrap();
     batch.commit().unwrap();
-    // A crash takes a part of its commit, and leaves the record of the removal.
+    // A crash loses a part of its commit, and leaves the record of the removal.
     without_index(&home, &copy);
     let taken = segments(&copy);
     assert_eq!(taken.len(), 2);
@@ -82,7 +82,7 @@ fn a_removal_in_quarantine_is_none_after_compaction_either() {
     last.set_len(last.metadata().unwrap().len() - 40).unwrap();
     let store = Store::open(&copy).unwrap();
     assert!(loaded(&store, &Key::root()) == expected);
-    // The segment that it is behind is moved, and the one with older records stays.
+    // The segment before it is moved, and the one with older records stays.
     let done = compact(&store, &CompactOptions::default());
     assert_eq!((done.segments, segments(&copy).contains(&taken[0])), (1, true));
     without_index(&copy, &again);
@@ -95,7 +95,8 @@ fn a_number_that_only_the_index_has_is_not_used_again() {
     let home = sandbox.path().join("home");
     let store = Store::create(&home, &small_segments()).unwrap();
     store.put(&key("before"), &file(), b"before").unwrap();
-    // A writer took the segment in that another one had just begun, and the power failed: its name was not durable, what the index wrote was.
+    // A writer took in the segment that another one had just begun, and the power failed: its name was not durable,
+    // what the index wrote was.
     let never = |state: &State| {
         let newest = state.segments.last_key_value().unwrap().1.clone();
         let (live_bytes, live_records, dead_records) = (0, 0, 0);
@@ -122,7 +123,7 @@ fn a_number_that_only_the_index_has_is_not_used_again() {
     }
     is_sound(&store);
     drop(store);
-    // Of the log alone the same.
+    // The log alone shows the same.
     let copy = sandbox.path().join("copy");
     without_index(&home, &copy);
     let store = Store::open(&copy).unwrap();

@@ -1,4 +1,4 @@
-//! Pinned snapshots beside writers and compaction, and listings that go on from a name.
+//! Pinned snapshots beside writers and compaction, and listings that continue from a name.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn a_snapshot_stays_while_what_it_has_is_replaced_removed_and_compacted() {
         assert_eq!(snapshot.read(&key("a/1"), &mut buffer).unwrap().unwrap().content, b"a/1");
         assert_eq!(snapshot.read(&key("b/large"), &mut buffer).unwrap().unwrap().content, large);
         assert!(snapshot.entry(&key("b/2")).unwrap().is_none());
-        // As it was for the next.
+        // Restored for the next case.
         store.put(&key("a/1"), &file(), b"a/1").unwrap();
         store.put(&key("b/1"), &file(), b"b/1").unwrap();
         store.put(&key("b/large"), &file(), &large).unwrap();

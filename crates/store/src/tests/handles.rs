@@ -1,4 +1,5 @@
-//! Handles from the outside: what is written is read by all of them, whatever others do to the object meanwhile, and the store is sound all the time.
+//! Handles from the outside: all of them read what was written, whatever others do to the object meanwhile, and the
+//! store is sound at all times.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ mod room;
 
 mod striped;
 
-/// Objects above 8 KiB lie in stripes of 16 KiB with parity, on five of six devices.
+/// Objects above 8 KiB are in stripes of 16 KiB with parity, on five of six devices.
 fn plan(sandbox: &Path, compression: Compression) -> Plan {
     Plan {
         fast: vec![sandbox.join("fast")],
@@ -105,7 +106,7 @@ fn a_file_is_made_written_and_read_by_all_its_handles() {
     assert_eq!((read(&one), again.size_bytes().unwrap()), (Vec::new(), 0));
     again.close().unwrap();
     assert_eq!(store.get(&key("a")).unwrap().unwrap(), b"");
-    // Dropped, it commits.
+    // Dropping it commits.
     one.write_at(b"late", 0).unwrap();
     drop((one, other));
     assert_eq!(store.get(&key("a")).unwrap().unwrap(), b"late");
@@ -257,7 +258,7 @@ fn objects_become_records_and_stripes_as_they_grow_and_shrink() {
     }
     let live: u64 = store.engine().view().state.extents.values().map(|row| row.live_bytes).sum();
     assert_eq!(live, 0);
-    // Far apart it is what is stored that counts.
+    // For distant writes, the stored bytes count.
     handle.write_at(b"end", 1 << 40).unwrap();
     handle.commit(Durability::Batch).unwrap();
     let holes = Holes { size_bytes: (1 << 40) + 3, data: vec![(1 << 40, 3)] };
@@ -313,7 +314,7 @@ fn compact_beside(store: &Store) {
     store.compact(&CompactOptions { is_alone: false, ..ALL }, &mut |_| true).unwrap();
 }
 
-/// Opens the object of a handle again by its name and closes that, now and then.
+/// Sometimes opens the object of a handle again by its name and closes that.
 fn open_again(handle: &Handle, store: &Store, round: u64) {
     if round.is_multiple_of(7) {
         let other = open(store, "f");
@@ -329,7 +330,7 @@ fn what_could_not_be_committed_stays_pending() {
     let content = bytes(1, 100_000);
     store.put(&key("f"), &file(), &content).unwrap();
     let handle = open(&store, "f");
-    // Two devices with units of a stripe are gone: it cannot be read, so neither can a part of it be written.
+    // Two devices with units of a stripe are lost: it cannot be read, so it cannot be written in part either.
     handle.write_at(b"new", 50_000).unwrap();
     let runs: Vec<Run> = descriptor(&store, "f").runs().take(2).collect();
     let places = runs.iter().map(|run| store.engine().extents.place(run.device, run.file));

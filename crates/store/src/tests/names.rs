@@ -1,10 +1,10 @@
-//! Names of what is there: renamed, exchanged, given beside others; by this handle, from the log alone, and after compaction.
+//! Names of existing objects: renamed, exchanged, added; by this handle, from the log alone, and after compaction.
 
 use std::path::Path;
 
 use super::*;
 
-/// What a name has: kind, number, content, mode, names of a file with several.
+/// The object of a name: kind, number, content, mode, number of a shared file.
 pub(super) type Shown = (Kind, u64, Vec<u8>, u16, Option<u64>);
 
 pub(super) fn shown_as(read: &crate::Object<'_>, shared: Option<u64>) -> Shown {
@@ -88,14 +88,14 @@ fn everything_can_be_renamed_and_stays_what_it_is() {
     expected.insert("e".to_owned(), shown(&store)["e"].clone());
     expected.insert("e/there".to_owned(), shown(&store)["e/there"].clone());
     assert_eq!(shown(&store), expected);
-    // Over what is there, and of two names of one file nothing.
+    // Replacing an existing object; between two names of one file, nothing.
     store.rename(&key("e/new file"), &key("e/there"), Existing::Replace).unwrap();
     store.rename(&key("e/new one"), &key("e/new two"), Existing::Replace).unwrap();
     store.rename(&key("e/new large"), &key("e/new large"), Existing::Replace).unwrap();
     let of_file = expected.remove("e/new file").unwrap();
     expected.insert("e/there".to_owned(), of_file);
     assert_eq!(shown(&store), expected);
-    // A directory over an empty one, with all that is in it.
+    // A directory replaces an empty one, with all its content.
     store.rename(&key("e"), &key("d"), Existing::Replace).unwrap();
     let expected: BTreeMap<String, Shown> = expected
         .iter()
@@ -221,7 +221,7 @@ fn threads_that_rename_each_others_directories_lose_nothing() {
             });
         }
     });
-    // Each of the twelve objects once, whatever its name is now.
+    // Each of the twelve objects once, whatever its current name.
     let numbers =
         |store: &Store| shown(store).values().map(|shown| shown.1).collect::<std::collections::BTreeSet<u64>>();
     assert_eq!((shown(&store).len(), numbers(&store).len()), (12, 12), "{:?}", shown(&store).keys());

@@ -1,4 +1,5 @@
-//! Tests of pins by name: what was there when they were set can be read until they are released, whatever becomes of the index, of a device, and of the power.
+//! Tests of pins by name: the state when they were set can be read until they are released, whatever happens to the
+//! index, to a device, and to the power.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +31,7 @@ fn put(subject: &Simulated, numbers: std::ops::Range<u64>) {
     }
 }
 
-/// Removes all, puts others, and gives back what can be.
+/// Removes everything, stores other objects, and frees what can be freed.
 fn go_on(subject: &mut Simulated) {
     let mut batch = subject.store().batch(Durability::Batch);
     batch.remove_tree(&Key::parse("directory").unwrap()).unwrap();
@@ -40,7 +41,7 @@ fn go_on(subject: &mut Simulated) {
     subject.compact().unwrap();
 }
 
-/// What a reader that goes on has of the objects as they are now. Tables that it has open are its own affair.
+/// A reader that continues, and its listing of the objects as they are now. Tables that it has open are unaffected.
 struct Pinned(Simulated, Vec<Listed>);
 
 impl Pinned {

@@ -1,4 +1,4 @@
-//! How many reads of its devices the store takes: counted, so that no clock and no load decides.
+//! Number of device reads of the store: counted, so that no clock and no load decides.
 
 use super::*;
 use crate::simulation::mishap::FileKind;
@@ -9,10 +9,10 @@ use crate::{Existing, Geometry};
 
 const DIRECTORIES: u64 = 40;
 const OBJECTS: u64 = 300;
-/// What a walk over everything reads at once, and what opening reads of a table.
+/// Bytes of one read in a walk over everything, and in opening a table.
 const AHEAD_BYTES: u64 = 256 << 10;
 const TAIL_BYTES: u64 = 64 << 10;
-/// What is read around a leaf.
+/// Bytes that are read around a leaf.
 const AROUND_BYTES: u64 = 32 << 10;
 
 fn one() -> Geometry {
@@ -23,7 +23,7 @@ fn path(directory: u64, object: u64) -> String {
     format!("tree/{directory:02}/{object:03}")
 }
 
-/// A store that was closed, with several tables and nothing recent: many small directories, one after the other.
+/// A closed store with several tables and no recent changes: many small directories, one after another.
 fn imported() -> World {
     let world = World::new(Simulated::devices(&one()), 1);
     let subject = Simulated::create(&one(), &world).unwrap();
@@ -42,7 +42,7 @@ fn reader(world: &World) -> Simulated {
     Simulated::open_as(&home(&one()), world, Access::Read).unwrap()
 }
 
-/// What a walk shows, and the reads of tables that it took.
+/// The entries of a walk, and the reads of tables that it needed.
 fn walked(world: &World, store: &Store) -> (Vec<String>, u64) {
     let before = world.reads(FileKind::Table);
     let listed: Vec<String> = store.walk(&Key::root()).unwrap().map(|listed| listed.unwrap().key.to_string()).collect();
@@ -70,7 +70,8 @@ fn directories_in_any_order_are_walked_in_that_of_their_paths() {
     let world = imported();
     let writer = Simulated::open_as(&home(&one()), &world, Access::Write).unwrap();
     let mut expected: Vec<String> = walked(&world, writer.store()).0;
-    // Their numbers stay: names in order are numbers in none. Some then lie in others, deeper than scans are kept for.
+    // Their numbers stay: order of names is then not order of numbers. Some are then in others, deeper than scans are
+    // kept.
     let mut deep = "deep".to_owned();
     let to_be = |directory: u64| format!("tree/{:02}", DIRECTORIES + directory * 7 % DIRECTORIES);
     for directory in 0..DIRECTORIES {

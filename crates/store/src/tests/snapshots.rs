@@ -1,4 +1,5 @@
-//! States that are kept by name: what is in one stays, whatever is done to what there is now, to the log and to the index; and goes with its last snapshot.
+//! Snapshots with a name: their content stays, whatever is done to the current state, to the log and to the index; and
+//! is freed with its last snapshot.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ fn of(store: &Store, name: &str) -> PinnedSnapshot {
     store.snapshot_named(name).unwrap().unwrap()
 }
 
-/// What a snapshot has.
+/// The content of a snapshot.
 fn then(store: &Store, name: &str) -> BTreeMap<String, Shown> {
     let snapshot = of(store, name);
     let mut buffer = crate::Buffer::default();
@@ -25,7 +26,7 @@ fn then(store: &Store, name: &str) -> BTreeMap<String, Shown> {
     all
 }
 
-/// Every kind of change to what `names::store` has.
+/// Every kind of change to the objects of `names::store`.
 fn change_all(store: &Store) {
     store.put(&key("d/file"), &file(), b"other content").unwrap();
     store.rename(&key("d/large"), &key("d/renamed"), Existing::Refuse).unwrap();
@@ -41,7 +42,7 @@ fn compact_all(store: &Store) {
     store.compact(&options, &mut |_| true).unwrap();
 }
 
-/// Closes it, makes its index from the log, compacts it, and looks each time whether it is the same.
+/// Closes the store, rebuilds its index from the log, compacts it, and checks after each that it is the same.
 fn through_all(mut store: Store, home: &Path, look: &dyn Fn(&Store)) -> Store {
     for _ in 0..2 {
         look(&store);
@@ -81,7 +82,7 @@ fn a_snapshot_stays_whatever_is_done() {
         let names: Vec<_> = store.snapshots().unwrap().into_iter().map(|row| row.name).collect();
         assert_eq!(names, [&b"monday"[..], b"tuesday", b"wednesday"]);
     });
-    // One after the other, the middle one first: the others stay.
+    // One at a time, the middle one first: the others stay.
     for name in ["tuesday", "monday", "wednesday"] {
         assert!(store.remove_snapshot(name).unwrap() && !store.remove_snapshot(name).unwrap());
         kept.remove(name);
@@ -109,7 +110,7 @@ fn what_a_snapshot_has_counts_once_and_goes_with_it() {
     let (records, units) = live(&store);
     store.create_snapshot("monday").unwrap();
     assert_eq!(live(&store), (records, units));
-    // Another name for a large file: its units are those that the snapshot has, wherever compaction takes them.
+    // Another name for a large file: its units are those of the snapshot, wherever compaction moves them.
     store.rename(&key("d/large"), &key("d/renamed"), Existing::Refuse).unwrap();
     store.put(&key("d/gone"), &file(), &bytes(5, LARGE_BYTES)).unwrap();
     store.remove(&key("d/gone")).unwrap();
@@ -143,7 +144,8 @@ fn a_snapshot_costs_what_changes_after_it() {
         let snapshot = store.engine().view().snapshot();
         snapshot.scan_versions_from(&crate::format::index_key::first_superseded()).unwrap().count()
     };
-    // Turn t changes files 7 t to 7 t + 9. What one has before turn t is needed if a snapshot between that turn and the one that changed it before is there.
+    // Turn t changes files 7 t to 7 t + 9. The content of a file before turn t is needed if a snapshot exists between
+    // that turn and the preceding one that changed it.
     let turns_of = |file: usize, end: usize| (0..end).filter(move |turn| (7 * turn..7 * turn + 10).contains(&file));
     let expected = |snapshots: usize, turns: usize| -> usize {
         let of_file = |file| {
@@ -158,7 +160,7 @@ fn a_snapshot_costs_what_changes_after_it() {
         assert_eq!(versions(&store), expected(turn, turn));
         for number in 0..10 {
             let name = key(&format!("d/{}", 7 * turn + number));
-            // Twice: what no snapshot has goes at once.
+            // Twice: content in no snapshot is freed immediately.
             for content in [&b"between"[..], b"after"] {
                 store.put(&name, &file(), content).unwrap();
             }
@@ -173,7 +175,7 @@ fn a_snapshot_costs_what_changes_after_it() {
             let was_changed = (0..turn).any(|before| (7 * before..7 * before + 10).contains(&at));
             assert_eq!(read.content, if was_changed { &b"after"[..] } else { b"before" }, "{turn} {number}");
         }
-        // Of two of the same state one is enough.
+        // Of two with the same state one is enough.
         store.remove_snapshot(&format!("{turn}")).unwrap();
         assert_eq!(versions(&store), expected(turn + 1, 20));
         store.remove_snapshot(&format!("{turn} again")).unwrap();

@@ -13,7 +13,7 @@ fn at(seconds: i64) -> Time {
 const CHANGED: i64 = 1_000;
 const BORN: i64 = -30;
 
-/// Attributes with a change time and a birth time that no clock says.
+/// Attributes with a change time and a birth time that no clock returned.
 fn given(mode: u16) -> Attributes {
     Attributes { mode, ctime: Some(at(CHANGED)), btime: Some(at(BORN)), ..file() }
 }
@@ -55,7 +55,7 @@ fn of(store: &Store, path: &str) -> (Time, Time) {
     (status.entry.ctime, status.attributes.btime.unwrap())
 }
 
-/// An object of each kind in `d`, with times that were given, and one without.
+/// An object of each kind in `d`, with given times, and one without.
 fn fill(store: &Store) {
     let mut batch = store.batch(Durability::Batch);
     batch.directory(&Key::root(), &given(0o040_755)).unwrap();
@@ -106,7 +106,7 @@ fn what_is_written_again_has_another_change_time_and_is_as_old_as_it_was() {
     change_all(&store);
     let after = times(&store);
     for (path, (changed, born)) in &after {
-        // Of two names of a file it is the file that was changed.
+        // With two names of a file, the file is what changed.
         match &path[..] {
             "d/made" | "d/made/open" => assert_eq!(*born, open.1),
             _ => assert_eq!(*born, at(BORN), "{path}"),
@@ -116,7 +116,7 @@ fn what_is_written_again_has_another_change_time_and_is_as_old_as_it_was() {
     assert_eq!((after["d/first"], after["d/single"]), (after["d/second"], after["d/made/double"]));
     assert_eq!(after["d/made/open"], open);
     assert_ne!(after["d/made"].0, open.0);
-    // What is given is what it has; what is put over it is born then.
+    // A given time is kept; a replacement is born at its change time.
     let told = Attributes { ctime: Some(at(5)), ..file() };
     store.set_attributes(&key("d/renamed"), &told).unwrap();
     assert_eq!(of(&store, "d/renamed"), (at(5), at(BORN)));
@@ -147,12 +147,12 @@ fn open_files_keep_their_birth_time_with_and_without_a_name() {
     assert_eq!(shown(&handle), (at(3), at(BORN)), "what is pending shows");
     handle.commit(Durability::None).unwrap();
     assert_eq!((shown(&handle), of(&store, "d/written")), ((at(3), at(BORN)), (at(3), at(BORN))));
-    // A birth time that is to be stays to be, whatever comes after it without one.
+    // A given birth time stays, whatever attributes without one follow.
     handle.set_attributes(&Attributes { btime: Some(at(2)), ctime: Some(at(4)), ..file() }).unwrap();
     handle.set_attributes(&Attributes { ctime: Some(at(6)), ..file() }).unwrap();
     handle.commit(Durability::None).unwrap();
     assert_eq!(of(&store, "d/written"), (at(6), at(2)));
-    // Without a name, and with one again.
+    // Without a name, and with a new one.
     assert!(store.remove(&key("d/written")).unwrap());
     assert_eq!(shown(&handle), (at(6), at(2)));
     handle.write_at(b"y", 0).unwrap();

@@ -1,4 +1,5 @@
-//! A crash at each operation of a device while handles write: what was durable is there, and what was not is there whole or not at all.
+//! A crash at each operation of a device while handles write: what was durable exists, and what was not exists whole or
+//! not at all.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +8,7 @@ use crate::simulation::subject::{Simulated, geometry};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::World;
 
-/// What the object was with each commit, and from which on it may be found.
+/// The content of the object after each commit, and the first commit that may be found.
 #[derive(Default)]
 struct Versions {
     all: Vec<Vec<u8>>,

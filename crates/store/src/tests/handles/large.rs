@@ -1,13 +1,14 @@
-//! An object of many chunks, written at random places, against the same on bytes in memory: at once, after opening again, and from the log alone.
+//! An object of many chunks, written at random offsets, compared with bytes in memory: immediately, after a reopen, and
+//! from the log alone.
 
 use super::*;
 use crate::simulation::chance::Chance;
 
-/// Above 4 MiB and 8 MiB, so that the object has three chunks by the rule, of other units each.
+/// Above 4 MiB and 8 MiB, so that the object has three chunks with different units.
 const SIZE_BYTES: usize = 22 << 20;
 const LONGEST_WRITE_BYTES: usize = 150_000;
 
-/// Writes here and there, now and then cuts the end off or appends, and holds what is read against the model.
+/// Writes at random offsets, sometimes truncates or appends, and compares what is read with the model.
 fn work(handle: &Handle, model: &mut Vec<u8>, chance: &mut Chance, writes: usize) {
     for number in 0..writes {
         let length = 1 + chance.index(if number % 3 == 0 { LONGEST_WRITE_BYTES } else { 100 });

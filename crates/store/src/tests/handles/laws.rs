@@ -1,4 +1,4 @@
-//! Any sequence of writes, cuts, commits, closings, compactions and openings, against the same on bytes in memory.
+//! Any sequence of writes, truncations, commits, closes, compactions and opens, compared with bytes in memory.
 
 use proptest::prelude::*;
 
@@ -44,7 +44,7 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Two files that are open now and then, and what they should have.
+/// Two files that are sometimes open, and their expected content.
 struct Run {
     home: PathBuf,
     store: Option<Store>,

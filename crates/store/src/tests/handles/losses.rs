@@ -1,4 +1,5 @@
-//! A slow device fails while objects are open: the writer takes it out of service, durably before the next acknowledgement, and goes on; reads reconstruct from parity.
+//! A slow device fails while objects are open: the writer takes it out of service, durably before the next
+//! acknowledgement, and continues; reads reconstruct from parity.
 
 use super::*;
 use crate::simulation::mishap::Absence;
@@ -25,7 +26,7 @@ fn a_writer_goes_on_without_a_slow_device_that_fails() {
         let (handle, nameless) = (open(store, "f"), store.create_nameless(&file()).unwrap());
         nameless.append(&model).unwrap();
         nameless.commit(Durability::Batch).unwrap();
-        // Units that are not durable yet are on it, too.
+        // Units that are not yet durable are on it, too.
         let mut batch = store.batch(Durability::None);
         batch.put(&key("not durable yet"), &file(), &model).unwrap();
         batch.commit().unwrap();
@@ -39,7 +40,7 @@ fn a_writer_goes_on_without_a_slow_device_that_fails() {
         let unwritten = model.clone();
         model[60_000..60_007].copy_from_slice(b"written");
         model.extend(bytes(9, 50_000));
-        // Either of them is the first to meet it.
+        // Either of them is the first to meet the failure.
         let order = if seed % 2 == 0 { [&handle, &nameless] } else { [&nameless, &handle] };
         for written in order {
             written.commit(Durability::Batch).unwrap();
@@ -61,7 +62,7 @@ fn a_writer_goes_on_without_a_slow_device_that_fails() {
             }
         };
         are_there(store);
-        // All of the others know it: those who open the store are as many as it takes, and it is whole.
+        // All others know it: there are enough devices to open the store, and it is whole.
         let left = world.after_crash(seed);
         let after = Simulated::open(&settings, &left).unwrap();
         are_there(after.store());
@@ -72,7 +73,7 @@ fn a_writer_goes_on_without_a_slow_device_that_fails() {
         assert_eq!(back.out_of_service(), [lost], "it missed what was written");
         are_there(back.store());
         drop(back);
-        // One more is more than redundancy bears, and nothing is acknowledged.
+        // One more exceeds redundancy, and nothing is acknowledged.
         let next = descriptor(store, "f").runs().map(|run| run.device).find(|device| *device != lost).unwrap();
         world.detach(next.into(), Absence::Unmounted, seed);
         assert_eq!(store.put(&key("too many"), &file(), &model).unwrap_err().kind(), ErrorKind::Lost);

@@ -1,11 +1,12 @@
-//! Objects without a name: made so, or left so; in memory, in units that no record names, and after a crash.
+//! Objects without a name: created without one, or after losing it; in memory, in units that no record refers to, and
+//! after a crash.
 
 use super::*;
 use crate::simulation::subject::{Simulated, geometry};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::World;
 
-/// Takes the last name of `d/f` while it is open.
+/// Removes the last name of `d/f` while it is open.
 type Unname = fn(&Store);
 
 const WAYS: [(&str, Unname); 6] = [
@@ -43,7 +44,7 @@ fn lives_on(way: &str, unname: Unname, size: usize, is_read_before: bool) {
     store.sync().unwrap();
     let left = names(&store);
     for _ in 0..2 {
-        // Nothing of it is given back as long as it is open.
+        // None of it is freed while it is open.
         compact(&store);
         compact(&store);
         assert!(read(&handle) == model, "{way}: {size} bytes");
@@ -126,7 +127,7 @@ fn a_nameless_object_gets_a_name_with_its_content() {
         assert!(store.get(&key("named")).unwrap().unwrap() == model);
         assert_eq!(store.stat(&key("named")).unwrap().unwrap().attributes.uid, 5);
         is_sound(&store);
-        // One that lost its name gets one too.
+        // One that lost its name gets a new one too.
         let handle = open(&store, "named");
         store.remove(&key("named")).unwrap();
         compact(&store);
@@ -153,7 +154,7 @@ fn what_never_had_a_name_is_given_out_again() {
         extent_bytes(&sandbox)
     };
     let sizes: Vec<u64> = (0..4).map(write).collect();
-    // Devices are chosen anew each time: all five have some of the first four.
+    // Devices are chosen again each time: all five have some of the first four.
     assert!(sizes[0] > 50_000 && sizes[3] <= 2 * sizes[0], "{sizes:?}");
     compact(&store);
     assert_eq!(extent_bytes(&sandbox), 0);

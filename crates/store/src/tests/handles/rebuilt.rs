@@ -1,17 +1,18 @@
-//! A device is lost and rebuilt while objects are open: those without a name, that no index has, and those that are written to meanwhile.
+//! A device is lost and rebuilt while objects are open: those without a name, which are in no index, and those that are
+//! written to meanwhile.
 
 use super::*;
 use crate::RebuildOptions;
 use crate::error::Error;
 
-/// A device of which nothing is left.
+/// Deletes everything on a device.
 fn lose(sandbox: &TempDir, store: &Store, device: u16) {
     let slot = store.engine().devices.slots()[usize::from(device)].clone();
     std::fs::rename(&slot.path, sandbox.path().join(format!("lost{device}"))).unwrap();
     store.engine().devices.fail(device, &Error::new(ErrorKind::Io, "write", "it is gone"));
 }
 
-/// Devices with units of objects that are open and have no name, the first of them first.
+/// Devices with units of open objects that have no name; the first object's come first.
 fn devices_without_name(store: &Store) -> Vec<u16> {
     let files = store.engine().open_files.all();
     let bases: Vec<_> = files.iter().filter_map(|file| file.striped_without_name()).collect();
@@ -49,7 +50,7 @@ fn objects_without_a_name_are_rebuilt_with_all_others() {
         assert_eq!((report.objects, report.lost), (plan.objects, 0));
         let devices = devices_without_name(&store);
         assert_eq!(devices.contains(&lost), is_onto, "{devices:?}");
-        // All that was on the device is on another: the loss of one more is borne, of each by itself.
+        // Everything from the device is on another: the loss of any one more can be repaired.
         let again = *devices.iter().rev().find(|device| **device != lost).unwrap();
         lose(&sandbox, &store, again);
         for handle in [&nameless, &unnamed] {

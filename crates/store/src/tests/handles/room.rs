@@ -1,11 +1,12 @@
-//! Devices that are full while handles write: what fails is said, nothing acknowledged is lost, and what is pending is committed once there is room.
+//! Devices that are full while handles write: failures are reported, nothing acknowledged is lost, and pending writes
+//! are committed once there is room.
 
 use super::*;
 use crate::simulation::subject::{Simulated, geometry};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::World;
 
-/// Room that is left, in blocks.
+/// Free blocks that are left.
 const BLOCKS: [u64; 6] = [0, 1, 3, 20, 60, 200];
 
 #[test]
@@ -23,7 +24,7 @@ fn a_handle_goes_on_when_a_full_device_has_room_again() {
             let nameless = store.create_nameless(&file()).unwrap();
             nameless.append(&acknowledged).unwrap();
             nameless.commit(Durability::Batch).unwrap();
-            // The devices with units, and once those of the log too.
+            // The devices with units, and sometimes those of the log too.
             let devices = Simulated::devices(&settings);
             let full = if is_striped && blocks % 2 == 0 { 2..devices } else { 0..devices };
             full.clone().for_each(|device| world.fill(device, blocks));
@@ -41,7 +42,7 @@ fn a_handle_goes_on_when_a_full_device_has_room_again() {
                 assert!(error.to_string().contains("full") || error.to_string().contains("space"), "{error}");
             }
             assert_eq!(store.engine().latched(), None);
-            // All that was written is read, committed or not; others see what is committed, whole.
+            // Everything that was written is read, committed or not; others see whole commits.
             assert!(read(&handle) == model);
             let seen = store.get(&key("f")).unwrap().unwrap();
             assert!(seen == if outcomes[0].is_ok() { &model[..] } else { &acknowledged });

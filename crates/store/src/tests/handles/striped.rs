@@ -1,8 +1,8 @@
-//! Large objects that are changed in some places: what is written for it, and what stays where it is.
+//! Large objects that are changed in some places: what is written for that, and what stays in place.
 
 use super::*;
 
-/// Bytes that a stripe takes with parity.
+/// Bytes of a stripe with parity.
 const STRIPE_BYTES: u64 = 5 * 4096;
 
 #[test]
@@ -23,7 +23,7 @@ fn a_touched_stripe_costs_its_own_bytes_and_no_more() {
         is_sound(&store);
         extent_bytes(&sandbox) - before
     };
-    // Packed bytes are in the record alone.
+    // Packed bytes are in the record only.
     assert_eq!(costs(100, b"packed", &mut content), 0);
     assert_eq!(descriptor(&store, "f").chunks, before.chunks);
     for (at, stripes) in
@@ -31,7 +31,7 @@ fn a_touched_stripe_costs_its_own_bytes_and_no_more() {
     {
         assert_eq!(costs(at, b"xy", &mut content), stripes * STRIPE_BYTES, "at {at}");
     }
-    // One byte behind the end begins a stripe; the next makes that again.
+    // One byte past the end begins a stripe; the next one rewrites it.
     content.push(b'!');
     let before = extent_bytes(&sandbox);
     handle.append(b"!").unwrap();
@@ -42,7 +42,7 @@ fn a_touched_stripe_costs_its_own_bytes_and_no_more() {
     handle.commit(Durability::Batch).unwrap();
     assert_eq!(extent_bytes(&sandbox) - before, 4 * 4096);
     assert!(store.get(&key("f")).unwrap().unwrap() == content);
-    // Cut off at the end of a stripe, nothing is written; within one, that.
+    // Truncation at the end of a stripe writes nothing; within one, that stripe.
     let before = extent_bytes(&sandbox);
     for (size, cost) in [(4096 + 15 * 16_384, 0), (4096 + 12 * 16_384 + 5000, 3 * 4096)] {
         handle.set_len(size).unwrap();
@@ -52,7 +52,7 @@ fn a_touched_stripe_costs_its_own_bytes_and_no_more() {
         assert!(store.get(&key("f")).unwrap().unwrap() == content);
         is_sound(&store);
     }
-    // Accounts are those of the units that are named.
+    // Accounts equal the referenced units.
     let named: u64 = descriptor(&store, "f").runs().map(|run| run.length_bytes).sum();
     let live: u64 = store.engine().view().state.extents.values().map(|row| row.live_bytes).sum();
     assert_eq!(live, named);
@@ -77,7 +77,7 @@ fn scattered_bytes_stay_within_the_bound_of_chunks() {
     assert!(longest <= most && longest > 100, "{longest} chunks");
     assert!(descriptor(&store, "f").chunks.len() < longest, "it was written anew");
     assert!(store.get(&key("f")).unwrap().unwrap() == content);
-    // All at once they are too many.
+    // All of them together are too many.
     (0..300).for_each(|at| handle.write_at(b"x", 4096 + at * 2 * 16_384).unwrap());
     (0..300).for_each(|at| content[4096 + at * 2 * 16_384] = b'x');
     handle.close().unwrap();
@@ -108,7 +108,7 @@ fn a_rotten_unit_is_made_good_when_a_part_of_its_stripe_is_written() {
     assert!(read(&handle) == content);
     handle.commit(Durability::Batch).unwrap();
     assert!(store.get(&key("f")).unwrap().unwrap() == content);
-    // The rotten unit is not named any more.
+    // Nothing refers to the damaged unit any more.
     is_sound(&store);
 }
 
@@ -127,7 +127,7 @@ fn a_chunk_that_is_cut_anywhere_is_read_made_good_and_moved_as_any() {
     }
     let cut = descriptor(&store, "f");
     assert_eq!(cut.chunks.iter().map(|chunk| chunk.stripes.count()).collect::<Vec<_>>(), [1, 1, 1, 3, 1, 2, 1, 3, 1]);
-    // Each device in turn is rotten, and what it has is made from the others.
+    // Each device in turn is damaged, and its units are reconstructed from the others.
     for device in 0..6 {
         let files: BTreeMap<PathBuf, Vec<u8>> = extent_files(&sandbox)
             .into_keys()
@@ -139,7 +139,7 @@ fn a_chunk_that_is_cut_anywhere_is_read_made_good_and_moved_as_any() {
         assert!(read(&open(&store, "f")) == content);
         files.iter().for_each(|(path, there)| std::fs::write(path, there).unwrap());
     }
-    // Dead units between those that stayed go with their files.
+    // Dead units between live ones are freed with their files.
     compact(&store);
     assert!(read(&handle) == content);
     is_sound(&store);

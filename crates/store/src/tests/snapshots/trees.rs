@@ -1,5 +1,5 @@
-//! Trees of any size are removed while a snapshot has them: what the index has then is what one change would make of it, whatever pieces it came in and wherever it
-//! was interrupted.
+//! Trees of any size are removed while a snapshot has them: the index is then as after one change, whatever the number
+//! of pieces and wherever the removal was interrupted.
 
 use std::sync::{Arc, Mutex};
 
@@ -38,13 +38,13 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// All that the index has.
+/// All entries of the index.
 fn entries(store: &Store) -> Entries {
     let snapshot = store.engine().view().snapshot();
     snapshot.scan_versions_from(&[]).unwrap().map(Result::unwrap).collect()
 }
 
-/// Directory `path` and all below it, by number.
+/// Directory `path` and all directories below it, by number.
 fn below(entries: &Entries, path: &str) -> Vec<u64> {
     let mut top = Some(ROOT);
     for name in path.split('/').filter(|name| !name.is_empty()) {
@@ -61,7 +61,7 @@ fn below(entries: &Entries, path: &str) -> Vec<u64> {
     all
 }
 
-/// What the removal of a tree, made in one, makes of the index: without objects that have several names.
+/// The index after an atomic removal of a tree: without objects that have several names.
 fn without_tree(store: &Store, before: &Entries, path: &str, id: u64) -> Entries {
     let directories = below(before, path);
     let goes = |key: &[u8], entry: &Entry| {
@@ -87,7 +87,8 @@ fn is_of_shared(key: &[u8], entry: &Entry) -> bool {
     }
 }
 
-/// What is of objects with one name: of one with several, an index that is made from the log knows only at the end that its last name went.
+/// Entries of objects with one name: for one with several, an index that is rebuilt from the log knows only at the end
+/// that its last name was removed.
 fn of_one(entries: Entries) -> Entries {
     entries.into_iter().filter(|(key, entry)| !is_of_shared(key, entry)).collect()
 }
@@ -108,7 +109,7 @@ fn step(store: &Store, number: usize, step: &Step) {
         Step::Link(directory, name) => {
             let from = store.walk(&Key::root()).unwrap().map(Result::unwrap).find(|one| one.entry.kind == Kind::File);
             if let Some(from) = from {
-                // There may be something of the name, or no such directory.
+                // The name may exist, or the directory may not.
                 let _ = store.hard_link(&from.key, &path(directory, name));
             }
         }
@@ -182,7 +183,7 @@ fn a_crash_leaves_a_large_tree_or_its_removal() {
         let before = filled(store, 40);
         let mut gone = before.clone();
         gone.retain(|path, _| path == "other");
-        // Whether it was acknowledged, how many crashes there were, and how many of them left pieces without the removal.
+        // Whether it was acknowledged, the number of crashes, and how many of them left pieces without the removal.
         let seen = Arc::new(Mutex::new((false, 0, 0)));
         let (seen_by, of, expected) = (Arc::clone(&seen), settings.clone(), (before.clone(), gone.clone()));
         world.observe(move |world, operation| {
@@ -205,7 +206,7 @@ fn a_crash_leaves_a_large_tree_or_its_removal() {
             assert_eq!(versions, if is_gone { expected.0.len() - 1 } else { 0 }, "before operation {operation}");
             is_sound(store);
             seen.2 += u32::from(has_pieces && !is_gone);
-            // What a crash left of one removal is in the way of no other.
+            // The remains of one removal after a crash do not block another.
             assert_eq!(store.remove_tree(&key("tree")).unwrap(), !is_gone);
             assert_eq!((shown(store), then(store, "monday")), (expected.1.clone(), expected.0.clone()));
             is_sound(store);
@@ -234,14 +235,14 @@ fn a_full_device_keeps_no_tree_from_being_removed() {
         let is_gone = shown(store).keys().eq(["other"]);
         match outcome {
             Ok(is_there) => assert!(is_there && is_gone),
-            // The removal may be in the log, and what is recent has no room to become a table.
+            // The removal may be in the log, and there is no room to write recent changes to a table.
             Err(kind) => assert!(kind == ErrorKind::NoSpace && (is_gone || shown(store) == before)),
         }
         removed += u32::from(is_gone);
         pieces += u32::from(store.engine().view().state.notes.contains_key(EARLY));
         assert_eq!(then(store, "monday"), before);
         world.device(0).set_endless();
-        // Another one takes out of the way what the first left.
+        // Another removal clears the remains of the first.
         store.remove_tree(&key("tree/0")).unwrap();
         store.remove_tree(&key("tree")).unwrap();
         for _ in 0..2 {
