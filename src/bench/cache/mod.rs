@@ -8,10 +8,10 @@
 //!
 //! | module | subject |
 //! | --- | --- |
-//! | `project` | the default workload: a C project that is compiled |
-//! | `workload` | running a command with a limit, and what it did |
-//! | `fit` | which cache sizes are worth it |
-//! | [`published`] | the figure of the source |
+//! | `project` | the default workload: compiling a generated C project |
+//! | `workload` | runs a command with a memory limit, and measures it |
+//! | `fit` | choice of cache sizes |
+//! | [`published`] | the figure of the paper |
 
 mod fit;
 mod project;

@@ -287,7 +287,7 @@ fn turn(
             caches = place.cool()?;
             target = open(place, request, seed)?;
         } else if phase != Phase::Create {
-            // The files just created are still in memory, as far as it suffices.
+            // The files just created are still in memory, as far as they fit.
             caches = CacheState::Warm;
         }
         let passed = pass(request, seed ^ round, place, &mut *target, phase, (round, at, made), caches, watch)?;

@@ -317,7 +317,7 @@ impl<'r> Packing<'r> {
                 Way::Store => stored::load(&home, population, content, watch)?,
             };
             let seconds = started.elapsed().as_secs_f64();
-            // For the lower bound only reading is timed; the bytes are still in memory, as far as it suffices.
+            // For the lower bound only reading is timed; the bytes are still in memory, as far as they fit.
             if !loaded
                 || (way == Way::Flat
                     && !one::read_flat(&directory, population.bytes, Some(content), &mut |_| !watch.is_stopped())?)

@@ -25,7 +25,7 @@ use crate::error::{Error, ErrorKind, Result};
 const NFS: u64 = 100_003;
 const MOUNT: u64 = 100_005;
 
-/// A reply that takes longer never arrives.
+/// A reply that has not arrived by then is treated as lost.
 const LONGEST_NS: u64 = 300_000_000_000;
 /// Largest number of calls that wait for their replies.
 const MOST_PENDING: usize = 1 << 18;
