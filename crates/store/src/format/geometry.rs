@@ -94,12 +94,11 @@ pub struct DeviceEntry {
     pub state: DeviceState,
     /// Its directory; relative ones are relative to the home.
     pub path: PathBuf,
-    /// Which directory that was when it was last written to.
+    /// File system and inode of that directory when it was last written to.
     pub node: Node,
 }
 
-/// Which directory something is, by what its file system says: another path may lead there, another directory may have
-/// its path.
+/// Identity of a directory in its file system: other paths may lead to it, and its path may come to lead elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Node {
     /// Identity of the file system.
@@ -116,7 +115,7 @@ impl Node {
 }
 
 impl DeviceEntry {
-    /// Its directory, of a store with this home.
+    /// Its directory, in a store with this home.
     pub fn directory(&self, home: &Path) -> PathBuf {
         if self.path == Path::new(".") { home.to_owned() } else { home.join(&self.path) }
     }

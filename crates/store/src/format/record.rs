@@ -244,7 +244,7 @@ pub(crate) fn decode_directories(content: &[u8]) -> Option<Vec<u64>> {
     Some(numbers.iter().map(|&[a, b, c, d, e, f]| u64::from_le_bytes([a, b, c, d, e, f, 0, 0])).collect())
 }
 
-/// Seals encoded records, of which the first will be at `begin`. Returns what their commit lists for each.
+/// Seals encoded records, the first of which will be at `begin`. Returns what their commit lists for each.
 pub(crate) fn seal(records: &mut [u8], seed: Seed, begin: LogOffset) -> Vec<Listed> {
     let mut list = Vec::new();
     let mut at = 0;

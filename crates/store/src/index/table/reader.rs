@@ -10,7 +10,7 @@
 //! Blocks above the leaves are about a 200th of the table. The last [`MOST_KEPT_PAGES`] of them, including the root,
 //! are read when first needed and stay in memory, and descending through them takes no lock; all others, and leaves, go
 //! through the [`BlockCache`] that all tables share. A look-up allocates nothing. In a table that is small compared
-//! with the cache, a missing leaf is read together with its neighbours: others will soon be needed.
+//! with the cache, a leaf that is not cached is read together with its neighbours: others will soon be needed.
 
 use std::io;
 use std::path::Path;
@@ -36,7 +36,7 @@ const TAIL_PAGES: u64 = 16;
 /// Smaller in tests, which then cover the others.
 const MOST_KEPT_PAGES: u64 = if cfg!(test) { 2 } else { 1024 };
 
-/// Pages read together around a missing leaf of a small table.
+/// Pages read together around a leaf of a small table that is not cached.
 const AROUND_PAGES: u64 = 8;
 const MOST_AROUND_BYTES: u64 = 4 << 20;
 
