@@ -56,8 +56,8 @@
 //!
 //! | wing | subject |
 //! | --- | --- |
-//! | `format` | bytes and what they mean; [`key`], [`attributes`], [`entry`]: what an object is called, carries, and what the index knows of it; [`geometry`]: which devices there are |
-//! | `devices` | the devices themselves, the machine underneath, what goes where; parity and the extents of large objects; [`objects`]: buckets |
+//! | `format` | bytes and their meaning: [`key`], [`attributes`], [`entry`], [`geometry`] |
+//! | `devices` | devices, host, placement; parity and extents of large objects; [`objects`]: buckets |
 //! | `log` | records appended to segments and read through; [`published`]: a log in a bucket |
 //! | `index` | the [`catalog`], sorted tables, look-up and order over both |
 //! | `engine` | an open store: batches, what they do to index and accounts, durability; creating, opening, recovery |

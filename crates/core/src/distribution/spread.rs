@@ -5,8 +5,8 @@
 //! exponent `s` is solved for the mean; `s = 0` is log-uniform again. A power law is chosen rather than the truncated
 //! exponential of maximum entropy because file sizes are nearly straight on log-log paper: given only the mean of the
 //! files of 0-2 KiB, 2-8 KiB or 16 KiB-1 MiB in the three curves of Tanenbaum, Herder and Bos (2006, Fig. 1), a power
-//! law is off by at most 10 % of those files, an exponential by up to 32 %. An interval from zero is laid out in `x +
-//! 1`.
+//! law is off by at most 10 % of those files, an exponential by up to 32 %. An interval from zero is laid out in
+//! `x + 1`.
 //!
 //! Invariants: exactly `count` values are added, all of them in the interval, and their sum is exactly `sum`, clamped
 //! to `low·count ..= high·count`. Counts come from rounding the cumulative curve; the rounding error of the sum is
@@ -105,8 +105,8 @@ fn moves(groups: &[Group], end: u64, distance: u128) -> Vec<u128> {
     moves
 }
 
-/// The power law `density ∝ x^(s-1)` on `first <= x < first + width`, where a value `v` represents the density of `[v,
-/// v+1)`, and of `[v+1, v+2)` in an interval from zero.
+/// The power law `density ∝ x^(s-1)` on `first <= x < first + width`, where a value `v` represents the density of
+/// `[v, v+1)`, and of `[v+1, v+2)` in an interval from zero.
 struct Shape {
     low: u64,
     first: f64,

@@ -5,8 +5,8 @@
 //! multiple of `b`, an object of `x` bytes needs
 //!
 //! - replicated: `copies * up(x, min_alloc)`;
-//! - erasure-coded: every one of `k + m` shards has `up(x, k * stripe_unit) / k` bytes, and needs `up(shard,
-//!   min_alloc)`;
+//! - erasure-coded: every one of `k + m` shards has `up(x, k * stripe_unit) / k` bytes, and needs
+//!   `up(shard, min_alloc)`;
 //! - erasure-coded with `fast_ec`: a data shard has only its own bytes of the last stripe, in whole pages of 4 KiB; a
 //!   parity shard is as long as the first data shard.
 //!

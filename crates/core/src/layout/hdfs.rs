@@ -1,8 +1,8 @@
 //! HDFS: replicated blocks that are not padded, and the NameNode's memory.
 //!
-//! A file of `S` bytes has `ceil(S / block)` blocks, of which the last is as long as the rest, and needs `replication *
-//! S`. The NameNode keeps an object of about 150 bytes for the file and one for each block in its heap: that is
-//! `metadata_bytes`.
+//! A file of `S` bytes has `ceil(S / block)` blocks, of which the last is as long as the rest, and needs
+//! `replication * S`. The NameNode keeps an object of about 150 bytes for the file and one for each block in its heap:
+//! that is `metadata_bytes`.
 //!
 //! On a DataNode each block is a file, with a second file of checksums: 7 bytes, and 4 for each 512 of data. With
 //! `local_block` these files are counted, each in whole blocks of the DataNode's file system; HDFS itself never reports

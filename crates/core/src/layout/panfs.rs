@@ -6,9 +6,9 @@
 //! Files up to 64 KiB are two objects with all of the data. Larger ones have stripe units of 64 KiB over `data` objects
 //! and a parity object with 64 KiB for each stripe: the sum of `object(x)` over all of them.
 //!
-//! The sum has a closed form. A data object's units except the file's last are whole, and `object(64 KiB * n) = 16 KiB
-//! + 64 KiB * n` with and without packing; so every component needs its descriptor, every whole unit and every parity
-//! unit 64 KiB, and only the unit with the end of the file depends on packing.
+//! The sum has a closed form. A data object's units except the file's last are whole, and
+//! `object(64 KiB * n) = 16 KiB + 64 KiB * n` with and without packing; so every component needs its descriptor, every
+//! whole unit and every parity unit 64 KiB, and only the unit with the end of the file depends on packing.
 
 use super::{Kind, Layout, Opt, Placement, Range, Space, round_up_wide};
 use crate::units::KIB;

@@ -320,8 +320,7 @@ impl Recorder {
         }
     }
 
-    /// Drops the blocks that are above the cutoff, and counts what was noted so far as if they had never been
-    /// remembered.
+    /// Drops the blocks above the cutoff, and rescales what was recorded as if they had never been remembered.
     fn rescale(&mut self, factor: f64) {
         self.note_memory();
         let (cutoff, order) = (self.cutoff, &mut self.order);
