@@ -186,25 +186,27 @@ impl Engine {
         })
     }
 
-    /// What was released according to the last segments: each repeats it at its beginning.
+    /// What was released according to the last segments: the first batch of each repeats it. One that a crash or a full device left without a batch
+    /// says nothing.
     fn newest_released(&self, found: &[Found]) -> Released {
         let mut newest: Vec<&Found> = found.iter().collect();
         newest.sort_by_key(|found| std::cmp::Reverse(found.id.number));
         let mut released = Released::default();
         for one in newest {
             let mut scan = SegmentScan::new(self.open_copies(one.id, &one.devices), self.seed(one.id), 0);
-            let mut is_whole = one.header.is_some();
+            let (mut is_whole, mut has_batch) = (one.header.is_some(), false);
             while let Some(step) = scan.next(false) {
                 match step {
                     Step::Record(_, record, _) if record.head.kind == crate::format::entry::Kind::Release => {
                         released = Released::decode(record.content).unwrap_or(released);
                     }
+                    Step::Record(..) => {}
+                    Step::Commit(..) => has_batch = true,
                     Step::Damage(_) => is_whole = false,
-                    _ => {}
                 }
             }
             // A complete one has everything released before it, or nothing was.
-            if is_whole || !released.is_empty() {
+            if is_whole && has_batch || !released.is_empty() {
                 break;
             }
         }

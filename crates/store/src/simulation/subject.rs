@@ -319,6 +319,10 @@ impl Subject for Simulated {
         }
         Ok(state)
     }
+
+    fn missing(&self) -> Vec<String> {
+        self.store.completeness().missing.iter().map(ToString::to_string).collect()
+    }
 }
 
 /// A store after a scrub, its report, and each problem with whether it was repaired.

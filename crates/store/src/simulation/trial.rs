@@ -39,6 +39,10 @@ pub(crate) trait Subject: Sized {
     fn compact(&mut self) -> Result<()>;
     /// Everything that it has, read and verified; without objects that have no name.
     fn state(&self) -> Result<State>;
+    /// What it says may be missing of what was acknowledged, in words.
+    fn missing(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Parameters of a trial.
@@ -131,7 +135,10 @@ fn recover<T: Subject>(
     let state = subject.state().map_err(|error| text(&error))?;
     let model = model.lock().expect("nothing panics with the model in hand");
     model.allows(&state).map_err(|mismatch| mismatch.to_string())?;
-    Ok((subject, state))
+    match subject.missing() {
+        missing if missing.is_empty() => Ok((subject, state)),
+        missing => Err(format!("nothing is missing, and it says: {}", missing.join("; "))),
+    }
 }
 
 /// One crash: the remains are recovered, perhaps after another crash meanwhile, and perhaps the store works on until it

@@ -89,6 +89,71 @@ fn a_removal_in_quarantine_is_none_after_compaction_either() {
     assert!(loaded(&Store::open(&again).unwrap(), &Key::root()) == expected, "a removal came out of quarantine");
 }
 
+/// Begins the next segment, and leaves of it, in a copy without an index, what a crash leaves before its first batch is durable.
+fn with_segment_begun(store: &Store, home: &Path, copy: &Path) {
+    store.engine().close_active_segment().unwrap();
+    let mut batch = store.batch(Durability::None);
+    batch.put(&key("next"), &file(), b"next").unwrap();
+    batch.commit().unwrap();
+    without_index(home, copy);
+    let begun = std::fs::File::options().write(true).open(segments(copy).pop().unwrap()).unwrap();
+    begun.set_len(SEGMENT_HEADER_BYTES).unwrap();
+}
+
+#[test]
+fn a_segment_without_a_batch_hides_nothing_that_was_released() {
+    let sandbox = TempDir::new().unwrap();
+    let (home, copy) = (sandbox.path().join("home"), sandbox.path().join("copy"));
+    let store = Store::create(&home, &small_segments()).unwrap();
+    for number in 0..60 {
+        store.put(&key(&format!("{number}")), &file(), &bytes(number, 40_000)).unwrap();
+    }
+    (1..60).for_each(|number| _ = store.remove(&key(&format!("{number}"))).unwrap());
+    compact(&store, &ALL);
+    let expected = loaded(&store, &Key::root());
+    with_segment_begun(&store, &home, &copy);
+    let store = Store::open(&copy).unwrap();
+    assert!(store.completeness().is_complete(), "{:?}", store.completeness());
+    assert!(loaded(&store, &Key::root()) == expected);
+    compact(&store, &ALL);
+    is_sound(&store);
+}
+
+#[test]
+fn a_segment_without_a_batch_hides_no_end_of_another() {
+    let sandbox = TempDir::new().unwrap();
+    let [home, copy, again] = ["home", "copy", "again"].map(|name| sandbox.path().join(name));
+    let store = Store::create(&home, &small_segments()).unwrap();
+    (0..10).for_each(|number| store.put(&key(&format!("{number}")), &file(), &bytes(number, 60_000)).unwrap());
+    let end = segment_files(&home)[0];
+    let mut expected = loaded(&store, &Key::root());
+    let unacknowledged = |change: &dyn Fn(&mut Batch<'_>)| {
+        let mut batch = store.batch(Durability::None);
+        change(&mut batch);
+        batch.commit().unwrap();
+    };
+    unacknowledged(&|batch| batch.put(&key("torn"), &file(), b"torn").unwrap());
+    unacknowledged(&|batch| _ = batch.remove(&key("0")).unwrap());
+    // A crash takes the first of two batches and leaves the second: the log ends before both.
+    without_index(&home, &copy);
+    let first = segments(&copy).remove(0);
+    let mut torn = std::fs::read(&first).unwrap();
+    torn[end as usize + 50] ^= 1;
+    std::fs::write(&first, torn).unwrap();
+    drop(store);
+    let store = Store::open(&copy).unwrap();
+    assert!(loaded(&store, &Key::root()) == expected);
+    // The segment that goes on at the end is given back, and the one with the end stays.
+    (0..10).for_each(|version| store.put(&key("last"), &file(), &bytes(version, 60_000)).unwrap());
+    expected.insert("last".to_owned(), bytes(9, 60_000));
+    let done = compact(&store, &CompactOptions::default());
+    assert_eq!((done.segments, segments(&copy)[0] == first), (1, true));
+    with_segment_begun(&store, &copy, &again);
+    let store = Store::open(&again).unwrap();
+    assert!(loaded(&store, &Key::root()) == expected, "a removal came out of quarantine");
+    assert!(store.completeness().is_complete(), "{:?}", store.completeness());
+}
+
 #[test]
 fn a_number_that_only_the_index_has_is_not_used_again() {
     let sandbox = TempDir::new().unwrap();

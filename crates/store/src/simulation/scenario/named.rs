@@ -101,6 +101,22 @@ fn a_segment_that_a_crash_left_without_anything_is_not_missed_when_the_next_is_g
 }
 
 #[test]
+fn a_segment_without_a_batch_hides_nothing_that_was_released() {
+    for shape in [Shape::One, Shape::Mirror, Shape::Aligned] {
+        // The writer is killed before each operation of the batch that begins a segment.
+        for operations in 0..8 {
+            keeps(shape, |seed| {
+                let removal = Step::Batch(Work::TreeRemoval, Durability::Batch, seed);
+                let mut steps = vec![small(seed), removal, Step::Kill, small(seed + 1), Step::Compact];
+                steps.extend([Step::Kill, Step::Open, cut(operations, End::Kill, small(seed + 2))]);
+                steps.extend([Step::RebuildIndex, Step::Compact, Step::Check]);
+                steps
+            });
+        }
+    }
+}
+
+#[test]
 fn a_scrub_writes_a_place_again_that_cannot_be_read() {
     for shape in [Shape::Mirror, Shape::Aligned, Shape::FourAlike] {
         keeps(shape, |seed| {
