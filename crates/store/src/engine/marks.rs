@@ -17,7 +17,7 @@ use crate::format::ids::{LogOffset, SegmentNumber};
 use crate::format::release::Released;
 use crate::format::rows::Change;
 use crate::format::superblock::LogMark;
-use crate::log::writer::{Writer, release_record};
+use crate::log::writer::{Batched, Writer, release_record};
 
 impl Engine {
     /// The highest sequence number that was durable according to a superblock: by its mark, or as the last batch before
@@ -85,15 +85,23 @@ impl Engine {
         }
     }
 
-    fn append_and_settle_mark(&self, writer: &mut Writer, is_close: bool) -> Result<()> {
-        let mut batch = self.batch_of(&mut []);
-        batch.is_close = is_close;
+    /// Appends a batch that changes no entry of the index: a commit without records, or a release; returns its change,
+    /// which is not applied.
+    ///
+    /// # Errors
+    /// Any error of writing.
+    pub(crate) fn append_without_entries(&self, writer: &mut Writer, batch: Batched<'_>) -> Result<Change> {
         let written = self.append_somewhere(writer, &self.geometry(), batch)?;
         let ledger = EngineLedger::new(self);
         let mut effects = Effects::new(&ledger, Nameless::Go);
         effects.appended(writer.active_row(), written.position);
-        let change = effects.finish(Some(written.position));
-        drop(ledger);
+        Ok(effects.finish(Some(written.position)))
+    }
+
+    fn append_and_settle_mark(&self, writer: &mut Writer, is_close: bool) -> Result<()> {
+        let mut batch = self.batch_of(&mut []);
+        batch.is_close = is_close;
+        let change = self.append_without_entries(writer, batch)?;
         self.apply_pending(writer, change)?;
         self.settle(writer)?;
         if is_close {
@@ -149,13 +157,8 @@ impl Engine {
         }
         let mut record = release_record(&writer.released)?;
         let batch = self.batch_of(&mut record);
-        let written = self.append_somewhere(writer, &self.geometry(), batch)?;
-        let ledger = EngineLedger::new(self);
-        let mut effects = Effects::new(&ledger, Nameless::Go);
-        effects.appended(writer.active_row(), written.position);
-        let mut change: Change = effects.finish(Some(written.position));
+        let mut change = self.append_without_entries(writer, batch)?;
         change.notes.push((RELEASED.to_owned(), writer.released.encode()));
-        drop(ledger);
         self.apply_pending(writer, change)?;
         self.settle(writer)?;
         self.append_and_settle_mark(writer, false)

@@ -10,14 +10,13 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use super::effects::{Effects, Nameless};
+use super::Engine;
 use super::index_place::INDEX;
-use super::{Engine, EngineLedger};
 use crate::devices::set::Lock;
 use crate::engine::recovery::RELEASED;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::rows::Change;
-use crate::log::writer::{Written, release_record};
+use crate::log::writer::release_record;
 
 /// Several locks as one.
 #[derive(Debug)]
@@ -78,14 +77,9 @@ impl Engine {
         released.pins = pins;
         let mut record = release_record(&released)?;
         let batch = self.batch_of(&mut record);
-        let Written { position, .. } = self.append_somewhere(&mut writer, &self.geometry(), batch)?;
+        let mut appended = self.append_without_entries(&mut writer, batch)?;
         // A segment begun by the batch repeats the previous state.
         writer.released.pins = released.pins;
-        let ledger = EngineLedger::new(self);
-        let mut effects = Effects::new(&ledger, Nameless::Go);
-        effects.appended(writer.active_row(), position);
-        let mut appended = effects.finish(Some(position));
-        drop(ledger);
         appended.notes.push((RELEASED.to_owned(), writer.released.encode()));
         (appended.pins, appended.unpinned) = (changed.pins, changed.unpinned);
         self.apply_pending(&mut writer, appended)?;

@@ -7,13 +7,12 @@ mod tests;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
-use super::effects::{Effects, Nameless};
 use super::index_place::INDEX;
 use crate::devices::device::Device;
 use crate::devices::extents::{MOST_SYNCS, Touched, Unsynced};
 use crate::devices::set::Slot;
 use crate::devices::threads;
-use crate::engine::{Engine, EngineLedger};
+use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::ids::{DeviceNumber, SegmentId, SegmentNumber};
 use crate::format::release::Released;
@@ -337,16 +336,6 @@ impl Engine {
             let _ = device.remove(&segment_path(segment)).and_then(|()| device.sync_directory(SEGMENTS));
         }
         self.devices.forget_segment(segment);
-    }
-
-    /// Appends a commit without records; returns its change.
-    pub(crate) fn append_mark(&self, writer: &mut Writer) -> Result<Change> {
-        let batch = self.batch_of(&mut []);
-        let written = self.append_somewhere(writer, &self.geometry(), batch)?;
-        let ledger = EngineLedger::new(self);
-        let mut effects = Effects::new(&ledger, Nameless::Go);
-        effects.appended(writer.active_row(), written.position);
-        Ok(effects.finish(Some(written.position)))
     }
 
     /// Makes everything durable, including the catalog, before the store is closed.

@@ -336,7 +336,7 @@ impl Round<'_, '_> {
         }
         if empty.contains(&writer.position.segment) {
             // The log must continue somewhere: the segment with its position must not be freed.
-            let change = engine.append_mark(&mut writer)?;
+            let change = engine.append_without_entries(&mut writer, engine.batch_of(&mut []))?;
             engine.apply_pending(&mut writer, change)?;
         }
         let epoch = engine.view().state.epoch;
@@ -351,7 +351,7 @@ impl Round<'_, '_> {
         let change = Change { freed, ..Change::default() };
         engine.apply_pending(&mut writer, change)?;
         // The mark makes the next check for unsynced changes find one.
-        let change = engine.append_mark(&mut writer)?;
+        let change = engine.append_without_entries(&mut writer, engine.batch_of(&mut []))?;
         engine.apply_pending(&mut writer, change)?;
         Ok(())
     }

@@ -398,7 +398,7 @@ impl Engine {
         }
         let mut change = Change { freed, ..Change::default() };
         // The mark makes the next check for unsynced changes find one.
-        change.merge(self.append_mark(&mut writer)?);
+        change.merge(self.append_without_entries(&mut writer, self.batch_of(&mut []))?);
         self.apply_pending(&mut writer, change)?;
         Ok(())
     }
