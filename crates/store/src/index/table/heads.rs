@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use twox_hash::XxHash3_64;
 
-use crate::devices::device::{Device, DeviceFile, Mode};
+use super::create_temporary;
+use crate::devices::device::{Device, DeviceFile};
 use crate::format::key::LONGEST_KEY_BYTES;
 use crate::io::varint;
 
@@ -71,7 +72,7 @@ impl<'a> Heads<'a> {
     fn spill(&mut self) -> io::Result<()> {
         let file = match &self.file {
             Some(file) => file,
-            None => self.file.insert(create(self.device, &self.path)?),
+            None => self.file.insert(create_temporary(self.device, &self.path)?),
         };
         file.write_at(&self.memory, self.file_bytes)?;
         self.digest.write(&self.memory);
@@ -134,17 +135,6 @@ fn changed() -> io::Error {
     io::Error::other("what was written beside the table is not what is read")
 }
 
-fn create(device: &dyn Device, path: &str) -> io::Result<Arc<dyn DeviceFile>> {
-    match device.open(path, Mode::Create) {
-        // Left by a writer that died.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            device.remove(path)?;
-            device.open(path, Mode::Create)
-        }
-        result => result,
-    }
-}
-
 impl Drop for Heads<'_> {
     fn drop(&mut self) {
         if self.file.take().is_some() {
@@ -159,6 +149,7 @@ mod tests {
     use super::super::INDEX_DIRECTORY;
     use super::super::tests::device;
     use super::*;
+    use crate::devices::device::Mode;
 
     fn key(number: u64) -> Vec<u8> {
         // A long one among short ones; entries span reads.

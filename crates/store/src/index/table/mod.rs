@@ -37,8 +37,11 @@ pub(crate) use scan::TableScan;
 pub(crate) use window::{Reach, SharedWindow};
 pub(crate) use writer::TableWriter;
 
+use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
+use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::error::{Error, ErrorKind};
 
 /// Directory of the index on its device.
@@ -57,6 +60,20 @@ pub(crate) fn table_number(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".table")?;
     let sound = digits.len() == 16 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     sound.then(|| u64::from_str_radix(digits, 16).ok())?
+}
+
+/// Creates a file with a temporary name, replacing that of a writer that died.
+///
+/// # Errors
+/// Errors from creating a file in the index directory.
+fn create_temporary(device: &dyn Device, path: &str) -> io::Result<Arc<dyn DeviceFile>> {
+    match device.open(path, Mode::Create) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            device.remove(path)?;
+            device.open(path, Mode::Create)
+        }
+        result => result,
+    }
 }
 
 /// The error that table `number` is damaged.

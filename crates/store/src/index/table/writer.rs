@@ -19,17 +19,16 @@ use super::filter::{DIRECTORY_LEVEL, FilterBuilder};
 use super::footer::{Bounds, CLASSES_PER_BLOCK, Footer, encode_classes};
 use super::heads::Heads;
 use super::leaf::{self, Before, Class};
-use super::{INDEX_DIRECTORY, table_path};
-use crate::devices::device::{Device, DeviceFile, Mode};
+use super::{INDEX_DIRECTORY, create_temporary, table_path};
+use crate::devices::device::{Device, DeviceFile};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Entry;
 use crate::format::index_key::is_superseded;
 use crate::format::key::LONGEST_KEY_BYTES;
 use crate::index::catalog::TableRow;
+use crate::index::catalog::manifest::TEMPORARY;
 use crate::io::varint;
 
-/// Suffix of the name of an incomplete file.
-const TEMPORARY: &str = ".tmp";
 /// Bytes per write.
 const WRITE_BYTES: usize = 1 << 20;
 
@@ -104,15 +103,7 @@ impl<'a> TableWriter<'a> {
     /// Any error of creating a file in the index directory.
     pub(crate) fn create(device: &'a dyn Device, number: u64) -> Result<TableWriter<'a>> {
         let temporary = format!("{}{TEMPORARY}", table_path(number));
-        let create = || match device.open(&temporary, Mode::Create) {
-            // Left by a writer that died.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                device.remove(&temporary)?;
-                device.open(&temporary, Mode::Create)
-            }
-            result => result,
-        };
-        let file = create().map_err(|error| write_failed(number, error))?;
+        let file = create_temporary(device, &temporary).map_err(|error| write_failed(number, error))?;
         Ok(TableWriter {
             device,
             number,
