@@ -10,13 +10,11 @@ use std::fs;
 use std::io::{self, Write};
 use std::time::Instant;
 
+use super::tests::Driver;
 use super::*;
-use crate::devices::device::Device;
-use crate::devices::directory::Directory;
 use crate::format::entry::{Location, Time};
 use crate::format::index_key::entry_key;
 use crate::index::catalog::Change;
-use crate::index::table::tests::device;
 
 /// Entries per table, as in a store outside of tests.
 const RECENT_LIMIT: u64 = 32_768;
@@ -76,56 +74,19 @@ struct Figures {
     leaves_missed: f64,
 }
 
-/// An index driven as by a writer.
-struct Driver {
-    _guard: tempfile::TempDir,
-    device: Directory,
-    cache: Arc<BlockCache>,
-    state: State,
-    tables: Tables,
-    written_bytes: u64,
-}
-
 impl Driver {
-    fn new() -> Driver {
-        let (guard, device) = device();
-        let cache = Arc::new(BlockCache::new(CACHE_BYTES));
-        let (state, tables) = (State::default(), Tables::from([]));
-        Driver { _guard: guard, device, cache, state, tables, written_bytes: 0 }
-    }
-
-    fn snapshot(&self) -> Snapshot {
-        Snapshot::new(&self.state, self.tables.clone())
-    }
-
-    fn commit(&mut self, change: Change) {
-        self.state.apply(&change);
-        self.tables = open_tables(&self.device, &self.cache, &self.state.tables, &self.tables).unwrap();
-    }
-
     /// As the engine does when the recent changes are full.
     fn make_table(&mut self) {
         let end = self.tables.len();
-        self.merge(end..end, true);
+        self.replace(end..end, true);
         if let Some(chosen) = choose(&self.state.tables) {
-            self.merge(chosen, false);
+            self.replace(chosen, false);
         }
     }
 
-    fn merge(&mut self, range: std::ops::Range<usize>, with_recent: bool) {
-        let number = self.state.next_table;
-        let merged = merge_tables(&self.device, number, &self.snapshot(), range.clone(), with_recent).unwrap();
-        self.written_bytes += merged.row.as_ref().map_or(0, |row| row.size_bytes);
-        let mut tables = (*self.state.tables).clone();
-        let replaced: Vec<_> = tables.splice(range, merged.row).collect();
-        self.commit(Change {
-            clear_recent: with_recent,
-            tables: Some(tables),
-            ranges: Some(merged.ranges),
-            next_table: Some(number + 1),
-            ..Change::default()
-        });
-        for row in replaced {
+    /// Merges some tables into one, and removes the replaced ones.
+    fn replace(&mut self, range: std::ops::Range<usize>, with_recent: bool) {
+        for row in self.merge(range, with_recent) {
             self.device.remove(&table::table_path(row.number)).unwrap();
         }
     }
@@ -205,7 +166,7 @@ fn reads_each(count: u64, mut operation: impl FnMut(u64)) -> f64 {
 }
 
 fn run(entries: u64, order: Order) -> Figures {
-    let mut driver = Driver::new();
+    let mut driver = Driver::new(CACHE_BYTES);
     let step = step(entries, order);
     let place_of = |turn: u64| (u128::from(turn) * u128::from(step) % u128::from(entries)) as u64;
     let begun = Instant::now();
@@ -238,7 +199,7 @@ fn run(entries: u64, order: Order) -> Figures {
     });
 
     let all = driver.tables.len();
-    driver.merge(0..all, false);
+    driver.replace(0..all, false);
     let merged_bytes = driver.size_bytes();
     let mut scan = driver.snapshot().scan_from(b"").unwrap();
     let (mut before, mut count, mut key_bytes) = (Vec::new(), 0u64, 0);

@@ -59,13 +59,54 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The index under test, driven as by a writer, and the model.
-struct Pair {
+/// An index driven as by a writer.
+pub(super) struct Driver {
     _guard: tempfile::TempDir,
-    device: Directory,
+    pub(super) device: Directory,
     cache: Arc<BlockCache>,
-    state: State,
-    tables: Tables,
+    pub(super) state: State,
+    pub(super) tables: Tables,
+    pub(super) written_bytes: u64,
+}
+
+impl Driver {
+    pub(super) fn new(cache_bytes: usize) -> Driver {
+        let (guard, device) = device();
+        let cache = Arc::new(BlockCache::new(cache_bytes));
+        let (state, tables) = (State::default(), Tables::from([]));
+        Driver { _guard: guard, device, cache, state, tables, written_bytes: 0 }
+    }
+
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot::new(&self.state, self.tables.clone())
+    }
+
+    pub(super) fn commit(&mut self, change: Change) {
+        self.state.apply(&change);
+        self.tables = open_tables(&self.device, &self.cache, &self.state.tables, &self.tables).unwrap();
+    }
+
+    /// Merges some tables into one; returns the replaced ones, whose files remain.
+    pub(super) fn merge(&mut self, range: std::ops::Range<usize>, with_recent: bool) -> Vec<TableRow> {
+        let number = self.state.next_table;
+        let merged = merge_tables(&self.device, number, &self.snapshot(), range.clone(), with_recent).unwrap();
+        self.written_bytes += merged.row.as_ref().map_or(0, |row| row.size_bytes);
+        let mut tables = (*self.state.tables).clone();
+        let replaced = tables.splice(range, merged.row).collect();
+        self.commit(Change {
+            clear_recent: with_recent,
+            tables: Some(tables),
+            ranges: Some(merged.ranges),
+            next_table: Some(number + 1),
+            ..Change::default()
+        });
+        replaced
+    }
+}
+
+/// The index under test, and the model.
+struct Pair {
+    index: Driver,
     model: BTreeMap<Vec<u8>, Entry>,
     /// The model at some sequence numbers, and the versions preserved for these.
     kept: Vec<(u64, BTreeMap<Vec<u8>, Entry>)>,
@@ -92,27 +133,7 @@ fn entry(id: u64, place: u64) -> Entry {
 
 impl Pair {
     fn new() -> Pair {
-        let (guard, device) = device();
-        Pair {
-            _guard: guard,
-            device,
-            cache: Arc::new(BlockCache::new(1 << 16)),
-            state: State::default(),
-            tables: Arc::new([]),
-            model: BTreeMap::new(),
-            kept: Vec::new(),
-            versions: 0,
-            next_id: 1,
-        }
-    }
-
-    fn snapshot(&self) -> Snapshot {
-        Snapshot::new(&self.state, self.tables.clone())
-    }
-
-    fn commit(&mut self, change: Change) {
-        self.state.apply(&change);
-        self.tables = open_tables(&self.device, &self.cache, &self.state.tables, &self.tables).unwrap();
+        Pair { index: Driver::new(1 << 16), model: BTreeMap::new(), kept: Vec::new(), versions: 0, next_id: 1 }
     }
 
     /// Record `until` supersedes the current entry of a key.
@@ -149,47 +170,38 @@ impl Pair {
                 let keys: Vec<_> =
                     self.model.keys().filter(|key| leading_number(key) == Some(directory)).cloned().collect();
                 keys.iter().for_each(|key| self.supersede(key, id, &mut change));
-                let mut ranges = (*self.state.ranges).clone();
+                let mut ranges = (*self.index.state.ranges).clone();
                 ranges.retain(|row| row.directory != directory);
                 ranges.push(RangeRow { directory, id });
                 ranges.sort_by_key(|row| row.directory);
                 change.ranges = Some(ranges);
             }
             Step::Snapshot => self.kept.push((id, self.model.clone())),
-            Step::Flush => return self.merge(self.tables.len()..self.tables.len(), true),
+            Step::Flush => {
+                self.index.merge(self.index.tables.len()..self.index.tables.len(), true);
+                return;
+            }
             Step::Merge(first, recent) => {
-                let first = usize::from(*first) * (self.tables.len() + 1) / 256;
-                return self.merge(first..self.tables.len(), *recent);
+                let first = usize::from(*first) * (self.index.tables.len() + 1) / 256;
+                self.index.merge(first..self.index.tables.len(), *recent);
+                return;
             }
             Step::MergeMiddle(first, end) => {
-                let end = usize::from(*end) * (self.tables.len() + 1) / 256;
-                return self.merge(usize::from(*first) * (end + 1) / 256..end, false);
+                let end = usize::from(*end) * (self.index.tables.len() + 1) / 256;
+                self.index.merge(usize::from(*first) * (end + 1) / 256..end, false);
+                return;
             }
         }
-        self.commit(change);
-    }
-
-    fn merge(&mut self, range: std::ops::Range<usize>, with_recent: bool) {
-        let number = self.state.next_table;
-        let merged = merge_tables(&self.device, number, &self.snapshot(), range.clone(), with_recent).unwrap();
-        let mut tables = (*self.state.tables).clone();
-        tables.splice(range, merged.row);
-        self.commit(Change {
-            clear_recent: with_recent,
-            tables: Some(tables),
-            ranges: Some(merged.ranges),
-            next_table: Some(number + 1),
-            ..Change::default()
-        });
+        self.index.commit(change);
     }
 
     fn agree(&self, probes: &[Vec<u8>]) -> std::result::Result<(), TestCaseError> {
-        let versions = self.snapshot().scan_versions_from(&first_superseded()).unwrap().count();
+        let versions = self.index.snapshot().scan_versions_from(&first_superseded()).unwrap().count();
         prop_assert_eq!(versions, self.versions);
         for (sequence, model) in &self.kept {
-            agree(&self.snapshot().at(*sequence), model, probes)?;
+            agree(&self.index.snapshot().at(*sequence), model, probes)?;
         }
-        agree(&self.snapshot(), &self.model, probes)
+        agree(&self.index.snapshot(), &self.model, probes)
     }
 }
 
@@ -244,11 +256,11 @@ proptest! {
         }
         pair.agree(&probes)?;
         // One table has everything, and nothing else remains.
-        pair.merge(0..pair.tables.len(), true);
+        pair.index.merge(0..pair.index.tables.len(), true);
         pair.agree(&probes)?;
         let entries = (pair.model.len() + pair.versions) as u64;
-        prop_assert_eq!(pair.tables.iter().map(|table| table.row().entries).sum::<u64>(), entries);
-        prop_assert!(pair.state.ranges.is_empty());
+        prop_assert_eq!(pair.index.tables.iter().map(|table| table.row().entries).sum::<u64>(), entries);
+        prop_assert!(pair.index.state.ranges.is_empty());
     }
 }
 
@@ -258,12 +270,12 @@ fn a_snapshot_stays_what_it_is() {
     pair.step(&Step::Put(entry_key(ROOT, b"a")));
     pair.step(&Step::Flush);
     pair.step(&Step::Put(entry_key(ROOT, b"b")));
-    let old = pair.snapshot();
+    let old = pair.index.snapshot();
     pair.step(&Step::RemoveTree(ROOT));
     pair.step(&Step::Merge(0, true));
-    assert_eq!(pair.snapshot().scan(Bound::Unbounded, Bound::Unbounded).unwrap().count(), 0);
-    assert!(pair.tables.is_empty(), "nothing is left of them");
-    pair.device.remove(&crate::index::table::table_path(0)).unwrap();
+    assert_eq!(pair.index.snapshot().scan(Bound::Unbounded, Bound::Unbounded).unwrap().count(), 0);
+    assert!(pair.index.tables.is_empty(), "nothing is left of them");
+    pair.index.device.remove(&crate::index::table::table_path(0)).unwrap();
     assert_eq!(old.scan(Bound::Unbounded, Bound::Unbounded).unwrap().count(), 2);
     assert_eq!(old.look_up(&entry_key(ROOT, b"a")).unwrap().map(|entry| entry.id), Some(1));
     fn is_shared_by_threads<T: Send + Sync + 'static>(_: &T) {}
@@ -274,19 +286,19 @@ fn a_snapshot_stays_what_it_is() {
 fn a_removed_tree_of_a_large_table_is_jumped_over() {
     let mut pair = Pair::new();
     let change = |number: u64| (entry_key(5, format!("{number:06}").as_bytes()).into(), entry(number + 1, number));
-    pair.commit(Change { recent: (0..30_000).map(change).collect(), ..Change::default() });
+    pair.index.commit(Change { recent: (0..30_000).map(change).collect(), ..Change::default() });
     pair.next_id = 40_000;
     pair.step(&Step::Put(entry_key(6, b"c")));
     pair.step(&Step::Flush);
     pair.step(&Step::RemoveTree(5));
     pair.step(&Step::Put(entry_key(5, b"000007")));
     let found: Vec<_> =
-        pair.snapshot().scan(Bound::Unbounded, Bound::Unbounded).unwrap().map(|next| next.unwrap().0).collect();
+        pair.index.snapshot().scan(Bound::Unbounded, Bound::Unbounded).unwrap().map(|next| next.unwrap().0).collect();
     assert_eq!(found, [entry_key(5, b"000007"), entry_key(6, b"c")]);
     // The ranges remain as long as the table whose records they hide.
     pair.step(&Step::Flush);
-    assert_eq!(pair.state.ranges.len(), 1);
+    assert_eq!(pair.index.state.ranges.len(), 1);
     pair.step(&Step::Merge(0, false));
-    assert!(pair.state.ranges.is_empty());
-    assert_eq!(pair.tables[0].row().entries, 2);
+    assert!(pair.index.state.ranges.is_empty());
+    assert_eq!(pair.index.tables[0].row().entries, 2);
 }

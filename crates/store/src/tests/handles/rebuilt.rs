@@ -12,21 +12,23 @@ fn lose(sandbox: &TempDir, store: &Store, device: u16) {
     store.engine().devices.fail(device, &Error::new(ErrorKind::Io, "write", "it is gone"));
 }
 
+/// Descriptors of open objects that have no name.
+fn descriptors_without_name(store: &Store) -> Vec<Descriptor> {
+    let files = store.engine().open_files.all();
+    let bases = files.iter().filter_map(|file| file.striped_without_name());
+    bases.filter_map(|base| base.descriptor().cloned()).collect()
+}
+
 /// How many objects have units on a device: open ones without a name, and this one.
 fn objects_on(store: &Store, device: u16, name: &str) -> u64 {
-    let is_on = |descriptor: &Descriptor| descriptor.runs().any(|run| run.device == device);
-    let files = store.engine().open_files.all();
-    let bases: Vec<_> = files.iter().filter_map(|file| file.striped_without_name()).collect();
-    let open = bases.iter().filter_map(|base| base.descriptor()).filter(|descriptor| is_on(descriptor)).count();
-    open as u64 + u64::from(is_on(&descriptor(store, name)))
+    let descriptors = descriptors_without_name(store).into_iter().chain([descriptor(store, name)]);
+    descriptors.filter(|descriptor| descriptor.runs().any(|run| run.device == device)).count() as u64
 }
 
 /// Devices with units of open objects that have no name; the first object's come first.
 fn devices_without_name(store: &Store) -> Vec<u16> {
-    let files = store.engine().open_files.all();
-    let bases: Vec<_> = files.iter().filter_map(|file| file.striped_without_name()).collect();
     let mut devices = Vec::new();
-    for run in bases.iter().filter_map(|base| base.descriptor()).flat_map(Descriptor::runs) {
+    for run in descriptors_without_name(store).iter().flat_map(Descriptor::runs) {
         if !devices.contains(&run.device) {
             devices.push(run.device);
         }
