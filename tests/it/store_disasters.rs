@@ -7,12 +7,9 @@
 //! that is not empty.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 
 use crate::args;
-use crate::harness::{finish, granulo_as_nobody, is_root, without_wishes};
 use crate::store_place::{Place, bytes, calls, copy_all, files, find, flip, injected, snapshot};
 
 // 1
@@ -451,87 +448,7 @@ fn a_rebuild_of_the_index_that_dies_leaves_a_store_that_opens() {
     place.run_on("check", ["--deep"]).ended(0);
 }
 
-// 10
-
-#[test]
-fn what_was_private_stays_private_in_a_store() {
-    for (fast, slow) in [(0, 0), (2, 3)] {
-        let mut place = Place::new(fast, slow, &[]);
-        place.import(20, 2);
-        for directory in place.devices.iter().chain([&place.home]) {
-            let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
-            assert_eq!(mode(directory), 0o700, "{}", directory.display());
-            for path in files(directory) {
-                assert_eq!(mode(&path) & 0o177, 0, "{} has {:o}", path.display(), mode(&path));
-                assert_eq!(mode(path.parent().unwrap()), 0o700, "{}", path.display());
-            }
-        }
-        if let Some(mut nobody) = is_root().then(|| granulo_as_nobody(&place.sandbox)).flatten() {
-            let ran = finish(nobody.args(["store", "get"]).arg(&place.home).arg("i1/d0/0000"));
-            assert_eq!((ran.code, &ran.stdout[..]), (Some(2), &b""[..]), "{}", ran.said());
-        }
-    }
-}
-
-#[test]
-fn a_store_is_shared_only_when_it_was_asked_for() {
-    let mut place = Place::new(0, 0, &["--mode", "0660"]);
-    place.import(10, 1);
-    for path in files(&place.home) {
-        let mode = fs::metadata(&path).unwrap().mode() & 0o777;
-        assert_eq!(mode & !0o660, 0, "{} has {mode:o}", path.display());
-        assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o770);
-    }
-    let segment = &place.segments(0)[0];
-    assert_eq!(fs::metadata(segment).unwrap().mode() & 0o777, 0o660);
-}
-
-#[test]
-fn results_are_written_through_no_planted_link_and_keep_what_a_target_had() {
-    let mut place = Place::new(0, 0, &[]);
-    place.import(10, 0);
-    let target = place.path("result");
-    let get = args!["get", &place.home, "i1/d0/0000", "-o", &target];
-    if let Some(ran) = place.strace(&["-e", "trace=open,openat,openat2"], get.clone()) {
-        ran.ended(0);
-        let beside = target.parent().unwrap().to_str().unwrap().to_owned();
-        let trace = place.trace();
-        let made: Vec<&str> = trace
-            .lines()
-            .filter(|line| line.contains("O_CREAT") && line.contains(&beside) && !line.contains(".lock"))
-            .filter(|line| !line.contains(place.home.to_str().unwrap()))
-            .collect();
-        // The trace shows no data (-s 0) but names of files: each is created with O_EXCL.
-        assert!(made.iter().all(|line| line.contains("O_EXCL") || line.contains("O_TMPFILE")), "{made:?}");
-    }
-    assert_eq!(fs::read(&target).unwrap(), place.objects["i1/d0/0000"]);
-    // An existing target keeps its mode and its owner.
-    fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).unwrap();
-    if is_root() {
-        std::os::unix::fs::chown(&target, Some(65_534), Some(65_534)).unwrap();
-    }
-    let before = fs::metadata(&target).unwrap();
-    place.run(get).ended(0);
-    let after = fs::metadata(&target).unwrap();
-    assert_eq!((after.mode(), after.uid(), after.gid()), (before.mode(), before.uid(), before.gid()));
-    // Guessable names, planted as links to a file that must not be touched.
-    let victim = place.path("victim");
-    fs::write(&victim, b"precious").unwrap();
-    let target = place.path("second");
-    let mut child = place.command(args!["get", &place.home, "i1/d0/0000", "-o", &target]);
-    let shell = format!("ln -s {} {}.$$.tmp; exec \"$@\"", victim.display(), target.display());
-    let mut through = without_wishes(Command::new("sh"));
-    through.args(["-c", &shell, "sh"]).arg(child.get_program()).args(child.get_args());
-    child.stdin(Stdio::null());
-    finish(&mut through).ended(0);
-    assert_eq!(fs::read(&victim).unwrap(), b"precious");
-    assert_eq!(fs::read(&target).unwrap(), place.objects["i1/d0/0000"]);
-    // A link in the place of the target itself is replaced, or its target is written as requested: never anything in
-    // between.
-    symlink(&victim, place.path("third")).unwrap();
-    let ran = place.run(args!["get", &place.home, "i1/d0/0000", "-o", place.path("third")]);
-    assert!(ran.code != Some(0) || fs::read(place.path("third")).unwrap() == place.objects["i1/d0/0000"]);
-}
+// 10: modes, and results written through links, are in `store_privacy`.
 
 // 11: malicious archives are in `store_tar`.
 
