@@ -14,41 +14,31 @@ import argparse
 import datetime
 import json
 import os
-import platform
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness import (GRANULO, Failure, commit, load, main, platform_and_cores, record_directory, run, timed,  # noqa: E402
+                     write_record)
+
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 SPEED_SOURCE = "vu-1984"
 BY_FILES, BY_BYTES = 0.01, 0.02
 MOST_FILES = 1_000_000
 
 
-def run(command, allowed=(0,)):
-    """Standard output and peak MiB of a command that has to succeed."""
-    with tempfile.TemporaryFile("w+") as out:
-        process = subprocess.Popen([str(word) for word in command], stdout=out)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode not in allowed:
-            sys.exit(f"{' '.join(map(str, command))} ended with {process.returncode}")
-        out.seek(0)
-        return out.read(), usage.ru_maxrss / 1024
-
-
 def generate(options, source, tree, files, *more):
     """What granulo says of a tree that it makes; 1 is its status where the tree is too far from the source."""
     command = [options.granulo, "generate", source, tree, "--files", files, "--json", "--quiet", *more]
-    said, peak_mib = run(command, allowed=(0, 1))
-    document = json.loads(said)
+    done = timed(command, allowed=(0, 1), keep_output=True)
+    document = json.loads(done.output)
     if not document["complete"]:
-        sys.exit(f"{source}: the tree was not finished")
-    return document, peak_mib
+        raise Failure(f"{source}: the tree was not finished")
+    return document, done.peak_mib
 
 
 def write_list(tree, path):
@@ -69,9 +59,7 @@ def remove(tree):
 def speed(options, scratch, files, rounds):
     """Samples by content and way: seconds, seconds to write back, peak MiB; and the number of bytes."""
     plain = scratch / "plain"
-    compiled = subprocess.run([os.environ.get("CC", "cc"), "-O2", "-Wall", "-o", plain, HERE / "plain.c"])
-    if compiled.returncode != 0:
-        sys.exit("plain.c cannot be compiled")
+    run([os.environ.get("CC", "cc"), "-O2", "-Wall", "-o", plain, HERE / "plain.c"])
     tree, names = scratch / "tree", scratch / "list"
     document, _ = generate(options, SPEED_SOURCE, tree, files, "--metadata-only")
     write_list(tree, names)
@@ -83,8 +71,8 @@ def speed(options, scratch, files, rounds):
             for way, threads in ways.items():
                 if threads is None:
                     tree.mkdir()
-                    said, peak_mib = run([plain, *of_plain, names, tree])
-                    found = json.loads(said)
+                    done = timed([plain, *of_plain, names, tree], keep_output=True)
+                    found, peak_mib = json.loads(done.output), done.peak_mib
                     sizes = (found["files"], found["bytes"])
                     seconds, sync = found["seconds"], found["sync_seconds"]
                 else:
@@ -92,7 +80,7 @@ def speed(options, scratch, files, rounds):
                     sizes = (found["made"]["files"], found["made"]["size_bytes"])
                     seconds, sync = found["made"]["elapsed_seconds"], found["made"]["sync_seconds"]
                 if sizes != (files, document["plan"]["size_bytes"]):
-                    sys.exit(f"{way} made {sizes[0]} files of {sizes[1]} bytes")
+                    raise Failure(f"{way} made {sizes[0]} files of {sizes[1]} bytes")
                 made.append((content, way, round_number, seconds, sync, peak_mib))
                 remove(tree)
     return made, document
@@ -118,7 +106,7 @@ def speed_table(made, files, size_bytes):
 def distances(options, scratch, files):
     """What granulo says of one tree of each source; and of a larger one where so few files cannot come near."""
     survey, tree = scratch / "survey.json", scratch / "tree"
-    run([options.granulo, "survey", options.tree, "-o", survey, "--quiet"])
+    timed([options.granulo, "survey", options.tree, "-o", survey, "--quiet"])
     sources = {"vu-1984": "vu-1984", "vu-2005": "vu-2005", "web-2005": "web-2005", str(options.tree): survey,
                options.profile: options.profile}
     said = []
@@ -155,9 +143,9 @@ def distance_tables(said):
     return rows, others, passed
 
 
-def main():
+def measure():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--granulo", type=Path, default=ROOT / "target/release/granulo")
+    parser.add_argument("--granulo", type=Path, default=GRANULO)
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tree", type=Path, default=Path("/usr"), help="the tree that is surveyed to be like (default /usr)")
@@ -167,9 +155,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="5,000 files, one round, no judgement; record in target/bench-generate-quick")
     options = parser.parse_args()
     files, rounds = (5000, 1) if options.quick else (options.files, options.rounds)
-    name = "target/bench-generate-quick" if options.quick else f"benchmarks/runs/{datetime.date.today()}-generate"
-    out = options.out or ROOT / name
-    load = os.getloadavg()[0]
+    load_before = load().split()[0]
     with tempfile.TemporaryDirectory(prefix="granulo-bench-generate-", dir=options.scratch) as directory:
         scratch = Path(directory)
         made, document = speed(options, scratch, files, rounds)
@@ -177,7 +163,7 @@ def main():
     room, size_bytes = document["plan"]["room"], document["plan"]["size_bytes"]
     rows, others, passed = distance_tables(said)
     judged = "no judgement of so few files" if options.quick else "reached" if passed else "**missed**"
-    summary = "\n".join([
+    summary = [
         "# granulo generate", "", "## Speed", "",
         f"{SPEED_SOURCE}, {files:,} files of {size_bytes:,} bytes in {document['plan']['directories']:,} directories, on {room['file_system']} "
         f"with blocks of {room['block_bytes']:,} bytes; {rounds} rounds, interleaved; medians. Files a second are without writing back.", "",
@@ -185,23 +171,19 @@ def main():
         "## Distances", "",
         f"Kolmogorov-Smirnov distances of the sizes, surveyed back from the disk. Wanted: at most {BY_FILES} by files and {BY_BYTES} by bytes, "
         f"unless no tree of so many files can be so near (\"not below\"): {judged}.", "", *rows, "",
-        "What else the sources know:", "", *others, ""])
-    version = run([options.granulo, "--version"])[0].strip()
-    head = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "summary.md").write_text(summary)
-    (out / "README.md").write_text("\n".join([
-        f"# Generate, {datetime.date.today()}", "", f"- {version}, commit {head or 'unknown'}",
-        f"- {platform.platform()}, {os.cpu_count()} cores, load average {load:.2f} before and {os.getloadavg()[0]:.2f} after",
+        "What else the sources know:", "", *others]
+    readme = [
+        f"# Generate, {datetime.date.today()}", "", f"- {run([options.granulo, '--version']).strip()}, commit {commit()}",
+        f"- {platform_and_cores()}, load average {load_before} before and {load().split()[0]} after",
         f"- trees on {room['file_system']}, {room['size_bytes'] >> 30} GiB, {room['available_bytes'] >> 30} GiB available before",
-        f"- repeat: `benchmarks/generate/run.py --files {files} --rounds {rounds} --tree {options.tree} --profile {options.profile}`", ""]))
-    lines = [f"{content},\"{way}\",{number},{seconds:.6f},{sync:.6f},{peak:.1f}" for content, way, number, seconds, sync, peak in made]
-    (out / "raw.csv").write_text("\n".join(["content,way,round,seconds,sync_seconds,peak_mib", *lines, ""]))
+        f"- repeat: `benchmarks/generate/run.py --files {files} --rounds {rounds} --tree {options.tree} --profile {options.profile}`"]
+    raw = [(content, way, number, f"{seconds:.6f}", f"{sync:.6f}", f"{peak:.1f}") for content, way, number, seconds, sync, peak in made]
     kept = [{"source": name, **{part: document[part] for part in ("plan", "made", "distances", "bounds")}} for name, document, _ in said]
-    (out / "distances.json").write_text(json.dumps(kept, indent=1) + "\n")
-    print(summary)
+    write_record(record_directory(options, "generate"), ["content", "way", "round", "seconds", "sync_seconds", "peak_mib"], raw,
+                 {"summary.md": summary, "README.md": readme, "distances.json": json.dumps(kept, indent=1) + "\n"})
+    print("\n".join(summary))
     return 0 if passed or options.quick else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(measure)

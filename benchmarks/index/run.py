@@ -7,10 +7,8 @@ then two processes at once, kills, stale readers. Root is needed to drop caches;
 
 import argparse
 import csv
-import datetime
 import json
 import os
-import platform
 import random
 import re
 import select
@@ -22,8 +20,12 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import harness  # noqa: E402
+from harness import Failure, drop_caches, spread, table  # noqa: E402
+
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 ENGINES = ["table", "lmdb", "redb", "sqlite", "fjall"]
 LIBRARIES = [e for e in ENGINES if e != "table"]
 # How a file is opened for reading, by who wrote it.
@@ -36,7 +38,7 @@ NAMES = {"table": "floor: sorted table", "lmdb": "LMDB", "lmdb-nora": "LMDB, no 
 
 class Bench:
     def __init__(self, binary, scratch):
-        self.binary, self.scratch, self.rows, self.cold = binary, scratch, [], True
+        self.binary, self.scratch, self.rows, self.cold = binary, scratch, [], harness.can_drop_caches()
         self.begun, self.minutes = time.monotonic(), 0
 
     def spent(self):
@@ -67,13 +69,6 @@ class Bench:
             print(f"  {phase} {engine}: {error}", flush=True)
         return values, error
 
-    def drop_caches(self):
-        os.sync()
-        try:
-            Path("/proc/sys/vm/drop_caches").write_text("3")
-        except OSError:
-            self.cold = False
-
     def samples(self, phase, engine, name):
         return [float(r[4]) for r in self.rows if r[0] == phase and r[2] == engine and r[3] == name]
 
@@ -98,13 +93,13 @@ def rounds(bench, n, options, done):
             bench.step("load sorted, one commit", round_, "load", engine, directory, n, "sorted", "one")
         for engine in ENGINES:
             for reader in READERS[engine]:
-                bench.drop_caches()
+                drop_caches()
                 bench.step("cold 1 thread", round_, "cold", reader, directories[engine], n, "get", options.cold_gets, 1)
-                bench.drop_caches()
+                drop_caches()
                 bench.step("cold 4 threads", round_, "cold", reader, directories[engine], n, "get", options.cold_gets, 4)
-                bench.drop_caches()
+                drop_caches()
                 bench.step("cold directory", round_, "cold", reader, directories[engine], n, "directory", 0, 0)
-                bench.drop_caches()
+                drop_caches()
                 bench.step("cold all", round_, "cold", reader, directories[engine], n, "all", 0, 0)
         for engine in ENGINES:
             for reader in READERS[engine]:
@@ -114,7 +109,7 @@ def rounds(bench, n, options, done):
             shutil.rmtree(directory, ignore_errors=True)
             os.sync()
             bench.step("load random, one commit", round_, "load", engine, directory, n, "random", "one")
-            bench.drop_caches()
+            drop_caches()
             bench.step("cold 1 thread, loaded at random", round_, "cold", engine, directory, n, "get", options.cold_gets, 1)
             bench.step("update", round_, "update", engine, directory, n)
             shutil.rmtree(directory)
@@ -169,7 +164,7 @@ def kills(bench, n, times, seed):
             bench.step("reader after a kill", kill, "try-read", engine, directory, n) if engine != "fjall" else None
             phase = "reopen after a kill"
             if kill == times:
-                bench.drop_caches()
+                drop_caches()
                 phase = "reopen after a kill, cold"
             bench.step(phase, kill, "reopen", engine, directory)
             bench.step("kill", kill, "crash-check", engine, directory, n, first, until)
@@ -286,20 +281,6 @@ def facts(bench):
     return found
 
 
-def spread(values, scale=1.0, digits=2):
-    if not values:
-        return "-"
-    values = [v * scale for v in values]
-    middle = f"{statistics.median(values):,.{digits}f}"
-    if len(values) == 1:
-        return middle
-    return f"{middle} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"
-
-
-def table(head, rows):
-    return "\n".join(["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1), *("| " + " | ".join(r) + " |" for r in rows), ""])
-
-
 def summary(bench, n, key, options, found):
     s = bench.samples
     readers = [r for e in ENGINES for r in READERS[e]]
@@ -319,8 +300,8 @@ def summary(bench, n, key, options, found):
             spread([max(s(p, e, "peak_kib"), default=0) / 1024 for p in ["load sorted, one commit"] if s(p, e, "peak_kib")], digits=0),
             spread([v / 1024 for v in s("load random, one commit", e, "peak_kib")][:1], digits=0),
             spread(bench.net("load random, commit each 10,000", e, 1 / 1024), digits=0)])
-    out.append(table(["", "sorted, one commit", "random, one commit", "settled", "sorted, each 10,000", "random, each 10,000",
-                      "peak MiB, sorted", "random", "private MiB, random, each"], rows))
+    out += table(["", "sorted, one commit", "random, one commit", "settled", "sorted, each 10,000", "random, each 10,000",
+                      "peak MiB, sorted", "random", "private MiB, random, each"], rows)
     out += ["## Size on disk", "", "Bytes allocated for an entry besides its key (value included: 40 of them), settled and closed. Wanted: 100 at most.", ""]
     rows = []
     for e in [*ENGINES, "redb-qr"]:
@@ -329,7 +310,7 @@ def summary(bench, n, key, options, found):
             cells.append(spread([v / n - key for v in s(p, e, "allocated")][:1], digits=1))
         if any(c != "-" for c in cells):
             rows.append([name(e), *cells])
-    out.append(table(["", "sorted, one commit", "random, one commit", "sorted, each 10,000", "random, each 10,000"], rows))
+    out += table(["", "sorted, one commit", "random, one commit", "sorted, each 10,000", "random, each 10,000"], rows)
     out += ["## Cold", "", f"Caches dropped before each. {options.cold_gets:,} look-ups of existing keys at random, opening included, thousands a second; "
             "`cached` is what they leave in the page cache, `private` what the process holds itself, in bytes for each entry of the index.", ""]
     rows = []
@@ -340,8 +321,8 @@ def summary(bench, n, key, options, found):
                      spread([v * 1000 for v in s("cold directory", r, "seconds")], digits=1), spread(s("cold all", r, "seconds")),
                      spread([v * 1024 / n for v in s("cold 1 thread", r, "cached_kib")][:1], digits=1),
                      spread(bench.net("cold 1 thread", r, 1024 / n)[:1], digits=1)])
-    out.append(table(["", "open and first look-up, ms", "1 thread, k/s", "4 threads, k/s", "1 thread, loaded at random, k/s",
-                      "directory of 10,000, ms", "everything, s", "cached", "private"], rows))
+    out += table(["", "open and first look-up, ms", "1 thread, k/s", "4 threads, k/s", "1 thread, loaded at random, k/s",
+                      "directory of 10,000, ms", "everything, s", "cached", "private"], rows)
     out += ["## Warm", "", f"{options.warm_gets:,} look-ups at random, everything in the page cache, thousands a second. Making the key and the value to compare is in every "
             f"figure ({statistics.median(s('warm', 'table', 'keys')) / options.warm_gets * 1e9:.0f} ns a look-up).", ""]
     rows = []
@@ -350,13 +331,13 @@ def summary(bench, n, key, options, found):
                      spread([v * 1000 for v in s("warm", r, "directory")], digits=2), spread(s("warm", r, "all")),
                      spread([v / 1024 for v in s("warm", r, "peak_kib")][:1], digits=0),
                      spread(bench.net("warm", r, 1024 / n)[:1], digits=1)])
-    out.append(table(["", "1 thread", "4 threads", "misses", "directory of 10,000, ms", "everything, s", "peak MiB, mapping included",
-                      "private bytes an entry"], rows))
+    out += table(["", "1 thread", "4 threads", "misses", "directory of 10,000, ms", "everything, s", "peak MiB, mapping included",
+                      "private bytes an entry"], rows)
     out += ["## Updates", "", f"{n // 100:,} entries overwritten, then {n // 100:,} deleted, at random, on the index that was loaded at random; commits of 10,000. "
             "Length of the files per entry of the index, key included.", ""]
     rows = [[name(e), spread(s("update", e, "overwrite")), spread(s("update", e, "delete")), spread([v / n for v in s("update", e, "before")][:1], digits=0),
              spread([v / n for v in s("update", e, "after")][:1], digits=0)] for e in LIBRARIES]
-    out.append(table(["", "overwrite, s", "delete, s", "bytes before", "bytes after"], rows))
+    out += table(["", "overwrite, s", "delete, s", "bytes before", "bytes after"], rows)
     out += ["## A writer and a reader, two processes", "", "The writer gives 1,000 entries a new generation with each durable commit; the reader takes snapshot after snapshot. Torn: a snapshot "
             "with two generations, or one older than the last. Held: a snapshot kept all the time still shows what it did.", ""]
     rows = []
@@ -369,8 +350,8 @@ def summary(bench, n, key, options, found):
             get("snapshots"), get("changes"), get("torn") + (f", failed {get('failed')}: {get('why')}" if get("failed") not in "0-" else ""), get("held"),
             f"{get('median_ms', 'reader alone')} / {get('slowest_ms', 'reader alone')}", f"{get('median_ms')} / {get('slowest_ms')}"]),
             get("commits", "writer beside a reader"), second[0] if second else f"waits its turn ({spread(s('second writer', e, 'seconds'), 1000, 0)} ms)"])
-    out.append(table(["", "snapshots", "generations seen", "torn", "held", "alone: ms to a snapshot and look-up, median / slowest", "beside the writer",
-                      "commits of the writer", "second writer"], rows))
+    out += table(["", "snapshots", "generations seen", "torn", "held", "alone: ms to a snapshot and look-up, median / slowest", "beside the writer",
+                      "commits of the writer", "second writer"], rows)
     out += ["## Killed writers", "", f"{options.kills} times SIGKILL at a random moment of a writer that commits 1,000 entries at a time, on the index of {n:,} entries. It shows what a process's death "
             "does, not what a power failure does.", ""]
     rows = []
@@ -385,8 +366,8 @@ def summary(bench, n, key, options, found):
                      f"{tries - len(after)} of {tries}" + (f": {after[0]}" if after else "") if tries else "a reader is a writer",
                      f"{s('reader whose writer is killed', e, 'failed')[0]:.0f}" if e != "fjall" and s("reader whose writer is killed", e, "failed") else "-",
                      "at once" if s("writer after a killed one", e, "seconds") else "-"])
-    out.append(table(["", "opens", "ms", "ms cold, the last", "commits acknowledged", "entries lost of them", "torn commits",
-                      "a reader opens before any writer did", "failures of a reader open meanwhile", "lock of a dead writer: the next opens"], rows))
+    out += table(["", "opens", "ms", "ms cold, the last", "commits acknowledged", "entries lost of them", "torn commits",
+                      "a reader opens before any writer did", "failures of a reader open meanwhile", "lock of a dead writer: the next opens"], rows)
     out += ["## Readers that died", "", f"Growth of the files in MiB by {options.churn} commits that overwrite 1,000 of {options.stale_entries:,} entries each.", ""]
     rows = []
     for e in LIBRARIES:
@@ -398,7 +379,7 @@ def summary(bench, n, key, options, found):
             cells.append(f"{(values[-1][1] - values[0][0]) / 2**20:,.0f}" if values and not error else (error[0] if error else "-"))
         cleared = [r[4] for r in bench.rows if r[0] == "stale: dead reader, cleared" and r[2] == e and r[3] == "cleared"]
         rows.append([name(e), *cells, (cleared[0] if cleared else "-").replace("_", " ")])
-    out.append(table(["", "no reader", "live reader", "reader killed", "killed, and cleared where there is a call for it", "the call said"], rows))
+    out += table(["", "no reader", "live reader", "reader killed", "killed, and cleared where there is a call for it", "the call said"], rows)
     if options.large:
         out += [f"## {options.large:,} entries", "", "Once: loaded in key order with one commit, then cold.", ""]
         rows = []
@@ -407,13 +388,13 @@ def summary(bench, n, key, options, found):
                          *(spread([options.cold_gets / v / 1000 for v in s(p, e, "seconds")], digits=1) for p in ["large cold 1 thread", "large cold 4 threads"]),
                          spread([v * 1000 for v in s("large cold 1 thread", e, "opened")], digits=1), spread(s("large cold all", e, "seconds")),
                          spread(bench.net("large cold 1 thread", e, 1024 / options.large), digits=1)])
-        out.append(table(["", "load, s", "MiB", "cold, 1 thread, k/s", "4 threads", "open, ms", "everything cold, s", "private bytes an entry"], rows))
+        out += table(["", "load, s", "MiB", "cold, 1 thread, k/s", "4 threads", "open, ms", "everything cold, s", "private bytes an entry"], rows)
     if flipped := [r for r in bench.rows if r[0] == "flip"]:
         out += ["## Damaged files", "", "One bit inverted anywhere in the files (not in logs and locks), then everything listed and looked up. The floor says panic where its "
                 "checksum says no.", ""]
         outcomes = ["right", "error", "panic", "wrong", "crash", "endless"]
-        out.append(table(["", "no effect", "error", "panic", "**wrong answers, no error**", "**killed by a signal**", "endless"],
-                         [[name(e), *(str(sum(r[2] == e and r[4] == o for r in flipped)) for o in outcomes)] for e in ENGINES]))
+        out += table(["", "no effect", "error", "panic", "**wrong answers, no error**", "**killed by a signal**", "endless"],
+                         [[name(e), *(str(sum(r[2] == e and r[4] == o for r in flipped)) for o in outcomes)] for e in ENGINES])
     out += ["## The libraries", ""]
     rows = []
     for e in LIBRARIES:
@@ -421,8 +402,8 @@ def summary(bench, n, key, options, found):
         longest = [r[4] for r in bench.rows if r[0] == "longest key" and r[2] == e and r[3] == "longest"]
         rows.append([name(e), f["crate"], f["licence"], str(f["crates"]), f"{f['rust']:,}", f"{f['c']:,}" if f["c"] else "none", f"{f['unsafe']:,}",
                      {"lmdb": "yes: to open, to set flags"}.get(e, "no"), (longest or ["-"])[0].replace("8192", "8,192 or more")])
-    out.append(table(["", "crate", "licence", "crates compiled in", "lines of Rust", "lines of C", "`unsafe` in that Rust", "`unsafe` for the caller",
-                      "longest key"], rows))
+    out += table(["", "crate", "licence", "crates compiled in", "lines of Rust", "lines of C", "`unsafe` in that Rust", "`unsafe` for the caller",
+                      "longest key"], rows)
     return "\n".join(out)
 
 
@@ -452,9 +433,9 @@ def everything(bench, n, options):
         place = bench.scratch / "large"
         bench.step("large load", 1, "load", engine, place, options.large, "sorted", "one")
         for threads, phase in [(1, "large cold 1 thread"), (4, "large cold 4 threads")]:
-            bench.drop_caches()
+            drop_caches()
             bench.step(phase, 1, "cold", engine, place, options.large, "get", options.cold_gets, threads)
-        bench.drop_caches()
+        drop_caches()
         bench.step("large cold all", 1, "cold", engine, place, options.large, "all", 0, 0)
         shutil.rmtree(place)
     return keys, found
@@ -476,13 +457,13 @@ def main():
     parser.add_argument("--add", type=Path, metavar="RAW.CSV", help="only the rounds, added to the samples of an earlier run on the same machine")
     parser.add_argument("--scratch", type=Path, help="directory for the indexes (default: a new one in $TMPDIR)")
     parser.add_argument("--out", type=Path, help="where the record goes (default benchmarks/runs/DATE-index)")
-    parser.add_argument("--quick", action="store_true", help="2,000,000 entries, one round, three kills")
+    parser.add_argument("--quick", action="store_true", help="2,000,000 entries, one round, three kills; record in target/bench-index-quick")
     options = parser.parse_args()
     if options.quick:
         options.entries, options.rounds, options.kills = min(options.entries, 2_000_000), 1, 3
     subprocess.run(["cargo", "build", "--release", "--locked", "--manifest-path", HERE / "Cargo.toml"], check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", HERE / "target"))
-    out = options.out or ROOT / "benchmarks/runs" / f"{datetime.date.today()}-index"
+    out = harness.record_directory(options, "index")
     begun, load = time.time(), os.getloadavg()
     if options.scratch:
         options.scratch.mkdir(parents=True, exist_ok=True)
@@ -495,7 +476,7 @@ def main():
             bench.rows = [row for row in bench.rows if row[0] != "facts"]
             keys = {row[3]: row[4] for row in bench.rows if row[0] == "keys"}
             if int(round(float(keys["bytes"]) / float(keys["mean"]), -4)) != n:
-                sys.exit(f"{options.add} is not of {n:,} entries")
+                raise Failure(f"{options.add} is not of {n:,} entries")
             found = facts(bench)
             if not bench.samples("flip: load", "table", "seconds"):
                 flips(bench, 20_000, options.flips, 2005)
@@ -504,15 +485,7 @@ def main():
                 options.large = 0
         else:
             keys, found = everything(bench, n, options)
-        free = shutil.disk_usage(directory)
-    out.mkdir(parents=True, exist_ok=True)
-    with open(out / "raw.csv", "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerows([["phase", "round", "engine", "name", "value"], *bench.rows])
-    (out / "summary.md").write_text(summary(bench, n, float(keys["mean"]), options, found))
-    head = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    memory = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+        fill_level = harness.fill_level(directory)
     commands, when, loads = [" ".join(sys.argv[1:])], "", ""
     if options.add:
         earlier = (options.add.parent / "README.md").read_text()
@@ -520,22 +493,19 @@ def main():
         when = re.search(r"^\| date \| (.*) \|$", earlier, re.M).group(1) + "; "
         loads = re.search(r"^\| load average at the start \| (.*) \|$", earlier, re.M).group(1) + "; "
     commands = [re.sub(r"(--scratch|--out|--add)[ =]\S+", r"\1 $PATH_TO_IT", c) for c in commands]
-    lines = ["# Index benchmark run", "", "One run of `benchmarks/index/run.py`; docs/BENCHMARKS.md describes the protocol. summary.md has the tables, raw.csv every sample.", "",
-             "| | |", "| --- | --- |", f"| date | {when}{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime(begun))}, {(time.time() - begun) / 60:.0f} minutes |",
-             f"| granulo commit | {head or 'unknown'} |", f"| system | {platform.platform()} |",
-             f"| processor | {model.group(1) if model else platform.machine()}, {os.cpu_count()} cores |",
-             f"| memory | {int(memory['MemTotal'].split()[0]) / 2**20:.1f} GiB |",
-             f"| load average at the start | {loads}{' '.join(f'{v:.2f}' for v in load)} |",
-             f"| disk | {(free.total - free.free) * 100 // free.total} % full of {free.total >> 30} GiB |",
-             f"| caches | {'dropped before each cold step' if bench.cold else 'could NOT be dropped: nothing is cold'} |",
-             f"| rounds | {options.rounds} |",
-             f"| keys | mean {keys['mean']} bytes, longest {keys['longest']}, shared with the one before {keys['shared']} |",
-             f"| compiler | {subprocess.run(['rustc', '--version'], capture_output=True, text=True).stdout.strip()} |", "",
-             "Command line, from the root of the repository:", "", "```", *(f"benchmarks/index/run.py {c}".rstrip() for c in commands), "```", ""]
-    (out / "README.md").write_text("\n".join(lines))
+    described = {
+        "date": when + harness.date_and_minutes(begun), "granulo commit": harness.commit(), "system": harness.system(),
+        "processor": harness.processor(), "memory": f"{harness.memory_bytes('MemTotal') / harness.GIB:.1f} GiB",
+        "load average at the start": loads + harness.load(load), "disk": fill_level,
+        "caches": "dropped before each cold step" if bench.cold else "could NOT be dropped: nothing is cold", "rounds": options.rounds,
+        "keys": f"mean {keys['mean']} bytes, longest {keys['longest']}, shared with the one before {keys['shared']}",
+        "compiler": harness.versions({"rustc": ["rustc", "--version"]})["rustc"]}
+    harness.write_record(out, ["phase", "round", "engine", "name", "value"], bench.rows, {
+        "summary.md": summary(bench, n, float(keys["mean"]), options, found),
+        "README.md": harness.readme("Index benchmark run", "benchmarks/index/run.py", described, commands)})
     print(f"{out}: {(time.time() - begun) / 60:.1f} minutes")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.main(main)

@@ -6,6 +6,8 @@ Samples are lists [set, round, engine, step, name, value] as raw.csv has them, s
 import dataclasses
 import statistics
 
+from harness import figure, table
+
 BASE = "files-ext4"
 NAMES = {"files-ext4": "files on ext4", "files-xfs": "files on XFS", "floor": "floor, unchecked", "floor-checksum": "floor with XXH3", "tar": "tar",
          "squashfs": "squashfs", "sqlite": "SQLite", "sqlite-mmap": "SQLite, mmap", "lmdb": "LMDB, no read-ahead",
@@ -68,10 +70,6 @@ SMALL_TARGETS = [
 OPEN_TARGET_MS = (2, 0.5)
 
 
-def figure(value, digits):
-    return "-" if value is None else f"{value:,.{digits}f}"
-
-
 class Samples:
     def __init__(self, options, rows, sets):
         self.options, self.sets = options, sets
@@ -128,10 +126,6 @@ class Samples:
         for own, peak, child in triples:
             peaks.append((child if engine == "squashfs" and step == "ingest" and child > peak else peak - own) / 1024)
         return max(peaks, default=None)
-
-
-def table(head, rows):
-    return ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1), *("| " + " | ".join(row) + " |" for row in rows), ""]
 
 
 def medians_table(samples, set_, engines):

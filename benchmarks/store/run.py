@@ -14,16 +14,9 @@ Python standard library only.
 """
 
 import argparse
-import contextlib
-import csv
-import ctypes
-import datetime
-import mmap
 import os
-import platform
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -31,70 +24,16 @@ import time
 from pathlib import Path
 
 sys.dont_write_bytecode = True
+sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in range(2)]
+import harness  # noqa: E402
 import report  # noqa: E402, beside this file
+from harness import GIB, MIB, Failure, run, say  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-MIB, GIB = 1 << 20, 1 << 30
 STEP_SECONDS_MAX = 1800
 DEPTH = 32
 # Set C is for the time that an object takes whatever is in it; the others take minutes for a million of them.
 SMALL_ENGINES = ("files-ext4", "floor-checksum", "lmdb", "rocksdb", "granulo")
-MAKERS = {"ext4": ["mke2fs", "-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0"], "xfs": ["mkfs.xfs", "-q", "-f"]}
-
-
-class Failure(Exception):
-    """Ends the run with a message instead of a traceback."""
-
-
-def say(text):
-    print(text, file=sys.stderr, flush=True)
-
-
-def administrator():
-    """mount and mke2fs live where an ordinary PATH may not lead."""
-    return {**os.environ, "PATH": os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin", "LC_ALL": "C"}
-
-
-def run(argv):
-    """Runs a command that must succeed; returns its standard output."""
-    try:
-        done = subprocess.run([str(a) for a in argv], capture_output=True, text=True, errors="replace", env=administrator())
-    except FileNotFoundError as error:
-        raise Failure(f"{argv[0]}: {error.strerror}") from error
-    if done.returncode != 0:
-        raise Failure(f"{argv[0]} failed with status {done.returncode}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
-
-
-def private_mounts():
-    """Moves this process into a mount namespace of its own: what it mounts ends with it, however it ends."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    clone_newns, ms_rec, ms_private = 0x20000, 0x4000, 0x40000
-    return libc.unshare(clone_newns) == 0 and libc.mount(b"none", b"/", None, ms_rec | ms_private, None) == 0
-
-
-def memory_kib(field):
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith(field + ":"):
-            return int(line.split()[1])
-    return 0
-
-
-def touch_memory(size_bytes):
-    """Makes the kernel own this much memory, then frees it.
-
-    A virtual machine may have given free memory back to its host, and getting it again costs seconds a GiB, which would be charged to
-    whichever engine comes next. A child does it, so that this process stays small.
-    """
-    size_bytes = int(min(size_bytes, memory_kib("MemAvailable") * 1024 // 2))
-    child = os.fork()
-    if child == 0:
-        with contextlib.suppress(BaseException):
-            area = mmap.mmap(-1, size_bytes)
-            ctypes.memset((ctypes.c_char * size_bytes).from_buffer(area), 1, size_bytes)
-        os._exit(0)
-    os.waitpid(child, 0)
 
 
 class Place:
@@ -110,12 +49,9 @@ class Place:
         try:
             self.root.mkdir()
             if self.kind:
-                with open(self.image, "wb") as file:
-                    file.truncate(self.size_bytes)
-                run([*MAKERS[self.kind], self.image])
-                # Direct, so that the image's own pages are not a second cache below the one that is dropped.
-                self.device = run(["losetup", "--find", "--show", "--direct-io=on", self.image]).strip()
-                run(["mount", "-t", self.kind, "-o", "noatime", self.device, self.root])
+                harness.make_image(self.image, self.kind, self.size_bytes)
+                self.device = harness.attach_loop(self.image)
+                harness.mount(self.device, self.root, self.kind, "noatime")
             self.objects.mkdir()
             os.sync()
             self.used_at_first = self.used()
@@ -125,21 +61,12 @@ class Place:
         return self
 
     def __exit__(self, *_):
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": administrator()}
+        # A step that was killed may have left a mount inside.
         if self.kind:
-            for _ in range(40):
-                # A step that was killed may have left a mount inside.
-                subprocess.run(["umount", "--recursive", str(self.root)], **quiet)
-                if not os.path.ismount(self.root):
-                    break
-                time.sleep(0.25)
-            else:
-                subprocess.run(["umount", "--lazy", "--recursive", str(self.root)], **quiet)
-            if self.device:
-                subprocess.run(["losetup", "--detach", self.device], **quiet)
+            harness.unmount(self.root, self.device)
             self.image.unlink(missing_ok=True)
         else:
-            subprocess.run(["umount", "--recursive", str(self.objects / "mount")], **quiet)
+            harness.unmount(self.objects / "mount")
         shutil.rmtree(self.root, ignore_errors=True)
 
     def used(self):
@@ -161,13 +88,13 @@ class Bench:
     def __init__(self, binary, scratch, options):
         self.binary, self.scratch, self.options = binary, scratch, options
         self.rows = []  # set, round, engine, step, name, value
-        self.can_drop = os.geteuid() == 0 and os.access("/proc/sys/vm/drop_caches", os.W_OK)
+        self.can_drop = harness.can_drop_caches()
 
     def call(self, *arguments):
         """What one step prints, and what it says when it fails."""
         try:
             done = subprocess.run([str(self.binary), *map(str, arguments)], capture_output=True, text=True, errors="replace",
-                                  timeout=STEP_SECONDS_MAX, env=administrator())
+                                  timeout=STEP_SECONDS_MAX, env=harness.administrator())
         except subprocess.TimeoutExpired:
             return {}, f"still waiting after {STEP_SECONDS_MAX} s"
         if done.returncode == 0:
@@ -175,16 +102,11 @@ class Bench:
         lines = done.stderr.strip().splitlines()
         return {}, (lines[-1] if lines else f"exit status {done.returncode}").replace(str(self.scratch), "$SCRATCH")
 
-    def drop_caches(self):
-        os.sync()
-        if self.can_drop:
-            Path("/proc/sys/vm/drop_caches").write_text("3\n")
-
     def cold(self, will_cache_bytes):
-        self.drop_caches()
+        harness.drop_caches()
         if not self.options.quick:
-            touch_memory(will_cache_bytes)
-            self.drop_caches()
+            harness.touch_memory(min(will_cache_bytes, harness.memory_bytes("MemAvailable") // 2))
+            harness.drop_caches()
 
     def keep(self, key, step, values, error=None):
         for name, value in values.items():
@@ -275,24 +197,17 @@ class Bench:
 
 
 def facts(options, bench, begun, load, sets):
-    release, model = "unknown", platform.machine()
-    with contextlib.suppress(OSError):
-        release = re.search(r'PRETTY_NAME="?([^"\n]*)', Path("/etc/os-release").read_text()).group(1)
-        model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()).group(1)
-    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty", "--exclude", "*"], capture_output=True, text=True).stdout.strip()
-    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    below = max((m for m in mounts if f"{bench.scratch}/".startswith(m[1].rstrip("/") + "/")), key=lambda m: len(m[1]))
-    space = shutil.disk_usage(bench.scratch)
+    below = harness.mount_of(bench.scratch)
     found = {
-        "date": f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime(begun))}, {(time.time() - begun) / 60:.0f} minutes",
-        "granulo commit": commit or "unknown",
-        "system": f"{release}, Linux {os.uname().release} {os.uname().machine}",
-        "processor": f"{model}, {len(os.sched_getaffinity(0))} cores for this run",
-        "memory": f"{memory_kib('MemTotal') / MIB:.1f} GiB",
-        "load average at the start": " ".join(f"{v:.2f}" for v in load),
+        "date": harness.date_and_minutes(begun),
+        "granulo commit": harness.commit(),
+        "system": harness.system(),
+        "processor": harness.processor(),
+        "memory": f"{harness.memory_bytes('MemTotal') / GIB:.1f} GiB",
+        "load average at the start": harness.load(load),
         "file systems": f"{below[2]} itself" if options.here else "ext4 and XFS, new for each turn, on loop devices with direct I/O over a sparse "
                         f"file on {below[2]}; defaults, ext4 without lazy initialisation, noatime",
-        "disk below": f"{100 * space.used // space.total} % full of {space.total / GIB:.0f} GiB",
+        "disk below": harness.fill_level(bench.scratch),
         "caches": "dropped before each cold step" if bench.can_drop else "could NOT be dropped: nothing is cold",
     }
     for set_, described in sets.items():
@@ -303,13 +218,8 @@ def facts(options, bench, begun, load, sets):
 
 def versions(features):
     """First telling line of each program's version, and the crates of the lock file."""
-    found = {}
-    for name, argv in {"rustc": ["rustc", "--version"], "mke2fs": ["mke2fs", "-V"], "mkfs.xfs": ["mkfs.xfs", "-V"], "sqfstar": ["sqfstar", "-version"]}.items():
-        try:
-            done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=30, env=administrator())
-            found[name] = next((line.strip() for line in done.stdout.splitlines() if line.strip()), "unknown")
-        except (OSError, subprocess.TimeoutExpired):
-            found[name] = "missing"
+    found = harness.versions({"rustc": ["rustc", "--version"], "mke2fs": ["mke2fs", "-V"], "mkfs.xfs": ["mkfs.xfs", "-V"],
+                              "sqfstar": ["sqfstar", "-version"]})
     locked = dict(re.findall(r'name = "([^"]+)"\nversion = "([^"]+)"', (HERE / "Cargo.lock").read_text()))
     for crate in ("rusqlite", "libsqlite3-sys", "heed", "lmdb-master-sys", "tar", "twox-hash", "io-uring"):
         found[crate] = locked.get(crate, "missing")
@@ -320,27 +230,12 @@ def versions(features):
     return found
 
 
-def write_record(out, bench, texts):
-    out.mkdir(parents=True, exist_ok=True)
-    with open(out / "raw.csv.tmp", "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerows([["set", "round", "engine", "step", "name", "value"], *bench.rows])
-    os.replace(out / "raw.csv.tmp", out / "raw.csv")
-    for name, text in texts.items():
-        (out / f"{name}.tmp").write_text(text, encoding="utf-8")
-        os.replace(out / f"{name}.tmp", out / name)
-
-
-def readme(options, found, programs, bench):
+def readme(found, programs, bench):
     arguments = [re.sub(r"(^|=)/.*$", r"\1$PATH_TO_IT", argument) for argument in sys.argv[1:]]
-    lines = ["# Store benchmark run", "", "One run of `benchmarks/store/run.py`; docs/BENCHMARKS.md describes the protocol. summary.md has the tables, raw.csv "
-             "every sample.", "", "| | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in found.items()), "",
-             "Command line, from the root of the repository:", "", "```", " ".join(["benchmarks/store/run.py", *arguments]), "```", "",
-             "## Versions", "", "| program or crate | version |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in programs.items()), ""]
+    lines = [*harness.readme("Store benchmark run", "benchmarks/store/run.py", found, [" ".join(arguments)]),
+             *harness.versions_section("program or crate", programs)]
     errors = sorted({f"- {row[2]}, set {row[0]}, {row[3]}: {row[5]}" for row in bench.rows if row[4] == "error"})
-    if errors:
-        lines += ["## Steps that failed", "", *errors, ""]
-    return "\n".join(lines)
+    return lines + (["## Steps that failed", "", *errors, ""] if errors else [])
 
 
 def parse_arguments():
@@ -368,7 +263,7 @@ def parse_arguments():
     options.rounds = {name: rounds for name, rounds in {"A": options.rounds, "B": options.rounds_b, "C": options.rounds_c}.items() if rounds}
     if not options.rounds:
         parser.error("no rounds, no results")
-    options.out = options.out or ROOT / ("target/bench-store-quick" if options.quick else f"benchmarks/runs/{datetime.date.today()}-store")
+    options.out = harness.record_directory(options, "store")
     return options
 
 
@@ -401,7 +296,8 @@ def measure(options, binary, scratch, features):
                     bench.turn(set_, number, engine, int(sets[set_]["payload"]))
     tables = report.summary(options, bench.rows, engines, sets)
     found = facts(options, bench, begun, load, sets)
-    write_record(options.out, bench, {"summary.md": tables, "README.md": readme(options, found, versions(features), bench)})
+    harness.write_record(options.out, ["set", "round", "engine", "step", "name", "value"], bench.rows,
+                         {"summary.md": tables, "README.md": readme(found, versions(features), bench)})
     print(tables)
     say(f"record: {options.out}")
     ours = [row for row in bench.rows if row[4] == "error" and row[2] in ("granulo", "floor", "floor-checksum", report.BASE)]
@@ -415,29 +311,13 @@ def main():
     features = ["--features", "rocksdb"] if Path("/usr/include/rocksdb/c.h").exists() else []
     subprocess.run(["cargo", "build", "--release", "--locked", "--manifest-path", HERE / "Cargo.toml", *features], check=True)
     binary = Path(os.environ.get("CARGO_TARGET_DIR", HERE / "target")) / "release/store-bench"
-
-    def stop(signum, _frame):
-        raise KeyboardInterrupt(signal.Signals(signum).name)
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGHUP, stop)
     if options.scratch:
         options.scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.scratch, prefix="store-bench-") as scratch:
-        if os.geteuid() == 0 and not private_mounts():
-            say("note: no private mount namespace; the mounts are visible to others while this runs")
+        if os.geteuid() == 0:
+            harness.private_mounts()
         return measure(options, binary, Path(scratch).resolve(), features)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Failure as failure:
-        say(f"run.py: {failure}")
-        sys.exit(2)
-    except subprocess.CalledProcessError as error:
-        say(f"run.py: {error}")
-        sys.exit(2)
-    except KeyboardInterrupt:
-        say("run.py: interrupted; nothing was recorded, mounts and images of this run are gone")
-        sys.exit(130)
+    harness.main(main)

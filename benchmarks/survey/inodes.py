@@ -12,18 +12,18 @@ Python standard library only; mounting and dropping the cache need root.
 
 import argparse
 import contextlib
-import datetime
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[n]) for n in range(2)]
+import harness  # noqa: E402
 import run as base  # noqa: E402  (it lies beside this file)
+from harness import figure, ratio, run, say  # noqa: E402
 
 FLOOR, WALK, SCAN, ALONE = "floor, 2 threads", "granulo, walk", "granulo, inode scan", "granulo, inode scan, no names"
 NIGHTLY = "granulo, inode scan, incremental"
@@ -32,11 +32,6 @@ FLOOR_ALONE, SCAN_ALONE = "floor, 1 thread", "granulo, inode scan, 1 thread"
 FASTER = {SCAN: 10, ALONE: 25}
 # Other file systems, and the factor there.
 FASTER_ELSEWHERE = {"xfs": 2, "btrfs": 1.25}
-MKFS = {
-    "ext4": ["mke2fs", "-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
-    "xfs": ["mkfs.xfs", "-q", "-f"],
-    "btrfs": ["mkfs.btrfs", "-q", "-f"],
-}
 PEAK_MIB = {1_000_000: 64, 10_000_000: 256}
 
 
@@ -51,7 +46,7 @@ class Images:
         self.mounted = None
 
     def kind(self, name):
-        return name if name in MKFS else "ext4"
+        return name if name in harness.MKFS else "ext4"
 
     def image(self, name):
         return self.scratch / f"inodes-{name}.img"
@@ -72,32 +67,27 @@ class Images:
             self.made[name] = json.loads(manifest.read_text())
         if name not in self.made or not image.exists():
             entries = self.entries[name]
-            base.say(f"making an image with {entries:,} entries")
+            say(f"making an image with {entries:,} entries")
             manifest.unlink(missing_ok=True)
-            with open(image, "wb") as file:
-                file.truncate(max(base.IMAGE_BYTES_MIN, base.IMAGE_BYTES_PER_ENTRY * entries))
-            base.run([*MKFS[self.kind(name)], image], env=base.administrator())
+            harness.make_image(image, self.kind(name), max(base.IMAGE_BYTES_MIN, base.IMAGE_BYTES_PER_ENTRY * entries))
             self.mount(name, "rw,noatime")
             tree = self.root / "tree"
             tree.mkdir()
             # The largest has no blocks: it takes half the time to make, and its tables are as large.
             sparse = ["--sparse"] if entries > self.args.files else []
-            self.made[name] = json.loads(base.run([self.tools.make_tree, "--seed", base.SEED, *sparse, tree, entries]))
+            self.made[name] = json.loads(run([self.tools.make_tree, "--seed", base.SEED, *sparse, tree, entries]))
             os.sync()
             self.close()
-            base.write_atomically(manifest, json.dumps(self.made[name]) + "\n")
+            harness.write_atomically(manifest, json.dumps(self.made[name]) + "\n")
         self.mount(name, "ro,noatime")
 
     def mount(self, name, options):
-        self.root.mkdir(exist_ok=True)
-        base.run(["mount", "-t", self.kind(name), "-o", f"loop,{options}", self.image(name), self.root], env=base.administrator())
+        harness.mount(self.image(name), self.root, self.kind(name), f"loop,{options}")
         self.mounted = name
 
     def close(self):
         if self.mounted:
-            done = subprocess.run(["umount", str(self.root)], stderr=subprocess.PIPE, env=base.administrator())
-            if done.returncode != 0:
-                subprocess.run(["umount", "-l", str(self.root)], env=base.administrator())
+            harness.unmount(self.root)
             self.mounted = None
 
     def remove(self):
@@ -162,18 +152,18 @@ def targets(args, bench, wrong):
 
     def add(text, limit, measured, good):
         verdict = "not measured" if measured is None else "void: surveys differ" if wrong else "reached" if good else "**missed**"
-        lines.append(f"| {text} | {limit} | {base.figure(measured, 1)} | {verdict} |")
+        lines.append(f"| {text} | {limit} | {figure(measured, 1)} | {verdict} |")
 
     for state in ("warm", "cold"):
         stats = bench.table("main", str(args.files), state)
         for name, factor in FASTER.items():
-            have = stats.get(name) and stats.get(FLOOR) and base.ratio(stats[FLOOR].wall, stats[name].wall)
+            have = stats.get(name) and stats.get(FLOOR) and ratio(stats[FLOOR].wall, stats[name].wall)
             add(f"{state}: {name}, times as fast as {FLOOR}", factor, have, bool(have) and have >= factor)
     for kind, factor in FASTER_ELSEWHERE.items():
         for state in ("warm", "cold"):
             stats = bench.table("kinds", kind, state)
             for scan, floor in ((SCAN, FLOOR), (SCAN_ALONE, FLOOR_ALONE)):
-                have = base.ratio(*(stats[row].wall if row in stats else None for row in (floor, scan)))
+                have = ratio(*(stats[row].wall if row in stats else None for row in (floor, scan)))
                 add(f"{kind}, {state}: {scan}, times as fast as {floor}", factor, have, bool(have) and have >= factor)
     lines += ["", "| memory | at most MiB | measured | |", "| --- | ---: | ---: | --- |"]
     for entries, limit in PEAK_MIB.items():
@@ -194,24 +184,24 @@ def growth(args, bench, images):
                 continue
             entries = images.entry_count(name)
             cold_wall = cold.wall if cold else None
-            lines.append(f"| {row} | {entries:,} | {base.figure(warm.wall)} | {base.figure(warm.wall * 1e6 / entries)} | "
-                         f"{base.figure(cold_wall)} | {base.figure(warm.cpu, 2)} | {base.figure(warm.peak_mib, 1)} |")
+            lines.append(f"| {row} | {entries:,} | {figure(warm.wall)} | {figure(warm.wall * 1e6 / entries)} | "
+                         f"{figure(cold_wall)} | {figure(warm.cpu, 2)} | {figure(warm.peak_mib, 1)} |")
     return lines
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--granulo", type=pathlib.Path, default=base.REPOSITORY / "target/release/granulo", help="binary to measure")
+    parser.add_argument("--granulo", type=pathlib.Path, default=harness.GRANULO, help="binary to measure")
     parser.add_argument("--scratch", type=pathlib.Path, help="directory for the images (default: a new one in $TMPDIR, removed at the end)")
     parser.add_argument("--keep", action="store_true", help="leave the images in --scratch for the next run")
     parser.add_argument("--files", type=int, help="entries of the image that is measured most (default: 1000000)")
     parser.add_argument("--growth", type=int, nargs="*", help="entries of further images (default: 100000 10000000)")
-    parser.add_argument("--kinds", nargs="*", choices=[kind for kind in MKFS if kind != "ext4"], help="other file systems to measure (default: xfs btrfs)")
+    parser.add_argument("--kinds", nargs="*", choices=[kind for kind in harness.MKFS if kind != "ext4"], help="other file systems to measure (default: xfs btrfs)")
     parser.add_argument("--rounds", type=int, help="warm rounds (default: 7)")
     parser.add_argument("--cold-rounds", type=int, help="cold rounds; 0 leaves them out (default: 3)")
     parser.add_argument("--growth-rounds", type=int, help="rounds, warm and cold, on each further image and file system (default: 3)")
     parser.add_argument("--touch-mib", type=int, help="memory to touch before a command (default: as run.py)")
-    parser.add_argument("--out", type=pathlib.Path, help="directory of the record (default: benchmarks/runs/DATE-inode-scan; with --quick target/bench-inodes-quick)")
+    parser.add_argument("--out", type=pathlib.Path, help="directory of the record (default: benchmarks/runs/DATE-inode-scan; with --quick target/bench-inode-scan-quick)")
     parser.add_argument("--quick", action="store_true", help="20,000 entries, 2 rounds: a smoke test")
     args = parser.parse_args()
     defaults = {"files": 20_000, "growth": [2_000], "rounds": 2, "cold_rounds": 1, "growth_rounds": 1} if args.quick else \
@@ -220,14 +210,12 @@ def parse_arguments():
     for name, value in defaults.items():
         if getattr(args, name) is None:
             setattr(args, name, value)
-    args.peers, args.no_image = base.REPOSITORY / "target/peers", False
+    args.peers, args.no_image = harness.REPOSITORY / "target/peers", False
     if args.files < 1000 or args.rounds < 1 or args.cold_rounds < 0:
         parser.error("--files must be at least 1000, --rounds at least 1")
     if args.keep and not args.scratch:
         parser.error("--keep needs --scratch")
-    if args.out is None:
-        date = datetime.date.today().isoformat()
-        args.out = base.REPOSITORY / ("target/bench-inodes-quick" if args.quick else f"benchmarks/runs/{date}-inode-scan")
+    args.out = harness.record_directory(args, "inode-scan")
     return args
 
 
@@ -275,12 +263,8 @@ def measure_all(args, tools, images, scratch):
                 out += [f"## {name}, {state}", "", f"{images.entry_count(name):,} entries. Interleaved rounds: {args.growth_rounds}.", "",
                         *base.rows_table(bench, elsewhere, stats, state, FLOOR), ""]
     out += ["## Targets", "", *targets(args, bench, wrong), "", "## Growth", "", *growth(args, bench, images), ""]
-    summary = "\n".join(out).rstrip() + "\n"
-    readme = base.readme(args, bench, images, facts, base.versions(tools), wrong, rows)
-    readme = readme.replace("# Survey benchmark run", "# Inode scan benchmark run").replace("benchmarks/survey/run.py", "benchmarks/survey/inodes.py")
-    base.write_record(args.out, bench, {"summary.md": summary, "README.md": readme})
-    print(summary)
-    base.say(f"record: {args.out}")
+    readme = base.readme("Inode scan benchmark run", "benchmarks/survey/inodes.py", args, bench, facts, base.versions(tools), wrong, rows)
+    base.write_record(args, bench, {"summary.md": "\n".join(out).rstrip() + "\n", "README.md": readme})
     return 1 if wrong or bench.complaints else 0
 
 
@@ -292,19 +276,12 @@ def remove_names(scratch):
 def main():
     args = parse_arguments()
     if os.geteuid() != 0:
-        raise base.Failure("mounting images and reading their devices need root: run with sudo")
-
-    def stop(signum, _frame):
-        raise KeyboardInterrupt(signal.Signals(signum).name)
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGHUP, stop)
+        raise harness.Failure("mounting images and reading their devices need root: run with sudo")
     with contextlib.ExitStack() as cleanup:
         build = pathlib.Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="granulo-bench-")))
         scratch = args.scratch.resolve() if args.scratch else build / "scratch"
         scratch.mkdir(parents=True, exist_ok=True)
-        if not base.private_mounts():
-            base.say("note: no private mount namespace; the mount is visible to others while this runs")
+        harness.private_mounts()
         tools = base.Tools(args, build)
         images = Images(args, tools, scratch)
         cleanup.callback(base.remove_leftovers, scratch)
@@ -314,11 +291,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except base.Failure as failure:
-        base.say(f"inodes.py: {failure}")
-        sys.exit(2)
-    except KeyboardInterrupt:
-        base.say("inodes.py: interrupted; nothing was recorded, mounts and images of this run are gone")
-        sys.exit(130)
+    harness.main(main)

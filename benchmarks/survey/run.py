@@ -13,28 +13,27 @@ Python standard library only. Mounting and dropping the cache need root; --no-im
 
 import argparse
 import contextlib
-import csv
-import ctypes
 import dataclasses
-import datetime
 import hashlib
 import json
-import mmap
 import os
 import pathlib
 import re
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import harness  # noqa: E402
+from harness import GIB, KIB, MIB, Failure, figure, ratio, run, say  # noqa: E402
+
 HERE = pathlib.Path(__file__).resolve().parent
-REPOSITORY = HERE.parent.parent
+REPOSITORY = harness.REPOSITORY
 SEED = 2005
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 COMMAND_SECONDS_MAX = 3600
 IMAGE_BYTES_PER_ENTRY = 256 * KIB  # the mean size of the tree's files is about 110 KiB: the image is half full
 IMAGE_BYTES_MIN = 4 * GIB
@@ -42,10 +41,6 @@ CACHE_BYTES_PER_ENTRY = 3 * KIB  # inode, directory entry and buffers, in the im
 SPREAD_MAX = 1.3  # slowest against fastest run of the floor; an idle machine stays below
 PEER_BYTES_PER_ENTRY = 1 * KIB  # what the largest peer allocates
 SYSTEM_CALLS = ("statx", "newfstatat", "fstat", "openat", "getdents64", "close", "readlinkat", "readlink", "lgetxattr")
-
-
-class Failure(Exception):
-    """Ends the run with a message instead of a traceback."""
 
 
 # ---- the programs ---------------------------------------------------------------------------------------------------
@@ -153,85 +148,9 @@ def versions(tools):
         "mke2fs": [tools.find("mke2fs"), "-V"],
         "cc": [tools.find(os.environ.get("CC", "cc")), "--version"],
     }
-    found = {}
-    for name, argv in asked.items():
-        if argv[0] is None:
-            found[name] = "missing"
-            continue
-        try:
-            output = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=30).stdout
-        except (OSError, subprocess.TimeoutExpired):
-            output = ""
-        line = next((line for line in output.splitlines() if line.strip()), "unknown")
-        found[name] = re.sub(r"\s+", " ", line).strip()
+    found = harness.versions(asked)
     found["python"] = sys.version.split()[0]
     return found
-
-
-# ---- small helpers --------------------------------------------------------------------------------------------------
-
-
-def say(text):
-    print(text, file=sys.stderr, flush=True)
-
-
-def run(argv, **options):
-    """Runs a command that must succeed; returns its standard output."""
-    argv = [str(a) for a in argv]
-    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", **options)
-    if done.returncode != 0:
-        raise Failure(f"{argv[0]} failed with status {done.returncode}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
-
-
-def first_line(path, default="unknown"):
-    try:
-        return pathlib.Path(path).read_text().splitlines()[0].strip()
-    except (OSError, IndexError):
-        return default
-
-
-def memory_kib(field):
-    for line in pathlib.Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith(field + ":"):
-            return int(line.split()[1])
-    return 0
-
-
-def write_atomically(path, text):
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "w", encoding="utf-8", newline="") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-
-
-def touch_memory(size_bytes):
-    """Makes the kernel own this much memory, then frees it.
-
-    A virtual machine may have given free memory back to its host, and getting it again costs seconds a GiB, which
-    would be charged to whichever program comes next. A child does it, so that this process stays small.
-    """
-    child = os.fork()
-    if child == 0:
-        with contextlib.suppress(BaseException):
-            area = mmap.mmap(-1, size_bytes)
-            ctypes.memset((ctypes.c_char * size_bytes).from_buffer(area), 1, size_bytes)
-        os._exit(0)
-    os.waitpid(child, 0)
-
-
-def drop_caches():
-    os.sync()
-    pathlib.Path("/proc/sys/vm/drop_caches").write_text("3\n")
-
-
-def private_mounts():
-    """Moves this process into a mount namespace of its own: what it mounts ends with it, however it ends."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    clone_newns, ms_rec, ms_private = 0x20000, 0x4000, 0x40000
-    return libc.unshare(clone_newns) == 0 and libc.mount(b"none", b"/", None, ms_rec | ms_private, None) == 0
 
 
 # ---- the trees ------------------------------------------------------------------------------------------------------
@@ -281,11 +200,7 @@ class Trees:
             shutil.rmtree(self.root, ignore_errors=True)
             self.root.mkdir()
         else:
-            self.image.unlink(missing_ok=True)
-            with open(self.image, "wb") as file:
-                file.truncate(max(IMAGE_BYTES_MIN, IMAGE_BYTES_PER_ENTRY * self.args.files))
-            # Default options, but nothing is left for a kernel thread to initialise while we measure.
-            run(["mke2fs", "-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0", self.image], env=administrator())
+            harness.make_image(self.image, "ext4", max(IMAGE_BYTES_MIN, IMAGE_BYTES_PER_ENTRY * self.args.files))
             self.mount("rw,noatime")
         for name, entries in self.entries.items():
             say(f"making tree `{name}`: {entries:,} entries")
@@ -296,23 +211,16 @@ class Trees:
         os.sync()
         if self.mounted:
             self.unmount()  # so that the first warm run does not find what the making left in memory
-        write_atomically(self.manifest_file, json.dumps({"key": self.key(), "made": self.made}, indent=1) + "\n")
+        harness.write_atomically(self.manifest_file, json.dumps({"key": self.key(), "made": self.made}, indent=1) + "\n")
 
     def mount(self, options):
-        self.root.mkdir(exist_ok=True)
         if os.path.ismount(self.root):
-            run(["umount", self.root], env=administrator())
-        run(["mount", "-t", "ext4", "-o", f"loop,{options}", self.image, self.root], env=administrator())
+            harness.unmount(self.root)
+        harness.mount(self.image, self.root, "ext4", f"loop,{options}")
         self.mounted = True
 
     def unmount(self):
-        for attempt in range(20):
-            done = subprocess.run(["umount", str(self.root)], stderr=subprocess.PIPE, env=administrator())
-            if done.returncode == 0 or not os.path.ismount(self.root):
-                break
-            time.sleep(0.25)
-        else:
-            subprocess.run(["umount", "-l", str(self.root)], env=administrator())
+        harness.unmount(self.root)
         self.mounted = False
 
     def close(self):
@@ -334,11 +242,6 @@ class Trees:
         return made["regular"] + made["extra_links"] + made["symlinks"] + made["special"] + made["directories"] - 1
 
 
-def administrator():
-    """mount and mke2fs live where an ordinary PATH may not lead."""
-    return {**os.environ, "PATH": os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"}
-
-
 # ---- measuring ------------------------------------------------------------------------------------------------------
 
 CSV_FIELDS = ("section", "tree", "state", "round", "command", "wall_seconds", "user_seconds", "system_seconds", "peak_kib", "exit_status")
@@ -350,7 +253,7 @@ class Bench:
         self.samples = []
         self.complaints = {}  # last failure of each command
         self.refused = set()
-        self.can_drop = os.geteuid() == 0 and os.access("/proc/sys/vm/drop_caches", os.W_OK)
+        self.can_drop = harness.can_drop_caches()
         home = scratch / "home"
         home.mkdir(exist_ok=True)
         # No configuration file and no locale of the user's changes what a program does.
@@ -362,18 +265,18 @@ class Bench:
             return self.args.touch_mib * MIB
         entries = self.trees.entry_count(tree)
         if state == "cold":
-            return min(entries * CACHE_BYTES_PER_ENTRY, memory_kib("MemAvailable") * KIB // 2)
-        return min(entries * PEER_BYTES_PER_ENTRY, memory_kib("MemFree") * KIB // 2)  # must not push out a warm cache
+            return min(entries * CACHE_BYTES_PER_ENTRY, harness.memory_bytes("MemAvailable") // 2)
+        return min(entries * PEER_BYTES_PER_ENTRY, harness.memory_bytes("MemFree") // 2)  # must not push out a warm cache
 
     def sample(self, section, tree, state, number, command):
         for path in command.before:
             path.unlink(missing_ok=True)
         if state == "cold":
-            drop_caches()
+            harness.drop_caches()
         if self.touch_bytes(tree, state):
-            touch_memory(self.touch_bytes(tree, state))
+            harness.touch_memory(self.touch_bytes(tree, state))
         if state == "cold":
-            drop_caches()
+            harness.drop_caches()
         result_file = self.scratch / "result.json"
         error_file = self.scratch / "stderr.txt"
         result_file.unlink(missing_ok=True)
@@ -484,14 +387,6 @@ def system_calls(bench, tools, trees, argv):
 
 
 # ---- the record -----------------------------------------------------------------------------------------------------
-
-
-def figure(value, digits=3):
-    return "-" if value is None else f"{value:,.{digits}f}"
-
-
-def ratio(a, b):
-    return a / b if a is not None and b else None
 
 
 def rows_table(bench, rows, stats, state, base_name):
@@ -630,36 +525,22 @@ def summary(args, bench, trees, rows, traced, seen, wrong):
 
 
 def host_facts(args, tools, trees, scratch):
-    release = "unknown"
-    with contextlib.suppress(OSError):
-        for line in pathlib.Path("/etc/os-release").read_text().splitlines():
-            if line.startswith("PRETTY_NAME="):
-                release = line.split("=", 1)[1].strip('"')
-    model = "unknown"
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.split(":", 1)[1].strip()
-            break
-    mounts = [line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines()]
-    below = max((m for m in mounts if str(scratch).startswith(m[1].rstrip("/") + "/") or m[1] == "/"), key=lambda m: len(m[1]))
-    commit = "unknown"
-    with contextlib.suppress(Failure, OSError):
-        commit = run(["git", "-C", REPOSITORY, "describe", "--always", "--dirty", "--exclude", "*"]).strip()
+    below = harness.mount_of(scratch)
     facts = {
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "granulo commit": commit,
-        "system": f"{release}, Linux {os.uname().release} {os.uname().machine}",
-        "processor": f"{model}, {len(os.sched_getaffinity(0))} cores for this run",
-        "memory": f"{memory_kib('MemTotal') / MIB:.1f} GiB, {memory_kib('MemAvailable') / MIB:.1f} GiB available at the start",
-        "load average at the start": " ".join(first_line("/proc/loadavg").split()[:3]),
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "granulo commit": harness.commit(),
+        "system": harness.system(),
+        "processor": harness.processor(),
+        "memory": f"{harness.memory_bytes('MemTotal') / GIB:.1f} GiB, {harness.memory_bytes('MemAvailable') / GIB:.1f} GiB available at the start",
+        "load average at the start": harness.load(),
     }
     if args.no_image:
         facts["file system"] = f"{below[2]} ({below[3]}), no image"
     else:
-        own = next((m for m in mounts if m[1] == str(trees.root)), None)
-        device = pathlib.Path(own[0]).name if own else "loop"
-        direct = first_line(f"/sys/block/{device}/loop/dio", "0")
-        facts["file system"] = f"ext4 ({own[3] if own else 'unknown'}), mke2fs defaults with lazy initialisation off"
+        own = harness.mount_of(trees.root)
+        device = pathlib.Path(own[0]).name
+        direct = harness.first_line(f"/sys/block/{device}/loop/dio", "0")
+        facts["file system"] = f"ext4 ({own[3]}), mke2fs defaults with lazy initialisation off"
         facts["device"] = f"loop device ({'direct' if direct == '1' else 'buffered'}) over a sparse file on {below[2]}"
     space = os.statvfs(trees.root)
     facts["fill level"] = (f"{100 * (1 - space.f_bfree / space.f_blocks):.0f} % of {space.f_blocks * space.f_frsize / GIB:.0f} GiB, "
@@ -667,26 +548,21 @@ def host_facts(args, tools, trees, scratch):
     return facts
 
 
-def readme(args, bench, trees, facts, found, wrong, rows):
+def readme(title, script, args, bench, facts, found, wrong, rows):
     def clean(text):
         return str(text).replace(str(bench.scratch), "$SCRATCH").replace(str(args.peers.resolve()), "$PEERS").replace(str(REPOSITORY) + "/", "")
 
     arguments = [clean(pathlib.Path(a).resolve() if os.sep in a and not a.startswith("-") else a) for a in sys.argv[1:]]
     missing = sorted({row.name.split(",")[0] for row in rows if row.missing})
     touched = {state: bench.touch_bytes("large", state) // MIB for state in ("warm", "cold")}
-    out = ["# Survey benchmark run", "",
-           "One run of `benchmarks/survey/run.py`; docs/BENCHMARKS.md describes the protocol. summary.md has the tables, raw.csv every sample.", "",
-           "| | |", "| --- | --- |"]
-    out += [f"| {key} | {clean(value)} |" for key, value in facts.items()]
-    out += [f"| cache | warm: two unmeasured walks first; cold: sync, drop_caches 3 before every command, again after touching memory |",
-            f"| memory touched before each command | warm {touched['warm']:,} MiB, cold {touched['cold']:,} MiB |",
-            f"| rounds | warm {args.rounds}, cold {args.cold_rounds if bench.can_drop else 0}, growth {args.growth_rounds} |",
-            f"| tree | make_tree, seed {SEED}, {args.files:,} entries without directories |", "",
-            "Command line, from the root of the repository:", "", "```",
-            "benchmarks/survey/run.py " + " ".join(arguments), "```", "",
-            "## Versions", "", "| program | version |", "| --- | --- |"]
-    out += [f"| {name} | {clean(text)} |" for name, text in found.items()]
-    out += ["", "## Commands", "", "Standard output goes to /dev/null; HOME is empty; LC_ALL=C.", "", "```"]
+    facts = {key: clean(value) for key, value in facts.items()} | {
+        "cache": "warm: two unmeasured walks first; cold: sync, drop_caches 3 before every command, again after touching memory",
+        "memory touched before each command": f"warm {touched['warm']:,} MiB, cold {touched['cold']:,} MiB",
+        "rounds": f"warm {args.rounds}, cold {args.cold_rounds if bench.can_drop else 0}, growth {args.growth_rounds}",
+        "tree": f"make_tree, seed {SEED}, {args.files:,} entries without directories"}
+    out = [*harness.readme(title, script, facts, [" ".join(arguments)]),
+           *harness.versions_section("program", {name: clean(text) for name, text in found.items()}),
+           "## Commands", "", "Standard output goes to /dev/null; HOME is empty; LC_ALL=C.", "", "```"]
     for row in rows:
         if not row.missing:
             argv = [pathlib.Path(row.argv[0]).name, *row.argv[1:]]
@@ -698,19 +574,13 @@ def readme(args, bench, trees, facts, found, wrong, rows):
         out += ["Commands that failed:", ""] + [f"- {name}: {clean(text)}" for name, text in bench.complaints.items()] + [""]
     if wrong:
         out += ["**Counts differ from the tree that was made: " + ", ".join(wrong) + " (table in summary.md).**", ""]
-    return "\n".join(out).rstrip() + "\n"
+    return out
 
 
-def write_record(directory, bench, texts):
-    directory.mkdir(parents=True, exist_ok=True)
-    raw = directory / "raw.csv.tmp"
-    with open(raw, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, CSV_FIELDS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(bench.samples)
-    os.replace(raw, directory / "raw.csv")
-    for name, text in texts.items():
-        write_atomically(directory / name, text)
+def write_record(args, bench, texts):
+    harness.write_record(args.out, CSV_FIELDS, [[row[field] for field in CSV_FIELDS] for row in bench.samples], texts)
+    print(texts["summary.md"])
+    say(f"record: {args.out}")
 
 
 # ---- main -----------------------------------------------------------------------------------------------------------
@@ -718,7 +588,7 @@ def write_record(directory, bench, texts):
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--granulo", type=pathlib.Path, default=REPOSITORY / "target/release/granulo", help="binary to measure (default: target/release/granulo)")
+    parser.add_argument("--granulo", type=pathlib.Path, default=harness.GRANULO, help="binary to measure (default: target/release/granulo)")
     parser.add_argument("--peers", type=pathlib.Path, default=REPOSITORY / "target/peers", help="directory with bin/ of install-peers.sh (default: target/peers); PATH is searched too")
     parser.add_argument("--scratch", type=pathlib.Path, help="directory for the image (default: a new one in $TMPDIR, removed at the end)")
     parser.add_argument("--keep", action="store_true", help="leave the image in --scratch for the next run")
@@ -741,9 +611,7 @@ def parse_arguments():
         parser.error("--files must be at least 1000, --rounds and --growth-rounds at least 1")
     if args.keep and not args.scratch:
         parser.error("--keep needs --scratch")
-    if args.out is None:
-        date = datetime.date.today().isoformat()
-        args.out = REPOSITORY / ("target/bench-survey-quick" if args.quick else f"benchmarks/runs/{date}-survey")
+    args.out = harness.record_directory(args, "survey")
     return args
 
 
@@ -776,9 +644,8 @@ def measure_all(args, tools, trees, scratch):
               "floor": system_calls(bench, tools, trees, [tools.floor, "2", small])}
 
     tables = summary(args, bench, trees, rows, traced, seen, wrong)
-    write_record(args.out, bench, {"summary.md": tables, "README.md": readme(args, bench, trees, facts, versions(tools), wrong, rows)})
-    print(tables)
-    say(f"record: {args.out}")
+    head = readme("Survey benchmark run", "benchmarks/survey/run.py", args, bench, facts, versions(tools), wrong, rows)
+    write_record(args, bench, {"summary.md": tables, "README.md": head})
     failed = [row.name for row in rows if row.kind != "peer" and (row.missing or row.name in bench.complaints)]
     return 1 if wrong or failed else 0
 
@@ -788,12 +655,6 @@ def main():
     if not args.no_image and os.geteuid() != 0:
         raise Failure("mounting the image and dropping caches need root: run with sudo, or with --no-image "
                       "(trees in --scratch itself, warm only)")
-
-    def stop(signum, _frame):
-        raise KeyboardInterrupt(signal.Signals(signum).name)
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGHUP, stop)
     with contextlib.ExitStack() as cleanup:
         build = pathlib.Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="granulo-bench-")))
         if args.scratch:
@@ -802,8 +663,8 @@ def main():
         else:
             scratch = build / "scratch"
             scratch.mkdir()
-        if not args.no_image and not private_mounts():
-            say("note: no private mount namespace; the mount is visible to others while this runs")
+        if not args.no_image:
+            harness.private_mounts()
         tools = Tools(args, build)
         trees = Trees(args, tools, scratch)
         cleanup.callback(remove_leftovers, scratch)
@@ -818,11 +679,4 @@ def remove_leftovers(scratch):
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Failure as failure:
-        say(f"run.py: {failure}")
-        sys.exit(2)
-    except KeyboardInterrupt:
-        say("run.py: interrupted; nothing was recorded, mounts and images of this run are gone")
-        sys.exit(130)
+    harness.main(main)

@@ -7,18 +7,18 @@ form, in memory that does not grow with the trace.
 """
 
 import argparse
-import datetime
 import os
 import platform
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness import GRANULO, main, median_and_range, record_directory, timed, write_record  # noqa: E402
+
 WANTED_RATE = 1_000_000
 MOST_MIB = 64.0
 
@@ -47,34 +47,19 @@ def make_text(path, operations):
     return count
 
 
-def run(command):
-    """Wall seconds, user seconds and peak MiB of a command that has to succeed."""
-    start = time.monotonic()
-    with open(os.devnull, "wb") as nothing:
-        process = subprocess.Popen(command, stdout=nothing, stderr=nothing)
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.monotonic() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))} ended with {process.returncode}")
-    return seconds, usage.ru_utime, usage.ru_maxrss / 1024
-
-
-def main():
+def measure():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--binary", type=Path, default=ROOT / "target/release/granulo")
+    parser.add_argument("--binary", type=Path, default=GRANULO)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--quick", action="store_true", help="a small trace, one round, no verdict")
-    parser.add_argument("--out", type=Path, help="directory of the record [default: benchmarks/runs/DATE-trace]")
+    parser.add_argument("--out", type=Path, help="directory of the record (default benchmarks/runs/DATE-trace; with --quick target/bench-trace-quick)")
     options = parser.parse_args()
     rounds = 1 if options.quick else options.rounds
-    out = options.out or ROOT / "benchmarks/runs" / f"{datetime.date.today()}-trace"
-    out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         text, own, again = (Path(scratch) / name for name in ("t.strace", "t.gtrace", "again.gtrace"))
         count = make_text(text, 20_000 if options.quick else 2_000_000)
         granulo = [options.binary, "trace", "read"]
-        run([*granulo, text, "-o", own])
+        timed([*granulo, text, "-o", own])
         tasks = {
             "text of strace: figures": [*granulo, text],
             "text of strace: figures and conversion": [*granulo, text, "-o", again],
@@ -84,32 +69,27 @@ def main():
         samples = {task: [] for task in tasks}
         for _ in range(rounds):
             for task, command in tasks.items():
-                samples[task].append(run(command))
+                samples[task].append(timed(command))
         sizes = f"{text.stat().st_size / count:.1f} bytes an operation as text, {own.stat().st_size / count:.1f} in the own form"
-    lines = []
+    rows, rates, peaks = [], {}, {}
     for task, taken in samples.items():
-        wall = [seconds for seconds, _, _ in taken]
-        user, peak = statistics.median(s[1] for s in taken), max(s[2] for s in taken)
-        median = statistics.median(wall)
-        lines.append((task, count / median, median, min(wall), max(wall), user, peak))
-    passed = lines[2][1] >= WANTED_RATE and all(line[6] <= MOST_MIB for line in lines)
-    with open(out / "raw.csv", "w") as raw:
-        raw.write("task,round,wall_seconds,user_seconds,peak_mib\n")
-        for task, taken in samples.items():
-            for number, sample in enumerate(taken):
-                raw.write(f"{task},{number}," + ",".join(f"{figure:.4f}" for figure in sample) + "\n")
-    with open(out / "summary.md", "w") as summary:
-        summary.write(f"# granulo trace read\n\n{count:,} operations, {rounds} rounds, interleaved, on {platform.machine()}, ")
-        summary.write(f"Linux {platform.release()}, {os.cpu_count()} cores; {sizes}. ")
-        verdict = "reached" if passed else "missed"
-        summary.write(f"Wanted: {WANTED_RATE:,} operations a second from the own form, peak below {MOST_MIB:.0f} MiB: {verdict}.\n\n")
-        summary.write("| task | operations a second | median s | smallest to largest | user s | peak MiB |\n")
-        summary.write("| --- | ---: | ---: | ---: | ---: | ---: |\n")
-        for task, rate, median, least, most, user, peak in lines:
-            summary.write(f"| {task} | {rate:,.0f} | {median:.2f} | {least:.2f} to {most:.2f} | {user:.2f} | {peak:.0f} |\n")
-    print((out / "summary.md").read_text())
+        wall = [sample.wall_seconds for sample in taken]
+        rates[task], peaks[task] = count / statistics.median(wall), max(sample.peak_mib for sample in taken)
+        user = statistics.median(sample.user_seconds for sample in taken)
+        rows.append(f"| {task} | {rates[task]:,.0f} | {median_and_range(wall)} | {user:.2f} | {peaks[task]:.0f} |")
+    passed = rates["own form: figures"] >= WANTED_RATE and max(peaks.values()) <= MOST_MIB
+    summary = [
+        "# granulo trace read", "",
+        f"{count:,} operations, {rounds} rounds, interleaved, on {platform.machine()}, Linux {platform.release()}, {os.cpu_count()} cores; {sizes}. "
+        f"Wanted: {WANTED_RATE:,} operations a second from the own form, peak below {MOST_MIB:.0f} MiB: {'reached' if passed else 'missed'}.", "",
+        "| task | operations a second | median s | smallest to largest | user s | peak MiB |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |", *rows]
+    raw = [(task, number, f"{sample.wall_seconds:.4f}", f"{sample.user_seconds:.4f}", f"{sample.peak_mib:.4f}")
+           for task, taken in samples.items() for number, sample in enumerate(taken)]
+    write_record(record_directory(options, "trace"), ["task", "round", "wall_seconds", "user_seconds", "peak_mib"], raw, {"summary.md": summary})
+    print("\n".join(summary))
     return 0 if passed or options.quick else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(measure)
