@@ -27,6 +27,7 @@ pub(crate) mod recovery;
 pub(crate) mod replay;
 pub(crate) mod snapshots;
 pub(crate) mod sync;
+mod tail_units;
 pub(crate) mod write;
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //!
 //! Batches wait until a later mark says that they were durable, or the log ends. Up to the highest mark (M) everything
 //! was acknowledged: damage there is reported, and valid records count. After M a batch counts as long as it and all
-//! before it are valid: each record is valid on some copy, and each stripe unit is intact, can be reconstructed, or is
-//! on a missing device. **Absence is not damage:** only bytes that were read and are wrong are evidence against a
+//! before it are valid: each record is valid on some copy, and each stripe unit that it brings is intact, can be
+//! reconstructed, or is on a missing device ([`tail_units`](super::tail_units)). **Absence is not damage:** only bytes that were read and are wrong are evidence against a
 //! batch, and only if redundancy cannot repair them.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::recovery::{Damage, RELEASED, Recovered};
-use crate::devices::extents::Flaw;
+use super::tail_units::{EarlierVersions, NewUnits, TailRecord};
 use crate::engine::effects::{Effects, Nameless};
 use crate::engine::snapshots::versions_due;
 use crate::engine::write::entry_of;
@@ -47,6 +47,12 @@ struct Item {
     directories: Vec<u64>,
 }
 
+impl Item {
+    fn in_tail(&self) -> TailRecord<'_> {
+        (&self.key, self.kind, &self.entry, self.descriptor.as_ref())
+    }
+}
+
 /// The content of a record of kind [`Kind::Snapshot`].
 #[derive(Debug)]
 enum SnapshotChange {
@@ -65,6 +71,8 @@ struct Stretch {
     highest_id: u64,
     is_whole: bool,
     time_nanoseconds: Option<i64>,
+    /// Of the large objects in it, in order, once it is known to count without a mark.
+    new_units: Vec<NewUnits>,
 }
 
 /// What was read and waits for a later commit that says it was durable, or for the end of the log.
@@ -283,6 +291,7 @@ impl<'e> Replay<'e> {
             highest_id: commit.highest_id,
             is_whole,
             time_nanoseconds: Some(commit.time_nanoseconds),
+            new_units: Vec::new(),
         }));
         self.settle()
     }
@@ -360,9 +369,16 @@ impl<'e> Replay<'e> {
     /// What is unsettled and valid, up to the first batch that is not.
     fn holding(&mut self) -> Result<Vec<Unsettled>> {
         let mut tail = Vec::new();
-        while let Some(unsettled) = self.unsettled.pop_front() {
-            let holds = match &unsettled {
-                Unsettled::Batch(stretch) => stretch.is_whole && self.holds(stretch)?,
+        let mut earlier = EarlierVersions::new(self.engine);
+        while let Some(mut unsettled) = self.unsettled.pop_front() {
+            let holds = match &mut unsettled {
+                Unsettled::Batch(stretch) if stretch.is_whole => {
+                    let units = earlier.verify(stretch.items.iter().map(Item::in_tail))?;
+                    let holds = units.is_some();
+                    stretch.new_units = units.unwrap_or_default();
+                    holds
+                }
+                Unsettled::Batch(_) => false,
                 // What was freed by a release was durable.
                 Unsettled::Gap(_, missing) => missing.is_none() && self.is_from_scratch,
                 Unsettled::Broken(_) => false,
@@ -380,10 +396,13 @@ impl<'e> Replay<'e> {
     fn adopt(&mut self, stretch: Stretch) -> Result<()> {
         if self.engine.is_writer() {
             let segment = stretch.position.segment;
-            let units = stretch.items.iter().filter_map(|item| item.descriptor.as_ref()).flat_map(Descriptor::runs);
+            let descriptors = || stretch.items.iter().filter_map(|item| item.descriptor.as_ref());
+            let new = || descriptors().zip(&stretch.new_units);
+            assert_eq!(descriptors().count(), stretch.new_units.len(), "the units of each large object were verified");
             self.engine.heal_segment(segment, stretch.begin..stretch.position.offset)?;
-            self.heal_units(&stretch)?;
-            self.engine.write_again(self.engine.segment_id(segment), stretch.begin..stretch.position.offset, units)?;
+            new().try_for_each(|(descriptor, units)| units.repair(self.engine, descriptor))?;
+            let runs = new().flat_map(|(descriptor, units)| units.runs(descriptor));
+            self.engine.write_again(self.engine.segment_id(segment), stretch.begin..stretch.position.offset, runs)?;
         }
         self.adopted += 1;
         self.tail.get_or_insert((stretch.position.segment, stretch.begin));
@@ -393,37 +412,6 @@ impl<'e> Replay<'e> {
     /// Whether anything that is not part of the log follows the end.
     pub(super) fn has_rest(&self) -> bool {
         !self.unsettled.is_empty()
-    }
-
-    /// Whether the units of a batch are intact, can be reconstructed, or are on missing devices.
-    fn holds(&self, stretch: &Stretch) -> Result<bool> {
-        for descriptor in stretch.items.iter().filter_map(|item| item.descriptor.as_ref()) {
-            let mut wrong: BTreeMap<(usize, usize), usize> = BTreeMap::new();
-            for unit in self.engine.extents.verify(descriptor, &mut |_| Ok(()))? {
-                let is_away = unit.flaw == Flaw::Absent && self.engine.devices.readable(unit.device).is_none();
-                if !is_away {
-                    *wrong.entry((unit.chunk, unit.stripe)).or_default() += 1;
-                }
-            }
-            let parity = |chunk: usize| descriptor.chunks.get(chunk).map_or(0, |chunk| chunk.stripes.parity.into());
-            if wrong.iter().any(|(&(chunk, _), &count)| count > parity(chunk)) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Reconstructs units that a batch of the tail lacks: it counts from here on, and must survive as many losses as
-    /// any other.
-    fn heal_units(&self, stretch: &Stretch) -> Result<()> {
-        let files = &self.engine.extents;
-        for descriptor in stretch.items.iter().filter_map(|item| item.descriptor.as_ref()) {
-            let wrong = files.verify(descriptor, &mut |_| Ok(()))?;
-            if !wrong.is_empty() {
-                files.sync(&files.repair(descriptor, &wrong)?.touched)?;
-            }
-        }
-        Ok(())
     }
 
     fn take_in(&mut self, stretch: Stretch) -> Result<()> {

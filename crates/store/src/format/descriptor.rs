@@ -58,6 +58,18 @@ impl Chunk {
         }
     }
 
+    /// The runs of its components; none is empty.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = Run> + '_ {
+        let numbered = self.components.iter().enumerate();
+        let run = |(position, component): (usize, &Component)| Run {
+            device: component.device,
+            file: component.file,
+            offset_bytes: component.offset_bytes,
+            length_bytes: self.stripes.component_bytes(position),
+        };
+        numbered.map(run).filter(|run| run.length_bytes > 0)
+    }
+
     /// What is wrong with the chunk on its own.
     fn check(&self) -> std::result::Result<(), String> {
         self.stripes.check()?;
@@ -88,17 +100,7 @@ pub(crate) struct Descriptor {
 impl Descriptor {
     /// The runs that the object occupies in extent files, chunk by chunk; none is empty.
     pub(crate) fn runs(&self) -> impl Iterator<Item = Run> + '_ {
-        self.chunks
-            .iter()
-            .flat_map(|chunk| {
-                chunk.components.iter().enumerate().map(|(position, component)| Run {
-                    device: component.device,
-                    file: component.file,
-                    offset_bytes: component.offset_bytes,
-                    length_bytes: chunk.stripes.component_bytes(position),
-                })
-            })
-            .filter(|run| run.length_bytes > 0)
+        self.chunks.iter().flat_map(Chunk::runs)
     }
 
     /// What is wrong with the descriptor as a whole.

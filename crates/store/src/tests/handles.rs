@@ -18,14 +18,13 @@ use crate::{
 
 mod crashes;
 mod large;
-
 mod laws;
 mod losses;
 mod nameless;
 mod rebuilt;
 mod room;
-
 mod striped;
+mod tail;
 
 /// Objects above 8 KiB are in stripes of 16 KiB with parity, on five of six devices.
 fn plan(sandbox: &Path, compression: Compression) -> Plan {

@@ -32,9 +32,23 @@ impl ExtentFiles {
     /// # Errors
     /// Only those of `pace`.
     pub(crate) fn verify(&self, descriptor: &Descriptor, pace: Pace<'_>) -> Result<Vec<Wrong>> {
+        self.verify_chunks(descriptor, 0..descriptor.chunks.len(), pace)
+    }
+
+    /// As [`verify`](Self::verify), of some chunks.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify).
+    pub(crate) fn verify_chunks(
+        &self,
+        descriptor: &Descriptor,
+        chunks: impl Iterator<Item = usize>,
+        pace: Pace<'_>,
+    ) -> Result<Vec<Wrong>> {
         let mut wrong = Vec::new();
         let mut buffer = Vec::new();
-        for (number, chunk) in descriptor.chunks.iter().enumerate() {
+        for number in chunks {
+            let chunk = &descriptor.chunks[number];
             for component in 0..chunk.stripes.width() {
                 self.verify_component(number, chunk, component, &mut buffer, &mut wrong, pace)?;
             }

@@ -1,0 +1,137 @@
+//! Units of large objects that a batch in the tail of the log brings with it: whether they are whole, and their repair.
+//!
+//! A version of an object shares most of its units with the version before it: a write through a handle replaces the
+//! stripes that it touches, a rename none. What an earlier version that counts has in common with this one is no
+//! evidence about this batch, and is not in doubt either: extent space is never used twice, so the same place has the
+//! same bytes. Only the chunks that are new are read, verified, and written again. A commit to an object of any size
+//! costs recovery what it wrote, and damage from long ago never makes a batch of today count as torn.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::devices::extents::{Flaw, Wrong};
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::format::descriptor::{Descriptor, Run};
+use crate::format::entry::{Entry, Kind, Location};
+
+/// The new chunks of a descriptor, and what is wrong with them.
+#[derive(Debug)]
+pub(super) struct NewUnits {
+    chunks: Vec<usize>,
+    wrong: Vec<Wrong>,
+}
+
+/// The newest version of each large object that counts: those in the index, and those of batches after it.
+#[derive(Debug)]
+pub(super) struct EarlierVersions<'e> {
+    engine: &'e Engine,
+    /// Object number and location of the record, by index key.
+    behind_index: BTreeMap<Arc<[u8]>, (u64, Location)>,
+}
+
+/// A record of a batch: its index key, kind, entry, and descriptor if it is that of a large object.
+pub(super) type TailRecord<'r> = (&'r Arc<[u8]>, Kind, &'r Entry, Option<&'r Descriptor>);
+
+impl<'e> EarlierVersions<'e> {
+    pub(super) fn new(engine: &'e Engine) -> EarlierVersions<'e> {
+        EarlierVersions { engine, behind_index: BTreeMap::new() }
+    }
+
+    /// Reads and verifies the new units of a batch. Returns them, one per large object in the order of its records;
+    /// `None` if some are damaged beyond repair, so that the batch does not count.
+    ///
+    /// # Errors
+    /// Errors of reading the index.
+    pub(super) fn verify<'r>(
+        &mut self,
+        records: impl Iterator<Item = TailRecord<'r>> + Clone,
+    ) -> Result<Option<Vec<NewUnits>>> {
+        if records.clone().all(|(.., descriptor)| descriptor.is_none()) {
+            return Ok(Some(Vec::new()));
+        }
+        // A rename gives the old key to a tombstone of the same batch.
+        let mut earlier = BTreeMap::new();
+        for (key, kind, ..) in records.clone() {
+            if matches!(kind, Kind::Large | Kind::Removal) {
+                earlier.extend(self.look_up(key)?);
+            }
+        }
+        let mut all = Vec::new();
+        for (_, _, entry, descriptor) in records.clone() {
+            let Some(descriptor) = descriptor else { continue };
+            let new = self.verify_new(descriptor, earlier.get(&entry.number).copied())?;
+            if !self.counts(descriptor, &new) {
+                return Ok(None);
+            }
+            all.push(new);
+        }
+        for (key, _, entry, _) in records.filter(|(_, kind, ..)| *kind == Kind::Large) {
+            self.behind_index.insert(Arc::clone(key), (entry.number, entry.location));
+        }
+        Ok(Some(all))
+    }
+
+    /// Object number and location of the version under a key.
+    fn look_up(&self, key: &Arc<[u8]>) -> Result<Option<(u64, Location)>> {
+        if let Some(known) = self.behind_index.get(key) {
+            return Ok(Some(*known));
+        }
+        let entry = self.engine.view().snapshot().look_up(key)?;
+        Ok(entry.filter(|entry| entry.kind == Kind::Large).map(|entry| (entry.number, entry.location)))
+    }
+
+    fn verify_new(&self, descriptor: &Descriptor, earlier: Option<Location>) -> Result<NewUnits> {
+        // Without the record of the earlier version, everything is new.
+        let earlier = earlier.and_then(|location| self.engine.descriptor(location).ok());
+        let chunks = new_chunks(descriptor, earlier.as_ref());
+        let wrong = self.engine.extents.verify_chunks(descriptor, chunks.iter().copied(), &mut |_| Ok(()))?;
+        Ok(NewUnits { chunks, wrong })
+    }
+
+    /// Whether every new unit is intact, can be reconstructed, or is on a missing device.
+    fn counts(&self, descriptor: &Descriptor, new: &NewUnits) -> bool {
+        let mut in_stripe: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        for unit in &new.wrong {
+            let is_away = unit.flaw == Flaw::Absent && self.engine.devices.readable(unit.device).is_none();
+            if !is_away {
+                *in_stripe.entry((unit.chunk, unit.stripe)).or_default() += 1;
+            }
+        }
+        in_stripe.iter().all(|(&(chunk, _), &wrong)| wrong <= usize::from(descriptor.chunks[chunk].stripes.parity))
+    }
+}
+
+impl NewUnits {
+    /// Their runs in extent files.
+    pub(super) fn runs<'d>(&'d self, descriptor: &'d Descriptor) -> impl Iterator<Item = Run> + 'd {
+        self.chunks.iter().flat_map(|&chunk| descriptor.chunks[chunk].runs())
+    }
+
+    /// Reconstructs those that the batch lacks: it counts from here on, and must survive as many losses as any other.
+    ///
+    /// # Errors
+    /// Errors of writing or syncing.
+    pub(super) fn repair(&self, engine: &Engine, descriptor: &Descriptor) -> Result<()> {
+        if self.wrong.is_empty() {
+            return Ok(());
+        }
+        engine.extents.sync(&engine.extents.repair(descriptor, &self.wrong)?.touched)
+    }
+}
+
+/// Chunks of a version of which some component is not where the earlier version has it.
+fn new_chunks(descriptor: &Descriptor, earlier: Option<&Descriptor>) -> Vec<usize> {
+    let mut known: Vec<Run> = earlier.iter().flat_map(|earlier| earlier.runs()).collect();
+    known.sort_unstable();
+    let is_known = |run: Run| {
+        let place = |run: &Run| (run.device, run.file, run.offset_bytes);
+        let at = known.partition_point(|before| place(before) <= place(&run));
+        at.checked_sub(1).map(|at| known[at]).is_some_and(|before| {
+            (before.device, before.file) == (run.device, run.file)
+                && run.offset_bytes + run.length_bytes <= before.offset_bytes + before.length_bytes
+        })
+    };
+    let numbered = descriptor.chunks.iter().enumerate();
+    numbered.filter(|(_, chunk)| !chunk.runs().all(is_known)).map(|(number, _)| number).collect()
+}
