@@ -158,7 +158,8 @@ class Store:
                 self.segments.append(Segment(first.store, paths[name]))
             except ValueError as error:
                 complain(f"{paths[name][0]}: {error}")
-        # What lies behind the place that a later segment continues is no part of the log. Of a later one that was released, the last release says where (section 8).
+        # What lies behind the place that a later segment continues is no part of the log. Of a later one that was
+        # released, the last release says where (section 8).
         for number, end in self.ends().items():
             for other in self.segments:
                 if other.number == number:

@@ -5,8 +5,8 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The JSON document of `schema` (`granulo/plan/1`) that `text` holds; `None` if it is something else. `again`: how to get a
-/// new one, for the error.
+/// The JSON document of `schema` (`granulo/plan/1`) that `text` holds; `None` if it is something else. `again`: how to
+/// get a new one, for the error.
 ///
 /// # Errors
 /// [`ErrorKind::NewerVersion`] and [`ErrorKind::Corrupt`], of what says that it is such a document.

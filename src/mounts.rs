@@ -1,4 +1,5 @@
-//! The mounts of this process, as /proc/self/mountinfo has them (proc_pid_mountinfo(5)). Paths are bytes, whatever they hold.
+//! The mounts of this process, as /proc/self/mountinfo has them (proc_pid_mountinfo(5)). Paths are bytes, whatever they
+//! hold.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,4 +1,5 @@
-// The page of benches, second part: the sections of `bench fill`, `bench metadata` and `bench cache`, and what was measured on.
+// The page of benches, second part: the sections of `bench fill`, `bench metadata` and `bench cache`, and what was
+// measured on.
 "use strict";
 
 const BenchLevels = (() => {

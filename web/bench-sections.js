@@ -1,5 +1,6 @@
-// The page of benches, first part: what all of them share, and the sections of `bench create` and `bench pack`. Each function
-// takes the data of the page and returns `{id, title, short, lead, parts}`, or null where there is no such bench.
+// The page of benches, first part: what all of them share, and the sections of `bench create` and `bench pack`. Each
+// function takes the data of the page and returns `{id, title, short, lead, parts}`, or null where there is no such
+// bench.
 "use strict";
 
 const Bench = (() => {
@@ -11,8 +12,8 @@ const Bench = (() => {
   const runs = (data, bench) => (data.runs ?? []).filter((run) => run.document.details.bench === bench);
 
   /**
-   * The subjects of all runs of a bench, for charts that lay them over one another. A subject has the same colour in every run; runs
-   * differ in their dashes, and so do subjects beyond the sixth.
+   * The subjects of all runs of a bench, for charts that lay them over one another. A subject has the same colour in
+   * every run; runs differ in their dashes, and so do subjects beyond the sixth.
    */
   function views(data, bench) {
     const of = runs(data, bench);

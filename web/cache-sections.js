@@ -1,5 +1,6 @@
-// The page of caches, the sections: miss ratios of every cache size, the matrix of times, other policies, the least cache. Each function takes the
-// data of the page and returns `{id, title, short, lead, parts}`, or null where there is nothing to show.
+// The page of caches, the sections: miss ratios of every cache size, the matrix of times, other policies, the least
+// cache. Each function takes the data of the page and returns `{id, title, short, lead, parts}`, or null where there is
+// nothing to show.
 "use strict";
 
 const Caches = (() => {

@@ -63,7 +63,9 @@ const Figures = (() => {
     return { axis: { type: "log", logBase: base, min: base ** low, max: base ** high }, ticks: undefined };
   }
 
-  /** Where zero stands on an axis of powers of two: one step left of 1, or where the figure has nothing further right. */
+  /**
+   * Where zero stands on an axis of powers of two: one step left of 1, or where the figure has nothing further right.
+   */
   const zeroOf = (x) => x.zero ?? -1;
 
   /** Where the x axis has its ticks, for the part in sight. */
@@ -198,12 +200,14 @@ const Figures = (() => {
    * - `name`, `title` (or `heading(state)`), `note`, `alt` (what a screen reader says), `state` (initial);
    * - `controls`: `[{key, label, options: [[value, text]], when(state), select}]`;
    * - `legend(color, state)`: `[{key, label, color, dash, name}]`; what has a key can be hidden;
-   * - either `layout(state, color)`: `{x, panels, mark: {at, text}, tip(x)}` with panels one below the other on the same x axis.
-   *   x: `{scale, unit, title, full, start, least, stops, snap}`: the whole extent and the first one, the least span of a zoom,
-   *   where the arrow keys stop; on an axis of powers of two, `zero` is the place of 0. There can be several marks, with `color`
-   *   and `panel` (above which the text stands). A panel: `{title, unit, log, min, max, step, series}`. A tip: `{title, columns, rows: [{label,
-   *   value (one a column), color, dash}]}`;
-   * - or `rows(state, color)`: `[{label, value, text, color, tip}]`, horizontal bars; `parts`, `[{value, color}]`, divide them;
+   * - either `layout(state, color)`: `{x, panels, mark: {at, text}, tip(x)}` with panels one below the other on the
+   *   same x axis. x: `{scale, unit, title, full, start, least, stops, snap}`: the whole extent and the first one, the
+   *   least span of a zoom, where the arrow keys stop; on an axis of powers of two, `zero` is the place of 0. There can
+   *   be several marks, with `color` and `panel` (above which the text stands). A panel:
+   *   `{title, unit, log, min, max, step, series}`. A tip:
+   *   `{title, columns, rows: [{label, value (one a column), color, dash}]}`;
+   * - or `rows(state, color)`: `[{label, value, text, color, tip}]`, horizontal bars; `parts`, `[{value, color}]`,
+   *   divide them;
    * - `table(state)`: what `Format.table` takes, folded away; `show(state)`: nodes in sight below the chart.
    */
   class Figure {
@@ -582,7 +586,8 @@ const Figures = (() => {
     canvas.addEventListener("pointerup", end);
     canvas.addEventListener("pointercancel", end);
     canvas.addEventListener("dblclick", () => figure.zoom(null));
-    // A bare wheel scrolls the page, unless the reader has clicked into the chart; a pinch on a touchpad comes with ctrlKey.
+    // A bare wheel scrolls the page, unless the reader has clicked into the chart; a pinch on a touchpad comes with
+    // ctrlKey.
     canvas.addEventListener("wheel", (event) => {
       const chosen = document.activeElement === canvas;
       if (!(event.ctrlKey || event.metaKey || chosen)) return;

@@ -191,7 +191,8 @@ const Format = (() => {
 
   /**
    * A table that scrolls inside its own box. Columns: `{title, text}` (text: left-aligned) and `sortable`. Cells: a
-   * string or a node, or `{text, value, shade, name}`: value sorts, shade (0 to 1) tints, name marks text from the data.
+   * string or a node, or `{text, value, shade, name}`: value sorts, shade (0 to 1) tints, name marks text from the
+   * data.
    */
   function table({ caption, columns, rows, sortable }) {
     const body = el("tbody");

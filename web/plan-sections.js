@@ -1,5 +1,5 @@
-// The sections of the page of a plan but for the fast tier (plan-tier.js): block sizes, layouts, single files, costs, and
-// what to type. Each function takes the data of the page and returns `{id, title, short, lead, parts}`, or null.
+// The sections of the page of a plan but for the fast tier (plan-tier.js): block sizes, layouts, single files, costs,
+// and what to type. Each function takes the data of the page and returns `{id, title, short, lead, parts}`, or null.
 "use strict";
 
 const PlanSections = (() => {
@@ -100,8 +100,8 @@ const PlanSections = (() => {
     { label: "Metadata", tint: "c3" }, { label: "Directories and symlinks", tint: "c4" },
   ];
 
-  /** What a model stores, in four parts that add up to its total. Data that are inline are among the metadata already; a layout that
-   *  compresses holds less than the data. */
+  /** What a model stores, in four parts that add up to its total. Data that are inline are among the metadata already;
+   *  a layout that compresses holds less than the data. */
   function divided(row, plan) {
     const [metadata, tree] = [num(row.metadata_bytes), num(row.tree_bytes)];
     const files = Math.max(0, num(row.total_bytes) - metadata - tree);
@@ -172,7 +172,10 @@ const PlanSections = (() => {
   /** Overhead of tiny files has no end; what is above this is cut off. */
   const MOST_OVERHEAD = 6;
 
-  /** Between two points at most a block apart, allocation jumps right behind the first: blocks are begun by their first byte. */
+  /**
+   * Between two points at most a block apart, allocation jumps right behind the first: blocks are begun by their first
+   * byte.
+   */
   function steps(points) {
     return points.flatMap(([at, value], index) => {
       const next = points[index + 1];

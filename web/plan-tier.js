@@ -1,5 +1,5 @@
-// The fast tier: its curve over the cutoff, and two sliders that answer from the points of that curve, without asking anybody.
-// What a slider says between two points is interpolated in log space and says so.
+// The fast tier: its curve over the cutoff, and two sliders that answer from the points of that curve, without asking
+// anybody. What a slider says between two points is interpolated in log space and says so.
 "use strict";
 
 const PlanTier = (() => {

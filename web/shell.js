@@ -1,5 +1,5 @@
-// What every page has around its sections: header, key figures, bar at the top, theme, print and footer. A page hands in
-// nodes; see `show`.
+// What every page has around its sections: header, key figures, bar at the top, theme, print and footer. A page hands
+// in nodes; see `show`.
 "use strict";
 
 const Shell = (() => {
@@ -88,7 +88,10 @@ const Shell = (() => {
 
   // ---------------------------------------------------------------- the whole
 
-  /** Shows a page: `{subject, sections, nodes, pick, footer}`; nodes stand before the sections, `pick` in the bar at the top. */
+  /**
+   * Shows a page: `{subject, sections, nodes, pick, footer}`; nodes stand before the sections, `pick` in the bar at the
+   * top.
+   */
   function show({ subject, sections, nodes, pick, footer: foot }) {
     Figures.stopAll();
     const figures = sections.flatMap((each) => each.parts).filter((part) => part instanceof Figures.Figure);

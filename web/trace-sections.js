@@ -1,5 +1,6 @@
-// The page of traces, the sections: sizes of reads and writes, what one block serves, kinds, sizes of the files, patterns, rates. Each function
-// takes the data of the page and returns `{id, title, short, lead, parts}`, or null where there is nothing to show.
+// The page of traces, the sections: sizes of reads and writes, what one block serves, kinds, sizes of the files,
+// patterns, rates. Each function takes the data of the page and returns `{id, title, short, lead, parts}`, or null
+// where there is nothing to show.
 "use strict";
 
 const Traces = (() => {

@@ -3,7 +3,8 @@
 #
 #   benchmarks/bench/run.sh [OUT] [BENCH...]     OUT: benchmarks/runs/DATE-bench; BENCH: create pack fill metadata cache
 #
-# Needs root, 45 GiB of free disk where $TMPDIR is, and a quiet machine for about an hour. Commands stand below; the seed is the default.
+# Needs root, 45 GiB of free disk where $TMPDIR is, and a quiet machine for about an hour. Commands stand below; the
+# seed is the default.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-benchmarks/runs/$(date +%F)-bench}

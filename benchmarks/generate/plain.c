@@ -3,9 +3,10 @@
  *
  *   plain [--none] LIST DIR
  *
- * LIST has a line for each entry, in the order in which it is made: "D path" for a directory, "C path" to go on in one that was
- * made, "F size name" for a file in it. It is read before the clock starts. DIR must be an empty directory. What is written is one
- * buffer of random bytes, made once; with --none the size is set with ftruncate and nothing is written.
+ * LIST has a line for each entry, in the order in which it is made: "D path" for a directory, "C path" to go on in one
+ * that was made, "F size name" for a file in it. It is read before the clock starts. DIR must be an empty directory.
+ * What is written is one buffer of random bytes, made once; with --none the size is set with ftruncate and nothing is
+ * written.
  *
  * Output: one JSON object: files, bytes, seconds of the loop, seconds of syncfs after it.
  */

@@ -45,7 +45,8 @@ MEASURES = [
     Measure("delete all, s", "delete", "seconds", 2),
 ]
 
-# Multiples of files on ext4 in the same run, at least and wanted, by the title of the measure without its unit. None: no target for that set.
+# Multiples of files on ext4 in the same run, at least and wanted, by the title of the measure without its unit. None:
+# no target for that set.
 TARGETS = {
     "ingest": {"A": (3, 3.8), "B": (1.5, 1.8)},
     "sparse cold 1": {"A": (1.4, 1.5), "B": (1.4, 1.5)},

@@ -7,10 +7,12 @@
  * top (8 % as many). With --flat all entries are in DIR itself. The same seed and number give the same tree.
  *
  * What is in it:
- *   - sizes after the VU 2005 survey (Tanenbaum, Herder, Bos: median 2.5 KB, mean about 82 KB, up to 2 GiB), 1.5 % empty
+ *   - sizes after the VU 2005 survey (Tanenbaum, Herder, Bos: median 2.5 KB, mean about 82 KB, up to 2 GiB), 1.5 %
+ *     empty
  *   - directory sizes with a heavy tail: mostly 1 to 5 entries, one directory with a tenth of all entries
  *   - depth 1 to 12, most directories at 4 to 8
- *   - names and extensions by kind of directory: source, photographs, logs, numbered and hashed objects, web, mail, documents
+ *   - names and extensions by kind of directory: source, photographs, logs, numbered and hashed objects, web, mail,
+ *     documents
  *   - 1 % symbolic links, 0.5 % further hard links, a few fifos
  *   - times over 15 years, alike within a directory; nine owners (root only: otherwise everything is the caller's)
  *

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Misses and times of caches as `granulo cache` predicts them from a trace, beside those that `granulo bench cache` measures with the same job.
+# Misses and times of caches as `granulo cache` predicts them from a trace, beside those that `granulo bench cache`
+# measures with the same job.
 #
 #   benchmarks/trace/beside.sh [OUT]     OUT: benchmarks/runs/DATE-beside
 #
-# The job reads 10,000 whole files, some of 3,000 much more often than others, with the sizes of web-2005 up to 1 MiB. It is measured on ext4 on
-# a loop device that is limited as a disk is (120 operations a second, 160 MB/s), with limits of memory that hold from a tenth of the files to all;
-# predicted with LRU and a device of the same limits. Files are read in one call each, so that read-ahead changes little.
-# Needs root, strace and python3; half an hour.
+# The job reads 10,000 whole files, some of 3,000 much more often than others, with the sizes of web-2005 up to 1 MiB.
+# It is measured on ext4 on a loop device that is limited as a disk is (120 operations a second, 160 MB/s), with limits
+# of memory that hold from a tenth of the files to all; predicted with LRU and a device of the same limits. Files are
+# read in one call each, so that read-ahead changes little. Needs root, strace and python3; half an hour.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-benchmarks/runs/$(date +%F)-beside}

@@ -3,9 +3,9 @@
 #
 #   benchmarks/trace/use.sh [OUT]     OUT: benchmarks/runs/DATE-use
 #
-# Compile: the C sources of zstd that cargo has fetched for granulo, one compiler a file, as make does. Load: 5,000 files with the sizes of
-# vu-2005, read whole by four Python processes, in another order in each of three epochs. Only files of the job itself are counted; the sizes
-# do not depend on the machine. Needs strace, cc and python3, no root.
+# Compile: the C sources of zstd that cargo has fetched for granulo, one compiler a file, as make does. Load: 5,000
+# files with the sizes of vu-2005, read whole by four Python processes, in another order in each of three epochs. Only
+# files of the job itself are counted; the sizes do not depend on the machine. Needs strace, cc and python3, no root.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-benchmarks/runs/$(date +%F)-use}

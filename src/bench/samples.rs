@@ -1,10 +1,10 @@
 //! Samples: many times in constant memory, and few of them with their median and spread.
 //!
 //! [`Spread`] is for a handful of repeated measurements, all of which the result keeps. [`Latencies`] is for millions
-//! of operations: the distribution of their times (exact up to 65,536 ns, error below 1 % beyond), the first and the last
-//! thousand, and the curve over the number of the operation that Foddex plotted: at most [`CURVE_BINS`] bins of equal
-//! counts, each with mean, smallest and largest time. When all bins are full, neighbours are merged, so memory use does
-//! not depend on the number of operations.
+//! of operations: the distribution of their times (exact up to 65,536 ns, error below 1 % beyond), the first and the
+//! last thousand, and the curve over the number of the operation that Foddex plotted: at most [`CURVE_BINS`] bins of
+//! equal counts, each with mean, smallest and largest time. When all bins are full, neighbours are merged, so memory
+//! use does not depend on the number of operations.
 
 use serde::{Deserialize, Serialize};
 

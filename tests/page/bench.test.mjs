@@ -1,7 +1,8 @@
 // The page of benches in headless Chromium: `npm ci && npm test`.
 //
-//   GRANULO_BENCH_PAGE   pages that `granulo report` wrote of results of benches (several: separated by ':'); `make test-page` makes them
-//                        of the committed runs, one of each bench and one of several runs together
+//   GRANULO_BENCH_PAGE   pages that `granulo report` wrote of results of benches (several: separated by ':');
+//                        `make test-page` makes them of the committed runs, one of each bench and one of several runs
+//                        together
 //   GRANULO_REQUIRE_ALL  1: fail, instead of skipping, where there is no such page
 import assert from "node:assert/strict";
 import { basename, delimiter, resolve } from "node:path";

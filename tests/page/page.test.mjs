@@ -1,6 +1,7 @@
 // The report page in headless Chromium: `npm ci && npm test`.
 //
-//   GRANULO_PAGE         pages that granulo wrote (several: separated by ':'); a fixture with hostile names is always tested
+//   GRANULO_PAGE         pages that granulo wrote (several: separated by ':'); a fixture with hostile names is always
+//                        tested
 //   GRANULO_CHROMIUM     the browser, /usr/bin/chromium by default
 //   GRANULO_SCREENSHOTS  directory for PNG files: desktop light, desktop dark and phone of every page
 import assert from "node:assert/strict";

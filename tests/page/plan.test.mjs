@@ -1,7 +1,7 @@
 // The page of a plan in headless Chromium: `npm ci && npm test`.
 //
-//   GRANULO_PLAN_PAGE    pages that `granulo plan --report` wrote (several: separated by ':'); the first should have prices, a trace
-//                        and --fast, as `make test-page` writes it
+//   GRANULO_PLAN_PAGE    pages that `granulo plan --report` wrote (several: separated by ':'); the first should have
+//                        prices, a trace and --fast, as `make test-page` writes it
 //   GRANULO_REQUIRE_ALL  1: fail, instead of skipping, where there is no such page
 import assert from "node:assert/strict";
 import { basename, delimiter, resolve } from "node:path";

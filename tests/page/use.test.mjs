@@ -1,6 +1,7 @@
 // The pages of traces and of caches in headless Chromium: `npm ci && npm test`.
 //
-//   GRANULO_TRACE_PAGE   pages that `granulo report` wrote of traces (several: separated by ':'), such as one of one trace and one of two
+//   GRANULO_TRACE_PAGE   pages that `granulo report` wrote of traces (several: separated by ':'), such as one of one
+//                        trace and one of two
 //   GRANULO_CACHE_PAGE   pages that it wrote of results of `granulo cache`
 //   GRANULO_REQUIRE_ALL  1: fail, instead of skipping, where there is no such page
 import assert from "node:assert/strict";

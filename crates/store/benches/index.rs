@@ -1,8 +1,10 @@
 //! What the index costs: CPU time and memory of putting, finding, listing and removing many small objects.
 //!
-//! `cargo bench -p granulo-store --bench index -- [--quick] [--objects N] [--in DIRECTORY] [--one-batch] [--only in_order|shuffled|one_batch]`.
-//! Prints a line of CSV for each step. CPU time is that of all threads, user and system, so that other programs disturb it little; memory is the
-//! peak of the process in the step, where the system lets it be reset, and what was there when the step began.
+//! `cargo bench -p granulo-store --bench index -- [--quick] [--objects N] [--in DIRECTORY] [--one-batch]
+//! [--only in_order|shuffled|one_batch]`.
+//! Prints a line of CSV for each step. CPU time is that of all threads, user and system, so that other programs disturb
+//! it little; memory is the peak of the process in the step, where the system lets it be reset, and what was there when
+//! the step began.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
-//! One byte of any file of a store is another one: stores of several geometries on real directories, each byte hit once, then everything that a user
-//! would do: list, read all, check every byte, write on, repair.
+//! One byte of any file of a store is another one: stores of several geometries on real directories, each byte hit
+//! once, then everything that a user would do: list, read all, check every byte, write on, repair.
 //!
-//! What must hold: no byte that is read is wrong; no object is absent without somebody saying why; nothing panics; and where there is redundancy nothing
-//! is lost, a writer goes on, and repair leaves nothing to find.
+//! What must hold: no byte that is read is wrong; no object is absent without somebody saying why; nothing panics; and
+//! where there is redundancy nothing is lost, a writer goes on, and repair leaves nothing to find.
 //!
-//! `GRANULO_DAMAGES` is how many bytes are hit (240), `GRANULO_DAMAGE_SEED` where the randomness begins. What fails is told with the seed, and is repeated
-//! by it.
+//! `GRANULO_DAMAGES` is how many bytes are hit (240), `GRANULO_DAMAGE_SEED` where the randomness begins. What fails is
+//! told with the seed, and is repeated by it.
 
 use std::collections::BTreeMap;
 use std::fs;

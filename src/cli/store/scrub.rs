@@ -15,9 +15,10 @@ const KEPT: usize = 10_000;
 
 /// Verify every copy of every record, stripe unit and index table, and repair from redundancy
 ///
-/// Opens the store for writing. Rebuilds the index from the segments if it is damaged on every copy. After Ctrl-C or a crash, the next scrub resumes where this one stopped; granulo store
-/// status shows when the last one finished. Run it regularly: only a scrub finds damage in data that nobody reads,
-/// while a good copy still exists. The exit status is 1 if anything was found.
+/// Opens the store for writing. Rebuilds the index from the segments if it is damaged on every copy. After Ctrl-C or a
+/// crash, the next scrub resumes where this one stopped; granulo store status shows when the last one finished. Run it
+/// regularly: only a scrub finds damage in data that nobody reads, while a good copy still exists. The exit status is 1
+/// if anything was found.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store scrub /srv/s --rate 100MiB\n  granulo store scrub /srv/s --restart --json"

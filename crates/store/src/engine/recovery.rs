@@ -186,8 +186,8 @@ impl Engine {
         })
     }
 
-    /// What was released according to the last segments: the first batch of each repeats it. One that a crash or a full device left without a batch
-    /// says nothing.
+    /// What was released according to the last segments: the first batch of each repeats it. One that a crash or a full
+    /// device left without a batch says nothing.
     fn newest_released(&self, found: &[Found]) -> Released {
         let mut newest: Vec<&Found> = found.iter().collect();
         newest.sort_by_key(|found| std::cmp::Reverse(found.id.number));

@@ -4,8 +4,8 @@
 //! Batches wait until a later mark says that they were durable, or the log ends. Up to the highest mark (M) everything
 //! was acknowledged: damage there is reported, and valid records count. After M a batch counts as long as it and all
 //! before it are valid: each record is valid on some copy, and each stripe unit that it brings is intact, can be
-//! reconstructed, or is on a missing device ([`tail_units`](super::tail_units)). **Absence is not damage:** only bytes that were read and are wrong are evidence against a
-//! batch, and only if redundancy cannot repair them.
+//! reconstructed, or is on a missing device ([`tail_units`](super::tail_units)). **Absence is not damage:** only bytes
+//! that were read and are wrong are evidence against a batch, and only if redundancy cannot repair them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

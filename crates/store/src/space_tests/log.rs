@@ -89,7 +89,8 @@ fn a_removal_in_quarantine_is_none_after_compaction_either() {
     assert!(loaded(&Store::open(&again).unwrap(), &Key::root()) == expected, "a removal came out of quarantine");
 }
 
-/// Begins the next segment, and leaves of it, in a copy without an index, what a crash leaves before its first batch is durable.
+/// Begins the next segment, and leaves of it, in a copy without an index, what a crash leaves before its first batch is
+/// durable.
 fn with_segment_begun(store: &Store, home: &Path, copy: &Path) {
     store.engine().close_active_segment().unwrap();
     let mut batch = store.batch(Durability::None);

@@ -1,6 +1,7 @@
 //! Transactions, assembled from the operations in records, and the changes that their items make.
 //!
-//! Items are in the byte order of the machine that wrote them, little-endian; data copied from blocks is as on the device.
+//! Items are in the byte order of the machine that wrote them, little-endian; data copied from blocks is as on the
+//! device.
 
 use std::collections::HashMap;
 use std::io;
