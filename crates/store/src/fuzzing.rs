@@ -17,8 +17,8 @@ use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Kind, Time};
 use crate::format::geometry::Class;
-use crate::format::ids::{BatchSequence, Epoch, LogOffset, SegmentId, SegmentNumber};
-use crate::format::index_key::is_name;
+use crate::format::ids::{BatchSequence, Epoch, LogOffset, ObjectNumber, SegmentId, SegmentNumber};
+use crate::format::index_key::{ROOT, is_name};
 use crate::format::record::{LARGEST_ID, NewRecord, Record, checksum, seal};
 use crate::format::segment::{Commit, Continued, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::format::superblock::{Superblock, VERSION};
@@ -142,12 +142,13 @@ pub fn record(bytes: &[u8]) {
     let (key, attributes) = (take(&mut rest, key_length as usize), take(&mut rest, attributes_length as usize));
     let is_zstd = flags & 1 != 0;
     let moved = (flags & 2 != 0).then_some(if kind.is_used() && flags & 64 != 0 { LARGEST_ID } else { 0 });
-    let number = if kind.is_used() || kind == Kind::TreeRemoval { id.max(1) & LARGEST_ID } else { 0 };
+    let has_object = kind.is_used() || kind == Kind::TreeRemoval;
+    let number = ObjectNumber(if has_object { id.max(1) & LARGEST_ID } else { 0 });
     let is_nameless = matches!(kind, Kind::Commit | Kind::Release) || kind == Kind::Snapshot && !is_name(key);
     // What is not a name belongs to the root.
     let (parent, key) = match is_name(key) && !is_nameless {
-        true => (u64::from(kind != Kind::Snapshot), key),
-        false => (0, &[][..]),
+        true => (if kind == Kind::Snapshot { ObjectNumber::NONE } else { ROOT }, key),
+        false => (ObjectNumber::NONE, &[][..]),
     };
     // What superseded it is newer.
     let id = id & LARGEST_ID.min(if moved.is_some() { LARGEST_ID - 1 } else { LARGEST_ID });
@@ -206,7 +207,7 @@ pub fn segment(bytes: &[u8]) {
     let seed = SEED_OF.seed(&STORE);
     let append = |file: &mut Vec<u8>, kind: Kind, id: u64, content: &[u8]| {
         let begin = file.len();
-        let number = if kind.is_used() || kind == Kind::TreeRemoval { id.max(1) } else { 0 };
+        let number = ObjectNumber(if kind.is_used() || kind == Kind::TreeRemoval { id.max(1) } else { 0 });
         let name = (!matches!(kind, Kind::Commit | Kind::Release)).then_some(&b""[..]);
         let new = NewRecord { id, number, name, content, ..NewRecord::of(kind) };
         new.encode(Alignment::None, file).expect("no part is too long");

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::report::store::ObjectType;
+use crate::store::ids::ObjectNumber;
 use crate::store::{Entry, Kind};
 
 /// The entry of an object in the index.
@@ -28,7 +29,7 @@ pub(super) struct ObjectRecord {
 }
 
 impl ObjectRecord {
-    pub(super) fn new(key: String, entry: &Entry, shared: Option<u64>) -> ObjectRecord {
+    pub(super) fn new(key: String, entry: &Entry, shared: Option<ObjectNumber>) -> ObjectRecord {
         ObjectRecord {
             key,
             object_type: ObjectType::of(entry),
@@ -38,9 +39,9 @@ impl ObjectRecord {
             gid: entry.gid,
             mtime_seconds: entry.mtime.seconds,
             mtime_nanoseconds: entry.mtime.nanoseconds,
-            number: entry.number,
+            number: entry.number.0,
             striped: entry.kind == Kind::Large,
-            shared,
+            shared: shared.map(|number| number.0),
         }
     }
 }

@@ -11,6 +11,7 @@ use super::progress::TransferProgress;
 use super::{Ended, StoreToWrite, find, key, or_damage, output, shown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::{ObjectType, count_words};
+use crate::store::ids::ObjectNumber;
 use crate::store::{Key, Store};
 use crate::units::format_size;
 
@@ -118,7 +119,7 @@ impl RemoveArguments {
 /// several names.
 fn count(store: &Store, top: &Key, progress: &TransferProgress) -> Result<Option<Removal>> {
     let mut removal = Removal::default();
-    let mut shared: HashMap<u64, Shared> = HashMap::new();
+    let mut shared: HashMap<ObjectNumber, Shared> = HashMap::new();
     for (index, listed) in (1..).zip(store.walk(top)?) {
         let listed = listed?;
         if progress.is_interrupted() {

@@ -83,7 +83,7 @@ impl MoveArguments {
         if self.exchange {
             find(store, &to, "rename")?;
             store.exchange(from, &to)?;
-            return said(self.json, "granulo/store-mv/1", from, &to, found.entry.number, true);
+            return said(self.json, "granulo/store-mv/1", from, &to, found.entry.number.0, true);
         }
         let is_directory = |key: &Key| -> Result<bool> {
             Ok(key.is_root()
@@ -98,7 +98,7 @@ impl MoveArguments {
             ErrorKind::NotFound => not_found(store, &to, "rename"),
             _ => error,
         })?;
-        said(self.json, "granulo/store-mv/1", from, &to, found.entry.number, false)
+        said(self.json, "granulo/store-mv/1", from, &to, found.entry.number.0, false)
     }
 }
 
@@ -115,7 +115,7 @@ impl LinkArguments {
             ErrorKind::NotFound => not_found(store, name, "add the name"),
             _ => error,
         })?;
-        said(self.json, "granulo/store-ln/1", existing, name, found.entry.number, false)
+        said(self.json, "granulo/store-ln/1", existing, name, found.entry.number.0, false)
     }
 }
 

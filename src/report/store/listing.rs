@@ -136,6 +136,7 @@ fn write_row(row: &Row, widths: [usize; 4], out: &mut dyn Write) -> io::Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::ids::ObjectNumber;
     use crate::store::{Kind, Location, Time};
 
     fn entry(size_bytes: u64) -> Entry {
@@ -144,7 +145,7 @@ mod tests {
         Entry {
             kind: Kind::File,
             id: 1,
-            number: 1,
+            number: ObjectNumber(1),
             location,
             size_bytes,
             mode,

@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind};
+use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{entry_key, object_key};
 use crate::format::key::Key;
 use crate::layout::granulo::PACKED_BYTES;
@@ -192,7 +193,7 @@ impl Store {
         let attributes = Attributes { holes: None, ..attributes.clone() };
         let mut batch = self.batch(Durability::None);
         let empty = Base { attributes: Attributes::default(), size_bytes: 0, content: Stored::Whole(Vec::new()) };
-        batch.name_file(key, 0, &attributes, &empty, &Default::default())?;
+        batch.name_file(key, ObjectNumber::NONE, &attributes, &empty, &Default::default())?;
         batch.commit()
     }
 }
@@ -244,7 +245,7 @@ impl Handle {
     }
 
     /// Number of the object, constant for its lifetime.
-    pub fn number(&self) -> u64 {
+    pub fn number(&self) -> ObjectNumber {
         self.file.number
     }
 

@@ -38,6 +38,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::Kind;
+use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
 use crate::format::record::{Head, Record};
 use crate::index::Snapshot;
@@ -93,7 +94,7 @@ struct Names {
 }
 
 impl Names {
-    fn path(&self, directory: u64, name: &[u8]) -> Result<Key> {
+    fn path(&self, directory: ObjectNumber, name: &[u8]) -> Result<Key> {
         let ways = match self.ways.get() {
             Some(ways) => ways,
             None => {
@@ -195,7 +196,7 @@ impl<'p> LoadedObject<'p> {
     }
 
     /// The number of a file with several names: of the file itself, and of each name.
-    pub fn shared(&self) -> Option<u64> {
+    pub fn shared(&self) -> Option<ObjectNumber> {
         match self.head.kind {
             Kind::Link => Some(self.head.number),
             _ => self.head.name.is_none().then_some(self.head.number),

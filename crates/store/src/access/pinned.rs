@@ -171,7 +171,7 @@ impl PinnedSnapshot {
         if entry.kind != Kind::Link {
             return Ok(Some(Listed { key: key.clone(), entry, shared: None }));
         }
-        let shared = entry.size_bytes;
+        let shared = entry.linked();
         let entry = self.snapshot.look_up(&object_key(shared))?;
         Ok(entry.map(|entry| Listed { key: key.clone(), entry, shared: Some(shared) }))
     }

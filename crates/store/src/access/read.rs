@@ -12,6 +12,7 @@ use crate::engine::{Engine, look_up_in};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::{Attributes, Holes};
 use crate::format::entry::{Entry, Kind};
+use crate::format::ids::ObjectNumber;
 use crate::format::index_key::object_key;
 use crate::format::key::Key;
 use crate::layout::granulo::LISTED_BYTES;
@@ -49,7 +50,7 @@ pub struct Status {
     /// Number of names of the file.
     pub names: u64,
     /// Number of the shared object, if the name is a link.
-    pub shared: Option<u64>,
+    pub shared: Option<ObjectNumber>,
     /// Bytes allocated on all devices: the record and its copies, and stripe units with parity, without the index.
     pub allocated_bytes: u64,
 }
@@ -59,7 +60,7 @@ pub struct Status {
 pub(crate) struct Found {
     /// Links followed.
     pub(crate) entry: Entry,
-    pub(crate) shared: Option<u64>,
+    pub(crate) shared: Option<ObjectNumber>,
 }
 
 /// Largest object that is read whole, holes filled.
@@ -104,7 +105,7 @@ impl Engine {
         if entry.kind != Kind::Link {
             return Ok(Some(Found { entry, shared: None }));
         }
-        let shared = entry.size_bytes;
+        let shared = entry.linked();
         let (_, entry) = look_up_in(self.fresh()?, &object_key(shared))?;
         Ok(entry.map(|entry| Found { entry, shared: Some(shared) }))
     }

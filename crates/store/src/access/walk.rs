@@ -11,6 +11,7 @@ use std::ops::Bound;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind};
+use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{ROOT, ROOT_KEY, entries_of, entry_key, object_key};
 use crate::format::key::Key;
 use crate::index::{Reach, Scan, Snapshot, Windows};
@@ -26,7 +27,7 @@ pub struct Listed {
     /// Kind, size, mode, owner, time and place. Links are followed.
     pub entry: Entry,
     /// Number of the shared object, if the name is a link.
-    pub shared: Option<u64>,
+    pub shared: Option<ObjectNumber>,
 }
 
 /// An entry of a listing whose key is borrowed until the next entry is requested.
@@ -37,13 +38,13 @@ pub struct Lent<'w> {
     /// Kind, size, mode, owner, time and place. Links are followed.
     pub entry: Entry,
     /// Number of the shared object, if the name is a link.
-    pub shared: Option<u64>,
+    pub shared: Option<ObjectNumber>,
 }
 
 /// A directory that is being visited.
 #[derive(Debug)]
 struct Level {
-    directory: u64,
+    directory: ObjectNumber,
     /// Length of its path.
     path_bytes: usize,
     /// `None` if its place must be sought again.
@@ -128,7 +129,7 @@ impl Walk {
     }
 
     /// Descends along a path as far as it exists, so that the next entry is the first that is not before it.
-    fn enter_before(&mut self, top: u64, path: &Key) -> Result<()> {
+    fn enter_before(&mut self, top: ObjectNumber, path: &Key) -> Result<()> {
         let mut number = top;
         let mut names = path.components().peekable();
         while let Some(name) = names.next() {
@@ -148,7 +149,7 @@ impl Walk {
     }
 
     /// Enters the directory whose path is the key.
-    fn enter(&mut self, directory: u64, from: Bound<&[u8]>) -> Result<()> {
+    fn enter(&mut self, directory: ObjectNumber, from: Bound<&[u8]>) -> Result<()> {
         let scan = match (from, self.spare.pop()) {
             (Bound::Unbounded, Some(mut scan)) => {
                 let (first, end) = entries_of(directory);
@@ -184,12 +185,12 @@ impl Walk {
 
     /// Advances to the next entry that resolves, links followed.
     #[inline]
-    fn step(&mut self) -> Result<Option<(Entry, Option<u64>)>> {
+    fn step(&mut self) -> Result<Option<(Entry, Option<ObjectNumber>)>> {
         while let Some(entry) = self.next_unfollowed()? {
             if entry.kind != Kind::Link {
                 return Ok(Some((entry, None)));
             }
-            let shared = entry.size_bytes;
+            let shared = entry.linked();
             if let Some(entry) = self.snapshot.look_up(&object_key(shared))? {
                 return Ok(Some((entry, Some(shared))));
             }
@@ -239,7 +240,7 @@ impl Walk {
 }
 
 /// The entries of a directory from a name on, or after it.
-fn scan_of(snapshot: &Snapshot, windows: &Windows, directory: u64, from: Bound<&[u8]>) -> Result<Scan> {
+fn scan_of(snapshot: &Snapshot, windows: &Windows, directory: ObjectNumber, from: Bound<&[u8]>) -> Result<Scan> {
     let (first, end) = entries_of(directory);
     let from = match from {
         Bound::Included(name) => Bound::Included(entry_key(directory, name)),

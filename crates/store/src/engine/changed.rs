@@ -9,6 +9,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Slot;
 
 use crate::format::entry::Entry;
+use crate::format::ids::ObjectNumber;
 use crate::format::index_key::entry_of_key;
 use crate::format::record::checksum;
 
@@ -55,7 +56,7 @@ impl ChangedKeys {
     }
 
     /// The batch's entries of a directory.
-    pub(crate) fn entries_of(&self, directory: u64) -> Vec<(Arc<[u8]>, Entry)> {
+    pub(crate) fn entries_of(&self, directory: ObjectNumber) -> Vec<(Arc<[u8]>, Entry)> {
         let is_in = |key: &[u8]| entry_of_key(key).is_some_and(|(of, _)| of == directory);
         self.list.iter().filter(|(key, _)| is_in(key)).cloned().collect()
     }
@@ -91,9 +92,10 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_map(steps in proptest::collection::vec((0..4u64, 0..3usize), 0..60), directory in 0..4u64) {
+            let directory = ObjectNumber(directory);
             let (mut changed, mut model) = (ChangedKeys::default(), BTreeMap::new());
-            for (id, (directory, length)) in steps.into_iter().enumerate() {
-                let key: Arc<[u8]> = entry_key(directory, &b"name"[..length]).into();
+            for (id, (within, length)) in steps.into_iter().enumerate() {
+                let key: Arc<[u8]> = entry_key(ObjectNumber(within), &b"name"[..length]).into();
                 let location = Location { segment: 1, offset: 0, record_bytes: 64 };
                 let entry = Entry::removal(id as u64, location);
                 prop_assert_eq!(changed.get(&key), model.get(&key).copied());

@@ -7,6 +7,7 @@
 use hashbrown::{Equivalent, HashMap};
 
 use crate::format::entry::Kind;
+use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{ROOT, entry_of_key};
 use crate::index::catalog::Change;
 
@@ -17,13 +18,13 @@ const DIRECTORY_BYTES: usize = 48;
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Name {
-    above: u64,
+    above: ObjectNumber,
     name: Box<[u8]>,
 }
 
 #[derive(Debug, Hash)]
 struct Lent<'n> {
-    above: u64,
+    above: ObjectNumber,
     name: &'n [u8],
 }
 
@@ -36,24 +37,24 @@ impl Equivalent<Name> for Lent<'_> {
 /// Numbers of directories.
 #[derive(Debug, Default)]
 pub(crate) struct KnownDirectories {
-    numbers: HashMap<Name, u64>,
+    numbers: HashMap<Name, ObjectNumber>,
     bytes: usize,
 }
 
 impl KnownDirectories {
     /// The number of the directory `name` in `above`, if known.
-    pub(crate) fn get(&self, above: u64, name: &[u8]) -> Option<u64> {
+    pub(crate) fn get(&self, above: ObjectNumber, name: &[u8]) -> Option<ObjectNumber> {
         self.numbers.get(&Lent { above, name }).copied()
     }
 
     /// The number of the directory with a path, if all of the path is known.
-    pub(crate) fn directory(&self, path: &[u8]) -> Option<u64> {
+    pub(crate) fn directory(&self, path: &[u8]) -> Option<ObjectNumber> {
         let mut names = path.split(|&byte| byte == 0).filter(|name| !name.is_empty());
         names.try_fold(ROOT, |above, name| self.get(above, name))
     }
 
     /// Records the number of a directory in another.
-    pub(crate) fn add(&mut self, above: u64, name: &[u8], number: u64) {
+    pub(crate) fn add(&mut self, above: ObjectNumber, name: &[u8], number: ObjectNumber) {
         if self.bytes + name.len() + DIRECTORY_BYTES > MOST_BYTES {
             self.clear();
         }
@@ -85,7 +86,7 @@ impl KnownDirectories {
         change.forget.iter().filter_map(|key| entry_of_key(key)).for_each(|(above, name)| self.forget(above, name));
     }
 
-    fn forget(&mut self, above: u64, name: &[u8]) {
+    fn forget(&mut self, above: ObjectNumber, name: &[u8]) {
         if self.numbers.remove(&Lent { above, name }).is_some() {
             self.bytes -= name.len() + DIRECTORY_BYTES;
         }
@@ -101,43 +102,47 @@ impl KnownDirectories {
 mod tests {
     use super::*;
     use crate::format::entry::{Entry, Location};
+    use crate::format::ids::ObjectNumber;
     use crate::format::index_key::{entry_key, object_key};
     use crate::index::catalog::RangeRow;
 
     #[test]
     fn what_changes_is_forgotten_and_the_rest_stays() {
         let mut known = KnownDirectories::default();
-        for (number, name) in (10..).zip([&b"a"[..], b"b", b"c", b"d"]) {
+        for (number, name) in (10..).map(ObjectNumber).zip([&b"a"[..], b"b", b"c", b"d"]) {
             known.add(ROOT, name, number);
         }
-        known.add(10, b"e", 20);
+        known.add(ObjectNumber(10), b"e", ObjectNumber(20));
         assert_eq!(
             (known.directory(b""), known.directory(b"a\0e"), known.directory(b"a\0x")),
-            (Some(1), Some(20), None)
+            (Some(ROOT), Some(ObjectNumber(20)), None)
         );
         let place = Location { segment: 1, offset: 80, record_bytes: 80 };
         let removal = Entry::removal(9, place);
-        let directory = Entry { kind: Kind::Directory, number: 30, ..removal };
+        let directory = Entry { kind: Kind::Directory, number: ObjectNumber(30), ..removal };
         let key = |name| entry_key(ROOT, name);
         let recent = vec![
             (key(b"a").into(), removal),
             (key(b"b").into(), directory),
-            (object_key(10)[..].into(), directory),
+            (object_key(ObjectNumber(10))[..].into(), directory),
             (key(b"new").into(), directory),
         ];
         known.take_in(&Change { recent, forget: vec![key(b"c").into()], ..Change::default() });
         let numbers = [&b"a"[..], b"b", b"c", b"d", b"new"].map(|name| known.get(ROOT, name));
-        assert_eq!(numbers, [None, Some(30), None, Some(13), None]);
-        assert_eq!((known.get(10, b"e"), known.directory(b"a\0e")), (Some(20), None));
+        assert_eq!(numbers, [None, Some(ObjectNumber(30)), None, Some(ObjectNumber(13)), None]);
+        assert_eq!((known.get(ObjectNumber(10), b"e"), known.directory(b"a\0e")), (Some(ObjectNumber(20)), None));
         assert_eq!(known.bytes, known.numbers.keys().map(|name| name.name.len() + DIRECTORY_BYTES).sum::<usize>());
     }
 
     #[test]
     fn nothing_is_known_of_a_root_that_was_emptied() {
         let mut known = KnownDirectories::default();
-        known.add(ROOT, b"a", 10);
-        known.take_in(&Change { ranges: Some(vec![RangeRow { directory: 5, id: 9 }]), ..Change::default() });
-        assert_eq!(known.get(ROOT, b"a"), Some(10));
+        known.add(ROOT, b"a", ObjectNumber(10));
+        known.take_in(&Change {
+            ranges: Some(vec![RangeRow { directory: ObjectNumber(5), id: 9 }]),
+            ..Change::default()
+        });
+        assert_eq!(known.get(ROOT, b"a"), Some(ObjectNumber(10)));
         known.take_in(&Change { ranges: Some(vec![RangeRow { directory: ROOT, id: 9 }]), ..Change::default() });
         assert_eq!((known.get(ROOT, b"a"), known.bytes), (None, 0));
     }
@@ -145,9 +150,9 @@ mod tests {
     #[test]
     fn it_does_not_grow() {
         let mut known = KnownDirectories::default();
-        for number in 0..200_000u32 {
-            known.add(ROOT, &number.to_be_bytes(), number.into());
-            assert_eq!(known.get(ROOT, &number.to_be_bytes()), Some(number.into()));
+        for number in (0..200_000).map(ObjectNumber) {
+            known.add(ROOT, &number.0.to_be_bytes(), number);
+            assert_eq!(known.get(ROOT, &number.0.to_be_bytes()), Some(number));
         }
         assert!(known.bytes <= MOST_BYTES && known.numbers.len() <= MOST_BYTES / DIRECTORY_BYTES);
     }

@@ -16,6 +16,7 @@ use super::effects::{Versions, each_entry_of};
 use super::{Engine, EngineLedger};
 use crate::error::Result;
 use crate::format::entry::Entry;
+use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{first_superseded, is_superseded_by};
 use crate::index::catalog::Change;
 use crate::index::{EARLY, Early, Snapshot};
@@ -33,7 +34,7 @@ pub(crate) fn taken_in() -> (String, Vec<u8>) {
 ///
 /// # Errors
 /// Any error of reading the index.
-pub(crate) fn is_many(snapshot: &Snapshot, directories: &[u64]) -> Result<bool> {
+pub(crate) fn is_many(snapshot: &Snapshot, directories: &[ObjectNumber]) -> Result<bool> {
     let mut entries = 0;
     each_entry_of(snapshot, directories, &mut |_, _| {
         entries += 1;

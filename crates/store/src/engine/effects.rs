@@ -22,8 +22,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Descriptor, Run};
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
-use crate::format::ids::Epoch;
-use crate::format::index_key::{ROOT, entries_of, is_superseded, leading_number, object_key, superseded};
+use crate::format::ids::{Epoch, ObjectNumber};
+use crate::format::index_key::{ROOT, directory_of, entries_of, is_superseded, object_key, superseded};
 use crate::index::catalog::{Change, ExtentRow, Position, RangeRow, SegmentRow};
 use crate::index::{Early, Snapshot};
 
@@ -36,7 +36,7 @@ pub(crate) trait Ledger {
     /// An extent file's account before the batch.
     fn extent(&self, device: u16, file: u32) -> Option<ExtentRow>;
     /// Names of a shared object before the batch.
-    fn names(&self, shared: u64) -> u64;
+    fn names(&self, shared: ObjectNumber) -> u64;
     /// Directories of removed trees before the batch.
     fn ranges(&self) -> &[RangeRow];
     /// Whether a snapshot preserves what existed from record `id` until record `until`.
@@ -111,11 +111,11 @@ pub(crate) struct Effects<'l, L: Ledger> {
     versions: BTreeMap<Vec<u8>, Option<Entry>>,
     segments: BTreeMap<u64, SegmentRow>,
     extents: BTreeMap<(u16, u32), ExtentRow>,
-    shared: BTreeMap<u64, u64>,
+    shared: BTreeMap<ObjectNumber, u64>,
     /// Shared objects that lost their last name, unless they get another before the batch ends.
-    emptied: Vec<u64>,
+    emptied: Vec<ObjectNumber>,
     /// Directories that it removes, with the id of the tombstone.
-    ranges: HashMap<u64, u64>,
+    ranges: HashMap<ObjectNumber, u64>,
     /// Versions of a removed tree that is being traversed.
     left: Option<Left>,
     /// The index with early versions visible.
@@ -171,7 +171,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
 
     /// Whether this batch removed the directory of an older record.
     fn is_hidden(&self, key: &[u8], id: u64) -> bool {
-        let removal = leading_number(key).and_then(|directory| self.ranges.get(&directory));
+        let removal = directory_of(key).and_then(|directory| self.ranges.get(&directory));
         removal.is_some_and(|&removal| removal > id)
     }
 
@@ -242,7 +242,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
         let is_moved = old.is_some_and(|old| old.id == new.id);
         // Before the old one is retired, which may be another name of the same file.
         if new.kind == Kind::Link && !is_moved {
-            *self.names(new.size_bytes) += 1;
+            *self.names(new.linked()) += 1;
         }
         if let Some(old) = old {
             if let Some(descriptor) = descriptor.filter(|_| is_moved) {
@@ -291,7 +291,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
     pub(crate) fn remove_tree(
         &mut self,
         key: Option<&Arc<[u8]>>,
-        directories: &[u64],
+        directories: &[ObjectNumber],
         id: u64,
         location: Location,
     ) -> Result<()> {
@@ -324,7 +324,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
     }
 
     /// Retires the index entries of some directories, except those changed by the batch.
-    fn retire_entries(&mut self, directories: &[u64], id: u64) -> Result<()> {
+    fn retire_entries(&mut self, directories: &[ObjectNumber], id: u64) -> Result<()> {
         self.begin_tree(id);
         each_entry_of(self.ledger.snapshot(), directories, &mut |key, old| {
             if self.keys.get(key).is_none() && !self.is_hidden(key, old.id) && old.id <= id {
@@ -348,7 +348,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
     }
 
     /// Removes a shared object that lost its last name, or never had one.
-    fn drop_shared(&mut self, number: u64, until: u64) -> Result<()> {
+    fn drop_shared(&mut self, number: ObjectNumber, until: u64) -> Result<()> {
         let key = object_key(number);
         if let Some(old) = self.look_up(&key)? {
             self.forget(&key[..].into(), old.id, old.location);
@@ -360,7 +360,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
 
     /// Removes shared objects without a name, on request after a rebuild of the index. They existed until record
     /// `until` at most.
-    pub(crate) fn drop_nameless(&mut self, numbers: impl IntoIterator<Item = u64>, until: u64) -> Result<()> {
+    pub(crate) fn drop_nameless(&mut self, numbers: impl IntoIterator<Item = ObjectNumber>, until: u64) -> Result<()> {
         numbers.into_iter().try_for_each(|number| self.drop_shared(number, until))
     }
 
@@ -394,10 +394,10 @@ impl<'l, L: Ledger> Effects<'l, L> {
         match old.kind {
             _ if is_moved => {}
             Kind::Link if !is_version => {
-                let names = self.names(old.size_bytes);
+                let names = self.names(old.linked());
                 *names = names.checked_sub(1).ok_or_else(|| short_account("a shared object"))?;
                 if *names == 0 && self.nameless == Nameless::Go {
-                    self.emptied.push(old.size_bytes);
+                    self.emptied.push(old.linked());
                 }
             }
             Kind::Large if kept_until.is_none() => {
@@ -412,7 +412,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
         Ok(())
     }
 
-    fn names(&mut self, shared: u64) -> &mut u64 {
+    fn names(&mut self, shared: ObjectNumber) -> &mut u64 {
         let ledger = self.ledger;
         self.shared.entry(shared).or_insert_with(|| ledger.names(shared))
     }
@@ -477,7 +477,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
 /// Any error of reading the index, and those of `each`.
 pub(crate) fn each_entry_of(
     snapshot: &Snapshot,
-    directories: &[u64],
+    directories: &[ObjectNumber],
     each: &mut dyn FnMut(&[u8], Entry) -> Result<bool>,
 ) -> Result<()> {
     let mut sorted = directories.to_vec();
@@ -487,7 +487,7 @@ pub(crate) fn each_entry_of(
     let mut scan = snapshot.scan(Bound::Included(&from), Bound::Excluded(&to))?;
     let mut left = sorted.iter().peekable();
     while let Some((key, entry)) = scan.next_entry()? {
-        let Some(directory) = leading_number(key) else { break };
+        let Some(directory) = directory_of(key) else { break };
         while left.next_if(|left| **left < directory).is_some() {}
         match left.peek() {
             None => break,

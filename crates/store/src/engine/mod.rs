@@ -48,7 +48,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Location, Time};
 use crate::format::geometry::Geometry;
-use crate::format::ids::{Epoch, SegmentId};
+use crate::format::ids::{Epoch, ObjectNumber, SegmentId};
 use crate::format::index_key::ROOT;
 use crate::format::record::Seed;
 use crate::index::catalog::kept::Catalog;
@@ -345,7 +345,7 @@ impl Engine {
         let mut view = View { state, ..View::default() };
         view.tables = self.open_tables(&view)?;
         // The root has the first number.
-        self.highest_id.fetch_max(view.state.highest_id.max(ROOT), Ordering::Relaxed);
+        self.highest_id.fetch_max(view.state.highest_id.max(ROOT.0), Ordering::Relaxed);
         self.replace_view(view);
         Ok(())
     }
@@ -510,7 +510,7 @@ impl Ledger for EngineLedger<'_> {
         self.state.extents.get(&(device, file)).copied()
     }
 
-    fn names(&self, shared: u64) -> u64 {
+    fn names(&self, shared: ObjectNumber) -> u64 {
         self.state.shared.get(&shared).copied().unwrap_or(0)
     }
 

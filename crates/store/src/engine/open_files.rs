@@ -35,7 +35,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::{Attributes, Holes};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind};
-use crate::format::index_key::{is_superseded, leading_number};
+use crate::format::ids::ObjectNumber;
+use crate::format::index_key::{directory_of, is_superseded};
 use crate::index::catalog::Change;
 
 /// An object as in its record.
@@ -89,7 +90,7 @@ struct Place {
 /// State shared by the handles of an object.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
-    pub(crate) number: u64,
+    pub(crate) number: ObjectNumber,
     pub(crate) pending: RwLock<Pending>,
     place: Mutex<Place>,
     list: Arc<OpenFiles>,
@@ -104,9 +105,9 @@ pub(crate) struct OpenFiles {
 
 #[derive(Debug, Default)]
 struct Known {
-    files: HashMap<u64, Weak<OpenFile>>,
+    files: HashMap<ObjectNumber, Weak<OpenFile>>,
     /// Numbers of those with a name, by key.
-    keys: HashMap<Arc<[u8]>, u64>,
+    keys: HashMap<Arc<[u8]>, ObjectNumber>,
 }
 
 /// The effect of a change on an open file.
@@ -183,7 +184,7 @@ impl Engine {
     /// What a change in the log will do to open files. A file that loses its name and is not in memory is read while
     /// its location is valid. Called with the writer's lock held.
     pub(crate) fn meet_open_files(&self, change: &Change) -> MetFiles {
-        let mut met: HashMap<u64, (Arc<OpenFile>, Met)> = HashMap::new();
+        let mut met: HashMap<ObjectNumber, (Arc<OpenFile>, Met)> = HashMap::new();
         // No file is closed with the list locked.
         let mut looked_at: Vec<Arc<OpenFile>> = Vec::new();
         {
@@ -191,7 +192,7 @@ impl Engine {
             if known.files.is_empty() {
                 return MetFiles::default();
             }
-            let open = |number: &u64| known.files.get(number).and_then(Weak::upgrade);
+            let open = |number: &ObjectNumber| known.files.get(number).and_then(Weak::upgrade);
             // Superseded versions for snapshots are irrelevant.
             let of_now = change.recent.iter().filter(|(key, entry)| is_file(entry) && !is_superseded(key));
             for (key, entry) in of_now {
@@ -199,15 +200,15 @@ impl Engine {
                     met.insert(entry.number, (file, Met::Placed(Arc::clone(key), *entry)));
                 }
             }
-            let ranges = change.ranges.iter().flatten().fold(HashMap::<u64, u64>::new(), |mut ranges, row| {
+            let ranges = change.ranges.iter().flatten().fold(HashMap::<ObjectNumber, u64>::new(), |mut ranges, row| {
                 let id = ranges.entry(row.directory).or_default();
                 *id = row.id.max(*id);
                 ranges
             });
             let changed = change.recent.iter().map(|(key, _)| key).chain(&change.forget);
-            let mut unnamed: Vec<u64> = changed.filter_map(|key| known.keys.get(key)).copied().collect();
+            let mut unnamed: Vec<ObjectNumber> = changed.filter_map(|key| known.keys.get(key)).copied().collect();
             for (key, number) in known.keys.iter().filter(|_| !ranges.is_empty()) {
-                let removal = leading_number(key).and_then(|directory| ranges.get(&directory));
+                let removal = directory_of(key).and_then(|directory| ranges.get(&directory));
                 if let (Some(&id), Some(file)) = (removal, open(number)) {
                     if lock(&file.place).named.as_ref().is_some_and(|(_, entry)| id > entry.id) {
                         unnamed.push(*number);
@@ -273,14 +274,14 @@ impl Engine {
 
     /// Opens an empty file without a name.
     pub(crate) fn open_nameless(&self, attributes: Attributes) -> Arc<OpenFile> {
-        let number = self.highest_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = ObjectNumber(self.highest_id.fetch_add(1, Ordering::Relaxed) + 1);
         let base = Base { attributes: attributes.dated(self.now()), size_bytes: 0, content: Stored::Whole(Vec::new()) };
         let file = self.new_open_file(number, Place { base: Some(Arc::new(base)), ..Place::default() });
         lock(&self.open_files.known).files.insert(number, Arc::downgrade(&file));
         file
     }
 
-    fn new_open_file(&self, number: u64, place: Place) -> Arc<OpenFile> {
+    fn new_open_file(&self, number: ObjectNumber, place: Place) -> Arc<OpenFile> {
         let (list, allocator) = (Arc::clone(&self.open_files), self.allocator());
         Arc::new(OpenFile { number, pending: RwLock::default(), place: Mutex::new(place), list, allocator })
     }

@@ -5,6 +5,7 @@ use std::sync::{PoisonError, RwLockReadGuard};
 use super::{Engine, View, look_up_in};
 use crate::error::Result;
 use crate::format::entry::Entry;
+use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{ROOT_KEY, entry_key};
 use crate::format::key::split;
 
@@ -31,7 +32,7 @@ impl Engine {
     ///
     /// # Errors
     /// Any error of reading the index.
-    pub(crate) fn directory(&self, path: &[u8]) -> Result<Option<u64>> {
+    pub(crate) fn directory(&self, path: &[u8]) -> Result<Option<ObjectNumber>> {
         let view = self.view();
         let known = self.directories.read().unwrap_or_else(PoisonError::into_inner).directory(path);
         if known.is_some() {
@@ -43,8 +44,8 @@ impl Engine {
     }
 
     /// Looks up a directory, and remembers the path to it if the snapshot still matches the view.
-    fn learn(&self, version: u64, snapshot: &crate::index::Snapshot, path: &[u8]) -> Result<Option<u64>> {
-        let mut met: Vec<(u64, u64, Box<[u8]>)> = Vec::new();
+    fn learn(&self, version: u64, snapshot: &crate::index::Snapshot, path: &[u8]) -> Result<Option<ObjectNumber>> {
+        let mut met: Vec<(ObjectNumber, ObjectNumber, Box<[u8]>)> = Vec::new();
         let found = snapshot.directory_with(path, &mut |number, above, name| met.push((number, above, name.into())))?;
         let view = self.view();
         if view.state.version == version {

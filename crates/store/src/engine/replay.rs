@@ -23,7 +23,7 @@ use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::geometry::Class;
-use crate::format::ids::SegmentId;
+use crate::format::ids::{ObjectNumber, SegmentId};
 use crate::format::index_key::ROOT_KEY;
 use crate::format::record::{Record, decode_directories};
 use crate::format::release::Released;
@@ -44,7 +44,7 @@ struct Item {
     released: Option<Released>,
     snapshot: Option<SnapshotChange>,
     /// The directories in the tree that it removes.
-    directories: Vec<u64>,
+    directories: Vec<ObjectNumber>,
 }
 
 impl Item {
@@ -531,7 +531,7 @@ fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
             Entry { size_bytes, ..entry_of(kind, &attributes, Time::default()) }
         }
     };
-    let number = if head.kind.is_used() { head.number } else { 0 };
+    let number = if head.kind.is_used() { head.number } else { ObjectNumber::NONE };
     (entry.id, entry.number, entry.location) = (head.id, number, location);
     Some(Item { kind: head.kind, key: head.key().into(), entry, descriptor, released, snapshot, directories })
 }

@@ -27,6 +27,7 @@ use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::geometry::{Class, Compression};
+use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{ROOT_KEY, entry_key, object_key, push_entry_key};
 use crate::format::key::{Key, goes_with, is_within, shared_key, shared_number, split};
 use crate::format::record::{LARGEST_ID, NewRecord, checksum, give_id, give_numbers};
@@ -59,7 +60,7 @@ pub struct Batch<'s> {
     /// The tree whose removal is waiting: what was committed of it before is gone.
     removed_tree: Option<Vec<u8>>,
     /// Waiting shared files without a waiting name.
-    nameless: BTreeSet<u64>,
+    nameless: BTreeSet<ObjectNumber>,
     attributes: Vec<u8>,
     compressed: Vec<u8>,
     /// Extent files with units of waiting records.
@@ -169,7 +170,7 @@ impl<'s> Batch<'s> {
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub(crate) fn adopt(&mut self, key: &Key, attributes: &Attributes, number: u64) -> Result<()> {
+    pub(crate) fn adopt(&mut self, key: &Key, attributes: &Attributes, number: ObjectNumber) -> Result<()> {
         self.make_room(attributes.most_bytes())?;
         let (now, mut stored) = (self.now(), Vec::new());
         attributes.encode(now, &mut stored)?;
@@ -201,8 +202,13 @@ impl<'s> Batch<'s> {
     ///
     /// # Errors
     /// As [`put_from`](Self::put_from).
-    pub fn shared(&mut self, attributes: &Attributes, stream: &mut dyn Read, size_bytes: Option<u64>) -> Result<u64> {
-        let number = self.engine().highest_id.fetch_add(1, Ordering::Relaxed) + 1;
+    pub fn shared(
+        &mut self,
+        attributes: &Attributes,
+        stream: &mut dyn Read,
+        size_bytes: Option<u64>,
+    ) -> Result<ObjectNumber> {
+        let number = ObjectNumber(self.engine().highest_id.fetch_add(1, Ordering::Relaxed) + 1);
         // A file without a name waits for it, whatever the durability.
         self.held_back(|batch| batch.file(shared_key(number).into(), attributes, stream, size_bytes))?;
         self.nameless.insert(number);
@@ -221,7 +227,7 @@ impl<'s> Batch<'s> {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if the shared file does not exist on commit; as [`put`](Self::put).
-    pub fn link(&mut self, key: &Key, shared: u64) -> Result<()> {
+    pub fn link(&mut self, key: &Key, shared: ObjectNumber) -> Result<()> {
         self.refuse_root(key)?;
         // The first name of a file is in the piece of the file.
         if !self.nameless.remove(&shared) {
@@ -259,7 +265,7 @@ impl<'s> Batch<'s> {
     ///
     /// # Errors
     /// Any error of reading the index.
-    pub(crate) fn drop_entry(&mut self, directory: u64, name: &[u8]) -> Result<()> {
+    pub(crate) fn drop_entry(&mut self, directory: ObjectNumber, name: &[u8]) -> Result<()> {
         let engine = self.engine();
         let (version, entry) = self.near.look_up(engine, &entry_key(directory, name))?;
         // The path of the directory does not matter, and there may be none.
@@ -549,7 +555,7 @@ pub(crate) fn entry_of(kind: Kind, attributes: &Attributes, now: Time) -> Entry 
     Entry {
         kind,
         id: 0,
-        number: 0,
+        number: ObjectNumber::NONE,
         location: Location { segment: 0, offset: 0, record_bytes: 0 },
         size_bytes: 0,
         mode: attributes.mode,
@@ -632,10 +638,10 @@ impl Engine {
         effects.reserve(waiting.len());
         let first_id = self.give_ids(waiting.len() as u64)?;
         let number_of = |number: Number, id: u64| match number {
-            Number::None => 0,
-            Number::Own => id,
+            Number::None => ObjectNumber::NONE,
+            Number::Own => ObjectNumber(id),
             Number::Of(number) => number,
-            Number::OfRecord(at) => first_id + at as u64,
+            Number::OfRecord(at) => ObjectNumber(first_id + at as u64),
             Number::Made(_) => unreachable!("an admitted piece has a record of each directory that it makes"),
         };
         // If it cannot be applied, above all after an error in reading what is removed, the log is unchanged.

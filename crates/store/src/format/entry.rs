@@ -1,5 +1,7 @@
 //! What the index knows about a key: its record, the record's location, and what a listing shows.
 
+use super::ids::ObjectNumber;
+
 /// The kind of a record (docs/FORMAT.md, section 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -88,9 +90,9 @@ pub struct Entry {
     pub kind: Kind,
     /// Id of the record; higher is newer.
     pub id: u64,
-    /// Number of the object, for life, whatever is written to it; 0 for a removal. It is the id of the object's very
+    /// Number of the object, for life, whatever is written to it; none for a removal. It is the id of the object's very
     /// first record, so no two objects share one.
-    pub number: u64,
+    pub number: ObjectNumber,
     /// Location of the record. For a removal in a sorted table it is unknown (all zero).
     pub location: Location,
     /// Size of the object in bytes, holes included; the length of the target for a symlink, 0 for a directory; **for a
@@ -110,9 +112,14 @@ pub struct Entry {
 
 impl Entry {
     /// A name of a shared object, without id and location.
-    pub(crate) fn link(number: u64) -> Entry {
+    pub(crate) fn link(number: ObjectNumber) -> Entry {
         let location = Location { segment: 0, offset: 0, record_bytes: 0 };
-        Entry { kind: Kind::Link, number, size_bytes: number, ..Entry::removal(0, location) }
+        Entry { kind: Kind::Link, number, size_bytes: number.0, ..Entry::removal(0, location) }
+    }
+
+    /// The shared object that a link is a name of.
+    pub(crate) fn linked(&self) -> ObjectNumber {
+        ObjectNumber(self.size_bytes)
     }
 
     /// A tombstone of a key.
@@ -120,7 +127,7 @@ impl Entry {
         Entry {
             kind: Kind::Removal,
             id,
-            number: 0,
+            number: ObjectNumber::NONE,
             location,
             size_bytes: 0,
             mode: 0,

@@ -1,4 +1,4 @@
-//! Numbers that must not be confused: of segments, offsets in them, batches, epochs and devices.
+//! Numbers that must not be confused: of objects, segments, offsets in them, batches, epochs and devices.
 //!
 //! A segment is identified by number and epoch together ([`SegmentId`]): the same number may have been assigned again
 //! on a device that the rest of the store did not see.
@@ -6,6 +6,10 @@
 use std::fmt;
 
 use super::record::Seed;
+
+/// Number of an object, of at most 48 bits: the id of its very first record, for life. Directories are objects too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ObjectNumber(pub u64);
 
 /// Number of a segment, from 1 in the order in which segments are begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -55,11 +59,33 @@ impl Epoch {
     }
 }
 
+impl ObjectNumber {
+    /// No object: the number in tombstones, and of the directory that contains the root.
+    pub const NONE: ObjectNumber = ObjectNumber(0);
+
+    /// Whether it is [`NONE`](Self::NONE).
+    pub fn is_none(self) -> bool {
+        self == ObjectNumber::NONE
+    }
+
+    /// The next number; the entries of a directory end where those of the next begin.
+    #[must_use]
+    pub fn next(self) -> ObjectNumber {
+        ObjectNumber(self.0 + 1)
+    }
+}
+
 impl BatchSequence {
     /// The number of the next batch.
     #[must_use]
     pub fn next(self) -> BatchSequence {
         BatchSequence(self.0 + 1)
+    }
+}
+
+impl fmt::Display for ObjectNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

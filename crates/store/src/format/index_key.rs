@@ -7,8 +7,10 @@
 //! superseded versions that a snapshot references: the same key with the next bit set too, followed by the sequence
 //! number of the record that superseded it (docs/FORMAT.md, section 10).
 
+use super::ids::ObjectNumber;
+
 /// Number of the root directory.
-pub(crate) const ROOT: u64 = 1;
+pub(crate) const ROOT: ObjectNumber = ObjectNumber(1);
 /// Key of the root directory.
 pub(crate) const ROOT_KEY: &[u8] = &[0; NUMBER_BYTES];
 
@@ -24,50 +26,57 @@ const SUPERSEDED_OBJECT: u64 = SUPERSEDED | 1 << 61;
 const BEHIND_NAME: u8 = 0;
 
 /// Key of the entry `name` of a directory.
-pub(crate) fn entry_key(directory: u64, name: &[u8]) -> Vec<u8> {
+pub(crate) fn entry_key(directory: ObjectNumber, name: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(NUMBER_BYTES + name.len());
     push_entry_key(&mut key, directory, name);
     key
 }
 
 /// Appends the same.
-pub(crate) fn push_entry_key(onto: &mut Vec<u8>, directory: u64, name: &[u8]) {
-    debug_assert!(directory < OBJECT, "a number has 48 bits");
-    onto.extend_from_slice(&directory.to_be_bytes());
+pub(crate) fn push_entry_key(onto: &mut Vec<u8>, directory: ObjectNumber, name: &[u8]) {
+    debug_assert!(directory.0 < OBJECT, "a number has 48 bits");
+    onto.extend_from_slice(&directory.0.to_be_bytes());
     onto.extend_from_slice(name);
 }
 
 /// Key of an object with several names.
-pub(crate) fn object_key(number: u64) -> [u8; NUMBER_BYTES] {
-    (OBJECT | number).to_be_bytes()
+pub(crate) fn object_key(number: ObjectNumber) -> [u8; NUMBER_BYTES] {
+    (OBJECT | number.0).to_be_bytes()
+}
+
+/// The directory of an entry, by its key; `None` for an object.
+#[inline]
+pub(crate) fn directory_of(key: &[u8]) -> Option<ObjectNumber> {
+    leading_number(key).filter(|number| number & OBJECT == 0).map(ObjectNumber)
 }
 
 /// The number at the beginning of a key: of a directory, or of an object with [`OBJECT`].
 #[inline]
-pub(crate) fn leading_number(key: &[u8]) -> Option<u64> {
+fn leading_number(key: &[u8]) -> Option<u64> {
     key.first_chunk().copied().map(u64::from_be_bytes)
 }
 
 /// The number of the object with several names that a key belongs to.
-pub(crate) fn object_of(key: &[u8]) -> Option<u64> {
-    leading_number(key).filter(|number| number & SUPERSEDED == OBJECT).map(|number| number & !OBJECT)
+pub(crate) fn object_of(key: &[u8]) -> Option<ObjectNumber> {
+    let number = leading_number(key).filter(|number| number & SUPERSEDED == OBJECT)?;
+    Some(ObjectNumber(number & !OBJECT))
 }
 
 /// The directory and the name in a key; `None` for an object.
-pub(crate) fn entry_of_key(key: &[u8]) -> Option<(u64, &[u8])> {
+pub(crate) fn entry_of_key(key: &[u8]) -> Option<(ObjectNumber, &[u8])> {
     let (number, name) = key.split_first_chunk()?;
     let number = u64::from_be_bytes(*number);
-    (number & OBJECT == 0).then_some((number, name))
+    (number & OBJECT == 0).then_some((ObjectNumber(number), name))
 }
 
 /// Beginning and end of the entries of a directory.
-pub(crate) fn entries_of(directory: u64) -> (Vec<u8>, Vec<u8>) {
-    (entry_key(directory, &[]), entry_key(directory + 1, &[]))
+pub(crate) fn entries_of(directory: ObjectNumber) -> (Vec<u8>, Vec<u8>) {
+    (entry_key(directory, &[]), entry_key(directory.next(), &[]))
 }
 
 /// Where objects with several names begin.
 pub(crate) fn first_object() -> [u8; NUMBER_BYTES] {
-    object_key(0)
+    object_key(ObjectNumber(0))
 }
 
 /// Where superseded versions begin.
@@ -146,26 +155,37 @@ mod tests {
     #[test]
     fn entries_of_a_directory_lie_together_and_objects_behind_all() {
         let mut keys = [
-            object_key(2).to_vec(),
-            entry_key(300, b"a"),
-            entry_key(2, b"\xff\xff"),
+            object_key(ObjectNumber(2)).to_vec(),
+            entry_key(ObjectNumber(300), b"a"),
+            entry_key(ObjectNumber(2), b"\xff\xff"),
             ROOT_KEY.to_vec(),
             entry_key(ROOT, b"b"),
-            entry_key(2, b"a"),
+            entry_key(ObjectNumber(2), b"a"),
             entry_key(ROOT, b"a"),
         ];
         keys.sort();
-        let entries: Vec<(u64, &[u8])> = keys.iter().filter_map(|key| entry_of_key(key)).collect();
-        let expected: [(u64, &[u8]); 6] =
-            [(0, b""), (ROOT, b"a"), (ROOT, b"b"), (2, b"a"), (2, b"\xff\xff"), (300, b"a")];
+        let entries: Vec<(ObjectNumber, &[u8])> = keys.iter().filter_map(|key| entry_of_key(key)).collect();
+        let expected: [(ObjectNumber, &[u8]); 6] = [
+            (ObjectNumber(0), b""),
+            (ROOT, b"a"),
+            (ROOT, b"b"),
+            (ObjectNumber(2), b"a"),
+            (ObjectNumber(2), b"\xff\xff"),
+            (ObjectNumber(300), b"a"),
+        ];
         assert_eq!(entries, expected);
-        assert_eq!(keys.map(|key| object_of(&key)), [None, None, None, None, None, None, Some(2)]);
+        assert_eq!(keys.map(|key| object_of(&key)), [None, None, None, None, None, None, Some(ObjectNumber(2))]);
     }
 
     #[test]
     fn entries_of_a_directory_are_a_range_of_keys() {
-        let keys = [entry_key(1, b"\xff"), entry_key(2, b"a"), entry_key(2, b"\xff\xff"), entry_key(3, b"a")];
-        let (from, to) = entries_of(2);
+        let keys = [
+            entry_key(ObjectNumber(1), b"\xff"),
+            entry_key(ObjectNumber(2), b"a"),
+            entry_key(ObjectNumber(2), b"\xff\xff"),
+            entry_key(ObjectNumber(3), b"a"),
+        ];
+        let (from, to) = entries_of(ObjectNumber(2));
         assert_eq!(keys.map(|key| key >= from && key < to), [false, true, true, false]);
         assert!(to[..] < first_object()[..]);
     }
@@ -174,10 +194,10 @@ mod tests {
     fn versions_lie_behind_all_in_the_order_of_their_keys() {
         let keys = [
             ROOT_KEY.to_vec(),
-            entry_key(2, b"a"),
-            entry_key(2, b"a\x01"),
-            entry_key(2, b"ab"),
-            object_key(2).to_vec(),
+            entry_key(ObjectNumber(2), b"a"),
+            entry_key(ObjectNumber(2), b"a\x01"),
+            entry_key(ObjectNumber(2), b"ab"),
+            object_key(ObjectNumber(2)).to_vec(),
         ];
         let mut versions = Vec::new();
         for key in &keys {

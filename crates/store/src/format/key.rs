@@ -9,6 +9,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::ids::ObjectNumber;
 use super::index_key::is_name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::escape;
@@ -200,16 +201,16 @@ pub(crate) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Placeholder for the path of a shared object while it has none.
-pub(crate) fn shared_key(number: u64) -> Vec<u8> {
+pub(crate) fn shared_key(number: ObjectNumber) -> Vec<u8> {
     let mut key = vec![0];
-    key.extend_from_slice(&number.to_be_bytes());
+    key.extend_from_slice(&number.0.to_be_bytes());
     key
 }
 
 /// The number of the shared object in such a placeholder.
-pub(crate) fn shared_number(key: &[u8]) -> Option<u64> {
+pub(crate) fn shared_number(key: &[u8]) -> Option<ObjectNumber> {
     let (&first, number) = key.split_first()?;
-    (first == 0).then(|| number.try_into().ok().map(u64::from_be_bytes)).flatten()
+    (first == 0).then(|| number.try_into().ok().map(u64::from_be_bytes)).flatten().map(ObjectNumber)
 }
 
 fn display_path(bytes: &[u8]) -> PathBuf {
@@ -250,7 +251,7 @@ mod tests {
         assert_eq!(key.below(&Key::parse("a/b/\x1b").unwrap()), Some(Key::root()));
         assert_eq!(Key::parse("ab").unwrap().below(&Key::parse("a").unwrap()), None);
         assert_eq!(Key::parse("a").unwrap().parent(), Some(Key::root()));
-        assert_eq!(Key::of_path(&shared_key(7)), None);
+        assert_eq!(Key::of_path(&shared_key(ObjectNumber(7))), None);
         assert_eq!(Key::of_path(b"a\0b").unwrap().to_string(), "a/b");
         assert_eq!(split(b"a\0b\0c"), Some((&b"a\0b"[..], &b"c"[..])));
         assert_eq!((split(b"a"), split(b"")), (Some((&b""[..], &b"a"[..])), None));

@@ -7,7 +7,7 @@
 use twox_hash::XxHash3_64;
 
 use super::entry::Kind;
-use super::ids::{LogOffset, SegmentId};
+use super::ids::{LogOffset, ObjectNumber, SegmentId};
 use super::index_key::{ROOT_KEY, entry_key, is_name, object_key, superseded_key};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::granulo::{Alignment, Content, MOVED_BYTES, RECORD_HEADER_BYTES};
@@ -127,10 +127,10 @@ pub(crate) struct NewRecord<'a> {
     /// For a moved record, the sequence number that superseded it; 0 if none did.
     pub(crate) moved: Option<u64>,
     pub(crate) id: u64,
-    /// Number of the object; 0 if the record has none.
-    pub(crate) number: u64,
-    /// Number of the directory that contains the name; 0 without a name, for the root, and for a snapshot.
-    pub(crate) parent: u64,
+    /// Number of the object; none if the record has none.
+    pub(crate) number: ObjectNumber,
+    /// Number of the directory that contains the name; none without a name, for the root, and for a snapshot.
+    pub(crate) parent: ObjectNumber,
     /// Name in that directory, empty for the root, a snapshot's own; `None` for shared objects and kinds without one.
     pub(crate) name: Option<&'a [u8]>,
     /// Stored form.
@@ -142,7 +142,7 @@ pub(crate) struct NewRecord<'a> {
 impl<'a> NewRecord<'a> {
     /// An empty record of a kind, without an object.
     pub(crate) fn of(kind: Kind) -> NewRecord<'a> {
-        let (is_zstd, moved, id, number, parent) = (false, None, 0, 0, 0);
+        let (is_zstd, moved, id, number, parent) = (false, None, 0, ObjectNumber::NONE, ObjectNumber::NONE);
         NewRecord { kind, is_zstd, moved, id, number, parent, name: None, attributes: &[], content: &[] }
     }
 
@@ -197,8 +197,8 @@ impl<'a> NewRecord<'a> {
         onto.extend_from_slice(&name_length.to_le_bytes());
         onto.extend_from_slice(&content_length.to_le_bytes());
         onto.extend_from_slice(&checksum(self.content).to_le_bytes());
-        onto.extend_from_slice(&six(self.number));
-        onto.extend_from_slice(&six(self.parent));
+        onto.extend_from_slice(&six(self.number.0));
+        onto.extend_from_slice(&six(self.parent.0));
         onto.extend_from_slice(&six(self.id));
         onto.extend_from_slice(&(self.attributes.len() as u32).to_le_bytes()[..3]);
         onto.push(MARK);
@@ -226,22 +226,22 @@ pub(crate) fn give_id(record: &mut [u8], id: u64) {
 }
 
 /// Sets the numbers of object and directory in an encoded record. The record must be sealed afterwards.
-pub(crate) fn give_numbers(record: &mut [u8], number: u64, parent: u64) {
-    record[NUMBER_AT..PARENT_AT].copy_from_slice(&number.to_le_bytes()[..SIX]);
-    record[PARENT_AT..SEQUENCE_AT].copy_from_slice(&parent.to_le_bytes()[..SIX]);
+pub(crate) fn give_numbers(record: &mut [u8], number: ObjectNumber, parent: ObjectNumber) {
+    record[NUMBER_AT..PARENT_AT].copy_from_slice(&number.0.to_le_bytes()[..SIX]);
+    record[PARENT_AT..SEQUENCE_AT].copy_from_slice(&parent.0.to_le_bytes()[..SIX]);
 }
 
 /// The content of the tombstone of a tree: the numbers of its directories.
-pub(crate) fn encode_directories(numbers: &[u64]) -> Vec<u8> {
+pub(crate) fn encode_directories(numbers: &[ObjectNumber]) -> Vec<u8> {
     let mut content = Vec::with_capacity(numbers.len() * SIX);
-    numbers.iter().for_each(|number| content.extend_from_slice(&number.to_le_bytes()[..SIX]));
+    numbers.iter().for_each(|number| content.extend_from_slice(&number.0.to_le_bytes()[..SIX]));
     content
 }
 
 /// The directories of a removed tree; `None` if the content is not that of such a record.
-pub(crate) fn decode_directories(content: &[u8]) -> Option<Vec<u64>> {
+pub(crate) fn decode_directories(content: &[u8]) -> Option<Vec<ObjectNumber>> {
     let (numbers, []) = content.as_chunks::<SIX>() else { return None };
-    Some(numbers.iter().map(|&[a, b, c, d, e, f]| u64::from_le_bytes([a, b, c, d, e, f, 0, 0])).collect())
+    Some(numbers.iter().map(|&[a, b, c, d, e, f]| ObjectNumber(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))).collect())
 }
 
 /// Seals encoded records, the first of which will be at `begin`. Returns what their commit lists for each.
@@ -320,10 +320,10 @@ pub(crate) struct Head<'a> {
     pub(crate) id: u64,
     /// For a moved record, the sequence number that had superseded it before; 0 if none had.
     pub(crate) until: u64,
-    /// Number of the object; 0 if the record has none.
-    pub(crate) number: u64,
-    /// Number of the directory that contains the name; 0 without a name, for the root, and for a snapshot.
-    pub(crate) parent: u64,
+    /// Number of the object; none if the record has none.
+    pub(crate) number: ObjectNumber,
+    /// Number of the directory that contains the name; none without a name, for the root, and for a snapshot.
+    pub(crate) parent: ObjectNumber,
     pub(crate) lengths: Lengths,
     pub(crate) head_checksum: u64,
     pub(crate) content_checksum: u64,
@@ -353,19 +353,19 @@ impl<'a> Head<'a> {
         let flags = head[FLAGS_AT];
         let until_bytes = if flags & MOVED == 0 { 0 } else { UNTIL_BYTES };
         let (padding_at, name_at) = (HEADER_BYTES + until_bytes, HEADER_BYTES + usize::from(lengths.front));
-        let (id, number, parent) = (six(SEQUENCE_AT), six(NUMBER_AT), six(PARENT_AT));
+        let (id, number, parent) = (six(SEQUENCE_AT), ObjectNumber(six(NUMBER_AT)), ObjectNumber(six(PARENT_AT)));
         let has_name = flags & NAME != 0;
         let padding = head.get(padding_at..name_at)?;
         let until = if until_bytes > 0 { six(HEADER_BYTES) } else { 0 };
         let name = &head[name_at..name_at + lengths.name];
         let sound = Some(flags & !(ZSTD | MOVED | OF_SECTORS | OF_PAGES)) == parts(kind, has_name)
-            && match (kind, has_name && parent > 0) {
-                (Kind::Snapshot, _) => parent == 0 && is_name(name) == has_name,
+            && match (kind, has_name && !parent.is_none()) {
+                (Kind::Snapshot, _) => parent.is_none() && is_name(name) == has_name,
                 (_, true) => is_name(name),
-                (_, false) => name.is_empty() && parent == 0,
+                (_, false) => name.is_empty() && parent.is_none(),
             }
             && padding.iter().all(|&byte| byte == 0)
-            && (number > 0) == (kind.is_used() || kind == Kind::TreeRemoval)
+            && number.is_none() != (kind.is_used() || kind == Kind::TreeRemoval)
             && (until == 0 || until > id && kind.is_used());
         let head = Head {
             kind,
@@ -456,8 +456,8 @@ mod tests {
         content: &[u8],
     ) -> Vec<u8> {
         let name = parts(kind, true).map(|_| name);
-        let number = if kind.is_used() { 0x0c0b_0a09_0807 } else { 0 };
-        let parent = if name.is_some_and(|name| !name.is_empty()) { 0x1211_100f_0e0d } else { 0 };
+        let number = ObjectNumber(if kind.is_used() { 0x0c0b_0a09_0807 } else { 0 });
+        let parent = ObjectNumber(if name.is_some_and(|name| !name.is_empty()) { 0x1211_100f_0e0d } else { 0 });
         let id = 0x0605_0403_0201;
         let record = NewRecord { kind, is_zstd: false, moved, id, number, parent, name, attributes, content };
         let mut bytes = Vec::new();
@@ -482,8 +482,8 @@ mod tests {
             prop_assert_eq!(bytes.len() as u128, record_bytes(alignment, Content::File, beside, attributes.len() as u64, content.len() as u64));
             let record = Record::decode(&bytes, seal_here()).unwrap();
             prop_assert_eq!((record.head.name, record.head.attributes, record.content), (Some(&key[..]), &attributes[..], &content[..]));
-            prop_assert_eq!((record.head.id, record.head.number), (0x0605_0403_0201, 0x0c0b_0a09_0807));
-            prop_assert_eq!(record.head.parent, if key.is_empty() { 0 } else { 0x1211_100f_0e0d });
+            prop_assert_eq!((record.head.id, record.head.number), (0x0605_0403_0201, ObjectNumber(0x0c0b_0a09_0807)));
+            prop_assert_eq!(record.head.parent.0, if key.is_empty() { 0 } else { 0x1211_100f_0e0d });
             prop_assert_eq!((record.head.is_zstd, record.head.until), (false, moved.unwrap_or(0)));
             let unit = alignment.unit_bytes() as usize;
             let content_at = unit - 256 % unit + record.head.lengths.head_bytes();
@@ -518,9 +518,9 @@ mod tests {
     #[test]
     fn a_record_has_the_parts_of_its_kind() {
         let encode = |kind, name: Option<&[u8]>| {
-            let number = if Kind::is_used(kind) { 7 } else { 0 };
+            let number = ObjectNumber(if Kind::is_used(kind) { 7 } else { 0 });
             let (attributes, content) = (&[][..], &[][..]);
-            let parent = if name.is_some() { 3 } else { 0 };
+            let parent = ObjectNumber(if name.is_some() { 3 } else { 0 });
             let record =
                 NewRecord { kind, is_zstd: false, moved: None, id: 9, number, parent, name, attributes, content };
             let mut bytes = Vec::new();
@@ -530,9 +530,9 @@ mod tests {
         };
         let shared = encode(Kind::File, None);
         let head = Record::decode(&shared, seal_here()).unwrap().head;
-        assert_eq!((head.name, head.key()), (None, object_key(7).to_vec()));
+        assert_eq!((head.name, head.key()), (None, object_key(ObjectNumber(7)).to_vec()));
         let mut link = encode(Kind::Link, Some(b"a"));
-        assert_eq!(Record::decode(&link, seal_here()).unwrap().head.key(), entry_key(3, b"a"));
+        assert_eq!(Record::decode(&link, seal_here()).unwrap().head.key(), entry_key(ObjectNumber(3), b"a"));
         let name_at = HEADER_BYTES;
         // A name without its part, a kind that lacks its name, an object without number, no directory, an invalid name.
         let wrong = [
@@ -590,12 +590,15 @@ mod tests {
         let first = bytes.len();
         bytes.extend(encode(Alignment::None, Kind::File, None, b"other", &[1; 19], b"four"));
         give_id(&mut bytes, 9);
-        give_numbers(&mut bytes[first..], 8, 5);
+        give_numbers(&mut bytes[first..], ObjectNumber(8), ObjectNumber(5));
         assert!(Record::decode(&bytes, seal_here()).is_none());
         let list = seal(&mut bytes, seed(), LogOffset(128));
         let record = Record::decode(&bytes, seal_here()).unwrap();
         assert_eq!((record.head.id, record.head.listed()), (9, list[0]));
         let second = Record::decode(&bytes[first..], seed().at(LogOffset(128 + first as u64))).unwrap();
-        assert_eq!((second.head.number, second.head.parent, second.head.listed()), (8, 5, list[1]));
+        assert_eq!(
+            (second.head.number, second.head.parent, second.head.listed()),
+            (ObjectNumber(8), ObjectNumber(5), list[1])
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::format::entry::Entry;
 use crate::format::geometry::Class;
-use crate::format::ids::{Epoch, SegmentId};
+use crate::format::ids::{Epoch, ObjectNumber, SegmentId};
 use crate::format::segment::SEGMENT_HEADER_BYTES;
 
 /// Memory of an entry besides its key: itself, its place in a chunk, and the reference counts of the key.
@@ -98,7 +98,7 @@ pub struct TableRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RangeRow {
     /// Number of the directory.
-    pub directory: u64,
+    pub directory: ObjectNumber,
     /// Id of the tombstone.
     pub id: u64,
 }
@@ -160,7 +160,7 @@ pub struct Change {
     /// Extent files that no longer exist.
     pub removed_extents: Vec<(u16, u32)>,
     /// Number of names of each shared object; 0 if it no longer exists.
-    pub shared: Vec<(u64, u64)>,
+    pub shared: Vec<(ObjectNumber, u64)>,
     /// Space to be freed in addition.
     pub freed: Vec<(u64, Freed)>,
     /// Space that was freed.

@@ -10,6 +10,7 @@ use std::ops::Bound;
 use super::{Scan, Snapshot};
 use crate::error::Result;
 use crate::format::entry::{Entry, Kind};
+use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{ROOT, ROOT_KEY, entries_of, entry_key, entry_of_key, first_object};
 use crate::format::key::{Key, split};
 
@@ -18,7 +19,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// As [`look_up`](Self::look_up).
-    pub(crate) fn directory(&self, path: &[u8]) -> Result<Option<u64>> {
+    pub(crate) fn directory(&self, path: &[u8]) -> Result<Option<ObjectNumber>> {
         self.directory_with(path, &mut |_, _, _| {})
     }
 
@@ -27,7 +28,11 @@ impl Snapshot {
     ///
     /// # Errors
     /// As [`look_up`](Self::look_up).
-    pub(crate) fn directory_with(&self, path: &[u8], met: &mut dyn FnMut(u64, u64, &[u8])) -> Result<Option<u64>> {
+    pub(crate) fn directory_with(
+        &self,
+        path: &[u8],
+        met: &mut dyn FnMut(ObjectNumber, ObjectNumber, &[u8]),
+    ) -> Result<Option<ObjectNumber>> {
         let mut number = ROOT;
         for name in path.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
             match self.look_up(&entry_key(number, name))? {
@@ -45,7 +50,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// As [`scan`](Self::scan).
-    pub(crate) fn entries_of(&self, directory: u64) -> Result<Scan> {
+    pub(crate) fn entries_of(&self, directory: ObjectNumber) -> Result<Scan> {
         let (from, to) = entries_of(directory);
         self.scan(Bound::Included(&from), Bound::Excluded(&to))
     }
@@ -76,6 +81,14 @@ impl Packed {
         }
     }
 
+    fn of_object(number: ObjectNumber) -> Option<Packed> {
+        Packed::of(number.0)
+    }
+
+    fn object(self) -> ObjectNumber {
+        ObjectNumber(self.get())
+    }
+
     fn get(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
@@ -94,7 +107,7 @@ struct Way {
 }
 
 /// The directory that contains an entry, and its name there.
-pub(crate) type Place = (u64, Vec<u8>);
+pub(crate) type Place = (ObjectNumber, Vec<u8>);
 
 /// The places of all directories of a state.
 #[derive(Debug, Default)]
@@ -127,7 +140,7 @@ impl Ways {
     /// Adds an entry of the index, in key order; entries that are not directories are skipped.
     pub(crate) fn add(&mut self, key: &[u8], entry: &Entry) {
         let Some((above, name)) = entry_of_key(key).filter(|&(above, _)| above >= ROOT) else { return };
-        let Some(above) = Packed::of(above) else { return };
+        let Some(above) = Packed::of_object(above) else { return };
         if self.filled.last() != Some(&above) {
             self.filled.push(above);
         }
@@ -139,7 +152,7 @@ impl Ways {
 
     /// A directory's place; stores its name.
     fn way_of(&mut self, above: Packed, name: &[u8], entry: &Entry) -> Option<Way> {
-        let (number, id) = (Packed::of(entry.number)?, Packed::of(entry.id)?);
+        let (number, id) = (Packed::of_object(entry.number)?, Packed::of(entry.id)?);
         let name_at = Packed::of(self.names.len() as u64)?;
         let name_bytes = u16::try_from(name.len()).ok()?.to_be_bytes();
         self.names.extend_from_slice(name);
@@ -168,10 +181,10 @@ impl Ways {
     }
 
     /// The path of an entry; `None` if its directory cannot be reached from the root.
-    pub(crate) fn path(&self, directory: u64, name: &[u8]) -> Option<Key> {
+    pub(crate) fn path(&self, directory: ObjectNumber, name: &[u8]) -> Option<Key> {
         let mut names = vec![name];
-        let mut above = Packed::of(directory)?;
-        while above.get() != ROOT {
+        let mut above = Packed::of_object(directory)?;
+        while above.object() != ROOT {
             let way = self.way(above).filter(|_| names.len() <= self.directories.len())?;
             names.push(self.name(way));
             above = way.above;
@@ -182,14 +195,14 @@ impl Ways {
     }
 
     /// Directories that have entries but are no entry themselves. Directories below them are not included.
-    pub(crate) fn detached(&self) -> Vec<u64> {
-        let is_detached = |directory: &&Packed| directory.get() != ROOT && self.way(**directory).is_none();
-        self.filled.iter().filter(is_detached).map(|directory| directory.get()).collect()
+    pub(crate) fn detached(&self) -> Vec<ObjectNumber> {
+        let is_detached = |directory: &&Packed| directory.object() != ROOT && self.way(**directory).is_none();
+        self.filled.iter().filter(is_detached).map(|directory| directory.object()).collect()
     }
 
     /// Directories that contain each other and are not reachable otherwise: of each cycle the one with the oldest
     /// entry.
-    pub(crate) fn circles(&self) -> Vec<u64> {
+    pub(crate) fn circles(&self) -> Vec<ObjectNumber> {
         // For each entry, the path to the root on which it was visited, by the entry where that began; 0: not visited
         // yet.
         let mut passed = vec![0_u32; self.directories.len()];
@@ -201,7 +214,7 @@ impl Ways {
                     0 => at = self.place(way.above),
                     other => {
                         if other == start {
-                            oldest.push(self.oldest_around(way).number.get());
+                            oldest.push(self.oldest_around(way).number.object());
                         }
                         break;
                     }
@@ -223,8 +236,10 @@ impl Ways {
     }
 
     /// Whether a directory is the same as another, or below it.
-    pub(crate) fn is_within(&self, directory: u64, other: u64) -> bool {
-        let (Some(mut at), Some(other)) = (Packed::of(directory), Packed::of(other)) else { return false };
+    pub(crate) fn is_within(&self, directory: ObjectNumber, other: ObjectNumber) -> bool {
+        let (Some(mut at), Some(other)) = (Packed::of_object(directory), Packed::of_object(other)) else {
+            return false;
+        };
         for _ in 0..=self.directories.len() {
             match self.way(at).filter(|_| at != other) {
                 Some(way) => at = way.above,
@@ -235,10 +250,10 @@ impl Ways {
     }
 
     /// Directories with several entries: the number, and the places of the entries, newest first.
-    pub(crate) fn doubled(&self) -> Vec<(u64, Vec<Place>)> {
-        let place = |way: &Way| (way.above.get(), self.name(way).to_vec());
+    pub(crate) fn doubled(&self) -> Vec<(ObjectNumber, Vec<Place>)> {
+        let place = |way: &Way| (way.above.object(), self.name(way).to_vec());
         let groups = self.directories.chunk_by(|one, other| one.number == other.number).filter(|group| group.len() > 1);
-        groups.map(|group| (group[0].number.get(), group.iter().map(place).collect())).collect()
+        groups.map(|group| (group[0].number.object(), group.iter().map(place).collect())).collect()
     }
 }
 
@@ -251,12 +266,12 @@ mod tests {
         let mut entries: Vec<(Vec<u8>, Entry)> = Vec::new();
         let place = Location { segment: 1, offset: 80, record_bytes: 80 };
         for &(above, name, number, id) in directories {
-            let entry = Entry { kind: Kind::Directory, number, ..Entry::removal(id, place) };
-            entries.push((entry_key(above, name.as_bytes()), entry));
+            let entry = Entry { kind: Kind::Directory, number: ObjectNumber(number), ..Entry::removal(id, place) };
+            entries.push((entry_key(ObjectNumber(above), name.as_bytes()), entry));
         }
         for &(above, name) in files {
-            let entry = Entry { kind: Kind::File, number: 99, ..Entry::removal(99, place) };
-            entries.push((entry_key(above, name.as_bytes()), entry));
+            let entry = Entry { kind: Kind::File, number: ObjectNumber(99), ..Entry::removal(99, place) };
+            entries.push((entry_key(ObjectNumber(above), name.as_bytes()), entry));
         }
         entries.sort_by(|a, b| a.0.cmp(&b.0));
         let mut ways = Ways::default();
@@ -267,27 +282,31 @@ mod tests {
 
     #[test]
     fn the_way_up_is_found_and_what_has_none_is_told() {
-        let ways = ways(&[(ROOT, "a", 10, 10), (10, "b", 5, 11), (30, "c", 40, 12)], &[(5, "x"), (40, "y"), (30, "z")]);
-        assert_eq!(ways.path(5, b"x").unwrap().to_string(), "a/b/x");
+        let ways =
+            ways(&[(ROOT.0, "a", 10, 10), (10, "b", 5, 11), (30, "c", 40, 12)], &[(5, "x"), (40, "y"), (30, "z")]);
+        assert_eq!(ways.path(ObjectNumber(5), b"x").unwrap().to_string(), "a/b/x");
         assert_eq!(ways.path(ROOT, b"a").unwrap().to_string(), "a");
-        assert_eq!((ways.path(40, b"y"), ways.path(30, b"c"), ways.path(7, b"w")), (None, None, None));
-        assert_eq!((ways.detached(), ways.doubled()), (vec![30], vec![]));
+        assert_eq!(
+            (ways.path(ObjectNumber(40), b"y"), ways.path(ObjectNumber(30), b"c"), ways.path(ObjectNumber(7), b"w")),
+            (None, None, None)
+        );
+        assert_eq!((ways.detached(), ways.doubled()), (vec![ObjectNumber(30)], vec![]));
     }
 
     #[test]
     fn of_two_entries_of_a_directory_the_newer_counts() {
-        let ways = ways(&[(ROOT, "new", 10, 21), (ROOT, "old", 10, 20)], &[(10, "x")]);
-        assert_eq!(ways.path(10, b"x").unwrap().to_string(), "new/x");
+        let ways = ways(&[(ROOT.0, "new", 10, 21), (ROOT.0, "old", 10, 20)], &[(10, "x")]);
+        assert_eq!(ways.path(ObjectNumber(10), b"x").unwrap().to_string(), "new/x");
         assert_eq!(
             (ways.detached(), ways.doubled()),
-            (vec![], vec![(10, vec![(ROOT, b"new".to_vec()), (ROOT, b"old".to_vec())])])
+            (vec![], vec![(ObjectNumber(10), vec![(ROOT, b"new".to_vec()), (ROOT, b"old".to_vec())])])
         );
     }
 
     #[test]
     fn a_circle_of_directories_has_no_path() {
         let ways = ways(&[(11, "a", 10, 20), (10, "b", 11, 21)], &[(10, "x")]);
-        assert_eq!((ways.path(10, b"x"), ways.circles()), (None, vec![10]));
+        assert_eq!((ways.path(ObjectNumber(10), b"x"), ways.circles()), (None, vec![ObjectNumber(10)]));
     }
 
     #[test]
@@ -295,12 +314,13 @@ mod tests {
         // A cycle of three with two directories below it; a cycle of one; reachable directories, and one inside a lost
         // directory.
         let circle = [(12, "a", 10, 23), (10, "b", 11, 21), (11, "c", 12, 22), (12, "d", 13, 30), (13, "e", 14, 31)];
-        let others = [(20, "self", 20, 40), (ROOT, "f", 30, 50), (30, "g", 31, 51), (99, "h", 40, 52)];
+        let others = [(20, "self", 20, 40), (ROOT.0, "f", 30, 50), (30, "g", 31, 51), (99, "h", 40, 52)];
         let ways = ways(&[&circle[..], &others[..]].concat(), &[(14, "x")]);
         let mut circles = ways.circles();
         circles.sort_unstable();
-        assert_eq!((circles, ways.detached()), (vec![11, 20], vec![99]));
-        assert!(ways.is_within(14, 11) && ways.is_within(10, 12) && ways.is_within(31, 30) && ways.is_within(7, 7));
-        assert!(!ways.is_within(10, 13) && !ways.is_within(30, 31) && !ways.is_within(31, 20));
+        assert_eq!((circles, ways.detached()), (vec![ObjectNumber(11), ObjectNumber(20)], vec![ObjectNumber(99)]));
+        let is_within = |directory, other| ways.is_within(ObjectNumber(directory), ObjectNumber(other));
+        assert!(is_within(14, 11) && is_within(10, 12) && is_within(31, 30) && is_within(7, 7));
+        assert!(!is_within(10, 13) && !is_within(30, 31) && !is_within(31, 20));
     }
 }

@@ -13,6 +13,7 @@ use std::time::Instant;
 use super::tests::Driver;
 use super::*;
 use crate::format::entry::{Location, Time};
+use crate::format::ids::ObjectNumber;
 use crate::format::index_key::entry_key;
 use crate::index::catalog::Change;
 
@@ -99,7 +100,8 @@ impl Driver {
 /// The `place`th key in order.
 fn key_at(place: u64) -> Vec<u8> {
     let (directory, file) = (place / DIRECTORY_FILES, place % DIRECTORY_FILES);
-    entry_key(FIRST_ID + directory * (DIRECTORY_FILES + 1), format!("file-{file:03}.dat").as_bytes())
+    let directory = ObjectNumber(FIRST_ID + directory * (DIRECTORY_FILES + 1));
+    entry_key(directory, format!("file-{file:03}.dat").as_bytes())
 }
 
 /// The `turn`th record: a file put after `turn` others.
@@ -125,7 +127,7 @@ fn entry_of(turn: u64, order: Order) -> Entry {
     Entry {
         kind: Kind::File,
         id,
-        number: id,
+        number: ObjectNumber(id),
         location,
         size_bytes: SIZE_BYTES,
         mode: 0o100_644,

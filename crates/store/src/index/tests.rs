@@ -10,9 +10,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::devices::directory::Directory;
 use crate::format::entry::{Location, Time};
-use crate::format::index_key::{
-    ROOT, ROOT_KEY, entry_key, first_superseded, leading_number, object_key, superseded_key,
-};
+use crate::format::ids::ObjectNumber;
+use crate::format::index_key::{ROOT, ROOT_KEY, directory_of, entry_key, first_superseded, object_key, superseded_key};
 use crate::index::catalog::Change;
 use crate::index::table::tests::device;
 
@@ -23,7 +22,7 @@ enum Step {
     /// A record was moved: the same id at another location.
     Move(Vec<u8>),
     /// All entries of a directory.
-    RemoveTree(u64),
+    RemoveTree(ObjectNumber),
     /// The state is preserved.
     Snapshot,
     /// Recent changes become a table.
@@ -38,12 +37,12 @@ enum Step {
 fn any_key() -> impl Strategy<Value = Vec<u8>> {
     let name = prop::sample::select(vec![&b"a"[..], b"b", b"ab", b"\x01", b"\xff"]);
     let entry = (any_directory(), name).prop_map(|(directory, name)| entry_key(directory, name));
-    let shared = (0u64..300).prop_map(|number| object_key(number).to_vec());
+    let shared = (0u64..300).prop_map(|number| object_key(ObjectNumber(number)).to_vec());
     prop_oneof![20 => entry, 1 => Just(ROOT_KEY.to_vec()), 3 => shared]
 }
 
-fn any_directory() -> impl Strategy<Value = u64> {
-    prop::sample::select(vec![ROOT, 2, 3, 255, 256, 1 << 40])
+fn any_directory() -> impl Strategy<Value = ObjectNumber> {
+    prop::sample::select([ROOT.0, 2, 3, 255, 256, 1 << 40].map(ObjectNumber).to_vec())
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -120,7 +119,7 @@ fn entry(id: u64, place: u64) -> Entry {
     Entry {
         kind: Kind::File,
         id,
-        number: id,
+        number: ObjectNumber(id),
         location,
         size_bytes: 10,
         mode: 0o100_600,
@@ -168,7 +167,7 @@ impl Pair {
             }
             &Step::RemoveTree(directory) => {
                 let keys: Vec<_> =
-                    self.model.keys().filter(|key| leading_number(key) == Some(directory)).cloned().collect();
+                    self.model.keys().filter(|key| directory_of(key) == Some(directory)).cloned().collect();
                 keys.iter().for_each(|key| self.supersede(key, id, &mut change));
                 let mut ranges = (*self.index.state.ranges).clone();
                 ranges.retain(|row| row.directory != directory);
@@ -285,16 +284,17 @@ fn a_snapshot_stays_what_it_is() {
 #[test]
 fn a_removed_tree_of_a_large_table_is_jumped_over() {
     let mut pair = Pair::new();
-    let change = |number: u64| (entry_key(5, format!("{number:06}").as_bytes()).into(), entry(number + 1, number));
+    let change =
+        |number: u64| (entry_key(ObjectNumber(5), format!("{number:06}").as_bytes()).into(), entry(number + 1, number));
     pair.index.commit(Change { recent: (0..30_000).map(change).collect(), ..Change::default() });
     pair.next_id = 40_000;
-    pair.step(&Step::Put(entry_key(6, b"c")));
+    pair.step(&Step::Put(entry_key(ObjectNumber(6), b"c")));
     pair.step(&Step::Flush);
-    pair.step(&Step::RemoveTree(5));
-    pair.step(&Step::Put(entry_key(5, b"000007")));
+    pair.step(&Step::RemoveTree(ObjectNumber(5)));
+    pair.step(&Step::Put(entry_key(ObjectNumber(5), b"000007")));
     let found: Vec<_> =
         pair.index.snapshot().scan(Bound::Unbounded, Bound::Unbounded).unwrap().map(|next| next.unwrap().0).collect();
-    assert_eq!(found, [entry_key(5, b"000007"), entry_key(6, b"c")]);
+    assert_eq!(found, [entry_key(ObjectNumber(5), b"000007"), entry_key(ObjectNumber(6), b"c")]);
     // The ranges remain as long as the table whose records they hide.
     pair.step(&Step::Flush);
     assert_eq!(pair.index.state.ranges.len(), 1);

@@ -12,6 +12,7 @@ use crate::engine::recovery::DETACHED;
 use crate::error::Result;
 use crate::format::attributes::Attributes;
 use crate::format::entry::{Entry, Kind};
+use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
 use crate::index::Snapshot;
 use crate::index::paths::{Place, Ways};
@@ -78,7 +79,7 @@ impl Store {
     }
 }
 
-fn name_of(number: u64) -> String {
+fn name_of(number: ObjectNumber) -> String {
     format!("#{number}")
 }
 
@@ -212,7 +213,7 @@ mod tests {
         for path in &segments {
             let mut bytes = fs::read(path).unwrap();
             for number in [of_b, of_x] {
-                let flipped = (number ^ (4 << 8)).to_le_bytes();
+                let flipped = (number.0 ^ (4 << 8)).to_le_bytes();
                 let at = bytes.windows(6).position(|window| window == &flipped[..6]);
                 if let Some(at) = at.filter(|at| bytes[at + 21] == 0xb7) {
                     bytes[at + 1] ^= 4;

@@ -1,6 +1,7 @@
 //! Naming the object that a problem concerns, by its path. The index has only names and numbers of directories.
 
 use super::problem::Problem;
+use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{entry_of_key, object_of, superseded};
 use crate::index::Snapshot;
 use crate::index::paths::Ways;
@@ -36,7 +37,7 @@ impl Objects {
         }
     }
 
-    fn path(&mut self, directory: u64, name: &[u8], snapshot: &Snapshot) -> String {
+    fn path(&mut self, directory: ObjectNumber, name: &[u8], snapshot: &Snapshot) -> String {
         // If the index cannot be read to the end, numbers are shown.
         let ways = self.ways.get_or_insert_with(|| Ways::of(snapshot).unwrap_or_default());
         match ways.path(directory, name) {

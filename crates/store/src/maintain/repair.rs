@@ -22,6 +22,7 @@ use crate::engine::pace::{Pace, Progress, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::DeviceState;
+use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{ROOT_KEY, entry_of_key, is_superseded, object_of};
 use crate::format::key::Key;
 use crate::format::segment::SEGMENTS;
@@ -335,12 +336,12 @@ impl Store {
         keys.sort();
         keys.dedup();
         let snapshot = self.engine().view().snapshot();
-        let shared: Vec<u64> = keys.iter().filter_map(|key| object_of(key)).collect();
+        let shared: Vec<ObjectNumber> = keys.iter().filter_map(|key| object_of(key)).collect();
         if !shared.is_empty() {
             keys.retain(|key| object_of(key).is_none());
             let mut scan = snapshot.scan_from(ROOT_KEY)?;
             while let Some((key, entry)) = scan.next_entry()? {
-                if entry.kind == Kind::Link && shared.contains(&entry.size_bytes) {
+                if entry.kind == Kind::Link && shared.contains(&entry.linked()) {
                     keys.push(key.to_vec());
                 }
             }
@@ -351,7 +352,7 @@ impl Store {
         for stored in keys {
             let Some(entry) = snapshot.look_up(&stored)? else { continue };
             let path = entry_of_key(&stored).and_then(|(directory, name)| match directory {
-                0 => Some(Key::root()),
+                ObjectNumber::NONE => Some(Key::root()),
                 _ => ways.path(directory, name),
             });
             let Some(key) = path else { continue };

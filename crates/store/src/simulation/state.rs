@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::moments::{Moments, Times};
 use super::numbers::{Incarnation, Numbers};
 use super::workload::{Change, spread};
+use crate::format::ids::ObjectNumber;
 use crate::{Attributes, Key};
 
 /// The type bits of a mode.
@@ -38,7 +39,7 @@ pub(crate) struct Object {
     /// The identity of the object, if known.
     pub(crate) incarnation: Option<Incarnation>,
     /// The number that the store assigned to it.
-    pub(crate) number: Option<u64>,
+    pub(crate) number: Option<ObjectNumber>,
     /// A store may have any of its zeroes as holes, as it was written to while open.
     pub(crate) has_any_holes: bool,
     /// When it was changed and created.

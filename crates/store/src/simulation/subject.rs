@@ -19,6 +19,7 @@ use crate::devices::survey::OpenOptions;
 use crate::engine::open::{Access, make, open};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Alignment, Node, PRIVATE_MODE};
+use crate::format::ids::ObjectNumber;
 use crate::index::catalog::Freed;
 use crate::log::completeness::Cause;
 use crate::maintain::repair::{plan_repair_on, repair_on};
@@ -158,7 +159,12 @@ fn platform(world: &World) -> Arc<Platformed> {
     Arc::new(Platformed { world: world.clone() })
 }
 
-fn change(batch: &mut crate::Batch<'_>, store: &Store, names: &mut HashMap<Key, u64>, change: &Change) -> Result<()> {
+fn change(
+    batch: &mut crate::Batch<'_>,
+    store: &Store,
+    names: &mut HashMap<Key, ObjectNumber>,
+    change: &Change,
+) -> Result<()> {
     match change {
         Change::Put(key, attributes, recipe) => batch.put(key, attributes, &recipe.bytes()),
         Change::Planted(key, attributes, content) => batch.put(key, attributes, content),
@@ -218,7 +224,7 @@ fn object(found: &Listed, read: Option<crate::Object<'_>>) -> Result<Object> {
     }
     let moments = Moments { changed: Moment::At(changed), born: Moment::At(born) };
     let (attributes, number) = (Some(without_moments(object.attributes.clone())), Some(object.entry.number));
-    let (shared, incarnation) = (found.shared, None);
+    let (shared, incarnation) = (found.shared.map(|number| number.0), None);
     Ok(Object { attributes, body, shared, incarnation, number, has_any_holes: false, moments })
 }
 

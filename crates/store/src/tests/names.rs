@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use super::*;
+use crate::format::ids::ObjectNumber;
+use crate::format::index_key::ROOT;
 
 /// The object of a name: kind, number, content, mode, number of a shared file.
-pub(super) type Shown = (Kind, u64, Vec<u8>, u16, Option<u64>);
+pub(super) type Shown = (Kind, ObjectNumber, Vec<u8>, u16, Option<ObjectNumber>);
 
-pub(super) fn shown_as(read: &crate::Object<'_>, shared: Option<u64>) -> Shown {
+pub(super) fn shown_as(read: &crate::Object<'_>, shared: Option<ObjectNumber>) -> Shown {
     (read.entry.kind, read.entry.number, read.content.to_vec(), read.attributes.mode, shared)
 }
 
@@ -222,8 +224,9 @@ fn threads_that_rename_each_others_directories_lose_nothing() {
         }
     });
     // Each of the twelve objects once, whatever its current name.
-    let numbers =
-        |store: &Store| shown(store).values().map(|shown| shown.1).collect::<std::collections::BTreeSet<u64>>();
+    let numbers = |store: &Store| {
+        shown(store).values().map(|shown| shown.1).collect::<std::collections::BTreeSet<ObjectNumber>>()
+    };
     assert_eq!((shown(&store).len(), numbers(&store).len()), (12, 12), "{:?}", shown(&store).keys());
     let store = stays(store, &home);
     assert_eq!(shown(&store).values().filter(|shown| shown.0 == Kind::File && shown.2 == b"file").count(), 6);
@@ -259,7 +262,7 @@ fn attributes_change_and_nothing_else_does() {
     }
     store.set_attributes(&Key::root(), &Attributes { mode: 0o040_700, ..given.clone() }).unwrap();
     let changed = store.stat(&Key::root()).unwrap().unwrap();
-    assert_eq!((changed.attributes.mode, changed.entry.number), (0o040_700, 1));
+    assert_eq!((changed.attributes.mode, changed.entry.number), (0o040_700, ROOT));
     for (path, shown) in &mut expected {
         if NAMES.contains(&path.strip_prefix("d/").unwrap_or_default()) {
             shown.3 = shown.3 & 0o170_000 | given.mode;

@@ -27,6 +27,7 @@ use super::walk::path_of;
 use super::{Ledger, Reports, Watch, begin_threads, default_threads, locked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
+use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
 use crate::units::MIB;
 use crate::{Listed, Store};
@@ -260,7 +261,7 @@ struct Walker<'e> {
     window: Vec<Job<'e>>,
     /// Later names: after everything else in the window.
     links: Vec<Job<'e>>,
-    names: Names<u64, Arc<LinkTo>>,
+    names: Names<ObjectNumber, Arc<LinkTo>>,
 }
 
 impl<'e> Walker<'e> {

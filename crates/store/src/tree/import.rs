@@ -30,6 +30,7 @@ use super::walk::{Bounds, Found, SourceTree, Step, path_of};
 use super::{Ledger, Reports, Watch, begin_threads, default_threads, locked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
+use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
 use crate::units::MIB;
 use crate::{Listed, Store, Walk};
@@ -248,9 +249,9 @@ pub(super) enum Action {
     /// Store it as an object of its own.
     Put,
     /// Store it as a shared object, and pass on its number.
-    PutShared(Arc<Slot<u64>>),
+    PutShared(Arc<Slot<ObjectNumber>>),
     /// Add a name when the number is known.
-    Link(Arc<Slot<u64>>),
+    Link(Arc<Slot<ObjectNumber>>),
     /// The store has it as one of several names of this shared object, which it no longer is in the source: store it
     /// unless all other names are gone.
     PutIfShared,
@@ -315,9 +316,9 @@ struct Planner<'s, 'l, 'w> {
     sender: SyncSender<Piece>,
     /// For each directory on the walk's path, its listing in the store.
     listings: Vec<Option<Peekable<Walk>>>,
-    names: Names<Identity, Arc<Slot<u64>>>,
+    names: Names<Identity, Arc<Slot<ObjectNumber>>>,
     /// Shared objects of the store that are assigned to an inode of the source.
-    claimed: hashbrown::HashSet<u64>,
+    claimed: hashbrown::HashSet<ObjectNumber>,
     piece: Piece,
     piece_bytes: u64,
     piece_directories: usize,
@@ -431,7 +432,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
             let is_there = there.is_some() && slot.known() == there;
             return if is_there { None } else { Some(Action::Link(slot)) };
         }
-        let slot = Arc::<Slot<u64>>::default();
+        let slot = Arc::<Slot<ObjectNumber>>::default();
         self.names.first(status.identity, status.link_count.into(), slot.clone());
         match there.filter(|&number| self.claimed.insert(number)) {
             Some(number) => {

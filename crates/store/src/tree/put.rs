@@ -26,6 +26,7 @@ use super::walk::Found;
 use super::{Ledger, Watched, locked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
+use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
 use crate::units::MIB;
 use crate::{Batch, Durability, Store};
@@ -196,7 +197,12 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         }
     }
 
-    fn put_link(&mut self, batch: &mut Batch<'s>, task: &Task, slot: &Slot<u64>) -> std::result::Result<(), Failure> {
+    fn put_link(
+        &mut self,
+        batch: &mut Batch<'s>,
+        task: &Task,
+        slot: &Slot<ObjectNumber>,
+    ) -> std::result::Result<(), Failure> {
         let Some(number) = slot.wait() else {
             return Err(Failure::Source(io::Error::other("the first name of the same file could not be imported")));
         };
@@ -209,7 +215,7 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         &mut self,
         batch: &mut Batch<'s>,
         task: &Task,
-        shared: Option<&Slot<u64>>,
+        shared: Option<&Slot<ObjectNumber>>,
     ) -> std::result::Result<(), Failure> {
         let found = &task.found;
         if found.status.file_type() == FileType::RegularFile {
@@ -249,7 +255,7 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         &mut self,
         batch: &mut Batch<'s>,
         task: &Task,
-        shared: Option<&Slot<u64>>,
+        shared: Option<&Slot<ObjectNumber>>,
     ) -> std::result::Result<(), Failure> {
         let key = &task.found.key;
         for reading in 1..=READINGS {

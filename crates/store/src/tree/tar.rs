@@ -28,6 +28,7 @@ use super::{Ledger, Stoppable, Watch, Watched};
 use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::attributes::Attributes;
 use crate::format::entry::{Entry, Kind};
+use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
 use crate::units::{MIB, escape};
 use crate::{Batch, Durability, Listed, Store};
@@ -137,9 +138,9 @@ struct TarImport<'s, 'l, 'w> {
     held_bytes: u64,
     unsynced: Unsynced,
     /// Shared objects that got names in this batch.
-    shared: HashMap<Key, u64>,
+    shared: HashMap<Key, ObjectNumber>,
     /// Shared objects that are assigned to a member.
-    claimed: HashSet<u64>,
+    claimed: HashSet<ObjectNumber>,
     /// Keys that this batch writes, with whether each is a directory.
     waiting: HashMap<Key, bool>,
     /// Directory of the last member, which exists.
@@ -325,7 +326,7 @@ impl<'s> TarImport<'s, '_, '_> {
     }
 
     /// The number of the shared object of a key; a file with one name becomes one.
-    fn shared_number(&mut self, target: &Key) -> std::result::Result<u64, Failure> {
+    fn shared_number(&mut self, target: &Key) -> std::result::Result<ObjectNumber, Failure> {
         // The content of the batch is visible only after a commit.
         self.commit()?;
         let missing = || Failure::Refused("what it links to is not there".to_owned());

@@ -138,8 +138,8 @@ fn plan_passes(scope: &Scope, most: usize, give: &mut dyn FnMut(&[Wanted], Vec<S
                 is_end = false;
                 run.push(Wanted::new(&entry, 0));
                 // When everything is loaded, files with several names are separate entries.
-                if entry.kind == Kind::Link && !scope.top.is_root() && files.insert(entry.size_bytes) {
-                    let file = scope.snapshot.look_up(&object_key(entry.size_bytes))?;
+                if entry.kind == Kind::Link && !scope.top.is_root() && files.insert(entry.linked()) {
+                    let file = scope.snapshot.look_up(&object_key(entry.linked()))?;
                     run.extend(file.map(|file| Wanted::new(&file, 0)));
                 }
             }

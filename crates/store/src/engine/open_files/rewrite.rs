@@ -24,6 +24,7 @@ use crate::format::attributes::Attributes;
 use crate::format::descriptor::{Chunk, Descriptor};
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::geometry::Compression;
+use crate::format::ids::ObjectNumber;
 use crate::format::index_key::entry_of_key;
 use crate::format::key::shared_key;
 use crate::format::record::{NewRecord, give_id, give_numbers};
@@ -148,7 +149,7 @@ impl Engine {
     }
 
     /// Builds the new object; units are written.
-    fn build(&self, number: u64, base: &Base, pending: &Pending) -> Result<Built> {
+    fn build(&self, number: ObjectNumber, base: &Base, pending: &Pending) -> Result<Built> {
         let mut plan = pending.plan(base)?;
         let over = pending.attributes_over(&base.attributes, plan.holes.take());
         let ctime = Some(pending.given_ctime().unwrap_or_else(|| self.now()));
@@ -189,7 +190,7 @@ impl Engine {
         let mut records = Vec::new();
         let (parent, name) = match entry_of_key(key) {
             Some((parent, name)) => (parent, Some(name)),
-            None => (0, None),
+            None => (ObjectNumber::NONE, None),
         };
         let attributes = &built.base.attributes;
         built.base.encode(attributes, name, geometry.alignment, geometry.compression, &mut records)?;

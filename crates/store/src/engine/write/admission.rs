@@ -17,6 +17,7 @@ use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::entry::{Entry, Kind, Time};
+use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{ROOT, ROOT_KEY, entry_key, object_key};
 use crate::format::key::{Key, goes_with, shared_key, shared_number, split};
 use crate::format::record::{NewRecord, encode_directories};
@@ -31,7 +32,7 @@ pub(super) enum Number {
     /// The id of this record, which is the first of its object.
     Own,
     /// An object that existed before, or a shared one.
-    Of(u64),
+    Of(ObjectNumber),
     /// The id of another record in the piece, by its position, which is the first of the object.
     OfRecord(usize),
     /// A directory that was missing, by its position among these; resolved once the piece is admitted.
@@ -98,12 +99,12 @@ pub(super) fn not_empty(path: &[u8]) -> Error {
 ///
 /// # Errors
 /// Any error of reading the index.
-pub(super) fn has_entries(snapshot: &Snapshot, directory: u64) -> Result<bool> {
+pub(super) fn has_entries(snapshot: &Snapshot, directory: ObjectNumber) -> Result<bool> {
     Ok(snapshot.entries_of(directory)?.next_entry()?.is_some())
 }
 
 /// The numbers of a directory and all directories below it.
-fn directories_below(snapshot: &Snapshot, top: u64) -> Result<Vec<u64>> {
+fn directories_below(snapshot: &Snapshot, top: ObjectNumber) -> Result<Vec<ObjectNumber>> {
     let mut found = vec![top];
     let mut at = 0;
     while let Some(&directory) = found.get(at) {
@@ -177,7 +178,7 @@ impl<'w> Admission<'_, 'w> {
     }
 
     /// The number of a directory in the index.
-    fn there(&self, above: u64, path: &[u8], name: &[u8]) -> Result<Option<u64>> {
+    fn there(&self, above: ObjectNumber, path: &[u8], name: &[u8]) -> Result<Option<ObjectNumber>> {
         if !self.has_removals {
             let known = self.engine.directories.read().unwrap_or_else(PoisonError::into_inner).get(above, name);
             if known.is_some() {
@@ -226,26 +227,30 @@ impl<'w> Admission<'_, 'w> {
         })?;
         match (there.map(|there| there.kind), entry.kind) {
             // Replaced by another one.
-            (Some(Kind::Directory), Kind::Directory) if entry.number > 0 => match there.map(|there| there.number) {
-                Some(Number::Of(number)) if number != entry.number && has_entries(&self.ledger.snapshot, number)? => {
-                    return Err(not_empty(path));
+            (Some(Kind::Directory), Kind::Directory) if !entry.number.is_none() => {
+                match there.map(|there| there.number) {
+                    Some(Number::Of(number))
+                        if number != entry.number && has_entries(&self.ledger.snapshot, number)? =>
+                    {
+                        return Err(not_empty(path));
+                    }
+                    _ => {}
                 }
-                _ => {}
-            },
+            }
             (Some(Kind::Directory), Kind::Directory) | (None, _) => {}
             (Some(Kind::Directory), _) => return Err(exists(path, "there is a directory of this name")),
             (Some(_), Kind::Directory) => return Err(exists(path, "there is a file of this name")),
             _ => {}
         }
         if entry.kind == Kind::Link {
-            let file = entry.size_bytes;
+            let file = entry.linked();
             if self.look_up(&shared_key(file), || Some(object_key(file).to_vec()))?.0.is_none() {
                 return Err(Error::new(ErrorKind::NotFound, "make the link", "there is no shared file of this number"));
             }
         }
         let number = match there.filter(|there| is_same_object(there.kind, entry.kind)) {
             // A link, or a directory whose own record is lost.
-            _ if entry.number > 0 => Number::Of(entry.number),
+            _ if !entry.number.is_none() => Number::Of(entry.number),
             Some(there) => there.number,
             None => Number::Own,
         };
@@ -327,7 +332,7 @@ fn remove_tree(
     alignment: Alignment,
 ) -> Result<Option<Admitted>> {
     let (parent, name) = match split(&record.key) {
-        None => (0, &[][..]),
+        None => (ObjectNumber::NONE, &[][..]),
         Some((above, name)) => match snapshot.directory(above)? {
             Some(directory) => (directory, name),
             None => return Ok(None),
@@ -340,20 +345,20 @@ fn remove_tree(
             Some(entry) => Some(entry),
         },
     };
-    let mut number = 0;
+    let mut number = ObjectNumber::NONE;
     let mut directories = Vec::new();
     if entry.is_none_or(|entry| entry.kind == Kind::Directory) {
         number = entry.map_or(ROOT, |entry| entry.number);
         directories = directories_below(snapshot, number)?;
     }
-    let kind = if number > 0 { Kind::TreeRemoval } else { Kind::Removal };
+    let kind = if number.is_none() { Kind::Removal } else { Kind::TreeRemoval };
     record.start = records.len();
     let content = &encode_directories(&directories)[..];
     NewRecord { number, parent, name: Some(name), content, ..NewRecord::of(kind) }.encode(alignment, records)?;
     record.record_bytes = records.len() - record.start;
     record.subject = Subject::TreeRemoval(directories);
-    let number = if number > 0 { Number::Of(number) } else { Number::None };
-    let parent = if parent > 0 { Number::Of(parent) } else { Number::None };
+    let number = if number.is_none() { Number::None } else { Number::Of(number) };
+    let parent = if parent.is_none() { Number::None } else { Number::Of(parent) };
     Ok(Some(Admitted { before: Before::Unknown, number, parent }))
 }
 

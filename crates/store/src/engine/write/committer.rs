@@ -16,6 +16,7 @@ use crate::engine::Engine;
 use crate::error::{ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Time};
+use crate::format::ids::ObjectNumber;
 use crate::layout::granulo::Alignment;
 
 /// The subject of a waiting record.
@@ -28,7 +29,7 @@ pub(super) enum Subject {
     /// The index entry for the key.
     Removal(Box<Seen>),
     /// The directories in it, once the piece is admitted; empty if it is not a directory.
-    TreeRemoval(Vec<u64>),
+    TreeRemoval(Vec<ObjectNumber>),
 }
 
 /// An index entry when it was looked up.
@@ -37,7 +38,7 @@ pub(super) struct Seen {
     /// The version of the index.
     pub(super) version: u64,
     /// The directory of its name.
-    pub(super) directory: u64,
+    pub(super) directory: ObjectNumber,
     pub(super) entry: Option<Entry>,
     /// Whether its object will have another name: a directory that moves need not be empty.
     pub(super) has_other: bool,
@@ -65,7 +66,7 @@ pub(super) enum Onto {
     Any(Existing),
     /// The name of an object that was seen in this directory, and that gets another one or is the object itself. The
     /// path must still lead there: a directory on the path may have been renamed.
-    Seen(u64),
+    Seen(ObjectNumber),
 }
 
 /// What happens to an object that already has the name.

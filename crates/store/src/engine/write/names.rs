@@ -20,6 +20,7 @@ use crate::engine::records::{decode_attributes, unknown_attributes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::{Attributes, changed_again};
 use crate::format::entry::{Entry, Kind, Time};
+use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{ROOT_KEY, entry_key, object_key};
 use crate::format::key::{Key, is_within, shared_key};
 use crate::format::record::{NewRecord, content_checksum};
@@ -152,7 +153,7 @@ impl Batch<'_> {
     pub(crate) fn name_file(
         &mut self,
         key: &Key,
-        number: u64,
+        number: ObjectNumber,
         attributes: &Attributes,
         file: &Base,
         units: &Touched,

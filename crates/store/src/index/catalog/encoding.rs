@@ -34,7 +34,7 @@
 
 use super::{Change, ExtentRow, Freed, Position, RangeRow, SegmentRow, SnapshotRow, State, TableRow, recent};
 use crate::format::geometry::Class;
-use crate::format::ids::Epoch;
+use crate::format::ids::{Epoch, ObjectNumber};
 
 /// Length of a section before its content, in bytes.
 const SECTION_HEAD_BYTES: usize = 5;
@@ -103,7 +103,7 @@ pub(crate) fn encode_change(version: u64, change: &Change) -> Vec<u8> {
     out.rows(REMOVED_SEGMENTS, change.removed_segments.iter(), |out, number| put_u64(out, *number));
     out.rows(EXTENTS, change.extents.iter(), put_extent);
     out.rows(REMOVED_EXTENTS, change.removed_extents.iter(), |out, &(device, file)| put_file(out, device, file));
-    out.rows(SHARED, change.shared.iter(), |out, &(number, names)| put_pair(out, number, names));
+    out.rows(SHARED, change.shared.iter(), |out, &(number, names)| put_pair(out, number.0, names));
     out.rows(FREED, change.freed.iter(), put_freed);
     out.rows(GIVEN_BACK, change.given_back.iter(), put_freed);
     out.rows(NOTES, change.notes.iter(), |out, (name, note)| put_note(out, name, note));
@@ -133,7 +133,7 @@ pub(crate) fn encode_state(state: &State) -> Vec<u8> {
     out.rows(TABLES, state.tables.iter(), put_table);
     out.rows(SEGMENTS, state.segments.values(), put_segment);
     out.rows(EXTENTS, state.extents.values(), put_extent);
-    out.rows(SHARED, state.shared.iter(), |out, (number, names)| put_pair(out, *number, *names));
+    out.rows(SHARED, state.shared.iter(), |out, (number, names)| put_pair(out, number.0, *names));
     out.rows(FREED, state.freed.iter(), put_freed);
     out.rows(NOTES, state.notes.iter(), |out, (name, note)| put_note(out, name, note));
     out.rows(DEVICES, state.devices.iter(), |out, device| out.extend_from_slice(&device.to_le_bytes()));
@@ -184,7 +184,7 @@ fn take_section(change: &mut Change, tag: u8, section: Bytes<'_>) -> Option<()> 
         REMOVED_SEGMENTS => change.removed_segments = section.list(Bytes::u64)?,
         EXTENTS => change.extents = section.list(Bytes::extent)?,
         REMOVED_EXTENTS => change.removed_extents = section.list(|bytes| Some((bytes.u16()?, bytes.u32()?)))?,
-        SHARED => change.shared = section.list(|bytes| Some((bytes.u64()?, bytes.u64()?)))?,
+        SHARED => change.shared = section.list(|bytes| Some((ObjectNumber(bytes.u64()?), bytes.u64()?)))?,
         FREED => change.freed = section.list(Bytes::freed)?,
         GIVEN_BACK => change.given_back = section.list(Bytes::freed)?,
         NOTES => change.notes = section.list(|bytes| Some((bytes.text()?, bytes.bytes()?.to_vec())))?,
@@ -248,7 +248,7 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 fn put_range(out: &mut Vec<u8>, row: &RangeRow) {
-    put_pair(out, row.directory, row.id);
+    put_pair(out, row.directory.0, row.id);
 }
 
 fn put_table(out: &mut Vec<u8>, row: &TableRow) {
@@ -384,7 +384,7 @@ impl<'b> Bytes<'b> {
     }
 
     fn range(&mut self) -> Option<RangeRow> {
-        Some(RangeRow { directory: self.u64()?, id: self.u64()? })
+        Some(RangeRow { directory: ObjectNumber(self.u64()?), id: self.u64()? })
     }
 
     fn table(&mut self) -> Option<TableRow> {

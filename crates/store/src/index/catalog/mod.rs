@@ -11,6 +11,7 @@
 //! | `encoding`, `recent` | the content of both |
 //! | `chunks` | changes since the newest table, in memory |
 
+use crate::format::ids::ObjectNumber;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ pub struct State {
     /// Extent files by device and number.
     pub extents: Arc<BTreeMap<(u16, u32), ExtentRow>>,
     /// Number of names of each shared object, by its number.
-    pub shared: Arc<BTreeMap<u64, u64>>,
+    pub shared: Arc<BTreeMap<ObjectNumber, u64>>,
     /// What is to be freed, in the order of the epochs in which it became unreferenced.
     pub freed: Arc<BTreeSet<(u64, Freed)>>,
     /// Progress and times of maintenance, by name.

@@ -12,7 +12,7 @@ use crate::devices::device::{Device, Mode};
 use crate::error::ErrorKind;
 use crate::format::entry::{Entry, Location};
 use crate::format::geometry::Class;
-use crate::format::ids::Epoch;
+use crate::format::ids::{Epoch, ObjectNumber};
 use crate::index::copies::Place;
 use crate::index::table::tests::any_entry;
 use crate::simulation::world::{Fault, World};
@@ -30,7 +30,7 @@ pub(crate) fn a_change(recent: Vec<(Vec<u8>, Entry)>) -> Change {
         clear_recent: true,
         forget: vec![b"gone"[..].into()],
         recent: recent.into_iter().map(|(key, entry)| (key.into(), entry)).collect(),
-        ranges: Some(vec![RangeRow { directory: 7, id: 12 }]),
+        ranges: Some(vec![RangeRow { directory: ObjectNumber(7), id: 12 }]),
         tables: Some(vec![TableRow { number: 1, entries: 5, size_bytes: 8192, lowest_id: 1, highest_id: 9 }]),
         segments: vec![SegmentRow {
             number: 1,
@@ -46,7 +46,7 @@ pub(crate) fn a_change(recent: Vec<(Vec<u8>, Entry)>) -> Change {
         removed_segments: vec![9],
         extents: vec![ExtentRow { device: 2, file: 1, end_bytes: 8192, live_bytes: 4096 }],
         removed_extents: vec![(2, 0)],
-        shared: vec![(5, 2), (6, 0)],
+        shared: vec![(ObjectNumber(5), 2), (ObjectNumber(6), 0)],
         freed: vec![(3, Freed::Segment(1)), (3, Freed::Extent { device: 2, file: 1 }), (4, Freed::Table(1))],
         given_back: vec![(1, Freed::Table(8))],
         notes: vec![("note".to_owned(), b"text".to_vec()), ("none".to_owned(), Vec::new())],
@@ -67,7 +67,10 @@ fn any_change() -> impl Strategy<Value = Change> {
         prop::collection::vec((key(), any_entry()), 0..6),
         prop::option::weighted(
             0.2,
-            prop::collection::vec((number(), number()).prop_map(|(directory, id)| RangeRow { directory, id }), 0..5),
+            prop::collection::vec(
+                (number(), number()).prop_map(|(directory, id)| RangeRow { directory: ObjectNumber(directory), id }),
+                0..5,
+            ),
         ),
         prop::option::weighted(0.2, prop::collection::vec(number(), 0..4)),
     );
@@ -138,7 +141,7 @@ fn any_change() -> impl Strategy<Value = Change> {
                 .map(|(device, file, end_bytes)| ExtentRow { device, file, end_bytes, live_bytes: 5 })
                 .collect(),
             removed_extents: extents.1,
-            shared: others.0,
+            shared: others.0.into_iter().map(|(number, names)| (ObjectNumber(number), names)).collect(),
             freed: others.1.iter().filter(|freed| freed.3).map(freed).collect(),
             given_back: others.1.iter().filter(|freed| !freed.3).map(freed).collect(),
             notes: others.2,

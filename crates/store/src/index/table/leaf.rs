@@ -5,6 +5,7 @@
 //! the entry after one refers to the last entry before it that has more.
 
 use crate::format::entry::{Entry, Kind, Location, Time};
+use crate::format::ids::ObjectNumber;
 use crate::io::varint::{put, take, unzigzag, zigzag};
 
 /// Mode, owner, owning group.
@@ -43,7 +44,7 @@ pub(crate) struct Before {
 pub(crate) struct LeafEntry {
     kind: Kind,
     id: u64,
-    number: u64,
+    number: ObjectNumber,
     location: Location,
     size_bytes: u64,
     class: u64,
@@ -75,7 +76,7 @@ pub(crate) fn refuse(entry: &Entry) -> Option<&'static str> {
         _ if offset % 4 != 0 || record_bytes % 4 != 0 || offset.checked_add(record_bytes).is_none() => {
             Some("its record lies where none can")
         }
-        _ if entry.number == 0 || entry.number > entry.id => Some("its object has no number that it can have"),
+        _ if entry.number.is_none() || entry.number.0 > entry.id => Some("its object has no number that it can have"),
         _ if entry.mtime.nanoseconds.max(entry.ctime.nanoseconds) >= 1_000_000_000 => {
             Some("its time has more than a second of nanoseconds")
         }
@@ -105,7 +106,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, before: &mut Before, entry: &Entry, clas
     let below_record = record_bytes
         .checked_sub(entry.size_bytes)
         .filter(|&difference| entry.kind != Kind::Link && difference < entry.size_bytes);
-    let number_below = entry.id.wrapping_sub(entry.number);
+    let number_below = entry.id.wrapping_sub(entry.number.0);
     let mut tag = entry.kind as u8;
     tag |= if adjacent { ADJACENT } else { 0 };
     tag |= if below_record.is_some() { SIZE_BELOW_RECORD } else { 0 };
@@ -150,7 +151,8 @@ pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Before) -> Optio
     if kind >= Kind::Removal {
         let location = Location { segment: 0, offset: 0, record_bytes: 0 };
         let (mtime, ctime) = (Time::default(), Time::default());
-        let removal = LeafEntry { kind, id, number: 0, location, size_bytes: 0, class: 0, mtime, ctime };
+        let removal =
+            LeafEntry { kind, id, number: ObjectNumber::NONE, location, size_bytes: 0, class: 0, mtime, ctime };
         return (tag == Kind::Removal as u8).then_some(removal);
     }
     let number = if tag & NUMBERED != 0 { id.checked_sub(take(bytes, at)?).filter(|&number| number > 0)? } else { id };
@@ -176,6 +178,7 @@ pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Before) -> Optio
     before.seconds = seconds;
     before.place = Some((segment, offset.checked_add(record_bytes)?));
     let location = Location { segment, offset, record_bytes };
+    let number = ObjectNumber(number);
     Some(LeafEntry { kind, id, number, location, size_bytes, class, mtime, ctime })
 }
 
@@ -192,7 +195,7 @@ mod tests {
         Entry {
             kind: Kind::File,
             id,
-            number: id,
+            number: ObjectNumber(id),
             location: Location { segment: 3, offset, record_bytes },
             size_bytes,
             mode: 0o100_644,
@@ -284,7 +287,7 @@ mod tests {
         let nanoseconds = Entry { ctime: Time { seconds: 0, nanoseconds: 1_000_000_000 }, ..wrong };
         assert!(refuse(&far).is_some() && refuse(&nanoseconds).is_some());
         assert_eq!(refuse(&wrong), None);
-        for number in [0, 2] {
+        for number in [0, 2].map(ObjectNumber) {
             assert!(refuse(&Entry { number, ..wrong }).is_some());
         }
         wrong.location.offset = 82;

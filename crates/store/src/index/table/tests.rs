@@ -13,6 +13,7 @@ use crate::devices::device::Device;
 use crate::devices::directory::Directory;
 use crate::error::ErrorKind;
 use crate::format::entry::{Entry, Kind, Location, Time};
+use crate::format::ids::ObjectNumber;
 use crate::index::catalog::TableRow;
 
 /// A device with an index directory, removed with the returned guard.
@@ -42,7 +43,7 @@ pub(crate) fn any_entry() -> impl Strategy<Value = Entry> {
                 _ => Time { seconds: seconds.clamp(-1, 1), nanoseconds: 5 },
             };
             // For every third object this is the first record.
-            let number = if id % 3 == 0 { id } else { id.div_ceil(2) };
+            let number = ObjectNumber(if id % 3 == 0 { id } else { id.div_ceil(2) });
             Entry { kind, id, number, location, size_bytes, mode, uid, gid, mtime, ctime }
         })
 }
@@ -86,7 +87,7 @@ pub(crate) fn imported(count: u64) -> BTreeMap<Vec<u8>, Entry> {
             let entry = Entry {
                 kind: Kind::File,
                 id: number + 1,
-                number: number + 1,
+                number: ObjectNumber(number + 1),
                 location: Location { segment: 1 + number / 3000, offset, record_bytes },
                 size_bytes: record_bytes - 80,
                 mode: 0o100_644,

@@ -7,6 +7,7 @@ use super::{Checker, Sum};
 use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind};
+use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{entry_key, is_superseded, object_key, object_of};
 use crate::index::paths::Ways;
 use crate::maintain::objects::Objects;
@@ -22,7 +23,7 @@ impl Checker<'_> {
     /// Reads the whole index once.
     pub(super) fn entries(&mut self, pace: &mut Pace<'_>) -> Result<()> {
         let mut sums: HashMap<u64, Sum> = HashMap::new();
-        let mut names: HashMap<u64, u64> = HashMap::new();
+        let mut names: HashMap<ObjectNumber, u64> = HashMap::new();
         let mut shared = BTreeSet::new();
         let mut ways = Ways::default();
         let mut misplaced = Vec::new();
@@ -53,7 +54,7 @@ impl Checker<'_> {
             }
             self.report.keys += 1;
             if entry.kind == Kind::Link {
-                *names.entry(entry.size_bytes).or_default() += 1;
+                *names.entry(entry.linked()).or_default() += 1;
             }
             if self.report.keys.is_multiple_of(4096) {
                 pace.spend(0)?;
@@ -87,9 +88,9 @@ impl Checker<'_> {
     }
 
     /// Compares the number of names of shared objects with the count in the catalog.
-    fn names(&mut self, names: &HashMap<u64, u64>, shared: &BTreeSet<u64>) {
+    fn names(&mut self, names: &HashMap<ObjectNumber, u64>, shared: &BTreeSet<ObjectNumber>) {
         let known = std::sync::Arc::clone(&self.view.state.shared);
-        let numbers: BTreeSet<u64> = shared.iter().chain(names.keys()).chain(known.keys()).copied().collect();
+        let numbers: BTreeSet<ObjectNumber> = shared.iter().chain(names.keys()).chain(known.keys()).copied().collect();
         for number in numbers {
             let (counted, noted) = (names.get(&number).copied().unwrap_or(0), known.get(&number).copied().unwrap_or(0));
             let key = object_key(number);

@@ -9,7 +9,8 @@
 
 use std::collections::HashMap;
 
-use crate::format::index_key::leading_number;
+use crate::format::ids::ObjectNumber;
+use crate::format::index_key::directory_of;
 use crate::format::record::checksum;
 
 /// Most keys in memory.
@@ -25,7 +26,7 @@ pub(super) struct Unclaimed {
     /// Highest id of a removal, by the hash of the key.
     removed: HashMap<u64, u64>,
     /// Highest id of a removal of a tree with the directory.
-    trees: HashMap<u64, u64>,
+    trees: HashMap<ObjectNumber, u64>,
     /// Only keys whose hash ends in this many zero bits are examined.
     sampled: u32,
     has_too_many_trees: bool,
@@ -62,7 +63,7 @@ impl Unclaimed {
     }
 
     /// A removal of a tree: of its top, and of everything in these directories.
-    pub(super) fn tree_removal(&mut self, key: &[u8], directories: &[u64], id: u64) {
+    pub(super) fn tree_removal(&mut self, key: &[u8], directories: &[ObjectNumber], id: u64) {
         self.removal(key, id);
         if self.trees.len() + directories.len() > TREES_LIMIT {
             self.has_too_many_trees = true;
@@ -90,7 +91,7 @@ impl Unclaimed {
         }
         let is_removed = |key: &[u8], id: u64| {
             let of_key = self.removed.get(&checksum(key)).is_some_and(|&removal| removal > id);
-            let tree = leading_number(key).and_then(|directory| self.trees.get(&directory));
+            let tree = directory_of(key).and_then(|directory| self.trees.get(&directory));
             of_key || tree.is_some_and(|&removal| removal > id)
         };
         let mut left: Vec<_> = self
@@ -109,18 +110,22 @@ mod tests {
     use super::*;
     use crate::format::index_key::entry_key;
 
+    fn key(directory: u64, name: &[u8]) -> Vec<u8> {
+        entry_key(ObjectNumber(directory), name)
+    }
+
     #[test]
     fn what_was_removed_after_it_was_put_is_claimed() {
         let mut log = Unclaimed::default();
-        let keys = [entry_key(1, b"a"), entry_key(1, b"b"), entry_key(5, b"c"), entry_key(6, b"d"), entry_key(1, b"h")];
+        let keys = [key(1, b"a"), key(1, b"b"), key(5, b"c"), key(6, b"d"), key(1, b"h")];
         for (at, key) in keys.iter().enumerate() {
             log.put(key, 10 + at as u64, 1, 80);
         }
         log.removal(&keys[0], 20);
         log.removal(&keys[1], 9);
-        log.tree_removal(&entry_key(1, b"tree"), &[5], 20);
-        log.tree_removal(&entry_key(1, b"older"), &[6, 7], 12);
-        log.tree_removal(&keys[4], &[14], 15);
+        log.tree_removal(&key(1, b"tree"), &[ObjectNumber(5)], 20);
+        log.tree_removal(&key(1, b"older"), &[ObjectNumber(6), ObjectNumber(7)], 12);
+        log.tree_removal(&keys[4], &[ObjectNumber(14)], 15);
         let left: Vec<Vec<u8>> = log.end().into_iter().map(|(key, _, _)| key).collect();
         assert_eq!(left, [keys[1].clone(), keys[3].clone()]);
     }
@@ -128,10 +133,10 @@ mod tests {
     #[test]
     fn with_too_many_removed_directories_nothing_is_concluded() {
         let mut log = Unclaimed::default();
-        log.put(&entry_key(1, b"a"), 1, 1, 80);
-        let directories: Vec<u64> = (2..2 + TREES_LIMIT as u64).collect();
-        log.tree_removal(&entry_key(1, b"b"), &directories, 2);
-        log.tree_removal(&entry_key(1, b"c"), &[1], 3);
+        log.put(&key(1, b"a"), 1, 1, 80);
+        let directories: Vec<ObjectNumber> = (2..2 + TREES_LIMIT as u64).map(ObjectNumber).collect();
+        log.tree_removal(&key(1, b"b"), &directories, 2);
+        log.tree_removal(&key(1, b"c"), &[ObjectNumber(1)], 3);
         assert_eq!(log.end(), []);
     }
 

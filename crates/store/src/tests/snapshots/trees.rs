@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use crate::engine::early::PIECE;
 use crate::format::entry::Entry;
+use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{ROOT, ROOT_KEY, entry_key, entry_of_key, is_superseded, superseded_key};
 use crate::index::EARLY;
 use crate::simulation::subject::{Simulated, geometry, home};
@@ -45,7 +46,7 @@ fn entries(store: &Store) -> Entries {
 }
 
 /// Directory `path` and all directories below it, by number.
-fn below(entries: &Entries, path: &str) -> Vec<u64> {
+fn below(entries: &Entries, path: &str) -> Vec<ObjectNumber> {
     let mut top = Some(ROOT);
     for name in path.split('/').filter(|name| !name.is_empty()) {
         let entry = top.and_then(|top| entries.get(&entry_key(top, name.as_bytes())));
