@@ -14,6 +14,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::descriptor::{Descriptor, Run};
 use crate::format::entry::{Entry, Kind, Location};
+use crate::format::ids::ObjectNumber;
 
 /// The new chunks of a descriptor, and what is wrong with them.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub(super) struct NewUnits {
 pub(super) struct EarlierVersions<'e> {
     engine: &'e Engine,
     /// Object number and location of the record, by index key.
-    behind_index: BTreeMap<Arc<[u8]>, (u64, Location)>,
+    behind_index: BTreeMap<Arc<[u8]>, (ObjectNumber, Location)>,
 }
 
 /// A record of a batch: its index key, kind, entry, and descriptor if it is that of a large object.
@@ -73,7 +74,7 @@ impl<'e> EarlierVersions<'e> {
     }
 
     /// Object number and location of the version under a key.
-    fn look_up(&self, key: &Arc<[u8]>) -> Result<Option<(u64, Location)>> {
+    fn look_up(&self, key: &Arc<[u8]>) -> Result<Option<(ObjectNumber, Location)>> {
         if let Some(known) = self.behind_index.get(key) {
             return Ok(Some(*known));
         }
