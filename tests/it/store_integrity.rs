@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use granulo::store::ids::DeviceNumber;
 use granulo::store::{
     Cause, OpenOptions, Problem, RepairOptions, ScrubOptions, Store, plan_repair, rebuild_index, repair,
 };
@@ -235,7 +236,7 @@ fn a_superblock_is_made_anew_from_the_others() {
             &mut go_on,
         )
         .unwrap();
-        assert_eq!(report.admitted, [number as u16]);
+        assert_eq!(report.admitted, [DeviceNumber(number as u16)]);
         sample.is_clean();
     }
 }

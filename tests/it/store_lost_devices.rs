@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use granulo::store::ids::DeviceNumber;
 use granulo::store::{
     Choice, CompactOptions, OpenOptions, Plan, RebuildOptions, RepairOptions, Store, plan_repair, rebuild_index, repair,
 };
@@ -17,8 +18,11 @@ fn a_rebuild_that_is_interrupted_goes_on_and_readers_read_meanwhile() {
         for number in [1usize, 5] {
             let directory = sample.devices()[number].clone();
             fs::remove_dir_all(&directory).unwrap();
-            let options =
-                RebuildOptions { device: number as u16, onto: onto.then_some(directory), bytes_per_second: None };
+            let options = RebuildOptions {
+                device: DeviceNumber(number as u16),
+                onto: onto.then_some(directory),
+                bytes_per_second: None,
+            };
             let mut sessions = 0;
             loop {
                 let store = Store::open(&sample.home()).unwrap();
@@ -58,11 +62,14 @@ fn any_device_may_be_lost_and_is_rebuilt_onto_a_new_one_and_then_another_may_be(
             let said = problems.join("\n");
             assert!(said.contains(&format!("device {number} is missing: there is no such directory")), "{said}");
             assert!(said.contains("granulo store rebuild"), "{said}");
-            let lost = OpenOptions { lost: Some(number as u16), ..OpenOptions::default() };
+            let lost = OpenOptions { lost: Some(DeviceNumber(number as u16)), ..OpenOptions::default() };
             let store = Store::open_with(&sample.home(), &lost).unwrap();
             assert_eq!(sample.unreadable(&store), 0);
-            let options =
-                RebuildOptions { device: number as u16, onto: Some(directory.clone()), bytes_per_second: None };
+            let options = RebuildOptions {
+                device: DeviceNumber(number as u16),
+                onto: Some(directory.clone()),
+                bytes_per_second: None,
+            };
             let plan = store.plan_rebuild(&options).unwrap();
             assert_eq!((plan.lost_segments, plan.without_place), (0, 0));
             let report = store.rebuild(&options, &mut go_on).unwrap();
@@ -101,7 +108,7 @@ fn a_lost_device_is_rebuilt_into_spare_space_and_leaves_the_store() {
         for number in lost {
             fs::remove_dir_all(&devices[number]).unwrap();
             let store = Store::open(&sample.home()).unwrap();
-            let options = RebuildOptions { device: number as u16, ..RebuildOptions::default() };
+            let options = RebuildOptions { device: DeviceNumber(number as u16), ..RebuildOptions::default() };
             let plan = store.plan_rebuild(&options).unwrap();
             if plan.without_place > 0 {
                 panic!("{geometry:?}: device {number} has no spare space: {plan:?}");
@@ -165,7 +172,7 @@ fn swapped_emptied_and_old_devices_are_told_apart() {
     let report =
         repair(&sample.home(), &OpenOptions::default(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on)
             .unwrap();
-    assert_eq!(report.admitted, [1]);
+    assert_eq!(report.admitted, [DeviceNumber(1)]);
     sample.is_clean();
     for number in [0, 1] {
         fs::rename(&devices[number], &away).unwrap();
@@ -275,7 +282,7 @@ fn an_old_device_brings_nothing_back_that_others_gave_back() {
             &mut go_on,
         )
         .unwrap();
-        assert_eq!(report.admitted, [0]);
+        assert_eq!(report.admitted, [DeviceNumber(0)]);
         // The index on the old device is not used for the store.
         for _ in 0..2 {
             let store = Store::open(&sample.home()).unwrap();
@@ -313,11 +320,11 @@ fn what_has_no_place_is_not_rebuilt_into_it() {
     let sample = Sample::new(GEOMETRIES[2]);
     fs::remove_dir_all(&sample.devices()[0]).unwrap();
     let store = Store::open(&sample.home()).unwrap();
-    let options = RebuildOptions { device: 0, ..RebuildOptions::default() };
+    let options = RebuildOptions { device: DeviceNumber(0), ..RebuildOptions::default() };
     assert!(store.plan_rebuild(&options).unwrap().without_place > 0);
     let error = store.rebuild(&options, &mut go_on).unwrap_err().to_string();
     assert!(error.contains("have no other device to go to (name a directory on a new disk with --onto)"), "{error}");
-    let options = RebuildOptions { device: 1, ..RebuildOptions::default() };
+    let options = RebuildOptions { device: DeviceNumber(1), ..RebuildOptions::default() };
     let error = store.plan_rebuild(&options).unwrap_err().to_string();
     assert!(error.contains("device 1 is in service at"), "{error}");
 }

@@ -17,7 +17,7 @@ use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Kind, Time};
 use crate::format::geometry::Class;
-use crate::format::ids::{BatchSequence, Epoch, LogOffset, ObjectNumber, SegmentId, SegmentNumber};
+use crate::format::ids::{BatchSequence, DeviceNumber, Epoch, LogOffset, ObjectNumber, SegmentId, SegmentNumber};
 use crate::format::index_key::{ROOT, is_name};
 use crate::format::record::{LARGEST_ID, NewRecord, Record, checksum, seal};
 use crate::format::segment::{Commit, Continued, SEGMENT_HEADER_BYTES, SegmentHeader};
@@ -264,9 +264,9 @@ const STORE: [u8; 16] = [1; 16];
 
 /// Returns the records in a segment, including commits, by their places.
 fn scan(bytes: &[u8]) -> BTreeMap<u64, Vec<u8>> {
-    let mut scan = SegmentScan::new(vec![(0, Arc::new(Bytes::new(bytes)))], SEED_OF.seed(&STORE), 0);
+    let mut scan = SegmentScan::new(vec![(DeviceNumber(0), Arc::new(Bytes::new(bytes)))], SEED_OF.seed(&STORE), 0);
     let (header, without) = scan.header(SEED_OF.into());
-    assert_ne!(header.is_some(), without == [0]);
+    assert_ne!(header.is_some(), without == [DeviceNumber(0)]);
     let mut found = BTreeMap::new();
     let within = |range: Range<u64>| {
         assert!(range.start >= SEGMENT_HEADER_BYTES && range.end <= bytes.len() as u64 && !range.is_empty());

@@ -128,6 +128,7 @@ pub use maintain::status::{Census, DeviceStatus, StoreStatus};
 pub use maintain::vacate::PlannedExtent;
 
 use crate::error::{Error, Result};
+use crate::format::ids::DeviceNumber;
 use devices::host::Host;
 use devices::watch::DirectoryWatch;
 use engine::Engine;
@@ -283,7 +284,7 @@ impl Store {
     }
 
     /// Devices with a fault, by number.
-    pub fn troubles(&self) -> Vec<(u16, Trouble)> {
+    pub fn troubles(&self) -> Vec<(DeviceNumber, Trouble)> {
         let slots = self.engine().devices.slots();
         slots.iter().filter_map(|slot| Some((slot.entry.number, slot.trouble.clone()?))).collect()
     }

@@ -230,7 +230,7 @@ fn document(plan: &CompactPlan, done: Option<Compacted>) -> CompactDocument {
         live_records: segment.live_records,
     };
     let extent = |file: &crate::store::PlannedExtent| ExtentDocument {
-        device: file.device,
+        device: file.device.0,
         file: file.file,
         size_bytes: file.size_bytes,
         live_bytes: file.live_bytes,
@@ -261,7 +261,7 @@ fn document(plan: &CompactPlan, done: Option<Compacted>) -> CompactDocument {
             damaged_extents: done
                 .damaged_extents
                 .into_iter()
-                .map(|(device, file)| DamagedExtent { device, file })
+                .map(|(device, file)| DamagedExtent { device: device.0, file })
                 .collect(),
             interrupted: done.is_interrupted,
         }),

@@ -72,7 +72,7 @@ pub(super) fn completeness_record() -> CompletenessRecord {
         segments: missing.segments,
         batches: missing.batches,
         after_nanoseconds: missing.after_nanoseconds,
-        devices: missing.devices.clone(),
+        devices: missing.devices.iter().map(|device| device.0).collect(),
     });
     let tail = found.tail.map(|tail| TailRecord { batches: tail.batches, quarantined_bytes: tail.quarantined_bytes });
     CompletenessRecord { state: found.name(), missing: missing.collect(), tail }

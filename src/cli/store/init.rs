@@ -162,7 +162,7 @@ impl InitArguments {
     fn document(&self, geometry: &Geometry, warnings: Vec<String>) -> GeometryDocument {
         let Survived { any, fast, slow } = geometry.survives();
         let device = |device: &DeviceEntry| DeviceRecord {
-            number: device.number,
+            number: device.number.0,
             class: device.class.to_string(),
             path: escape_path(&device.directory(&self.store)),
         };

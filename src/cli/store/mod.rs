@@ -181,8 +181,7 @@ fn say_what_is_wrong(store: &Store) {
     say_completeness(store);
     let geometry = store.geometry();
     for (number, trouble) in store.troubles() {
-        let path =
-            geometry.devices.get(usize::from(number)).map_or_else(String::new, |device| escape_path(&device.path));
+        let path = geometry.devices.get(number.index()).map_or_else(String::new, |device| escape_path(&device.path));
         output::warn(&format!("device {number}, {path}, {}", trouble.explain()));
     }
 }

@@ -27,7 +27,7 @@ impl ProblemRecord {
         ProblemRecord {
             kind: problem.kind.name(),
             remedy: problem.remedy.name(),
-            device: problem.device,
+            device: problem.device.map(|device| device.0),
             path: escape_path(&problem.path),
             segment: problem.segment,
             range: problem.range.clone().map(|range| (range.start, range.end)),

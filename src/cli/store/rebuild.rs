@@ -10,6 +10,7 @@ use super::problems::counted;
 use super::watch::MaintenanceProgress;
 use super::{Ended, output, usage_error};
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::ids::DeviceNumber;
 use crate::store::{OpenOptions, RebuildOptions, RebuildPlan, RebuildReport, Store};
 use crate::units::{format_count, format_size, parse_size};
 
@@ -99,22 +100,22 @@ impl RebuildArguments {
     }
 
     /// The number of the lost device, and the directories for others.
-    fn named(&self) -> Result<(Option<u16>, Vec<PathBuf>)> {
+    fn named(&self) -> Result<(Option<DeviceNumber>, Vec<PathBuf>)> {
         let mut lost = None;
         let mut directories = Vec::new();
         for value in &self.devices {
-            match value.to_str().and_then(|text| text.parse::<u16>().ok()) {
+            match value.to_str().and_then(|text| text.parse().ok()) {
                 Some(_) if lost.is_some() => {
                     return Err(usage_error("only one device can be rebuilt at a time").advise("give one number"));
                 }
-                Some(number) => lost = Some(number),
+                Some(number) => lost = Some(DeviceNumber(number)),
                 None => directories.push(PathBuf::from(value)),
             }
         }
         Ok((lost, directories))
     }
 
-    fn print_plan(&self, device: u16, plan: &RebuildPlan) -> Result<Ended> {
+    fn print_plan(&self, device: DeviceNumber, plan: &RebuildPlan) -> Result<Ended> {
         let verb = if self.dry_run { "Would rebuild" } else { "Rebuilding" };
         output::print(|out| {
             writeln!(
@@ -142,7 +143,7 @@ impl RebuildArguments {
         })
     }
 
-    fn print_report(&self, device: u16, report: &RebuildReport) -> Result<Ended> {
+    fn print_report(&self, device: DeviceNumber, report: &RebuildReport) -> Result<Ended> {
         let written = format_size(report.bytes.into());
         output::print(|out| match (report.is_complete, report.lost) {
             (true, _) if self.onto.is_some() => {
@@ -159,10 +160,10 @@ impl RebuildArguments {
         })
     }
 
-    fn document(&self, device: u16, plan: &RebuildPlan, report: &RebuildReport) -> RebuildDocument {
+    fn document(&self, device: DeviceNumber, plan: &RebuildPlan, report: &RebuildReport) -> RebuildDocument {
         RebuildDocument {
             schema: "granulo/store-rebuild/1",
-            device,
+            device: device.0,
             segments: plan.segments,
             segment_bytes: plan.segment_bytes,
             objects: plan.objects,
@@ -178,13 +179,13 @@ impl RebuildArguments {
 }
 
 /// The device to rebuild where none is named.
-fn only_lost(lost: &[u16]) -> Result<u16> {
+fn only_lost(lost: &[DeviceNumber]) -> Result<DeviceNumber> {
     let fail = |cause: String| Error::new(ErrorKind::Usage, "rebuild a device of", cause);
     match lost {
         [only] => Ok(*only),
         [] => Err(fail("no device is lost".to_owned()).advise("see granulo store status")),
         several => {
-            let numbers: Vec<String> = several.iter().map(u16::to_string).collect();
+            let numbers: Vec<String> = several.iter().map(DeviceNumber::to_string).collect();
             Err(fail(format!("devices {} are lost", numbers.join(", "))).advise("name one with --device"))
         }
     }

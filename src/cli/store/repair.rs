@@ -8,6 +8,7 @@ use super::problems::{ProblemRecord, counted, line, word};
 use super::watch::MaintenanceProgress;
 use super::{Ended, StoreToWrite, output};
 use crate::error::Result;
+use crate::store::ids::DeviceNumber;
 use crate::store::{Problem, RepairOptions, RepairPlan, RepairReport, plan_repair, repair, take_side};
 use crate::units::{format_count, format_size, parse_size};
 
@@ -83,8 +84,8 @@ impl RepairArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let how = self.at.options();
         if let Some(device) = self.take {
-            let left = take_side(&self.at.read.store, &how, device)?;
-            let left: Vec<String> = left.iter().map(u16::to_string).collect();
+            let left = take_side(&self.at.read.store, &how, DeviceNumber(device))?;
+            let left: Vec<String> = left.iter().map(DeviceNumber::to_string).collect();
             output::note(&format!(
                 "the store continues with the side of device {device}; stale from now on: {}",
                 left.join(", ")
@@ -221,7 +222,7 @@ fn document(plan: &RepairPlan, report: Option<&RepairReport>) -> RepairDocument 
         done,
         complete: report.is_complete,
         repaired: report.mended.repaired,
-        devices_admitted: report.admitted.clone(),
+        devices_admitted: report.admitted.iter().map(|device| device.0).collect(),
         copies_made: report.copies,
         files_removed: report.removed_files,
         objects_dropped: report.dropped,

@@ -9,6 +9,7 @@ use super::problems::counted;
 use super::{Ended, StoreToRead, output};
 use crate::error::Result;
 use crate::report::store::{format_minute, write_sentences};
+use crate::store::ids::DeviceNumber;
 use crate::store::{Census, DeviceState, DeviceStatus, StoreStatus, Time};
 use crate::units::{escape, escape_path, format_count, format_share, format_size, format_time};
 
@@ -162,7 +163,10 @@ fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
         ([], _) => ", on no device".to_owned(),
         ([one], _) => format!(", on device {one}"),
         (several, _) => {
-            format!(", on each of devices {}", several.iter().map(u16::to_string).collect::<Vec<_>>().join(" "))
+            format!(
+                ", on each of devices {}",
+                several.iter().map(DeviceNumber::to_string).collect::<Vec<_>>().join(" ")
+            )
         }
     };
     line("index", format!("{}{each}{places}", size(status.index_bytes)))?;
@@ -218,7 +222,7 @@ fn census_words(census: &Census) -> String {
 
 fn document(status: &StoreStatus) -> StatusDocument {
     let device = |device: &DeviceStatus| DeviceDocument {
-        number: device.number,
+        number: device.number.0,
         class: super::class_name(device.class),
         state: device.state_name(),
         path: escape_path(&device.path),
@@ -257,7 +261,7 @@ fn document(status: &StoreStatus) -> StatusDocument {
         overflowed_bytes: status.overflowed_bytes,
         unit_bytes: status.unit_bytes,
         index_bytes: status.index_bytes,
-        index_devices: status.index_devices.clone(),
+        index_devices: status.index_devices.iter().map(|device| device.0).collect(),
         index_bytes_per_object: status.index_bytes_per_object(),
         waiting_bytes: status.waiting_bytes,
         pins: status.pins.clone(),

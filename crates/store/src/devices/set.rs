@@ -173,7 +173,7 @@ struct Known {
 pub(crate) struct Devices {
     home: PathBuf,
     slots: RwLock<Arc<Vec<Slot>>>,
-    segments: RwLock<HashMap<(u16, SegmentId), Arc<dyn DeviceFile>>>,
+    segments: RwLock<HashMap<(DeviceNumber, SegmentId), Arc<dyn DeviceFile>>>,
     known: Mutex<Known>,
     /// The current epoch for writes; for a reader, the newest.
     epoch: AtomicU64,
@@ -252,9 +252,9 @@ impl Devices {
     }
 
     /// The device with a number, if its content may be read.
-    pub(crate) fn readable(&self, number: u16) -> Option<Arc<dyn Device>> {
+    pub(crate) fn readable(&self, number: DeviceNumber) -> Option<Arc<dyn Device>> {
         let slots = self.slots();
-        slots.get(usize::from(number)).filter(|slot| slot.is_readable()).map(|slot| Arc::clone(&slot.device))
+        slots.get(number.index()).filter(|slot| slot.is_readable()).map(|slot| Arc::clone(&slot.device))
     }
 
     /// Writable devices of the class, or of the other class if the store has none of it.
@@ -280,7 +280,7 @@ impl Devices {
     }
 
     /// Takes a device out of service after a failed write.
-    pub(crate) fn fail(&self, device: u16, error: &Error) {
+    pub(crate) fn fail(&self, device: DeviceNumber, error: &Error) {
         self.change(|slot| {
             if slot.entry.number == device && slot.trouble.is_none() {
                 slot.trouble = Some(Trouble::Failed(error.to_string()));
@@ -330,7 +330,7 @@ impl Devices {
                 began_nanoseconds: platform.now_nanoseconds(),
                 segments_begun: at.segments_begun,
                 last_batch: at.last_batch,
-                in_sync: slots.iter().map(|slot| DeviceNumber(slot.entry.number)).collect(),
+                in_sync: slots.iter().map(|slot| slot.entry.number).collect(),
             };
             let history = known.history.followed_by(entry);
             let mark = LogMark { is_closed: false, ids_reserved: at.ids_reserved, ..known.mark.unwrap_or_default() };
@@ -374,7 +374,7 @@ impl Devices {
 
     /// Writes the end of the durable log to the superblocks of all devices in service. Returns those that could not be
     /// written, and why.
-    pub(crate) fn write_mark(&self, mark: LogMark) -> Vec<(u16, Error)> {
+    pub(crate) fn write_mark(&self, mark: LogMark) -> Vec<(DeviceNumber, Error)> {
         let mut known = self.known();
         let slots: Vec<Slot> = self.slots().iter().filter(|slot| slot.is_writable()).cloned().collect();
         known.mark = Some(mark);
@@ -383,7 +383,7 @@ impl Devices {
     }
 
     /// Devices in service whose superblock cannot be written, and why. A full device is not one of them.
-    pub(crate) fn unwritable(&self) -> Vec<(u16, Error)> {
+    pub(crate) fn unwritable(&self) -> Vec<(DeviceNumber, Error)> {
         let mark = self.known().mark.unwrap_or_default();
         let failed = self.write_mark(mark);
         failed.into_iter().filter(|(_, error)| error.kind() != ErrorKind::NoSpace).collect()
@@ -409,7 +409,12 @@ impl Devices {
     }
 
     /// Opens a device's copy of a segment.
-    pub(crate) fn segment(&self, device: u16, segment: SegmentId, mode: Mode) -> io::Result<Arc<dyn DeviceFile>> {
+    pub(crate) fn segment(
+        &self,
+        device: DeviceNumber,
+        segment: SegmentId,
+        mode: Mode,
+    ) -> io::Result<Arc<dyn DeviceFile>> {
         let key = (device, segment);
         if let Some(file) = self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&key)
             && mode == Mode::Read
@@ -424,13 +429,13 @@ impl Devices {
     }
 
     /// A path on a device, for messages.
-    pub(crate) fn place(&self, device: u16, path: &str) -> PathBuf {
-        self.slots().get(usize::from(device)).map_or_else(|| PathBuf::from(path), |slot| slot.path.join(path))
+    pub(crate) fn place(&self, device: DeviceNumber, path: &str) -> PathBuf {
+        self.slots().get(device.index()).map_or_else(|| PathBuf::from(path), |slot| slot.path.join(path))
     }
 
-    fn open_file(&self, device: u16, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>> {
+    fn open_file(&self, device: DeviceNumber, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>> {
         let slots = self.slots();
-        let slot = slots.get(usize::from(device)).ok_or(io::ErrorKind::NotFound)?;
+        let slot = slots.get(device.index()).ok_or(io::ErrorKind::NotFound)?;
         let usable = if mode == Mode::Read { slot.is_readable() } else { slot.is_writable() };
         if !usable {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the device is not in service"));
@@ -451,7 +456,7 @@ impl Known {
     }
 
     /// Writes a superblock to devices in parallel. Returns those that failed.
-    fn write(&mut self, slots: &[Slot], superblock: &Superblock) -> Vec<(u16, Error)> {
+    fn write(&mut self, slots: &[Slot], superblock: &Superblock) -> Vec<(DeviceNumber, Error)> {
         let of = |slot: &Slot| {
             let entry = &slot.entry;
             Superblock { number: entry.number, identity: entry.identity, ..superblock.clone() }
@@ -461,7 +466,7 @@ impl Known {
             None => of(slot).write_first(&*slot.device),
         };
         let known_of = |slot: &Slot| {
-            let known = self.devices.get(usize::from(slot.entry.number)).and_then(Option::as_ref);
+            let known = self.devices.get(slot.entry.number.index()).and_then(Option::as_ref);
             // The number may have been reassigned to another directory.
             known.filter(|known| known.superblock.identity == slot.entry.identity)
         };
@@ -469,7 +474,7 @@ impl Known {
         let written = threads::each(with_known, slots.len(), |(slot, known)| write(slot, known));
         let mut failed = Vec::new();
         for (slot, written) in slots.iter().zip(written) {
-            let at = usize::from(slot.entry.number);
+            let at = slot.entry.number.index();
             if self.devices.len() <= at {
                 self.devices.resize(at + 1, None);
             }
@@ -500,11 +505,11 @@ impl Known {
 }
 
 impl DeviceSource for Devices {
-    fn device(&self, number: u16) -> Option<Arc<dyn Device>> {
+    fn device(&self, number: DeviceNumber) -> Option<Arc<dyn Device>> {
         self.readable(number)
     }
 
-    fn directory(&self, number: u16) -> PathBuf {
+    fn directory(&self, number: DeviceNumber) -> PathBuf {
         self.place(number, "")
     }
 

@@ -30,7 +30,7 @@ pub struct OpenOptions {
     /// Directories in which to look for devices that are neither in the home nor at their last location.
     pub devices: Vec<PathBuf>,
     /// A device that is permanently lost and not waited for.
-    pub lost: Option<u16>,
+    pub lost: Option<DeviceNumber>,
 }
 
 /// How often a geometry that was found may lead to a newer one.
@@ -57,7 +57,7 @@ pub(crate) struct Survey {
     /// Whether readers know which side to use.
     pub(crate) is_decided: bool,
     /// The directory given by the caller, if it is a device.
-    named: Option<u16>,
+    named: Option<DeviceNumber>,
 }
 
 /// What was found of a device.
@@ -115,9 +115,7 @@ impl Beginning<'_> {
             .devices
             .iter()
             .zip(&found)
-            .filter_map(|(entry, found)| {
-                Some((DeviceNumber(entry.number), &found.on_device.as_ref()?.superblock.history))
-            })
+            .filter_map(|(entry, found)| Some((entry.number, &found.on_device.as_ref()?.superblock.history)))
             .collect();
         let mut witnesses: Vec<&History> = on_home.iter().map(|found| &found.superblock.history).collect();
         // A device that was replaced still leads to the store.
@@ -143,8 +141,8 @@ impl Beginning<'_> {
                 let Some(on_device) = &found.on_device else { return (found.trouble.clone(), false) };
                 let is_alone = sides.len() > 1
                     && preferred.is_none()
-                    && sides.iter().any(|side| side.devices.contains(&DeviceNumber(entry.number)));
-                match standing(DeviceNumber(entry.number), &on_device.superblock.history, &history, &seen) {
+                    && sides.iter().any(|side| side.devices.contains(&entry.number));
+                match standing(entry.number, &on_device.superblock.history, &history, &seen) {
                     _ if is_alone => (Some(Trouble::Diverged), false),
                     Standing::InSync => (None, false),
                     Standing::Late => (None, true),
@@ -164,7 +162,7 @@ impl Beginning<'_> {
                     entry.path = beside(&resolved_home, &self.platform.resolve(&found.path));
                 }
                 entry.node = self.platform.node(&found.path).unwrap_or_default();
-                if let Some(of_bound) = bound.devices.get_mut(usize::from(entry.number)) {
+                if let Some(of_bound) = bound.devices.get_mut(entry.number.index()) {
                     (of_bound.path, of_bound.node) = (entry.path.clone(), entry.node);
                 }
             }
@@ -195,7 +193,7 @@ impl Beginning<'_> {
             return self.directory.to_owned();
         }
         let mut candidates = Vec::new();
-        if let Some(entry) = geometry.devices.get(usize::from(self.first.number)) {
+        if let Some(entry) = geometry.devices.get(self.first.number.index()) {
             let was = entry.directory(&geometry.home);
             candidates.extend(moved_along(&was, &geometry.home, &self.platform.resolve(self.directory)));
         }
@@ -318,11 +316,11 @@ impl Survey {
     /// Devices that are in sync according to superblocks.
     pub(crate) fn in_sync(&self) -> Vec<DeviceNumber> {
         let in_sync = self.slots.iter().filter(|slot| slot.trouble.is_none());
-        in_sync.map(|slot| DeviceNumber(slot.entry.number)).collect()
+        in_sync.map(|slot| slot.entry.number).collect()
     }
 
     /// "device 1 (/mnt/a, is missing: …), …" for the unusable ones.
-    fn absent(&self, lost: Option<u16>) -> Vec<&Slot> {
+    fn absent(&self, lost: Option<DeviceNumber>) -> Vec<&Slot> {
         let is_absent = |slot: &&Slot| {
             !slot.is_readable() && slot.entry.state != DeviceState::Gone && Some(slot.entry.number) != lost
         };
@@ -330,7 +328,7 @@ impl Survey {
     }
 
     /// Why it is uncertain that everything acknowledged is visible; `None` if it is certain.
-    pub(crate) fn doubt(&self, lost: Option<u16>) -> Option<String> {
+    pub(crate) fn doubt(&self, lost: Option<DeviceNumber>) -> Option<String> {
         let absent = self.absent(lost);
         let named = |slots: &[&Slot]| {
             let words = slots.iter().map(|slot| {
@@ -349,7 +347,7 @@ impl Survey {
             && !self.slots.iter().any(|slot| is_current(slot) && has_records(slot));
         let is_old = |slot: &&Slot| {
             let lacks = is_unsure && (slot.trouble.is_some() || slot.is_late);
-            slot.is_readable() && lacks && has_records(slot) && newest.has(DeviceNumber(slot.entry.number))
+            slot.is_readable() && lacks && has_records(slot) && newest.has(slot.entry.number)
         };
         let absent: Vec<&Slot> = absent.iter().copied().chain(self.slots.iter().filter(is_old)).collect();
         let of = |class: Class| absent.iter().filter(|slot| slot.entry.class == class).count();
@@ -364,17 +362,17 @@ impl Survey {
             .slots
             .iter()
             .zip(&self.on_devices)
-            .filter_map(|(slot, found)| Some((DeviceNumber(slot.entry.number), &found.as_ref()?.superblock.history)))
+            .filter_map(|(slot, found)| Some((slot.entry.number, &found.as_ref()?.superblock.history)))
             .collect();
         let marked = self.marks().iter().map(|mark| mark.sequence).max().unwrap_or(0);
-        let sight = Sight { in_sync: &self.in_sync(), seen: &seen, marked, lost: lost.map(DeviceNumber) };
+        let sight = Sight { in_sync: &self.in_sync(), seen: &seen, marked, lost };
         if sight.has_proof(&self.history) {
             return None;
         }
         let others: Vec<&Slot> = self
             .slots
             .iter()
-            .filter(|slot| newest.has(DeviceNumber(slot.entry.number)) && slot.trouble.is_some())
+            .filter(|slot| newest.has(slot.entry.number) && slot.trouble.is_some())
             .filter(|slot| Some(slot.entry.number) != lost)
             .collect();
         let cause = match &others[..] {
@@ -449,7 +447,7 @@ impl Survey {
         let has_log = self
             .geometry
             .record_devices()
-            .any(|entry| self.slots.get(usize::from(entry.number)).is_some_and(Slot::is_readable));
+            .any(|entry| self.slots.get(entry.number.index()).is_some_and(Slot::is_readable));
         match self.doubt(options.lost).filter(|_| !options.degraded || !has_log) {
             None => self.check_bonds(platform),
             Some(cause) if !has_log => Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(
@@ -475,8 +473,8 @@ impl Survey {
                     .advise("move the other store away; reading is possible meanwhile"))
             }
             Ok(None) => {
-                let named = self.named.and_then(|number| self.slots.get(usize::from(number)));
-                let was = named.and_then(|slot| self.geometry.devices.get(usize::from(slot.entry.number)));
+                let named = self.named.and_then(|number| self.slots.get(number.index()));
+                let was = named.and_then(|slot| self.geometry.devices.get(slot.entry.number.index()));
                 let is_moved = named.zip(was).is_none_or(|(slot, was)| {
                     let there = platform.node(&was.directory(&self.geometry.home));
                     there.is_none() || there != platform.node(&slot.path)

@@ -16,7 +16,7 @@ use crate::engine::recovery::RELEASED;
 use crate::engine::{Engine, View};
 use crate::error::{Error, Result};
 use crate::format::geometry::DeviceState;
-use crate::format::ids::SegmentId;
+use crate::format::ids::{DeviceNumber, SegmentId};
 use crate::format::release::Released;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, SegmentName, segment_path};
 use crate::index::catalog::{Change, SegmentRow, State};
@@ -116,13 +116,18 @@ impl Engine {
     }
 
     /// The copies of a segment on these devices that can be opened.
-    pub(crate) fn open_segment_copies(&self, segment: SegmentId, devices: &[u16]) -> Vec<(u16, Arc<dyn DeviceFile>)> {
-        let open = |&device: &u16| self.devices.segment(device, segment, Mode::Read).ok().map(|file| (device, file));
+    pub(crate) fn open_segment_copies(
+        &self,
+        segment: SegmentId,
+        devices: &[DeviceNumber],
+    ) -> Vec<(DeviceNumber, Arc<dyn DeviceFile>)> {
+        let open =
+            |&device: &DeviceNumber| self.devices.segment(device, segment, Mode::Read).ok().map(|file| (device, file));
         devices.iter().filter_map(open).collect()
     }
 
     /// Whether a device has a copy of a segment with the right size and a valid header of its own.
-    pub(crate) fn has_whole_copy(&self, row: &SegmentRow, device: u16) -> bool {
+    pub(crate) fn has_whole_copy(&self, row: &SegmentRow, device: DeviceNumber) -> bool {
         let Ok(file) = self.devices.segment(device, row.id(), Mode::Read) else { return false };
         if file.size().ok() != Some(row.size_bytes) {
             return false;
@@ -137,13 +142,13 @@ impl Engine {
     ///
     /// # Errors
     /// Any error of reading all copies, writing or syncing, and those of `pace`.
-    pub(crate) fn copy_segment(&self, row: &SegmentRow, device: u16, pace: &mut Pace<'_>) -> Result<Copied> {
+    pub(crate) fn copy_segment(&self, row: &SegmentRow, device: DeviceNumber, pace: &mut Pace<'_>) -> Result<Copied> {
         let target = segment_path(row.id());
         let temporary = format!("{target}.new");
         let place = self.devices.place(device, &target);
         let fail = |error| Error::io("make a copy of the segment", &place, error);
         let on = self.devices.readable(device).ok_or_else(|| fail(std::io::ErrorKind::NotFound.into()))?;
-        let mut sources: Vec<u16> = row.devices.iter().copied().filter(|&source| source != device).collect();
+        let mut sources: Vec<DeviceNumber> = row.devices.iter().copied().filter(|&source| source != device).collect();
         sources.push(device);
         let copies = self.open_segment_copies(row.id(), &sources);
         if copies.is_empty() {
@@ -171,7 +176,7 @@ impl Engine {
     }
 
     /// The device with the most space for another copy of a segment.
-    pub(crate) fn spare_for(&self, row: &SegmentRow, wanted: usize) -> Option<u16> {
+    pub(crate) fn spare_for(&self, row: &SegmentRow, wanted: usize) -> Option<DeviceNumber> {
         let now = self.view().state.segments.get(&row.number).map(|row| row.devices.clone())?;
         if now.len() >= wanted || row.number >= self.view().state.position.segment && self.is_active(row.number) {
             return None;
@@ -189,11 +194,11 @@ impl Engine {
     fn copy_onto(
         &self,
         row: &SegmentRow,
-        copies: &[(u16, Arc<dyn DeviceFile>)],
+        copies: &[(DeviceNumber, Arc<dyn DeviceFile>)],
         target: &dyn DeviceFile,
         pace: &mut Pace<'_>,
     ) -> Result<Copied> {
-        let place = self.devices.place(copies.first().map_or(0, |copy| copy.0), &segment_path(row.id()));
+        let place = self.devices.place(copies.first().map_or(DeviceNumber(0), |copy| copy.0), &segment_path(row.id()));
         let fail = |error| Error::io("copy the segment", &place, error);
         let mut scan = SegmentScan::new(copies.to_vec(), self.seed(row.id()), 0);
         scan.end = row.size_bytes;
@@ -267,12 +272,16 @@ impl Engine {
 
     /// The location of a segment's first copy, for messages.
     pub(crate) fn segment_place(&self, row: &SegmentRow) -> PathBuf {
-        self.devices.place(row.devices.first().copied().unwrap_or(0), &segment_path(row.id()))
+        self.devices.place(row.devices.first().copied().unwrap_or(DeviceNumber(0)), &segment_path(row.id()))
     }
 }
 
 /// Copies bytes that are not records from the first readable copy; the rest remains a hole.
-fn copy_raw(copies: &[(u16, Arc<dyn DeviceFile>)], range: Range<u64>, target: &dyn DeviceFile) -> std::io::Result<()> {
+fn copy_raw(
+    copies: &[(DeviceNumber, Arc<dyn DeviceFile>)],
+    range: Range<u64>,
+    target: &dyn DeviceFile,
+) -> std::io::Result<()> {
     let mut buffer = Vec::new();
     let mut at = range.start;
     while at < range.end {

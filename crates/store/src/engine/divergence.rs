@@ -19,7 +19,12 @@ use crate::format::superblock::Superblock;
 /// # Errors
 /// [`ErrorKind::Usage`] if nothing has diverged, or the device has no epoch that only its side has; any error of
 /// locking and of writing superblocks: the command can then be repeated.
-pub(crate) fn take(platform: &dyn Platform, directory: &Path, options: &OpenOptions, device: u16) -> Result<Vec<u16>> {
+pub(crate) fn take(
+    platform: &dyn Platform,
+    directory: &Path,
+    options: &OpenOptions,
+    device: DeviceNumber,
+) -> Result<Vec<DeviceNumber>> {
     let refuse = |cause: String| Err(Error::new(ErrorKind::Usage, "choose a side of", cause).at(directory));
     let found = survey(platform, directory, &options.devices)?;
     let mut locks = Vec::new();
@@ -36,7 +41,7 @@ pub(crate) fn take(platform: &dyn Platform, directory: &Path, options: &OpenOpti
     if found.sides.len() < 2 {
         return refuse("its devices have one history: there is nothing to choose".to_owned());
     }
-    let taken = found.sides.iter().find(|side| side.devices.contains(&DeviceNumber(device)));
+    let taken = found.sides.iter().find(|side| side.devices.contains(&device));
     let Some(taken) = taken else {
         return refuse(format!("device {device} is on no side by itself; name one that is"));
     };
@@ -44,7 +49,7 @@ pub(crate) fn take(platform: &dyn Platform, directory: &Path, options: &OpenOpti
     let Some(shared) = common.and_then(|epoch| taken.history.up_to(epoch)) else {
         return refuse("the sides have no epoch in common: these are two stores of one identity".to_owned());
     };
-    let geometry = found.on_devices.get(usize::from(device)).and_then(Option::as_ref);
+    let geometry = found.on_devices.get(device.index()).and_then(Option::as_ref);
     let Some(geometry) = geometry.map(|on_device| on_device.superblock.geometry.clone()) else {
         return refuse(format!("device {device} has no superblock"));
     };

@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Descriptor, Run};
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
-use crate::format::ids::{Epoch, ObjectNumber};
+use crate::format::ids::{DeviceNumber, Epoch, ObjectNumber};
 use crate::format::index_key::{ROOT, directory_of, entries_of, is_superseded, object_key, superseded};
 use crate::index::catalog::{Change, ExtentRow, Position, RangeRow, SegmentRow};
 use crate::index::{Early, Snapshot};
@@ -34,7 +34,7 @@ pub(crate) trait Ledger {
     /// A segment's account before the batch.
     fn segment(&self, number: u64) -> Option<SegmentRow>;
     /// An extent file's account before the batch.
-    fn extent(&self, device: u16, file: u32) -> Option<ExtentRow>;
+    fn extent(&self, device: DeviceNumber, file: u32) -> Option<ExtentRow>;
     /// Names of a shared object before the batch.
     fn names(&self, shared: ObjectNumber) -> u64;
     /// Directories of removed trees before the batch.
@@ -110,7 +110,7 @@ pub(crate) struct Effects<'l, L: Ledger> {
     /// Changes of superseded versions, by key; `None`: removed.
     versions: BTreeMap<Vec<u8>, Option<Entry>>,
     segments: BTreeMap<u64, SegmentRow>,
-    extents: BTreeMap<(u16, u32), ExtentRow>,
+    extents: BTreeMap<(DeviceNumber, u32), ExtentRow>,
     shared: BTreeMap<ObjectNumber, u64>,
     /// Shared objects that lost their last name, unless they get another before the batch ends.
     emptied: Vec<ObjectNumber>,
@@ -417,7 +417,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
         self.shared.entry(shared).or_insert_with(|| ledger.names(shared))
     }
 
-    fn extent(&mut self, device: u16, file: u32) -> &mut ExtentRow {
+    fn extent(&mut self, device: DeviceNumber, file: u32) -> &mut ExtentRow {
         let ledger = self.ledger;
         self.extents.entry((device, file)).or_insert_with(|| {
             ledger.extent(device, file).unwrap_or(ExtentRow { device, file, end_bytes: 0, live_bytes: 0 })

@@ -15,6 +15,7 @@ use crate::engine::index_place::INDEX;
 use crate::engine::pace::Pace;
 use crate::error::{Error, Result};
 use crate::format::geometry::{Class, DeviceState};
+use crate::format::ids::DeviceNumber;
 use crate::index::catalog::kept::Catalog;
 use crate::index::catalog::{Change, TableRow, journal, manifest};
 use crate::index::copies::{Copies, Place};
@@ -22,7 +23,7 @@ use crate::index::table::{BlockCache, Table, table_number, table_path};
 
 /// Devices that should have the index: as many as records have copies, of the class of the records. Those that already
 /// have it come first.
-pub(crate) fn wanted(slots: &[Slot], copies: u8, present: &[u16]) -> Vec<Place> {
+pub(crate) fn wanted(slots: &[Slot], copies: u8, present: &[DeviceNumber]) -> Vec<Place> {
     let in_service = |slot: &&Slot| slot.is_writable() && slot.entry.state == DeviceState::InUse;
     let has_fast = slots.iter().any(|slot| slot.entry.class == Class::Fast && slot.entry.state != DeviceState::Gone);
     let class = if has_fast { Class::Fast } else { Class::Slow };
@@ -42,7 +43,7 @@ pub(crate) fn wanted(slots: &[Slot], copies: u8, present: &[u16]) -> Vec<Place> 
 /// A fault in a copy of the index.
 #[derive(Debug)]
 pub(crate) struct Flaw {
-    pub(crate) device: u16,
+    pub(crate) device: DeviceNumber,
     pub(crate) path: PathBuf,
     pub(crate) cause: String,
 }

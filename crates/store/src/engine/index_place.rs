@@ -15,6 +15,7 @@ use crate::engine::index_copies::wanted;
 use crate::engine::open::Access;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::Geometry;
+use crate::format::ids::DeviceNumber;
 use crate::index::catalog::kept::Catalog;
 use crate::index::catalog::{Change, Position, TableRow, manifest};
 use crate::index::copies::Place;
@@ -72,7 +73,7 @@ pub(crate) fn index_place(
         (_, Access::Read | Access::ReadWithoutIndex) => {
             let own = platform.private_device()?;
             private = Some(own.guard);
-            let own = Place { number: 0, device: own.device };
+            let own = Place { number: DeviceNumber(0), device: own.device };
             let made = own.device.create_directory(INDEX);
             made.map_err(|error| Error::io("make an index of its own", &own.device.place(), error))?;
             Catalog::unpublished(vec![own], store, epoch, 0)

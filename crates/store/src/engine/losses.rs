@@ -10,6 +10,7 @@
 use super::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::Class;
+use crate::format::ids::DeviceNumber;
 
 impl Engine {
     /// Whether a device that caused a failed write of units is now out of service, so that the write can be retried
@@ -24,8 +25,8 @@ impl Engine {
         }
         let failed = self.devices.unwritable();
         let slots = self.devices.slots();
-        let is_slow = |device: u16| {
-            slots.get(usize::from(device)).is_some_and(|slot| slot.entry.class == Class::Slow)
+        let is_slow = |device: DeviceNumber| {
+            slots.get(device.index()).is_some_and(|slot| slot.entry.class == Class::Slow)
                 && !self.view().state.segments.values().any(|row| row.devices.contains(&device))
         };
         if failed.is_empty() || !failed.iter().all(|(device, _)| is_slow(*device)) {

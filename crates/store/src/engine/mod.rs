@@ -48,7 +48,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Location, Time};
 use crate::format::geometry::Geometry;
-use crate::format::ids::{Epoch, ObjectNumber, SegmentId};
+use crate::format::ids::{DeviceNumber, Epoch, ObjectNumber, SegmentId};
 use crate::format::index_key::ROOT;
 use crate::format::record::Seed;
 use crate::index::catalog::kept::Catalog;
@@ -417,14 +417,14 @@ impl Engine {
     }
 
     /// The devices with a readable copy of a segment, in an order that spreads load.
-    pub(crate) fn copies(&self, segment: u64) -> Vec<u16> {
+    pub(crate) fn copies(&self, segment: u64) -> Vec<DeviceNumber> {
         self.view().state.segments.get(&segment).map(|row| row.devices.clone()).unwrap_or_default()
     }
 
     /// The device with the `turn`-th copy of a segment, without building a list, and the identity of the segment;
     /// `None` if there are no more. All others follow those known to the index: a device that was missing when the
     /// index was built may have an unknown copy.
-    pub(crate) fn copy(&self, segment: u64, turn: usize) -> Option<(u16, SegmentId)> {
+    pub(crate) fn copy(&self, segment: u64, turn: usize) -> Option<(DeviceNumber, SegmentId)> {
         let view = self.view();
         let row = view.state.segments.get(&segment)?;
         let device = row.devices.get(turn).copied().or_else(|| {
@@ -439,7 +439,7 @@ impl Engine {
     fn is_read_everywhere(&self, location: Location) -> bool {
         let (copies, segment) = (self.copies(location.segment), self.segment_id(location.segment));
         let mut bytes = Vec::new();
-        let mut is_read = |device: u16| {
+        let mut is_read = |device: DeviceNumber| {
             bytes.clear();
             let length = location.record_bytes as usize;
             let read = self.read_copy(device, segment, location.offset, length, &mut bytes);
@@ -451,7 +451,7 @@ impl Engine {
     /// Appends `length` bytes of a segment to `buffer`, from one copy.
     pub(crate) fn read_copy(
         &self,
-        device: u16,
+        device: DeviceNumber,
         segment: SegmentId,
         offset: u64,
         length: usize,
@@ -506,7 +506,7 @@ impl Ledger for EngineLedger<'_> {
         self.state.segments.get(&number).cloned()
     }
 
-    fn extent(&self, device: u16, file: u32) -> Option<ExtentRow> {
+    fn extent(&self, device: DeviceNumber, file: u32) -> Option<ExtentRow> {
         self.state.extents.get(&(device, file)).copied()
     }
 

@@ -20,7 +20,7 @@ use crate::engine::{Engine, Parts, RESERVED_IDS};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{DeviceState, Geometry, Plan};
 use crate::format::history::{EpochEntry, History};
-use crate::format::ids::{DeviceNumber, Epoch};
+use crate::format::ids::Epoch;
 use crate::format::segment::SEGMENTS;
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::table::{BlockCache, DEFAULT_CACHE_BYTES, INDEX_DIRECTORY};
@@ -93,7 +93,7 @@ pub(crate) fn make(platform: &dyn Platform, home: &Path, geometry: Geometry) -> 
         began_nanoseconds: platform.now_nanoseconds(),
         segments_begun: 0,
         last_batch: 0,
-        in_sync: geometry.devices.iter().map(|entry| DeviceNumber(entry.number)).collect(),
+        in_sync: geometry.devices.iter().map(|entry| entry.number).collect(),
     };
     let superblock = Superblock::of_store(geometry, History::new(first), None);
     let geometry = &superblock.geometry;

@@ -40,7 +40,7 @@ impl Engine {
         match &writer.active {
             Some(active) if active.class == class => {
                 let slots = self.devices.slots();
-                active.copies.iter().filter_map(|(device, _)| slots.get(usize::from(*device)).cloned()).collect()
+                active.copies.iter().filter_map(|(device, _)| slots.get(device.index()).cloned()).collect()
             }
             _ => self.next_slots(geometry, class),
         }

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
-use crate::format::ids::{Epoch, LogOffset, SegmentId};
+use crate::format::ids::{DeviceNumber, Epoch, LogOffset, SegmentId};
 use crate::format::record::Record;
 use crate::format::segment::segment_path;
 
@@ -87,7 +87,7 @@ impl Engine {
     /// The first copy of a segment, for messages.
     fn place_of(&self, location: Location) -> PathBuf {
         let (device, segment) =
-            self.copy(location.segment, 0).unwrap_or((0, SegmentId::new(location.segment, Epoch(0))));
+            self.copy(location.segment, 0).unwrap_or((DeviceNumber(0), SegmentId::new(location.segment, Epoch(0))));
         self.devices.place(device, &segment_path(segment))
     }
 }

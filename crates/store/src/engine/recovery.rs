@@ -22,7 +22,7 @@ use crate::engine::effects::{Effects, Nameless};
 use crate::engine::pace::Pace;
 use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineLedger};
 use crate::error::{Error, Result};
-use crate::format::ids::{Epoch, SegmentId, SegmentNumber};
+use crate::format::ids::{DeviceNumber, Epoch, SegmentId, SegmentNumber};
 use crate::format::index_key::{first_object, object_of};
 use crate::format::record::Seed;
 use crate::format::release::Released;
@@ -78,13 +78,13 @@ pub(crate) enum Recovery {
     OtherIndex(Vec<Missing>),
 }
 
-fn encode_devices(devices: &[u16]) -> Vec<u8> {
-    devices.iter().flat_map(|device| device.to_le_bytes()).collect()
+fn encode_devices(devices: &[DeviceNumber]) -> Vec<u8> {
+    devices.iter().flat_map(|device| device.0.to_le_bytes()).collect()
 }
 
 /// Segments on the devices, by name, with the devices that have a copy and the length of the longest.
-pub(crate) fn segments(devices: &Devices) -> Result<BTreeMap<SegmentName, (Vec<u16>, u64)>> {
-    let mut found: BTreeMap<SegmentName, (Vec<u16>, u64)> = BTreeMap::new();
+pub(crate) fn segments(devices: &Devices) -> Result<BTreeMap<SegmentName, (Vec<DeviceNumber>, u64)>> {
+    let mut found: BTreeMap<SegmentName, (Vec<DeviceNumber>, u64)> = BTreeMap::new();
     for slot in devices.slots().iter().filter(|slot| slot.is_readable()) {
         let listed = names::list(&*slot.device, SEGMENTS)
             .map_err(|error| Error::io("list", &slot.path.join(SEGMENTS), error))?;
@@ -98,7 +98,7 @@ pub(crate) fn segments(devices: &Devices) -> Result<BTreeMap<SegmentName, (Vec<u
 }
 
 /// An open copy of a segment, with its device.
-type OpenCopy = (u16, Arc<dyn DeviceFile>);
+type OpenCopy = (DeviceNumber, Arc<dyn DeviceFile>);
 
 impl Engine {
     /// Applies a change from the log: to the catalog, if this process may change it, and to the view.
@@ -111,12 +111,16 @@ impl Engine {
 
     /// Existing copies of a segment. Those on devices that were missing come last, so that they are read only for what
     /// no other has.
-    pub(crate) fn open_copies(&self, segment: SegmentId, devices: &[u16]) -> Vec<OpenCopy> {
+    pub(crate) fn open_copies(&self, segment: SegmentId, devices: &[DeviceNumber]) -> Vec<OpenCopy> {
         self.try_copies(segment, devices).0
     }
 
     /// Existing copies of a segment, and one that exists and cannot be opened.
-    fn try_copies(&self, segment: SegmentId, devices: &[u16]) -> (Vec<OpenCopy>, Option<(u16, io::Error)>) {
+    fn try_copies(
+        &self,
+        segment: SegmentId,
+        devices: &[DeviceNumber],
+    ) -> (Vec<OpenCopy>, Option<(DeviceNumber, io::Error)>) {
         let (mut copies, mut unopened) = (Vec::new(), None);
         for &device in devices {
             match self.devices.segment(device, segment, Mode::Read) {
@@ -126,12 +130,12 @@ impl Engine {
             }
         }
         let slots = self.devices.slots();
-        copies.sort_by_key(|&(device, _)| slots.get(usize::from(device)).is_none_or(|slot| !slot.is_writable()));
+        copies.sort_by_key(|&(device, _)| slots.get(device.index()).is_none_or(|slot| !slot.is_writable()));
         (copies, unopened)
     }
 
     /// Reads a segment from an offset on.
-    pub(super) fn scan(&self, segment: SegmentId, devices: &[u16], from: u64) -> SegmentScan {
+    pub(super) fn scan(&self, segment: SegmentId, devices: &[DeviceNumber], from: u64) -> SegmentScan {
         let (copies, unopened) = self.try_copies(segment, devices);
         SegmentScan::new(copies, self.seed(segment), from).beside(unopened)
     }
@@ -139,7 +143,7 @@ impl Engine {
     /// Identifies the segments in files from number `first` on, with their headers.
     fn identified(&self, first: u64) -> Result<Vec<Found>> {
         let slots = self.devices.slots();
-        let is_in_service = |device: &u16| slots.get(usize::from(*device)).is_some_and(|slot| slot.is_writable());
+        let is_in_service = |device: &DeviceNumber| slots.get(device.index()).is_some_and(|slot| slot.is_writable());
         let known = Arc::clone(&self.view().state.segments);
         let mut found = Vec::new();
         let mut epochs: BTreeMap<u32, Epoch> = BTreeMap::new();
@@ -299,7 +303,7 @@ impl Engine {
         Ok(Recovery::Done(recovered))
     }
 
-    fn in_sight(&self) -> Vec<u16> {
+    fn in_sight(&self) -> Vec<DeviceNumber> {
         self.devices.slots().iter().filter(|slot| slot.is_readable()).map(|slot| slot.entry.number).collect()
     }
 
@@ -307,7 +311,7 @@ impl Engine {
     /// read again.
     fn is_more_in_sight(&self, notes: &BTreeMap<String, Vec<u8>>) -> bool {
         let on = notes.get(MISSING_ON).map(Vec::as_slice).unwrap_or_default();
-        let was_there = |device: &u16| on.chunks_exact(2).any(|bytes| bytes == device.to_le_bytes());
+        let was_there = |device: &DeviceNumber| on.chunks_exact(2).any(|bytes| bytes == device.0.to_le_bytes());
         !on.is_empty() && !self.in_sight().iter().all(was_there)
     }
 
@@ -389,7 +393,7 @@ impl Engine {
     /// Bytes on all copies that are not part of the log: after its end, after the positions that segments continue, and
     /// in segments set aside.
     fn quarantined(&self, lineage: &Lineage, end: Position) -> Result<u64> {
-        let size_on = |id: SegmentId, device: u16| {
+        let size_on = |id: SegmentId, device: DeviceNumber| {
             self.devices.segment(device, id, Mode::Read).and_then(|file| file.size()).unwrap_or(0)
         };
         let mut bytes = 0;
@@ -427,9 +431,9 @@ impl Engine {
     pub(crate) fn heal_segment(&self, number: u64, range: Range<u64>) -> Result<u64> {
         let id = self.segment_id(number);
         let copies = self.open_copies(id, &self.copies(number));
-        let devices: Vec<u16> = copies.iter().map(|&(device, _)| device).collect();
+        let devices: Vec<DeviceNumber> = copies.iter().map(|&(device, _)| device).collect();
         let mut scan = SegmentScan::new(copies, self.seed(id), range.start);
-        let mut repairs: Vec<(Vec<u16>, u64, Vec<u8>)> = Vec::new();
+        let mut repairs: Vec<(Vec<DeviceNumber>, u64, Vec<u8>)> = Vec::new();
         if range.start == 0 {
             let (header, without) = scan.header(id.into());
             if let Some(header) = header.filter(|header| header.id == id && !without.is_empty()) {
@@ -448,7 +452,7 @@ impl Engine {
             let met = met.filter(|(at, ..)| *at < range.end);
             let goes_on = met.is_some();
             if let Some((at, record, on)) = met.filter(|(.., on)| !on.without.is_empty()) {
-                let is_whole = |device: &&u16| !on.without.contains(device) && !on.differ.contains(device);
+                let is_whole = |device: &&DeviceNumber| !on.without.contains(device) && !on.differ.contains(device);
                 if let Some(&source) = devices.iter().find(is_whole) {
                     let mut bytes = Vec::new();
                     self.read_copy(source, id, at, record.record_bytes() as usize, &mut bytes)
@@ -557,7 +561,9 @@ impl Engine {
             ..Writer::default()
         };
         let Some(row) = row.filter(|_| is_clean) else { return Ok(()) };
-        let open = |&device: &u16| self.devices.segment(device, row.id(), Mode::Write).ok().map(|file| (device, file));
+        let open = |&device: &DeviceNumber| {
+            self.devices.segment(device, row.id(), Mode::Write).ok().map(|file| (device, file))
+        };
         let copies: Vec<_> = row.devices.iter().filter_map(open).collect();
         let wanted = header.map_or(row.devices.len(), |header: SegmentHeader| header.copies.into());
         let is_whole = copies.len() == row.devices.len()

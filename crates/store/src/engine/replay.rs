@@ -23,7 +23,7 @@ use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::geometry::Class;
-use crate::format::ids::{ObjectNumber, SegmentId};
+use crate::format::ids::{DeviceNumber, ObjectNumber, SegmentId};
 use crate::format::index_key::ROOT_KEY;
 use crate::format::record::{Record, decode_directories};
 use crate::format::release::Released;
@@ -561,7 +561,7 @@ impl Engine {
 
     /// A system error is not evidence of damage: a writer builds nothing on it, unless it was told to continue without
     /// what cannot be read.
-    pub(super) fn unreadable(&self, device: u16, id: SegmentId, error: std::io::Error) -> Result<()> {
+    pub(super) fn unreadable(&self, device: DeviceNumber, id: SegmentId, error: std::io::Error) -> Result<()> {
         if !self.is_writer() || self.is_degraded {
             return Ok(());
         }

@@ -37,13 +37,13 @@ const RANGES_LIMIT: usize = 1024;
 pub(crate) struct Dirty {
     files: Vec<DirtyCopy>,
     extents: Touched,
-    directories: Vec<u16>,
+    directories: Vec<DeviceNumber>,
 }
 
 /// Something to sync.
 enum Job<'d> {
     Segment(&'d DirtyCopy),
-    SegmentNames(u16),
+    SegmentNames(DeviceNumber),
     Extents(Unsynced<'d>),
 }
 
@@ -66,7 +66,7 @@ impl Engine {
         let names = dirty.directories.iter().copied().map(Job::SegmentNames);
         // Units on a device that has since gone out of service count as lost.
         let slots = self.devices.slots();
-        let is_writable = |device: u16| slots.get(usize::from(device)).is_some_and(Slot::is_writable);
+        let is_writable = |device: DeviceNumber| slots.get(device.index()).is_some_and(Slot::is_writable);
         let extents = self.extents.unsynced(&dirty.extents).into_iter();
         let extents = extents.filter(|unsynced| is_writable(unsynced.device())).map(Job::Extents);
         let jobs: Vec<Job<'_>> = segments.chain(names).chain(extents).collect();
@@ -75,7 +75,7 @@ impl Engine {
                 let place = self.devices.place(copy.device, &segment_path(copy.segment));
                 copy.file.sync().map_err(|error| Error::io("sync", &place, error))
             }
-            Job::SegmentNames(device) => match self.devices.slots().get(usize::from(device)) {
+            Job::SegmentNames(device) => match self.devices.slots().get(device.index()) {
                 Some(slot) => {
                     let fail = |error| Error::io("sync", &slot.path.join(SEGMENTS), error);
                     slot.device.sync_directory(SEGMENTS).map_err(fail)
@@ -263,8 +263,8 @@ impl Engine {
             match *freed {
                 Freed::Segment(number) => released.add_segment(SegmentNumber(number)),
                 // One that could not be unlinked was released before.
-                Freed::Extent { device, file } if !writer.released.has_extent(DeviceNumber(device), file) => {
-                    released.add_extent(DeviceNumber(device), file);
+                Freed::Extent { device, file } if !writer.released.has_extent(device, file) => {
+                    released.add_extent(device, file);
                 }
                 Freed::Extent { .. } | Freed::Table(_) => {}
             }
@@ -331,7 +331,7 @@ impl Engine {
     /// Removes a segment from its devices, durably: a later segment may have tombstones that older records in this one
     /// need (docs/FORMAT.md, section 6), so this one must be gone before the later one is removed. What cannot be
     /// removed now is found by `check`.
-    fn remove_segment(&self, segment: SegmentId, devices: &[u16]) {
+    fn remove_segment(&self, segment: SegmentId, devices: &[DeviceNumber]) {
         for device in devices.iter().filter_map(|&device| self.devices.readable(device)) {
             let _ = device.remove(&segment_path(segment)).and_then(|()| device.sync_directory(SEGMENTS));
         }

@@ -27,7 +27,7 @@ use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::geometry::{Class, Compression};
-use crate::format::ids::ObjectNumber;
+use crate::format::ids::{DeviceNumber, ObjectNumber};
 use crate::format::index_key::{ROOT_KEY, entry_key, object_key, push_entry_key};
 use crate::format::key::{Key, goes_with, is_within, shared_key, shared_number, split};
 use crate::format::record::{LARGEST_ID, NewRecord, checksum, give_id, give_numbers};
@@ -573,9 +573,9 @@ impl Engine {
     }
 
     /// The devices for units of a stored key, in order, and their striping.
-    pub(super) fn striping_of(&self, key: &[u8]) -> (Vec<u16>, Striping) {
+    pub(super) fn striping_of(&self, key: &[u8]) -> (Vec<DeviceNumber>, Striping) {
         let geometry = self.geometry();
-        let devices: Vec<(u16, [u8; 16])> =
+        let devices: Vec<(DeviceNumber, [u8; 16])> =
             self.devices.writable(Class::Slow).iter().map(|slot| (slot.entry.number, slot.entry.identity)).collect();
         let rule =
             Striping { stripe_unit_bytes: geometry.stripe_unit_bytes, data: geometry.data, parity: geometry.parity };

@@ -8,6 +8,7 @@
 
 use std::path::Path;
 
+use super::ids::DeviceNumber;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::granulo::{CHUNK_HEADER_BYTES, COMPONENT_BYTES, PACKED_BYTES, SECTOR_BYTES, Stripes};
 
@@ -15,7 +16,7 @@ use crate::layout::granulo::{CHUNK_HEADER_BYTES, COMPONENT_BYTES, PACKED_BYTES, 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Run {
     /// Device.
-    pub(crate) device: u16,
+    pub(crate) device: DeviceNumber,
     /// Extent file.
     pub(crate) file: u32,
     /// Offset in bytes.
@@ -28,7 +29,7 @@ pub(crate) struct Run {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Component {
     /// Device.
-    pub(crate) device: u16,
+    pub(crate) device: DeviceNumber,
     /// Extent file on it.
     pub(crate) file: u32,
     /// Offset in bytes, a multiple of 4 KiB.
@@ -135,7 +136,7 @@ impl Descriptor {
             bytes.extend_from_slice(&stripes.unit_bytes.to_le_bytes());
             bytes.extend_from_slice(&[stripes.data, stripes.parity, 0, 0]);
             for component in components {
-                bytes.extend_from_slice(&component.device.to_le_bytes());
+                bytes.extend_from_slice(&component.device.0.to_le_bytes());
                 bytes.extend_from_slice(&component.file.to_le_bytes());
                 bytes.extend_from_slice(&((component.offset_bytes / SECTOR_BYTES) as u32).to_le_bytes());
             }
@@ -214,7 +215,7 @@ impl<'a> Reader<'a> {
         let mut components = Vec::with_capacity(stripes.width());
         while !of_components.bytes.is_empty() {
             components.push(Component {
-                device: u16::from_le_bytes(of_components.array()?),
+                device: DeviceNumber(u16::from_le_bytes(of_components.array()?)),
                 file: u32::from_le_bytes(of_components.array()?),
                 offset_bytes: u64::from(u32::from_le_bytes(of_components.array()?)) * SECTOR_BYTES,
             });
@@ -244,7 +245,7 @@ mod tests {
             stripes,
             components: (0..stripes.width())
                 .map(|at| Component {
-                    device: (at * 7 + number) as u16,
+                    device: DeviceNumber((at * 7 + number) as u16),
                     file: (at + 3) as u32,
                     offset_bytes: (at as u64 + 1) << 30,
                 })

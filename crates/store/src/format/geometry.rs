@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::history::{EPOCH_BYTES, MEMBER_BYTES};
+use super::ids::DeviceNumber;
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{GIB, KIB, MIB, format_count, format_size};
 
@@ -85,7 +86,7 @@ pub enum DeviceState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceEntry {
     /// Its number: the position in the geometry.
-    pub number: u16,
+    pub number: DeviceNumber,
     /// Random identity.
     pub identity: [u8; 16],
     /// Class.
@@ -249,7 +250,7 @@ impl Geometry {
         };
         let device = |(index, (class, path)): (usize, &(Class, PathBuf))| {
             Ok(DeviceEntry {
-                number: number(index)?,
+                number: DeviceNumber(number(index)?),
                 identity: random_identity()?,
                 class: *class,
                 state: DeviceState::InUse,

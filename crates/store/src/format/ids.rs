@@ -75,6 +75,13 @@ impl ObjectNumber {
     }
 }
 
+impl DeviceNumber {
+    /// Its place among the devices of its store.
+    pub fn index(self) -> usize {
+        self.0.into()
+    }
+}
+
 impl BatchSequence {
     /// The number of the next batch.
     #[must_use]

@@ -88,10 +88,10 @@ impl Released {
     }
 
     /// The highest released extent file of each device: numbers are not reused.
-    pub(crate) fn highest_extents(&self) -> impl Iterator<Item = (u16, u32)> {
+    pub(crate) fn highest_extents(&self) -> impl Iterator<Item = (DeviceNumber, u32)> {
         let highest = |(device, files): (&DeviceNumber, &Numbers)| {
             let (_, &last) = files.0.last_key_value()?;
-            Some((device.0, u32::try_from(last).ok()?))
+            Some((*device, u32::try_from(last).ok()?))
         };
         self.extents.iter().filter_map(highest)
     }

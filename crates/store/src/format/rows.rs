@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::format::entry::Entry;
 use crate::format::geometry::Class;
-use crate::format::ids::{Epoch, ObjectNumber, SegmentId};
+use crate::format::ids::{DeviceNumber, Epoch, ObjectNumber, SegmentId};
 use crate::format::segment::SEGMENT_HEADER_BYTES;
 
 /// Memory of an entry besides its key: itself, its place in a chunk, and the reference counts of the key.
@@ -41,7 +41,7 @@ pub struct SegmentRow {
     /// Class of the devices that hold it.
     pub class: Class,
     /// Devices with a copy of it.
-    pub devices: Vec<u16>,
+    pub devices: Vec<DeviceNumber>,
     /// Its size with header, in bytes.
     pub size_bytes: u64,
     /// Bytes of live records, referenced now or by a snapshot.
@@ -70,7 +70,7 @@ impl SegmentRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExtentRow {
     /// Device.
-    pub device: u16,
+    pub device: DeviceNumber,
     /// Number of the file.
     pub file: u32,
     /// Where the next component is appended, in bytes.
@@ -122,7 +122,7 @@ pub enum Freed {
     /// An extent file without live units.
     Extent {
         /// Device.
-        device: u16,
+        device: DeviceNumber,
         /// Extent file.
         file: u32,
     },
@@ -158,7 +158,7 @@ pub struct Change {
     /// New or changed extent files.
     pub extents: Vec<ExtentRow>,
     /// Extent files that no longer exist.
-    pub removed_extents: Vec<(u16, u32)>,
+    pub removed_extents: Vec<(DeviceNumber, u32)>,
     /// Number of names of each shared object; 0 if it no longer exists.
     pub shared: Vec<(ObjectNumber, u64)>,
     /// Space to be freed in addition.
@@ -168,7 +168,7 @@ pub struct Change {
     /// Notes; an empty value removes one.
     pub notes: Vec<(String, Vec<u8>)>,
     /// All devices with a copy of the index.
-    pub devices: Option<Vec<u16>>,
+    pub devices: Option<Vec<DeviceNumber>>,
     /// New or changed pins.
     pub pins: Vec<(String, u64)>,
     /// Pins that no longer exist.

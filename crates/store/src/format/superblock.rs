@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use super::decode::Decoder;
 use super::geometry::{Alignment, Class, Compression, DeviceEntry, DeviceState, Geometry, Node};
 use super::history::History;
+use super::ids::DeviceNumber;
 use super::record::checksum;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -19,7 +20,7 @@ pub(crate) const SUPERBLOCK: &str = "superblock";
 /// Version of the whole format.
 pub(crate) const VERSION: u16 = 2;
 /// Number of a home that is not a device.
-pub(crate) const NO_DEVICE: u16 = u16::MAX;
+pub(crate) const NO_DEVICE: DeviceNumber = DeviceNumber(u16::MAX);
 pub(crate) const MAGIC: &[u8; 8] = b"granulo\0";
 /// Space of one of the two slots in the file.
 pub(crate) const SLOT_BYTES: u64 = 64 << 10;
@@ -61,7 +62,7 @@ pub(crate) struct Superblock {
     /// Write count on this device.
     pub(crate) writes: u64,
     /// Number of its device, or [`NO_DEVICE`].
-    pub(crate) number: u16,
+    pub(crate) number: DeviceNumber,
     /// Its identity; zero for [`NO_DEVICE`].
     pub(crate) identity: [u8; 16],
     pub(crate) geometry: Geometry,
@@ -88,7 +89,7 @@ impl Superblock {
         slot.extend_from_slice(&self.writes.to_le_bytes());
         slot.extend_from_slice(&geometry.store);
         slot.extend_from_slice(&self.identity);
-        slot.extend_from_slice(&self.number.to_le_bytes());
+        slot.extend_from_slice(&self.number.0.to_le_bytes());
         slot.extend_from_slice(&geometry.created_nanoseconds.to_le_bytes());
         slot.extend_from_slice(&geometry.cutoff_bytes.to_le_bytes());
         slot.extend_from_slice(&geometry.stripe_unit_bytes.to_le_bytes());
@@ -104,7 +105,7 @@ impl Superblock {
         slot.extend_from_slice(&[0; RESERVED_BYTES]);
         slot.extend_from_slice(&(geometry.devices.len() as u16).to_le_bytes());
         for device in &geometry.devices {
-            slot.extend_from_slice(&device.number.to_le_bytes());
+            slot.extend_from_slice(&device.number.0.to_le_bytes());
             slot.extend_from_slice(&device.identity);
             slot.extend_from_slice(&[device.class as u8, device.state as u8]);
             encode_place(device.node, &device.path, &mut slot);
@@ -156,7 +157,7 @@ fn decode_fields(at: &mut Decoder<'_>) -> Option<Superblock> {
     let writes = at.u64()?;
     let store = at.identity()?;
     let identity = at.identity()?;
-    let number = at.u16()?;
+    let number = DeviceNumber(at.u16()?);
     let created_nanoseconds = at.u64()? as i64;
     let cutoff_bytes = at.u64()?;
     let stripe_unit_bytes = at.u32()?;
@@ -186,13 +187,12 @@ fn decode_fields(at: &mut Decoder<'_>) -> Option<Superblock> {
             _ => return None,
         };
         let (node, path) = decode_place(at)?;
-        devices.push(DeviceEntry { number, identity, class, state, path, node });
+        devices.push(DeviceEntry { number: DeviceNumber(number), identity, class, state, path, node });
     }
     let (home_node, home) = decode_place(at)?;
     let history = History::decode(at)?;
     let mark = decode_mark(at)?;
-    let is_whole =
-        at.rest().is_empty() && devices.iter().enumerate().all(|(at, device)| usize::from(device.number) == at);
+    let is_whole = at.rest().is_empty() && devices.iter().enumerate().all(|(at, device)| device.number.index() == at);
     let geometry = Geometry {
         store,
         created_nanoseconds,
@@ -211,7 +211,7 @@ fn decode_fields(at: &mut Decoder<'_>) -> Option<Superblock> {
         home: if home == Path::new(ON_DEVICE) { PathBuf::new() } else { home },
         home_node,
     };
-    let is_listed = usize::from(number) < geometry.devices.len();
+    let is_listed = number.index() < geometry.devices.len();
     let is_sound = is_whole && geometry.out_of_bounds().is_none() && (number == NO_DEVICE || is_listed);
     is_sound.then_some(Superblock { writes, number, identity, geometry, history, mark })
 }
@@ -277,7 +277,7 @@ pub(crate) mod tests {
         let first = EpochEntry { epoch: Epoch(5), began_nanoseconds: 1, segments_begun: 0, last_batch: 0, in_sync };
         Superblock {
             writes: 2,
-            number: 1,
+            number: DeviceNumber(1),
             identity: [2; 16],
             geometry: geometry(2, 3, 2, (2, 1)),
             history: History::new(first),
@@ -333,10 +333,10 @@ pub(crate) mod tests {
             |superblock| superblock.geometry.compression = Compression::Zstd(100),
             |superblock| superblock.geometry.low_watermark_percent = 95,
             |superblock| superblock.geometry.high_watermark_percent = 200,
-            |superblock| superblock.geometry.devices[1].number = 7,
+            |superblock| superblock.geometry.devices[1].number = DeviceNumber(7),
             |superblock| superblock.geometry.file_mode = 0o4600,
             |superblock| superblock.geometry.file_mode = 0o200,
-            |superblock| superblock.number = 5,
+            |superblock| superblock.number = DeviceNumber(5),
         ] {
             assert_eq!(Superblock::decode(&slot(change)).unwrap(), None);
         }

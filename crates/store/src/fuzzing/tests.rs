@@ -6,6 +6,7 @@ use std::fs;
 
 use super::*;
 use crate::devices::objects::{Memory, Objects};
+use crate::format::ids::DeviceNumber;
 use crate::index::catalog::tests::a_change;
 use crate::index::table::TableWriter;
 use crate::index::table::tests::{device, imported};
@@ -61,7 +62,7 @@ fn real() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let mut bytes = vec![("segment", "real", log.clone())];
     let header = SegmentHeader::decode(&log).unwrap();
     let seed = header.id.seed(&header.store);
-    let mut scan = SegmentScan::new(vec![(0, Arc::new(Bytes::new(&log)))], seed, 0);
+    let mut scan = SegmentScan::new(vec![(DeviceNumber(0), Arc::new(Bytes::new(&log)))], seed, 0);
     loop {
         let (offset, found) = match scan.next(false) {
             Some(Step::Record(offset, found, _)) => (offset, found),

@@ -9,12 +9,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::devices::device::{Device, DeviceFile, Mode, Room};
+use crate::format::ids::DeviceNumber;
 
 /// A device that has or may have a copy of the index.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     /// Its number.
-    pub(crate) number: u16,
+    pub(crate) number: DeviceNumber,
     /// The device itself.
     pub(crate) device: Arc<dyn Device>,
 }
@@ -37,7 +38,7 @@ impl Copies {
     }
 
     /// Their numbers.
-    pub(crate) fn numbers(&self) -> Vec<u16> {
+    pub(crate) fn numbers(&self) -> Vec<DeviceNumber> {
         self.places().iter().map(|place| place.number).collect()
     }
 

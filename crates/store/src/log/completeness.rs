@@ -8,6 +8,7 @@
 use std::fmt;
 
 use crate::format::decode::Decoder;
+use crate::format::ids::DeviceNumber;
 use crate::units::format_count;
 
 /// Why something may be missing.
@@ -50,7 +51,7 @@ pub struct Missing {
     /// When the last batch before the gap was written, in nanoseconds since 1970.
     pub after_nanoseconds: Option<i64>,
     /// Devices that may have it.
-    pub devices: Vec<u16>,
+    pub devices: Vec<DeviceNumber>,
 }
 
 impl fmt::Display for Missing {
@@ -69,7 +70,7 @@ impl fmt::Display for Missing {
             Cause::DevicesAway => write!(f, "too few devices are there to know whether all is there")?,
         }
         if !self.devices.is_empty() {
-            let devices: Vec<String> = self.devices.iter().map(u16::to_string).collect();
+            let devices: Vec<String> = self.devices.iter().map(DeviceNumber::to_string).collect();
             write!(f, " (device {})", devices.join(", "))?;
         }
         Ok(())
@@ -147,7 +148,7 @@ impl Completeness {
             bytes.push(after_nanoseconds.is_some().into());
             bytes.extend_from_slice(&after_nanoseconds.unwrap_or_default().to_le_bytes());
             bytes.extend_from_slice(&(devices.len() as u16).to_le_bytes());
-            devices.iter().for_each(|device| bytes.extend_from_slice(&device.to_le_bytes()));
+            devices.iter().for_each(|device| bytes.extend_from_slice(&device.0.to_le_bytes()));
         }
         bytes
     }
@@ -165,7 +166,7 @@ impl Completeness {
             };
             let (segments, batches) = (span()?, span()?);
             let (is_there, after) = (at.u8()?, at.u64()? as i64);
-            let devices = (0..at.u16()?).map(|_| at.u16()).collect::<Option<_>>()?;
+            let devices = (0..at.u16()?).map(|_| at.u16().map(DeviceNumber)).collect::<Option<_>>()?;
             let after_nanoseconds = (is_there != 0).then_some(after);
             all.push(Missing { cause, segments, batches, after_nanoseconds, devices });
         }
@@ -187,7 +188,7 @@ mod tests {
                 segments: (cause == Cause::Damage).then_some((1, 2)),
                 batches: Some((3, 3)),
                 after_nanoseconds: Some(-1),
-                devices: vec![4, 5],
+                devices: vec![DeviceNumber(4), DeviceNumber(5)],
             };
             found.add(missing.clone());
             found.add(missing);

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::format::ids::{SegmentId, SegmentNumber};
+use crate::format::ids::{DeviceNumber, SegmentId, SegmentNumber};
 use crate::format::release::Released;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
@@ -18,7 +18,7 @@ pub(crate) struct Found {
     /// `None` if no copy has a valid one.
     pub(crate) header: Option<SegmentHeader>,
     /// Devices with a copy.
-    pub(crate) devices: Vec<u16>,
+    pub(crate) devices: Vec<DeviceNumber>,
     /// Length of the longest copy.
     pub(crate) size_bytes: u64,
     /// Of several segments with one number, the one counts that is known or on more devices in service.
@@ -141,7 +141,7 @@ mod tests {
             },
             highest_id: 0,
         });
-        Found { id, header, devices: vec![0], size_bytes: 1000, weight: 1 }
+        Found { id, header, devices: vec![DeviceNumber(0)], size_bytes: 1000, weight: 1 }
     }
 
     /// Number, end, and what is missing before it.

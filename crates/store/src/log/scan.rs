@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::devices::device::DeviceFile;
 use crate::format::entry::Kind;
-use crate::format::ids::{Epoch, LogOffset};
+use crate::format::ids::{DeviceNumber, Epoch, LogOffset};
 use crate::format::record::{HEADER_BYTES, Lengths, Listed, Record, Seed, kind_of};
 use crate::format::segment::{Commit, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentName};
 use crate::layout::granulo::RECORD_ALIGNMENT_BYTES;
@@ -28,7 +28,7 @@ const LEAST_WINDOW_BYTES: usize = 4 << 10;
 /// A window into one copy of a segment.
 #[derive(Debug)]
 struct Copy {
-    device: u16,
+    device: DeviceNumber,
     file: Arc<dyn DeviceFile>,
     seed: Seed,
     size_bytes: u64,
@@ -153,9 +153,9 @@ impl Placed {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Copies {
     /// Devices without a valid record there.
-    pub(crate) without: Vec<u16>,
+    pub(crate) without: Vec<DeviceNumber>,
     /// Devices with another valid record there. Only determined if all copies are read.
-    pub(crate) differ: Vec<u16>,
+    pub(crate) differ: Vec<DeviceNumber>,
 }
 
 /// A commit, and how it relates to what was read before.
@@ -218,13 +218,13 @@ pub(crate) struct SegmentScan {
     /// Records still to be returned at the offsets in a commit's list, and the offset of that commit.
     listed: Option<(VecDeque<Placed>, u64)>,
     /// A copy that could not be opened, and the error.
-    unopened: Option<(u16, io::Error)>,
+    unopened: Option<(DeviceNumber, io::Error)>,
 }
 
 impl SegmentScan {
     /// Begins at `from` (at the first record if that is 0).
-    pub(crate) fn new(files: Vec<(u16, Arc<dyn DeviceFile>)>, seed: Seed, from: u64) -> SegmentScan {
-        let copy = |(device, file): (u16, Arc<dyn DeviceFile>)| {
+    pub(crate) fn new(files: Vec<(DeviceNumber, Arc<dyn DeviceFile>)>, seed: Seed, from: u64) -> SegmentScan {
+        let copy = |(device, file): (DeviceNumber, Arc<dyn DeviceFile>)| {
             let (size_bytes, error) = match file.size() {
                 Ok(size_bytes) => (size_bytes, None),
                 Err(error) => (0, Some(error)),
@@ -239,18 +239,18 @@ impl SegmentScan {
     }
 
     /// For a segment with another copy that could not be opened.
-    pub(crate) fn beside(self, unopened: Option<(u16, io::Error)>) -> SegmentScan {
+    pub(crate) fn beside(self, unopened: Option<(DeviceNumber, io::Error)>) -> SegmentScan {
         SegmentScan { unopened, ..self }
     }
 
     /// A copy that could not be opened or read somewhere, and the error. That is not evidence of its content.
-    pub(crate) fn take_error(&mut self) -> Option<(u16, io::Error)> {
+    pub(crate) fn take_error(&mut self) -> Option<(DeviceNumber, io::Error)> {
         let unread = self.copies.iter_mut().find_map(|copy| Some((copy.device, copy.error.take()?)));
         unread.or_else(|| self.unopened.take())
     }
 
     /// The header, from the first copy with a valid one that matches the segment's name, and the devices without it.
-    pub(crate) fn header(&mut self, segment: SegmentName) -> (Option<SegmentHeader>, Vec<u16>) {
+    pub(crate) fn header(&mut self, segment: SegmentName) -> (Option<SegmentHeader>, Vec<DeviceNumber>) {
         let is_right = |header: &SegmentHeader| SegmentName::from(header.id) == segment;
         let mut found = None;
         let mut without = Vec::new();

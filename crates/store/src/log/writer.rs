@@ -16,7 +16,7 @@ use crate::devices::threads;
 use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::entry::Kind;
 use crate::format::geometry::{Class, Geometry};
-use crate::format::ids::{BatchSequence, Epoch, LogOffset, SegmentId, SegmentNumber};
+use crate::format::ids::{BatchSequence, DeviceNumber, Epoch, LogOffset, SegmentId, SegmentNumber};
 use crate::format::record::{HEADER_BYTES, NewRecord, seal};
 use crate::format::release::Released;
 use crate::format::rows::{Change, Position, SegmentRow};
@@ -39,7 +39,7 @@ pub(crate) struct Active {
     /// Where the content of files begins in it.
     pub(crate) alignment: Alignment,
     /// Devices and their copies.
-    pub(crate) copies: Vec<(u16, Arc<dyn DeviceFile>)>,
+    pub(crate) copies: Vec<(DeviceNumber, Arc<dyn DeviceFile>)>,
     /// Offset of the next record, in bytes.
     pub(crate) end: u64,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Writer {
     /// Extent files with unsynced bytes.
     pub(crate) touched: Touched,
     /// Devices with an unsynced name in their segment directory.
-    pub(crate) dirty_directories: BTreeSet<u16>,
+    pub(crate) dirty_directories: BTreeSet<DeviceNumber>,
     /// Records spill to slow devices because the fast ones are full.
     pub(crate) is_overflowing: bool,
 }
@@ -81,7 +81,7 @@ pub(crate) struct Writer {
 /// A copy of a segment with unsynced bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Dirty {
-    pub(crate) device: u16,
+    pub(crate) device: DeviceNumber,
     pub(crate) segment: SegmentId,
     pub(crate) file: Arc<dyn DeviceFile>,
 }
@@ -330,12 +330,12 @@ fn make_segment(devices: &Devices, slot: &Slot, header: &SegmentHeader) -> io::R
 /// # Errors
 /// The first failure and its device; failures other than lack of space take precedence.
 fn write_copies(
-    copies: &[(u16, Arc<dyn DeviceFile>)],
+    copies: &[(DeviceNumber, Arc<dyn DeviceFile>)],
     records: &[u8],
     end_record: &[u8],
     begin: u64,
-) -> std::result::Result<(), (u16, io::Error)> {
-    let write = |(device, file): &(u16, Arc<dyn DeviceFile>)| {
+) -> std::result::Result<(), (DeviceNumber, io::Error)> {
+    let write = |(device, file): &(DeviceNumber, Arc<dyn DeviceFile>)| {
         let written = file.append_at(records, begin);
         let written = written.and_then(|()| file.write_at(end_record, begin + records.len() as u64));
         written.map_err(|error| (*device, error))
@@ -343,7 +343,7 @@ fn write_copies(
     if (records.len() as u64) < LARGE_BYTES {
         return copies.iter().try_for_each(write);
     }
-    let mut failed: Vec<(u16, io::Error)> = threads::each(copies.iter().collect(), copies.len(), write)
+    let mut failed: Vec<(DeviceNumber, io::Error)> = threads::each(copies.iter().collect(), copies.len(), write)
         .into_iter()
         .filter_map(|written| written.err())
         .collect();

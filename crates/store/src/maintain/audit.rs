@@ -13,6 +13,7 @@ use crate::engine::pace::Pace;
 use crate::error::Result;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Location};
+use crate::format::ids::DeviceNumber;
 use crate::format::index_key::superseded;
 use crate::format::record::Record;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_path};
@@ -42,9 +43,9 @@ pub(crate) struct Met<'r> {
     /// Its key in the index, if the index has it; else the key of the record. Empty for what is not an object.
     pub(crate) key: Vec<u8>,
     /// Devices whose copy of it is damaged.
-    pub(crate) without: Vec<u16>,
+    pub(crate) without: Vec<DeviceNumber>,
     /// Devices whose copy has another valid record.
-    pub(crate) differ: Vec<u16>,
+    pub(crate) differ: Vec<DeviceNumber>,
     /// The index entry of its key, now or in a snapshot, if it refers to this record.
     pub(crate) live: Option<Entry>,
     /// The index entry of its key.
@@ -55,7 +56,7 @@ pub(crate) struct Met<'r> {
 #[derive(Debug)]
 pub(crate) enum Sight<'r> {
     /// The header, and the devices whose copy of it is damaged.
-    Header(Option<SegmentHeader>, Vec<u16>),
+    Header(Option<SegmentHeader>, Vec<DeviceNumber>),
     /// A valid record.
     Record(&'r Met<'r>),
     /// Bytes that are not a record on any copy.
@@ -163,7 +164,8 @@ impl Engine {
     /// # Errors
     /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if it contradicts itself.
     pub(crate) fn descriptor_in(&self, row: &SegmentRow, record: &Record<'_>) -> Result<Descriptor> {
-        let place = self.devices.place(row.devices.first().copied().unwrap_or(0), &segment_path(row.id()));
+        let place =
+            self.devices.place(row.devices.first().copied().unwrap_or(DeviceNumber(0)), &segment_path(row.id()));
         Descriptor::decode(record.content, Path::new(&place))
     }
 }
@@ -201,7 +203,7 @@ pub(crate) struct Flaws {
 /// Records that are damaged on some copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Flaw {
-    pub(crate) devices: Vec<u16>,
+    pub(crate) devices: Vec<DeviceNumber>,
     pub(crate) range: Range<u64>,
     pub(crate) records: u64,
     /// Key of the first, if it is an object.

@@ -24,6 +24,7 @@ use crate::engine::pace::{Pace, Watch};
 use crate::engine::{Engine, View};
 use crate::error::{ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceState};
+use crate::format::ids::DeviceNumber;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, SegmentName, segment_path};
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::Snapshot;
@@ -113,7 +114,7 @@ impl Store {
         let mut checker = Checker::new(engine, view, found);
         checker.report.is_deep = options.is_deep;
         for damage in &self.recovered().damage {
-            let place = engine.devices.place(0, &segment_path(engine.segment_id(damage.segment)));
+            let place = engine.devices.place(DeviceNumber(0), &segment_path(engine.segment_id(damage.segment)));
             let problem =
                 Problem::new(ProblemKind::Log, place, "acknowledged bytes of the log hold on no copy", Remedy::Lost);
             checker.found(problem.within(damage.segment, damage.range.clone()));
@@ -144,7 +145,7 @@ struct Checker<'c> {
     sums: Option<HashMap<u64, Sum>>,
     freed: BTreeSet<u64>,
     /// Sizes of segments by device and number.
-    sizes: HashMap<(u16, SegmentName), u64>,
+    sizes: HashMap<(DeviceNumber, SegmentName), u64>,
     /// Whether nobody else can be writing.
     is_alone: bool,
 }
@@ -188,16 +189,16 @@ impl<'c> Checker<'c> {
         if is_deep { self.every_byte(pace) } else { Ok(()) }
     }
 
-    fn slot(&self, number: u16) -> Option<&Slot> {
-        self.slots.get(usize::from(number))
+    fn slot(&self, number: DeviceNumber) -> Option<&Slot> {
+        self.slots.get(number.index())
     }
 
-    fn is_readable(&self, device: u16) -> bool {
+    fn is_readable(&self, device: DeviceNumber) -> bool {
         self.slot(device).is_some_and(Slot::is_readable)
     }
 
     /// Whether everything that the accounts have on a device should exist there.
-    fn is_settled(&self, device: u16) -> bool {
+    fn is_settled(&self, device: DeviceNumber) -> bool {
         self.slot(device).is_some_and(|slot| slot.is_readable() && slot.entry.state == DeviceState::InUse)
     }
 
@@ -457,10 +458,12 @@ impl<'c> Checker<'c> {
             return;
         }
         let is_active = row.number >= self.view.state.position.segment;
-        let readable: Vec<u16> = row.devices.iter().copied().filter(|&device| self.is_readable(device)).collect();
-        let long_enough =
-            |device: &u16| self.sizes.get(&(*device, row.id().into())).is_some_and(|&size| size >= row.size_bytes);
-        let whole: Vec<u16> = readable.iter().copied().filter(long_enough).collect();
+        let readable: Vec<DeviceNumber> =
+            row.devices.iter().copied().filter(|&device| self.is_readable(device)).collect();
+        let long_enough = |device: &DeviceNumber| {
+            self.sizes.get(&(*device, row.id().into())).is_some_and(|&size| size >= row.size_bytes)
+        };
+        let whole: Vec<DeviceNumber> = readable.iter().copied().filter(long_enough).collect();
         if readable.is_empty() {
             let cause = "it is on no device that is in service";
             self.found(
@@ -520,7 +523,7 @@ impl<'c> Checker<'c> {
         }
     }
 
-    fn headers(&mut self, row: &SegmentRow, readable: &[u16]) {
+    fn headers(&mut self, row: &SegmentRow, readable: &[DeviceNumber]) {
         let copies = self.engine.open_segment_copies(row.id(), readable);
         if copies.is_empty() {
             return;
@@ -553,7 +556,7 @@ impl<'c> Checker<'c> {
     /// Extent files: that they exist and extend as far as live units; and what is in them that nothing ever referred
     /// to.
     fn extents(&mut self) -> Result<()> {
-        let mut sizes: BTreeMap<u16, BTreeMap<u32, u64>> = BTreeMap::new();
+        let mut sizes: BTreeMap<DeviceNumber, BTreeMap<u32, u64>> = BTreeMap::new();
         for slot in self.slots.iter().filter(|slot| slot.is_readable() && slot.entry.state == DeviceState::InUse) {
             let listed = self.engine.extents.list(slot.entry.number).unwrap_or_default();
             sizes.insert(slot.entry.number, listed);
@@ -582,7 +585,7 @@ impl<'c> Checker<'c> {
     }
 
     /// Bytes that no descriptor refers to, left by a killed writer. They stay until compaction frees the file.
-    fn quarantine(&mut self, sizes: &BTreeMap<u16, BTreeMap<u32, u64>>) {
+    fn quarantine(&mut self, sizes: &BTreeMap<DeviceNumber, BTreeMap<u32, u64>>) {
         let state = &self.view.state;
         let freed: BTreeSet<Place> = state.freed.iter().filter_map(|(_, freed)| place_of(freed)).collect();
         for (&device, sizes) in sizes {

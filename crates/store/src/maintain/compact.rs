@@ -17,6 +17,7 @@ use crate::engine::Engine;
 use crate::engine::pace::{Pace, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, Geometry};
+use crate::format::ids::DeviceNumber;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::index::catalog::{Freed, SegmentRow};
 use crate::layout::granulo::{ALIGNED_HEAD_BYTES, Alignment};
@@ -113,7 +114,7 @@ pub struct Compacted {
     /// Segments that stay, as something in them is damaged on every copy.
     pub damaged_segments: Vec<u64>,
     /// Extent files that stay, by device and number, as parity cannot reconstruct damaged units in them.
-    pub damaged_extents: BTreeSet<(u16, u32)>,
+    pub damaged_extents: BTreeSet<(DeviceNumber, u32)>,
     /// Whether it was interrupted.
     pub is_interrupted: bool,
 }
@@ -431,7 +432,7 @@ mod tests {
             number,
             epoch: Epoch(0),
             class: Class::Fast,
-            devices: vec![0, 1],
+            devices: vec![DeviceNumber(0), DeviceNumber(1)],
             size_bytes,
             live_bytes,
             live_records,

@@ -7,6 +7,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use crate::format::ids::DeviceNumber;
 use crate::units::escape_path;
 
 /// What a problem is about. [`name`](ProblemKind::name)s are for programs and do not change.
@@ -124,7 +125,7 @@ pub struct Problem {
     /// What it is about.
     pub kind: ProblemKind,
     /// Number of the device.
-    pub device: Option<u16>,
+    pub device: Option<DeviceNumber>,
     /// File or directory.
     pub path: PathBuf,
     /// Bytes of the file.
@@ -156,7 +157,7 @@ impl Problem {
         }
     }
 
-    pub(crate) fn on(mut self, device: u16) -> Problem {
+    pub(crate) fn on(mut self, device: DeviceNumber) -> Problem {
         self.device = Some(device);
         self
     }
@@ -205,7 +206,7 @@ mod tests {
             "a record is damaged",
             Remedy::Repair,
         );
-        let mut problem = problem.on(0).within(1, 80..200);
+        let mut problem = problem.on(DeviceNumber(0)).within(1, 80..200);
         problem.object = Some("cats/1.jpg".to_owned());
         assert_eq!(
             problem.to_string(),

@@ -25,6 +25,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Chunk, Component, Descriptor};
 use crate::format::entry::Kind;
 use crate::format::geometry::{Class, DeviceState, random_identity};
+use crate::format::ids::DeviceNumber;
 use crate::format::index_key::{object_key, until_of};
 use crate::format::record::checksum;
 use crate::format::segment::SEGMENTS;
@@ -40,7 +41,7 @@ const MOVED_TOGETHER: usize = 256;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RebuildOptions {
     /// Number of the lost device.
-    pub device: u16,
+    pub device: DeviceNumber,
     /// Directory that replaces it; `None` for spare space on the other devices.
     pub onto: Option<PathBuf>,
     /// Most bytes written per second.
@@ -89,7 +90,7 @@ impl RebuildPlan {
 impl Store {
     /// Numbers of the devices that a rebuild is for: out of service and not merely stale, which a repair solves, or not
     /// yet whole.
-    pub fn lost_devices(&self) -> Vec<u16> {
+    pub fn lost_devices(&self) -> Vec<DeviceNumber> {
         let slots = self.engine().devices.slots();
         let is_lost = |slot: &&Slot| match &slot.trouble {
             Some(trouble) => !matches!(trouble, Trouble::Gone | Trouble::Stale { .. }),
@@ -190,7 +191,7 @@ impl Store {
 }
 
 /// Chunks and components of an object that are on a device; a component without bytes names its device too.
-fn components_on(descriptor: &Descriptor, device: u16) -> Vec<(usize, usize)> {
+fn components_on(descriptor: &Descriptor, device: DeviceNumber) -> Vec<(usize, usize)> {
     let of_chunk = |(number, chunk): (usize, &Chunk)| {
         let component = chunk.components.iter().position(|component| component.device == device)?;
         Some((number, component))
@@ -204,7 +205,7 @@ impl Engine {
         let refuse =
             |cause: String, advice: &str| Err(Error::new(ErrorKind::Usage, "rebuild the device", cause).advise(advice));
         let slots = self.devices.slots();
-        let Some(slot) = slots.get(usize::from(options.device)) else {
+        let Some(slot) = slots.get(options.device.index()) else {
             return refuse(format!("there is no device {}", options.device), "granulo store status has their numbers");
         };
         match (&slot.trouble, slot.entry.state) {
@@ -227,7 +228,7 @@ impl Engine {
     }
 
     /// Whether a segment has a copy on `lost`, or had, or would have: without that device it has too few copies.
-    fn lacks_copy(&self, row: &SegmentRow, lost: u16) -> bool {
+    fn lacks_copy(&self, row: &SegmentRow, lost: DeviceNumber) -> bool {
         let slots = self.devices.slots();
         let of_class = |class: Option<Class>| {
             let is_of = |slot: &&Slot| {
@@ -241,7 +242,7 @@ impl Engine {
     }
 
     /// Another device for a copy that was on `lost`.
-    fn place_for(&self, row: &SegmentRow, lost: u16) -> Option<u16> {
+    fn place_for(&self, row: &SegmentRow, lost: DeviceNumber) -> Option<DeviceNumber> {
         let is_fit = |slot: &Slot| {
             let number = slot.entry.number;
             number != lost && slot.entry.state == DeviceState::InUse && !row.devices.contains(&number)
@@ -255,8 +256,15 @@ impl Engine {
 
     /// Another device for a component that was on `lost`: the first in the order of the object's key that the chunk is
     /// not on.
-    fn device_for(&self, key: &[u8], descriptor: &Descriptor, chunk: usize, bytes: u64, lost: u16) -> Option<u16> {
-        let taken: BTreeSet<u16> =
+    fn device_for(
+        &self,
+        key: &[u8],
+        descriptor: &Descriptor,
+        chunk: usize,
+        bytes: u64,
+        lost: DeviceNumber,
+    ) -> Option<DeviceNumber> {
+        let taken: BTreeSet<DeviceNumber> =
             descriptor.chunks.get(chunk)?.components.iter().map(|component| component.device).collect();
         let slots = self.devices.writable(Class::Slow);
         let fit = |slot: &&Slot| {
@@ -264,8 +272,9 @@ impl Engine {
             number != lost && slot.entry.state == DeviceState::InUse && !taken.contains(&number)
         };
         let fit: Vec<&Slot> = slots.iter().filter(fit).collect();
-        let devices: Vec<(u16, [u8; 16])> = fit.iter().map(|slot| (slot.entry.number, slot.entry.identity)).collect();
-        let has_room = |number: &u16| {
+        let devices: Vec<(DeviceNumber, [u8; 16])> =
+            fit.iter().map(|slot| (slot.entry.number, slot.entry.identity)).collect();
+        let has_room = |number: &DeviceNumber| {
             let slot = fit.iter().find(|slot| slot.entry.number == *number);
             slot.is_some_and(|slot| slot.device.room().is_ok_and(|room| room.available_bytes > bytes))
         };
@@ -311,7 +320,7 @@ impl Engine {
             device.create_directory(directory).map_err(fail)?;
         }
         let mut slots = self.devices.slots().to_vec();
-        let at = usize::from(slot.entry.number);
+        let at = slot.entry.number.index();
         let identity = random_identity()?;
         let entry = &mut geometry.devices[at];
         (entry.identity, entry.state, entry.path) = (identity, DeviceState::Rebuilding, path.clone());
@@ -326,10 +335,10 @@ impl Engine {
     }
 
     /// Everything is complete: the device returns to service, or leaves the store.
-    fn settle_device(&self, device: u16, is_onto: bool) -> Result<()> {
+    fn settle_device(&self, device: DeviceNumber, is_onto: bool) -> Result<()> {
         let mut geometry = (*self.geometry()).clone();
         let mut slots = self.devices.slots().to_vec();
-        let at = usize::from(device);
+        let at = device.index();
         geometry.devices[at].state = if is_onto { DeviceState::InUse } else { DeviceState::Gone };
         slots[at].entry = geometry.devices[at].clone();
         if !is_onto {
@@ -373,7 +382,7 @@ struct Done {
 /// A rebuild in progress.
 struct Rebuild<'r> {
     engine: &'r Engine,
-    device: u16,
+    device: DeviceNumber,
     is_onto: bool,
     report: RebuildReport,
 }

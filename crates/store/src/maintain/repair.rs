@@ -22,7 +22,7 @@ use crate::engine::pace::{Pace, Progress, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::DeviceState;
-use crate::format::ids::ObjectNumber;
+use crate::format::ids::{DeviceNumber, ObjectNumber};
 use crate::format::index_key::{ROOT_KEY, entry_of_key, is_superseded, object_of};
 use crate::format::key::Key;
 use crate::format::segment::SEGMENTS;
@@ -83,7 +83,7 @@ pub struct RepairReport {
     /// Problems that were met and repaired on the way.
     pub mended: ScrubReport,
     /// Devices that returned to service.
-    pub admitted: Vec<u16>,
+    pub admitted: Vec<DeviceNumber>,
     /// Copies of segments that were made because there were too few.
     pub copies: u64,
     /// Files that belonged to nothing and were removed.
@@ -258,7 +258,7 @@ pub fn rebuild_index(home: &Path, how: &OpenOptions) -> Result<Store> {
 /// # Errors
 /// [`ErrorKind::Usage`] if nothing has diverged; [`ErrorKind::Busy`] if another process writes; errors of writing
 /// superblocks.
-pub fn take_side(home: &Path, how: &OpenOptions, device: u16) -> Result<Vec<u16>> {
+pub fn take_side(home: &Path, how: &OpenOptions, device: DeviceNumber) -> Result<Vec<DeviceNumber>> {
     take(&Host, home, how, device)
 }
 
@@ -383,7 +383,7 @@ impl Store {
 
 impl Engine {
     /// Returns devices to service whose content belongs to this store: stale ones, and ones without a sound superblock.
-    fn admit(&self) -> Result<Vec<u16>> {
+    fn admit(&self) -> Result<Vec<DeviceNumber>> {
         let mut slots = self.devices.slots().to_vec();
         let mut admitted = Vec::new();
         for slot in &mut slots {
@@ -495,7 +495,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`adjust`](Self::adjust).
-    pub(crate) fn change_devices(&self, number: u64, change: impl FnOnce(&mut Vec<u16>)) -> Result<()> {
+    pub(crate) fn change_devices(&self, number: u64, change: impl FnOnce(&mut Vec<DeviceNumber>)) -> Result<()> {
         self.adjust(|state| {
             let Some(mut row) = state.segments.get(&number).cloned() else { return Change::default() };
             change(&mut row.devices);
@@ -507,7 +507,7 @@ impl Engine {
 }
 
 /// Units of a chunk that have bytes and are on a device.
-fn of_device(chunk: &crate::format::descriptor::Chunk, device: u16) -> usize {
+fn of_device(chunk: &crate::format::descriptor::Chunk, device: DeviceNumber) -> usize {
     let stripes = chunk.stripes;
     let Some(component) = chunk.components.iter().position(|component| component.device == device) else { return 0 };
     (0..stripes.count()).filter(|&stripe| stripes.unit_length(stripe, stripes.unit_in(stripe, component)) > 0).count()
@@ -516,16 +516,16 @@ fn of_device(chunk: &crate::format::descriptor::Chunk, device: u16) -> usize {
 /// A view of one device alone.
 #[derive(Debug)]
 struct Alone {
-    number: u16,
+    number: DeviceNumber,
     slot: Slot,
 }
 
 impl crate::devices::extents::DeviceSource for Alone {
-    fn device(&self, number: u16) -> Option<std::sync::Arc<dyn crate::devices::device::Device>> {
+    fn device(&self, number: DeviceNumber) -> Option<std::sync::Arc<dyn crate::devices::device::Device>> {
         (number == self.number).then(|| std::sync::Arc::clone(&self.slot.device))
     }
 
-    fn directory(&self, _: u16) -> std::path::PathBuf {
+    fn directory(&self, _: DeviceNumber) -> std::path::PathBuf {
         self.slot.path.clone()
     }
 

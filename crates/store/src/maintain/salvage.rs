@@ -16,6 +16,7 @@ use crate::engine::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
+use crate::format::ids::DeviceNumber;
 use crate::format::index_key::until_of;
 use crate::format::record::{Head, NewRecord, Record};
 use crate::index::catalog::{Change, ExtentRow, Freed, SegmentRow};
@@ -107,7 +108,7 @@ impl Engine {
     /// Errors of reading the index or a map.
     pub(crate) fn recount_units(&self) -> Result<()> {
         let snapshot = self.view().snapshot();
-        let mut counted: BTreeMap<(u16, u32), u64> = BTreeMap::new();
+        let mut counted: BTreeMap<(DeviceNumber, u32), u64> = BTreeMap::new();
         let mut scan = snapshot.scan_versions_from(&[])?;
         while let Some((_, entry)) = scan.next_entry()? {
             if entry.kind == Kind::Large {

@@ -25,6 +25,7 @@ use crate::engine::{Engine, View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::geometry::DeviceState;
+use crate::format::ids::DeviceNumber;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, segment_path};
 use crate::index::catalog::{Freed, SegmentRow};
 use crate::units::format_count;
@@ -196,9 +197,9 @@ impl Engine {
     }
 
     /// Whether a device is in service and should have everything that the accounts have on it.
-    pub(crate) fn is_settled(&self, device: u16) -> bool {
+    pub(crate) fn is_settled(&self, device: DeviceNumber) -> bool {
         let slots = self.devices.slots();
-        slots.get(usize::from(device)).is_some_and(|slot| slot.is_writable() && slot.entry.state == DeviceState::InUse)
+        slots.get(device.index()).is_some_and(|slot| slot.is_writable() && slot.entry.state == DeviceState::InUse)
     }
 }
 
@@ -432,7 +433,7 @@ impl<'m> Mender<'m> {
         Ok(())
     }
 
-    fn header(&mut self, row: &SegmentRow, is_held: bool, without: &[u16]) -> Result<()> {
+    fn header(&mut self, row: &SegmentRow, is_held: bool, without: &[DeviceNumber]) -> Result<()> {
         // A segment that a crash left without a batch is no part of the log.
         if !is_held && row.live_records + row.dead_records == 0 {
             return Ok(());

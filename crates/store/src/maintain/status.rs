@@ -24,7 +24,7 @@ pub(crate) const SCRUB_FINISHED: &str = "scrub.finished";
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceStatus {
     /// Its number.
-    pub number: u16,
+    pub number: DeviceNumber,
     /// Its class.
     pub class: Class,
     /// Its state in the geometry.
@@ -120,7 +120,7 @@ pub struct StoreStatus {
     /// Bytes of the index (sorted tables and changes since), of one copy.
     pub index_bytes: u64,
     /// Devices with a copy of the index. If empty, the status was read from the log.
-    pub index_devices: Vec<u16>,
+    pub index_devices: Vec<DeviceNumber>,
     /// Segments and units that were freed and wait for readers, in bytes on all devices.
     pub waiting_bytes: u64,
     /// Names of the pins that outlive a process.
@@ -150,7 +150,8 @@ impl Engine {
     pub(crate) fn status(&self, with_census: bool) -> Result<StoreStatus> {
         self.refresh()?;
         let view = self.view().clone();
-        let (mut segment_bytes, mut unit_bytes): (BTreeMap<u16, u64>, BTreeMap<u16, u64>) = Default::default();
+        let (mut segment_bytes, mut unit_bytes): (BTreeMap<DeviceNumber, u64>, BTreeMap<DeviceNumber, u64>) =
+            Default::default();
         let rows: Vec<_> = view.state.segments.values().filter(|row| !self.is_freed(row.number)).collect();
         for row in view.state.segments.values() {
             for &device in &row.devices {
@@ -166,7 +167,7 @@ impl Engine {
             class: slot.entry.class,
             state: slot.entry.state,
             path: slot.path.clone(),
-            is_in_sync: history.newest().has(DeviceNumber(slot.entry.number)),
+            is_in_sync: history.newest().has(slot.entry.number),
             trouble: slot.trouble.as_ref().map(crate::Trouble::explain),
             room: slot.device.room().ok().filter(|_| slot.is_readable()),
             segment_bytes: segment_bytes.get(&slot.entry.number).copied().unwrap_or(0),
@@ -207,10 +208,10 @@ impl Engine {
     }
 
     /// Devices with a manifest, among those that should have one.
-    fn index_devices(&self) -> Vec<u16> {
+    fn index_devices(&self) -> Vec<DeviceNumber> {
         let has_one = |place: &&Place| place.device.open(&manifest::path(), Mode::Read).is_ok();
         let places = self.index.places();
-        let mut numbers: Vec<u16> = places.iter().filter(has_one).map(|place| place.number).collect();
+        let mut numbers: Vec<DeviceNumber> = places.iter().filter(has_one).map(|place| place.number).collect();
         numbers.sort_unstable();
         if self.is_index_private { Vec::new() } else { numbers }
     }

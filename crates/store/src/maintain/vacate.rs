@@ -23,6 +23,7 @@ use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Component, Descriptor, Run};
 use crate::format::entry::Kind;
+use crate::format::ids::DeviceNumber;
 use crate::index::catalog::{Change, ExtentRow, Freed};
 
 /// Bytes moved between two syncs of units with their records.
@@ -31,13 +32,13 @@ const SYNC_BYTES: u64 = 64 << 20;
 const MOVED_TOGETHER: usize = 256;
 
 /// An extent file: device and number.
-pub(crate) type Place = (u16, u32);
+pub(crate) type Place = (DeviceNumber, u32);
 
 /// An extent file that would be freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlannedExtent {
     /// Device that it is on.
-    pub device: u16,
+    pub device: DeviceNumber,
     /// Its number.
     pub file: u32,
     /// Its size, in bytes.
@@ -240,7 +241,7 @@ impl Engine {
         let mut left: Vec<PlannedExtent> =
             chosen.iter().filter(|file| agreement.known.contains(&file.place())).copied().collect();
         while !left.is_empty() && !done.is_interrupted {
-            let mut rooms: BTreeMap<u16, u64> = BTreeMap::new();
+            let mut rooms: BTreeMap<DeviceNumber, u64> = BTreeMap::new();
             let (round, later): (Vec<PlannedExtent>, Vec<PlannedExtent>) = left.iter().partition(|file| {
                 let room = rooms.entry(file.device).or_insert_with(|| self.extents.moving_room_bytes(file.device));
                 let fits = room.checked_sub(file.live_bytes);
@@ -430,7 +431,7 @@ mod tests {
     use super::*;
 
     fn file(size_bytes: u64, live_bytes: u64) -> PlannedExtent {
-        PlannedExtent { device: 0, file: 0, size_bytes, live_bytes, quarantined_bytes: 0 }
+        PlannedExtent { device: DeviceNumber(0), file: 0, size_bytes, live_bytes, quarantined_bytes: 0 }
     }
 
     #[test]

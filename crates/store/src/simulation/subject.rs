@@ -19,7 +19,7 @@ use crate::devices::survey::OpenOptions;
 use crate::engine::open::{Access, make, open};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Alignment, Node, PRIVATE_MODE};
-use crate::format::ids::ObjectNumber;
+use crate::format::ids::{DeviceNumber, ObjectNumber};
 use crate::index::catalog::Freed;
 use crate::log::completeness::Cause;
 use crate::maintain::repair::{plan_repair_on, repair_on};
@@ -123,7 +123,7 @@ impl Platform for Platformed {
 /// A geometry with this many fast and slow devices.
 pub(crate) fn geometry(fast: u16, slow: u16, copies: u8, (data, parity): (u8, u8)) -> Geometry {
     let entry = |number: u16| DeviceEntry {
-        number,
+        number: DeviceNumber(number),
         identity: [number as u8 + 1; 16],
         class: if number < fast { Class::Fast } else { Class::Slow },
         state: DeviceState::InUse,
@@ -351,7 +351,7 @@ impl Simulated {
     }
 
     /// Numbers of devices that it does not consider in sync.
-    pub(crate) fn out_of_service(&self) -> Vec<u16> {
+    pub(crate) fn out_of_service(&self) -> Vec<DeviceNumber> {
         self.store.troubles().into_iter().map(|(number, _)| number).collect()
     }
 
@@ -497,7 +497,7 @@ impl Simulated {
     }
 
     /// Rebuilds a device onto another directory; returns whether that is complete.
-    pub(crate) fn rebuild(&self, device: u16, onto: &str) -> Result<bool> {
+    pub(crate) fn rebuild(&self, device: DeviceNumber, onto: &str) -> Result<bool> {
         let options = RebuildOptions { device, onto: Some(PathBuf::from(onto)), bytes_per_second: None };
         Ok(self.store.rebuild(&options, &mut |_| true)?.is_complete)
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::engine::open::Access;
+use crate::format::ids::DeviceNumber;
 use crate::simulation::mishap::{Absence, FileKind};
 use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;
@@ -169,7 +170,7 @@ fn a_device_is_rebuilt_beside_a_pin() {
         drop(world.detach(device, Absence::Missing, 1));
         lose_index(&geometry, &world);
         let mut subject = Simulated::open(&geometry, &world).unwrap();
-        assert!(subject.rebuild(device as u16, &format!("{HERE}/new")).unwrap());
+        assert!(subject.rebuild(DeviceNumber(device as u16), &format!("{HERE}/new")).unwrap());
         assert_eq!(subject.store().status(false).unwrap().pins, ["mount"]);
         subject.compact().unwrap();
         assert!(of_others(files(&world)).is_superset(&pinned), "device {device}");

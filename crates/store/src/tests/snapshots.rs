@@ -6,6 +6,7 @@ use std::path::Path;
 use super::names::{LARGE_BYTES, Shown, is_sound, shown, shown_as, store};
 use super::*;
 use crate::PinnedSnapshot;
+use crate::format::ids::DeviceNumber;
 
 mod trees;
 
@@ -117,7 +118,7 @@ fn what_a_snapshot_has_counts_once_and_goes_with_it() {
     compact_all(&store);
     assert_eq!(on_disk(&store), 2 * units, "they are counted for both, and there once");
     let files = |store: &Store| -> u64 {
-        let listed = store.engine().extents.list(0).unwrap();
+        let listed = store.engine().extents.list(DeviceNumber(0)).unwrap();
         listed.values().sum()
     };
     assert!(files(&store) < units + (8 << 10), "{} for {units}", files(&store));

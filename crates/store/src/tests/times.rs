@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
+use crate::format::ids::DeviceNumber;
 use crate::{RebuildOptions, RepairOptions, ScrubOptions, plan_repair, repair};
 
 fn at(seconds: i64) -> Time {
@@ -240,7 +241,7 @@ fn nothing_but_a_change_alters_change_and_birth_times() {
     drop(store);
     fs::rename(home.join("fast1"), sandbox.path().join("gone")).unwrap();
     store = Store::open(&home).unwrap();
-    let options = RebuildOptions { device: 1, onto: Some(home.join("new")), bytes_per_second: None };
+    let options = RebuildOptions { device: DeviceNumber(1), onto: Some(home.join("new")), bytes_per_second: None };
     assert!(store.rebuild(&options, &mut |_| true).unwrap().is_complete);
     fs::rename(home.join("fast0"), sandbox.path().join("gone too")).unwrap();
     drop(store);

@@ -19,14 +19,15 @@ use crate::devices::device::{DeviceFile, Room};
 use crate::devices::placement::{file_bytes, moving_bytes, reserve_bytes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Component, Descriptor, Run};
+use crate::format::ids::DeviceNumber;
 use crate::format::rows::ExtentRow;
 use crate::layout::granulo::{SECTOR_BYTES, Striping};
 use crate::layout::round_up;
 
 /// The devices of an object, first to last: in order of XXH3 of its id and their identities, so that each loss is
 /// spread over all others.
-pub(crate) fn order(id: u64, devices: &[(u16, [u8; 16])]) -> Vec<u16> {
-    let mut order: Vec<(u64, u16)> = devices
+pub(crate) fn order(id: u64, devices: &[(DeviceNumber, [u8; 16])]) -> Vec<DeviceNumber> {
+    let mut order: Vec<(u64, DeviceNumber)> = devices
         .iter()
         .map(|(number, identity)| {
             let mut bytes = [0; 24];
@@ -59,24 +60,24 @@ pub(crate) struct Reserved {
 #[derive(Debug, Default)]
 struct Places {
     /// Highest number of a file, and its end, that the catalog knows on each device.
-    known: BTreeMap<u16, Tail>,
+    known: BTreeMap<DeviceNumber, Tail>,
     /// Where the next component goes, on each device with reservations.
-    tails: BTreeMap<u16, Tail>,
+    tails: BTreeMap<DeviceNumber, Tail>,
     /// Files that receive nothing more.
-    closed: BTreeSet<(u16, u32)>,
-    claims: BTreeMap<(u16, u32), Weak<()>>,
+    closed: BTreeSet<(DeviceNumber, u32)>,
+    claims: BTreeMap<(DeviceNumber, u32), Weak<()>>,
 }
 
 impl Places {
     /// The number after the newest file and all closed ones: a closed file may have been freed by now, and a reader of
     /// the log considers any file with a released number dead.
-    fn next_file(&self, device: u16, newest: Option<Tail>) -> Option<u32> {
+    fn next_file(&self, device: DeviceNumber, newest: Option<Tail>) -> Option<u32> {
         let closed = self.closed.range((device, 0)..=(device, u32::MAX)).next_back().map(|&(_, file)| file);
         let last = newest.map(|tail| tail.file).max(closed);
         last.map_or(Some(0), |file| file.checked_add(1))
     }
 
-    fn claim(&mut self, device: u16, file: u32) -> Claim {
+    fn claim(&mut self, device: DeviceNumber, file: u32) -> Claim {
         let claim = self.claims.get(&(device, file)).and_then(Weak::upgrade).unwrap_or_default();
         self.claims.insert((device, file), Arc::downgrade(&claim));
         Claim(claim)
@@ -97,10 +98,10 @@ impl Allocator {
     /// file is full at `limit_bytes`.
     pub(crate) fn new(
         rows: impl IntoIterator<Item = ExtentRow>,
-        closed: impl IntoIterator<Item = (u16, u32)>,
+        closed: impl IntoIterator<Item = (DeviceNumber, u32)>,
         limit_bytes: u64,
     ) -> Allocator {
-        let mut known: BTreeMap<u16, Tail> = BTreeMap::new();
+        let mut known: BTreeMap<DeviceNumber, Tail> = BTreeMap::new();
         let of_row =
             |row: ExtentRow| (row.device, Tail { file: row.file, end_bytes: round_up(row.end_bytes, SECTOR_BYTES) });
         let closed = closed.into_iter().map(|(device, file)| (device, Tail { file, end_bytes: u64::MAX }));
@@ -115,17 +116,17 @@ impl Allocator {
     }
 
     /// Closes a file: later components go to another.
-    pub(crate) fn close(&self, device: u16, file: u32) {
+    pub(crate) fn close(&self, device: DeviceNumber, file: u32) {
         lock(&self.places).closed.insert((device, file));
     }
 
     /// Whether units in a file are about to be referenced.
-    pub(crate) fn is_claimed(&self, device: u16, file: u32) -> bool {
+    pub(crate) fn is_claimed(&self, device: DeviceNumber, file: u32) -> bool {
         lock(&self.places).claims.get(&(device, file)).is_some_and(|claim| claim.strong_count() > 0)
     }
 
     /// Protects a file from being released, for units in it that no record references (any more).
-    pub(crate) fn claim(&self, device: u16, file: u32) -> Claim {
+    pub(crate) fn claim(&self, device: DeviceNumber, file: u32) -> Claim {
         lock(&self.places).claim(device, file)
     }
 
@@ -139,12 +140,12 @@ impl Allocator {
     pub(super) fn reserve(
         &self,
         files: &ExtentFiles,
-        order: &[u16],
+        order: &[DeviceNumber],
         rule: Striping,
         chunk: usize,
         left_bytes: Option<u64>,
     ) -> Result<(Striping, Vec<Reserved>)> {
-        let in_service: Vec<u16> =
+        let in_service: Vec<DeviceNumber> =
             order.iter().copied().filter(|&number| files.source.device(number).is_some()).collect();
         // Queried at most once, and only as far as needed.
         let mut rooms: Vec<Option<u64>> = vec![None; in_service.len()];
@@ -163,7 +164,7 @@ impl Allocator {
             let component_bytes = length / u64::from(data);
             // For an object of unknown length, future needs are unknown.
             let needed = if left_bytes.is_some() { component_bytes } else { unit };
-            let chosen: Vec<u16> = (0..in_service.len())
+            let chosen: Vec<DeviceNumber> = (0..in_service.len())
                 .filter(|&position| room_of(position) >= needed)
                 .take(width)
                 .map(|position| in_service[position])
@@ -190,7 +191,7 @@ impl Allocator {
     ///
     /// # Errors
     /// Any error of listing or creating a file.
-    pub(crate) fn reserve_on(&self, files: &ExtentFiles, device: u16, length_bytes: u64) -> Result<Reserved> {
+    pub(crate) fn reserve_on(&self, files: &ExtentFiles, device: DeviceNumber, length_bytes: u64) -> Result<Reserved> {
         let mut places = lock(&self.places);
         let length_bytes = round_up(length_bytes, SECTOR_BYTES);
         let newest = match places.tails.get(&device) {
@@ -248,7 +249,7 @@ impl Allocator {
 
 /// The newest file on a device, according to the device and the catalog, and its end. One unknown to the catalog
 /// receives nothing more: a killed writer left it, and its name may not be durable.
-fn newest(files: &ExtentFiles, device: u16, known: Option<Tail>) -> Result<Option<Tail>> {
+fn newest(files: &ExtentFiles, device: DeviceNumber, known: Option<Tail>) -> Result<Option<Tail>> {
     let listed = files.list(device).map_err(|error| {
         Error::io("list the extent files in", &files.source.directory(device).join(super::DIRECTORY), error)
     })?;
@@ -267,22 +268,22 @@ fn newest(files: &ExtentFiles, device: u16, known: Option<Tail>) -> Result<Optio
 impl ExtentFiles {
     /// Bytes of units that may still be written to a device: without the reserve for removals, for moving records and
     /// for the index.
-    pub(crate) fn room_bytes(&self, device: u16) -> u64 {
+    pub(crate) fn room_bytes(&self, device: DeviceNumber) -> u64 {
         self.room(device).map_or(0, |room| room.available_bytes.saturating_sub(reserve_bytes(room)))
     }
 
     /// Bytes that moved units may occupy on a device before their old file is freed.
-    pub(crate) fn moving_room_bytes(&self, device: u16) -> u64 {
+    pub(crate) fn moving_room_bytes(&self, device: DeviceNumber) -> u64 {
         self.room(device).map_or(0, moving_bytes)
     }
 
-    fn room(&self, device: u16) -> Option<Room> {
+    fn room(&self, device: DeviceNumber) -> Option<Room> {
         self.source.device(device).and_then(|device| device.room().ok())
     }
 }
 
 /// Creates the first possible file from `next` on.
-fn create_next(files: &ExtentFiles, device: u16, next: Option<u32>) -> Result<(Tail, Arc<dyn DeviceFile>)> {
+fn create_next(files: &ExtentFiles, device: DeviceNumber, next: Option<u32>) -> Result<(Tail, Arc<dyn DeviceFile>)> {
     let mut next = next;
     while let Some(file) = next {
         match files.create(device, file) {

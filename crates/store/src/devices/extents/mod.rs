@@ -47,6 +47,7 @@ use crate::devices::names;
 use crate::devices::threads;
 use crate::error::{Error, Result, os_message};
 use crate::format::descriptor::{Chunk, Descriptor, Run};
+use crate::format::ids::DeviceNumber;
 
 /// Directory of the extent files on a device.
 pub(crate) const DIRECTORY: &str = "extents";
@@ -79,9 +80,9 @@ pub(crate) fn file_number(name: &str) -> Option<u32> {
 /// Source of devices, which may come and go while the store is open.
 pub(crate) trait DeviceSource: Send + Sync + Debug {
     /// The device of this number, if it is in service.
-    fn device(&self, number: u16) -> Option<Arc<dyn Device>>;
+    fn device(&self, number: DeviceNumber) -> Option<Arc<dyn Device>>;
     /// Its directory, for messages.
-    fn directory(&self, number: u16) -> PathBuf;
+    fn directory(&self, number: DeviceNumber) -> PathBuf;
     /// Low half of the epoch in which this process creates files.
     fn epoch(&self) -> u32;
 }
@@ -114,7 +115,7 @@ impl fmt::Display for Flaw {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wrong {
     /// Its device.
-    pub(crate) device: u16,
+    pub(crate) device: DeviceNumber,
     /// Chunk of the object.
     pub(crate) chunk: usize,
     /// Stripe of the chunk.
@@ -132,17 +133,17 @@ pub(crate) struct Claim(#[expect(dead_code, reason = "it is counted, not looked 
 /// Files with unsynced writes. Keeps them open: a write-back error is reported to those who had the file open.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Touched {
-    files: BTreeMap<(u16, u32), Arc<dyn DeviceFile>>,
-    claims: BTreeMap<(u16, u32), Claim>,
+    files: BTreeMap<(DeviceNumber, u32), Arc<dyn DeviceFile>>,
+    claims: BTreeMap<(DeviceNumber, u32), Claim>,
 }
 
 impl Touched {
-    fn add(&mut self, device: u16, file: u32, open: &Arc<dyn DeviceFile>) {
+    fn add(&mut self, device: DeviceNumber, file: u32, open: &Arc<dyn DeviceFile>) {
         self.files.entry((device, file)).or_insert_with(|| Arc::clone(open));
     }
 
     /// Keeps the claim on the file of a reservation.
-    pub(crate) fn claim(&mut self, device: u16, file: u32, claim: &Claim) {
+    pub(crate) fn claim(&mut self, device: DeviceNumber, file: u32, claim: &Claim) {
         self.claims.entry((device, file)).or_insert_with(|| claim.clone());
     }
 
@@ -162,13 +163,13 @@ impl Touched {
 /// Something to be made durable: an extent file, or the names in the extent directory of a device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Unsynced<'t> {
-    File(u16, u32, &'t Arc<dyn DeviceFile>),
-    Names(u16),
+    File(DeviceNumber, u32, &'t Arc<dyn DeviceFile>),
+    Names(DeviceNumber),
 }
 
 impl Unsynced<'_> {
     /// Its device.
-    pub(crate) fn device(&self) -> u16 {
+    pub(crate) fn device(&self) -> DeviceNumber {
         match self {
             Unsynced::File(device, ..) | Unsynced::Names(device) => *device,
         }
@@ -185,7 +186,7 @@ struct Open {
 
 #[derive(Debug, Default)]
 struct Cache {
-    open: HashMap<(u16, u32), Open>,
+    open: HashMap<(DeviceNumber, u32), Open>,
     uses: u64,
 }
 
@@ -193,9 +194,9 @@ struct Cache {
 #[derive(Debug, Default)]
 struct Names {
     /// Names by number, for each device whose directory was read.
-    listed: HashMap<u16, BTreeMap<u32, String>>,
+    listed: HashMap<DeviceNumber, BTreeMap<u32, String>>,
     /// Files that were looked up in vain since.
-    absent: BTreeSet<(u16, u32)>,
+    absent: BTreeSet<(DeviceNumber, u32)>,
 }
 
 /// The extent files of all devices. Shared by threads.
@@ -205,7 +206,7 @@ pub(crate) struct ExtentFiles {
     cache: Mutex<Cache>,
     names: Mutex<Names>,
     /// Devices with files whose names may not be durable.
-    new_names: Mutex<BTreeSet<u16>>,
+    new_names: Mutex<BTreeSet<DeviceNumber>>,
 }
 
 /// A mutex guards consistent data whenever it is unlocked, even after a panic elsewhere.
@@ -224,7 +225,7 @@ impl ExtentFiles {
     }
 
     /// Closes the files of a device that has left or was replaced.
-    pub(crate) fn forget(&self, device: u16) {
+    pub(crate) fn forget(&self, device: DeviceNumber) {
         lock(&self.cache).open.retain(|&(number, _), _| number != device);
         lock(&self.new_names).remove(&device);
         let mut names = lock(&self.names);
@@ -241,7 +242,7 @@ impl ExtentFiles {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub(crate) fn list(&self, device: u16) -> io::Result<BTreeMap<u32, u64>> {
+    pub(crate) fn list(&self, device: DeviceNumber) -> io::Result<BTreeMap<u32, u64>> {
         let on = self.source.device(device).ok_or(io::ErrorKind::NotFound)?;
         let mut listed: Vec<(String, u64)> = names::list(&*on, DIRECTORY)?;
         // Of two with the same number, which only a device with two histories can have, always the same one.
@@ -261,7 +262,7 @@ impl ExtentFiles {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub(crate) fn path(&self, device: u16, file: u32) -> io::Result<Option<String>> {
+    pub(crate) fn path(&self, device: DeviceNumber, file: u32) -> io::Result<Option<String>> {
         let known = |names: &Names| {
             let name = names.listed.get(&device).and_then(|listed| listed.get(&file));
             name.map(|name| format!("{DIRECTORY}/{name}"))
@@ -285,17 +286,17 @@ impl ExtentFiles {
     }
 
     /// The present or future location of a file, for messages.
-    pub(crate) fn place(&self, device: u16, file: u32) -> PathBuf {
+    pub(crate) fn place(&self, device: DeviceNumber, file: u32) -> PathBuf {
         let path = self.path(device, file).ok().flatten();
         self.source.directory(device).join(path.unwrap_or_else(|| format!("{DIRECTORY}/{file:08x}")))
     }
 
-    fn error(&self, operation: &'static str, device: u16, file: u32, error: io::Error) -> Error {
+    fn error(&self, operation: &'static str, device: DeviceNumber, file: u32, error: io::Error) -> Error {
         Error::io(operation, &self.place(device, file), error)
     }
 
     /// Opens the file, or takes it from the cache; [`io::ErrorKind::NotFound`] also if the device is not in service.
-    fn open(&self, device: u16, file: u32, writable: bool) -> io::Result<Arc<dyn DeviceFile>> {
+    fn open(&self, device: DeviceNumber, file: u32, writable: bool) -> io::Result<Arc<dyn DeviceFile>> {
         {
             let mut cache = lock(&self.cache);
             cache.uses += 1;
@@ -314,7 +315,7 @@ impl ExtentFiles {
         Ok(opened)
     }
 
-    fn keep(&self, device: u16, file: u32, opened: &Arc<dyn DeviceFile>, writable: bool) {
+    fn keep(&self, device: DeviceNumber, file: u32, opened: &Arc<dyn DeviceFile>, writable: bool) {
         let mut cache = lock(&self.cache);
         if cache.open.len() >= MOST_OPEN
             && let Some(&oldest) = cache.open.iter().min_by_key(|(_, open)| open.last_used).map(|(key, _)| key)
@@ -326,7 +327,7 @@ impl ExtentFiles {
     }
 
     /// Creates a file of this epoch; [`io::ErrorKind::AlreadyExists`] if the number is taken.
-    fn create(&self, device: u16, file: u32) -> io::Result<Arc<dyn DeviceFile>> {
+    fn create(&self, device: DeviceNumber, file: u32) -> io::Result<Arc<dyn DeviceFile>> {
         let on = self.source.device(device).ok_or(io::ErrorKind::NotFound)?;
         if self.path(device, file)?.is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -351,7 +352,7 @@ impl ExtentFiles {
 
     /// Opens the file for writing, and creates it if it does not exist: for units that are restored in place on a
     /// device that lost them.
-    fn open_or_create(&self, device: u16, file: u32) -> Result<Arc<dyn DeviceFile>> {
+    fn open_or_create(&self, device: DeviceNumber, file: u32) -> Result<Arc<dyn DeviceFile>> {
         let opened = match self.open(device, file, true) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.create(device, file),
             opened => opened,
@@ -362,7 +363,7 @@ impl ExtentFiles {
     /// What must be synced to make writes durable: each file once, and the directories of new ones.
     pub(crate) fn unsynced<'t>(&self, touched: &'t Touched) -> Vec<Unsynced<'t>> {
         let new_names = lock(&self.new_names);
-        let devices: BTreeSet<u16> = touched.files.keys().map(|&(device, _)| device).collect();
+        let devices: BTreeSet<DeviceNumber> = touched.files.keys().map(|&(device, _)| device).collect();
         let names = devices.into_iter().filter(|device| new_names.contains(device)).map(Unsynced::Names);
         touched.files.iter().map(|(&(device, file), open)| Unsynced::File(device, file, open)).chain(names).collect()
     }
@@ -404,7 +405,7 @@ impl ExtentFiles {
     ///
     /// # Errors
     /// The device is not in service, or the system call fails.
-    pub(crate) fn unlink(&self, device: u16, file: u32) -> Result<bool> {
+    pub(crate) fn unlink(&self, device: DeviceNumber, file: u32) -> Result<bool> {
         let fail = |error| self.error("unlink the extent file", device, file, error);
         let on = self.source.device(device).ok_or_else(|| fail(io::ErrorKind::NotFound.into()))?;
         let Some(path) = self.path(device, file).map_err(fail)? else { return Ok(false) };

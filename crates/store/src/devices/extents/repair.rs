@@ -11,6 +11,7 @@ use super::{Allocator, ExtentFiles, Flaw, JOINED_BYTES, Reserved, Touched, Wrong
 use crate::devices::erasure::Encoder;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Chunk, Component, Descriptor, Run};
+use crate::format::ids::DeviceNumber;
 
 /// Called with the bytes of each step, to limit the rate, to show progress, and to stop with an error.
 pub(crate) type Pace<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
@@ -143,7 +144,7 @@ impl ExtentFiles {
         allocator: &Allocator,
         chunk: &Chunk,
         component: usize,
-        device: u16,
+        device: DeviceNumber,
     ) -> Result<Reserved> {
         if chunk.components.iter().any(|component| component.device == device) {
             let cause = format!("device {device} has another component of it");

@@ -18,6 +18,7 @@ use super::write::LargeWriter;
 use super::{Allocator, ExtentFiles, Touched};
 use crate::error::Result;
 use crate::format::descriptor::{Chunk, Component, Descriptor};
+use crate::format::ids::DeviceNumber;
 use crate::layout::granulo::{PACKED_BYTES, Stripes, Striping};
 
 /// Maximum number of chunks beyond what the rule gives an object of its length: each adds to a descriptor that is
@@ -235,7 +236,7 @@ impl ExtentFiles {
     pub(crate) fn splice(
         self: &Arc<Self>,
         allocator: &Arc<Allocator>,
-        (order, rule): (&[u16], Striping),
+        (order, rule): (&[DeviceNumber], Striping),
         before: &Descriptor,
         edits: &[Edit<'_>],
         stored_bytes: u64,
@@ -276,7 +277,7 @@ impl ExtentFiles {
     fn write_region(
         self: &Arc<Self>,
         allocator: &Arc<Allocator>,
-        order: &[u16],
+        order: &[DeviceNumber],
         striping: (Striping, usize),
         splice: &Splice<'_>,
         range: &Range<u64>,
@@ -306,7 +307,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn chunk(stripes: Stripes) -> Chunk {
-        let component = |at: usize| Component { device: at as u16, file: 7, offset_bytes: (at as u64 + 1) << 32 };
+        let component =
+            |at: usize| Component { device: DeviceNumber(at as u16), file: 7, offset_bytes: (at as u64 + 1) << 32 };
         let components = (0..stripes.width()).map(component).collect();
         Chunk { stripes, components, checksums: (0..stripes.units() as u64).collect() }
     }

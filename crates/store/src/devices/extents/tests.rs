@@ -18,6 +18,7 @@ use crate::devices::directory::Directory;
 use crate::devices::threads;
 use crate::error::ErrorKind;
 use crate::format::descriptor::{Component, Descriptor};
+use crate::format::ids::DeviceNumber;
 use crate::format::rows::ExtentRow;
 use crate::format::superblock::SUPERBLOCK;
 use crate::layout::granulo::{PACKED_BYTES, Stripes, Striping};
@@ -99,12 +100,12 @@ struct Devices {
 }
 
 impl DeviceSource for Devices {
-    fn device(&self, number: u16) -> Option<Arc<dyn Device>> {
+    fn device(&self, number: DeviceNumber) -> Option<Arc<dyn Device>> {
         let devices = self.devices.lock().unwrap();
-        let device = devices.get(usize::from(number))?.clone()?;
+        let device = devices.get(number.index())?.clone()?;
         Some(device)
     }
-    fn directory(&self, number: u16) -> PathBuf {
+    fn directory(&self, number: DeviceNumber) -> PathBuf {
         self.root.join(number.to_string())
     }
     fn epoch(&self) -> u32 {
@@ -118,7 +119,7 @@ struct Bench {
     devices: Arc<Devices>,
     files: Arc<ExtentFiles>,
     allocator: Arc<Allocator>,
-    identities: Vec<(u16, [u8; 16])>,
+    identities: Vec<(DeviceNumber, [u8; 16])>,
 }
 
 /// Low half of the epoch in the names of files.
@@ -148,7 +149,7 @@ impl Bench {
         let devices = (0..count).map(|number| Some(device(&root.join(number.to_string())))).collect();
         let devices = Arc::new(Devices { devices: Mutex::new(devices), root });
         let files = Arc::new(ExtentFiles::new(Arc::clone(&devices) as Arc<dyn DeviceSource>));
-        let identities = (0..count).map(|number| (number, [number as u8 + 1; 16])).collect();
+        let identities = (0..count).map(|number| (DeviceNumber(number), [number as u8 + 1; 16])).collect();
         Bench { _directory: directory, devices, files, allocator: allocator([]), identities }
     }
 
@@ -189,28 +190,28 @@ impl Bench {
         repaired
     }
 
-    fn limited(&self, number: u16) -> Arc<Limited> {
-        self.devices.devices.lock().unwrap()[usize::from(number)].clone().unwrap()
+    fn limited(&self, number: DeviceNumber) -> Arc<Limited> {
+        self.devices.devices.lock().unwrap()[number.index()].clone().unwrap()
     }
 
-    fn lose(&self, number: u16) -> Option<Arc<Limited>> {
+    fn lose(&self, number: DeviceNumber) -> Option<Arc<Limited>> {
         self.files.forget(number);
-        self.devices.devices.lock().unwrap()[usize::from(number)].take()
+        self.devices.devices.lock().unwrap()[number.index()].take()
     }
 
-    fn bring_back(&self, number: u16, device: Option<Arc<Limited>>) {
-        self.devices.devices.lock().unwrap()[usize::from(number)] = device;
+    fn bring_back(&self, number: DeviceNumber, device: Option<Arc<Limited>>) {
+        self.devices.devices.lock().unwrap()[number.index()] = device;
     }
 
     /// Replaces this device with an empty one.
-    fn replace(&self, number: u16) {
+    fn replace(&self, number: DeviceNumber) {
         self.lose(number);
         let path = self.devices.directory(number);
         fs::remove_dir_all(&path).unwrap();
         self.bring_back(number, Some(device(&path)));
     }
 
-    fn extent(&self, number: u16, file: u32) -> PathBuf {
+    fn extent(&self, number: DeviceNumber, file: u32) -> PathBuf {
         self.devices.directory(number).join(DIRECTORY).join(file_name(file, EPOCH))
     }
 
@@ -281,16 +282,16 @@ fn any_devices_up_to_the_parity_may_be_lost() {
                 if first != second && (parity < 2 || size > 1_000_000 && second > first + 1) {
                     continue;
                 }
-                let (one, two) = (bench.lose(first), bench.lose(second));
+                let (one, two) = (bench.lose(DeviceNumber(first)), bench.lose(DeviceNumber(second)));
                 let (read, wrong) = bench.read(&descriptor);
                 assert!(read == object, "{data}+{parity} without {first} and {second}, {size}");
-                assert!(wrong.iter().all(|wrong| [first, second].contains(&wrong.device)));
+                assert!(wrong.iter().all(|wrong| [first, second].contains(&wrong.device.0)));
                 assert!(wrong.iter().all(|wrong| wrong.flaw == Flaw::Absent));
                 let absent: usize = bench.verify(&descriptor).len();
                 assert!(absent >= wrong.len());
-                bench.bring_back(first, one);
+                bench.bring_back(DeviceNumber(first), one);
                 if first != second {
-                    bench.bring_back(second, two);
+                    bench.bring_back(DeviceNumber(second), two);
                 }
                 assert_eq!(bench.verify(&descriptor), []);
             }
@@ -304,7 +305,7 @@ fn more_than_parity_makes_up_for_is_lost_and_nothing_is_read() {
     let bench = Bench::of(rule);
     for size in [60_000, 6_000_000] {
         let descriptor = bench.put(3, rule, &content(size), true, size);
-        let (one, two) = (bench.lose(0), bench.lose(3));
+        let (one, two) = (bench.lose(DeviceNumber(0)), bench.lose(DeviceNumber(3)));
         let mut out = b"before".to_vec();
         let error = bench.files.read_range(&descriptor, 0..u64::MAX, &mut out).unwrap_err();
         assert_eq!((error.kind(), out), (ErrorKind::Lost, b"before".to_vec()));
@@ -313,9 +314,12 @@ fn more_than_parity_makes_up_for_is_lost_and_nothing_is_read() {
         // The packed bytes remain readable.
         assert_eq!(bench.files.read_range(&descriptor, 0..4096, &mut Vec::new()).unwrap(), []);
         let left = bench.repair(&descriptor, &bench.verify(&descriptor)).left;
-        assert!(left.iter().any(|wrong| wrong.device == 0) && left.iter().all(|wrong| [0, 3].contains(&wrong.device)));
-        bench.bring_back(0, one);
-        bench.bring_back(3, two);
+        assert!(
+            left.iter().any(|wrong| wrong.device == DeviceNumber(0))
+                && left.iter().all(|wrong| [0, 3].contains(&wrong.device.0))
+        );
+        bench.bring_back(DeviceNumber(0), one);
+        bench.bring_back(DeviceNumber(3), two);
     }
 }
 #[test]
@@ -356,11 +360,11 @@ fn without_parity_a_flipped_bit_is_an_error_and_never_read() {
     let bench = Bench::of(rule);
     let object = content(4096 + 3_000_000);
     let descriptor = bench.put(1, rule, &object, true, 1 << 20);
-    let file = fs::OpenOptions::new().write(true).open(bench.extent(0, 0)).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(bench.extent(DeviceNumber(0), 0)).unwrap();
     file.write_all_at(&[object[4096 + 1_500_000] ^ 4], 1_500_000).unwrap();
     let unit = 1_500_000 / 65536;
     let wrong = bench.verify(&descriptor);
-    assert_eq!(wrong, [Wrong { device: 0, chunk: 0, stripe: unit, unit: 0, flaw: Flaw::Changed }]);
+    assert_eq!(wrong, [Wrong { device: DeviceNumber(0), chunk: 0, stripe: unit, unit: 0, flaw: Flaw::Changed }]);
     let error = bench.files.read_range(&descriptor, 0..u64::MAX, &mut Vec::new()).unwrap_err();
     assert!(
         error.to_string().contains(&format!("in stripe {unit} of chunk 0 unit 0 on device 0 is damaged")),
@@ -381,15 +385,15 @@ fn files_cut_off_are_found_and_written_anew() {
     let object = content(700_000);
     let descriptor = bench.put(9, rule, &object, false, 70_000);
     for length in [0, 5, 4096, 50_000] {
-        let file = fs::OpenOptions::new().write(true).open(bench.extent(2, 0)).unwrap();
+        let file = fs::OpenOptions::new().write(true).open(bench.extent(DeviceNumber(2), 0)).unwrap();
         file.set_len(length).unwrap();
-        fs::remove_file(bench.extent(4, 0)).unwrap();
-        bench.files.forget(4);
+        fs::remove_file(bench.extent(DeviceNumber(4), 0)).unwrap();
+        bench.files.forget(DeviceNumber(4));
         let (read, wrong) = bench.read(&descriptor);
         assert!(read == object && !wrong.is_empty());
         let all = bench.verify(&descriptor);
-        assert!(all.iter().any(|wrong| (wrong.device, &wrong.flaw) == (2, &Flaw::Short)));
-        assert!(all.iter().any(|wrong| (wrong.device, &wrong.flaw) == (4, &Flaw::Absent)));
+        assert!(all.iter().any(|wrong| (wrong.device, &wrong.flaw) == (DeviceNumber(2), &Flaw::Short)));
+        assert!(all.iter().any(|wrong| (wrong.device, &wrong.flaw) == (DeviceNumber(4), &Flaw::Absent)));
         let repaired = bench.repair(&descriptor, &all);
         assert_eq!((repaired.units, repaired.left), (all.len() as u64, vec![]));
         assert_eq!(bench.verify(&descriptor), []);
@@ -453,12 +457,12 @@ fn a_writer_that_is_dropped_or_fails_gives_up_its_places() {
     let mut writer = bench.writer(1, rule, None);
     writer.write(&object).unwrap();
     let taken = bench.file_bytes();
-    assert!(taken > 8_000_000 && bench.allocator.is_claimed(1, 0));
+    assert!(taken > 8_000_000 && bench.allocator.is_claimed(DeviceNumber(1), 0));
     drop(writer);
-    assert!(!bench.allocator.is_claimed(1, 0));
+    assert!(!bench.allocator.is_claimed(DeviceNumber(1), 0));
     assert_eq!(bench.file_bytes(), taken, "nothing is punched or cut off");
 
-    bench.limited(1).writes.store(40, Ordering::Relaxed);
+    bench.limited(DeviceNumber(1)).writes.store(40, Ordering::Relaxed);
     let mut writer = bench.writer(1, rule, Some(object.len() as u64));
     let error = writer.write(&object).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace);
@@ -466,7 +470,7 @@ fn a_writer_that_is_dropped_or_fails_gives_up_its_places() {
     assert_eq!(writer.finish().unwrap_err().kind(), ErrorKind::Usage);
 
     // The next object takes their place: they were this process's own bytes, never referenced.
-    bench.limited(1).writes.store(u64::MAX, Ordering::Relaxed);
+    bench.limited(DeviceNumber(1)).writes.store(u64::MAX, Ordering::Relaxed);
     let descriptor = bench.put(1, rule, &object, true, 100_000);
     assert!(descriptor.chunks[0].components.iter().all(|component| (component.file, component.offset_bytes) == (0, 0)));
     assert!(bench.read(&descriptor).0 == object);
@@ -527,16 +531,16 @@ fn a_lost_or_full_device_makes_stripes_narrower_and_never_less_safe() {
     let object = content(200_000);
     let widths = |descriptor: &Descriptor| (descriptor.chunks[0].stripes.data, descriptor.chunks[0].stripes.parity);
     assert_eq!(widths(&bench.put(1, rule, &object, true, 4096)), (4, 2));
-    bench.lose(5);
+    bench.lose(DeviceNumber(5));
     assert_eq!(widths(&bench.put(1, rule, &object, true, 4096)), (3, 2));
-    bench.limited(2).room_bytes.store(1000, Ordering::Relaxed);
+    bench.limited(DeviceNumber(2)).room_bytes.store(1000, Ordering::Relaxed);
     let narrow = bench.put(1, rule, &object, true, 4096);
     assert_eq!(widths(&narrow), (2, 2));
-    assert!(narrow.runs().all(|run| run.device != 2 && run.device != 5));
-    bench.limited(0).room_bytes.store(1000, Ordering::Relaxed);
-    bench.limited(1).room_bytes.store(1000, Ordering::Relaxed);
+    assert!(narrow.runs().all(|run| run.device != DeviceNumber(2) && run.device != DeviceNumber(5)));
+    bench.limited(DeviceNumber(0)).room_bytes.store(1000, Ordering::Relaxed);
+    bench.limited(DeviceNumber(1)).room_bytes.store(1000, Ordering::Relaxed);
     assert_eq!(bench.writer(1, rule, None).write(&object).unwrap_err().kind(), ErrorKind::NoSpace);
-    (1..4).for_each(|number| drop(bench.lose(number)));
+    (1..4).for_each(|number| drop(bench.lose(DeviceNumber(number))));
     let error = bench.writer(1, rule, None).write(&object).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert!(error.to_string().contains("2 devices are in service, and parity needs 3"), "{error}");
@@ -558,7 +562,7 @@ fn names_have_number_and_epoch() {
 fn extent_files_are_rolled_and_what_is_in_them_is_left_alone() {
     let rule = Striping { stripe_unit_bytes: 4096, data: 1, parity: 0 };
     let mut bench = Bench::of(rule);
-    let row = |file, end_bytes| ExtentRow { device: 0, file, end_bytes, live_bytes: 0 };
+    let row = |file, end_bytes| ExtentRow { device: DeviceNumber(0), file, end_bytes, live_bytes: 0 };
     let place = |bench: &Bench| {
         let Component { file, offset_bytes, .. } =
             bench.put(1, rule, &content(10_000), true, 4096).chunks[0].components[0];
@@ -573,18 +577,18 @@ fn extent_files_are_rolled_and_what_is_in_them_is_left_alone() {
     bench.allocator = allocator([row(0, 8192)]);
     assert_eq!(place(&bench), (0, 28_672));
     // A full file, followed by one that the catalog does not know: left by a killed writer, in another epoch.
-    let remains = bench.devices.directory(0).join(DIRECTORY).join(file_name(1, 0xdead));
+    let remains = bench.devices.directory(DeviceNumber(0)).join(DIRECTORY).join(file_name(1, 0xdead));
     fs::write(&remains, "remains").unwrap();
     bench.allocator = allocator([row(0, LIMIT_BYTES)]);
-    bench.files.forget(0);
+    bench.files.forget(DeviceNumber(0));
     assert_eq!(place(&bench), (2, 0));
     assert_eq!(fs::read(&remains).unwrap(), b"remains");
     // A file being freed receives nothing, and its number is not reused.
-    bench.allocator = Arc::new(Allocator::new([row(0, 0), row(2, 8192)], [(0, 2)], LIMIT_BYTES));
+    bench.allocator = Arc::new(Allocator::new([row(0, 0), row(2, 8192)], [(DeviceNumber(0), 2)], LIMIT_BYTES));
     assert_eq!(place(&bench), (3, 0));
-    bench.allocator.close(0, 3);
+    bench.allocator.close(DeviceNumber(0), 3);
     assert_eq!(place(&bench), (4, 0));
-    bench.allocator = Arc::new(Allocator::new([row(4, 8192)], [(0, 6)], LIMIT_BYTES));
+    bench.allocator = Arc::new(Allocator::new([row(4, 8192)], [(DeviceNumber(0), 6)], LIMIT_BYTES));
     assert_eq!(place(&bench), (7, 0));
     // The catalog knows a file that the device lost.
     bench.allocator = allocator([row(0, 8192), row(9, 4096)]);
@@ -606,7 +610,7 @@ fn a_component_never_spans_files() {
         // A component longer than the limit has a file of its own.
         assert!(descriptor.runs().all(|run| run.offset_bytes == 0 || run.offset_bytes + run.length_bytes <= 100_000));
     }
-    assert!(bench.files.list(0).unwrap().len() > 2, "{:?}", bench.files.list(0));
+    assert!(bench.files.list(DeviceNumber(0)).unwrap().len() > 2, "{:?}", bench.files.list(DeviceNumber(0)));
 }
 
 #[test]
@@ -615,13 +619,13 @@ fn a_file_that_another_process_makes_is_found_when_the_store_has_changed() {
     let bench = Bench::of(rule);
     let reader = ExtentFiles::new(Arc::clone(&bench.devices) as Arc<dyn DeviceSource>);
     let object = content(9000);
-    let run = Run { device: 0, file: 0, offset_bytes: 0, length_bytes: 4096 };
+    let run = Run { device: DeviceNumber(0), file: 0, offset_bytes: 0, length_bytes: 4096 };
     assert_eq!(reader.open_run(run).unwrap_err(), Flaw::Absent);
     let descriptor = bench.put(1, rule, &object, true, 9000);
     reader.look_again();
     let mut out = Vec::new();
     assert!(reader.read_range(&descriptor, 0..u64::MAX, &mut out).unwrap().is_empty() && out == object);
-    assert!(bench.files.unlink(0, 0).unwrap() && !bench.files.unlink(0, 0).unwrap());
+    assert!(bench.files.unlink(DeviceNumber(0), 0).unwrap() && !bench.files.unlink(DeviceNumber(0), 0).unwrap());
     // An open handle continues to work.
     out.clear();
     assert!(reader.read_range(&descriptor, 0..u64::MAX, &mut out).unwrap().is_empty() && out == object);
@@ -639,15 +643,17 @@ fn without_a_thread_devices_are_read_and_synced_one_after_the_other() {
 
 #[test]
 fn objects_spread_over_all_devices() {
-    let identities: Vec<(u16, [u8; 16])> = (0..10).map(|number| (number, [number as u8; 16])).collect();
+    let identities: Vec<(DeviceNumber, [u8; 16])> =
+        (0..10).map(|number| (DeviceNumber(number), [number as u8; 16])).collect();
     let mut first = [0u32; 10];
     for id in 0..10_000 {
         let order = order(id, &identities);
         assert_eq!(order.iter().collect::<BTreeSet<_>>().len(), 10);
-        first[usize::from(order[0])] += 1;
+        first[order[0].index()] += 1;
         // Without one device, the order of the others is the same.
-        let without: Vec<(u16, [u8; 16])> = identities.iter().copied().filter(|&(number, _)| number != 4).collect();
-        let rest: Vec<u16> = order.into_iter().filter(|&number| number != 4).collect();
+        let without: Vec<(DeviceNumber, [u8; 16])> =
+            identities.iter().copied().filter(|&(number, _)| number != DeviceNumber(4)).collect();
+        let rest: Vec<DeviceNumber> = order.into_iter().filter(|&number| number != DeviceNumber(4)).collect();
         assert_eq!(super::order(id, &without), rest);
     }
     assert!(first.iter().all(|&count| (850..1150).contains(&count)), "{first:?}");
@@ -660,7 +666,7 @@ fn more_files_than_are_kept_open_are_read() {
     let object = content(9000);
     let descriptors: Vec<Descriptor> = (0..MOST_OPEN as u32 + 20)
         .map(|file| {
-            let row = ExtentRow { device: 0, file, end_bytes: u64::MAX / 2, live_bytes: 0 };
+            let row = ExtentRow { device: DeviceNumber(0), file, end_bytes: u64::MAX / 2, live_bytes: 0 };
             bench.allocator = allocator([row]);
             bench.put(1, rule, &object, true, 9000)
         })
@@ -686,7 +692,7 @@ proptest! {
         let object = content(size);
         let descriptor = bench.put(size as u64, rule, &object, known, step.max(size / 500));
         for device in lost.iter().take(parity.into()) {
-            bench.lose(device.index(bench.identities.len()) as u16);
+            bench.lose(DeviceNumber(device.index(bench.identities.len()) as u16));
         }
         for (from, to) in ranges {
             let (from, to) = (from.index(size + 10), to.index(size + 10));

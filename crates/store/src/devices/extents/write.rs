@@ -14,6 +14,7 @@ use super::{ExtentFiles, JOINED_BYTES, Touched, checksum};
 use crate::devices::erasure::Encoder;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Chunk, Component, Descriptor};
+use crate::format::ids::DeviceNumber;
 use crate::layout::granulo::{PACKED_BYTES, SECTOR_BYTES, Stripes, Striping};
 use crate::layout::round_up;
 
@@ -58,7 +59,7 @@ impl Growing {
 pub(crate) struct LargeWriter {
     files: Arc<ExtentFiles>,
     allocator: Arc<Allocator>,
-    order: Vec<u16>,
+    order: Vec<DeviceNumber>,
     rule: Striping,
     expected_bytes: Option<u64>,
     packed: Vec<u8>,
@@ -82,7 +83,7 @@ impl LargeWriter {
     pub(crate) fn begin(
         files: Arc<ExtentFiles>,
         allocator: Arc<Allocator>,
-        order: Vec<u16>,
+        order: Vec<DeviceNumber>,
         rule: Striping,
         expected_bytes: Option<u64>,
     ) -> LargeWriter {
@@ -109,7 +110,7 @@ impl LargeWriter {
     pub(super) fn begin_chunks(
         files: Arc<ExtentFiles>,
         allocator: Arc<Allocator>,
-        order: Vec<u16>,
+        order: Vec<DeviceNumber>,
         (rule, first_chunk): (Striping, usize),
         length_bytes: u64,
     ) -> LargeWriter {

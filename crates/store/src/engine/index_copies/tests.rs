@@ -5,6 +5,7 @@ use crate::devices::device::Device;
 use crate::engine::index_place::INDEX;
 use crate::engine::open::Access;
 use crate::engine::sync::RECENT_LIMIT_BYTES;
+use crate::format::ids::DeviceNumber;
 use crate::index::catalog::manifest;
 use crate::index::table::table_number;
 
@@ -111,15 +112,15 @@ fn the_manifest_names_the_devices_that_have_copies_and_no_others() {
     for (away, left) in [(1, 0), (0, 1)] {
         let detached = world.detach(away, Absence::Unmounted, 1);
         let subject = Simulated::open(&geometry, &world).unwrap();
-        assert_eq!(**subject.store().engine().catalog.state().devices, [left]);
+        assert_eq!(**subject.store().engine().catalog.state().devices, [DeviceNumber(left)]);
         drop(subject);
         let reader = Simulated::open_as(&home(&geometry), &world, Access::Read).unwrap();
-        assert_eq!(reader.store().engine().index.numbers(), [left]);
+        assert_eq!(reader.store().engine().index.numbers(), [DeviceNumber(left)]);
         drop(reader);
         world.attach(away, &detached);
         assert_eq!(Simulated::repair(&home(&geometry), &world).unwrap(), None);
         let reader = Simulated::open_as(&home(&geometry), &world, Access::Read).unwrap();
-        assert_eq!(reader.store().engine().index.numbers(), [0, 1]);
+        assert_eq!(reader.store().engine().index.numbers(), [0, 1].map(DeviceNumber));
     }
 }
 
@@ -131,12 +132,12 @@ fn status_says_on_which_devices_the_index_is() {
         let subject = Simulated::open_as(&home(&geometry), &world, access).unwrap();
         subject.store().status(false).unwrap().index_devices
     };
-    assert_eq!(said(Access::Read), [0, 1]);
+    assert_eq!(said(Access::Read), [0, 1].map(DeviceNumber));
     world.lose_index(0);
-    assert_eq!(said(Access::Read), [1]);
-    assert_eq!(said(Access::Write), [0, 1]);
+    assert_eq!(said(Access::Read), [DeviceNumber(1)]);
+    assert_eq!(said(Access::Write), [0, 1].map(DeviceNumber));
     (0..2).for_each(|device| world.lose_index(device));
-    assert_eq!(said(Access::Read), [0; 0]);
+    assert_eq!(said(Access::Read), []);
 }
 
 #[test]

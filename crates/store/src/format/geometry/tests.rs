@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::*;
+use crate::format::ids::DeviceNumber;
 
 /// A plan with `fast` and `slow` devices in `root`, and the home beside them.
 fn plan(root: &Path, fast: usize, slow: usize) -> (PathBuf, Plan) {
@@ -71,7 +72,7 @@ fn identities_differ_and_numbers_are_positions() {
     identities.sort_unstable();
     identities.dedup();
     assert_eq!(identities.len(), 6);
-    assert!(geometry.devices.iter().zip(0..).all(|(device, number)| device.number == number));
+    assert!(geometry.devices.iter().zip(0..).all(|(device, number)| device.number == DeviceNumber(number)));
     assert!(geometry.devices[0].path.is_absolute() && geometry.home.is_absolute());
 }
 

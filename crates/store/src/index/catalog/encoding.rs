@@ -34,7 +34,7 @@
 
 use super::{Change, ExtentRow, Freed, Position, RangeRow, SegmentRow, SnapshotRow, State, TableRow, recent};
 use crate::format::geometry::Class;
-use crate::format::ids::{Epoch, ObjectNumber};
+use crate::format::ids::{DeviceNumber, Epoch, ObjectNumber};
 
 /// Length of a section before its content, in bytes.
 const SECTION_HEAD_BYTES: usize = 5;
@@ -108,7 +108,7 @@ pub(crate) fn encode_change(version: u64, change: &Change) -> Vec<u8> {
     out.rows(GIVEN_BACK, change.given_back.iter(), put_freed);
     out.rows(NOTES, change.notes.iter(), |out, (name, note)| put_note(out, name, note));
     if let Some(devices) = &change.devices {
-        out.section(DEVICES, |out| devices.iter().for_each(|device| out.extend_from_slice(&device.to_le_bytes())));
+        out.section(DEVICES, |out| devices.iter().for_each(|device| out.extend_from_slice(&device.0.to_le_bytes())));
     }
     out.rows(PINS, change.pins.iter(), |out, (name, epoch)| put_pin(out, name, *epoch));
     out.rows(UNPINNED, change.unpinned.iter(), |out, name| put_bytes(out, name.as_bytes()));
@@ -136,7 +136,7 @@ pub(crate) fn encode_state(state: &State) -> Vec<u8> {
     out.rows(SHARED, state.shared.iter(), |out, (number, names)| put_pair(out, number.0, *names));
     out.rows(FREED, state.freed.iter(), put_freed);
     out.rows(NOTES, state.notes.iter(), |out, (name, note)| put_note(out, name, note));
-    out.rows(DEVICES, state.devices.iter(), |out, device| out.extend_from_slice(&device.to_le_bytes()));
+    out.rows(DEVICES, state.devices.iter(), |out, device| out.extend_from_slice(&device.0.to_le_bytes()));
     out.rows(PINS, state.pins.iter(), |out, (name, epoch)| put_pin(out, name, *epoch));
     out.rows(SNAPSHOTS, state.snapshots.iter(), put_snapshot);
     out.bytes
@@ -183,12 +183,12 @@ fn take_section(change: &mut Change, tag: u8, section: Bytes<'_>) -> Option<()> 
         SEGMENTS => change.segments = section.list(Bytes::segment)?,
         REMOVED_SEGMENTS => change.removed_segments = section.list(Bytes::u64)?,
         EXTENTS => change.extents = section.list(Bytes::extent)?,
-        REMOVED_EXTENTS => change.removed_extents = section.list(|bytes| Some((bytes.u16()?, bytes.u32()?)))?,
+        REMOVED_EXTENTS => change.removed_extents = section.list(|bytes| Some((bytes.device()?, bytes.u32()?)))?,
         SHARED => change.shared = section.list(|bytes| Some((ObjectNumber(bytes.u64()?), bytes.u64()?)))?,
         FREED => change.freed = section.list(Bytes::freed)?,
         GIVEN_BACK => change.given_back = section.list(Bytes::freed)?,
         NOTES => change.notes = section.list(|bytes| Some((bytes.text()?, bytes.bytes()?.to_vec())))?,
-        DEVICES => change.devices = Some(section.list(Bytes::u16)?),
+        DEVICES => change.devices = Some(section.list(Bytes::device)?),
         PINS => change.pins = section.list(|bytes| Some((bytes.text()?, bytes.u64()?)))?,
         UNPINNED => change.unpinned = section.list(Bytes::text)?,
         SNAPSHOTS => change.snapshots = Some(section.list(Bytes::snapshot)?),
@@ -266,11 +266,11 @@ fn put_segment(out: &mut Vec<u8>, row: &SegmentRow) {
         .into_iter()
         .for_each(|n| put_u64(out, n));
     out.extend_from_slice(&(row.devices.len() as u16).to_le_bytes());
-    row.devices.iter().for_each(|device| out.extend_from_slice(&device.to_le_bytes()));
+    row.devices.iter().for_each(|device| out.extend_from_slice(&device.0.to_le_bytes()));
 }
 
-fn put_file(out: &mut Vec<u8>, device: u16, file: u32) {
-    out.extend_from_slice(&device.to_le_bytes());
+fn put_file(out: &mut Vec<u8>, device: DeviceNumber, file: u32) {
+    out.extend_from_slice(&device.0.to_le_bytes());
     out.extend_from_slice(&file.to_le_bytes());
 }
 
@@ -326,6 +326,10 @@ impl<'b> Bytes<'b> {
         let (taken, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(*taken)
+    }
+
+    fn device(&mut self) -> Option<DeviceNumber> {
+        self.u16().map(DeviceNumber)
     }
 
     fn u16(&mut self) -> Option<u16> {
@@ -416,19 +420,19 @@ impl<'b> Bytes<'b> {
             lowest_id: self.u64()?,
         };
         let count = self.u16()?;
-        row.devices = Bytes(self.take(usize::from(count) * 2)?).list(Bytes::u16)?;
+        row.devices = Bytes(self.take(usize::from(count) * 2)?).list(Bytes::device)?;
         Some(row)
     }
 
     fn extent(&mut self) -> Option<ExtentRow> {
-        Some(ExtentRow { device: self.u16()?, file: self.u32()?, end_bytes: self.u64()?, live_bytes: self.u64()? })
+        Some(ExtentRow { device: self.device()?, file: self.u32()?, end_bytes: self.u64()?, live_bytes: self.u64()? })
     }
 
     fn freed(&mut self) -> Option<(u64, Freed)> {
         let epoch = self.u64()?;
         let freed = match self.chunk()? {
             [FREED_SEGMENT] => Freed::Segment(self.u64()?),
-            [FREED_EXTENT] => Freed::Extent { device: self.u16()?, file: self.u32()? },
+            [FREED_EXTENT] => Freed::Extent { device: self.device()?, file: self.u32()? },
             [FREED_TABLE] => Freed::Table(self.u64()?),
             _ => return None,
         };

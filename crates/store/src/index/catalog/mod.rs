@@ -11,7 +11,7 @@
 //! | `encoding`, `recent` | the content of both |
 //! | `chunks` | changes since the newest table, in memory |
 
-use crate::format::ids::ObjectNumber;
+use crate::format::ids::{DeviceNumber, ObjectNumber};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub struct State {
     /// Segments by number.
     pub segments: Arc<BTreeMap<u64, SegmentRow>>,
     /// Extent files by device and number.
-    pub extents: Arc<BTreeMap<(u16, u32), ExtentRow>>,
+    pub extents: Arc<BTreeMap<(DeviceNumber, u32), ExtentRow>>,
     /// Number of names of each shared object, by its number.
     pub shared: Arc<BTreeMap<ObjectNumber, u64>>,
     /// What is to be freed, in the order of the epochs in which it became unreferenced.
@@ -57,7 +57,7 @@ pub struct State {
     /// Progress and times of maintenance, by name.
     pub notes: Arc<BTreeMap<String, Vec<u8>>>,
     /// Devices with a copy of the index.
-    pub devices: Arc<Vec<u16>>,
+    pub devices: Arc<Vec<DeviceNumber>>,
     /// Epochs pinned by name until released, whatever processes end.
     pub pins: Arc<BTreeMap<String, u64>>,
     /// Snapshots by name, in ascending order of sequence number.

@@ -12,7 +12,7 @@ use crate::devices::device::{Device, Mode};
 use crate::error::ErrorKind;
 use crate::format::entry::{Entry, Location};
 use crate::format::geometry::Class;
-use crate::format::ids::{Epoch, ObjectNumber};
+use crate::format::ids::{DeviceNumber, Epoch, ObjectNumber};
 use crate::index::copies::Place;
 use crate::index::table::tests::any_entry;
 use crate::simulation::world::{Fault, World};
@@ -36,7 +36,7 @@ pub(crate) fn a_change(recent: Vec<(Vec<u8>, Entry)>) -> Change {
             number: 1,
             epoch: Epoch(2),
             class: Class::Slow,
-            devices: vec![0, 3],
+            devices: vec![DeviceNumber(0), DeviceNumber(3)],
             size_bytes: 500,
             live_bytes: 300,
             live_records: 3,
@@ -44,13 +44,17 @@ pub(crate) fn a_change(recent: Vec<(Vec<u8>, Entry)>) -> Change {
             lowest_id: 1,
         }],
         removed_segments: vec![9],
-        extents: vec![ExtentRow { device: 2, file: 1, end_bytes: 8192, live_bytes: 4096 }],
-        removed_extents: vec![(2, 0)],
+        extents: vec![ExtentRow { device: DeviceNumber(2), file: 1, end_bytes: 8192, live_bytes: 4096 }],
+        removed_extents: vec![(DeviceNumber(2), 0)],
         shared: vec![(ObjectNumber(5), 2), (ObjectNumber(6), 0)],
-        freed: vec![(3, Freed::Segment(1)), (3, Freed::Extent { device: 2, file: 1 }), (4, Freed::Table(1))],
+        freed: vec![
+            (3, Freed::Segment(1)),
+            (3, Freed::Extent { device: DeviceNumber(2), file: 1 }),
+            (4, Freed::Table(1)),
+        ],
         given_back: vec![(1, Freed::Table(8))],
         notes: vec![("note".to_owned(), b"text".to_vec()), ("none".to_owned(), Vec::new())],
-        devices: Some(vec![0, 1]),
+        devices: Some(vec![DeviceNumber(0), DeviceNumber(1)]),
         pins: vec![("mount".to_owned(), 3)],
         unpinned: vec!["other".to_owned()],
         snapshots: Some(vec![SnapshotRow { sequence: 8, created_nanoseconds: -5, name: b"day".to_vec() }]),
@@ -75,11 +79,13 @@ fn any_change() -> impl Strategy<Value = Change> {
         prop::option::weighted(0.2, prop::collection::vec(number(), 0..4)),
     );
     let segments = (
-        prop::collection::vec((number(), prop::collection::vec(any::<u16>(), 0..3)), 0..4),
+        prop::collection::vec((number(), prop::collection::vec(any::<u16>().prop_map(DeviceNumber), 0..3)), 0..4),
         prop::collection::vec(number(), 0..2),
     );
-    let extents =
-        (prop::collection::vec((0u16..3, 0u32..3, number()), 0..3), prop::collection::vec((0u16..3, 0u32..3), 0..2));
+    let extents = (
+        prop::collection::vec(((0u16..3).prop_map(DeviceNumber), 0u32..3, number()), 0..3),
+        prop::collection::vec(((0u16..3).prop_map(DeviceNumber), 0u32..3), 0..2),
+    );
     let others = (
         prop::collection::vec((number(), 0u64..3), 0..3),
         prop::collection::vec((number(), number(), 0u8..3, any::<bool>()), 0..4),
@@ -94,7 +100,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         prop::option::of(number()),
     );
     (recent, segments, extents, others, numbers).prop_map(|(recent, segments, extents, others, numbers)| {
-        let segment = |(number, devices): (u64, Vec<u16>)| SegmentRow {
+        let segment = |(number, devices): (u64, Vec<DeviceNumber>)| SegmentRow {
             number,
             epoch: Epoch(!number),
             class: if number % 2 == 0 { Class::Fast } else { Class::Slow },
@@ -109,7 +115,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         let freed = |&(epoch, number, kind, _): &(u64, u64, u8, bool)| match kind {
             0 => (epoch, Freed::Segment(number)),
             1 => (epoch, Freed::Table(number)),
-            _ => (epoch, Freed::Extent { device: 3, file: u32::MAX - number as u32 }),
+            _ => (epoch, Freed::Extent { device: DeviceNumber(3), file: u32::MAX - number as u32 }),
         };
         let position = |[segment, commit, offset, sequence, chain]: [u64; 5]| Position {
             segment,
@@ -155,7 +161,7 @@ fn any_change() -> impl Strategy<Value = Change> {
 }
 
 fn places(world: &World) -> Vec<Place> {
-    let place = |(number, device): (usize, Arc<dyn Device>)| Place { number: number as u16, device };
+    let place = |(number, device): (usize, Arc<dyn Device>)| Place { number: DeviceNumber(number as u16), device };
     world.devices().into_iter().enumerate().map(place).collect()
 }
 
@@ -380,14 +386,14 @@ fn a_copy_that_fails_is_dropped_and_no_reader_stays_with_it() {
                         assert_eq!(newest(&reader.renewed().unwrap().unwrap()), number);
                     }
                 }
-                assert_eq!(*writer.state().devices, [1 - failing as u16]);
+                assert_eq!(*writer.state().devices, [DeviceNumber(1 - failing as u16)]);
                 world.heal();
                 // The dropped copy is older.
                 let again = open(&world).unwrap();
                 assert_eq!(newest(&again.state()), 7);
                 again.write_to(places(&world));
                 again.commit(&put(8)).unwrap();
-                assert_eq!(*again.state().devices, [0, 1]);
+                assert_eq!(*again.state().devices, [0, 1].map(DeviceNumber));
                 assert_eq!(newest(&readers[0].renewed().unwrap().unwrap()), 8);
             }
         }

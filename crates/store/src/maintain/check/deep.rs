@@ -17,6 +17,7 @@ use crate::engine::pace::Pace;
 use crate::error::Result;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind};
+use crate::format::ids::DeviceNumber;
 use crate::format::record::decode_directories;
 use crate::format::segment::segment_path;
 use crate::index::catalog::SegmentRow;
@@ -31,7 +32,7 @@ struct Seen {
     /// Segments where the index has other records than were met.
     doubtful: BTreeSet<u64>,
     /// Bytes of live units, by device and extent file.
-    units: BTreeMap<(u16, u32), u64>,
+    units: BTreeMap<(DeviceNumber, u32), u64>,
     /// Whether every descriptor could be read.
     has_all_descriptors: bool,
 }
@@ -50,7 +51,7 @@ impl Checker<'_> {
         }
         self.units(&seen);
         for (key, segment, offset) in std::mem::take(&mut seen.unclaimed).end() {
-            let place = self.engine.devices.place(0, &segment_path(self.engine.segment_id(segment)));
+            let place = self.engine.devices.place(DeviceNumber(0), &segment_path(self.engine.segment_id(segment)));
             let cause = "the log has a record in use that the index has not";
             let problem = Problem::new(ProblemKind::Entry, place, cause, Remedy::RebuildIndex);
             self.found(problem.within(segment, offset..offset).of(&key));
@@ -188,7 +189,7 @@ impl Checker<'_> {
         };
         // One problem for each device and flaw: a lost device is reported once, unless parity cannot reconstruct the
         // unit.
-        let mut of_device: BTreeMap<(u16, bool, String), (u64, &Wrong)> = BTreeMap::new();
+        let mut of_device: BTreeMap<(DeviceNumber, bool, String), (u64, &Wrong)> = BTreeMap::new();
         for unit in &wrong {
             let lost = is_lost(unit);
             if lost || self.is_settled(unit.device) {
@@ -225,7 +226,7 @@ impl Checker<'_> {
             return;
         }
         let rows = Arc::clone(&self.view.state.extents);
-        let files: BTreeSet<(u16, u32)> = rows.keys().chain(seen.units.keys()).copied().collect();
+        let files: BTreeSet<(DeviceNumber, u32)> = rows.keys().chain(seen.units.keys()).copied().collect();
         for (device, file) in files {
             let noted = rows.get(&(device, file)).map_or(0, |row| row.live_bytes);
             let counted = seen.units.get(&(device, file)).copied().unwrap_or(0);

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::engine::open::Access;
+use crate::format::ids::DeviceNumber;
 use crate::maintain::problem::{Problem, ProblemKind};
 use crate::simulation::mishap::{FileKind, Rot};
 use crate::simulation::subject::{Simulated, geometry, home};
@@ -53,7 +54,7 @@ fn all_there(subject: &Simulated) {
 
 fn only(problems: &[(Problem, bool)], path: &str, kind: ProblemKind) {
     let [(problem, true)] = problems else { panic!("{path}: {problems:?}") };
-    assert!(problem.kind == kind && problem.device == Some(1), "{path}: {problem}");
+    assert!(problem.kind == kind && problem.device == Some(DeviceNumber(1)), "{path}: {problem}");
 }
 
 #[test]

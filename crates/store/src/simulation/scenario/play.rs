@@ -25,6 +25,7 @@ use super::{End, Scenario, Step, Work};
 use crate::OpenOptions;
 use crate::engine::open::Access;
 use crate::error::{Error, ErrorKind};
+use crate::format::ids::DeviceNumber;
 use crate::{Geometry, Key};
 
 /// The largest object in scenarios, in bytes.
@@ -318,7 +319,7 @@ impl Play {
     /// A writer has told the other devices which ones it lost.
     fn note_lost(&mut self) {
         for number in self.writer.as_ref().map(Simulated::out_of_service).unwrap_or_default() {
-            let condition = &mut self.conditions[usize::from(number)];
+            let condition = &mut self.conditions[number.index()];
             (condition.is_in_set, condition.freshness) = (false, Freshness::Stale);
         }
     }
@@ -334,7 +335,7 @@ impl Play {
         self.is_set_unsure = false;
         let devices = self.geometry.devices.len();
         for (number, condition) in self.conditions[..devices].iter_mut().enumerate() {
-            condition.is_in_set = condition.away.is_none() && !out.contains(&(number as u16));
+            condition.is_in_set = condition.away.is_none() && !out.contains(&DeviceNumber(number as u16));
             condition.freshness = match condition.freshness {
                 _ if !condition.is_in_set => Freshness::Stale,
                 // A repair that left something else has brought it up to date.
@@ -500,7 +501,7 @@ impl Play {
             let is_there = one.away.is_none() && one.is_in_set && one.freshness == Freshness::Fresh;
             !is_there || one.rotten.iter().any(|kind| kind.is_of_index())
         };
-        let of_records = self.geometry.record_devices().map(|entry| &self.conditions[usize::from(entry.number)]);
+        let of_records = self.geometry.record_devices().map(|entry| &self.conditions[entry.number.index()]);
         of_records.filter(|one| lacks(one)).count() >= usize::from(self.geometry.copies)
     }
 

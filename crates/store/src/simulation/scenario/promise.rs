@@ -120,7 +120,7 @@ pub(crate) fn promise(geometry: &Geometry, conditions: &[Condition]) -> Promise 
     let proofs = [proof(Some(true)), proof(Some(false)), proof(None)];
     let has_proof = (is_home_there && proofs.iter().all(|one| *one == proofs[0])).then_some(proofs[0]);
     let is_fresh = |one: &Condition| one.is_there() && one.freshness == Freshness::Fresh;
-    let with_records = || geometry.record_devices().map(|entry| &devices[usize::from(entry.number)]);
+    let with_records = || geometry.record_devices().map(|entry| &devices[entry.number.index()]);
     // Or all devices that had some of them: no other device knows of those since the last mark.
     let lacking_records = with_records().filter(|one| !is_fresh(one)).count();
     let is_restored = with_records().any(|one| one.is_there() && one.is_restored);

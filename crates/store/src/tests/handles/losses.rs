@@ -2,15 +2,16 @@
 //! acknowledgement, and continues; reads reconstruct from parity.
 
 use super::*;
+use crate::format::ids::DeviceNumber;
 use crate::simulation::mishap::Absence;
 use crate::simulation::subject::{Simulated, geometry};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::World;
 
 /// Numbers of the devices in sync.
-fn in_sync(store: &Store) -> Vec<u16> {
+fn in_sync(store: &Store) -> Vec<DeviceNumber> {
     let history = store.engine().devices.history();
-    history.newest().in_sync.iter().map(|device| device.0).collect()
+    history.newest().in_sync.clone()
 }
 
 #[test]
@@ -31,7 +32,7 @@ fn a_writer_goes_on_without_a_slow_device_that_fails() {
         batch.put(&key("not durable yet"), &file(), &model).unwrap();
         batch.commit().unwrap();
         let lost = descriptor(store, "f").runs().next().unwrap().device;
-        let detached = world.detach(lost.into(), Absence::Unmounted, seed);
+        let detached = world.detach(lost.index(), Absence::Unmounted, seed);
         assert!(read(&nameless) == model && read(&handle) == model, "parity has it");
         for written in [&handle, &nameless] {
             written.write_at(b"written", 60_000).unwrap();
@@ -68,14 +69,14 @@ fn a_writer_goes_on_without_a_slow_device_that_fails() {
         are_there(after.store());
         assert_eq!(after.out_of_service(), [lost]);
         drop(after);
-        left.attach(lost.into(), &detached);
+        left.attach(lost.index(), &detached);
         let back = Simulated::open(&settings, &left).unwrap();
         assert_eq!(back.out_of_service(), [lost], "it missed what was written");
         are_there(back.store());
         drop(back);
         // One more exceeds redundancy, and nothing is acknowledged.
         let next = descriptor(store, "f").runs().map(|run| run.device).find(|device| *device != lost).unwrap();
-        world.detach(next.into(), Absence::Unmounted, seed);
+        world.detach(next.index(), Absence::Unmounted, seed);
         assert_eq!(store.put(&key("too many"), &file(), &model).unwrap_err().kind(), ErrorKind::Lost);
         assert_eq!(store.put(&key("small"), &file(), b"small").unwrap_err().kind(), ErrorKind::ReadOnly);
     }

@@ -4,10 +4,11 @@
 use super::*;
 use crate::RebuildOptions;
 use crate::error::Error;
+use crate::format::ids::DeviceNumber;
 
 /// Deletes everything on a device.
-fn lose(sandbox: &TempDir, store: &Store, device: u16) {
-    let slot = store.engine().devices.slots()[usize::from(device)].clone();
+fn lose(sandbox: &TempDir, store: &Store, device: DeviceNumber) {
+    let slot = store.engine().devices.slots()[device.index()].clone();
     std::fs::rename(&slot.path, sandbox.path().join(format!("lost{device}"))).unwrap();
     store.engine().devices.fail(device, &Error::new(ErrorKind::Io, "write", "it is gone"));
 }
@@ -20,13 +21,13 @@ fn descriptors_without_name(store: &Store) -> Vec<Descriptor> {
 }
 
 /// How many objects have units on a device: open ones without a name, and this one.
-fn objects_on(store: &Store, device: u16, name: &str) -> u64 {
+fn objects_on(store: &Store, device: DeviceNumber, name: &str) -> u64 {
     let descriptors = descriptors_without_name(store).into_iter().chain([descriptor(store, name)]);
     descriptors.filter(|descriptor| descriptor.runs().any(|run| run.device == device)).count() as u64
 }
 
 /// Devices with units of open objects that have no name; the first object's come first.
-fn devices_without_name(store: &Store) -> Vec<u16> {
+fn devices_without_name(store: &Store) -> Vec<DeviceNumber> {
     let mut devices = Vec::new();
     for run in descriptors_without_name(store).iter().flat_map(Descriptor::runs) {
         if !devices.contains(&run.device) {

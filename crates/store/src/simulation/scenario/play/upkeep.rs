@@ -9,6 +9,7 @@ use super::super::look::Announced;
 use super::super::promise::{Condition, Freshness, Promise, is_sound};
 use super::{Outcome, Play, text};
 use crate::engine::open::Access;
+use crate::format::ids::DeviceNumber;
 
 impl Play {
     pub(super) fn scrub(&mut self) -> Result<bool, String> {
@@ -109,7 +110,7 @@ impl Play {
         }
         let (place, before) = (self.another_place(), self.world.images());
         let Some(writer) = &self.writer else { return Ok(false) };
-        let rebuilt = writer.rebuild(device as u16, &place);
+        let rebuilt = writer.rebuild(DeviceNumber(device as u16), &place);
         if self.has_crashed() {
             return Ok(true);
         }
