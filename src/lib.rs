@@ -7,7 +7,7 @@
 //! | 3 | [`survey`]: distributions from a scan; survey files, merging, comparison |
 //! | 2 | [`scan`]: enumerate files; [`plan`]: apply a layout to a distribution; [`population`]: file trees modelled on a measured one; [`store`]: the hybrid composite-file store; [`trace`]: recorded reads and writes |
 //! | 1 | [`distribution`]: distributions; [`layout`]: space arithmetic; [`mrc`]: miss-ratio curves; [`io`]: atomic file creation; [`document`]: granulo's JSON; [`mounts`]: mounted file systems |
-//! | 0 | [`units`], [`error`] |
+//! | 0 | [`units`], [`error`]; [`progress`]: how far long work is, and the request to stop it |
 //!
 //! A module uses only layers below its own; a test reads the imports and enforces that.
 
@@ -23,7 +23,7 @@ pub mod survey;
 pub mod trace;
 
 // The crates of the lower layers, re-exported as modules.
-pub use granulo_core::{distribution, error, io, layout, mrc, units};
+pub use granulo_core::{distribution, error, io, layout, mrc, progress, units};
 pub use granulo_store as store;
 
 /// The README's examples, compiled and run as tests.

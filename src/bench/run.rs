@@ -8,7 +8,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 use super::clock;
@@ -19,50 +18,12 @@ use super::programs;
 use super::result::{Details, Document, Host, SCHEMA, Series, SubjectKind};
 use super::scratch::{Cleared, Scratch, clear_left_overs};
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Stage;
 
-/// Progress of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress<'a> {
-    /// The subject's name.
-    pub subject: &'a str,
-    /// Name of the phase.
-    pub phase: &'a str,
-    /// Round, from 0.
-    pub round: u64,
-    /// Operations, bytes or other units done so far.
-    pub done: u64,
-    /// Total of these units; 0 if unknown.
-    pub total: u64,
-}
-
-/// Tells a run whether to continue, and receives its progress.
-#[derive(Clone, Copy)]
-pub struct Watch<'a> {
-    stop: &'a AtomicBool,
-    show: &'a (dyn Fn(Progress<'_>) + Sync),
-}
-
-impl<'a> Watch<'a> {
-    /// Stops when `stop` is set; `show` is called often and must be fast.
-    pub fn new(stop: &'a AtomicBool, show: &'a (dyn Fn(Progress<'_>) + Sync)) -> Watch<'a> {
-        Watch { stop, show }
-    }
-
-    /// Whether a stop was requested.
-    #[inline]
-    pub fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    /// The flag itself.
-    pub fn stop(&self) -> &'a AtomicBool {
-        self.stop
-    }
-
-    /// Reports progress.
-    pub fn show(&self, progress: Progress<'_>) {
-        (self.show)(progress);
-    }
+/// The stage of a run that measures a phase of a subject. Operations of its [`Progress`](crate::progress::Progress) are
+/// whatever the phase counts.
+pub(super) fn stage(subject: &str, phase: &str, round: u64) -> Stage {
+    Stage { name: phase.to_owned(), subject: subject.to_owned(), round }
 }
 
 /// Parameters of a run.

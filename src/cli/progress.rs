@@ -1,88 +1,90 @@
-//! Progress: one line on standard error that is redrawn, on a terminal only.
+//! The progress line: one line on standard error that is redrawn from the progress of the work, at most ten times a
+//! second, on a terminal only.
 
 use std::io::IsTerminal;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, Thread};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::survey::collect::Progress;
+use crate::progress::{Progress, Snapshot};
 use crate::units::{format_count, format_size};
 
-/// A line of any text.
-#[derive(Debug)]
-pub(super) struct Line {
-    bar: ProgressBar,
+/// Shorter work shows no line.
+const BEFORE: Duration = Duration::from_millis(300);
+const BETWEEN: Duration = Duration::from_millis(100);
+
+/// Tells the drawing thread that the work ended, even when it panics.
+struct Ended<'e> {
+    is_over: &'e AtomicBool,
+    drawing: Option<Thread>,
 }
 
-/// The progress line of a survey.
-pub(super) struct ProgressLine {
-    line: Line,
-    files_before: u64,
-    elapsed_before: Duration,
-    rate: f64,
-}
-
-impl Line {
-    /// A line on standard error, or none where that is not a terminal or `quiet` is set.
-    pub(super) fn new(quiet: bool) -> Line {
-        let visible = std::io::stderr().is_terminal() && !quiet;
-        let target = if visible { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(None, target);
-        let style =
-            ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
-        bar.set_style(style);
-        Line { bar }
-    }
-
-    /// Whether nobody would see the line.
-    pub(super) fn is_hidden(&self) -> bool {
-        self.bar.is_hidden()
-    }
-
-    /// Shows `text`.
-    pub(super) fn show(&self, text: String) {
-        self.bar.set_message(text);
-        self.bar.tick();
-    }
-
-    /// Removes the line.
-    pub(super) fn clear(&self) {
-        self.bar.finish_and_clear();
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        self.drawing.iter().for_each(Thread::unpark);
     }
 }
 
-impl ProgressLine {
-    /// A line on standard error, or none where that is not a terminal or `quiet` is set.
-    pub(super) fn new(quiet: bool) -> ProgressLine {
-        ProgressLine { line: Line::new(quiet), files_before: 0, elapsed_before: Duration::ZERO, rate: 0.0 }
+/// Does `work` and meanwhile shows the `words` for its `progress`, unless standard error is no terminal or `quiet` is
+/// set. Afterwards the line is gone.
+pub(super) fn during<T>(
+    quiet: bool,
+    progress: &Progress,
+    words: impl FnMut(&Snapshot) -> String + Send,
+    work: impl FnOnce() -> T,
+) -> T {
+    if quiet || !std::io::stderr().is_terminal() {
+        return work();
     }
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Without a thread there is no line.
+        let drawing = Builder::new().spawn_scoped(scope, || draw(progress, words, &is_over)).ok();
+        let _ended = Ended { is_over: &is_over, drawing: drawing.map(|drawing| drawing.thread().clone()) };
+        work()
+    })
+}
 
-    /// Shows the state of the survey.
-    pub(super) fn show(&mut self, progress: &Progress, elapsed: Duration) {
-        let files = progress.files.load(Ordering::Relaxed);
-        let seconds = elapsed.saturating_sub(self.elapsed_before).as_secs_f64();
-        if seconds >= 1.0 || self.rate == 0.0 {
-            self.rate = files.saturating_sub(self.files_before) as f64 / seconds.max(0.05);
-            (self.files_before, self.elapsed_before) = (files, elapsed);
+fn draw(progress: &Progress, mut words: impl FnMut(&Snapshot) -> String, is_over: &AtomicBool) {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+    let style = ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
+    bar.set_style(style);
+    let mut pause = BEFORE;
+    loop {
+        std::thread::park_timeout(pause);
+        if is_over.load(Ordering::Acquire) {
+            break;
         }
-        let size_bytes = u128::from(progress.size_kib.load(Ordering::Relaxed)) << 10;
-        let errors = progress.errors.load(Ordering::Relaxed);
+        bar.set_message(words(&progress.snapshot()));
+        bar.tick();
+        pause = BETWEEN;
+    }
+    bar.finish_and_clear();
+}
+
+/// Words for the progress of a survey: counts, and the files of the last second.
+pub(super) fn survey_words() -> impl FnMut(&Snapshot) -> String + Send {
+    let (mut files_before, mut elapsed_before, mut rate) = (0, Duration::ZERO, 0.0);
+    move |now| {
+        // A second attempt begins at 0 again.
+        let seconds = now.elapsed.saturating_sub(elapsed_before).as_secs_f64();
+        if seconds >= 1.0 || rate == 0.0 || now.elapsed < elapsed_before {
+            rate = now.objects.saturating_sub(files_before) as f64 / seconds.max(0.05);
+            (files_before, elapsed_before) = (now.objects, now.elapsed);
+        }
         let mut text = format!(
             "{} files · {} directories · {} · {} files/s",
-            format_count(files.into()),
-            format_count(progress.directories.load(Ordering::Relaxed).into()),
-            format_size(size_bytes),
-            format_count(self.rate.round() as u128),
+            format_count(now.objects.into()),
+            format_count(now.directories.into()),
+            format_size(now.bytes),
+            format_count(f64::round(rate) as u128),
         );
-        if errors > 0 {
-            text.push_str(&format!(" · {} errors", format_count(errors.into())));
+        if now.errors > 0 {
+            text.push_str(&format!(" · {} errors", format_count(now.errors.into())));
         }
-        self.line.show(text);
-    }
-
-    /// Removes the line.
-    pub(super) fn clear(&self) {
-        self.line.clear();
+        text
     }
 }

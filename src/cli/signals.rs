@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::error::{Error, Result};
+use crate::progress::Progress;
 
 /// A flag that the first Ctrl-C (or SIGTERM) sets; the second ends the process.
 pub(super) fn watch() -> Result<Arc<AtomicBool>> {
@@ -17,4 +18,9 @@ pub(super) fn watch() -> Result<Arc<AtomicBool>> {
         signal_hook::flag::register(signal, interrupted.clone()).map_err(fail)?;
     }
     Ok(interrupted)
+}
+
+/// The progress of work that the first Ctrl-C (or SIGTERM) asks to stop.
+pub(super) fn progress() -> Result<Progress> {
+    Ok(Progress::with_stop_flag(watch()?))
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 
-use super::progress::ProgressLine;
+use super::progress::{during, survey_words};
 use super::{Ended, output, signals, usage_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::write_atomically;
@@ -163,11 +163,8 @@ impl SurveyArguments {
     pub(super) fn run(self) -> Result<Ended> {
         self.check_targets()?;
         let resumed = self.resume.as_deref().map(Checkpoint::read).transpose()?;
-        let interrupted = signals::watch()?;
-        let mut line = ProgressLine::new(self.quiet);
-        let outcome =
-            take(self.request(), resumed, &interrupted, &mut |progress, elapsed| line.show(progress, elapsed));
-        line.clear();
+        let progress = signals::progress()?;
+        let outcome = during(self.quiet, &progress, survey_words(), || take(self.request(), resumed, &progress));
         self.finish(outcome?)
     }
 

@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,11 +20,12 @@ use super::design::{Design, FileTimes};
 use super::names::Used;
 use super::room::Room;
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
 use crate::units::format_size;
 
 /// Entries that one worker makes per task.
 const PART: u64 = 4096;
-/// How often progress is shown and free space and interruption are checked.
+/// How often free space and a request to stop are looked at.
 const TICK: Duration = Duration::from_millis(100);
 /// Descriptors reserved outside the budget.
 const SPARE_DESCRIPTORS: u64 = 64;
@@ -44,17 +45,6 @@ pub struct Settings {
     pub kept_bytes: u64,
     /// Whether to wait until everything is on the device.
     pub sync: bool,
-}
-
-/// What was made so far.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// Files.
-    pub files: AtomicU64,
-    /// Directories, without the root.
-    pub directories: AtomicU64,
-    /// Sizes of the files.
-    pub bytes: AtomicU64,
 }
 
 /// What was made in the end.
@@ -182,17 +172,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes the tree of `design` in the empty directory `root`, located at `path`. Ends early once `interrupted` is set;
-/// what was made so far remains. `on_progress` is called about ten times a second.
-pub fn make(
-    root: OwnedFd,
-    path: &Path,
-    design: &Design,
-    settings: Settings,
-    interrupted: &AtomicBool,
-    progress: &Progress,
-    on_progress: &mut dyn FnMut(&Progress, Duration),
-) -> Made {
+/// Makes the tree of `design` in the empty directory `root`, located at `path`. Counts files, directories
+/// without the root, and the sizes of the files in `progress`, from 0; ends early if that is asked to stop, and what was
+/// made so far remains.
+pub fn make(root: OwnedFd, path: &Path, design: &Design, settings: Settings, progress: &Progress) -> Made {
+    progress.restart();
     let started = Instant::now();
     let kept = AtomicUsize::new(1);
     let threads = settings.threads.max(1);
@@ -217,8 +201,7 @@ pub fn make(
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| maker.work())).collect();
         while workers.iter().any(|worker| !worker.is_finished()) {
             std::thread::park_timeout(TICK.min(started.elapsed() / 4 + Duration::from_millis(1)));
-            on_progress(progress, started.elapsed());
-            if interrupted.load(Ordering::Relaxed) {
+            if progress.should_stop() {
                 maker.end(None);
             }
             if let Ok(directory) = &synced {
@@ -234,13 +217,13 @@ pub fn make(
     {
         failed.get_or_insert_with(|| Error::io("write back", path, error));
     }
-    let (files, directories) =
-        (progress.files.load(Ordering::Relaxed), progress.directories.load(Ordering::Relaxed) + 1);
+    let done = progress.snapshot();
+    let (files, directories) = (done.objects, done.directories + 1);
     let complete = failed.is_none() && (files, directories) == (design.files(), design.tree.directories());
     Made {
         files,
         directories,
-        size_bytes: progress.bytes.load(Ordering::Relaxed),
+        size_bytes: done.bytes as u64,
         elapsed,
         sync: started.elapsed() - elapsed,
         failed,
@@ -367,7 +350,7 @@ impl<'m> Maker<'m> {
                 let (child, name) = (children.start + entry, worker.name(at));
                 mkdirat(descriptor, name, Mode::from_raw_mode(0o777))
                     .map_err(|errno| self.failure("make a directory in", errno))?;
-                self.progress.directories.fetch_add(1, Ordering::Relaxed);
+                self.progress.add(0, 1, 0);
                 if !tree.files_of(child).is_empty() || !tree.children_of(child).is_empty() {
                     let at = At::Child { parent: place.clone(), name: name.into() };
                     below.push(Task { directory: child, from: 0, used: None, at });
@@ -401,8 +384,7 @@ impl<'m> Maker<'m> {
             Err(Errno::CANCELED) if self.stop.load(Ordering::Relaxed) => return Ok(()),
             made => made?,
         }
-        self.progress.files.fetch_add(1, Ordering::Relaxed);
-        self.progress.bytes.fetch_add(size, Ordering::Relaxed);
+        self.progress.add(1, 0, size.into());
         Ok(())
     }
 
@@ -507,7 +489,7 @@ mod tests {
     fn made(design: &Design, threads: usize, content: Content, root: &Path) -> Made {
         let settings = Settings { threads, content, now: 0, block_bytes: 4096, kept_bytes: 0, sync: false };
         let directory = OwnedFd::from(File::open(root).unwrap());
-        make(directory, root, design, settings, &AtomicBool::new(false), &Progress::default(), &mut |_, _| {})
+        make(directory, root, design, settings, &Progress::default())
     }
 
     /// Every path with its observable properties.
@@ -570,9 +552,9 @@ mod tests {
         let settings =
             Settings { threads: 2, content: Content::None, now: 0, block_bytes: 4096, kept_bytes: 0, sync: false };
         let directory = OwnedFd::from(File::open(root.path()).unwrap());
-        let interrupted = AtomicBool::new(true);
         let progress = Progress::default();
-        let made = make(directory, root.path(), &design, settings, &interrupted, &progress, &mut |_, _| {});
+        progress.stop();
+        let made = make(directory, root.path(), &design, settings, &progress);
         assert!(made.failed.is_none());
         let found = seen(root.path()).values().filter(|file| !file.3.is_empty() || file.1 != 0).count() as u64;
         assert!(made.complete == (made.files == 2000) && found <= 2000);

@@ -38,7 +38,7 @@ pub mod weighted;
 pub use chance::scramble;
 pub use content::Content;
 pub use design::{Design, FileTimes, Recipe, Shape};
-pub use make::{Made, Progress, make};
+pub use make::{Made, make};
 pub use permutation::Permutation;
 pub use room::{Allowed, Needed, Room};
 pub use weighted::SizeLaw;

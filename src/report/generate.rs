@@ -1,13 +1,13 @@
 //! What `granulo generate` plans and makes, on a terminal.
 
 use std::io::{self, Write};
-use std::time::Duration;
 
 use anstyle::Style;
 
 use super::chart::{COLUMNS, right, shorten, wrap};
 use crate::population::document::{Aging, Document, MadeFiles, MeasureDistance};
 use crate::population::extents::Fragmentation;
+use crate::progress::Snapshot;
 use crate::survey::measure::Measure;
 use crate::units::{format_count, format_share, format_size};
 
@@ -241,40 +241,34 @@ fn write_aging(aging: &Aging, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Progress of aging, for the progress line.
-pub fn aging_progress_words(
-    files: u64,
-    bytes: u64,
-    level_bytes: u64,
-    done: u64,
-    operations: u64,
-    elapsed: Duration,
-) -> String {
+pub fn aging_progress_words(now: &Snapshot, level_bytes: u64, operations: u64) -> String {
     let there = format!(
         "{} files · {} of {}",
-        format_count(files.into()),
-        format_size(bytes.into()),
+        format_count(now.objects.into()),
+        format_size(now.bytes),
         format_size(level_bytes.into())
     );
-    match done {
+    match now.operations {
         0 => format!("filling: {there}"),
-        _ => format!(
+        done => format!(
             "{} of {} operations ({}) · {there} · {:.0} s",
             format_count(done.into()),
             format_count(operations.into()),
             format_share(done as f64 / operations.max(1) as f64),
-            elapsed.as_secs_f64()
+            now.elapsed.as_secs_f64()
         ),
     }
 }
 
 /// Progress of making, for the progress line.
-pub fn progress_words(files: u64, whole: u64, bytes: u64, per_second: f64) -> String {
+pub fn progress_words(now: &Snapshot, whole: u64) -> String {
+    let per_second = now.objects as f64 / now.elapsed.as_secs_f64().max(0.05);
     format!(
         "{} of {} files ({}) · {} · {} files/s",
-        format_count(files.into()),
+        format_count(now.objects.into()),
         format_count(whole.into()),
-        format_share(files as f64 / whole.max(1) as f64),
-        format_size(bytes.into()),
+        format_share(now.objects as f64 / whole.max(1) as f64),
+        format_size(now.bytes),
         format_count(per_second.round() as u128)
     )
 }

@@ -3,7 +3,6 @@
 //! Threads share a few shards, each with all distributions. The lock of a shard is held for one batch of one directory.
 //! Shards add up to the survey exactly, in any order. With few shards, memory does not depend on the number of threads.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use super::ages::Ages;
@@ -14,6 +13,7 @@ use super::places::{Extension, Packed, Places, Tally};
 use super::recent::Recent;
 use super::{Counts, HardLinks, Options, OtherAllocated, OverheadBySize, Survey};
 use crate::plan::Padding;
+use crate::progress::Progress;
 use crate::scan::inodes::{InodeVisitor, Named};
 use crate::scan::links::{Link, LinkSet, SeenLink};
 use crate::scan::{self, Batch, Directory, Skipped, Stat, Timestamp, Visitor, lock};
@@ -35,21 +35,7 @@ pub struct Collector {
     small_file_bytes: u64,
     reference_time: i64,
     file_table: Option<FileTable>,
-    /// What was seen so far.
-    pub progress: Progress,
-}
-
-/// Counters for the progress line; exact at the end.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// Regular files counted.
-    pub files: AtomicU64,
-    /// Directories.
-    pub directories: AtomicU64,
-    /// Sum of sizes, in KiB (a sum of bytes could overflow).
-    pub size_kib: AtomicU64,
-    /// What could not be read.
-    pub errors: AtomicU64,
+    progress: Progress,
 }
 
 /// A part of the survey.
@@ -220,6 +206,13 @@ impl Collector {
         }
     }
 
+    /// The same, and counts in `progress`, from 0: regular files, directories, bytes and errors, exact at the end.
+    pub fn with_progress(mut self, progress: &Progress) -> Collector {
+        progress.restart();
+        self.progress = progress.clone();
+        self
+    }
+
     /// The same, and also writes a row for each file.
     pub fn with_file_table(mut self, table: FileTable) -> Collector {
         self.file_table = Some(table);
@@ -260,11 +253,9 @@ impl Collector {
     /// Continues from the contents of a checkpoint.
     pub(super) fn restore(&mut self, shard: Shard, errors: ErrorLog, links: LinkSet) {
         let counts = &shard.counts;
-        self.progress.files = counts.files.into();
-        self.progress.directories = counts.directories.into();
-        self.progress.errors = counts.errors.into();
-        let size_kib = shard.distributions.of(Measure::FileSize).total() >> 10;
-        self.progress.size_kib = u64::try_from(size_kib).unwrap_or(u64::MAX).into();
+        self.progress.restart();
+        self.progress.add(counts.files, counts.directories, shard.distributions.of(Measure::FileSize).total());
+        self.progress.add_errors(counts.errors);
         self.shards[0] = Mutex::new(shard);
         self.errors = Mutex::new(errors);
         self.links = links;
@@ -337,9 +328,7 @@ impl Collector {
     }
 
     fn advance(&self, directories: u64, of_batch: &Tally) {
-        self.progress.directories.fetch_add(directories, Ordering::Relaxed);
-        self.progress.files.fetch_add(of_batch.files, Ordering::Relaxed);
-        self.progress.size_kib.fetch_add((of_batch.size_bytes >> 10) as u64, Ordering::Relaxed);
+        self.progress.add(of_batch.files, directories, of_batch.size_bytes);
     }
 }
 
@@ -427,7 +416,7 @@ impl Visitor for Collector {
     fn failed(&self, operation: &'static str, error: std::io::Error, path: &dyn Fn() -> Vec<u8>) {
         lock(&self.errors).record(operation, &crate::error::os_message(&error), || escape(&path()));
         self.shard(0).counts.errors += 1;
-        self.progress.errors.fetch_add(1, Ordering::Relaxed);
+        self.progress.add_errors(1);
     }
 }
 

@@ -6,13 +6,12 @@
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use super::collect::{Collector, Progress};
+use super::collect::Collector;
 use super::run::{Incremental, MethodChoice, Moments, Outcome, Request, TICK, named, origin};
 use super::{Method, Origin, Snapshots};
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
 use crate::scan::exclude::Exclude;
 use crate::scan::inodes::btrfs::{self, Btrfs, Choice};
 use crate::scan::inodes::ext::Ext;
@@ -198,24 +197,19 @@ fn directories_read([reused, read]: [u64; 2]) -> String {
 struct Run<'r> {
     request: &'r Request,
     moments: &'r Moments,
-    interrupted: &'r AtomicBool,
+    progress: &'r Progress,
 }
 
 impl Run<'_> {
     /// Scans once, and once more with names where that turns out to be necessary.
-    fn attempts<S: Source>(
-        &self,
-        source: &S,
-        scope: &mut Scope,
-        on_progress: &mut dyn FnMut(&Progress, Duration),
-    ) -> Result<(Collector, Ended)> {
+    fn attempts<S: Source>(&self, source: &S, scope: &mut Scope) -> Result<(Collector, Ended)> {
         let (request, moments) = (self.request, self.moments);
         loop {
-            let collector = Collector::new(&request.options, scope.threads, moments.reference_time, request.limit);
+            let collector = Collector::new(&request.options, scope.threads, moments.reference_time, request.limit)
+                .with_progress(self.progress);
             let scan = Scan::new(source, &collector, scope);
             let ended = scan.run(TICK, || {
-                on_progress(&collector.progress, moments.started.elapsed());
-                if self.interrupted.load(Ordering::Relaxed) {
+                if self.progress.should_stop() {
                     scan.stop();
                 }
             });
@@ -279,19 +273,11 @@ impl InodeScan {
     ///
     /// # Errors
     /// When the starting directory does not exist.
-    pub(super) fn take(
-        &self,
-        request: &Request,
-        moments: &Moments,
-        interrupted: &AtomicBool,
-        on_progress: &mut dyn FnMut(&Progress, Duration),
-    ) -> Result<Outcome> {
+    pub(super) fn take(&self, request: &Request, moments: &Moments, progress: &Progress) -> Result<Outcome> {
         match &self.source {
-            Opened::Ext(ext) => self.scan(&**ext, self.target.root, request, moments, interrupted, on_progress),
-            Opened::Xfs(xfs) => self.scan(&**xfs, self.target.root, request, moments, interrupted, on_progress),
-            Opened::Btrfs(btrfs) => {
-                self.scan(&**btrfs, Some(btrfs.start()), request, moments, interrupted, on_progress)
-            }
+            Opened::Ext(ext) => self.scan(&**ext, self.target.root, request, moments, progress),
+            Opened::Xfs(xfs) => self.scan(&**xfs, self.target.root, request, moments, progress),
+            Opened::Btrfs(btrfs) => self.scan(&**btrfs, Some(btrfs.start()), request, moments, progress),
         }
     }
 
@@ -302,8 +288,7 @@ impl InodeScan {
         root: Option<u64>,
         request: &Request,
         moments: &Moments,
-        interrupted: &AtomicBool,
-        on_progress: &mut dyn FnMut(&Progress, Duration),
+        progress: &Progress,
     ) -> Result<Outcome> {
         let path = &request.roots[0];
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -320,12 +305,12 @@ impl InodeScan {
         };
         let before = self.target.state();
         let (mut warnings, mut notes) = (Vec::new(), Vec::new());
-        let run = Run { request, moments, interrupted };
+        let run = Run { request, moments, progress };
         let (collector, ended) = match &request.incremental {
-            None => run.attempts(source, &mut scope, on_progress)?,
+            None => run.attempts(source, &mut scope)?,
             Some(files) => {
                 let source = remembering(source, files, moments.taken_at, &mut notes)?;
-                let attempt = run.attempts(&source, &mut scope, on_progress)?;
+                let attempt = run.attempts(&source, &mut scope)?;
                 if !attempt.1.stopped {
                     notes.push(directories_read(source.counts()));
                     warnings.extend(source.complete(&files.new).err());
@@ -333,7 +318,6 @@ impl InodeScan {
                 attempt
             }
         };
-        on_progress(&collector.progress, moments.started.elapsed());
         let inconsistencies = self.inconsistencies(&ended, before != self.target.state());
         let mut origin = Origin {
             reference_time: Some(moments.reference_time),

@@ -2,21 +2,21 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::checkpoint::{Checkpoint, Session};
-use super::collect::{Collector, Progress};
+use super::collect::Collector;
 use super::file_table::FileTable;
 use super::inode_scan::{self, Chosen};
 use super::{Method, Options, Origin, Resolution, Snapshots, Survey};
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
 use crate::scan::exclude::Exclude;
 use crate::scan::walk::{Walk, display_root};
 use crate::scan::{Settings, Visitor};
 use crate::units::escape;
 
-/// How often progress is shown and an interruption is checked.
+/// How often a request to stop is looked for.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 
 /// What to survey and how.
@@ -90,17 +90,12 @@ pub struct Outcome {
 }
 
 /// Takes a survey, or resumes an interrupted one (whose roots and options then apply instead of those of the request).
-/// Ends early once `interrupted` is set. `on_progress` is called about ten times a second.
+/// Counts in `progress`, and ends early if that is asked to stop.
 ///
 /// # Errors
 /// When nothing can be surveyed: no root is readable, an option is wrong, a checkpoint contradicts itself, a table
 /// cannot be created.
-pub fn take(
-    mut request: Request,
-    mut resumed: Option<Checkpoint>,
-    interrupted: &AtomicBool,
-    on_progress: &mut dyn FnMut(&Progress, Duration),
-) -> Result<Outcome> {
+pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Progress) -> Result<Outcome> {
     if let Some(checkpoint) = &mut resumed {
         checkpoint.follow_devices()?;
         request.roots = checkpoint.roots();
@@ -123,14 +118,15 @@ pub fn take(
         let session = Moments { taken_at, reference_time, started };
         match inode_scan::choose(&request)? {
             Chosen::Walk { reason } => method_reason = reason,
-            Chosen::Scan(scan) => match scan.take(&request, &session, interrupted, on_progress) {
+            Chosen::Scan(scan) => match scan.take(&request, &session, progress) {
                 Err(error) if request.method == MethodChoice::Auto => method_reason = error.to_string(),
                 taken => return taken,
             },
         }
     }
     let settings = settings(&request)?;
-    let mut collector = Collector::new(&request.options, request.threads, reference_time, request.limit);
+    let mut collector =
+        Collector::new(&request.options, request.threads, reference_time, request.limit).with_progress(progress);
     let table = match &resumed {
         Some(checkpoint) => checkpoint.file_table(),
         None => request.file_table.clone().map(|target| (target, 0)),
@@ -161,8 +157,7 @@ pub fn take(
         let walk = begin(settings, &collector, resumed.as_ref())?;
         let mut last_checkpoint = Instant::now();
         walk.run(TICK, || {
-            on_progress(&collector.progress, started.elapsed());
-            if interrupted.load(Ordering::Relaxed) {
+            if progress.should_stop() {
                 walk.stop();
                 return;
             }
@@ -189,7 +184,6 @@ pub fn take(
         }
         complete
     };
-    on_progress(&collector.progress, started.elapsed());
     if let Some(table) = collector.take_file_table() {
         if complete {
             warnings.extend(table.complete().err());

@@ -4,15 +4,16 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use granulo::bench::fill::{FillRequest, Filling, TOLERANCE, Test, fill};
 use granulo::bench::images::{FileSystemKind, FileSystemSpec};
 use granulo::bench::place::Place;
 use granulo::bench::result::{CacheState, Details, Document, FillDetails, Series};
-use granulo::bench::run::{Progress, Request, Run, Watch};
+use granulo::bench::run::{Request, Run};
 use granulo::population::SizeLaw;
+use granulo::progress::Progress;
 use rustix::process::Signal;
 
 use crate::args;
@@ -177,32 +178,30 @@ fn totals_agree_with_what_the_file_system_says() {
         small_bytes: 100,
     };
     // Observed from outside, when the first test of a level begins.
-    let seen: Mutex<Vec<(f64, u64, u64)>> = Mutex::default();
+    let seen: Arc<Mutex<Vec<(f64, u64, u64)>>> = Arc::default();
     let phases: Mutex<Vec<String>> = Mutex::default();
-    let show = |progress: Progress<'_>| {
-        let mut phases = phases.lock().unwrap();
-        if progress.phase.ends_with(Test::CreateDirectories.name())
-            && !phases.iter().any(|phase| phase == progress.phase)
-        {
-            phases.push(progress.phase.to_owned());
-            let (size, allocated, files) = totals(&directory.join("fill"));
-            let (used, fill) = level(&directory);
+    let (observed, filled) = (seen.clone(), directory.clone());
+    let progress = Progress::observed(move |progress| {
+        let (phase, mut phases) = (progress.snapshot().stage.name, phases.lock().unwrap());
+        if phase.ends_with(Test::CreateDirectories.name()) && !phases.contains(&phase) {
+            phases.push(phase);
+            let (size, allocated, files) = totals(&filled.join("fill"));
+            let (used, fill) = level(&filled);
             let counted = used - empty;
             // The difference is directories, and blocks of extent trees.
             assert!(counted >= allocated && counted - allocated < allocated / 50, "{counted} {allocated}");
-            seen.lock().unwrap().push((fill, size, files));
+            observed.lock().unwrap().push((fill, size, files));
         }
-    };
-    let stop = AtomicBool::new(false);
+    });
     let announced = AtomicBool::new(false);
     let announce = |estimate: granulo::bench::fill::Estimate| {
         assert!(estimate.seconds > 0.0 && estimate.tests == 14 && estimate.fill_bytes > 100 * MIB, "{estimate:?}");
         announced.store(true, std::sync::atomic::Ordering::Relaxed);
     };
-    let document = fill(&asked, run, places, Watch::new(&stop, &show), &announce).unwrap();
+    let document = fill(&asked, run, places, &progress, &announce).unwrap();
     assert!(announced.into_inner());
     assert_levels(&document, 1, &[0.3, 0.7]);
-    let seen = seen.into_inner().unwrap();
+    let seen = seen.lock().unwrap().clone();
     assert_eq!(seen.len(), 2);
     for (row, (fill, size, files)) in details(&document).reached.iter().zip(seen) {
         assert!((row.reached - fill).abs() < 0.001, "{row:?} {fill}");

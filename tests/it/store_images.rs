@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use granulo::progress::Progress;
 use granulo::store::geometry::Alignment;
 use granulo::store::{
     Attributes, Buffer, CheckOptions, Choice, CompactOptions, Compression, Durability, Holes, Key, Kind, Plan, Problem,
@@ -160,7 +161,7 @@ fn fill(store: &Store, left: Left) {
     put(store, Durability::Batch, &mut contents().iter().filter(|(path, _)| !is_late(path)));
     if left == Left::Closed {
         let options = CompactOptions { choice: Choice::All, is_alone: true, ..CompactOptions::default() };
-        store.compact(&options, &mut |_| true).unwrap();
+        store.compact(&options, &Progress::default()).unwrap();
     }
     let late = if left == Left::Closed { Durability::Batch } else { Durability::None };
     put(store, late, &mut contents().iter().filter(|(path, _)| is_late(path)));
@@ -249,7 +250,7 @@ fn is_sound(store: &Store, image: &str) {
     let mut problems = Vec::new();
     let options = CheckOptions { is_deep: true, ..CheckOptions::default() };
     let report =
-        store.check(options, &mut |problem: Problem| problems.push(problem.to_string()), &mut |_| true).unwrap();
+        store.check(options, &mut |problem: Problem| problems.push(problem.to_string()), &Progress::default()).unwrap();
     assert!(report.is_complete && problems.is_empty(), "{image}: {problems:#?}");
 }
 
@@ -343,7 +344,7 @@ fn stores_of_every_version_of_the_format_are_read_and_written_to() {
 
         let store = Store::open(&home).unwrap();
         let options = CompactOptions { choice: Choice::All, is_alone: true, ..CompactOptions::default() };
-        store.compact(&options, &mut |_| true).unwrap();
+        store.compact(&options, &Progress::default()).unwrap();
         has(&store, &expected, image);
         is_sound(&store, image);
     }

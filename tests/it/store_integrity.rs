@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 use granulo::store::ids::DeviceNumber;
 use granulo::store::{
-    Cause, OpenOptions, Problem, RepairOptions, ScrubOptions, Store, plan_repair, rebuild_index, repair,
+    Cause, OpenOptions, Problem, Progress, RepairOptions, ScrubOptions, Store, plan_repair, rebuild_index, repair,
 };
 
 use crate::harness::{Ran, granulo};
-use crate::store_sample::{GEOMETRIES, Sample, bytes, check, file, files, flip, go_on, in_log, key};
+use crate::store_sample::{GEOMETRIES, Sample, bytes, check, file, files, flip, in_log, key};
 
 #[test]
 fn a_whole_store_of_any_geometry_is_clean() {
@@ -93,7 +93,7 @@ fn what_is_damaged_is_repaired_from_redundancy() {
                     .scrub(
                         ScrubOptions::default(),
                         &mut |problem, is_repaired| repaired.push((problem.to_string(), is_repaired)),
-                        &mut go_on,
+                        &Progress::default(),
                     )
                     .unwrap();
                 assert!(
@@ -103,7 +103,9 @@ fn what_is_damaged_is_repaired_from_redundancy() {
                 let status = store.last_scrub().unwrap();
                 assert_eq!((status.report.found, status.finished_nanoseconds.is_some()), (report.found, true));
             } else {
-                let plan = plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &mut go_on).unwrap();
+                let plan =
+                    plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &Progress::default())
+                        .unwrap();
                 assert!(!plan.is_empty() && plan.lost.is_empty(), "{plan:?}");
                 let report = repair(
                     &sample.home(),
@@ -111,7 +113,7 @@ fn what_is_damaged_is_repaired_from_redundancy() {
                     &plan,
                     RepairOptions::default(),
                     &mut |_, _| {},
-                    &mut go_on,
+                    &Progress::default(),
                 )
                 .unwrap();
                 assert!(report.is_complete && report.check.problems() == 0, "{path:?}: {report:?}");
@@ -143,9 +145,16 @@ fn missing_and_short_files_are_explained_and_made_anew() {
     fs::remove_file(&segment).unwrap();
     let (_, problems) = check(&Store::open_read_only(&sample.home()).unwrap(), false);
     assert!(problems.join("\n").contains("the segment is missing"), "{problems:?}");
-    let plan = plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &mut go_on).unwrap();
-    repair(&sample.home(), &OpenOptions::default(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on)
-        .unwrap();
+    let plan = plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &Progress::default()).unwrap();
+    repair(
+        &sample.home(),
+        &OpenOptions::default(),
+        &plan,
+        RepairOptions::default(),
+        &mut |_, _| {},
+        &Progress::default(),
+    )
+    .unwrap();
     assert_eq!(fs::read(&segment).unwrap(), whole);
     sample.is_clean();
 }
@@ -160,19 +169,26 @@ fn without_redundancy_what_is_lost_is_named_and_given_up_only_on_demand() {
     flip(&segment, at, 7);
     let (_, at) = in_log(&sample, &sample.content["d1/first"][..64]);
     flip(&segment, at, 0);
-    let plan = plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &mut go_on).unwrap();
+    let plan = plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &Progress::default()).unwrap();
     let said: Vec<String> = plan.lost.iter().map(Problem::to_string).collect();
     assert_eq!(said.len(), 3, "{said:?}");
     for object in ["it concerns d0/e/3", "it concerns d0/e/6", "it concerns shared file"] {
         assert!(said.iter().any(|said| said.contains(object) && said.contains("backup")), "{said:?}");
     }
-    let kept =
-        repair(&sample.home(), &OpenOptions::default(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on)
-            .unwrap();
+    let kept = repair(
+        &sample.home(),
+        &OpenOptions::default(),
+        &plan,
+        RepairOptions::default(),
+        &mut |_, _| {},
+        &Progress::default(),
+    )
+    .unwrap();
     assert_eq!((kept.dropped, kept.lost.len(), kept.given_back), (0, 3, 0));
     assert_eq!(sample.unreadable(&Store::open_read_only(&sample.home()).unwrap()), 4);
     let options = RepairOptions { drop_lost: true, ..RepairOptions::default() };
-    let dropped = repair(&sample.home(), &OpenOptions::default(), &plan, options, &mut |_, _| {}, &mut go_on).unwrap();
+    let dropped =
+        repair(&sample.home(), &OpenOptions::default(), &plan, options, &mut |_, _| {}, &Progress::default()).unwrap();
     assert_eq!((dropped.dropped, dropped.given_back, dropped.check.problems()), (4, 1, 0), "{dropped:?}");
     for name in ["d0/e/3", "d0/e/6", "d1/first", "d2/second"] {
         let store = Store::open_read_only(&sample.home()).unwrap();
@@ -197,14 +213,15 @@ fn damage_where_no_object_is_in_use_costs_nothing() {
         let (report, problems) = check(&store, true);
         assert!(report.harmless > 0 && report.problems() == report.harmless, "{problems:?}");
         drop(store);
-        let plan = plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &mut go_on).unwrap();
+        let plan =
+            plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &Progress::default()).unwrap();
         let report = repair(
             &sample.home(),
             &OpenOptions::default(),
             &plan,
             RepairOptions::default(),
             &mut |_, _| {},
-            &mut go_on,
+            &Progress::default(),
         )
         .unwrap();
         assert_eq!((report.given_back, report.check.problems()), (1, 0), "{report:?}");
@@ -226,14 +243,15 @@ fn a_superblock_is_made_anew_from_the_others() {
         fs::write(&superblock, vec![0x55; length]).unwrap();
         let (_, problems) = check(&Store::open_read_only(&sample.home()).unwrap(), false);
         assert!(problems.join("\n").contains(&format!("device {number} has a damaged superblock")), "{problems:?}");
-        let plan = plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &mut go_on).unwrap();
+        let plan =
+            plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &Progress::default()).unwrap();
         let report = repair(
             &sample.home(),
             &OpenOptions::default(),
             &plan,
             RepairOptions::default(),
             &mut |_, _| {},
-            &mut go_on,
+            &Progress::default(),
         )
         .unwrap();
         assert_eq!(report.admitted, [DeviceNumber(number as u16)]);
@@ -324,16 +342,21 @@ fn a_scrub_goes_on_where_it_was_and_keeps_to_its_rate() {
         .sum();
     let started = std::time::Instant::now();
     let rated = ScrubOptions { bytes_per_second: Some(stored), resume: false };
-    let report = store.scrub(rated, &mut |_, _| {}, &mut go_on).unwrap();
+    let report = store.scrub(rated, &mut |_, _| {}, &Progress::default()).unwrap();
     let seconds = started.elapsed().as_secs_f64();
     assert!(report.is_complete && (0.9..1.6).contains(&seconds), "{seconds} s for what a second should take");
     // Interrupted in the second half.
     let options = ScrubOptions::default();
-    let report = store.scrub(options, &mut |_, _| {}, &mut |progress| progress.done_bytes < stored / 2).unwrap();
+    let half = Progress::observed(move |progress| {
+        if progress.snapshot().bytes >= u128::from(stored / 2) {
+            progress.stop();
+        }
+    });
+    let report = store.scrub(options, &mut |_, _| {}, &half).unwrap();
     assert!(!report.is_complete);
     drop(store);
     let store = Store::open(&sample.home()).unwrap();
-    let report = store.scrub(options, &mut |_, _| {}, &mut go_on).unwrap();
+    let report = store.scrub(options, &mut |_, _| {}, &Progress::default()).unwrap();
     assert!(report.is_complete && report.found == 0);
     assert!(store.last_scrub().unwrap().finished_nanoseconds.is_some());
 }

@@ -3,18 +3,21 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use granulo::store::ids::DeviceNumber;
 use granulo::store::{
-    Choice, CompactOptions, OpenOptions, Plan, RebuildOptions, RepairOptions, Store, plan_repair, rebuild_index, repair,
+    Choice, CompactOptions, OpenOptions, Plan, Progress, RebuildOptions, RepairOptions, Store, plan_repair,
+    rebuild_index, repair,
 };
 
-use crate::store_sample::{GEOMETRIES, Sample, bytes, check, file, go_on, key};
+use crate::store_sample::{GEOMETRIES, Sample, bytes, check, file, key};
 
 #[test]
 fn a_rebuild_that_is_interrupted_goes_on_and_readers_read_meanwhile() {
     for onto in [true, false] {
-        let sample = Sample::new((3, 5, 2, 1));
+        let sample = Arc::new(Sample::new((3, 5, 2, 1)));
         for number in [1usize, 5] {
             let directory = sample.devices()[number].clone();
             fs::remove_dir_all(&directory).unwrap();
@@ -27,15 +30,17 @@ fn a_rebuild_that_is_interrupted_goes_on_and_readers_read_meanwhile() {
             loop {
                 let store = Store::open(&sample.home()).unwrap();
                 let reader = Store::open_read_only(&sample.home()).unwrap();
-                let mut steps = 0;
-                let report = store.rebuild(&options, &mut |_| {
-                    steps += 1;
-                    if steps % 3 == 0 {
-                        assert_eq!(sample.unreadable(&reader), 0);
+                let (observed, steps) = (sample.clone(), AtomicU64::new(0));
+                let progress = Progress::observed(move |progress| {
+                    let step = steps.fetch_add(1, Ordering::Relaxed) + 1;
+                    if step.is_multiple_of(3) {
+                        assert_eq!(observed.unreadable(&reader), 0);
                     }
-                    steps < 1 + 4 * sessions
+                    if step > 4 * sessions {
+                        progress.stop();
+                    }
                 });
-                let report = report.unwrap();
+                let report = store.rebuild(&options, &progress).unwrap();
                 sessions += 1;
                 if report.is_complete {
                     break;
@@ -72,7 +77,7 @@ fn any_device_may_be_lost_and_is_rebuilt_onto_a_new_one_and_then_another_may_be(
             };
             let plan = store.plan_rebuild(&options).unwrap();
             assert_eq!((plan.lost_segments, plan.without_place), (0, 0));
-            let report = store.rebuild(&options, &mut go_on).unwrap();
+            let report = store.rebuild(&options, &Progress::default()).unwrap();
             assert!(report.is_complete && report.lost == 0, "{report:?}");
             assert!(report.bytes <= plan.total_bytes() + 200, "{report:?} {plan:?}");
             drop(store);
@@ -113,7 +118,7 @@ fn a_lost_device_is_rebuilt_into_spare_space_and_leaves_the_store() {
             if plan.without_place > 0 {
                 panic!("{geometry:?}: device {number} has no spare space: {plan:?}");
             }
-            let report = store.rebuild(&options, &mut go_on).unwrap();
+            let report = store.rebuild(&options, &Progress::default()).unwrap();
             assert!(report.is_complete, "{report:?}");
             assert_eq!(sample.unreadable(&store), 0);
             drop(store);
@@ -168,10 +173,16 @@ fn swapped_emptied_and_old_devices_are_told_apart() {
     let words = said(&sample);
     assert!(words.contains("device 1 is old: it was away") && words.contains("restored from a copy"), "{words}");
     sample.is_whole();
-    let plan = plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &mut go_on).unwrap();
-    let report =
-        repair(&sample.home(), &OpenOptions::default(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on)
-            .unwrap();
+    let plan = plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &Progress::default()).unwrap();
+    let report = repair(
+        &sample.home(),
+        &OpenOptions::default(),
+        &plan,
+        RepairOptions::default(),
+        &mut |_, _| {},
+        &Progress::default(),
+    )
+    .unwrap();
     assert_eq!(report.admitted, [DeviceNumber(1)]);
     sample.is_clean();
     for number in [0, 1] {
@@ -201,10 +212,16 @@ fn a_lost_home_is_made_again_by_naming_a_device() {
         let (_, problems) = check(&store, false);
         assert!(problems.len() == 1 && problems[0].contains("the home has no superblock"), "{problems:?}");
         drop(store);
-        let plan = plan_repair(&devices[1], &OpenOptions::default(), None, &mut |_| {}, &mut go_on).unwrap();
-        let report =
-            repair(&devices[1], &OpenOptions::default(), &plan, RepairOptions::default(), &mut |_, _| {}, &mut go_on)
-                .unwrap();
+        let plan = plan_repair(&devices[1], &OpenOptions::default(), None, &mut |_| {}, &Progress::default()).unwrap();
+        let report = repair(
+            &devices[1],
+            &OpenOptions::default(),
+            &plan,
+            RepairOptions::default(),
+            &mut |_, _| {},
+            &Progress::default(),
+        )
+        .unwrap();
         assert!(report.is_complete);
         sample.is_clean();
     }
@@ -249,7 +266,7 @@ fn with_an_old_device(geometry: (usize, usize, u8, u8)) -> Sample {
     assert!(store.remove(&key("victim")).unwrap());
     sample.put(&store, "replaced", bytes(63, 3000));
     let all = CompactOptions { choice: Choice::All, is_alone: true, ..CompactOptions::default() };
-    store.compact(&all, &mut |_| true).unwrap();
+    store.compact(&all, &Progress::default()).unwrap();
     drop(store);
     fs::remove_dir_all(&device).unwrap();
     fs::rename(&copy, &device).unwrap();
@@ -272,14 +289,15 @@ fn an_old_device_brings_nothing_back_that_others_gave_back() {
         let rebuilt = rebuild_index(&sample.home(), &OpenOptions::default()).unwrap();
         assert!(rebuilt.completeness().is_complete());
         drop(rebuilt);
-        let plan = plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &mut go_on).unwrap();
+        let plan =
+            plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &Progress::default()).unwrap();
         let report = repair(
             &sample.home(),
             &OpenOptions::default(),
             &plan,
             RepairOptions::default(),
             &mut |_, _| {},
-            &mut go_on,
+            &Progress::default(),
         )
         .unwrap();
         assert_eq!(report.admitted, [DeviceNumber(0)]);
@@ -322,7 +340,7 @@ fn what_has_no_place_is_not_rebuilt_into_it() {
     let store = Store::open(&sample.home()).unwrap();
     let options = RebuildOptions { device: DeviceNumber(0), ..RebuildOptions::default() };
     assert!(store.plan_rebuild(&options).unwrap().without_place > 0);
-    let error = store.rebuild(&options, &mut go_on).unwrap_err().to_string();
+    let error = store.rebuild(&options, &Progress::default()).unwrap_err().to_string();
     assert!(error.contains("have no other device to go to (name a directory on a new disk with --onto)"), "{error}");
     let options = RebuildOptions { device: DeviceNumber(1), ..RebuildOptions::default() };
     let error = store.plan_rebuild(&options).unwrap_err().to_string();

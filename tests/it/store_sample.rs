@@ -146,14 +146,11 @@ impl Sample {
     }
 }
 
-pub fn go_on(_: Progress) -> bool {
-    true
-}
-
 pub fn check(store: &Store, is_deep: bool) -> (CheckReport, Vec<String>) {
     let mut problems = Vec::new();
     let options = CheckOptions { is_deep, ..CheckOptions::default() };
-    let report = store.check(options, &mut |problem: Problem| problems.push(problem.to_string()), &mut go_on).unwrap();
+    let report =
+        store.check(options, &mut |problem: Problem| problems.push(problem.to_string()), &Progress::default()).unwrap();
     assert_eq!(report.problems() as usize, problems.len());
     (report, problems)
 }

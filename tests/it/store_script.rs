@@ -6,6 +6,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use granulo::progress::Progress;
+
 use crate::harness::{Ran, finish, skip, source_tree};
 use crate::store_place::{Place, bytes, find, flip};
 
@@ -99,7 +101,7 @@ fn the_script_reads_snapshots() {
     store.remove_tree(&Key::parse("i1/d1").unwrap()).unwrap();
     store.remove_snapshot("between").unwrap();
     let options = CompactOptions { choice: Choice::All, is_alone: true, ..CompactOptions::default() };
-    store.compact(&options, &mut |_| true).unwrap();
+    store.compact(&options, &Progress::default()).unwrap();
     store.put(&Key::parse("i1/d2/0002").unwrap(), &attributes, b"later").unwrap();
     drop(store);
     let at = |arguments: &[&str]| {

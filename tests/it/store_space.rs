@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use granulo::error::ErrorKind;
+use granulo::progress::Progress;
 use granulo::store::{Attributes, Durability, Key, Plan, Store, Time};
 use serde_json::Value;
 
@@ -174,7 +175,7 @@ fn compaction_goes_on_beside_processes_that_read() {
     let options = granulo::store::CompactOptions { choice: granulo::store::Choice::All, ..Default::default() };
     let mut times = 0;
     while reading.iter_mut().any(|child| child.try_wait().unwrap().is_none()) {
-        store.compact(&options, &mut |_| true).unwrap();
+        store.compact(&options, &Progress::default()).unwrap();
         times += 1;
     }
     for child in reading {
@@ -183,7 +184,7 @@ fn compaction_goes_on_beside_processes_that_read() {
     }
     assert!(times > 0);
     check_all(&store, 0..300);
-    store.compact(&options, &mut |_| true).unwrap();
+    store.compact(&options, &Progress::default()).unwrap();
     assert_eq!(store.status(false).unwrap().waiting_bytes, 0);
 }
 

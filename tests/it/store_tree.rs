@@ -6,11 +6,11 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use granulo::error::ErrorKind;
+use granulo::progress::Progress;
 use granulo::store::tree::{
-    ExportOptions, ExportSummary, ImportOptions, ImportSummary, Progress, Watch, export, import, import_tar, measure,
+    ExportOptions, ExportSummary, ImportOptions, ImportSummary, export, import, import_tar, measure,
 };
 use granulo::store::{Attributes, Key, Plan, Store};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -49,14 +49,15 @@ impl Place {
     #[track_caller]
     fn import_to(&self, tree: &str, prefix: &str) -> ImportSummary {
         let options = ImportOptions { prefix: key(prefix), ..ImportOptions::default() };
-        let summary = import(&self.store, &self.path(tree), &options, &()).unwrap();
+        let summary = import(&self.store, &self.path(tree), &options, &Progress::default()).unwrap();
         assert!(!summary.interrupted);
         summary
     }
 
     #[track_caller]
     fn export(&self, directory: &str) -> ExportSummary {
-        let summary = export(&self.store, &self.path(directory), &ExportOptions::default(), &()).unwrap();
+        let summary =
+            export(&self.store, &self.path(directory), &ExportOptions::default(), &Progress::default()).unwrap();
         assert!(summary.reports.first.is_empty(), "{:?}", summary.reports);
         summary
     }
@@ -66,7 +67,7 @@ impl Place {
             &self.store,
             &mut &archive[..],
             &ImportOptions { prefix: key("in"), ..ImportOptions::default() },
-            &(),
+            &Progress::default(),
         )
     }
 }
@@ -83,7 +84,7 @@ fn a_nasty_tree_comes_back_as_it_was() {
     let place = Place::new();
     nasty_tree(&place.path("tree"), 1 << 30);
     let before = is_root().then(|| seen(&place.path("tree")).0);
-    let measured = measure(&place.store, &place.path("tree"), &ImportOptions::default(), &()).unwrap();
+    let measured = measure(&place.store, &place.path("tree"), &ImportOptions::default(), &Progress::default()).unwrap();
     let summary = place.import("tree");
     assert!(!is_root() || summary.reports.first.is_empty(), "{:?}", summary.reports);
     if let Some(before) = before {
@@ -113,13 +114,14 @@ fn a_second_import_and_a_second_export_find_everything_there() {
 
     let first = place.export("back");
     let again = ExportOptions { resume: true, ..ExportOptions::default() };
-    let second = export(&place.store, &place.path("back"), &again, &()).unwrap();
+    let second = export(&place.store, &place.path("back"), &again, &Progress::default()).unwrap();
     assert_eq!((second.files, second.links, second.symlinks, second.specials), (0, 0, 0, 0), "{second:?}");
     assert_eq!(second.unchanged, first.files + first.links + first.symlinks + first.specials);
     if is_root() {
         assert_same_trees(&place.path("tree"), &place.path("back"));
     }
-    let refused = export(&place.store, &place.path("back"), &ExportOptions::default(), &()).unwrap_err();
+    let refused =
+        export(&place.store, &place.path("back"), &ExportOptions::default(), &Progress::default()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Exists);
 }
 
@@ -178,7 +180,8 @@ fn the_store_itself_in_the_tree_is_passed_over() {
     assert_eq!((summary.files, summary.passed_over), (1, 1));
     assert!(place.store.entry(&key("all/of it/beside")).unwrap().is_some());
     assert!(place.store.entry(&key("all/of it/store")).unwrap().is_none());
-    let refused = import(&place.store, &place.path("store"), &ImportOptions::default(), &()).unwrap_err();
+    let refused =
+        import(&place.store, &place.path("store"), &ImportOptions::default(), &Progress::default()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Usage);
 }
 
@@ -198,17 +201,13 @@ fn records_lie_in_order_of_keys() {
 }
 
 /// Requests a stop after this many objects or bytes.
-struct Until {
-    objects: u64,
-    bytes: u64,
-    calls: AtomicU64,
-}
-
-impl Watch for Until {
-    fn go_on(&self, progress: Progress) -> bool {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        progress.objects < self.objects && progress.content_bytes < self.bytes
-    }
+fn until(objects: u64, bytes: u128) -> Progress {
+    Progress::observed(move |progress| {
+        let now = progress.snapshot();
+        if now.objects >= objects || now.bytes >= bytes {
+            progress.stop();
+        }
+    })
 }
 
 #[test]
@@ -216,11 +215,12 @@ fn an_interrupted_import_and_export_are_gone_on_with() {
     let place = Place::new();
     nasty_tree(&place.path("tree"), 32 << 20);
     let mut interrupted = 0;
-    for (objects, bytes) in [(1, u64::MAX), (20, u64::MAX), (u64::MAX, 4 << 20), (u64::MAX, 100_000), (60, u64::MAX)] {
-        let watch = Until { objects, bytes, calls: AtomicU64::new(0) };
-        let summary = import(&place.store, &place.path("tree"), &ImportOptions::default(), &watch).unwrap();
+    let all = u128::MAX;
+    for (objects, bytes) in [(1, all), (20, all), (u64::MAX, 4 << 20), (u64::MAX, 100_000), (60, all)] {
+        let progress = until(objects, bytes);
+        let summary = import(&place.store, &place.path("tree"), &ImportOptions::default(), &progress).unwrap();
         assert!(summary.reports.first.is_empty() || !is_root(), "{:?}", summary.reports);
-        assert!(watch.calls.load(Ordering::Relaxed) > 0);
+        assert!(progress.snapshot().objects > 0);
         interrupted += u64::from(summary.interrupted);
     }
     assert!(interrupted >= 3, "{interrupted}");
@@ -228,11 +228,10 @@ fn an_interrupted_import_and_export_are_gone_on_with() {
     let options = ExportOptions { resume: true, ..ExportOptions::default() };
     // The last time after most of some 160 objects, so that there are files among them in any order: 113 are
     // directories.
-    for (objects, bytes) in [(1, u64::MAX), (30, u64::MAX), (u64::MAX, 5 << 20), (130, u64::MAX)] {
-        let watch = Until { objects, bytes, calls: AtomicU64::new(0) };
-        assert!(export(&place.store, &place.path("back"), &options, &watch).unwrap().interrupted);
+    for (objects, bytes) in [(1, all), (30, all), (u64::MAX, 5 << 20), (130, all)] {
+        assert!(export(&place.store, &place.path("back"), &options, &until(objects, bytes)).unwrap().interrupted);
     }
-    let last = export(&place.store, &place.path("back"), &options, &()).unwrap();
+    let last = export(&place.store, &place.path("back"), &options, &Progress::default()).unwrap();
     assert!(last.reports.first.is_empty() && last.unchanged > 0, "{last:?}");
     if is_root() {
         assert_same_trees(&place.path("tree"), &place.path("back"));
@@ -253,7 +252,7 @@ fn an_export_replaces_what_differs_and_follows_no_symlink() {
     fs::write(back.join("mine"), "stays").unwrap();
     symlink(place.path("outside"), back.join("d")).unwrap();
     let options = ExportOptions { resume: true, ..ExportOptions::default() };
-    let summary = export(&place.store, &back, &options, &()).unwrap();
+    let summary = export(&place.store, &back, &options, &Progress::default()).unwrap();
     assert_eq!(fs::read(back.join("a")).unwrap(), b"stored");
     // The file with the other name is a different one now.
     assert_eq!(fs::read(place.path("outside/linked")).unwrap(), b"else");
@@ -273,12 +272,12 @@ fn a_part_of_the_store_is_exported_alone() {
         place.store.put(&key(path), &Attributes { mode: 0o100_600, ..Attributes::default() }, b"").unwrap();
     }
     let options = ExportOptions { prefix: key("a/b"), ..ExportOptions::default() };
-    export(&place.store, &place.path("back"), &options, &()).unwrap();
+    export(&place.store, &place.path("back"), &options, &Progress::default()).unwrap();
     let names: Vec<_> = seen(&place.path("back")).0.into_keys().collect();
     assert_eq!(names, [PathBuf::new(), PathBuf::from("c")]);
     let wrong = |prefix: &str| {
         let options = ExportOptions { prefix: key(prefix), ..ExportOptions::default() };
-        export(&place.store, &place.path("wrong"), &options, &()).unwrap_err().kind()
+        export(&place.store, &place.path("wrong"), &options, &Progress::default()).unwrap_err().kind()
     };
     assert_eq!((wrong("d"), wrong("x")), (ErrorKind::Usage, ErrorKind::NotFound));
     assert!(!place.path("wrong").exists());
@@ -358,7 +357,7 @@ fn archives_of_the_system_s_tar_come_back_as_the_tree() {
         assert!(summary.reports.first.is_empty() && summary.refused == 0, "{options:?}: {summary:?}");
         assert_eq!(summary.links, 3);
         let export_options = ExportOptions { prefix: key("in"), ..ExportOptions::default() };
-        let exported = export(&place.store, &place.path("back"), &export_options, &()).unwrap();
+        let exported = export(&place.store, &place.path("back"), &export_options, &Progress::default()).unwrap();
         assert!(exported.reports.first.is_empty(), "{options:?}: {exported:?}");
         assert_same_trees(&tree, &place.path("back"));
         let again = place.import_tar(&archive).unwrap();
@@ -506,7 +505,7 @@ fn a_stream_that_fails_is_an_error_of_the_stream() {
         }
     }
     let place = Place::new();
-    let failed = import_tar(&place.store, &mut Failing, &ImportOptions::default(), &()).unwrap_err();
+    let failed = import_tar(&place.store, &mut Failing, &ImportOptions::default(), &Progress::default()).unwrap_err();
     assert_eq!(failed.kind(), ErrorKind::Io);
     assert!(failed.to_string().contains("Input/output error"), "{failed}");
 }

@@ -92,6 +92,8 @@ pub mod tree;
 // The modules of the core, under their names in the core.
 pub(crate) use granulo_core::{error, io, layout, units};
 
+pub use granulo_core::progress::{self, Progress};
+
 pub use devices::objects;
 pub use format::{attributes, entry, geometry, ids, key};
 pub use index::catalog;
@@ -106,7 +108,6 @@ pub use access::walk::{Lent, Listed, Walk};
 pub use devices::set::Trouble;
 pub use devices::survey::OpenOptions;
 pub use engine::open::is_store;
-pub use engine::pace::{Progress, Watch};
 pub use engine::recovery::{Damage, Recovered};
 pub use engine::write::{Batch, Existing};
 pub use format::attributes::{Attributes, Holes, Xattrs};

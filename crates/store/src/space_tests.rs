@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::OpenOptions;
+use crate::Progress;
 use crate::engine::open::{Access, open_here};
 use crate::error::ErrorKind;
 use crate::format::entry::Location;
@@ -50,13 +51,13 @@ fn small_segments() -> Plan {
 }
 
 fn compact(store: &Store, options: &CompactOptions) -> Compacted {
-    store.compact(options, &mut |_| true).unwrap()
+    store.compact(options, &Progress::default()).unwrap()
 }
 
 fn is_sound(store: &Store) {
     let options = CheckOptions { is_deep: true, ..CheckOptions::default() };
     let mut problems = Vec::new();
-    store.check(options, &mut |problem| problems.push(problem.to_string()), &mut |_| true).unwrap();
+    store.check(options, &mut |problem| problems.push(problem.to_string()), &Progress::default()).unwrap();
     assert!(problems.is_empty(), "{problems:#?}");
 }
 
@@ -294,14 +295,13 @@ fn compaction_can_be_ended_early_and_goes_on_later() {
         model.insert(path, content);
     }
     batch.commit().unwrap();
-    let mut steps = 0;
-    let done = store
-        .compact(&ALL, &mut |progress| {
-            steps += 1;
-            progress.done_bytes < 20 << 20
-        })
-        .unwrap();
-    assert!(done.is_interrupted && done.moved_records < 800 && steps > 1, "{done:?}");
+    let progress = Progress::observed(|progress| {
+        if progress.snapshot().bytes >= 20 << 20 {
+            progress.stop();
+        }
+    });
+    let done = store.compact(&ALL, &progress).unwrap();
+    assert!(done.is_interrupted && (1..800).contains(&done.moved_records), "{done:?}");
     assert!(walked(&store) == model);
     drop(store);
     drop(open_here(&home, Access::RebuildIndex, &OpenOptions::default()).unwrap());
@@ -476,7 +476,9 @@ proptest! {
                     compact(&store, &options);
                 }
                 Deed::EndedEarly => {
-                    store.compact(&ALL, &mut |_| false).unwrap();
+                    let stopped = Progress::default();
+                    stopped.stop();
+                    store.compact(&ALL, &stopped).unwrap();
                 }
                 Deed::Reopen => {
                     drop(store);

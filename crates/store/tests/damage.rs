@@ -52,10 +52,6 @@ fn file() -> Attributes {
     Attributes { mode: 0o100_644, ..Attributes::default() }
 }
 
-fn go_on(_: Progress) -> bool {
-    true
-}
-
 /// A store as it was made, in memory, and where it lies.
 struct Sample {
     sandbox: TempDir,
@@ -189,15 +185,15 @@ impl Sample {
                 assert!(error.kind() != ErrorKind::Usage, "{what}: {error}");
             }
         }
-        let repaired =
-            plan_repair(&self.home(), &OpenOptions::default(), None, &mut |_| {}, &mut go_on).and_then(|plan| {
+        let repaired = plan_repair(&self.home(), &OpenOptions::default(), None, &mut |_| {}, &Progress::default())
+            .and_then(|plan| {
                 repair(
                     &self.home(),
                     &OpenOptions::default(),
                     &plan,
                     RepairOptions::default(),
                     &mut |_, _| {},
-                    &mut go_on,
+                    &Progress::default(),
                 )
             });
         if self.has_redundancy {
@@ -220,7 +216,7 @@ fn is_said(store: &Store) -> bool {
 fn problems(store: &Store) -> u64 {
     let options = CheckOptions { is_deep: true, ..CheckOptions::default() };
     // A check that ends in an error says so too.
-    store.check(options, &mut |_: Problem| {}, &mut go_on).map_or(1, |report| report.problems())
+    store.check(options, &mut |_: Problem| {}, &Progress::default()).map_or(1, |report| report.problems())
 }
 
 fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {

@@ -28,10 +28,11 @@ use super::images::{self, FileSystemKind, FileSystemSpec};
 use super::place::{Place, Prepared};
 use super::programs;
 use super::result::{CacheCell, CacheDetails, CacheState, CellFailure, Details, Document, Series};
-use super::run::{Measured, Progress, Run, Watch, turns};
+use super::run::{Measured, Run, stage, turns};
 use super::samples::Spread;
 use super::scratch::Scratch;
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
 use crate::units::{GIB, KIB, MIB, escape_path, format_duration, format_size};
 pub use project::Project;
 use workload::Ran;
@@ -281,7 +282,7 @@ struct Trial {
 ///
 /// # Errors
 /// Errors from preparing a place; a workload that fails without a limit.
-pub fn cache(request: &CacheRequest, mut run: Run, mut places: Vec<Prepared>, watch: Watch<'_>) -> Result<Document> {
+pub fn cache(request: &CacheRequest, mut run: Run, mut places: Vec<Prepared>, progress: &Progress) -> Result<Document> {
     let scratch = run.scratch()?;
     if let Workload::Compile(_) = request.workload {
         run.uses(project::COMPILER);
@@ -291,7 +292,7 @@ pub fn cache(request: &CacheRequest, mut run: Run, mut places: Vec<Prepared>, wa
     details.block_sizes_bytes = blocks.clone();
     details.block_sizes_bytes.sort_unstable();
     details.block_sizes_bytes.dedup();
-    let fitted = fit(request, &scratch, &mut run, &mut places, watch, &mut details)?;
+    let fitted = fit(request, &scratch, &mut run, &mut places, progress, &mut details)?;
     let sizes = details.cache_sizes_bytes.clone();
     let mut cells: Vec<Cell> = Vec::new();
     cells.resize_with(sizes.len() * places.len(), Cell::default);
@@ -299,7 +300,7 @@ pub fn cache(request: &CacheRequest, mut run: Run, mut places: Vec<Prepared>, wa
     let longest = Duration::from_secs_f64(details.longest_seconds);
     for (round, turn) in turns(request.rounds, cells.len()) {
         let (size, at) = (turn / places.len(), turn % places.len());
-        if !complete || watch.is_stopped() {
+        if !complete || progress.should_stop() {
             complete = false;
             break;
         }
@@ -308,8 +309,8 @@ pub fn cache(request: &CacheRequest, mut run: Run, mut places: Vec<Prepared>, wa
             continue;
         }
         let phase = format!("with {}", format_size(sizes[size].into()));
-        watch.show(Progress { subject: places[at].name(), phase: &phase, round, done: 0, total: 0 });
-        match trial(request, &scratch, &mut places[at], Some(sizes[size]), Some(longest), watch)? {
+        progress.begin(stage(places[at].name(), &phase, round), 0);
+        match trial(request, &scratch, &mut places[at], Some(sizes[size]), Some(longest), progress)? {
             Some(trial) => cells[turn].take(trial),
             None => complete = false,
         }
@@ -379,18 +380,16 @@ fn fit(
     scratch: &Scratch,
     run: &mut Run,
     places: &mut [Prepared],
-    watch: Watch<'_>,
+    progress: &Progress,
     details: &mut CacheDetails,
 ) -> Result<bool> {
     let Some(place) = places.first_mut() else {
         return Err(Error::new(ErrorKind::Usage, "start", "there is nowhere to measure"));
     };
     details.cache_sizes_bytes = request.sizes_bytes.clone();
-    let show = |place: &Prepared, phase: &str| {
-        watch.show(Progress { subject: place.name(), phase, round: 0, done: 0, total: 0 });
-    };
+    let show = |place: &Prepared, phase: &str| progress.begin(stage(place.name(), phase, 0), 0);
     show(place, "without a limit");
-    let Some(Trial { ran, note, .. }) = trial(request, scratch, place, None, None, watch)? else { return Ok(false) };
+    let Some(Trial { ran, note, .. }) = trial(request, scratch, place, None, None, progress)? else { return Ok(false) };
     note.into_iter().for_each(|note| run.note(note));
     if let Some(failure) = ran.failure {
         let cause = failure.cause;
@@ -413,7 +412,7 @@ fn fit(
     let mut stopped = false;
     let found = fit::least(footprint_bytes, &mut |limit_bytes| {
         show(place, &format!("looking for the least that works, with {}", format_size(limit_bytes.into())));
-        let tried = trial(request, scratch, place, Some(limit_bytes), Some(longest), watch)?;
+        let tried = trial(request, scratch, place, Some(limit_bytes), Some(longest), progress)?;
         stopped = tried.is_none();
         Ok(tried.map(|tried| tried.ran.failure.is_none()))
     })?;
@@ -443,7 +442,7 @@ fn trial(
     place: &mut Prepared,
     limit_bytes: Option<u64>,
     longest: Option<Duration>,
-    watch: Watch<'_>,
+    progress: &Progress,
 ) -> Result<Option<Trial>> {
     place.renew()?;
     let note = request.workload.fill(place.directory(), scratch)?;
@@ -451,7 +450,7 @@ fn trial(
     let caches = place.cool()?;
     let group = Confined::new(scratch, limit_bytes)?;
     let device = place.device_number();
-    let ran = workload::run(&request.workload.command(), place.directory(), &group, device, longest, watch)?;
+    let ran = workload::run(&request.workload.command(), place.directory(), &group, device, longest, progress)?;
     Ok(ran.map(|ran| Trial { ran, caches, note }))
 }
 

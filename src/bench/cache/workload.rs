@@ -14,8 +14,8 @@ use crate::bench::confine::{Confined, Taken};
 use crate::bench::host::line;
 use crate::bench::programs;
 use crate::bench::result::{CellFailure, FailureKind};
-use crate::bench::run::Watch;
 use crate::error::{Error, Result};
+use crate::progress::Progress;
 use crate::units::format_duration;
 
 /// Precision with which the end of a command is detected.
@@ -56,7 +56,7 @@ pub(super) fn run(
     group: &Confined,
     device: Option<(u32, u32)>,
     longest: Option<Duration>,
-    watch: Watch<'_>,
+    progress: &Progress,
 ) -> Result<Option<Ran>> {
     let (device_before, own_before) = (device_reads(device), own_read_bytes());
     let started = Instant::now();
@@ -64,7 +64,7 @@ pub(super) fn run(
     let said = child.stderr.take();
     let (status, taken, stopped, words) = std::thread::scope(|scope| {
         let words = scope.spawn(|| said.map(last_bytes).unwrap_or_default());
-        let (status, taken, stopped) = wait(&mut child, group, started, longest, watch);
+        let (status, taken, stopped) = wait(&mut child, group, started, longest, progress);
         // Processes that it left behind still have its standard error open.
         let seconds = started.elapsed().as_secs_f64();
         group.end();
@@ -124,7 +124,7 @@ fn wait(
     group: &Confined,
     started: Instant,
     longest: Option<Duration>,
-    watch: Watch<'_>,
+    progress: &Progress,
 ) -> (std::io::Result<ExitStatus>, Taken, Option<Stopped>) {
     let mut taken = Taken::default();
     for tick in 0u32.. {
@@ -141,7 +141,7 @@ fn wait(
             Err(error) => return (Err(error), taken, None),
         }
         let stopped = match longest {
-            _ if watch.is_stopped() => Some(Stopped::Asked),
+            _ if progress.should_stop() => Some(Stopped::Asked),
             Some(longest) if started.elapsed() > longest => Some(Stopped::TooLong),
             _ => None,
         };

@@ -20,11 +20,12 @@ use std::time::{Duration, Instant};
 use super::caches::touch_memory;
 use super::place::Prepared;
 use super::result::{CacheState, CreateDetails, CreatePhase, Details, Document, Series};
-use super::run::{Measured, Progress, Run, Watch, turns};
+use super::run::{Measured, Run, stage, turns};
 use super::samples::Latencies;
 use super::volume::Room;
 use crate::error::{Error, ErrorKind, Result};
 use crate::population::scramble;
+use crate::progress::Progress;
 use crate::units::{format_count, format_duration, format_size};
 use files::Files;
 use objects::{LARGEST_OBJECT_BYTES, Objects};
@@ -198,7 +199,7 @@ struct Passed {
 /// # Errors
 /// [`ErrorKind::NoSpace`] if a place has too little space for the files, or a user's file system becomes full; any
 /// error of an operation.
-pub fn create(request: &CreateRequest, mut run: Run, places: Vec<Prepared>, watch: Watch<'_>) -> Result<Created> {
+pub fn create(request: &CreateRequest, mut run: Run, places: Vec<Prepared>, progress: &Progress) -> Result<Created> {
     if places.iter().any(Prepared::is_store) && request.size_bytes > LARGEST_OBJECT_BYTES {
         let cause =
             format!("objects of a store are put whole here, up to {}", format_size(LARGEST_OBJECT_BYTES.into()));
@@ -214,7 +215,7 @@ pub fn create(request: &CreateRequest, mut run: Run, places: Vec<Prepared>, watc
         if round > 0 {
             place.renew()?;
         }
-        complete = turn(request, run.seed(), place, (round, at), watch, &mut phases)?;
+        complete = turn(request, run.seed(), place, (round, at), progress, &mut phases)?;
         if !complete {
             break;
         }
@@ -274,7 +275,7 @@ fn turn(
     seed: u64,
     place: &mut Prepared,
     (round, at): (u64, usize),
-    watch: Watch<'_>,
+    progress: &Progress,
     phases: &mut Vec<CreatePhase>,
 ) -> Result<bool> {
     touch_memory(request.files.saturating_mul(MEMORY_A_FILE_BYTES.saturating_add(request.size_bytes)));
@@ -290,14 +291,14 @@ fn turn(
             // The files just created are still in memory, as far as they fit.
             caches = CacheState::Warm;
         }
-        let passed = pass(request, seed ^ round, place, &mut *target, phase, (round, at, made), caches, watch)?;
+        let passed = pass(request, seed ^ round, place, &mut *target, phase, (round, at, made), caches, progress)?;
         if phase == Phase::Create {
             made = passed.phase.latencies.count;
         }
         if passed.phase.latencies.count > 0 {
             phases.push(passed.phase);
         }
-        if passed.stopped || watch.is_stopped() {
+        if passed.stopped || progress.should_stop() {
             return Ok(false);
         }
     }
@@ -320,7 +321,7 @@ fn pass(
     phase: Phase,
     (round, at, made): (u64, usize, u64),
     caches: CacheState,
-    watch: Watch<'_>,
+    progress: &Progress,
 ) -> Result<Passed> {
     // An operation may take microseconds or a tenth of a second.
     const OPERATIONS_BETWEEN: u64 = 16;
@@ -328,17 +329,18 @@ fn pass(
     let (mut limit, mut failed, mut stopped) = (None, None, false);
     let subject = place.name().to_owned();
     let order = if phase == Phase::Delete { request.order } else { Order::Creation };
+    progress.begin(stage(&subject, phase.name(), round), made);
     let started = Instant::now();
     let mut go_on = |done: u64| {
         if done.is_multiple_of(OPERATIONS_BETWEEN) {
-            watch.show(Progress { subject: &subject, phase: phase.name(), round, done, total: made });
+            progress.set_operations(done);
             if let Some(longest) = request.longest.filter(|longest| done > 0 && started.elapsed() >= *longest) {
                 let (done, longest) = (format_count(done.into()), format_duration(longest.as_secs_f64()));
                 limit = Some(format!("{subject}, {}: {done} files in {longest}, then the time was up", phase.name()));
                 return false;
             }
         }
-        stopped = watch.is_stopped();
+        stopped = progress.should_stop();
         !stopped
     };
     let listed = match order {
@@ -453,7 +455,7 @@ fn content(size_bytes: u64, seed: u64) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
     use crate::bench::place::Place;
@@ -478,13 +480,16 @@ mod tests {
         let asked = run::Request { command_line: Vec::new(), seed: 3, scratch: sandbox.path().to_owned() };
         let mut run = Run::begin(asked)?;
         let places = run.prepare(&[Place::Directory(sandbox.path().join("place"))], true)?;
-        let (stop, said) = (AtomicBool::new(words == 0), AtomicU64::new(0));
-        let show = |_: Progress<'_>| {
+        let said = AtomicU64::new(0);
+        let progress = Progress::observed(move |progress| {
             if said.fetch_add(1, Ordering::Relaxed) + 1 >= words {
-                stop.store(true, Ordering::Relaxed);
+                progress.stop();
             }
-        };
-        let created = create(request, run, places, Watch::new(&stop, &show));
+        });
+        if words == 0 {
+            progress.stop();
+        }
+        let created = create(request, run, places, &progress);
         assert_eq!(std::fs::read_dir(sandbox.path()).unwrap().count(), 0);
         created
     }
@@ -496,7 +501,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(details(0), (Vec::new(), false));
-        let (phases, complete) = details(5);
+        let (phases, complete) = details(6);
         assert!(!complete && phases.len() == 1, "{phases:?}");
         assert_eq!((phases[0].latencies.count, phases[0].limit.as_ref()), (64, None));
         let (phases, complete) = details(u64::MAX);

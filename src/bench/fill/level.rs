@@ -9,10 +9,10 @@
 use super::Ground;
 use crate::bench::caches::drop_caches;
 use crate::bench::place::Prepared;
-use crate::bench::run::Watch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::population::SizeLaw;
 use crate::population::chance::Chance;
+use crate::progress::Progress;
 use crate::units::{format_share, format_size};
 
 /// Largest difference to the requested level.
@@ -79,7 +79,7 @@ impl Fill {
         filling: &Filling,
         place: &Prepared,
         ground: &mut dyn Ground,
-        watch: Watch<'_>,
+        progress: &Progress,
         show: &mut dyn FnMut(f64),
     ) -> Result<Filled> {
         let block_bytes = place.subject().file_system.block_bytes.max(512);
@@ -109,7 +109,7 @@ impl Fill {
                 return Ok(if is_near { Filled::Reached } else { Filled::Full(cause) });
             }
             is_settled = false;
-            match self.add(missing, block_bytes, filling, ground, watch) {
+            match self.add(missing, block_bytes, filling, ground, progress) {
                 Ok(true) => {}
                 Ok(false) => return Ok(Filled::Stopped),
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
@@ -128,12 +128,12 @@ impl Fill {
         block_bytes: u64,
         filling: &Filling,
         ground: &mut dyn Ground,
-        watch: Watch<'_>,
+        progress: &Progress,
     ) -> Result<bool> {
         let rounded = |bytes: u64| bytes.next_multiple_of(block_bytes);
         let mut left = missing;
         while left >= block_bytes {
-            if watch.is_stopped() {
+            if progress.should_stop() {
                 return Ok(false);
             }
             let size_bytes = filling.sizes.draw(&mut self.chance).min(left - left % block_bytes);
@@ -211,7 +211,6 @@ fn flush(ground: &mut dyn Ground) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::atomic::AtomicBool;
 
     use super::*;
     use crate::bench::fill::Going;
@@ -289,46 +288,40 @@ mod tests {
 
     #[test]
     fn every_tenth_creation_one_is_deleted_and_what_is_missing_is_never_passed() {
-        let stop = AtomicBool::new(false);
-        let show = |_: crate::bench::run::Progress<'_>| {};
-        let watch = Watch::new(&stop, &show);
+        let progress = &Progress::default();
         let mut memory = Memory { room_bytes: 10_000_000, ..Memory::default() };
         let mut fill = Fill::new(1);
         // Without flushes, straight to the end.
-        assert!(fill.add(5_000_000, 4096, &filling(10, 0), &mut memory, watch).unwrap());
+        assert!(fill.add(5_000_000, 4096, &filling(10, 0), &mut memory, progress).unwrap());
         assert_eq!((memory.syncs, fill.deleted), (0, fill.created / 10));
         assert_eq!((fill.files, fill.bytes), (memory.files.len() as u64, memory.files.values().sum()));
         let rounded = |bytes: &u64| bytes.next_multiple_of(4096);
         assert!(memory.files.values().map(rounded).sum::<u64>() <= 5_000_000);
         assert!(fill.bytes > 3_000_000, "{fill:?}");
         assert_eq!(fill.extents(100, &mut memory).unwrap(), Some(3.0));
-        let error = fill.add(50_000_000, 4096, &filling(10, 0), &mut memory, watch).unwrap_err();
+        let error = fill.add(50_000_000, 4096, &filling(10, 0), &mut memory, progress).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace);
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        assert!(!fill.add(5_000_000, 4096, &filling(10, 0), &mut memory, watch).unwrap());
+        progress.stop();
+        assert!(!fill.add(5_000_000, 4096, &filling(10, 0), &mut memory, progress).unwrap());
     }
 
     #[test]
     fn there_are_flushes_before_and_after_a_deletion() {
-        let stop = AtomicBool::new(false);
-        let show = |_: crate::bench::run::Progress<'_>| {};
-        let watch = Watch::new(&stop, &show);
+        let progress = &Progress::default();
         let mut memory = Memory { room_bytes: u64::MAX, ..Memory::default() };
         let mut fill = Fill::new(1);
-        assert!(fill.add(1 << 30, 4096, &filling(10, 10), &mut memory, watch).unwrap());
+        assert!(fill.add(1 << 30, 4096, &filling(10, 10), &mut memory, progress).unwrap());
         assert_eq!((fill.created, fill.deleted, memory.syncs), (10, 1, 2));
         // In batches: deletions continue, flushes are less frequent.
-        assert!(fill.add(1 << 30, 4096, &filling(10, 50), &mut memory, watch).unwrap());
+        assert!(fill.add(1 << 30, 4096, &filling(10, 50), &mut memory, progress).unwrap());
         assert_eq!((fill.created, fill.deleted, memory.syncs), (60, 6, 4));
     }
 
     #[test]
     fn a_seed_is_a_fill() {
-        let stop = AtomicBool::new(false);
-        let show = |_: crate::bench::run::Progress<'_>| {};
         let filled = |seed| {
             let mut memory = Memory { room_bytes: u64::MAX, ..Memory::default() };
-            Fill::new(seed).add(1 << 24, 4096, &filling(10, 0), &mut memory, Watch::new(&stop, &show)).unwrap();
+            Fill::new(seed).add(1 << 24, 4096, &filling(10, 0), &mut memory, &Progress::default()).unwrap();
             memory.files
         };
         assert_eq!(filled(3), filled(3));

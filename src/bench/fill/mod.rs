@@ -24,10 +24,11 @@ use std::path::{Path, PathBuf};
 use super::content::Content;
 use super::place::Prepared;
 use super::result::{CacheState, Details, Document, FillDetails, Series};
-use super::run::{Measured, Progress, Run, Watch};
+use super::run::{Measured, Run, stage};
 use super::volume;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mounts::Mount;
+use crate::progress::Progress;
 use crate::units::MIB;
 use device::Baseline;
 use files::Files;
@@ -217,19 +218,19 @@ pub fn fill(
     request: &FillRequest,
     mut run: Run,
     mut places: Vec<Prepared>,
-    watch: Watch<'_>,
+    progress: &Progress,
     announce: &dyn Fn(Estimate),
 ) -> Result<Document> {
     let content = if request.is_random { Content::random(run.seed()) } else { Content::zero() };
     let mut samples = Vec::new();
-    let mut complete = make_whole(&mut places, watch)?;
+    let mut complete = make_whole(&mut places, progress)?;
     if complete {
-        complete = read_devices(request, &mut places, &content, watch, &mut samples)?;
+        complete = read_devices(request, &mut places, &content, progress, &mut samples)?;
     }
     if complete {
         announce(estimate(request, &places, &samples)?);
     }
-    let mut steps = Steps { request, watch, samples, reached: Vec::new(), left_out: Vec::new() };
+    let mut steps = Steps { request, progress, samples, reached: Vec::new(), left_out: Vec::new() };
     let mut subjects = Vec::new();
     for (at, place) in places.iter_mut().enumerate() {
         let ground: Box<dyn Ground> = match place.is_store() {
@@ -279,14 +280,15 @@ pub fn fill(
 }
 
 /// Writes zeros to the holes of the images of file systems that were created for the run; returns whether it finished.
-fn make_whole(places: &mut [Prepared], watch: Watch<'_>) -> Result<bool> {
+fn make_whole(places: &mut [Prepared], progress: &Progress) -> Result<bool> {
     for place in places {
         let name = place.name().to_owned();
         let Some(image) = place.image() else { continue };
+        progress.begin(stage(&name, "write the image full", 0), 0);
         let mut go_on = |done: u64, total: u64| {
-            let (done, total) = (done / MIB, total / MIB);
-            watch.show(Progress { subject: &name, phase: "write the image full", round: 0, done, total });
-            !watch.is_stopped()
+            progress.set_total(total / MIB);
+            progress.set_operations(done / MIB);
+            !progress.should_stop()
         };
         if !image.fill_holes(&mut go_on)? {
             return Ok(false);
@@ -300,17 +302,17 @@ fn read_devices(
     request: &FillRequest,
     places: &mut [Prepared],
     content: &Content,
-    watch: Watch<'_>,
+    progress: &Progress,
     samples: &mut Vec<Sampled>,
 ) -> Result<bool> {
     for (at, place) in places.iter_mut().enumerate() {
         let name = place.name().to_owned();
         let Some(mut baseline) = Baseline::open(place, request.file_bytes, content)? else { continue };
         for repeat in 0..request.repeats {
-            if watch.is_stopped() {
+            if progress.should_stop() {
                 return Ok(false);
             }
-            watch.show(Progress { subject: &name, phase: "read the device", round: repeat, done: 0, total: 0 });
+            progress.begin(stage(&name, "read the device", repeat), 0);
             let rate = baseline.rate(repeat, request.repeats)?;
             add(samples, (at, "device read", None), CacheState::Cold, rate);
         }

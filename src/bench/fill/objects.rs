@@ -9,6 +9,7 @@ use super::{Going, Ground, misread};
 use crate::bench::content::{Content, PIECE_BYTES};
 use crate::bench::numbered::NumberedPath;
 use crate::error::{ErrorKind, Result};
+use crate::progress::Progress;
 use crate::store::{Attributes, Batch, Choice, CompactOptions, Durability, Key, Kind, Plan, Store, Time};
 
 /// As with files: a thousand per directory, a hundred in those of the tests.
@@ -242,7 +243,7 @@ impl Ground for Objects<'_> {
         store.sync()?;
         let options =
             CompactOptions { choice: Choice::Dead(DEAD_PERCENT), is_alone: true, ..CompactOptions::default() };
-        match store.compact(&options, &mut |_| true) {
+        match store.compact(&options, &Progress::default()) {
             Err(error) if error.kind() != ErrorKind::NoSpace => Err(error),
             _ => store.sync(),
         }

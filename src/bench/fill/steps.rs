@@ -7,9 +7,10 @@ use super::{FillRequest, GROUPS, Ground, Sampled, Test, add};
 use crate::bench::caches::{drop_caches, touch_memory};
 use crate::bench::place::Prepared;
 use crate::bench::result::{FillLeftOut, FillLevel};
-use crate::bench::run::{Progress, Watch, turns};
+use crate::bench::run::{stage, turns};
 use crate::bench::volume::Room;
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
 use crate::units::{MIB, format_share, format_size};
 
 /// Sample size for counting extents.
@@ -38,7 +39,7 @@ pub(super) struct Tested<'p> {
 /// All steps of a run.
 pub(super) struct Steps<'r> {
     pub request: &'r FillRequest,
-    pub watch: Watch<'r>,
+    pub progress: &'r Progress,
     pub samples: Vec<Sampled>,
     pub reached: Vec<FillLevel>,
     pub left_out: Vec<FillLeftOut>,
@@ -70,7 +71,7 @@ impl Steps<'_> {
             let row = self.reached.iter_mut().find(|row| row.subject == *at && row.level == level);
             row.into_iter().for_each(|row| row.after = after);
         }
-        Ok(!self.watch.is_stopped())
+        Ok(!self.progress.should_stop())
     }
 
     fn leave_out(&mut self, subject: usize, level: f64, tests: &[Test], cause: String) {
@@ -83,13 +84,11 @@ impl Steps<'_> {
         let Tested { at, place, ground, fill, .. } = subject;
         let name = place.name().to_owned();
         let phase = format!("fill to {}", format_share(level));
-        let watch = self.watch;
-        let mut show = |reached: f64| {
-            // In units of 0.1 %.
-            let (done, total) = ((reached * 1000.0) as u64, (level * 1000.0) as u64);
-            watch.show(Progress { subject: &name, phase: &phase, round: 0, done, total });
-        };
-        match fill.to(level, &self.request.filling, place, &mut **ground, watch, &mut show)? {
+        let progress = self.progress;
+        // In units of 0.1 %.
+        progress.begin(stage(&name, &phase, 0), (level * 1000.0) as u64);
+        let mut show = |reached: f64| progress.set_operations((reached * 1000.0) as u64);
+        match fill.to(level, &self.request.filling, place, &mut **ground, progress, &mut show)? {
             Filled::Reached => {}
             Filled::Stopped => return Ok(None),
             Filled::Beyond(now) => {
@@ -182,14 +181,9 @@ impl Steps<'_> {
         let FillRequest { directories, file_bytes, small_files, small_bytes, .. } = *self.request;
         let name = place.name().to_owned();
         let phase = format!("{}, {}", format_share(level), test.name());
-        let watch = self.watch;
-        let mut go_on = |done: u64| {
-            const OPERATIONS_BETWEEN: u64 = 64;
-            if done.is_multiple_of(OPERATIONS_BETWEEN) {
-                watch.show(Progress { subject: &name, phase: &phase, round: repeat, done: 0, total: 0 });
-            }
-            !watch.is_stopped()
-        };
+        let progress = self.progress;
+        progress.begin(stage(&name, &phase, repeat), 0);
+        let mut go_on = |_: u64| !progress.should_stop();
         if test == Test::CreateFiles {
             ground.prepare_files(small_files)?;
         }
@@ -223,7 +217,7 @@ impl Steps<'_> {
             place.sync()?;
         }
         let seconds = started.elapsed().as_secs_f64();
-        if watch.is_stopped() {
+        if progress.should_stop() {
             return Ok(false);
         }
         if let Some((found, made)) = counted.filter(|(found, made)| found != made) {

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::bench::images::{FileSystemKind, Image};
 use crate::bench::programs;
-use crate::bench::run::Watch;
 use crate::bench::scratch::Scratch;
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
 use crate::store::{CheckOptions, CheckReport, Store};
 
 /// Precision with which the end of a program is detected.
@@ -35,7 +35,7 @@ pub(super) fn program(kind: FileSystemKind) -> Option<(&'static str, &'static [&
 ///
 /// # Errors
 /// [`ErrorKind::Corrupt`] with the output of the program if it finds a fault; if it cannot be run.
-pub(super) fn file_system(image: &Image, scratch: &Scratch, watch: Watch<'_>) -> Result<Option<f64>> {
+pub(super) fn file_system(image: &Image, scratch: &Scratch, progress: &Progress) -> Result<Option<f64>> {
     const OPERATION: &str = "check the file system";
     let kind = image.spec().kind;
     let (Some((program, arguments)), Some(device)) = (program(kind), image.device()) else {
@@ -52,7 +52,7 @@ pub(super) fn file_system(image: &Image, scratch: &Scratch, watch: Watch<'_>) ->
         let mut stopped = false;
         let status = loop {
             match child.try_wait() {
-                Ok(None) if watch.is_stopped() => {
+                Ok(None) if progress.should_stop() => {
                     stopped = true;
                     let _ = child.kill();
                     break child.wait();
@@ -90,7 +90,7 @@ fn first_bytes(mut from: impl Read) -> Vec<u8> {
 ///
 /// # Errors
 /// [`ErrorKind::Corrupt`] if it finds a fault; errors from opening and reading.
-pub(super) fn store(home: &Path, is_deep: bool, watch: Watch<'_>, show: &dyn Fn(u64, u64)) -> Result<Option<f64>> {
+pub(super) fn store(home: &Path, is_deep: bool, progress: &Progress) -> Result<Option<f64>> {
     let started = Instant::now();
     let store = Store::open_read_only(home)?;
     let mut first = None;
@@ -100,10 +100,7 @@ pub(super) fn store(home: &Path, is_deep: bool, watch: Watch<'_>, show: &dyn Fn(
         &mut |problem| {
             first.get_or_insert_with(|| problem.to_string());
         },
-        &mut |progress| {
-            show(progress.done_bytes, progress.total_bytes);
-            !watch.is_stopped()
-        },
+        &progress.part(),
     )?;
     let seconds = started.elapsed().as_secs_f64();
     match first {

@@ -15,10 +15,10 @@ use super::mix::{Mix, Operation};
 use super::target::{Aim, Fresh, Memory};
 use crate::bench::clock::nanoseconds_since;
 use crate::bench::result::OperationTime;
-use crate::bench::run::Watch;
 use crate::distribution::Distribution;
 use crate::error::{Error, Result};
 use crate::population::scramble;
+use crate::progress::Progress;
 
 /// A thread that is early by less than this does not sleep.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(5);
@@ -124,7 +124,7 @@ impl Load<'_> {
     ///
     /// # Errors
     /// The first operation that failed.
-    pub(super) fn run(&self, perform: &Perform<'_>, fresh: &Fresh, watch: Watch<'_>) -> Result<Option<Outcome>> {
+    pub(super) fn run(&self, perform: &Perform<'_>, fresh: &Fresh, progress: &Progress) -> Result<Option<Outcome>> {
         let next = AtomicU64::new(0);
         let failed = AtomicBool::new(false);
         let failure: Mutex<Option<Error>> = Mutex::new(None);
@@ -132,7 +132,7 @@ impl Load<'_> {
         let work = || {
             let mut counts = Counts::default();
             if let Err(error) = self.work(perform, fresh, &next, started, &mut counts, &|| {
-                failed.load(Ordering::Relaxed) || watch.is_stopped()
+                failed.load(Ordering::Relaxed) || progress.should_stop()
             }) && !failed.swap(true, Ordering::Relaxed)
                 && let Ok(mut failure) = failure.lock()
             {
@@ -152,7 +152,7 @@ impl Load<'_> {
         if let Some(error) = failure.into_inner().unwrap_or_default() {
             return Err(error);
         }
-        if watch.is_stopped() {
+        if progress.should_stop() {
             return Ok(None);
         }
         // Operations that no thread began.
@@ -281,8 +281,7 @@ mod tests {
             sleep(each);
             Ok(())
         };
-        let stop = AtomicBool::new(false);
-        let outcome = load.run(&perform, &Fresh::new(), Watch::new(&stop, &|_| ())).unwrap().unwrap();
+        let outcome = load.run(&perform, &Fresh::new(), &Progress::default()).unwrap().unwrap();
         (outcome, done.load(Ordering::Relaxed))
     }
 

@@ -28,10 +28,11 @@ use std::time::Duration;
 
 use super::place::Prepared;
 use super::result::{Details, Document, MetadataDetails};
-use super::run::{Measured, Progress, Run, Watch, turns};
+use super::run::{Measured, Run, stage, turns};
 use super::volume::Room;
 use crate::distribution::Distribution;
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
 use crate::units::{format_count, format_size};
 use files::FileSet;
 pub use files::LARGEST_BYTES;
@@ -162,7 +163,7 @@ pub fn metadata(
     request: &MetadataRequest,
     mut run: Run,
     mut subjects: Vec<Subject>,
-    watch: Watch<'_>,
+    progress: &Progress,
 ) -> Result<Document> {
     let set = FileSet::new(&request.sizes, request.files, request.largest_bytes, request.directory_files, run.seed())?;
     let mut details = request.details(&set);
@@ -170,8 +171,8 @@ pub fn metadata(
     let mut complete = true;
     let mut candidates = Vec::new();
     for mut subject in subjects {
-        let filled = match complete && !watch.is_stopped() {
-            true => fill(request, &set, &mut subject, watch, &mut details)?,
+        let filled = match complete && !progress.should_stop() {
+            true => fill(request, &set, &mut subject, progress, &mut details)?,
             false => None,
         };
         complete &= filled.is_some();
@@ -179,7 +180,7 @@ pub fn metadata(
         candidates.push(Candidate { subject, filled, fresh: Fresh::new() });
     }
     let scratch = run.scratch()?;
-    let mut bench = Bench::new(request, &set, &scratch, watch, details);
+    let mut bench = Bench::new(request, &set, &scratch, progress, details);
     if complete {
         for (round, at) in turns(request.rounds, candidates.len()) {
             complete = complete && bench.turn(&mut candidates[at], at, round)?;
@@ -252,7 +253,7 @@ fn fill(
     request: &MetadataRequest,
     set: &FileSet,
     subject: &mut Subject,
-    watch: Watch<'_>,
+    progress: &Progress,
     details: &mut MetadataDetails,
 ) -> Result<Option<Filled>> {
     const FILES_BETWEEN: u64 = 64;
@@ -261,19 +262,19 @@ fn fill(
     place.set_slow(false)?;
     let name = place.name().to_owned();
     let listed = if request.has(Part::List) || request.has(Part::Check) { request.listed } else { 0 };
-    let total = request.files + listed;
+    progress.begin(stage(&name, "make the files", 0), request.files + listed);
     let mut go_on = |done: u64| {
         if done.is_multiple_of(FILES_BETWEEN) {
-            watch.show(Progress { subject: &name, phase: "make the files", round: 0, done, total });
+            progress.set_operations(done);
         }
-        !watch.is_stopped()
+        !progress.should_stop()
     };
     let filled = match place.is_store() {
         true => on_store::fill(directory, plan, set, listed, &mut go_on)?.then_some(Filled { has_links: true, listed }),
         false => on_files::fill(directory, set, listed, &mut go_on)?,
     };
     let Some(filled) = filled else { return Ok(None) };
-    watch.show(Progress { subject: &name, phase: "write them back", round: 0, done: 0, total: 0 });
+    progress.begin(stage(&name, "write them back", 0), 0);
     place.sync()?;
     place.set_slow(true)?;
     if filled.listed < listed {

@@ -12,6 +12,7 @@ use super::files::{FileSet, LISTED, SPARE_FILES};
 use super::mix::Operation;
 use super::target::{Aim, LISTED_ENTRIES, Memory, Target, is_right, range};
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
 use crate::store::{Attributes, CompactOptions, Durability, Key, Plan, Store, Time};
 
 /// Objects in a store.
@@ -209,10 +210,10 @@ impl Target for Objects<'_> {
 ///
 /// # Errors
 /// Errors from moving records.
-pub(super) fn compact(home: &Path, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<bool> {
+pub(super) fn compact(home: &Path, progress: &Progress) -> Result<bool> {
     let options = CompactOptions { is_alone: true, ..CompactOptions::default() };
     let store = Store::open(home)?;
-    let compacted = store.compact(&options, &mut |progress| go_on(progress.done_bytes, progress.total_bytes))?;
+    let compacted = store.compact(&options, &progress.part())?;
     Ok(!compacted.is_interrupted)
 }
 

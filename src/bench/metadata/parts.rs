@@ -12,9 +12,10 @@ use super::target::{Fresh, Target};
 use super::{Candidate, Loads, MetadataRequest, Part, check, reads};
 use crate::bench::caches::drop_caches;
 use crate::bench::result::{CacheState, LoadPoint, MetadataDetails, Series};
-use crate::bench::run::{Progress, Watch};
+use crate::bench::run::stage;
 use crate::bench::scratch::Scratch;
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
 use crate::units::{format_count, format_duration};
 
 /// A load is not doubled beyond this many operations per second.
@@ -29,7 +30,7 @@ pub(super) struct Bench<'b> {
     request: &'b MetadataRequest,
     set: &'b FileSet,
     scratch: &'b Scratch,
-    watch: Watch<'b>,
+    progress: &'b Progress,
     details: MetadataDetails,
     collected: Collected,
     notes: Vec<String>,
@@ -40,10 +41,10 @@ impl<'b> Bench<'b> {
         request: &'b MetadataRequest,
         set: &'b FileSet,
         scratch: &'b Scratch,
-        watch: Watch<'b>,
+        progress: &'b Progress,
         details: MetadataDetails,
     ) -> Bench<'b> {
-        Bench { request, set, scratch, watch, details, collected: Collected::default(), notes: Vec::new() }
+        Bench { request, set, scratch, progress, details, collected: Collected::default(), notes: Vec::new() }
     }
 
     /// Returns the results.
@@ -81,17 +82,18 @@ impl<'b> Bench<'b> {
     fn list(&mut self, candidate: &mut Candidate, at: usize, round: u64) -> Result<bool> {
         let caches = candidate.subject.place.cool()?;
         let name = candidate.subject.place.name();
-        let (watch, total) = (self.watch, self.request.listed);
+        let (progress, total) = (self.progress, self.request.listed);
+        progress.begin(stage(name, "list", round), total);
         let started = Instant::now();
         let target = self.open(candidate, false)?;
         let listed = target.list(&mut |done| {
             if done.is_multiple_of(SHOWN_EACH) {
-                watch.show(Progress { subject: name, phase: "list", round, done, total });
+                progress.set_operations(done);
             }
-            !watch.is_stopped()
+            !progress.should_stop()
         })?;
         let seconds = started.elapsed().as_secs_f64();
-        if watch.is_stopped() {
+        if progress.should_stop() {
             return Ok(false);
         }
         if listed != total {
@@ -121,14 +123,15 @@ impl<'b> Bench<'b> {
         if several > 1 {
             ways.push((several, format!("reads, {several} threads")));
         }
-        let (watch, longest) = (self.watch, self.request.longest_reads);
+        let (progress, longest) = (self.progress, self.request.longest_reads);
         for (threads, measure) in ways {
             let caches = candidate.subject.place.cool()?;
             let show = self.showing(candidate, &measure, round, numbers.len() as u64);
             // Opening also reads, so its time counts.
             let started = Instant::now();
             let target = self.open(candidate, false)?;
-            let Some(rate) = reads::one_by_one(&*target, &numbers, threads, (started, longest), watch, &show)? else {
+            let Some(rate) = reads::one_by_one(&*target, &numbers, threads, (started, longest), progress, &show)?
+            else {
                 return Ok(false);
             };
             self.collected.push(at, &measure, "operations/s", None, (caches, rate));
@@ -139,7 +142,7 @@ impl<'b> Bench<'b> {
             let show = self.showing(candidate, measure, round, numbers.len() as u64);
             let started = Instant::now();
             let target = self.open(candidate, false)?;
-            let Some(rate) = reads::together(&*target, &numbers, (started, longest), watch, &show)? else {
+            let Some(rate) = reads::together(&*target, &numbers, (started, longest), progress, &show)? else {
                 return Ok(false);
             };
             self.collected.push(at, measure, "operations/s", None, (caches, rate));
@@ -147,23 +150,23 @@ impl<'b> Bench<'b> {
         Ok(true)
     }
 
-    /// Reports the number done.
+    /// Begins a phase; the result reports the number done.
     fn showing(&self, candidate: &Candidate, phase: &str, round: u64, total: u64) -> impl Fn(u64) + Sync + use<'b> {
-        let (watch, subject, phase) = (self.watch, candidate.subject.place.name().to_owned(), phase.to_owned());
+        let progress = self.progress;
+        progress.begin(stage(candidate.subject.place.name(), phase, round), total);
         move |done| {
             if done.is_multiple_of(SHOWN_EACH) {
-                watch.show(Progress { subject: &subject, phase: &phase, round, done, total });
+                progress.set_operations(done);
             }
         }
     }
 
     fn check_store(&mut self, candidate: &mut Candidate, at: usize, round: u64) -> Result<bool> {
-        let watch = self.watch;
+        let progress = self.progress;
         for (measure, is_deep) in [("check", false), ("deep check", true)] {
             let caches = candidate.subject.place.cool()?;
-            let name = candidate.subject.place.name();
-            let show = |done, total| watch.show(Progress { subject: name, phase: measure, round, done, total });
-            match check::store(&candidate.subject.directory, is_deep, watch, &show)? {
+            progress.begin(stage(candidate.subject.place.name(), measure, round), 0);
+            match check::store(&candidate.subject.directory, is_deep, progress)? {
                 Some(seconds) => {
                     self.collected.push(at, measure, "seconds", self.checked(candidate), (caches, seconds))
                 }
@@ -190,10 +193,10 @@ impl<'b> Bench<'b> {
             self.notes.push(format!("{name} was not checked: no program is known that looks through all of it."));
             return Ok(true);
         }
-        self.watch.show(Progress { subject: &name, phase: "check", round, done: 0, total: 0 });
+        self.progress.begin(stage(&name, "check", round), 0);
         image.unmount()?;
         let dropped = drop_caches();
-        let checked = check::file_system(image, self.scratch, self.watch);
+        let checked = check::file_system(image, self.scratch, self.progress);
         image.mount()?;
         let Some(seconds) = checked? else { return Ok(false) };
         dropped.note.into_iter().for_each(|note| self.notes.push(note));
@@ -260,9 +263,9 @@ impl<'b> Bench<'b> {
         let caches = candidate.subject.place.cool()?;
         let target = self.open(candidate, true)?;
         let phase = format!("{} operations/s", format_count(rate.round() as u128));
-        self.watch.show(Progress { subject: candidate.subject.place.name(), phase: &phase, round, done: 0, total: 0 });
+        self.progress.begin(stage(candidate.subject.place.name(), &phase, round), 0);
         let perform = |operation, aim, memory: &mut _| target.perform(operation, aim, memory);
-        let outcome = self.offered(rate, (round << 32) | step).run(&perform, &candidate.fresh, self.watch)?;
+        let outcome = self.offered(rate, (round << 32) | step).run(&perform, &candidate.fresh, self.progress)?;
         // Dirty data is not carried into the next load.
         target.sync()?;
         drop(target);
@@ -278,11 +281,9 @@ impl<'b> Bench<'b> {
             return Ok(true);
         }
         place.set_slow(false)?;
-        let (watch, name) = (self.watch, place.name());
-        let is_whole = compact(directory, &mut |done, total| {
-            watch.show(Progress { subject: name, phase: "compact", round, done, total });
-            !watch.is_stopped()
-        })?;
+        let (progress, name) = (self.progress, place.name());
+        progress.begin(stage(name, "compact", round), 0);
+        let is_whole = compact(directory, progress)?;
         place.sync()?;
         place.set_slow(true)?;
         Ok(is_whole)
@@ -321,7 +322,7 @@ impl<'b> Bench<'b> {
     fn note_idle(&mut self) -> Result<()> {
         const PER_SECOND: f64 = 1000.0;
         let load = Load { warm_up: Duration::ZERO, window: Duration::from_millis(300), ..self.offered(PER_SECOND, 0) };
-        if let Some(idle) = load.run(&|_, _, _| Ok(()), &Fresh::new(), self.watch)? {
+        if let Some(idle) = load.run(&|_, _, _| Ok(()), &Fresh::new(), self.progress)? {
             self.notes.push(format!(
                 "An operation that does nothing, offered {} times a second, has a mean response time of {} (99 %: {}): that is how late \
                  sleeping threads wake up here.",

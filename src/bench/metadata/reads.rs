@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::target::{Memory, Target};
-use crate::bench::run::Watch;
 use crate::error::{Error, Result};
+use crate::progress::Progress;
 
 /// Files per batch.
 const TOGETHER: usize = 8192;
@@ -25,7 +25,7 @@ pub(super) fn one_by_one(
     numbers: &[u64],
     threads: u64,
     (started, longest): (Instant, Duration),
-    watch: Watch<'_>,
+    progress: &Progress,
     show: &(dyn Fn(u64) + Sync),
 ) -> Result<Option<f64>> {
     let next = AtomicU64::new(0);
@@ -34,7 +34,7 @@ pub(super) fn one_by_one(
     let failure: Mutex<Option<Error>> = Mutex::new(None);
     let work = || {
         let mut memory = Memory::new(MEMORY_BYTES);
-        while !failed.load(Ordering::Relaxed) && !watch.is_stopped() && started.elapsed() < longest {
+        while !failed.load(Ordering::Relaxed) && !progress.should_stop() && started.elapsed() < longest {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(&number) = numbers.get(at as usize) else { return };
             if let Err(error) = target.read_whole(number, &mut memory) {
@@ -58,7 +58,7 @@ pub(super) fn one_by_one(
     if let Some(error) = failure.into_inner().unwrap_or_default() {
         return Err(error);
     }
-    Ok((!watch.is_stopped()).then(|| done.load(Ordering::Relaxed) as f64 / elapsed.max(1e-9)))
+    Ok((!progress.should_stop()).then(|| done.load(Ordering::Relaxed) as f64 / elapsed.max(1e-9)))
 }
 
 /// Reads the files in batches, if the target supports that; returns reads per second since `started`.
@@ -69,12 +69,12 @@ pub(super) fn together(
     target: &dyn Target,
     numbers: &[u64],
     (started, longest): (Instant, Duration),
-    watch: Watch<'_>,
+    progress: &Progress,
     show: &(dyn Fn(u64) + Sync),
 ) -> Result<Option<f64>> {
     let mut done = 0u64;
     for numbers in numbers.chunks(TOGETHER) {
-        if watch.is_stopped() {
+        if progress.should_stop() {
             return Ok(None);
         }
         if started.elapsed() >= longest {

@@ -24,10 +24,11 @@ use super::caches::touch_memory;
 use super::content::{Content, PIECE_BYTES};
 use super::place::Prepared;
 use super::result::{CacheState, Details, Document, PackDetails, PackFailure, PackSpace, Series};
-use super::run::{Measured, Progress, Run, Watch, turns};
+use super::run::{Measured, Run, stage, turns};
 use super::samples::Spread;
 use crate::error::{Error, ErrorKind, Result};
 use crate::population::chance::Chance;
+use crate::progress::Progress;
 use crate::units::{MIB, format_count, format_duration, format_share, format_size};
 use files::Files;
 pub use population::{MOST_FILES, PUBLISHED_FILES, PUBLISHED_SIZE_BYTES, Population};
@@ -177,13 +178,13 @@ fn check_room(request: &PackRequest, places: &mut [Prepared]) -> Result<()> {
 /// # Errors
 /// [`ErrorKind::NoSpace`] if a place has too little space for the files; [`ErrorKind::Corrupt`] if the bytes read
 /// differ from those written; the first failure, if nothing could be measured.
-pub fn pack(request: &PackRequest, run: Run, mut places: Vec<Prepared>, watch: Watch<'_>) -> Result<Document> {
+pub fn pack(request: &PackRequest, run: Run, mut places: Vec<Prepared>, progress: &Progress) -> Result<Document> {
     check_room(request, &mut places)?;
     let content = Content::random(run.seed());
     let mut packing = Packing {
         request,
         content: &content,
-        watch,
+        progress,
         orders: vec![request.orders.clone(); places.len()],
         samples: Vec::new(),
         space: Vec::new(),
@@ -212,7 +213,7 @@ struct Sampled {
 struct Packing<'r> {
     request: &'r PackRequest,
     content: &'r Content,
-    watch: Watch<'r>,
+    progress: &'r Progress,
     /// Distinct orders, by subject.
     orders: Vec<Vec<Order>>,
     samples: Vec<Sampled>,
@@ -247,7 +248,7 @@ impl<'r> Packing<'r> {
                 }
             }
         }
-        Ok(!self.watch.is_stopped())
+        Ok(!self.progress.should_stop())
     }
 
     /// Whether an error ends the whole run.
@@ -265,9 +266,9 @@ impl<'r> Packing<'r> {
         place.sync()?;
         let used_before = place.room()?.used_bytes;
 
-        let (content, watch) = (self.content, self.watch);
+        let (content, progress) = (self.content, self.progress);
         let name = place.name().to_owned();
-        let mut go_on = going(watch, &name, format!("{}: create", way.name()), round, population, way);
+        let mut go_on = going(progress, &name, &format!("{}: create", way.name()), round, population, way);
         let started = Instant::now();
         let mut store = None;
         let written = match way {
@@ -308,19 +309,19 @@ impl<'r> Packing<'r> {
             };
             self.touch();
             let caches = place.cool()?;
-            let mut go_on = going(watch, &name, measure.clone(), round, population, way);
+            let mut go_on = going(progress, &name, &measure, round, population, way);
             let started = Instant::now();
             let loaded = match way {
                 Way::Files => Files::open(&directory, population)?.load(order, content, &mut go_on)?,
                 Way::Composite => one::read_records(&directory, population, content, &mut go_on)?,
                 Way::Flat => one::read_flat(&directory, population.bytes, None, &mut go_on)?,
-                Way::Store => stored::load(&home, population, content, watch)?,
+                Way::Store => stored::load(&home, population, content, progress)?,
             };
             let seconds = started.elapsed().as_secs_f64();
             // For the lower bound only reading is timed; the bytes are still in memory, as far as they fit.
             if !loaded
                 || (way == Way::Flat
-                    && !one::read_flat(&directory, population.bytes, Some(content), &mut |_| !watch.is_stopped())?)
+                    && !one::read_flat(&directory, population.bytes, Some(content), &mut |_| !progress.should_stop())?)
             {
                 return Ok(false);
             }
@@ -417,22 +418,21 @@ impl<'r> Packing<'r> {
 
 /// Returns a function that reports progress, and returns whether to continue.
 fn going<'g>(
-    watch: Watch<'g>,
-    subject: &'g str,
-    phase: String,
+    progress: &'g Progress,
+    subject: &str,
+    phase: &str,
     round: u64,
     population: &Population,
     way: Way,
 ) -> impl FnMut(u64) -> bool + 'g {
     const FILES_BETWEEN: u64 = 64;
     let counts_bytes = way == Way::Flat;
-    let total = if counts_bytes { population.bytes } else { population.files };
+    progress.begin(stage(subject, phase, round), if counts_bytes { population.bytes / MIB } else { population.files });
     move |done| {
         if counts_bytes || done.is_multiple_of(FILES_BETWEEN) {
-            let (done, total) = if counts_bytes { (done / MIB, total / MIB) } else { (done, total) };
-            watch.show(Progress { subject, phase: &phase, round, done, total });
+            progress.set_operations(if counts_bytes { done / MIB } else { done });
         }
-        !watch.is_stopped()
+        !progress.should_stop()
     }
 }
 

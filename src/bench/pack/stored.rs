@@ -10,8 +10,8 @@ use super::population::Population;
 use super::{Going, Tally, wrong};
 use crate::bench::content::{Content, PIECE_BYTES};
 use crate::bench::numbered::number_of;
-use crate::bench::run::Watch;
 use crate::error::{Error, Result};
+use crate::progress::Progress;
 use crate::store::{Attributes, Durability, Key, Kind, LoadedObject, Plan, Store, Time};
 
 /// Creates a store and puts all files; does not sync it. `None` if it was asked to stop.
@@ -70,14 +70,14 @@ impl Seen {
 
 /// Opens the store, loads all objects with one thread per processor, and compares the content; returns whether it
 /// finished.
-pub(super) fn load(home: &Path, population: &Population, content: &Content, watch: Watch<'_>) -> Result<bool> {
+pub(super) fn load(home: &Path, population: &Population, content: &Content, progress: &Progress) -> Result<bool> {
     let store = Store::open_read_only(home)?;
     let seen = Seen::default();
     store.load_with(&Key::root(), 0, |object| match object {
         Ok(object) => match compare(object, content) {
             Some(tally) => {
                 seen.add(tally);
-                !watch.is_stopped()
+                !progress.should_stop()
             }
             None => seen.fail(wrong(home)),
         },
@@ -87,7 +87,7 @@ pub(super) fn load(home: &Path, population: &Population, content: &Content, watc
     if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);
     }
-    if watch.is_stopped() {
+    if progress.should_stop() {
         return Ok(false);
     }
     let tally = Tally { files: files.into_inner(), bytes: bytes.into_inner(), mixed: mixed.into_inner() };
@@ -114,7 +114,6 @@ fn compare(object: LoadedObject<'_>, content: &Content) -> Option<Tally> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
 
     use super::*;
     use crate::distribution::published;
@@ -131,16 +130,14 @@ mod tests {
         let store = put(&home, &population, &content, &mut |_| true).unwrap().unwrap();
         store.sync().unwrap();
         drop(store);
-        let stop = AtomicBool::new(false);
-        let show = |_: crate::bench::run::Progress<'_>| {};
-        let watch = Watch::new(&stop, &show);
-        assert!(load(&home, &population, &content, watch).unwrap());
-        let other = load(&home, &population, &Content::random(2), watch).unwrap_err();
+        let progress = &Progress::default();
+        assert!(load(&home, &population, &content, progress).unwrap());
+        let other = load(&home, &population, &Content::random(2), progress).unwrap_err();
         assert_eq!(other.kind(), ErrorKind::Corrupt);
         let more = Population::dealt("vu-2005", sizes, 2001, 1).unwrap();
-        assert!(load(&home, &more, &content, watch).is_err());
-        stop.store(true, Ordering::Relaxed);
-        assert!(!load(&home, &population, &content, watch).unwrap());
+        assert!(load(&home, &more, &content, progress).is_err());
+        progress.stop();
+        assert!(!load(&home, &population, &content, progress).unwrap());
         assert!(put(&directory.path().join("other"), &population, &content, &mut |done| done < 5).unwrap().is_none());
     }
 }

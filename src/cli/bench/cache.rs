@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::Shared;
+use super::{Shared, signals};
 use crate::bench::cache::{CacheRequest, Project, Workload, cache, prepare};
 use crate::bench::images::FileSystemKind;
 use crate::bench::result::{CacheDetails, Details, FailureKind};
@@ -68,11 +68,11 @@ impl CacheArguments {
         request.workload.check()?;
         let places = self.shared.places(request.workload.room_bytes()?)?;
         let mut run = self.shared.begin()?;
-        let progress = self.shared.watch()?;
+        let progress = signals::progress()?;
         let prepared = prepare(&mut run, &places, &self.block_sizes);
         self.shared.say_cleared(&run);
         let prepared = prepared?;
-        let document = progress.during(|watch| cache(&request, run, prepared, watch))?;
+        let document = self.shared.during(&progress, || cache(&request, run, prepared, &progress))?;
         let warnings = match &document.details {
             Details::Cache(details) => warnings(details),
             _ => Vec::new(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::Shared;
+use super::{Shared, signals};
 use crate::bench::create::{CreateRequest, Created, Durability, MOST_FILES, Order, create};
 use crate::bench::images::fitting_size_bytes;
 use crate::cli::Ended;
@@ -78,11 +78,12 @@ impl CreateArguments {
         let size_bytes = fitting_size_bytes(request.files, request.size_bytes, GIB)?;
         let places = self.shared.places(size_bytes)?;
         let mut run = self.shared.begin()?;
-        let progress = self.shared.watch()?;
+        let progress = signals::progress()?;
         let prepared = run.prepare(&places, self.shared.store);
         self.shared.say_cleared(&run);
         let prepared = prepared?;
-        let Created { document, left_out } = progress.during(|watch| create(&request, run, prepared, watch))?;
+        let Created { document, left_out } =
+            self.shared.during(&progress, || create(&request, run, prepared, &progress))?;
         self.shared.finish(&document, &left_out)
     }
 

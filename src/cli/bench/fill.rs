@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use super::Shared;
+use super::{Shared, signals};
 use crate::bench::fill::{Estimate, FillRequest, Filling, HIGHEST_LEVEL, check_directories, fill};
 use crate::bench::images::FileSystemKind;
 use crate::bench::place::Place;
@@ -122,7 +122,7 @@ impl FillArguments {
         check_directories(&self.shared.directories, self.shared.store, self.allow_root_file_system)?;
         let places: Vec<Place> = self.shared.places(FILE_SYSTEM_BYTES)?.into_iter().map(without_discard).collect();
         let mut run = self.shared.begin()?;
-        let progress = self.shared.watch()?;
+        let progress = signals::progress()?;
         let prepared = run.prepare(&places, self.shared.store);
         self.shared.say_cleared(&run);
         let prepared = prepared?;
@@ -131,7 +131,7 @@ impl FillArguments {
                 output::note(&words(estimate, request.levels.len()));
             }
         };
-        let document = progress.during(|watch| fill(&request, run, prepared, watch, &announce))?;
+        let document = self.shared.during(&progress, || fill(&request, run, prepared, &progress, &announce))?;
         self.shared.finish(&document, &warnings(&document))
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::Shared;
+use super::{Shared, signals};
 use crate::bench::images::{FileSystemKind, FileSystemSpec};
 use crate::bench::metadata::{
     LARGEST_BYTES, Loads, MetadataRequest, Mix, Part, StoreLayout, Stores, metadata, prepare,
@@ -157,11 +157,11 @@ impl MetadataArguments {
         let request = self.request()?;
         let (places, stores) = self.places(&request)?;
         let mut run = self.shared.begin()?;
-        let progress = self.shared.watch()?;
+        let progress = signals::progress()?;
         let prepared = prepare(&mut run, &request, &places, self.shared.store, stores.as_ref());
         self.shared.say_cleared(&run);
         let prepared = prepared?;
-        let document = progress.during(|watch| metadata(&request, run, prepared, watch))?;
+        let document = self.shared.during(&progress, || metadata(&request, run, prepared, &progress))?;
         let warnings = match &document.details {
             Details::Metadata(details) => details.limits.clone(),
             _ => Vec::new(),

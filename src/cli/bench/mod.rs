@@ -13,21 +13,19 @@ mod pack;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
 use clap::{Args, Subcommand};
 
-use super::progress::Line;
+use super::progress::during;
 use super::{Ended, output, signals, usage_error};
 use crate::bench::emulate::Emulation;
 use crate::bench::images::{FileSystemKind, FileSystemSpec};
 use crate::bench::place::Place;
 use crate::bench::result::Document;
-use crate::bench::run::{Progress, Request, Run, Watch};
+use crate::bench::run::{Request, Run};
 use crate::error::Result;
 use crate::io::{AtomicFile, write_atomically};
+use crate::progress::{Progress, Snapshot};
 use crate::report;
 use crate::units::{escape_path, format_count, parse_size};
 
@@ -169,15 +167,10 @@ impl Shared {
         }
     }
 
-    /// The progress line of a run, and the flag that Ctrl-C sets.
-    fn watch(&self) -> Result<BenchProgress> {
-        Ok(BenchProgress {
-            line: Line::new(self.quiet),
-            started: Instant::now(),
-            due: AtomicU64::new(0),
-            interrupted: signals::watch()?,
-            rounds: self.rounds,
-        })
+    /// Runs `bench` with a progress line.
+    fn during<T>(&self, progress: &Progress, bench: impl FnOnce() -> T) -> T {
+        let rounds = self.rounds;
+        during(self.quiet, progress, move |now: &Snapshot| words(now, rounds), bench)
     }
 
     /// Writes and prints a result; `warnings` describe what was wrong.
@@ -203,42 +196,11 @@ fn write_json(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Progress of a run, on a line of standard error.
-#[derive(Debug)]
-struct BenchProgress {
-    line: Line,
-    started: Instant,
-    /// When the next line is due, in milliseconds after the start.
-    due: AtomicU64,
-    interrupted: Arc<AtomicBool>,
-    rounds: u64,
-}
-
-impl BenchProgress {
-    /// Runs `bench` under observation, then removes the line.
-    fn during<T>(&self, bench: impl FnOnce(Watch<'_>) -> Result<T>) -> Result<T> {
-        let show = |progress: Progress<'_>| self.show(progress);
-        let outcome = bench(Watch::new(&self.interrupted, &show));
-        self.line.clear();
-        outcome
-    }
-
-    fn show(&self, progress: Progress<'_>) {
-        const MILLISECONDS_BETWEEN: u64 = 100;
-        let elapsed = self.started.elapsed().as_millis() as u64;
-        if self.line.is_hidden() || elapsed < self.due.load(Ordering::Relaxed) {
-            return;
-        }
-        self.due.store(elapsed + MILLISECONDS_BETWEEN, Ordering::Relaxed);
-        self.line.show(words(progress, self.rounds));
-    }
-}
-
-fn words(progress: Progress<'_>, rounds: u64) -> String {
-    let Progress { subject, phase, round, done, total } = progress;
-    let mut parts = vec![format!("round {} of {rounds}", round + 1), subject.to_owned(), phase.to_owned()];
+fn words(now: &Snapshot, rounds: u64) -> String {
+    let mut parts = vec![format!("round {} of {rounds}", now.stage.round + 1)];
+    parts.extend([&now.stage.subject, &now.stage.name].into_iter().filter(|name| !name.is_empty()).cloned());
     let count = |number: u64| format_count(number.into());
-    match (done, total) {
+    match (now.operations, now.total) {
         (0, 0) => {}
         (done, 0) => parts.push(count(done)),
         (done, total) => parts.push(format!("{} of {}", count(done), count(total))),
@@ -252,6 +214,7 @@ mod tests {
 
     use super::*;
     use crate::error::ErrorKind;
+    use crate::progress::Stage;
 
     #[derive(Debug, Parser)]
     struct Arguments {
@@ -295,8 +258,9 @@ mod tests {
 
     #[test]
     fn the_line_says_where_it_is() {
-        let progress = Progress { subject: "ext4", phase: "create", round: 0, done: 2048, total: 100_000 };
-        assert_eq!(words(progress, 3), "round 1 of 3 · ext4 · create · 2,048 of 100,000");
-        assert_eq!(words(Progress { done: 0, total: 0, ..progress }, 3), "round 1 of 3 · ext4 · create");
+        let stage = Stage { subject: "ext4".to_owned(), ..Stage::from("create") };
+        let now = Snapshot { stage, operations: 2048, total: 100_000, ..Snapshot::default() };
+        assert_eq!(words(&now, 3), "round 1 of 3 · ext4 · create · 2,048 of 100,000");
+        assert_eq!(words(&Snapshot { operations: 0, total: 0, ..now }, 3), "round 1 of 3 · ext4 · create");
     }
 }

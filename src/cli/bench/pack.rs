@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::Shared;
+use super::{Shared, signals};
 use crate::bench::pack::{
     MOST_FILES, Order, PUBLISHED_FILES, PUBLISHED_SIZE_BYTES, PackRequest, Population, Way, pack,
 };
@@ -91,14 +91,14 @@ impl PackArguments {
         let request = self.request()?;
         let places = self.shared.places(request.population.image_bytes())?;
         let mut run = self.shared.begin()?;
-        let progress = self.shared.watch()?;
+        let progress = signals::progress()?;
         let prepared = run.prepare(&places, false);
         self.shared.say_cleared(&run);
         let prepared = prepared?;
         if let Some(seconds) = self.slow_seconds(&request) {
             output::note(&format!("on disks this slow, this takes about {}", format_duration(seconds)));
         }
-        let document = progress.during(|watch| pack(&request, run, prepared, watch))?;
+        let document = self.shared.during(&progress, || pack(&request, run, prepared, &progress))?;
         self.shared.finish(&document, &warnings(&document))
     }
 

@@ -4,13 +4,12 @@ mod beside;
 mod events;
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 
-use super::progress::Line;
-use super::trace::only_below;
+use super::progress::during;
 use super::trace::opening::Opening;
+use super::trace::{count, only_below};
 use super::{Ended, output, signals, usage_error};
 use crate::bench;
 use crate::error::Result;
@@ -18,14 +17,12 @@ use crate::io::write_atomically;
 use crate::mrc::device::{self, Device};
 use crate::mrc::policy::Policy;
 use crate::mrc::study::{Study, Wanted, Writes, find};
+use crate::progress::Snapshot;
 use crate::report;
 use crate::trace::Source;
 use crate::units::{GIB, KIB, escape_path, format_count, format_share, format_size, parse_percent, parse_size};
 use beside::Measured;
 use events::Events;
-
-/// How often the progress line is drawn.
-const TICK: Duration = Duration::from_millis(100);
 
 /// Predict miss ratios and run time of a trace for any cache size and block size
 ///
@@ -210,30 +207,19 @@ impl CacheArguments {
         let measured = self.beside.as_deref().map(Measured::open).transpose()?;
         let mut wanted = self.wanted(measured.as_ref())?;
         let mut source = only_below(self.opening.open()?, &self.below)?;
-        let interrupted = signals::watch()?;
+        let progress = signals::progress()?;
         if let Some(path) = &self.measure {
-            wanted.device = bench::device::measure(path, &interrupted)?;
+            wanted.device = bench::device::measure(path, progress.stop_flag())?;
         }
         let mut events = Events::new(self.mapped == Mapped::Read);
-        let line = Line::new(self.quiet);
-        let (started, mut due) = (Instant::now(), TICK);
-        let progress = std::cell::Cell::new((0, (0, None)));
-        let found = find(
-            &wanted,
-            &mut || {
+        let found = during(self.quiet, &progress, words, || {
+            let mut next = || {
                 let event = events.next(&mut *source)?;
-                progress.set((events.operations(), source.progress()));
+                count(events.operations(), &*source, &progress);
                 Ok(event)
-            },
-            &interrupted,
-            &mut |_| {
-                if !line.is_hidden() && started.elapsed() >= due {
-                    due = started.elapsed() + TICK;
-                    line.show(progress_text(progress.get(), started.elapsed()));
-                }
-            },
-        );
-        line.clear();
+            };
+            find(&wanted, &mut next, &progress)
+        });
         let found = found?;
         let bases = measured.as_ref().filter(|_| self.base.is_none()).map(|of| of.bases_seconds(&wanted, &found));
         if let Some(base) = bases.as_ref().and_then(|bases| bases.first()) {
@@ -342,13 +328,13 @@ impl CacheArguments {
     }
 }
 
-fn progress_text((operations, (read, size)): (u64, (u64, Option<u64>)), elapsed: Duration) -> String {
-    let rate = operations as f64 / elapsed.as_secs_f64().max(0.05);
-    let part = match size {
-        Some(size) if size > 0 => format!(" · {}", format_share((read as f64 / size as f64).min(1.0))),
-        _ => String::new(),
+fn words(now: &Snapshot) -> String {
+    let rate = now.operations as f64 / now.elapsed.as_secs_f64().max(0.05);
+    let part = match now.total {
+        0 => String::new(),
+        size => format!(" · {}", format_share((now.bytes as f64 / size as f64).min(1.0))),
     };
-    format!("{} operations{part} · {} operations/s", format_count(operations.into()), format_count(rate as u128))
+    format!("{} operations{part} · {} operations/s", format_count(now.operations.into()), format_count(rate as u128))
 }
 
 #[cfg(test)]

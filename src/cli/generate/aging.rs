@@ -1,10 +1,8 @@
 //! `granulo generate --age`: the fill level, and the result of aging.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use super::super::progress::Line;
+use super::super::progress::during;
 use super::super::{Ended, output};
 use super::distances::survey_back;
 use super::wanted::Wanted;
@@ -12,8 +10,9 @@ use super::{GenerateArguments, Run};
 use crate::distribution::distance;
 use crate::error::{Error, ErrorKind, Result};
 use crate::population::Room;
-use crate::population::age::{AgeProgress, Aged, Aging, age, written_fraction};
+use crate::population::age::{Aged, Aging, age, written_fraction};
 use crate::population::document::{self, Document, MadeFiles};
+use crate::progress::Snapshot;
 use crate::report::generate::aging_progress_words;
 use crate::survey::measure::Measure;
 use crate::units::{format_count, format_share};
@@ -64,16 +63,10 @@ impl GenerateArguments {
         level_bytes: u64,
     ) -> Result<Ended> {
         let aging = Aging { operations, level_bytes, ages: run.wanted.ages.clone() };
-        let line = Line::new(self.quiet);
-        let mut shown = |progress: &AgeProgress, elapsed: Duration| {
-            if !line.is_hidden() {
-                let of = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
-                let (files, bytes, done) = (of(&progress.files), of(&progress.bytes), of(&progress.operations));
-                line.show(aging_progress_words(files, bytes, level_bytes, done, operations, elapsed));
-            }
-        };
-        let aged = age(root, &self.directory, run.design, &aging, run.settings, run.interrupted, &mut shown);
-        line.clear();
+        let words = |now: &Snapshot| aging_progress_words(now, level_bytes, operations);
+        let aged = during(self.quiet, run.progress, words, || {
+            age(root, &self.directory, run.design, &aging, run.settings, run.progress)
+        });
         self.conclude_aging(document, run, &aging, aged)
     }
 
@@ -82,7 +75,7 @@ impl GenerateArguments {
         let room = std::fs::File::open(&self.directory).ok().and_then(|opened| Room::of(opened).ok());
         let mut allocated_bytes = None;
         if aged.complete {
-            let survey = survey_back(&self.directory, run.settings.now, self.quiet, run.interrupted)?;
+            let survey = survey_back(&self.directory, run.settings.now, self.quiet, run.progress)?;
             allocated_bytes = Some(survey.allocated_bytes());
             if let Some(sizes) = document.distances.first_mut() {
                 sizes.reached = Some(distance(&run.design.source_sizes, survey.distributions.of(Measure::FileSize)));

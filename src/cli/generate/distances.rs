@@ -1,14 +1,14 @@
 //! Distances of a generated tree from its source: as planned, and as surveyed on disk.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
-use super::super::progress::ProgressLine;
+use super::super::progress::{during, survey_words};
 use crate::distribution::{Distance, Distribution, distance};
 use crate::error::Result;
 use crate::population::document::{BOUND_BY_BYTES, BOUND_BY_FILES, BOUNDED_FILES, Bounds, MeasureDistance};
 use crate::population::stratify::{count_for_distance, least_distance_by_sum};
 use crate::population::{Design, Recipe, Shape};
+use crate::progress::Progress;
 use crate::scan::default_threads;
 use crate::survey::measure::Measure;
 use crate::survey::run::{MethodChoice, Request, take};
@@ -79,12 +79,7 @@ pub(super) fn bounds(design: &Design, sizes: Option<Distance>) -> Bounds {
 }
 
 /// Surveys the tree on disk.
-pub(super) fn survey_back(
-    directory: &Path,
-    reference_time: i64,
-    quiet: bool,
-    interrupted: &AtomicBool,
-) -> Result<Survey> {
+pub(super) fn survey_back(directory: &Path, reference_time: i64, quiet: bool, progress: &Progress) -> Result<Survey> {
     let request = Request {
         roots: vec![directory.to_owned()],
         options: Options { snapshots: Snapshots::Include, ..Options::default() },
@@ -98,8 +93,5 @@ pub(super) fn survey_back(
         without_names: false,
         incremental: None,
     };
-    let mut line = ProgressLine::new(quiet);
-    let taken = take(request, None, interrupted, &mut |progress, elapsed| line.show(progress, elapsed));
-    line.clear();
-    Ok(taken?.survey)
+    Ok(during(quiet, progress, survey_words(), || take(request, None, progress))?.survey)
 }

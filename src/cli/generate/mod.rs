@@ -6,12 +6,10 @@ pub(super) mod wanted;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use clap::Args;
 
-use super::progress::Line;
+use super::progress::during;
 use super::survey::{as_of, now};
 use super::{Ended, output, signals};
 use crate::distribution::Distribution;
@@ -19,7 +17,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::population::design::Amount;
 use crate::population::document::{Document, MadeFiles, Plan, SCHEMA};
 use crate::population::make::{Settings, make};
-use crate::population::{Allowed, Content, Design, Made, Progress, Room, SizeLaw};
+use crate::population::{Allowed, Content, Design, Made, Room, SizeLaw};
+use crate::progress::{Progress, Snapshot};
 use crate::report::generate::{progress_words, write_plan, write_result};
 use crate::survey::Survey;
 use crate::survey::measure::Measure;
@@ -140,7 +139,7 @@ struct Run<'a> {
     design: &'a Design,
     planned_sizes: &'a Distribution,
     settings: Settings,
-    interrupted: &'a AtomicBool,
+    progress: &'a Progress,
 }
 
 impl GenerateArguments {
@@ -175,7 +174,7 @@ impl GenerateArguments {
             return self.finish(&document, Ended::Well);
         }
         let root = self.open_root()?;
-        let interrupted = signals::watch()?;
+        let progress = signals::progress()?;
         let settings = Settings {
             threads: self.threads(),
             content: self.content,
@@ -184,13 +183,8 @@ impl GenerateArguments {
             kept_bytes: room.kept_bytes(&allowed),
             sync: !self.no_sync,
         };
-        let run = Run {
-            wanted: &wanted,
-            design: &design,
-            planned_sizes: &planned_sizes,
-            settings,
-            interrupted: &interrupted,
-        };
+        let run =
+            Run { wanted: &wanted, design: &design, planned_sizes: &planned_sizes, settings, progress: &progress };
         if let Some(operations) = self.age {
             let level_bytes = level.map_or(document.plan.needed.bytes as u64, |level| level.bytes);
             return self.age(root, &run, document, operations, level_bytes);
@@ -296,19 +290,10 @@ impl GenerateArguments {
     }
 
     fn make(&self, root: OwnedFd, run: &Run<'_>) -> Made {
-        let design = run.design;
-        let progress = Progress::default();
-        let line = Line::new(self.quiet);
-        let mut shown = |progress: &Progress, elapsed: Duration| {
-            if !line.is_hidden() {
-                let files = progress.files.load(Ordering::Relaxed);
-                let rate = files as f64 / elapsed.as_secs_f64().max(0.05);
-                line.show(progress_words(files, design.files(), progress.bytes.load(Ordering::Relaxed), rate));
-            }
-        };
-        let made = make(root, &self.directory, design, run.settings, run.interrupted, &progress, &mut shown);
-        line.clear();
-        made
+        let files = run.design.files();
+        let words = |now: &Snapshot| progress_words(now, files);
+        let make = || make(root, &self.directory, run.design, run.settings, run.progress);
+        during(self.quiet, run.progress, words, make)
     }
 
     /// Surveys the tree that was made, and reports the result.
@@ -316,7 +301,7 @@ impl GenerateArguments {
         let mut ended = if made.complete { Ended::Well } else { Ended::Amiss };
         let survey = match made.complete {
             true => {
-                Some(survey_back(&self.directory, self.as_of.unwrap_or(run.settings.now), self.quiet, run.interrupted)?)
+                Some(survey_back(&self.directory, self.as_of.unwrap_or(run.settings.now), self.quiet, run.progress)?)
             }
             false => None,
         };

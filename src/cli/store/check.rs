@@ -4,8 +4,10 @@ use clap::Args;
 use serde::Serialize;
 
 use super::problems::{ProblemRecord, counted, word};
-use super::watch::MaintenanceProgress;
+use super::progress::maintenance_words;
 use super::{Ended, StoreToWrite, output};
+use crate::cli::progress::during;
+use crate::cli::signals;
 use crate::error::Result;
 use crate::store::{CheckOptions, CheckReport, Problem, rebuild_index};
 use crate::units::{format_count, format_size, parse_size};
@@ -74,7 +76,7 @@ impl CheckArguments {
             let text = format!("rebuilt the index from {} records", format_count(recovered.records.into()));
             output::note(&text);
         }
-        let mut progress = MaintenanceProgress::begin()?;
+        let progress = signals::progress()?;
         let mut problems = Vec::new();
         let mut printed = Ok(Ended::Well);
         let options = CheckOptions { is_deep: self.deep, bytes_per_second: self.rate };
@@ -89,8 +91,7 @@ impl CheckArguments {
                 }
             }
         };
-        let report = store.check(options, &mut found, &mut |at| progress.see(at));
-        progress.clear();
+        let report = during(false, &progress, maintenance_words, || store.check(options, &mut found, &progress));
         let report = report?;
         printed?;
         match self.json {

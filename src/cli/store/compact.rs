@@ -3,8 +3,10 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::watch::MaintenanceProgress;
+use super::progress::maintenance_words;
 use super::{Ended, StoreToWrite, or_damage, output};
+use crate::cli::progress::during;
+use crate::cli::signals;
 use crate::error::Result;
 use crate::store::geometry::Alignment;
 use crate::store::{Choice, CompactOptions, CompactPlan, Compacted, Store};
@@ -150,10 +152,8 @@ impl CompactArguments {
     }
 
     fn run_with_progress(&self, store: &Store, options: &CompactOptions) -> Result<Compacted> {
-        let mut progress = MaintenanceProgress::begin()?;
-        let done = store.compact(options, &mut |now| progress.see(now));
-        progress.clear();
-        done
+        let progress = signals::progress()?;
+        during(false, &progress, maintenance_words, || store.compact(options, &progress))
     }
 }
 

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::progress::TransferProgress;
+use super::progress::transfer_words;
 use super::{Ended, StoreToRead, key, objects_in_words, or_damage, output, say_reports};
+use crate::cli::progress::during;
+use crate::cli::signals;
 use crate::error::Result;
 use crate::report::store::{count_words, write_sentences};
 use crate::store::tree::{ExportOptions, ExportSummary, export};
@@ -76,9 +78,9 @@ impl ExportArguments {
             threads: self.threads.map(usize::from),
         };
         let store = self.at.open()?;
-        let progress = TransferProgress::begin(self.quiet, None)?;
-        let exported = export(&store, &self.directory, &options, &progress);
-        progress.clear();
+        let progress = signals::progress()?;
+        let exported =
+            during(self.quiet, &progress, transfer_words, || export(&store, &self.directory, &options, &progress));
         or_damage(exported.and_then(|summary| self.finish(&summary, &options)))
     }
 

@@ -12,10 +12,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
-use super::progress::TransferProgress;
+use super::progress::transfer_words;
 use super::{Ended, StoreToRead, find, key, not_found, or_damage_to, output, shown};
+use crate::cli::progress::during;
+use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::AtomicFile;
+use crate::progress::Progress;
 use crate::report::store::ObjectType;
 use crate::store::{Content, Key, Store};
 use crate::units::{MIB, escape, format_count, parse_size};
@@ -121,9 +124,10 @@ impl GetArguments {
         };
         let mut target = Target::open(self.output.as_deref())?;
         let hidden = self.quiet || (self.output.is_none() && io::stdout().is_terminal());
-        let progress = TransferProgress::begin(hidden, Some(range.end - range.start))?;
-        let copied = copy(&mut content, range.clone(), &mut target, &progress);
-        progress.clear();
+        let progress = signals::progress()?;
+        progress.set_total(range.end - range.start);
+        let copied =
+            during(hidden, &progress, transfer_words, || copy(&mut content, range.clone(), &mut target, &progress));
         match copied? {
             Copied::Whole => target.commit()?,
             Copied::ReaderLeft => return Ok(Ended::Well),
@@ -173,12 +177,12 @@ fn copy(
     content: &mut Content<'_>,
     range: std::ops::Range<u64>,
     target: &mut Target,
-    progress: &TransferProgress,
+    progress: &Progress,
 ) -> Result<Copied> {
     content.seek(range.start);
     let mut at = range.start;
     while at < range.end {
-        if progress.is_interrupted() {
+        if progress.should_stop() {
             return Ok(Copied::Interrupted);
         }
         let (offset, piece) = content.next_piece()?.unwrap_or((range.end, &[]));
@@ -198,13 +202,13 @@ fn copy(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Copied::Interrupted),
             Err(error) => return Err(target.failed(error)),
         }
-        progress.show(None, at - range.start);
+        progress.set(0, at - range.start);
     }
     Ok(Copied::Whole)
 }
 
 /// Leaves a hole in a file; elsewhere writes its zeros, which can take very long.
-fn fill(hole: std::ops::Range<u64>, target: &mut Target, progress: &TransferProgress) -> io::Result<()> {
+fn fill(hole: std::ops::Range<u64>, target: &mut Target, progress: &Progress) -> io::Result<()> {
     let mut left = hole.end.saturating_sub(hole.start);
     if target.atomic.is_some() {
         target.file.seek_relative(left as i64)?;
@@ -213,7 +217,7 @@ fn fill(hole: std::ops::Range<u64>, target: &mut Target, progress: &TransferProg
     }
     let zeroes = vec![0; left.min(ZEROES_BYTES) as usize];
     while left > 0 {
-        if progress.is_interrupted() {
+        if progress.should_stop() {
             return Err(io::ErrorKind::Interrupted.into());
         }
         let length = left.min(ZEROES_BYTES);

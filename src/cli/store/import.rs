@@ -11,9 +11,12 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
-use super::progress::TransferProgress;
+use super::progress::transfer_words;
 use super::{Ended, StoreToWrite, key, objects_in_words, or_damage, output, say_reports, usage_error};
+use crate::cli::progress::during;
+use crate::cli::signals;
 use crate::error::{Error, Result};
+use crate::progress::Progress;
 use crate::report::store::{count_words, write_sentences};
 use crate::store::Store;
 use crate::store::tree::{ImportOptions, ImportSummary, Measure, import, import_tar, measure};
@@ -104,15 +107,14 @@ impl ImportArguments {
         // Opened first: do not wait for a recovery when the source is missing.
         let archive = if is_archive { Some(self.archive()?) } else { None };
         let store = self.at.open()?;
-        let progress = TransferProgress::begin(self.quiet, None)?;
-        let imported = match archive {
+        let progress = signals::progress()?;
+        let imported = during(self.quiet, &progress, transfer_words, || match archive {
             Some(file) => {
                 let awaited = Awaited { file, progress: &progress };
                 import_tar(&store, &mut BufReader::with_capacity(MIB as usize, awaited), &options, &progress)
             }
             None => import(&store, &self.source, &options, &progress),
-        };
-        progress.clear();
+        });
         or_damage(imported.and_then(|summary| self.finish(&summary, &options)))
     }
 
@@ -135,9 +137,9 @@ impl ImportArguments {
     }
 
     fn measure(&self, store: &Store, options: &ImportOptions) -> Result<Ended> {
-        let progress = TransferProgress::begin(self.quiet, None)?;
-        let measured = measure(store, &self.source, options, &progress);
-        progress.clear();
+        let progress = signals::progress()?;
+        let measured =
+            during(self.quiet, &progress, transfer_words, || measure(store, &self.source, options, &progress));
         let measured = measured?;
         let amiss = say_reports(&measured.reports) | measured.interrupted;
         if measured.interrupted {
@@ -221,13 +223,13 @@ impl ImportArguments {
 /// A stream that may have no data for a while: interruptions are noticed meanwhile.
 struct Awaited<'p> {
     file: File,
-    progress: &'p TransferProgress,
+    progress: &'p Progress,
 }
 
 impl Read for Awaited<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            if self.progress.is_interrupted() {
+            if self.progress.should_stop() {
                 return Err(io::Error::other("interrupted"));
             }
             match poll(&mut [PollFd::new(self.file.as_fd(), PollFlags::POLLIN)], MILLISECONDS_BETWEEN_LOOKS) {

@@ -8,10 +8,12 @@ use std::time::Instant;
 use clap::Args;
 use serde::Serialize;
 
-use super::progress::TransferProgress;
+use super::progress::transfer_words;
 use super::{Ended, StoreToRead, key, or_damage, output};
+use crate::cli::progress::during;
+use crate::cli::signals;
 use crate::error::Result;
-use crate::store::Kind;
+use crate::store::{Kind, LoadedObject};
 use crate::units::{format_count, format_size};
 
 /// Damaged objects that are named; further ones are only counted.
@@ -54,18 +56,16 @@ impl LoadArguments {
         let group = key(&self.group)?;
         let store = self.at.open_quietly()?;
         super::say_completeness(&store);
-        let progress = TransferProgress::begin(self.json, None)?;
-        let (objects, bytes, damaged) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        let progress = signals::progress()?;
+        let damaged = AtomicU64::new(0);
         let said = Mutex::new(());
         let started = Instant::now();
-        let loaded = store.load_with(&group, self.threads.map_or(0, usize::from), |object| {
+        let see = |object: Result<LoadedObject<'_>>| {
             match object {
                 Ok(object) => {
                     // The first part of a large object counts; a second name of a file is not another object.
                     let is_counted = object.offset() == 0 && object.kind() != Kind::Link;
-                    let count = objects.fetch_add(u64::from(is_counted), Ordering::Relaxed);
-                    let done = bytes.fetch_add(object.content().len() as u64, Ordering::Relaxed);
-                    progress.show(Some(count), done);
+                    progress.add(u64::from(is_counted), 0, object.content().len() as u128);
                 }
                 Err(error) => {
                     let _one = said.lock();
@@ -74,23 +74,25 @@ impl LoadArguments {
                     }
                 }
             }
-            !progress.is_interrupted()
-        });
+            !progress.should_stop()
+        };
+        let threads = self.threads.map_or(0, usize::from);
+        let loaded = during(self.json, &progress, transfer_words, || store.load_with(&group, threads, see));
         let seconds = started.elapsed().as_secs_f64();
-        progress.clear();
         if let Err(error) = loaded {
             return or_damage(Err(error));
         }
-        let content_bytes = bytes.into_inner();
+        let done = progress.snapshot();
+        let content_bytes = done.bytes as u64;
         let document = LoadDocument {
             schema: "granulo/store-load/1",
             group: group.to_string(),
-            objects: objects.into_inner(),
+            objects: done.objects,
             content_bytes,
             seconds,
             megabytes_per_second: content_bytes as f64 / 1e6 / seconds.max(1e-9),
             damaged: damaged.into_inner(),
-            interrupted: progress.is_interrupted(),
+            interrupted: progress.should_stop(),
         };
         if self.json {
             super::completeness::print_json(&document)?;

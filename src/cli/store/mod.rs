@@ -25,7 +25,6 @@ mod repair;
 mod scrub;
 mod stat;
 mod status;
-mod watch;
 
 use std::ffi::OsStr;
 use std::io::{self, Write};

@@ -11,9 +11,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use serde::Serialize;
 
-use super::progress::TransferProgress;
+use super::progress::transfer_words;
 use super::{Ended, StoreToWrite, key, output, usage_error};
+use crate::cli::progress::during;
+use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
 use crate::store::attributes::DEFAULT_FILE_MODE;
 use crate::store::{Attributes, Durability, Key, Store, Time};
 
@@ -82,11 +85,11 @@ impl PutArguments {
             source.attributes.mode = source.attributes.mode & !0o7777 | permissions;
         }
         let store = self.at.open()?;
-        let progress = TransferProgress::begin(self.quiet, source.size_bytes)?;
-        let put = put(&store, &key, &mut source, &progress);
-        progress.clear();
+        let progress = signals::progress()?;
+        progress.set_total(source.size_bytes.unwrap_or(0));
+        let put = during(self.quiet, &progress, transfer_words, || put(&store, &key, &mut source, &progress));
         let size_bytes = match put {
-            Err(_) if progress.is_interrupted() => {
+            Err(_) if progress.should_stop() => {
                 output::note("interrupted; nothing was stored");
                 return Ok(Ended::Amiss);
             }
@@ -113,8 +116,8 @@ fn target(argument: &OsStr, path: Option<&Path>) -> Result<Key> {
     }
 }
 
-fn put(store: &Store, key: &Key, source: &mut Source, progress: &TransferProgress) -> Result<u64> {
-    let mut stream = Watched { inner: &mut source.stream, progress, done_bytes: 0, failed: None };
+fn put(store: &Store, key: &Key, source: &mut Source, progress: &Progress) -> Result<u64> {
+    let mut stream = Watched { inner: &mut source.stream, progress, failed: None };
     let mut batch = store.batch(Durability::Batch);
     let put = batch.put_from(key, &source.attributes, &mut stream, source.size_bytes);
     match (put, stream.failed) {
@@ -165,20 +168,18 @@ impl Source {
 /// A stream that reports progress, and fails when the transfer is interrupted.
 struct Watched<'a> {
     inner: &'a mut dyn Read,
-    progress: &'a TransferProgress,
-    done_bytes: u64,
+    progress: &'a Progress,
     failed: Option<io::Error>,
 }
 
 impl Read for Watched<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.progress.is_interrupted() {
+        if self.progress.should_stop() {
             return Err(io::Error::other("interrupted"));
         }
         match self.inner.read(buffer) {
             Ok(bytes) => {
-                self.done_bytes += bytes as u64;
-                self.progress.show(None, self.done_bytes);
+                self.progress.add_bytes(bytes as u64);
                 Ok(bytes)
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),

@@ -3,8 +3,10 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::watch::MaintenanceProgress;
+use super::progress::maintenance_words;
 use super::{Ended, StoreToWrite, or_damage, output};
+use crate::cli::progress::during;
+use crate::cli::signals;
 use crate::error::Result;
 use crate::store::{RebalancePlan, Rebalanced, Store};
 use crate::units::{format_count, format_size, parse_size};
@@ -72,9 +74,8 @@ impl RebalanceArguments {
         }
         let mut done = None;
         if !self.dry_run {
-            let mut progress = MaintenanceProgress::begin()?;
-            let outcome = store.rebalance(self.rate, &mut |now| progress.see(now));
-            progress.clear();
+            let progress = signals::progress()?;
+            let outcome = during(false, &progress, maintenance_words, || store.rebalance(self.rate, &progress));
             done = Some(outcome?);
         }
         let is_amiss = done.as_ref().is_some_and(|done| done.is_interrupted || !done.damaged_segments.is_empty());

@@ -7,8 +7,10 @@ use clap::Args;
 use serde::Serialize;
 
 use super::problems::counted;
-use super::watch::MaintenanceProgress;
+use super::progress::maintenance_words;
 use super::{Ended, output, usage_error};
+use crate::cli::progress::during;
+use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::ids::DeviceNumber;
 use crate::store::{OpenOptions, RebuildOptions, RebuildPlan, RebuildReport, Store};
@@ -85,9 +87,8 @@ impl RebuildArguments {
         }
         let mut report = RebuildReport::default();
         if !self.dry_run {
-            let mut progress = MaintenanceProgress::begin()?;
-            let rebuilt = store.rebuild(&options, &mut |at| progress.see(at));
-            progress.clear();
+            let progress = signals::progress()?;
+            let rebuilt = during(false, &progress, maintenance_words, || store.rebuild(&options, &progress));
             report = rebuilt?;
         }
         match self.json {

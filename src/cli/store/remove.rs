@@ -7,9 +7,12 @@ use std::ffi::OsString;
 use clap::Args;
 use serde::Serialize;
 
-use super::progress::TransferProgress;
+use super::progress::transfer_words;
 use super::{Ended, StoreToWrite, find, key, or_damage, output, shown};
+use crate::cli::progress::during;
+use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
 use crate::report::store::{ObjectType, count_words};
 use crate::store::ids::ObjectNumber;
 use crate::store::{Key, Store};
@@ -76,9 +79,8 @@ impl RemoveArguments {
         if is_directory && !self.recursive {
             self.refuse_full_directory(store, key)?;
         }
-        let progress = TransferProgress::begin(false, None)?;
-        let counted = count(store, key, &progress);
-        progress.clear();
+        let progress = signals::progress()?;
+        let counted = during(false, &progress, transfer_words, || count(store, key, &progress));
         let Some(removal) = counted? else {
             output::note("interrupted; nothing was removed");
             return Ok(Ended::Amiss);
@@ -117,15 +119,15 @@ impl RemoveArguments {
 
 /// What would be removed with `top`; `None` when that was interrupted. Memory grows only with the number of files with
 /// several names.
-fn count(store: &Store, top: &Key, progress: &TransferProgress) -> Result<Option<Removal>> {
+fn count(store: &Store, top: &Key, progress: &Progress) -> Result<Option<Removal>> {
     let mut removal = Removal::default();
     let mut shared: HashMap<ObjectNumber, Shared> = HashMap::new();
     for (index, listed) in (1..).zip(store.walk(top)?) {
         let listed = listed?;
-        if progress.is_interrupted() {
+        if progress.should_stop() {
             return Ok(None);
         }
-        progress.show(Some(index), u64::try_from(removal.size_bytes).unwrap_or(u64::MAX));
+        progress.set(index, u64::try_from(removal.size_bytes).unwrap_or(u64::MAX));
         let size_bytes = u128::from(listed.entry.size_bytes);
         match (ObjectType::of(&listed.entry), listed.shared) {
             // The root remains when everything below it is removed.

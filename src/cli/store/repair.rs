@@ -5,8 +5,10 @@ use serde::Serialize;
 
 use super::check::words;
 use super::problems::{ProblemRecord, counted, line, word};
-use super::watch::MaintenanceProgress;
+use super::progress::maintenance_words;
 use super::{Ended, StoreToWrite, output};
+use crate::cli::progress::during;
+use crate::cli::signals;
 use crate::error::Result;
 use crate::store::ids::DeviceNumber;
 use crate::store::{Problem, RepairOptions, RepairPlan, RepairReport, plan_repair, repair, take_side};
@@ -91,9 +93,10 @@ impl RepairArguments {
                 left.join(", ")
             ));
         }
-        let mut progress = MaintenanceProgress::begin()?;
-        let plan = plan_repair(&self.at.read.store, &how, self.rate, &mut |_| {}, &mut |at| progress.see(at));
-        progress.clear();
+        let progress = signals::progress()?;
+        let home = &self.at.read.store;
+        let plan =
+            during(false, &progress, maintenance_words, || plan_repair(home, &how, self.rate, &mut |_| {}, &progress));
         let plan = plan?;
         match self.accept {
             true => plan.completeness.lines().iter().for_each(|line| output::warn(line)),
@@ -123,8 +126,8 @@ impl RepairArguments {
                 }
             }
         };
-        let report = repair(&self.at.read.store, &how, &plan, options, &mut found, &mut |at| progress.see(at));
-        progress.clear();
+        let report =
+            during(false, &progress, maintenance_words, || repair(home, &how, &plan, options, &mut found, &progress));
         let report = report?;
         printed?;
         match self.json {

@@ -4,8 +4,10 @@ use clap::Args;
 use serde::Serialize;
 
 use super::problems::{ProblemRecord, counted, line};
-use super::watch::MaintenanceProgress;
+use super::progress::maintenance_words;
 use super::{Ended, StoreToWrite, output};
+use crate::cli::progress::during;
+use crate::cli::signals;
 use crate::error::Result;
 use crate::store::{Problem, ScrubOptions};
 use crate::units::{format_count, format_size, parse_size};
@@ -53,7 +55,7 @@ impl ScrubArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let store = self.at.open_quietly()?;
         super::say_completeness(&store);
-        let mut progress = MaintenanceProgress::begin()?;
+        let progress = signals::progress()?;
         let options = ScrubOptions { bytes_per_second: self.rate, resume: !self.restart };
         let mut problems = Vec::new();
         let mut printed = Ok(Ended::Well);
@@ -67,8 +69,9 @@ impl ScrubArguments {
                 }
             }
         };
-        let scrubbed = store.scrub_and_rebuild(&self.at.options(), options, &mut found, &mut |at| progress.see(at));
-        progress.clear();
+        let scrubbed = during(false, &progress, maintenance_words, || {
+            store.scrub_and_rebuild(&self.at.options(), options, &mut found, &progress)
+        });
         let (store, report) = scrubbed?;
         if report.is_index_lost {
             super::say_completeness(&store);

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use super::{Counting, Target, pass, show};
-use crate::cli::progress::Line;
 use crate::cli::{Ended, output, signals};
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
 use crate::trace::fanotify::Recording;
 use crate::trace::summary::typed;
 use crate::units::escape_path;
@@ -45,8 +45,7 @@ impl Live<'_> {
             command => Some(until_it_ends(command, stop.clone())?),
         };
         // The source ends by itself when the flag is set, with what happened until then.
-        let summary =
-            pass(source, self.counting.options(), target.as_mut(), &AtomicBool::new(false), &Line::new(false))?;
+        let summary = pass(source, self.counting.options(), target.as_mut(), &Progress::default(), false)?;
         let status = command.map(wait).transpose()?;
         match target {
             Some(target) => target.finish(source)?,

@@ -6,16 +6,15 @@ mod read;
 mod record;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 
-use super::progress::Line;
+use super::progress::during;
 use super::{Ended, output};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::AtomicFile;
 use crate::plan::operations::Operations;
+use crate::progress::{Progress, Snapshot};
 use crate::report;
 use crate::trace::columnar::Writer;
 use crate::trace::summary::{Collector, Document, Options, Summary};
@@ -130,42 +129,53 @@ impl Target {
     }
 }
 
-/// Reads a source to its end, or until `stop`; also writes it to `target`, if there is one.
+/// Reads a source to its end, or until `progress` is asked to stop, with a progress line unless `quiet`; also writes it to `target`, if there is one.
 fn pass(
     source: &mut dyn Source,
     options: Options,
+    target: Option<&mut Target>,
+    progress: &Progress,
+    quiet: bool,
+) -> Result<Summary> {
+    during(quiet, progress, how_far, || take_all(source, options, target, progress))
+}
+
+fn take_all(
+    source: &mut dyn Source,
+    options: Options,
     mut target: Option<&mut Target>,
-    stop: &AtomicBool,
-    progress: &Line,
+    progress: &Progress,
 ) -> Result<Summary> {
     const LOOK_EVERY: u64 = 1 << 12;
     let mut collector = Collector::new(options, source.origin().detail);
-    let begun = Instant::now();
-    let mut shown = Duration::ZERO;
     while let Some(operation) = source.next()? {
         collector.take(&operation);
         if let Some(target) = &mut target {
             target.writer.push(&operation, source).map_err(|error| Error::io("write", &target.path, error))?;
         }
         if collector.operations().is_multiple_of(LOOK_EVERY) {
-            if stop.load(Ordering::Relaxed) {
+            if progress.should_stop() {
                 break;
             }
-            if !progress.is_hidden() && begun.elapsed() >= shown + Duration::from_millis(100) {
-                shown = begun.elapsed();
-                progress.show(how_far(collector.operations(), source));
-            }
+            count(collector.operations(), source, progress);
         }
     }
-    progress.clear();
     Ok(collector.finish())
 }
 
-fn how_far(operations: u64, source: &dyn Source) -> String {
-    let text = format!("{} operations", format_count(operations.into()));
-    match source.progress() {
-        (read, Some(size)) if size > 0 => format!("{text} · {}", format_share(fraction(read.into(), size.into()))),
-        _ => text,
+/// Reports the operations taken from a source, and how far it has been read.
+pub(super) fn count(operations: u64, source: &dyn Source, progress: &Progress) {
+    let (read_bytes, size_bytes) = source.progress();
+    progress.set(0, read_bytes);
+    progress.set_total(size_bytes.unwrap_or(0));
+    progress.set_operations(operations);
+}
+
+fn how_far(now: &Snapshot) -> String {
+    let text = format!("{} operations", format_count(now.operations.into()));
+    match now.total {
+        0 => text,
+        size => format!("{text} · {}", format_share(fraction(now.bytes, size.into()))),
     }
 }
 
@@ -209,9 +219,9 @@ pub(super) fn whole(path: &Path) -> Result<Option<(Document, Vec<String>)>> {
 
 /// The whole source, which must not be empty; an error if it was interrupted.
 fn pass_all(source: &mut dyn Source, path: &Path) -> Result<Summary> {
-    let stop = super::signals::watch()?;
-    let summary = pass(source, Options::default(), None, &stop, &Line::new(false))?;
-    if stop.load(Ordering::Relaxed) {
+    let progress = super::signals::progress()?;
+    let summary = pass(source, Options::default(), None, &progress, false)?;
+    if progress.should_stop() {
         return Err(Error::new(ErrorKind::Usage, "read the trace", "interrupted").at(path));
     }
     refuse_nothing(&summary, source, path)?;

@@ -1,13 +1,11 @@
 //! `granulo trace read`: the summary of a trace, and its conversion.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 
 use clap::Args;
 
 use super::opening::Opening;
 use super::{Counting, Target, pass, refuse_nothing, show};
-use crate::cli::progress::Line;
 use crate::cli::survey::now;
 use crate::cli::{Ended, output, signals};
 use crate::error::Result;
@@ -46,10 +44,10 @@ impl ReadArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let mut source = self.counting.of(self.opening.open()?)?;
         let source = &mut *source;
-        let stop = signals::watch()?;
+        let progress = signals::progress()?;
         let mut target = self.output.as_deref().map(|path| Target::create(path, source)).transpose()?;
-        let summary = pass(source, self.counting.options(), target.as_mut(), &stop, &Line::new(false))?;
-        let interrupted = stop.load(Ordering::Relaxed);
+        let summary = pass(source, self.counting.options(), target.as_mut(), &progress, false)?;
+        let interrupted = progress.should_stop();
         if !interrupted {
             refuse_nothing(&summary, source, &self.opening.trace)?;
         }

@@ -11,7 +11,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,10 +20,10 @@ use signal_hook::iterator::Signals;
 
 use super::live::Live;
 use super::{Counting, Target, pass, show};
-use crate::cli::progress::Line;
 use crate::cli::{Ended, output};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{AtomicFile, open_target};
+use crate::progress::Progress;
 use crate::trace::summary::typed;
 use crate::trace::{Input, strace};
 use crate::units::escape_path;
@@ -203,8 +203,7 @@ impl RecordArguments {
         let mut source = self.counting.of(Box::new(source))?;
         let source = &mut *source;
         let mut target = self.output.as_deref().map(|path| Target::create(path, source)).transpose()?;
-        let summary =
-            pass(source, self.counting.options(), target.as_mut(), &AtomicBool::new(false), &Line::new(true))?;
+        let summary = pass(source, self.counting.options(), target.as_mut(), &Progress::default(), true)?;
         let status = waiting.join().map_err(|_| Error::new(ErrorKind::Io, OPERATION, "could not wait for strace"))?;
         let status = status.map_err(fail)?;
         if source.processes().is_empty() && !status.success() {

@@ -17,7 +17,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, fallocate, mkdirat, openat, syncfs, unlinkat};
@@ -31,6 +30,7 @@ use super::make::{Settings, Written, descriptor_budget, open_directory, write_fi
 use super::names::Used;
 use super::room::{Room, Tariff};
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
 use crate::units::format_count;
 pub use ages::Ages;
 use living::Living;
@@ -38,7 +38,7 @@ use living::Living;
 /// Operations, and bytes, after which everything is written back.
 const SYNC_OPERATIONS: u64 = 1000;
 const SYNC_BYTES: u64 = 128 << 20;
-/// Operations after which progress is shown and interruption and free space are checked.
+/// Operations after which progress is reported, and free space and a request to stop are looked at.
 const LOOK_OPERATIONS: u64 = 64;
 
 /// How a tree is to age.
@@ -50,17 +50,6 @@ pub struct Aging {
     pub level_bytes: u64,
     /// Relative ages; without any, all files are equally likely to be deleted.
     pub ages: Ages,
-}
-
-/// Progress of aging.
-#[derive(Debug, Default)]
-pub struct AgeProgress {
-    /// Files that exist.
-    pub files: AtomicU64,
-    /// Their bytes.
-    pub bytes: AtomicU64,
-    /// Operations since the level was reached.
-    pub operations: AtomicU64,
 }
 
 /// Result of aging.
@@ -112,7 +101,7 @@ struct Life<'a> {
     settings: Settings,
     tariff: Tariff,
     path: &'a Path,
-    interrupted: &'a AtomicBool,
+    progress: &'a Progress,
     directories: Vec<OwnedFd>,
     living: Living,
     created: u64,
@@ -128,19 +117,19 @@ struct Life<'a> {
     notes: Vec<String>,
 }
 
-/// Fills the empty directory `root`, located at `path`, up to the level, and then performs the operations. Ends early
-/// once `interrupted` is set; the files created so far remain.
+/// Fills the empty directory `root`, located at `path`, up to the level, and then performs the operations. In `progress`
+/// are the files that exist, their bytes, and the operations since the level was reached; ends early if that is asked to
+/// stop, and the files created so far remain.
 pub fn age(
     root: OwnedFd,
     path: &Path,
     design: &Design,
     aging: &Aging,
     settings: Settings,
-    interrupted: &AtomicBool,
-    on_progress: &mut dyn FnMut(&AgeProgress, Duration),
+    progress: &Progress,
 ) -> Aged {
+    progress.restart();
     let started = Instant::now();
-    let progress = AgeProgress::default();
     let seed = |stream| start(design.seed, stream);
     let tariff = Room::of(&root).map(|room| room.tariff(written_fraction(settings.content)));
     let mut aged = Aged {
@@ -170,7 +159,7 @@ pub fn age(
         settings,
         tariff,
         path,
-        interrupted,
+        progress,
         directories: vec![root],
         living: Living::default(),
         created: 0,
@@ -186,11 +175,9 @@ pub fn age(
         notes: Vec::new(),
     };
     let mut tick = |life: &Life<'_>, operations: u64| {
-        progress.files.store(life.living.count(), Ordering::Relaxed);
-        progress.bytes.store(life.taken_bytes, Ordering::Relaxed);
-        progress.operations.store(operations, Ordering::Relaxed);
-        on_progress(&progress, started.elapsed());
-        !interrupted.load(Ordering::Relaxed)
+        progress.set(life.living.count(), life.taken_bytes);
+        progress.set_operations(operations);
+        !progress.should_stop()
     };
     let lived = life.live(&mut aged, &mut tick, started);
     aged.created = life.created;
@@ -208,7 +195,7 @@ pub fn age(
     aged
 }
 
-/// Shows progress; returns false to end early.
+/// Reports progress; returns false to end early.
 type Tick<'t> = dyn FnMut(&Life<'_>, u64) -> bool + 't;
 
 impl Life<'_> {
@@ -248,7 +235,7 @@ impl Life<'_> {
         let begun = Instant::now();
         while aged.operations < self.aging.operations {
             let looks = aged.operations.is_multiple_of(LOOK_OPERATIONS);
-            if self.interrupted.load(Ordering::Relaxed) || (looks && !tick(self, aged.operations)) {
+            if self.progress.should_stop() || (looks && !tick(self, aged.operations)) {
                 aged.elapsed = begun.elapsed();
                 return Ok(false);
             }
@@ -367,7 +354,7 @@ impl Life<'_> {
         let directory = self.directory_of(creation);
         let made = match self.settings.content {
             Content::None => reserve(directory, &name, size),
-            _ => write_file(directory, &name, &written, &self.settings, self.interrupted, &mut buffer),
+            _ => write_file(directory, &name, &written, &self.settings, self.progress.stop_flag(), &mut buffer),
         };
         self.buffer = buffer;
         match made {
@@ -503,7 +490,7 @@ mod tests {
         let directory = OwnedFd::from(File::open(root).unwrap());
         let settings = Settings { threads: 1, content, now: 0, block_bytes: 4096, kept_bytes: 0, sync: true };
         let aging = Aging { operations, level_bytes, ages: Ages::of(&profile.ages) };
-        age(directory, root, &design, &aging, settings, &AtomicBool::new(false), &mut |_, _| {})
+        age(directory, root, &design, &aging, settings, &Progress::default())
     }
 
     /// Every file with its size.

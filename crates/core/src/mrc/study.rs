@@ -4,7 +4,6 @@
 //! simulations of other policies, and the lanes are distributed to as many threads as allowed. The result does not
 //! depend on their number.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -16,6 +15,7 @@ use super::policy::{Cache, Policy};
 use super::recorder::{BYTES_FOR_EACH_BLOCK, Recorder, Sampling, is_sampled};
 use super::request::{Event, Files, Keys, Seen, Step, split};
 use crate::error::Result;
+use crate::progress::Progress;
 
 /// The schema name in documents.
 pub const SCHEMA: &str = "granulo/cache/1";
@@ -362,16 +362,12 @@ fn shares(block_sizes_bytes: &[u64], memory_bytes: u64) -> Vec<u64> {
     block_sizes_bytes.iter().map(|bytes| share(bytes) as u64).collect()
 }
 
-/// Takes all events of a source. An interrupted study has what was read until then.
+/// Takes all events of a source, which counts them itself. Ends early if `progress` is asked to stop; the study then has
+/// what was read until then.
 ///
 /// # Errors
 /// Errors of the source.
-pub fn find(
-    wanted: &Wanted,
-    source: &mut dyn FnMut() -> Result<Option<Event>>,
-    stop: &AtomicBool,
-    progress: &mut dyn FnMut(&Seen),
-) -> Result<Found> {
+pub fn find(wanted: &Wanted, source: &mut dyn FnMut() -> Result<Option<Event>>, progress: &Progress) -> Result<Found> {
     let memory = shares(&wanted.block_sizes_bytes, wanted.memory_bytes);
     let lanes: Vec<Lane> =
         wanted.block_sizes_bytes.iter().zip(memory).map(|(&block, memory)| Lane::new(wanted, block, memory)).collect();
@@ -395,7 +391,7 @@ pub fn find(
                 lanes.into_iter().map(Lane::finish).collect::<Vec<_>>()
             }));
         }
-        let fed = feed(wanted.longest_bytes, source, stop, progress, &senders);
+        let fed = feed(wanted.longest_bytes, source, progress, &senders);
         drop(senders);
         let mut finished = Vec::new();
         for worker in workers {
@@ -416,13 +412,12 @@ pub fn find(
 fn feed(
     longest_bytes: u64,
     source: &mut dyn FnMut() -> Result<Option<Event>>,
-    stop: &AtomicBool,
-    progress: &mut dyn FnMut(&Seen),
+    progress: &Progress,
     senders: &[mpsc::SyncSender<Arc<Vec<Step>>>],
 ) -> Result<(Seen, bool)> {
     let mut files = Files::new(longest_bytes);
     let mut complete = false;
-    while !complete && !stop.load(Ordering::Relaxed) {
+    while !complete && !progress.should_stop() {
         let mut steps = Vec::with_capacity(CHUNK);
         for _ in 0..CHUNK {
             match source()? {
@@ -433,7 +428,6 @@ fn feed(
                 }
             }
         }
-        progress(&files.seen());
         let steps = Arc::new(steps);
         // A thread that has ended has panicked; joining it reports that.
         senders.iter().for_each(|sender| drop(sender.send(steps.clone())));

@@ -2,7 +2,6 @@
 //! curves.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
 
@@ -13,6 +12,7 @@ use super::recorder::{BYTES_FOR_EACH_BLOCK, Recorder, Sampling};
 use super::request::{Event, Kind, Request};
 use super::study::{Found, Wanted, Writes, find};
 use super::table::scatter;
+use crate::progress::Progress;
 
 fn wanted(block_sizes_bytes: &[u64], cache_sizes_bytes: &[u64]) -> Wanted {
     Wanted {
@@ -33,7 +33,7 @@ fn wanted(block_sizes_bytes: &[u64], cache_sizes_bytes: &[u64]) -> Wanted {
 
 fn study(wanted: &Wanted, events: &[Event]) -> Found {
     let mut events = events.iter().copied();
-    find(wanted, &mut || Ok(events.next()), &AtomicBool::new(false), &mut |_| {}).unwrap()
+    find(wanted, &mut || Ok(events.next()), &Progress::default()).unwrap()
 }
 
 /// Figures of a cache.
@@ -350,12 +350,17 @@ fn an_error_of_the_source_ends_it_and_a_stop_keeps_what_there_is() {
             Err(crate::error::Error::new(crate::error::ErrorKind::Corrupt, "read", "it is bad"))
         }
     };
-    let stop = AtomicBool::new(false);
-    assert!(find(&wanted, &mut source, &stop, &mut |_| {}).unwrap_err().to_string().contains("it is bad"));
-    let found = find(&wanted, &mut || Ok(Some(event)), &stop, &mut |seen| {
-        stop.store(seen.reads > 10_000, std::sync::atomic::Ordering::Relaxed);
-    });
-    let found = found.unwrap();
+    let progress = Progress::default();
+    assert!(find(&wanted, &mut source, &progress).unwrap_err().to_string().contains("it is bad"));
+    let mut events = 0;
+    let mut endless = || {
+        events += 1;
+        if events > 10_000 {
+            progress.stop();
+        }
+        Ok(Some(event))
+    };
+    let found = find(&wanted, &mut endless, &progress).unwrap();
     assert!(!found.complete && found.seen.reads > 10_000);
     assert_eq!(found.curves[0].1.references.reads, found.seen.reads);
 }

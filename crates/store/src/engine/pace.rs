@@ -1,4 +1,4 @@
-//! Long work on a store: rate-limited, watched, and stopped cleanly.
+//! Long work on a store: rate-limited, and stopped cleanly.
 //!
 //! The rate is kept by a clock that advances with bytes: work ahead of it sleeps; work behind it (a slow device, a
 //! pause) may catch up a quarter of a second and no more, so that a pause is not followed by a burst.
@@ -7,70 +7,54 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
 
 /// How far work behind its rate may catch up.
 const CREDIT: Duration = Duration::from_millis(250);
-/// Maximum interval between calls of the watcher.
+/// Longest sleep between two looks for a request to stop.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Progress of long work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    /// What is being done, such as "verifying segments".
-    pub stage: &'static str,
-    /// Bytes done.
-    pub done_bytes: u64,
-    /// Total bytes, as far as known.
-    pub total_bytes: u64,
-}
-
-/// Receives the progress, and returns whether to continue.
-pub type Watch<'w> = &'w mut dyn FnMut(Progress) -> bool;
-
-/// Work that is rate-limited and watched.
-pub(crate) struct Pace<'w> {
+/// Work that is rate-limited, and reports its bytes to a [`Progress`].
+pub(crate) struct Pace<'p> {
     bytes_per_second: Option<u64>,
     /// When the bytes done so far are due.
     due: Instant,
-    progress: Progress,
+    progress: &'p Progress,
     is_stopped: bool,
-    watch: Watch<'w>,
 }
 
-impl<'w> Pace<'w> {
-    pub(crate) fn new(bytes_per_second: Option<u64>, watch: Watch<'w>) -> Pace<'w> {
-        let progress = Progress { stage: "", done_bytes: 0, total_bytes: 0 };
+impl<'p> Pace<'p> {
+    pub(crate) fn new(bytes_per_second: Option<u64>, progress: &'p Progress) -> Pace<'p> {
         Pace {
             bytes_per_second: bytes_per_second.filter(|&rate| rate > 0),
             due: Instant::now(),
             progress,
             is_stopped: false,
-            watch,
         }
     }
 
     /// Begins another stage, of `total_bytes`.
     pub(crate) fn stage(&mut self, stage: &'static str, total_bytes: u64) {
-        self.progress = Progress { stage, done_bytes: 0, total_bytes };
+        self.progress.begin(stage, total_bytes);
     }
 
     /// Bytes done by an earlier session.
     pub(crate) fn skip(&mut self, bytes: u64) {
-        self.progress.done_bytes += bytes;
+        self.progress.skip_bytes(bytes);
     }
 
     /// Counts `bytes` as done: sleeps until they are due.
     ///
     /// # Errors
-    /// The watcher stops the work; [`is_stopped`](Self::is_stopped) distinguishes this from other errors.
+    /// The work is asked to stop; [`is_stopped`](Self::is_stopped) distinguishes this from other errors.
     pub(crate) fn spend(&mut self, bytes: u64) -> Result<()> {
-        self.progress.done_bytes += bytes;
+        self.progress.add_bytes(bytes);
         if let Some(rate) = self.bytes_per_second {
             let earliest = Instant::now().checked_sub(CREDIT).unwrap_or(self.due);
             self.due = self.due.max(earliest) + Duration::from_secs_f64(bytes as f64 / rate as f64);
         }
         loop {
-            if !(self.watch)(self.progress) {
+            if self.progress.should_stop() {
                 self.is_stopped = true;
                 return Err(Error::new(ErrorKind::Io, "go on", "it was interrupted"));
             }
@@ -82,7 +66,7 @@ impl<'w> Pace<'w> {
         }
     }
 
-    /// Whether the watcher stopped the work.
+    /// Whether the work was asked to stop.
     pub(crate) fn is_stopped(&self) -> bool {
         self.is_stopped
     }
@@ -106,8 +90,8 @@ mod tests {
 
     #[test]
     fn a_rate_is_kept_within_a_tenth() {
-        let mut watch = |_: Progress| true;
-        let mut pace = Pace::new(Some(1_000_000), &mut watch);
+        let progress = Progress::default();
+        let mut pace = Pace::new(Some(1_000_000), &progress);
         let started = Instant::now();
         for _ in 0..60 {
             pace.spend(10_000).unwrap();
@@ -125,15 +109,15 @@ mod tests {
 
     #[test]
     fn an_end_that_was_wished_for_is_no_failure() {
-        let mut steps = 0;
-        let mut watch = |progress: Progress| {
-            steps += 1;
-            progress.done_bytes < 3
-        };
-        let mut pace = Pace::new(None, &mut watch);
+        let progress = Progress::observed(|progress| {
+            if progress.snapshot().bytes == 3 {
+                progress.stop();
+            }
+        });
+        let mut pace = Pace::new(None, &progress);
         pace.stage("testing", 10);
         let result = (0..10).try_for_each(|_| pace.spend(1));
         assert!(pace.is_stopped() && !pace.outcome(result).unwrap());
-        assert_eq!(steps, 3);
+        assert_eq!(progress.snapshot().bytes, 3);
     }
 }

@@ -33,6 +33,7 @@ use crate::log::completeness::{Cause, Completeness, Missing, Tail};
 use crate::log::lineage::{Found, Lineage};
 use crate::log::scan::{SegmentScan, Step};
 use crate::log::writer::{Active, Writer};
+use crate::progress::Progress;
 
 /// Note that the index was built from an incomplete log, and may lack the names of pins.
 pub(crate) const PINS_DOUBTED: &str = "pins.doubted";
@@ -494,7 +495,7 @@ impl Engine {
             let Some(known) = self.view().state.segments.get(&segment).cloned() else { return Ok(()) };
             let row = SegmentRow { size_bytes, ..known.clone() };
             let Some(device) = self.spare_for(&row, wanted) else { return Ok(()) };
-            if self.copy_segment(&row, device, &mut Pace::new(None, &mut |_| true)).is_err() {
+            if self.copy_segment(&row, device, &mut Pace::new(None, &Progress::default())).is_err() {
                 return Ok(());
             }
             let mut devices = known.devices.clone();

@@ -20,7 +20,7 @@ use super::vacate::{Place, place_of};
 use crate::Store;
 use crate::devices::names;
 use crate::devices::set::{Slot, Trouble};
-use crate::engine::pace::{Pace, Watch};
+use crate::engine::pace::Pace;
 use crate::engine::{Engine, View};
 use crate::error::{ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceState};
@@ -30,6 +30,7 @@ use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::Snapshot;
 use crate::index::catalog::{Freed, Position, SegmentRow};
 use crate::log::scan::{Committed, SegmentScan, Step};
+use crate::progress::Progress;
 use crate::units::{format_count, format_size};
 
 mod deep;
@@ -98,7 +99,7 @@ impl CheckReport {
 }
 
 impl Store {
-    /// Checks the store; `found` receives each problem, `watch` the progress.
+    /// Checks the store; `found` receives each problem, `progress` the bytes of each stage.
     ///
     /// # Errors
     /// Errors that make continuing impossible; damage is a problem that was found, not an error.
@@ -106,11 +107,11 @@ impl Store {
         &self,
         options: CheckOptions,
         found: &mut dyn FnMut(Problem),
-        watch: Watch<'_>,
+        progress: &Progress,
     ) -> Result<CheckReport> {
         let engine = self.engine();
         let (_pin, view) = engine.pinned()?;
-        let mut pace = Pace::new(options.bytes_per_second, watch);
+        let mut pace = Pace::new(options.bytes_per_second, progress);
         let mut checker = Checker::new(engine, view, found);
         checker.report.is_deep = options.is_deep;
         for damage in &self.recovered().damage {

@@ -14,13 +14,14 @@ use super::vacate::PlannedExtent;
 use crate::Store;
 use crate::devices::placement::moving_bytes;
 use crate::engine::Engine;
-use crate::engine::pace::{Pace, Watch};
+use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, Geometry};
 use crate::format::ids::DeviceNumber;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::index::catalog::{Freed, SegmentRow};
 use crate::layout::granulo::{ALIGNED_HEAD_BYTES, Alignment};
+use crate::progress::Progress;
 
 /// The order of records is not examined in a segment with fewer live records.
 const LEAST_ORDERED_RECORDS: u64 = 64;
@@ -326,7 +327,7 @@ impl Engine {
         Ok(rooms.into_iter().min().unwrap_or(0))
     }
 
-    pub(crate) fn compact(&self, options: &CompactOptions, watch: Watch<'_>) -> Result<Compacted> {
+    pub(crate) fn compact(&self, options: &CompactOptions, progress: &Progress) -> Result<Compacted> {
         self.sync_all()?;
         if options.is_alone {
             let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
@@ -335,7 +336,7 @@ impl Engine {
         }
         options.alignment.map_or(Ok(()), |alignment| self.align(alignment))?;
         let plan = self.plan_compaction(options)?;
-        let mut pace = Pace::new(options.bytes_per_second, watch);
+        let mut pace = Pace::new(options.bytes_per_second, progress);
         let mut done = Compacted::default();
         if !plan.segments.is_empty() || !plan.extents.is_empty() {
             let agreement = self.agree(!plan.extents.is_empty())?;
@@ -410,14 +411,14 @@ impl Store {
         self.engine().plan_compaction(options)
     }
 
-    /// Frees the space of dead records; `watch` receives the progress and may interrupt. Reading and writing continue
+    /// Frees the space of dead records; `progress` receives the bytes of each stage and may interrupt. Reading and writing continue
     /// meanwhile.
     ///
     /// # Errors
     /// [`ErrorKind::NoSpace`] if there is no room for what must be moved first; errors of writing. The store is
     /// consistent in any case.
-    pub fn compact(&self, options: &CompactOptions, watch: Watch<'_>) -> Result<Compacted> {
-        self.engine().compact(options, watch)
+    pub fn compact(&self, options: &CompactOptions, progress: &Progress) -> Result<Compacted> {
+        self.engine().compact(options, progress)
     }
 }
 

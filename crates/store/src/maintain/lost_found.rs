@@ -109,7 +109,7 @@ mod tests {
     use crate::format::segment::segment_path;
     use crate::maintain::check::CheckOptions;
     use crate::maintain::repair::rebuild_index;
-    use crate::{Buffer, Existing, OpenOptions, Time};
+    use crate::{Buffer, Existing, OpenOptions, Progress, Time};
 
     fn key(path: &str) -> Key {
         Key::parse(path).unwrap()
@@ -160,7 +160,7 @@ mod tests {
     fn problems(store: &Store) -> Vec<String> {
         let mut problems = Vec::new();
         let options = CheckOptions { is_deep: true, ..CheckOptions::default() };
-        store.check(options, &mut |problem| problems.push(problem.to_string()), &mut |_| true).unwrap();
+        store.check(options, &mut |problem| problems.push(problem.to_string()), &Progress::default()).unwrap();
         problems
     }
 

@@ -115,7 +115,7 @@ mod tests {
     use std::io::Write;
 
     use crate::maintain::repair::{RepairOptions, plan_repair, repair};
-    use crate::{Attributes, Key, OpenOptions as How, Plan, Store, Time};
+    use crate::{Attributes, Key, OpenOptions as How, Plan, Progress, Store, Time};
 
     #[test]
     fn what_lies_behind_the_end_of_the_log_is_given_back_when_it_is_accepted() {
@@ -134,13 +134,14 @@ mod tests {
         assert_eq!(store.status(false).unwrap().quarantined_bytes, 5000);
         drop(store);
         let how = How::default();
-        let plan = plan_repair(&home, &how, None, &mut |_| {}, &mut |_| true).unwrap();
+        let plan = plan_repair(&home, &how, None, &mut |_| {}, &Progress::default()).unwrap();
         assert!(plan.is_empty() && plan.has_to_accept() && plan.quarantined_bytes == 5000);
-        let without = repair(&home, &how, &plan, RepairOptions::default(), &mut |_, _| {}, &mut |_| true).unwrap();
+        let without =
+            repair(&home, &how, &plan, RepairOptions::default(), &mut |_, _| {}, &Progress::default()).unwrap();
         assert_eq!((without.released, segment.exists()), (0, true), "nobody accepted it");
 
         let options = RepairOptions { accept: true, ..RepairOptions::default() };
-        let report = repair(&home, &how, &plan, options, &mut |_, _| {}, &mut |_| true).unwrap();
+        let report = repair(&home, &how, &plan, options, &mut |_, _| {}, &Progress::default()).unwrap();
         assert_eq!((report.is_accepted, report.released, report.check.problems()), (true, 1, 0));
         assert!(!segment.exists());
         let store = Store::open_read_only(&home).unwrap();

@@ -9,10 +9,11 @@ use super::compact::{PlannedSegment, round};
 use super::moving::Target;
 use crate::Store;
 use crate::engine::Engine;
-use crate::engine::pace::{Pace, Watch};
+use crate::engine::pace::Pace;
 use crate::error::Result;
 use crate::format::geometry::Class;
 use crate::index::catalog::SegmentRow;
+use crate::progress::Progress;
 
 /// What would be done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -73,10 +74,10 @@ impl Engine {
         RebalancePlan { segments, left, room_bytes }
     }
 
-    pub(crate) fn rebalance(&self, bytes_per_second: Option<u64>, watch: Watch<'_>) -> Result<Rebalanced> {
+    pub(crate) fn rebalance(&self, bytes_per_second: Option<u64>, progress: &Progress) -> Result<Rebalanced> {
         self.sync_all()?;
         let plan = self.plan_rebalance();
-        let mut pace = Pace::new(bytes_per_second, watch);
+        let mut pace = Pace::new(bytes_per_second, progress);
         pace.stage("moving records", plan.live_bytes());
         let mut done = Rebalanced { is_full: !plan.left.is_empty(), ..Rebalanced::default() };
         let chosen: BTreeSet<u64> = plan.segments.iter().map(|segment| segment.number).collect();
@@ -100,12 +101,12 @@ impl Store {
         self.engine().plan_rebalance()
     }
 
-    /// Moves records that overflowed back to fast devices, down to the low watermark; `watch` receives the progress and
+    /// Moves records that overflowed back to fast devices, down to the low watermark; `progress` receives the bytes of each stage and
     /// may interrupt. Reading and writing continue meanwhile.
     ///
     /// # Errors
     /// Errors of reading the index or of writing. The store is consistent in any case.
-    pub fn rebalance(&self, bytes_per_second: Option<u64>, watch: Watch<'_>) -> Result<Rebalanced> {
-        self.engine().rebalance(bytes_per_second, watch)
+    pub fn rebalance(&self, bytes_per_second: Option<u64>, progress: &Progress) -> Result<Rebalanced> {
+        self.engine().rebalance(bytes_per_second, progress)
     }
 }

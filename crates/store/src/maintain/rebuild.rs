@@ -19,7 +19,7 @@ use crate::Store;
 use crate::devices::extents::{DIRECTORY as EXTENTS, Touched, order};
 use crate::devices::set::{Slot, Trouble};
 use crate::engine::open_files::{Base, OpenFile};
-use crate::engine::pace::{Pace, Watch};
+use crate::engine::pace::Pace;
 use crate::engine::{Engine, View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Chunk, Component, Descriptor};
@@ -31,6 +31,7 @@ use crate::format::record::checksum;
 use crate::format::segment::SEGMENTS;
 use crate::format::superblock::Superblock;
 use crate::index::catalog::{Change, Freed, SegmentRow};
+use crate::progress::Progress;
 
 /// Bytes written between two syncs of units with a note of the progress.
 const SYNC_BYTES: u64 = 64 << 20;
@@ -148,12 +149,12 @@ impl Store {
         Ok(plan)
     }
 
-    /// Rebuilds a lost device. Reading and writing continue meanwhile; `watch` receives the progress.
+    /// Rebuilds a lost device. Reading and writing continue meanwhile; `progress` receives the bytes of each stage.
     ///
     /// # Errors
     /// As [`plan_rebuild`](Self::plan_rebuild); [`NoSpace`](ErrorKind::NoSpace) if there is no place for it; errors of
     /// writing. Another run resumes where it ended.
-    pub fn rebuild(&self, options: &RebuildOptions, watch: Watch<'_>) -> Result<RebuildReport> {
+    pub fn rebuild(&self, options: &RebuildOptions, progress: &Progress) -> Result<RebuildReport> {
         let engine = self.engine();
         drop(engine.writer()?);
         let plan = self.plan_rebuild(options)?;
@@ -166,7 +167,7 @@ impl Store {
             engine.replace_device(&slot, directory)?;
         }
         engine.close_active_segment()?;
-        let mut pace = Pace::new(options.bytes_per_second, watch);
+        let mut pace = Pace::new(options.bytes_per_second, progress);
         pace.stage("rebuilding", plan.total_bytes());
         let mut rebuild = Rebuild {
             engine,

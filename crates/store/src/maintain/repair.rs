@@ -18,7 +18,7 @@ use crate::devices::set::{Platform, Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::divergence::take;
 use crate::engine::open::{Access, open, open_here};
-use crate::engine::pace::{Pace, Progress, Watch};
+use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::DeviceState;
@@ -30,6 +30,7 @@ use crate::index::catalog::{Change, SegmentRow};
 use crate::index::paths::Ways;
 use crate::log::completeness::Completeness;
 use crate::log::scan::SegmentScan;
+use crate::progress::Progress;
 use crate::{Attributes, Durability};
 use crate::{OpenOptions, Store};
 
@@ -144,9 +145,9 @@ pub fn plan_repair(
     how: &OpenOptions,
     bytes_per_second: Option<u64>,
     found: &mut dyn FnMut(&Problem),
-    watch: Watch<'_>,
+    progress: &Progress,
 ) -> Result<RepairPlan> {
-    plan_repair_on(Arc::new(Host), home, how, bytes_per_second, found, watch)
+    plan_repair_on(Arc::new(Host), home, how, bytes_per_second, found, progress)
 }
 
 /// As [`plan_repair`], on any platform.
@@ -156,7 +157,7 @@ pub(crate) fn plan_repair_on(
     how: &OpenOptions,
     bytes_per_second: Option<u64>,
     found: &mut dyn FnMut(&Problem),
-    watch: Watch<'_>,
+    progress: &Progress,
 ) -> Result<RepairPlan> {
     let mut plan = RepairPlan::default();
     let store = match open(platform, home, Access::Read, how).and_then(Store::of) {
@@ -174,7 +175,7 @@ pub(crate) fn plan_repair_on(
         plan.add(&problem);
         found(&problem);
     };
-    let report = store.check(options, &mut add, watch)?;
+    let report = store.check(options, &mut add, progress)?;
     plan.is_complete = report.is_complete;
     Ok(plan)
 }
@@ -189,9 +190,9 @@ pub fn repair(
     plan: &RepairPlan,
     options: RepairOptions,
     found: &mut dyn FnMut(&Problem, bool),
-    watch: Watch<'_>,
+    progress: &Progress,
 ) -> Result<RepairReport> {
-    repair_on(Arc::new(Host), home, how, plan, options, found, watch)
+    repair_on(Arc::new(Host), home, how, plan, options, found, progress)
 }
 
 /// As [`repair`], on any platform.
@@ -202,20 +203,19 @@ pub(crate) fn repair_on(
     plan: &RepairPlan,
     options: RepairOptions,
     found: &mut dyn FnMut(&Problem, bool),
-    watch: Watch<'_>,
+    progress: &Progress,
 ) -> Result<RepairReport> {
     let is_index_rebuilt = plan.index.is_some() || plan.has(Remedy::RebuildIndex);
     let access = if is_index_rebuilt { Access::RebuildIndex } else { Access::Write };
     let store = open(platform, home, access, how).and_then(Store::of)?;
     let mut report = RepairReport { detached: store.recovered.detached, ..RepairReport::default() };
-    let mut go_on = |progress: Progress| watch(progress);
-    let mut pace = Pace::new(options.bytes_per_second, &mut go_on);
+    let mut pace = Pace::new(options.bytes_per_second, progress);
     let result = store.mend(&mut report, found, &mut pace);
     let is_done = pace.outcome(result)?;
     if !is_done {
         return Ok(report);
     }
-    let mut lost = store.check_again(options, &mut report, watch)?;
+    let mut lost = store.check_again(options, &mut report, progress)?;
     if !report.is_complete {
         return Ok(report);
     }
@@ -226,7 +226,7 @@ pub(crate) fn repair_on(
     let kept: BTreeSet<u64> =
         if options.drop_lost { BTreeSet::new() } else { lost.iter().filter_map(|problem| problem.segment).collect() };
     let damaged: BTreeSet<u64> = report.damaged_segments.difference(&kept).copied().collect();
-    let mut pace = Pace::new(options.bytes_per_second, watch);
+    let mut pace = Pace::new(options.bytes_per_second, progress);
     let mut result = store.give_back(&damaged, &mut report, &mut pace);
     if options.accept && result.is_ok() {
         result = store.engine().accept(&mut pace).map(|released| report.released = released);
@@ -237,7 +237,7 @@ pub(crate) fn repair_on(
         return Ok(report);
     }
     if options.drop_lost || report.given_back + report.released > 0 {
-        lost = store.check_again(options, &mut report, watch)?;
+        lost = store.check_again(options, &mut report, progress)?;
     }
     report.lost = lost;
     store.sync()?;
@@ -270,7 +270,12 @@ fn is_of_index(error: &Error) -> bool {
 
 impl Store {
     /// Reads everything once more; returns what is lost.
-    fn check_again(&self, options: RepairOptions, report: &mut RepairReport, watch: Watch<'_>) -> Result<Vec<Problem>> {
+    fn check_again(
+        &self,
+        options: RepairOptions,
+        report: &mut RepairReport,
+        progress: &Progress,
+    ) -> Result<Vec<Problem>> {
         let mut lost = Vec::new();
         let mut damaged = BTreeSet::new();
         let mut keep = |problem: Problem| {
@@ -284,7 +289,7 @@ impl Store {
             }
         };
         let check = CheckOptions { is_deep: true, bytes_per_second: options.bytes_per_second };
-        report.check = self.check(check, &mut keep, watch)?;
+        report.check = self.check(check, &mut keep, progress)?;
         report.is_complete = report.check.is_complete;
         report.damaged_segments = damaged;
         Ok(lost)

@@ -20,7 +20,7 @@ use crate::Store;
 use crate::devices::device::Mode;
 use crate::devices::survey::OpenOptions;
 use crate::engine::open::{Access, open};
-use crate::engine::pace::{Pace, Watch};
+use crate::engine::pace::Pace;
 use crate::engine::{Engine, View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
@@ -28,6 +28,7 @@ use crate::format::geometry::DeviceState;
 use crate::format::ids::DeviceNumber;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, segment_path};
 use crate::index::catalog::{Freed, SegmentRow};
+use crate::progress::Progress;
 use crate::units::format_count;
 
 /// Position of the current or interrupted scrub: segment and offset.
@@ -95,7 +96,7 @@ impl ScrubReport {
 
 impl Store {
     /// Verifies every byte and repairs what redundancy can repair. `found` receives each problem and whether it was
-    /// repaired; `watch` receives the progress.
+    /// repaired; `progress` receives the bytes of each stage.
     ///
     /// # Errors
     /// [`ReadOnly`](ErrorKind::ReadOnly) if the store was opened for reading; errors of writing and of syncing. Damage
@@ -104,9 +105,9 @@ impl Store {
         &self,
         options: ScrubOptions,
         found: &mut dyn FnMut(&Problem, bool),
-        watch: Watch<'_>,
+        progress: &Progress,
     ) -> Result<ScrubReport> {
-        self.scrub_after(ScrubReport::default(), options, found, watch)
+        self.scrub_after(ScrubReport::default(), options, found, progress)
     }
 
     /// As [`scrub`](Self::scrub); if the index is damaged on all copies, the store is reopened with one that is rebuilt
@@ -119,14 +120,14 @@ impl Store {
         how: &OpenOptions,
         options: ScrubOptions,
         found: &mut dyn FnMut(&Problem, bool),
-        watch: Watch<'_>,
+        progress: &Progress,
     ) -> Result<(Store, ScrubReport)> {
         let mut of_index = Vec::new();
         let mut sort = |problem: &Problem, is_repaired: bool| match problem.remedy {
             Remedy::RebuildIndex => of_index.push(problem.clone()),
             _ => found(problem, is_repaired),
         };
-        let mut before = self.scrub(options, &mut sort, watch)?;
+        let mut before = self.scrub(options, &mut sort, progress)?;
         if !before.is_index_lost {
             of_index.iter().for_each(|problem| found(problem, false));
             return Ok((self, before));
@@ -136,7 +137,7 @@ impl Store {
         let store = open(platform, &home, Access::RebuildIndex, how).and_then(Store::of)?;
         of_index.iter().for_each(|problem| found(problem, true));
         before.repaired += of_index.len() as u64;
-        let report = store.scrub_after(before, ScrubOptions { resume: false, ..options }, found, watch)?;
+        let report = store.scrub_after(before, ScrubOptions { resume: false, ..options }, found, progress)?;
         Ok((store, report))
     }
 
@@ -145,11 +146,11 @@ impl Store {
         mut before: ScrubReport,
         options: ScrubOptions,
         found: &mut dyn FnMut(&Problem, bool),
-        watch: Watch<'_>,
+        progress: &Progress,
     ) -> Result<ScrubReport> {
         let engine = self.engine();
         drop(engine.writer()?);
-        let mut pace = Pace::new(options.bytes_per_second, watch);
+        let mut pace = Pace::new(options.bytes_per_second, progress);
         let mut at = None;
         if options.resume {
             at = engine.noted(POSITION).as_deref().and_then(parse_position);

@@ -23,6 +23,7 @@ use crate::format::ids::{DeviceNumber, ObjectNumber};
 use crate::index::catalog::Freed;
 use crate::log::completeness::Cause;
 use crate::maintain::repair::{plan_repair_on, repair_on};
+use crate::progress::Progress;
 use crate::{
     Attributes, Buffer, CheckOptions, Class, CompactOptions, Compression, DeviceEntry, DeviceState, Existing, Geometry,
     HandleOptions, Key, Kind, Listed, PinnedSnapshot, Problem, ProblemKind, RebuildOptions, Remedy, RepairOptions,
@@ -299,7 +300,7 @@ impl Subject for Simulated {
             Alignment::Page => Some(Alignment::Sector),
         };
         let options = CompactOptions { is_alone: true, alignment, ..CompactOptions::default() };
-        self.store.compact(&options, &mut |_| true).map(|_| ())
+        self.store.compact(&options, &Progress::default()).map(|_| ())
     }
 
     fn state(&self) -> Result<State> {
@@ -431,7 +432,7 @@ impl Simulated {
                 left.push(problem.without_advice());
             }
         };
-        let report = self.store.scrub(ScrubOptions::default(), &mut found, &mut |_| true)?;
+        let report = self.store.scrub(ScrubOptions::default(), &mut found, &Progress::default())?;
         Ok((left, report.is_index_lost))
     }
 
@@ -440,7 +441,8 @@ impl Simulated {
     pub(crate) fn scrub_and_rebuild(self) -> Result<Scrubbed> {
         let (mut problems, how) = (Vec::new(), OpenOptions::default());
         let mut found = |problem: &Problem, is_repaired: bool| problems.push((problem.clone(), is_repaired));
-        let (store, report) = self.store.scrub_and_rebuild(&how, ScrubOptions::default(), &mut found, &mut |_| true)?;
+        let (store, report) =
+            self.store.scrub_and_rebuild(&how, ScrubOptions::default(), &mut found, &Progress::default())?;
         Ok((Simulated { store }, report, problems))
     }
 
@@ -483,7 +485,7 @@ impl Simulated {
             }
         };
         let options = CheckOptions { is_deep: true, ..CheckOptions::default() };
-        self.store.check(options, &mut found, &mut |_| true)?;
+        self.store.check(options, &mut found, &Progress::default())?;
         Ok(problems)
     }
 
@@ -491,7 +493,8 @@ impl Simulated {
     pub(crate) fn check_all(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let options = CheckOptions { is_deep: true, ..CheckOptions::default() };
-        let checked = self.store.check(options, &mut |problem| problems.push(problem.without_advice()), &mut |_| true);
+        let checked =
+            self.store.check(options, &mut |problem| problems.push(problem.without_advice()), &Progress::default());
         checked.expect("the index can be read");
         problems
     }
@@ -499,16 +502,16 @@ impl Simulated {
     /// Rebuilds a device onto another directory; returns whether that is complete.
     pub(crate) fn rebuild(&self, device: DeviceNumber, onto: &str) -> Result<bool> {
         let options = RebuildOptions { device, onto: Some(PathBuf::from(onto)), bytes_per_second: None };
-        Ok(self.store.rebuild(&options, &mut |_| true)?.is_complete)
+        Ok(self.store.rebuild(&options, &Progress::default())?.is_complete)
     }
 
     /// Repairs a store that nobody has open; returns whether nothing is wrong any more.
     pub(crate) fn repair(home: &Path, world: &World) -> Result<Option<String>> {
         let platform = platform(world);
         let how = OpenOptions::default();
-        let plan = plan_repair_on(platform.clone(), home, &how, None, &mut |_| {}, &mut |_| true)?;
+        let plan = plan_repair_on(platform.clone(), home, &how, None, &mut |_| {}, &Progress::default())?;
         let options = RepairOptions::default();
-        let report = repair_on(platform, home, &how, &plan, options, &mut |_, _| {}, &mut |_| true)?;
+        let report = repair_on(platform, home, &how, &plan, options, &mut |_, _| {}, &Progress::default())?;
         let is_done = report.is_complete && report.check.problems() == 0;
         Ok((!is_done).then(|| format!("{report:?}, planned {:?}", plan.lines)))
     }

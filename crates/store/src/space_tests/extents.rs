@@ -10,7 +10,7 @@ fn extent_files(home: &Path) -> BTreeMap<std::path::PathBuf, u64> {
 fn check(store: &Store) -> CheckReport {
     let mut found = Vec::new();
     let options = CheckOptions { is_deep: true, bytes_per_second: None };
-    let report = store.check(options, &mut |problem| found.push(problem), &mut |_| true).unwrap();
+    let report = store.check(options, &mut |problem| found.push(problem), &Progress::default()).unwrap();
     assert!(found.is_empty(), "{found:?}");
     report
 }
@@ -32,7 +32,8 @@ fn what_nothing_names_stays_in_quarantine_until_compaction_gives_back_the_file()
     drop(left);
     std::fs::write(home.join("extents/00000077-12345678"), bytes(3, 5_000_000)).unwrap();
     let before = extent_files(&home);
-    let quarantined = Store::open_read_only(&home).unwrap().check(CheckOptions::default(), &mut |_| (), &mut |_| true);
+    let quarantined =
+        Store::open_read_only(&home).unwrap().check(CheckOptions::default(), &mut |_| (), &Progress::default());
     assert_eq!(quarantined.unwrap().quarantined_bytes, 5_500_000);
     for _ in 0..2 {
         let store = Store::open(&home).unwrap();
@@ -159,7 +160,7 @@ fn an_index_that_shows_nothing_gives_nothing_back() {
     let empty = crate::index::catalog::State { recent: Default::default(), tables: Default::default(), ..state };
     store.engine().set_state(empty).unwrap();
     assert_eq!(walked(&store), Model::new());
-    let error = store.compact(&ALL, &mut |_| true).unwrap_err();
+    let error = store.compact(&ALL, &Progress::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     assert!(error.to_string().contains("nothing is given back"), "{error}");
     assert_eq!(extent_files(&home), before);
@@ -175,7 +176,7 @@ fn an_account_of_units_that_is_too_low_gives_nothing_back() {
     let rows = std::sync::Arc::make_mut(&mut state.extents);
     rows.values_mut().for_each(|row| row.live_bytes = 0);
     store.engine().set_state(state).unwrap();
-    let error = store.compact(&ALL, &mut |_| true).unwrap_err();
+    let error = store.compact(&ALL, &Progress::default()).unwrap_err();
     assert!(error.to_string().contains("large objects have more in extent file"), "{error}");
     assert_eq!(extent_files(&home), before);
     // Nor can they be subtracted again.

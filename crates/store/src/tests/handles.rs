@@ -13,7 +13,7 @@ use crate::error::ErrorKind;
 use crate::format::descriptor::{Descriptor, Run};
 use crate::{
     Attributes, Batch, CheckOptions, Choice, CompactOptions, Compression, Durability, Existing, Handle, HandleOptions,
-    Holes, Key, Kind, OpenOptions, Plan, Store, Time, rebuild_index,
+    Holes, Key, Kind, OpenOptions, Plan, Progress, Store, Time, rebuild_index,
 };
 
 mod crashes;
@@ -60,7 +60,7 @@ const ALL: CompactOptions =
     CompactOptions { choice: Choice::All, is_alone: true, alignment: None, bytes_per_second: None };
 
 fn compact(store: &Store) {
-    store.compact(&ALL, &mut |_| true).unwrap();
+    store.compact(&ALL, &Progress::default()).unwrap();
 }
 
 fn descriptor(store: &Store, path: &str) -> Descriptor {
@@ -310,7 +310,7 @@ fn threads_write_through_handles_and_batches_side_by_side() {
 }
 
 fn compact_beside(store: &Store) {
-    store.compact(&CompactOptions { is_alone: false, ..ALL }, &mut |_| true).unwrap();
+    store.compact(&CompactOptions { is_alone: false, ..ALL }, &Progress::default()).unwrap();
 }
 
 /// Sometimes opens the object of a handle again by its name and closes that.

@@ -26,7 +26,7 @@ pub(super) fn shown(store: &Store) -> BTreeMap<String, Shown> {
 pub(super) fn is_sound(store: &Store) {
     let mut problems = Vec::new();
     let options = CheckOptions { is_deep: true, ..CheckOptions::default() };
-    store.check(options, &mut |problem| problems.push(problem.to_string()), &mut |_| true).unwrap();
+    store.check(options, &mut |problem| problems.push(problem.to_string()), &Progress::default()).unwrap();
     assert_eq!(problems, Vec::<String>::new());
 }
 
@@ -40,7 +40,7 @@ fn stays(mut store: Store, home: &Path) -> Store {
         assert_eq!(shown(&store), before);
         is_sound(&store);
         let all = CompactOptions { is_alone: true, ..CompactOptions::default() };
-        store.compact(&all, &mut |_| true).unwrap();
+        store.compact(&all, &Progress::default()).unwrap();
         assert_eq!(shown(&store), before);
     }
     store
@@ -292,7 +292,7 @@ fn compaction_beside_renames_disturbs_none() {
             }
         });
         while !renaming.is_finished() {
-            store.compact(&all, &mut |_| true).unwrap();
+            store.compact(&all, &Progress::default()).unwrap();
         }
     });
     assert_eq!(shown(&store), expected);

@@ -40,7 +40,7 @@ fn change_all(store: &Store) {
 
 fn compact_all(store: &Store) {
     let options = CompactOptions { choice: Choice::All, is_alone: true, ..CompactOptions::default() };
-    store.compact(&options, &mut |_| true).unwrap();
+    store.compact(&options, &Progress::default()).unwrap();
 }
 
 /// Closes the store, rebuilds its index from the log, compacts it, and checks after each that it is the same.

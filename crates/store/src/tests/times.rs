@@ -212,7 +212,7 @@ fn nothing_but_a_change_alters_change_and_birth_times() {
         store = Store::open(&home).unwrap();
         is_the_same(&store, "a writer has opened it");
         let all = CompactOptions { choice: Choice::All, is_alone: true, ..CompactOptions::default() };
-        store.compact(&all, &mut |_| true).unwrap();
+        store.compact(&all, &Progress::default()).unwrap();
         is_the_same(&store, "a compaction");
         drop(store);
         store = rebuild_index(&home, &OpenOptions::default()).unwrap();
@@ -224,17 +224,17 @@ fn nothing_but_a_change_alters_change_and_birth_times() {
         is_the_same(&Store::open_read_only(&home).unwrap(), "a reader has read the log");
         store = Store::open(&home).unwrap();
         is_the_same(&store, "a writer has read the log");
-        store.compact(&all, &mut |_| true).unwrap();
+        store.compact(&all, &Progress::default()).unwrap();
         rot(&home.join(if round == 0 { "fast0" } else { "fast1" }));
         is_the_same(&store, "damage");
-        store.scrub(ScrubOptions::default(), &mut |_, _| {}, &mut |_| true).unwrap();
+        store.scrub(ScrubOptions::default(), &mut |_, _| {}, &Progress::default()).unwrap();
         is_the_same(&store, "a scrub");
         drop(store);
         rot(&home.join("fast0"));
         let how = OpenOptions::default();
-        let planned = plan_repair(&home, &how, None, &mut |_| {}, &mut |_| true).unwrap();
+        let planned = plan_repair(&home, &how, None, &mut |_| {}, &Progress::default()).unwrap();
         let options = RepairOptions::default();
-        assert!(repair(&home, &how, &planned, options, &mut |_, _| {}, &mut |_| true).unwrap().is_complete);
+        assert!(repair(&home, &how, &planned, options, &mut |_, _| {}, &Progress::default()).unwrap().is_complete);
         store = Store::open(&home).unwrap();
         is_the_same(&store, "a repair");
     }
@@ -242,7 +242,7 @@ fn nothing_but_a_change_alters_change_and_birth_times() {
     fs::rename(home.join("fast1"), sandbox.path().join("gone")).unwrap();
     store = Store::open(&home).unwrap();
     let options = RebuildOptions { device: DeviceNumber(1), onto: Some(home.join("new")), bytes_per_second: None };
-    assert!(store.rebuild(&options, &mut |_| true).unwrap().is_complete);
+    assert!(store.rebuild(&options, &Progress::default()).unwrap().is_complete);
     fs::rename(home.join("fast0"), sandbox.path().join("gone too")).unwrap();
     drop(store);
     store = Store::open_read_only(&home).unwrap();

@@ -24,11 +24,12 @@ use super::names::{Names, Slot};
 use super::posix::{Identity, open_directory, open_parent, status};
 use super::restore::{Job, LinkTo, Restorer, c_name};
 use super::walk::path_of;
-use super::{Ledger, Reports, Watch, begin_threads, default_threads, locked};
+use super::{Ledger, Reports, begin_threads, default_threads, locked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
+use crate::progress::Progress;
 use crate::units::MIB;
 use crate::{Listed, Store};
 
@@ -88,7 +89,7 @@ pub struct ExportSummary {
     pub specials_not_made: u64,
     /// Objects that could not be exported, or only in part.
     pub reports: Reports,
-    /// Whether [`Watch::go_on`] ended it. Directories then lack their attributes; see [`ExportOptions::resume`].
+    /// Whether a stop was requested. Directories then lack their attributes; see [`ExportOptions::resume`].
     pub interrupted: bool,
 }
 
@@ -97,7 +98,7 @@ pub struct ExportSummary {
 /// # Errors
 /// If the store has no such directory, if the target cannot be created or is not empty; errors of the store's index.
 /// Objects that cannot be created or read are not an error: see [`ExportSummary::reports`].
-pub fn export(store: &Store, directory: &Path, options: &ExportOptions, watch: &dyn Watch) -> Result<ExportSummary> {
+pub fn export(store: &Store, directory: &Path, options: &ExportOptions, progress: &Progress) -> Result<ExportSummary> {
     let prefix = store.entry(&options.prefix)?;
     match &prefix {
         Some(listed) if listed.entry.kind != Kind::Directory => {
@@ -112,7 +113,7 @@ pub fn export(store: &Store, directory: &Path, options: &ExportOptions, watch: &
         _ => {}
     }
     let root = open_target(directory, options.resume)?;
-    let ledger = Ledger::new(watch);
+    let ledger = Ledger::new(progress);
     let threads = options.threads.unwrap_or_else(default_threads).max(1);
     let export = Export {
         store,

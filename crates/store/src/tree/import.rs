@@ -27,11 +27,12 @@ use super::posix::{FileStatus, Identity};
 use super::put::Putter;
 use super::turns::Turns;
 use super::walk::{Bounds, Found, SourceTree, Step, path_of};
-use super::{Ledger, Reports, Watch, begin_threads, default_threads, locked};
+use super::{Ledger, Reports, begin_threads, default_threads, locked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
+use crate::progress::Progress;
 use crate::units::MIB;
 use crate::{Listed, Store, Walk};
 
@@ -88,7 +89,7 @@ pub struct ImportSummary {
     pub xattrs_unreadable: u64,
     /// Files that could not be imported, or only in part.
     pub reports: Reports,
-    /// Whether [`Watch::go_on`] ended it.
+    /// Whether a stop was requested.
     pub interrupted: bool,
 }
 
@@ -124,7 +125,7 @@ pub struct Measure {
     pub size_bytes: u128,
     /// Entries that could not be examined.
     pub reports: Reports,
-    /// Whether [`Watch::go_on`] ended it.
+    /// Whether a stop was requested.
     pub interrupted: bool,
 }
 
@@ -134,8 +135,8 @@ pub struct Measure {
 /// If the source cannot be walked at all, if its place in the store is not a directory, or if the store cannot be
 /// written; what was committed until then stays, and the import may be repeated. Unreadable files are not an error: see
 /// [`ImportSummary::reports`].
-pub fn import(store: &Store, source: &Path, options: &ImportOptions, watch: &dyn Watch) -> Result<ImportSummary> {
-    let ledger = Ledger::new(watch);
+pub fn import(store: &Store, source: &Path, options: &ImportOptions, progress: &Progress) -> Result<ImportSummary> {
+    let ledger = Ledger::new(progress);
     let bounds = Bounds { one_file_system: options.one_file_system, own: own_directories(store) };
     let tree = SourceTree::open(source, options.prefix.clone(), bounds, &ledger)?;
     check_prefix(store, &options.prefix)?;
@@ -186,8 +187,8 @@ pub(super) fn finish(store: &Store, ledger: &Ledger<'_>) -> Result<(bool, Report
 ///
 /// # Errors
 /// If the source cannot be walked at all.
-pub fn measure(store: &Store, source: &Path, options: &ImportOptions, watch: &dyn Watch) -> Result<Measure> {
-    let ledger = Ledger::new(watch);
+pub fn measure(store: &Store, source: &Path, options: &ImportOptions, progress: &Progress) -> Result<Measure> {
+    let ledger = Ledger::new(progress);
     let bounds = Bounds { one_file_system: options.one_file_system, own: own_directories(store) };
     let mut tree = SourceTree::open(source, options.prefix.clone(), bounds, &ledger)?;
     let mut measured = Measure::default();

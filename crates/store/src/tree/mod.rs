@@ -17,7 +17,8 @@
 //! names of the directories on the current path, and for files with several names while some of them were not seen.
 //!
 //! Survives: what cannot be read or created is counted and reported, and the work continues; a request to stop (see
-//! [`Watch`]) leaves the store consistent, and the same call does the rest.
+//! [`Progress`]) leaves the store consistent, and the same call does the rest. Of a progress, objects (names of any kind,
+//! including unchanged ones) and bytes (of content read or written, without holes) advance.
 
 pub(super) mod archive;
 pub mod export;
@@ -34,11 +35,12 @@ mod walk;
 
 use std::io::{self, Read};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 
 use crate::error::{Error, ErrorKind, Result, os_message};
+use crate::progress::Progress;
 
 pub use export::{ExportOptions, ExportSummary, export};
 pub use import::{ImportOptions, ImportSummary, Measure, import, measure};
@@ -46,29 +48,6 @@ pub use tar::import_tar;
 
 /// Reports that are kept in full; the rest is only counted.
 const REPORTS_KEPT: usize = 20;
-
-/// The work that is done so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Progress {
-    /// Objects done: names of any kind, including unchanged ones.
-    pub objects: u64,
-    /// Bytes of content read or written, without holes.
-    pub content_bytes: u64,
-}
-
-/// Watches an import or export of a tree, and may end it early.
-pub trait Watch: Sync {
-    /// Called often, by any of the working threads. After `false` the work ends soon: what is done stays, and the
-    /// summary says that it was interrupted.
-    fn go_on(&self, progress: Progress) -> bool;
-}
-
-/// No watch.
-impl Watch for () {
-    fn go_on(&self, _: Progress) -> bool {
-        true
-    }
-}
 
 /// Failures that did not end the whole.
 #[derive(Debug, Default)]
@@ -89,22 +68,18 @@ impl Reports {
 }
 
 /// Progress of the threads of one import or export, and whether they should continue.
-struct Ledger<'w> {
-    watch: &'w dyn Watch,
-    objects: AtomicU64,
-    content_bytes: AtomicU64,
+struct Ledger<'p> {
+    progress: &'p Progress,
     interrupted: AtomicBool,
     failed: Mutex<Option<Error>>,
     failing: AtomicBool,
     reports: Mutex<Reports>,
 }
 
-impl<'w> Ledger<'w> {
-    fn new(watch: &'w dyn Watch) -> Ledger<'w> {
+impl<'p> Ledger<'p> {
+    fn new(progress: &'p Progress) -> Ledger<'p> {
         Ledger {
-            watch,
-            objects: AtomicU64::new(0),
-            content_bytes: AtomicU64::new(0),
+            progress,
             interrupted: AtomicBool::new(false),
             failed: Mutex::new(None),
             failing: AtomicBool::new(false),
@@ -114,11 +89,8 @@ impl<'w> Ledger<'w> {
 
     /// Counts finished work. Returns whether to continue.
     fn advance(&self, objects: u64, content_bytes: u64) -> bool {
-        let progress = Progress {
-            objects: self.objects.fetch_add(objects, Ordering::Relaxed) + objects,
-            content_bytes: self.content_bytes.fetch_add(content_bytes, Ordering::Relaxed) + content_bytes,
-        };
-        if !self.watch.go_on(progress) {
+        self.progress.add(objects, 0, content_bytes.into());
+        if self.progress.should_stop() {
             self.interrupted.store(true, Ordering::Relaxed);
         }
         !self.is_over()
@@ -158,8 +130,8 @@ impl<'w> Ledger<'w> {
 }
 
 /// A stream that fails once the work is over.
-struct Stoppable<'l, 'w, R> {
-    ledger: &'l Ledger<'w>,
+struct Stoppable<'l, 'p, R> {
+    ledger: &'l Ledger<'p>,
     inner: R,
 }
 
@@ -170,8 +142,8 @@ impl<R: Read> Read for Stoppable<'_, '_, R> {
 }
 
 /// A stream whose bytes count as done, and which fails once the work is over.
-struct Watched<'l, 'w, R> {
-    ledger: &'l Ledger<'w>,
+struct Watched<'l, 'p, R> {
+    ledger: &'l Ledger<'p>,
     inner: R,
 }
 
@@ -219,7 +191,8 @@ mod tests {
 
     #[test]
     fn reports_are_counted_beyond_those_that_are_kept() {
-        let ledger = Ledger::new(&());
+        let progress = Progress::default();
+        let ledger = Ledger::new(&progress);
         (0..100).for_each(|number| ledger.report(Error::new(ErrorKind::Io, "read", number.to_string())));
         let (failed, reports) = ledger.end();
         assert!(failed.is_none());
@@ -229,7 +202,8 @@ mod tests {
 
     #[test]
     fn the_first_failure_is_the_one_and_ends_everything() {
-        let ledger = Ledger::new(&());
+        let progress = Progress::default();
+        let ledger = Ledger::new(&progress);
         assert!(ledger.advance(1, 10));
         ledger.fail(Error::new(ErrorKind::NoSpace, "write", "first"));
         ledger.fail(Error::new(ErrorKind::Io, "write", "second"));
@@ -240,14 +214,12 @@ mod tests {
 
     #[test]
     fn a_stream_fails_once_it_was_asked_to_stop() {
-        struct Until(u64);
-        impl Watch for Until {
-            fn go_on(&self, progress: Progress) -> bool {
-                progress.content_bytes < self.0
+        let progress = Progress::observed(|progress| {
+            if progress.snapshot().bytes >= 300 {
+                progress.stop();
             }
-        }
-        let watch = Until(300);
-        let ledger = Ledger::new(&watch);
+        });
+        let ledger = Ledger::new(&progress);
         let mut stream = Watched { ledger: &ledger, inner: &[7u8; 1000][..] };
         let mut buffer = [0; 200];
         assert_eq!(stream.read(&mut buffer).unwrap(), 200);

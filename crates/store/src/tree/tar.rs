@@ -24,12 +24,13 @@ use super::archive::{Archive, Broken, Member, MemberKind};
 use super::import::{ImportOptions, ImportSummary, check_prefix, finish};
 use super::put::SMALL_BYTES;
 use super::turns::{Piece, Unsynced};
-use super::{Ledger, Stoppable, Watch, Watched};
+use super::{Ledger, Stoppable, Watched};
 use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::attributes::Attributes;
 use crate::format::entry::{Entry, Kind};
 use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
+use crate::progress::Progress;
 use crate::units::{MIB, escape};
 use crate::{Batch, Durability, Listed, Store};
 
@@ -55,10 +56,10 @@ pub fn import_tar(
     store: &Store,
     archive: &mut dyn Read,
     options: &ImportOptions,
-    watch: &dyn Watch,
+    progress: &Progress,
 ) -> Result<ImportSummary> {
     check_prefix(store, &options.prefix)?;
-    let ledger = Ledger::new(watch);
+    let ledger = Ledger::new(progress);
     let mut import = TarImport {
         store,
         ledger: &ledger,

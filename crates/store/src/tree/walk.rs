@@ -217,6 +217,7 @@ pub(super) fn path_of(source: &Path, prefix: &Key, key: &Key) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::Progress;
     use std::fs;
     use std::os::unix::fs::symlink;
 
@@ -225,7 +226,8 @@ mod tests {
     }
 
     fn keys(source: &Path, bounds: Bounds) -> (Vec<String>, u64) {
-        let ledger = Ledger::new(&());
+        let progress = Progress::default();
+        let ledger = Ledger::new(&progress);
         let mut tree = SourceTree::open(source, Key::parse("p").unwrap(), bounds, &ledger).unwrap();
         let (mut keys, mut depth) = (Vec::new(), 0);
         while let Some(step) = tree.next() {
@@ -279,7 +281,8 @@ mod tests {
         let store = fs::File::open(directory.path().join("store")).unwrap();
         let own = || HashSet::from([status(&store).unwrap().identity]);
         assert_eq!(keys(directory.path(), Bounds { own: own(), ..bounds() }).0, ["p/", "p/x"]);
-        let ledger = Ledger::new(&());
+        let progress = Progress::default();
+        let ledger = Ledger::new(&progress);
         let refused =
             SourceTree::open(&directory.path().join("store"), Key::root(), Bounds { own: own(), ..bounds() }, &ledger);
         assert_eq!(refused.err().unwrap().kind(), ErrorKind::Usage);

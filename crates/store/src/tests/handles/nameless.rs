@@ -189,7 +189,7 @@ fn after_a_crash_nothing_is_left_of_what_has_no_name() {
         is_sound(store);
         compact(store);
         is_sound(store);
-        let report = store.check(CheckOptions::default(), &mut |_| (), &mut |_| true).unwrap();
+        let report = store.check(CheckOptions::default(), &mut |_| (), &Progress::default()).unwrap();
         assert_eq!(report.quarantined_bytes, 0);
         let units: u64 = descriptor(store, "kept").runs().map(|run| run.length_bytes).sum();
         let there: u64 = store.engine().extent_files().iter().map(|file| file.size_bytes).sum();

@@ -1,6 +1,9 @@
 //! A device is lost and rebuilt while objects are open: those without a name, which are in no index, and those that are
 //! written to meanwhile.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
 use super::*;
 use crate::RebuildOptions;
 use crate::error::Error;
@@ -58,7 +61,7 @@ fn objects_without_a_name_are_rebuilt_with_all_others() {
         let onto = is_onto.then(|| sandbox.path().join("new"));
         let options = RebuildOptions { device: lost, onto, bytes_per_second: None };
         let plan = store.plan_rebuild(&options).unwrap();
-        let report = store.rebuild(&options, &mut |_| true).unwrap();
+        let report = store.rebuild(&options, &Progress::default()).unwrap();
         assert!(report.is_complete, "{report:?}");
         assert_eq!((report.objects, plan.objects, report.lost), (objects, objects, 0));
         let devices = devices_without_name(&store);
@@ -95,22 +98,23 @@ fn what_is_written_to_while_a_device_is_rebuilt_has_nothing_on_it_afterwards() {
     let handles: Vec<Handle> = (0..models.len()).map(|number| open(&store, &name(number))).collect();
     store.create_snapshot("before").unwrap();
     lose(&sandbox, &store, lost);
-    let mut is_written = false;
     let options = RebuildOptions { device: lost, ..RebuildOptions::default() };
     let before = models.clone();
-    let report = store.rebuild(&options, &mut |progress| {
-        if !is_written && progress.done_bytes > 0 {
-            is_written = true;
-            for (handle, model) in handles.iter().zip(&mut models) {
+    let (waiting, written) = (Mutex::new(handles), Arc::new(AtomicBool::new(false)));
+    let is_written = written.clone();
+    let progress = Progress::observed(move |progress| {
+        if progress.snapshot().bytes > 0 {
+            // Closed once written to.
+            for handle in waiting.lock().unwrap().drain(..) {
                 handle.write_at(b"meanwhile", 70_000).unwrap();
                 handle.commit(Durability::None).unwrap();
-                model[70_000..70_009].copy_from_slice(b"meanwhile");
             }
+            written.store(true, Ordering::Relaxed);
         }
-        true
     });
-    assert!(is_written && report.unwrap().is_complete);
-    drop(handles);
+    let report = store.rebuild(&options, &progress);
+    assert!(is_written.load(Ordering::Relaxed) && report.unwrap().is_complete);
+    models.iter_mut().for_each(|model| model[70_000..70_009].copy_from_slice(b"meanwhile"));
     for (number, model) in models.iter().enumerate() {
         let descriptor = descriptor(&store, &name(number));
         let named = descriptor.chunks.iter().flat_map(|chunk| &chunk.components);
