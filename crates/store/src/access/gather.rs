@@ -111,11 +111,7 @@ impl Engine {
         let seal = self.seed(self.segment_id(span.segment)).at(LogOffset(wanted.location.offset));
         match buffer.get(at..).and_then(|bytes| Record::decode(bytes, seal)).filter(|record| is_right(record)) {
             Some(record) => Ok(record),
-            None => {
-                let record = self.read_record(wanted.location, other, is_right)?;
-                self.healed.fetch_add(1, Ordering::Relaxed);
-                Ok(record)
-            }
+            None => self.read_record(wanted.location, other, is_right),
         }
     }
 

@@ -135,8 +135,6 @@ pub(crate) struct Engine {
     opened: Instant,
     /// When a reader last checked for changes, in nanoseconds since `opened`.
     looked: AtomicU64,
-    /// Reads that needed redundancy.
-    pub(crate) healed: AtomicU64,
     /// Locks of the writer; released when the store is dropped.
     _locks: Vec<Box<dyn Lock>>,
 }
@@ -184,7 +182,6 @@ impl Engine {
             tail: Mutex::default(),
             opened: Instant::now(),
             looked: AtomicU64::new(0),
-            healed: AtomicU64::new(0),
             _locks: parts.locks,
         }
     }

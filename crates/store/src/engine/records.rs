@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 
 use super::Engine;
 use crate::error::{Error, ErrorKind, Result};
@@ -34,9 +33,6 @@ impl Engine {
                 Err(error) => cause = Some(error),
             }
             if holds {
-                if tried > 0 {
-                    self.healed.fetch_add(1, Ordering::Relaxed);
-                }
                 break;
             }
             tried += 1;
@@ -73,11 +69,9 @@ impl Engine {
         self.decode_descriptor(location, record.content)
     }
 
-    /// Reads units of a large object, verified; counts those that were reconstructed.
+    /// Reads units of a large object, verified, and reconstructed where that is necessary.
     pub(crate) fn read_units(&self, descriptor: &Descriptor, range: Range<u64>, onto: &mut Vec<u8>) -> Result<()> {
-        let wrong = self.extents.read_range(descriptor, range, onto)?;
-        self.healed.fetch_add(wrong.len() as u64, Ordering::Relaxed);
-        Ok(())
+        self.extents.read_range(descriptor, range, onto).map(drop)
     }
 
     pub(crate) fn decode_descriptor(&self, location: Location, content: &[u8]) -> Result<Descriptor> {

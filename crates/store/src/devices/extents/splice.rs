@@ -60,8 +60,6 @@ pub(crate) struct Spliced {
     /// Those of the new chunks: abandoned if no record references them.
     pub(crate) fresh: Vec<Chunk>,
     pub(crate) touched: Touched,
-    /// Wrong units that were reconstructed.
-    pub(crate) healed: u64,
 }
 
 /// A part of the new object, in bytes after the packed ones.
@@ -167,18 +165,17 @@ impl Splice<'_> {
     }
 
     /// The new bytes of a range within a stripe or after the old end.
-    fn compose(&self, files: &ExtentFiles, range: Range<u64>, onto: &mut Vec<u8>) -> Result<u64> {
+    fn compose(&self, files: &ExtentFiles, range: Range<u64>, onto: &mut Vec<u8>) -> Result<()> {
         onto.clear();
         let edits = self.edits_in(&range);
         let (from, to) = (range.start + PACKED_BYTES, range.end + PACKED_BYTES);
         let covered: u64 = edits.iter().map(|edit| edit.end().min(to) - edit.at.max(from)).sum();
-        let mut healed = 0;
         if covered < to - from {
-            healed = files.read_range(self.before, from..to, onto)?.len() as u64;
+            files.read_range(self.before, from..to, onto)?;
         }
         onto.resize((to - from) as usize, 0);
         apply(edits, from, onto);
-        Ok(healed)
+        Ok(())
     }
 }
 
@@ -289,7 +286,7 @@ impl ExtentFiles {
         let (mut at, mut bytes) = (range.start, Vec::new());
         while at < range.end {
             let to = splice.piece_end(at).min(range.end);
-            spliced.healed += splice.compose(self, at..to, &mut bytes)?;
+            splice.compose(self, at..to, &mut bytes)?;
             writer.write(&bytes)?;
             at = to;
         }

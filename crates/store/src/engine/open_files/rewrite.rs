@@ -10,7 +10,6 @@
 //! other's complete work. An object without a name gets no record: from then on it is what was built.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, RwLockWriteGuard};
 
 use super::pending::{Pending, Piece, Plan};
@@ -171,7 +170,6 @@ impl Engine {
             let stored_bytes = plan.stored_bytes;
             let (allocator, striping) = (self.allocator(), (&order[..], rule));
             if let Some(spliced) = self.extents.splice(&allocator, striping, before, &edits, stored_bytes)? {
-                self.healed.fetch_add(spliced.healed, Ordering::Relaxed);
                 let descriptor = Descriptor { stored_bytes, packed: spliced.packed, chunks: spliced.chunks };
                 return built(Stored::Striped(descriptor), spliced.fresh, spliced.touched);
             }
