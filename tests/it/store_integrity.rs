@@ -125,7 +125,7 @@ fn what_is_damaged_is_repaired_from_redundancy() {
 }
 
 #[test]
-fn missing_and_short_files_are_explained_and_made_anew() {
+fn missing_and_truncated_files_are_explained_and_recreated() {
     let sample = Sample::new(GEOMETRIES[2]);
     let segment = files(&sample.devices()[0].join("segments")).remove(0);
     let whole = fs::read(&segment).unwrap();
@@ -235,7 +235,7 @@ fn damage_where_no_object_is_in_use_costs_nothing() {
 }
 
 #[test]
-fn a_superblock_is_made_anew_from_the_others() {
+fn a_superblock_is_recreated_from_the_others() {
     for number in [0, 1, 3] {
         let sample = Sample::new(GEOMETRIES[2]);
         let superblock = sample.devices()[number].join("superblock");

@@ -168,7 +168,7 @@ impl ImportArguments {
             let count = format_count(summary.xattrs_unreadable.into());
             output::warn(&format!("{count} extended attributes could not be read by this user and were left out"));
         }
-        if summary.passed_over > 0 {
+        if summary.own_directories > 0 {
             output::note("directories of the store itself are inside the source and were skipped");
         }
         if summary.interrupted {
@@ -197,7 +197,7 @@ impl ImportArguments {
             size_bytes: summary.content_bytes.into(),
             unchanged: summary.unchanged,
             changed_while_read: summary.changed,
-            store_directories_passed_over: summary.passed_over,
+            store_directories_passed_over: summary.own_directories,
             refused: summary.refused,
             xattrs_unreadable: summary.xattrs_unreadable,
             errors: summary.reports.count,

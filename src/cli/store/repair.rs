@@ -186,7 +186,7 @@ fn print_report(report: &RepairReport) -> Result<Ended> {
             writeln!(out, "device {device} is in service again")?;
         }
         let counts = [
-            (report.mended.repaired, "problem repaired", "problems repaired"),
+            (report.scrub.repaired, "problem repaired", "problems repaired"),
             (report.copies, "segment copy created", "segment copies created"),
             (report.removed_files, "leftover removed", "leftovers removed"),
             (report.given_back, "damaged segment emptied and freed", "damaged segments emptied and freed"),
@@ -224,7 +224,7 @@ fn document(plan: &RepairPlan, report: Option<&RepairReport>) -> RepairDocument 
         index: plan.index.clone(),
         done,
         complete: report.is_complete,
-        repaired: report.mended.repaired,
+        repaired: report.scrub.repaired,
         devices_admitted: report.admitted.iter().map(|device| device.0).collect(),
         copies_made: report.copies,
         files_removed: report.removed_files,

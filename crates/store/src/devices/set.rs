@@ -394,7 +394,7 @@ impl Devices {
     ///
     /// # Errors
     /// Any error of reading and writing it.
-    pub(crate) fn mend_home(&self, platform: &dyn Platform) -> Result<()> {
+    pub(crate) fn repair_home(&self, platform: &dyn Platform) -> Result<()> {
         let mut known = self.known();
         let device = platform.device_with(&self.home, known.geometry.file_mode);
         if !known.geometry.has_home_apart() || Superblock::sound_slots(&*device)? == 2 {

@@ -165,7 +165,7 @@ impl Engine {
     ///
     /// # Errors
     /// Any error of writing.
-    pub(crate) fn mend_table(&self, row: &TableRow, flaws: &[Flaw]) -> Result<bool> {
+    pub(crate) fn repair_table(&self, row: &TableRow, flaws: &[Flaw]) -> Result<bool> {
         let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(table) = self.view().tables.iter().find(|table| table.row() == row).cloned() else { return Ok(true) };
         let places = self.index.places();
@@ -188,23 +188,23 @@ impl Engine {
     ///
     /// # Errors
     /// Any error of writing; the watcher stops the work.
-    pub(crate) fn mend_index(&self, pace: &mut Pace<'_>) -> Result<u64> {
-        let mut mended = 0;
+    pub(crate) fn repair_index(&self, pace: &mut Pace<'_>) -> Result<u64> {
+        let mut repaired = 0;
         let tables = Arc::clone(&self.view().state.tables);
         pace.stage("verifying the index", self.index_bytes());
         for row in tables.iter() {
             let flaws = self.flaws_of_table(row, pace)?;
-            if !flaws.is_empty() && self.mend_table(row, &flaws)? {
-                mended += flaws.len() as u64;
+            if !flaws.is_empty() && self.repair_table(row, &flaws)? {
+                repaired += flaws.len() as u64;
             }
         }
         let (flaws, _) = self.flaws_of_catalog();
         if !flaws.is_empty() {
             self.catalog.write_again()?;
-            mended += flaws.len() as u64;
+            repaired += flaws.len() as u64;
         }
         self.complete_index()?;
-        Ok(mended)
+        Ok(repaired)
     }
 
     /// Size of all copies of all tables.

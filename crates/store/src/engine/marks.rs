@@ -149,8 +149,8 @@ impl Engine {
                     || writer.released.has_segment(SegmentNumber(number))
             };
             for &number in rows.keys().filter(|&&number| released.has_segment(SegmentNumber(number))) {
-                let passed_over = (1..number).rev().take_while(|&before| !is_known(before, writer)).count() as u64;
-                for before in number - passed_over..number {
+                let skipped = (1..number).rev().take_while(|&before| !is_known(before, writer)).count() as u64;
+                for before in number - skipped..number {
                     writer.released.add_segment(SegmentNumber(before));
                 }
             }

@@ -429,7 +429,7 @@ impl Engine {
 
     /// Rewrites damage in a range of a segment's copies from a valid copy; returns the bytes rewritten. Copies that are
     /// valid and differ are left alone.
-    pub(crate) fn heal_segment(&self, number: u64, range: Range<u64>) -> Result<u64> {
+    pub(crate) fn repair_segment(&self, number: u64, range: Range<u64>) -> Result<u64> {
         let id = self.segment_id(number);
         let copies = self.open_copies(id, &self.copies(number));
         let devices: Vec<DeviceNumber> = copies.iter().map(|&(device, _)| device).collect();
@@ -441,7 +441,7 @@ impl Engine {
                 repairs.push((without, 0, header.encode()));
             }
         }
-        let mut healed = 0;
+        let mut repaired_bytes = 0;
         let mut touched = BTreeSet::new();
         loop {
             let met = match scan.next(true) {
@@ -466,7 +466,7 @@ impl Engine {
                     let place = self.devices.place(device, &segment_path(id));
                     let Ok(file) = self.devices.segment(device, id, Mode::Write) else { continue };
                     file.write_at(&bytes, at).map_err(|error| Error::io("repair", &place, error))?;
-                    healed += bytes.len() as u64;
+                    repaired_bytes += bytes.len() as u64;
                     touched.insert(device);
                 }
             }
@@ -480,7 +480,7 @@ impl Engine {
                 self.devices.segment(device, id, Mode::Write).map_err(|error| Error::io("repair", &place, error))?;
             file.sync().map_err(|error| Error::io("sync", &place, error))?;
         }
-        Ok(healed)
+        Ok(repaired_bytes)
     }
 
     /// Creates missing copies of a segment in the tail of the log, which ends at `size_bytes` there: a crash may have

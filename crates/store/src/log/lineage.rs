@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_segment_that_turns_up_is_passed_over() {
+    fn a_released_segment_that_turns_up_is_skipped() {
         let mut released = Released::default();
         released.add_segment(SegmentNumber(1));
         let all = [found(1, Some((0, 0))), found(2, Some((1, 500)))];

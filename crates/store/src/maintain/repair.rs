@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::check::{CheckOptions, CheckReport};
 use super::problem::{Problem, ProblemKind, Remedy};
-use super::scrub::{Mender, ScrubReport};
+use super::scrub::{ScrubReport, Scrubber};
 use crate::devices::host::Host;
 use crate::devices::names;
 use crate::devices::set::{Platform, Slot, Trouble};
@@ -82,7 +82,7 @@ pub struct RepairReport {
     /// Whether it ran to the end.
     pub is_complete: bool,
     /// Problems that were met and repaired on the way.
-    pub mended: ScrubReport,
+    pub scrub: ScrubReport,
     /// Devices that returned to service.
     pub admitted: Vec<DeviceNumber>,
     /// Copies of segments that were made because there were too few.
@@ -210,7 +210,7 @@ pub(crate) fn repair_on(
     let store = open(platform, home, access, how).and_then(Store::of)?;
     let mut report = RepairReport { detached: store.recovered.detached, ..RepairReport::default() };
     let mut pace = Pace::new(options.bytes_per_second, progress);
-    let result = store.mend(&mut report, found, &mut pace);
+    let result = store.repair_all(&mut report, found, &mut pace);
     let is_done = pace.outcome(result)?;
     if !is_done {
         return Ok(report);
@@ -313,7 +313,7 @@ impl Store {
         engine.reclaim()
     }
 
-    fn mend(
+    fn repair_all(
         &self,
         report: &mut RepairReport,
         found: &mut dyn FnMut(&Problem, bool),
@@ -322,17 +322,17 @@ impl Store {
         let engine = self.engine();
         engine.close_active_segment()?;
         report.admitted = engine.admit()?;
-        report.index_files = engine.mend_index(pace)?;
+        report.index_files = engine.repair_index(pace)?;
         report.removed_files += engine.remove_leftovers()?;
         pace.stage("repairing", engine.stored_bytes());
-        let mut mender = Mender::new(engine, found, false);
-        let mended = mender.all((0, 0), pace);
-        report.mended = mender.report;
-        mended?;
+        let mut scrubber = Scrubber::new(engine, found, false);
+        let result = scrubber.all((0, 0), pace);
+        report.scrub = scrubber.report;
+        result?;
         report.copies = engine.complete_copies(pace)?;
         let geometry = engine.geometry();
         engine.write_geometry(&geometry)?;
-        engine.devices.mend_home(&*engine.platform)
+        engine.devices.repair_home(&*engine.platform)
     }
 
     /// Removes what is lost. A directory is restored with what the index has of it.

@@ -158,11 +158,11 @@ impl Store {
                 before = engine.noted(TALLY).as_deref().and_then(ScrubReport::decode).unwrap_or_default();
             }
         }
-        let mut mender = Mender::new(engine, found, true);
-        mender.report = before;
-        let result = mender.scrub(at, &mut pace);
-        mender.report.is_complete = pace.outcome(result)? && !mender.is_ended;
-        let report = mender.report;
+        let mut scrubber = Scrubber::new(engine, found, true);
+        scrubber.report = before;
+        let result = scrubber.scrub(at, &mut pace);
+        scrubber.report.is_complete = pace.outcome(result)? && !scrubber.is_ended;
+        let report = scrubber.report;
         if report.is_complete {
             let finished = format!("{} {}", engine.platform.now_nanoseconds(), report.encode());
             engine.note(&[(POSITION, Vec::new()), (TALLY, Vec::new()), (FINISHED, finished.into_bytes())])?;
@@ -205,7 +205,7 @@ impl Engine {
 }
 
 /// Reads the log and repairs what it finds.
-pub(crate) struct Mender<'m> {
+pub(crate) struct Scrubber<'m> {
     engine: &'m Engine,
     pub(crate) report: ScrubReport,
     found: &'m mut dyn FnMut(&Problem, bool),
@@ -217,10 +217,10 @@ pub(crate) struct Mender<'m> {
     noted: Instant,
 }
 
-impl<'m> Mender<'m> {
-    pub(crate) fn new(engine: &'m Engine, found: &'m mut dyn FnMut(&Problem, bool), keeps_notes: bool) -> Mender<'m> {
+impl<'m> Scrubber<'m> {
+    pub(crate) fn new(engine: &'m Engine, found: &'m mut dyn FnMut(&Problem, bool), keeps_notes: bool) -> Scrubber<'m> {
         let (report, objects) = (ScrubReport::default(), Objects::default());
-        Mender { engine, report, found, objects, keeps_notes, is_ended: false, noted: Instant::now() }
+        Scrubber { engine, report, found, objects, keeps_notes, is_ended: false, noted: Instant::now() }
     }
 
     fn found(&mut self, problem: Problem, is_repaired: bool) {
@@ -262,12 +262,12 @@ impl<'m> Mender<'m> {
             if flaws.is_empty() || !engine.view().state.tables.contains(row) {
                 continue;
             }
-            let is_mended = engine.mend_table(row, &flaws)?;
-            is_sound &= is_mended;
-            let remedy = if is_mended { Remedy::Repair } else { Remedy::RebuildIndex };
+            let is_repaired = engine.repair_table(row, &flaws)?;
+            is_sound &= is_repaired;
+            let remedy = if is_repaired { Remedy::Repair } else { Remedy::RebuildIndex };
             for flaw in flaws {
                 let problem = Problem::new(ProblemKind::Table, flaw.path, flaw.cause, remedy);
-                self.found(problem.on(flaw.device), is_mended);
+                self.found(problem.on(flaw.device), is_repaired);
             }
         }
         // Its content is in memory, too.
@@ -440,25 +440,25 @@ impl<'m> Mender<'m> {
             return Ok(());
         }
         let range = 0..SEGMENT_HEADER_BYTES;
-        let healed = if is_held { self.engine.heal_segment(row.number, range.clone())? } else { 0 };
+        let repaired_bytes = if is_held { self.engine.repair_segment(row.number, range.clone())? } else { 0 };
         for &device in without {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
             let remedy = if is_held { Remedy::Repair } else { Remedy::Harmless };
             let problem = Problem::new(ProblemKind::SegmentHeader, place, "its header is damaged", remedy).on(device);
-            self.found(problem.within(row.number, range.clone()), healed > 0 && self.engine.is_settled(device));
+            self.found(problem.within(row.number, range.clone()), repaired_bytes > 0 && self.engine.is_settled(device));
         }
         Ok(())
     }
 
     fn flaw(&mut self, row: &SegmentRow, flaw: Flaw) -> Result<()> {
-        let healed = self.engine.heal_segment(row.number, flaw.range.clone())?;
+        let repaired_bytes = self.engine.repair_segment(row.number, flaw.range.clone())?;
         for &device in &flaw.devices {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
             let cause = format!("{} records were damaged on this copy", format_count(flaw.records.into()));
             let problem = Problem::new(ProblemKind::Record, place, cause, Remedy::Repair).on(device);
             let mut problem = problem.within(row.number, flaw.range.clone());
             problem.key.clone_from(&flaw.key);
-            self.found(problem, healed > 0 && self.engine.is_settled(device));
+            self.found(problem, repaired_bytes > 0 && self.engine.is_settled(device));
         }
         Ok(())
     }

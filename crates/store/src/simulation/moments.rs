@@ -90,6 +90,6 @@ mod tests {
         assert_eq!(times.see(again.with(&given, 3), found(3, 5)), None);
         assert!(times.see(again.with(&given, 3), found(4, 5)).is_some());
         assert_eq!(times.see(Moments::put(&given, 3), found(3, 3)), None);
-        assert!(times.see(Moments::put(&given, 3), found(3, 5)).is_some(), "what is put anew is born then");
+        assert!(times.see(Moments::put(&given, 3), found(3, 5)).is_some(), "what is put again is born then");
     }
 }

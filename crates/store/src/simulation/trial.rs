@@ -269,7 +269,7 @@ pub(crate) fn run_with_fault<T: Subject>(
         }
         if run.subject.is_none() || !goes_on(&error) {
             drop(run);
-            world.heal();
+            world.clear_faults();
             let (subject, state) = recover::<T>(&settings, &world, &model).map_err(told)?;
             *model.lock().expect("nothing panics with the model in hand") = Model::of(state);
             run = Run { subject: Some(subject), model: &model };

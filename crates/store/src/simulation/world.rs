@@ -283,7 +283,7 @@ impl World {
     }
 
     /// Nothing fails any more.
-    pub(crate) fn heal(&self) {
+    pub(crate) fn clear_faults(&self) {
         self.state().faults.clear();
     }
 

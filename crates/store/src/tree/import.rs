@@ -82,7 +82,7 @@ pub struct ImportSummary {
     /// Files that changed while they were read, twice; they are reported too.
     pub changed: u64,
     /// Directories of the store itself in the source.
-    pub passed_over: u64,
+    pub own_directories: u64,
     /// Members of an archive that were refused because of their name or kind; they are reported too.
     pub refused: u64,
     /// Extended attributes that this user may not read, or that an archive has in an unknown form.
@@ -150,7 +150,7 @@ pub fn import(store: &Store, source: &Path, options: &ImportOptions, progress: &
         bytes: (2 * PIECE_BYTES / threads as u64).min(PIECE_BYTES),
         directories: MOST_OPEN / (2 * threads + 1),
     };
-    let (unchanged, passed_over) = std::thread::scope(|scope| {
+    let (unchanged, own_directories) = std::thread::scope(|scope| {
         begin_threads(scope, 1, || turns.commit_all())?;
         let _open = turns.open();
         std::thread::scope(|scope| {
@@ -166,7 +166,7 @@ pub fn import(store: &Store, source: &Path, options: &ImportOptions, progress: &
     let (interrupted, reports) = finish(store, &ledger)?;
     let mut summary = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
     summary.unchanged += unchanged;
-    Ok(ImportSummary { passed_over, interrupted, reports, ..summary })
+    Ok(ImportSummary { own_directories, interrupted, reports, ..summary })
 }
 
 /// Makes durable what was committed; returns whether the work was interrupted, and the reports.
@@ -362,7 +362,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
             }
         }
         self.send();
-        (self.unchanged, self.tree.passed_over)
+        (self.unchanged, self.tree.own_directories)
     }
 
     fn plan(&mut self, step: Step) -> Result<()> {

@@ -71,7 +71,7 @@ pub(super) struct SourceTree<'l, 'w> {
     levels: Vec<Level>,
     root: Option<Found>,
     /// Directories of the store itself that were met.
-    pub passed_over: u64,
+    pub own_directories: u64,
 }
 
 impl<'l, 'w> SourceTree<'l, 'w> {
@@ -95,7 +95,7 @@ impl<'l, 'w> SourceTree<'l, 'w> {
         }
         let root = Found { key: prefix.clone(), directory: Arc::new(root), name: Box::from(c"."), status };
         let source = source.to_owned();
-        Ok(SourceTree { ledger, bounds, source, prefix, levels: Vec::new(), root: Some(root), passed_over: 0 })
+        Ok(SourceTree { ledger, bounds, source, prefix, levels: Vec::new(), root: Some(root), own_directories: 0 })
     }
 
     /// The path of a key in the source, for messages.
@@ -135,7 +135,7 @@ impl<'l, 'w> SourceTree<'l, 'w> {
                 return Some(Step::Entry(found));
             }
             if self.bounds.own.contains(&found.status.identity) {
-                self.passed_over += 1;
+                self.own_directories += 1;
                 continue;
             }
             self.step_into(&mut found);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_of_the_store_are_passed_over_and_are_no_source() {
+    fn directories_of_the_store_are_skipped_and_are_no_source() {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir_all(directory.path().join("store/segments")).unwrap();
         fs::write(directory.path().join("x"), "").unwrap();

@@ -379,7 +379,7 @@ fn without_parity_a_flipped_bit_is_an_error_and_never_read() {
     assert_eq!(bench.repair(&descriptor, &wrong).left, wrong);
 }
 #[test]
-fn files_cut_off_are_found_and_written_anew() {
+fn truncated_files_are_found_and_rewritten() {
     let rule = rule(4, 2);
     let bench = Bench::of(rule);
     let object = content(700_000);

@@ -162,7 +162,7 @@ fn whatever_fails_once_while_a_table_is_made_is_told_and_loses_nothing() {
             }
         }
         has_failed = world.failures() > 0;
-        world.heal();
+        world.clear_faults();
         drop(subject);
         let reader = Simulated::open(&geometry, &world).unwrap();
         for number in (0..OBJECTS).chain(acknowledged) {

@@ -387,7 +387,7 @@ fn a_copy_that_fails_is_dropped_and_no_reader_stays_with_it() {
                     }
                 }
                 assert_eq!(*writer.state().devices, [DeviceNumber(1 - failing as u16)]);
-                world.heal();
+                world.clear_faults();
                 // The dropped copy is older.
                 let again = open(&world).unwrap();
                 assert_eq!(newest(&again.state()), 7);

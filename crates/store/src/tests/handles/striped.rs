@@ -75,7 +75,7 @@ fn scattered_bytes_stay_within_the_bound_of_chunks() {
         longest = longest.max(descriptor(&store, "f").chunks.len());
     }
     assert!(longest <= most && longest > 100, "{longest} chunks");
-    assert!(descriptor(&store, "f").chunks.len() < longest, "it was written anew");
+    assert!(descriptor(&store, "f").chunks.len() < longest, "it was rewritten");
     assert!(store.get(&key("f")).unwrap().unwrap() == content);
     // All of them together are too many.
     (0..300).for_each(|at| handle.write_at(b"x", 4096 + at * 2 * 16_384).unwrap());
@@ -177,7 +177,7 @@ fn a_sparse_file_is_written_within_its_data_behind_it_and_into_its_holes() {
     assert!(write(600_000, 10) <= 2 * STRIPE_BYTES, "right behind the last data");
     assert!(write(900_000, 10) <= 2 * STRIPE_BYTES, "behind it");
     assert!(write(2_000_000, 10) <= 2 * STRIPE_BYTES, "behind the end");
-    assert!(write(300_000, 10) > 200_000, "into a hole: written anew");
+    assert!(write(300_000, 10) > 200_000, "into a hole: rewritten");
     let runs = handle.attributes().unwrap().holes.unwrap().data;
     assert_eq!(runs.iter().map(|run| run.0).collect::<Vec<_>>(), [0, 300_000, 500_000, 900_000, 2_000_000]);
 }
@@ -202,7 +202,7 @@ fn with_fewer_devices_than_a_stripe_is_wide_it_is_written_all_the_same() {
         content[at..at + 8].copy_from_slice(b"degraded");
         handle.commit(Durability::Batch).unwrap();
         assert!(store.get(&key("f")).unwrap().unwrap() == content);
-        assert_eq!(descriptor(&store, "f").chunks[0].stripes.data, 2, "written anew");
+        assert_eq!(descriptor(&store, "f").chunks[0].stripes.data, 2, "rewritten");
     }
     handle.append(&bytes(2, 100_000)).unwrap();
     content.extend(bytes(2, 100_000));

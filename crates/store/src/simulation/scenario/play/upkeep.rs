@@ -35,12 +35,12 @@ impl Play {
                     return Err(format!("law 2: a scrub leaves what redundancy makes up for: {}", left.join("; ")));
                 }
                 if left.is_empty() && !self.has_crashed() {
-                    let is_index_healed = all && self.world.betrayals() == betrayals;
-                    let healed = self.conditions.iter_mut().filter(|one| is_there(one));
-                    healed.for_each(|one| {
+                    let is_index_repaired = all && self.world.betrayals() == betrayals;
+                    let repaired = self.conditions.iter_mut().filter(|one| is_there(one));
+                    repaired.for_each(|one| {
                         one.rotten.retain(|kind| match kind {
                             FileKind::Segment | FileKind::Extent => false,
-                            kind => !(kind.is_of_index() && is_index_healed),
+                            kind => !(kind.is_of_index() && is_index_repaired),
                         })
                     });
                 }
