@@ -29,15 +29,15 @@ use crate::index::table::{BlockCache, KeyHash, Table, TableScan};
 use crate::layout::granulo::Alignment;
 use crate::log::published::Manifest;
 use crate::log::published::manifest::{self as published_manifest, ObjectName};
-use crate::log::scan::{Copies, SegmentScan, Step};
+use crate::log::scan::{DifferingCopies, ScanStep, SegmentScan};
 
 /// A read-only file of a device without other files.
 #[derive(Debug, Clone)]
-struct Bytes(Arc<[u8]>);
+struct MemoryFile(Arc<[u8]>);
 
-impl Bytes {
-    fn new(bytes: &[u8]) -> Bytes {
-        Bytes(bytes.into())
+impl MemoryFile {
+    fn new(bytes: &[u8]) -> MemoryFile {
+        MemoryFile(bytes.into())
     }
 }
 
@@ -45,7 +45,7 @@ fn refuse<T>() -> io::Result<T> {
     Err(io::ErrorKind::ReadOnlyFilesystem.into())
 }
 
-impl DeviceFile for Bytes {
+impl DeviceFile for MemoryFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let rest = usize::try_from(offset).ok().and_then(|offset| self.0.get(offset..)).unwrap_or_default();
         let length = rest.len().min(buffer.len());
@@ -79,7 +79,7 @@ impl DeviceFile for Bytes {
     fn start_writeback(&self, _offset: u64, _length: u64) {}
 }
 
-impl Device for Bytes {
+impl Device for MemoryFile {
     fn place(&self) -> PathBuf {
         PathBuf::from("fuzz")
     }
@@ -264,7 +264,7 @@ const STORE: [u8; 16] = [1; 16];
 
 /// Returns the records in a segment, including commits, by their places.
 fn scan(bytes: &[u8]) -> BTreeMap<u64, Vec<u8>> {
-    let mut scan = SegmentScan::new(vec![(DeviceNumber(0), Arc::new(Bytes::new(bytes)))], SEED_OF.seed(&STORE), 0);
+    let mut scan = SegmentScan::new(vec![(DeviceNumber(0), Arc::new(MemoryFile::new(bytes)))], SEED_OF.seed(&STORE), 0);
     let (header, without) = scan.header(SEED_OF.into());
     assert_ne!(header.is_some(), without == [DeviceNumber(0)]);
     let mut found = BTreeMap::new();
@@ -274,18 +274,18 @@ fn scan(bytes: &[u8]) -> BTreeMap<u64, Vec<u8>> {
     };
     while let Some(step) = scan.next(true) {
         let range = match step {
-            Step::Record(at, record, copies) => {
-                assert_eq!(copies, Copies::default());
+            ScanStep::Record(at, record, copies) => {
+                assert_eq!(copies, DifferingCopies::default());
                 at..at + record.record_bytes()
             }
-            Step::Commit(committed, ..) => {
+            ScanStep::Commit(committed, ..) => {
                 assert!(committed.commit.begin.0 + committed.commit.listed_bytes() == committed.at);
                 for refuted in committed.refuted {
                     found.remove(&refuted);
                 }
                 committed.at..committed.end
             }
-            Step::Damage(range) => {
+            ScanStep::Damage(range) => {
                 within(range);
                 continue;
             }
@@ -367,7 +367,7 @@ fn look_through(bytes: &[u8]) {
     let (entries, lowest_id, highest_id) =
         footer.as_ref().map_or((0, 0, 0), |footer| (footer.entries, footer.lowest_id, footer.highest_id));
     let row = TableRow { number: 1, entries, size_bytes: bytes.len() as u64, lowest_id, highest_id };
-    let Ok(table) = Table::open(&Bytes::new(bytes), &row, &Arc::new(BlockCache::new(1 << 16))) else { return };
+    let Ok(table) = Table::open(&MemoryFile::new(bytes), &row, &Arc::new(BlockCache::new(1 << 16))) else { return };
     let table = Arc::new(table);
     let is_whole = table.verify().is_ok();
     let mut last: Option<Vec<u8>> = None;

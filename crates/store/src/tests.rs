@@ -196,7 +196,7 @@ fn what_went_with_a_tree_is_gone_for_the_same_batch() {
 
 #[test]
 fn a_shared_file_and_its_first_name_are_in_one_piece_of_the_log() {
-    use crate::log::scan::{SegmentScan, Step};
+    use crate::log::scan::{ScanStep, SegmentScan};
     let sandbox = TempDir::new().unwrap();
     let plan = Plan { cutoff_bytes: 16 << 20, segment_bytes: 1 << 30, ..Plan::default() };
     let store = Store::create(&sandbox.path().join("s"), &plan).unwrap();
@@ -218,7 +218,7 @@ fn a_shared_file_and_its_first_name_are_in_one_piece_of_the_log() {
     for row in rows.values() {
         let copies = store.engine().open_copies(row.id(), &row.devices);
         let mut scan = SegmentScan::new(copies, store.engine().seed(row.id()), 0);
-        while let Some(Step::Record(_, record, _) | Step::Commit(_, record, _)) = scan.next(false) {
+        while let Some(ScanStep::Record(_, record, _) | ScanStep::Commit(_, record, _)) = scan.next(false) {
             match record.head.kind {
                 Kind::File if record.head.name.is_none() => {
                     nameless = Some(record.head.key());

@@ -12,10 +12,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
 use super::load::part_end;
-use super::read::{Piece, pieces};
+use super::read::{RangePiece, pieces};
 use crate::engine::Engine;
 use crate::engine::open_files::pending::Pending;
-use crate::engine::open_files::{Base, OpenFile, Stored};
+use crate::engine::open_files::{Base, OpenFile, StoredContent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
@@ -69,7 +69,7 @@ impl HandleOptions {
 
 /// Bytes that were read from the stored content.
 #[derive(Debug, Default)]
-struct InHand {
+struct ReadBuffer {
     base: Option<Arc<Base>>,
     range: Range<u64>,
     bytes: Vec<u8>,
@@ -94,7 +94,7 @@ pub struct Handle {
     store: Store,
     file: Arc<OpenFile>,
     is_writing: bool,
-    in_hand: Mutex<InHand>,
+    in_hand: Mutex<ReadBuffer>,
 }
 
 impl Store {
@@ -192,7 +192,8 @@ impl Store {
     fn make_file(&self, key: &Key, attributes: &Attributes) -> Result<()> {
         let attributes = Attributes { holes: None, ..attributes.clone() };
         let mut batch = self.batch(Durability::None);
-        let empty = Base { attributes: Attributes::default(), size_bytes: 0, content: Stored::Whole(Vec::new()) };
+        let empty =
+            Base { attributes: Attributes::default(), size_bytes: 0, content: StoredContent::Whole(Vec::new()) };
         batch.name_file(key, ObjectNumber::NONE, &attributes, &empty, &Default::default())?;
         batch.commit()
     }
@@ -299,14 +300,14 @@ impl Handle {
         let end = offset + rest.len() as u64;
         pieces(base.attributes.holes.as_ref(), offset..end, |piece| {
             let length = match &piece {
-                Piece::Hole(length) => *length,
-                Piece::Data(range) => range.end - range.start,
+                RangePiece::Hole(length) => *length,
+                RangePiece::Data(range) => range.end - range.start,
             };
             let (place, behind) = std::mem::take(&mut rest).split_at_mut(length as usize);
             rest = behind;
             match piece {
-                Piece::Hole(_) => place.fill(0),
-                Piece::Data(range) => self.read_data(base, range, place)?,
+                RangePiece::Hole(_) => place.fill(0),
+                RangePiece::Data(range) => self.read_data(base, range, place)?,
             }
             Ok(())
         })
@@ -314,7 +315,7 @@ impl Handle {
 
     fn read_data(&self, base: &Arc<Base>, range: Range<u64>, place: &mut [u8]) -> Result<()> {
         let descriptor = match &base.content {
-            Stored::Striped(descriptor) if !range.is_empty() => descriptor,
+            StoredContent::Striped(descriptor) if !range.is_empty() => descriptor,
             _ => {
                 let mut bytes = Vec::with_capacity(place.len());
                 self.engine().read_stored(base, range, &mut bytes)?;
@@ -323,7 +324,7 @@ impl Handle {
             }
         };
         let mut in_hand = lock(&self.in_hand);
-        let InHand { base: of, range: there, bytes } = &mut *in_hand;
+        let ReadBuffer { base: of, range: there, bytes } = &mut *in_hand;
         let mut at = range.start;
         while at < range.end {
             if !of.as_ref().is_some_and(|of| Arc::ptr_eq(of, base)) || !there.contains(&at) {

@@ -58,16 +58,16 @@ const AHEAD_BYTES: u64 = 16 << 20;
 
 /// A range of bytes of a piece: in what was read, or in what was derived from it.
 #[derive(Debug, Clone)]
-struct Place {
+struct BufferRange {
     is_aside: bool,
     bytes: Range<usize>,
 }
 
 /// An object of a piece.
 #[derive(Debug)]
-struct Placed {
-    head: Place,
-    content: Place,
+struct PlacedObject {
+    head: BufferRange,
+    content: BufferRange,
     /// Where in the object this content begins.
     offset: u64,
     content_bytes: u64,
@@ -81,19 +81,19 @@ type Spare = Arc<Mutex<Vec<Vec<u8>>>>;
 pub struct Loaded {
     read: Vec<u8>,
     aside: Vec<u8>,
-    objects: Vec<Placed>,
+    objects: Vec<PlacedObject>,
     spare: Spare,
-    names: Arc<Names>,
+    names: Arc<LazyPaths>,
 }
 
 /// The paths of directories that contain loaded names; computed on first use.
 #[derive(Debug)]
-struct Names {
+struct LazyPaths {
     snapshot: Snapshot,
     ways: OnceLock<Ways>,
 }
 
-impl Names {
+impl LazyPaths {
     fn path(&self, directory: ObjectNumber, name: &[u8]) -> Result<Key> {
         let ways = match self.ways.get() {
             Some(ways) => ways,
@@ -110,7 +110,7 @@ impl Names {
 /// A verified object of a piece.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadedObject<'p> {
-    names: &'p Names,
+    names: &'p LazyPaths,
     head: Head<'p>,
     content: &'p [u8],
     offset: u64,
@@ -118,7 +118,7 @@ pub struct LoadedObject<'p> {
 }
 
 impl Loaded {
-    fn new(work: &Work) -> Loaded {
+    fn new(work: &SharedWork) -> Loaded {
         let read = lock(&work.spare).pop().unwrap_or_default();
         let (spare, names) = (Arc::clone(&work.spare), Arc::clone(&work.names));
         Loaded { read, aside: Vec::new(), objects: Vec::new(), spare, names }
@@ -143,7 +143,7 @@ impl Loaded {
         self.objects.iter().map(|placed| placed.content.bytes.len() as u64).sum()
     }
 
-    fn bytes(&self, place: &Place) -> &[u8] {
+    fn bytes(&self, place: &BufferRange) -> &[u8] {
         let from = if place.is_aside { &self.aside } else { &self.read };
         from.get(place.bytes.clone()).unwrap_or_default()
     }
@@ -151,22 +151,22 @@ impl Loaded {
     /// Adds a record that lies at `start` of what was read, or else is copied to separate memory.
     fn add(&mut self, start: Option<usize>, head_bytes: usize, stored: &[u8], content: Option<Vec<u8>>) {
         let head = match start {
-            Some(start) => Place { is_aside: false, bytes: start..start + head_bytes },
+            Some(start) => BufferRange { is_aside: false, bytes: start..start + head_bytes },
             None => self.put_aside(&stored[..head_bytes]),
         };
         let content = match (content, start) {
             (Some(content), _) => self.put_aside(&content),
-            (None, Some(start)) => Place { is_aside: false, bytes: start + head_bytes..start + stored.len() },
+            (None, Some(start)) => BufferRange { is_aside: false, bytes: start + head_bytes..start + stored.len() },
             (None, None) => self.put_aside(&stored[head_bytes..]),
         };
         let content_bytes = content.bytes.len() as u64;
-        self.objects.push(Placed { head, content, offset: 0, content_bytes });
+        self.objects.push(PlacedObject { head, content, offset: 0, content_bytes });
     }
 
-    fn put_aside(&mut self, bytes: &[u8]) -> Place {
+    fn put_aside(&mut self, bytes: &[u8]) -> BufferRange {
         let start = self.aside.len();
         self.aside.extend_from_slice(bytes);
-        Place { is_aside: true, bytes: start..self.aside.len() }
+        BufferRange { is_aside: true, bytes: start..self.aside.len() }
     }
 }
 
@@ -243,7 +243,7 @@ pub struct Load {
 #[derive(Debug, Clone)]
 struct Helper {
     store: Store,
-    work: Arc<Work>,
+    work: Arc<SharedWork>,
     /// The pin is released when the last thread has ended.
     _scope: Arc<Scope>,
 }
@@ -286,7 +286,7 @@ impl Load {
             true
         };
         let is_left =
-            self.helper.as_ref().is_some_and(|helper| helper.work.step(helper.store.engine(), &give) == Step::Done);
+            self.helper.as_ref().is_some_and(|helper| helper.work.step(helper.store.engine(), &give) == ReadStep::Done);
         if !is_left {
             self.helper = None;
         }
@@ -313,15 +313,15 @@ struct Large {
 
 /// Result of a reading step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum ReadStep {
     Done,
     /// Nothing was left, or nobody wants more.
     Over,
 }
 
-impl Step {
-    fn of(goes_on: bool) -> Step {
-        if goes_on { Step::Done } else { Step::Over }
+impl ReadStep {
+    fn of(goes_on: bool) -> ReadStep {
+        if goes_on { ReadStep::Done } else { ReadStep::Over }
     }
 }
 
@@ -335,23 +335,23 @@ struct Unread {
 
 /// State that workers share.
 #[derive(Debug)]
-struct Work {
+struct SharedWork {
     plans: Mutex<Receiver<Result<Planned>>>,
     large: Mutex<VecDeque<Unread>>,
     /// Nobody wants more.
     is_over: AtomicBool,
     spare: Spare,
-    names: Arc<Names>,
+    names: Arc<LazyPaths>,
 }
 
-impl Work {
-    fn new(scope: &Scope, plans: Receiver<Result<Planned>>) -> Work {
-        Work {
+impl SharedWork {
+    fn new(scope: &Scope, plans: Receiver<Result<Planned>>) -> SharedWork {
+        SharedWork {
             plans: Mutex::new(plans),
             large: Mutex::default(),
             is_over: AtomicBool::new(false),
             spare: Spare::default(),
-            names: Arc::new(Names { snapshot: scope.snapshot.clone(), ways: OnceLock::new() }),
+            names: Arc::new(LazyPaths { snapshot: scope.snapshot.clone(), ways: OnceLock::new() }),
         }
     }
 }
@@ -380,7 +380,7 @@ impl Store {
         let scope = self.engine().scope(group)?;
         let (plan, plans) = sync_channel(PLANNED);
         let (give, pieces) = sync_channel(threads + 1);
-        let work = Arc::new(Work::new(&scope, plans));
+        let work = Arc::new(SharedWork::new(&scope, plans));
         let mut handles = Vec::new();
         let scope = Arc::new(scope);
         let planned = Arc::clone(&scope);
@@ -413,7 +413,7 @@ impl Store {
         let scope = self.engine().scope(group)?;
         let count = if threads == 0 { default_threads() } else { threads.min(MOST_THREADS) };
         let (plan, plans) = sync_channel(PLANNED);
-        let work = Work::new(&scope, plans);
+        let work = SharedWork::new(&scope, plans);
         let take = |piece: Result<Loaded>| match piece {
             Ok(piece) => piece.objects().all(|object| each(Ok(object))),
             Err(error) => each(Err(error)),
@@ -452,19 +452,19 @@ pub(crate) fn part_end(descriptor: &Descriptor, at: u64) -> u64 {
     descriptor.stored_bytes
 }
 
-impl Work {
+impl SharedWork {
     /// Reads planned ranges until none is left or nobody wants more.
     fn run(&self, engine: &Engine, give: &dyn Fn(Result<Loaded>) -> bool) {
-        while self.step(engine, give) == Step::Done {}
+        while self.step(engine, give) == ReadStep::Done {}
     }
 
     /// Reads the next planned range.
-    fn step(&self, engine: &Engine, give: &dyn Fn(Result<Loaded>) -> bool) -> Step {
+    fn step(&self, engine: &Engine, give: &dyn Fn(Result<Loaded>) -> bool) -> ReadStep {
         if let Some((large, range)) = self.next_part(engine) {
-            return Step::of(give(self.part(engine, &large, range)));
+            return ReadStep::of(give(self.part(engine, &large, range)));
         }
         let planned = lock(&self.plans).recv();
-        Step::of(match planned {
+        ReadStep::of(match planned {
             Ok(Ok(planned)) => self.piece(engine, &planned, give),
             Ok(Err(error)) => give(Err(error)),
             Err(_) => !lock(&self.large).is_empty(),
@@ -493,12 +493,14 @@ impl Work {
                         (&other[..stored_bytes], None)
                     };
                     match content {
-                        Ok(Content::Large(descriptor)) if is_large => {
+                        Ok(ContentSource::Large(descriptor)) if is_large => {
                             let head = bytes[..lengths.head_bytes()].to_vec();
                             let large = Arc::new(Large { head, descriptor });
                             lock(&self.large).push_back(Unread { large, at: 0, is_announced: false });
                         }
-                        Ok(Content::Unpacked(content)) => piece.add(start, lengths.head_bytes(), bytes, Some(content)),
+                        Ok(ContentSource::Unpacked(content)) => {
+                            piece.add(start, lengths.head_bytes(), bytes, Some(content))
+                        }
                         Ok(_) => piece.add(start, lengths.head_bytes(), bytes, None),
                         Err(error) => goes_on &= give(Err(error)),
                     }
@@ -543,30 +545,35 @@ impl Work {
         let begin = make_landing(&mut piece.read, (range.end - range.start) as usize, 0);
         engine.read_units(&large.descriptor, range.clone(), &mut piece.read)?;
         let head = piece.put_aside(&large.head);
-        let content = Place { is_aside: false, bytes: begin..piece.read.len() };
-        piece.objects.push(Placed { head, content, offset: range.start, content_bytes: large.descriptor.stored_bytes });
+        let content = BufferRange { is_aside: false, bytes: begin..piece.read.len() };
+        piece.objects.push(PlacedObject {
+            head,
+            content,
+            offset: range.start,
+            content_bytes: large.descriptor.stored_bytes,
+        });
         Ok(piece)
     }
 }
 
 /// Where the content of a record is.
-enum Content {
+enum ContentSource {
     /// In place.
     Plain,
     Unpacked(Vec<u8>),
     Large(Descriptor),
 }
 
-fn content_of(engine: &Engine, wanted: &Wanted, record: &Record<'_>, largest_bytes: u64) -> Result<Content> {
+fn content_of(engine: &Engine, wanted: &Wanted, record: &Record<'_>, largest_bytes: u64) -> Result<ContentSource> {
     if record.head.kind == Kind::Large {
-        return engine.decode_descriptor(wanted.location, record.content).map(Content::Large);
+        return engine.decode_descriptor(wanted.location, record.content).map(ContentSource::Large);
     }
     if !record.head.is_zstd {
-        return Ok(Content::Plain);
+        return Ok(ContentSource::Plain);
     }
     let wrong =
         || Error::new(ErrorKind::Corrupt, "decompress", "the frame does not say its size, or one that no record has");
     let size_bytes = zstd::zstd_safe::get_frame_content_size(record.content).ok().flatten();
     let size_bytes = size_bytes.filter(|&size| size <= largest_bytes).ok_or_else(wrong)?;
-    decompress(record.content, size_bytes).map(Content::Unpacked)
+    decompress(record.content, size_bytes).map(ContentSource::Unpacked)
 }

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::gather::{Joining, Wanted, sort};
-use super::read::{Buffer, Found, Object, fill_holes, refuse_giant};
+use super::read::{Buffer, LookedUp, Object, fill_holes, refuse_giant};
 use crate::Store;
 use crate::devices::threads;
 use crate::engine::Engine;
@@ -26,7 +26,7 @@ pub(crate) type Take<'t> = &'t (dyn Fn(usize, Result<Option<Object<'_>>>) + Sync
 
 impl Engine {
     fn get_many(&self, keys: &[Key], first: usize, depth: usize, take: Take<'_>) {
-        let mut found: Vec<Option<Found>> = Vec::with_capacity(keys.len());
+        let mut found: Vec<Option<LookedUp>> = Vec::with_capacity(keys.len());
         let mut wanted = Vec::with_capacity(keys.len());
         let mut alone = Vec::new();
         for (at, key) in keys.iter().enumerate() {
@@ -65,7 +65,7 @@ impl Engine {
 }
 
 /// The object of a valid record; its content in place, or in `spread`.
-fn object<'b>(key: &Key, found: Found, record: &Record<'b>, spread: &'b mut Vec<u8>) -> Result<Object<'b>> {
+fn object<'b>(key: &Key, found: LookedUp, record: &Record<'b>, spread: &'b mut Vec<u8>) -> Result<Object<'b>> {
     refuse_giant(key, &found.entry)?;
     let attributes = decode_attributes(record.head.attributes)?;
     let mut content = record.content;

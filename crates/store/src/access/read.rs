@@ -57,7 +57,7 @@ pub struct Status {
 
 /// A key as found in the index.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct LookedUp {
     /// Links followed.
     pub(crate) entry: Entry,
     pub(crate) shared: Option<ObjectNumber>,
@@ -73,7 +73,7 @@ pub(crate) enum Part {
 }
 
 /// What was read of an object, and where its content is in the buffer.
-pub(crate) struct Stored {
+pub(crate) struct ReadObject {
     entry: Entry,
     attributes: Attributes,
     range: Range<usize>,
@@ -81,8 +81,8 @@ pub(crate) struct Stored {
 }
 
 /// The object with its holes filled.
-pub(crate) fn object<'b>(key: &Key, stored: Stored, buffer: &'b mut Buffer) -> Result<Object<'b>> {
-    let Stored { entry, attributes, range, part } = stored;
+pub(crate) fn object<'b>(key: &Key, stored: ReadObject, buffer: &'b mut Buffer) -> Result<Object<'b>> {
+    let ReadObject { entry, attributes, range, part } = stored;
     let Buffer { record, content, spread } = buffer;
     let data = match part {
         Part::Record => &record[range],
@@ -100,19 +100,19 @@ pub(crate) fn object<'b>(key: &Key, stored: Stored, buffer: &'b mut Buffer) -> R
 
 impl Engine {
     /// The entry of a path, links followed.
-    pub(crate) fn find(&self, path: &[u8]) -> Result<Option<Found>> {
+    pub(crate) fn find(&self, path: &[u8]) -> Result<Option<LookedUp>> {
         let Some(entry) = self.look_up_path(self.fresh()?, path)? else { return Ok(None) };
         if entry.kind != Kind::Link {
-            return Ok(Some(Found { entry, shared: None }));
+            return Ok(Some(LookedUp { entry, shared: None }));
         }
         let shared = entry.linked();
         let (_, entry) = look_up_in(self.fresh()?, &object_key(shared))?;
-        Ok(entry.map(|entry| Found { entry, shared: Some(shared) }))
+        Ok(entry.map(|entry| LookedUp { entry, shared: Some(shared) }))
     }
 
     /// Calls `read` with the entry of `key`; if reading fails, refreshes the index and calls it once more if that has
     /// changed.
-    pub(crate) fn with_found<T>(&self, key: &[u8], mut read: impl FnMut(Found) -> Result<T>) -> Result<Option<T>> {
+    pub(crate) fn with_found<T>(&self, key: &[u8], mut read: impl FnMut(LookedUp) -> Result<T>) -> Result<Option<T>> {
         let Some(found) = self.find(key)? else {
             // Another process may have written it a moment ago.
             return match self.refresh()? {
@@ -186,10 +186,10 @@ impl Engine {
     }
 
     /// The stored bytes of an object, verified, in the buffer.
-    pub(crate) fn stored(&self, key: &Key, entry: Entry, buffer: &mut Buffer) -> Result<Stored> {
+    pub(crate) fn stored(&self, key: &Key, entry: Entry, buffer: &mut Buffer) -> Result<ReadObject> {
         refuse_giant(key, &entry)?;
         let (attributes, range, part) = self.stored_content(&entry, &mut buffer.record, &mut buffer.content)?;
-        Ok(Stored { entry, attributes, range, part })
+        Ok(ReadObject { entry, attributes, range, part })
     }
 
     pub(crate) fn stat(&self, key: &Key) -> Result<Option<Status>> {
@@ -232,8 +232,8 @@ impl Engine {
                 };
                 pieces(attributes.holes.as_ref(), from..to, |piece| {
                     match piece {
-                        Piece::Hole(length) => onto.resize(onto.len() + length as usize, 0),
-                        Piece::Data(stored) => onto.extend_from_slice(within_data(data, stored)?),
+                        RangePiece::Hole(length) => onto.resize(onto.len() + length as usize, 0),
+                        RangePiece::Data(stored) => onto.extend_from_slice(within_data(data, stored)?),
                     }
                     Ok(())
                 })?;
@@ -244,8 +244,8 @@ impl Engine {
             let descriptor = self.decode_descriptor(found.entry.location, read.content)?;
             pieces(holes.as_ref(), from..to, |piece| {
                 match piece {
-                    Piece::Hole(length) => onto.resize(onto.len() + length as usize, 0),
-                    Piece::Data(stored) => self.read_units(&descriptor, stored, onto)?,
+                    RangePiece::Hole(length) => onto.resize(onto.len() + length as usize, 0),
+                    RangePiece::Data(stored) => self.read_units(&descriptor, stored, onto)?,
                 }
                 Ok(())
             })?;
@@ -269,7 +269,7 @@ pub(crate) fn refuse_giant(key: &Key, entry: &Entry) -> Result<()> {
 }
 
 /// A part of a range of a file: a number of zeroes, or a range of the stored bytes.
-pub(super) enum Piece {
+pub(super) enum RangePiece {
     Hole(u64),
     Data(Range<u64>),
 }
@@ -278,22 +278,22 @@ pub(super) enum Piece {
 pub(super) fn pieces(
     holes: Option<&Holes>,
     range: Range<u64>,
-    mut take: impl FnMut(Piece) -> Result<()>,
+    mut take: impl FnMut(RangePiece) -> Result<()>,
 ) -> Result<()> {
-    let Some(holes) = holes else { return take(Piece::Data(range)) };
+    let Some(holes) = holes else { return take(RangePiece::Data(range)) };
     let (mut at, mut stored) = (range.start, 0);
     for &(offset, length) in &holes.data {
         let (from, to) = (offset.max(at), (offset + length).min(range.end));
         if from < to {
             if from > at {
-                take(Piece::Hole(from - at))?;
+                take(RangePiece::Hole(from - at))?;
             }
-            take(Piece::Data(stored + from - offset..stored + to - offset))?;
+            take(RangePiece::Data(stored + from - offset..stored + to - offset))?;
             at = to;
         }
         stored += length;
     }
-    if at < range.end { take(Piece::Hole(range.end - at)) } else { Ok(()) }
+    if at < range.end { take(RangePiece::Hole(range.end - at)) } else { Ok(()) }
 }
 
 fn within_data(data: &[u8], stored: Range<u64>) -> Result<&[u8]> {
@@ -306,8 +306,8 @@ pub(crate) fn fill_holes(holes: &Holes, data: &[u8], onto: &mut Vec<u8>) -> Resu
     onto.clear();
     pieces(Some(holes), 0..holes.size_bytes, |piece| {
         match piece {
-            Piece::Hole(length) => onto.resize(onto.len() + length as usize, 0),
-            Piece::Data(stored) => onto.extend_from_slice(within_data(data, stored)?),
+            RangePiece::Hole(length) => onto.resize(onto.len() + length as usize, 0),
+            RangePiece::Data(stored) => onto.extend_from_slice(within_data(data, stored)?),
         }
         Ok(())
     })

@@ -105,7 +105,7 @@ impl Device for Directory {
             // The umask may have removed bits that the store's group should have.
             file.set_permissions(fs::Permissions::from_mode(self.file_mode.into()))?;
         }
-        Ok(Arc::new(OpenFile { file, direct: Arc::clone(&self.direct) }))
+        Ok(Arc::new(HostFile { file, direct: Arc::clone(&self.direct) }))
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<(String, u64)>> {
@@ -164,12 +164,12 @@ impl Device for Directory {
 
 /// An open file. Its file offset is not used, so any number of threads may read and write it.
 #[derive(Debug)]
-struct OpenFile {
+struct HostFile {
     file: File,
     direct: Arc<DirectWrites>,
 }
 
-impl DeviceFile for OpenFile {
+impl DeviceFile for HostFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut done = 0;
         while done < buffer.len() {

@@ -60,15 +60,15 @@ pub(crate) fn relation(one: &History, other: &History) -> Relation {
 }
 
 /// Superblocks that were read, with their devices.
-pub(crate) type Seen<'h> = [(DeviceNumber, &'h History)];
+pub(crate) type SeenHistories<'h> = [(DeviceNumber, &'h History)];
 
-fn is_void(entry: &EpochEntry, seen: &Seen<'_>) -> bool {
+fn is_void(entry: &EpochEntry, seen: &SeenHistories<'_>) -> bool {
     seen.iter().any(|(device, history)| entry.has(*device) && !history.contains(entry.epoch))
 }
 
 /// The sides of what was seen: one, unless some devices have diverged. A `witness` (a home, or the superblock from
 /// which the search began) is not a device and is on no side, but may know a newer epoch.
-pub(crate) fn sides(seen: &Seen<'_>, witnesses: &[&History]) -> Vec<Side> {
+pub(crate) fn sides(seen: &SeenHistories<'_>, witnesses: &[&History]) -> Vec<Side> {
     let mut newest: Vec<&History> = Vec::new();
     for history in seen.iter().map(|(_, history)| *history).chain(witnesses.iter().copied()) {
         if newest.iter().any(|known| matches!(relation(history, known), Relation::Same | Relation::Prefix)) {
@@ -126,7 +126,12 @@ pub(crate) fn preferred(sides: &[Side]) -> Option<usize> {
 }
 
 /// How a device with `history` relates to the current history.
-pub(crate) fn standing(device: DeviceNumber, history: &History, newest: &History, seen: &Seen<'_>) -> Standing {
+pub(crate) fn standing(
+    device: DeviceNumber,
+    history: &History,
+    newest: &History,
+    seen: &SeenHistories<'_>,
+) -> Standing {
     // The device itself may be the one that does not have an epoch.
     let is_void = |entry: &EpochEntry| is_void(entry, seen) || is_void(entry, &[(device, history)]);
     let mut alone = history.entries().rev().take_while(|entry| !newest.contains(entry.epoch));
@@ -142,18 +147,18 @@ pub(crate) fn standing(device: DeviceNumber, history: &History, newest: &History
 
 /// What a writer knows before it writes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sight<'s> {
+pub(crate) struct WriterView<'s> {
     /// Devices that have the newest epoch, or lack only unused ones.
     pub(crate) in_sync: &'s [DeviceNumber],
     /// All superblocks, including those of old copies.
-    pub(crate) seen: &'s Seen<'s>,
+    pub(crate) seen: &'s SeenHistories<'s>,
     /// The last batch that was durable according to a mark.
     pub(crate) marked: u64,
     /// A device declared lost, which is not waited for.
     pub(crate) lost: Option<DeviceNumber>,
 }
 
-impl Sight<'_> {
+impl WriterView<'_> {
     /// Whether an epoch certainly began on all of its set: all of them have it, or something was written in it.
     fn is_established(&self, entry: &EpochEntry, last_batch_after: u64) -> bool {
         let has = |device: &DeviceNumber| {
@@ -306,7 +311,7 @@ mod tests {
     fn has_proof(newest: &History, in_sync: &[u16], seen: &[(u16, &History)], lost: Option<u16>) -> bool {
         let seen: Vec<_> = seen.iter().map(|&(device, history)| (DeviceNumber(device), history)).collect();
         let in_sync = devices(in_sync);
-        Sight { in_sync: &in_sync, seen: &seen, marked: 0, lost: lost.map(DeviceNumber) }.has_proof(newest)
+        WriterView { in_sync: &in_sync, seen: &seen, marked: 0, lost: lost.map(DeviceNumber) }.has_proof(newest)
     }
 
     #[test]
@@ -390,7 +395,7 @@ mod tests {
                     })
                     .map(|&(device, _)| device)
                     .collect();
-                if !(Sight { in_sync: &in_sync, seen: &seen, marked: 0, lost: None }).has_proof(&newest) {
+                if !(WriterView { in_sync: &in_sync, seen: &seen, marked: 0, lost: None }).has_proof(&newest) {
                     continue;
                 }
                 prop_assert!(newest.contains(acknowledged), "epoch {} was lost sight of at {}", acknowledged.0, epoch);

@@ -18,7 +18,7 @@ const BESIDE_BYTES: u64 = 4096;
 
 /// The purpose of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum Purpose {
     /// New records: they leave the reserve alone.
     Put,
     /// Removals and moved records, which free space afterwards.
@@ -57,9 +57,9 @@ pub(crate) fn moving_bytes(room: Room) -> u64 {
 
 impl Rooms {
     /// Whether `needed_bytes` fit on each of them.
-    pub(crate) fn has_room(&self, needed_bytes: u64, claim: Claim) -> bool {
+    pub(crate) fn has_room(&self, needed_bytes: u64, claim: Purpose) -> bool {
         let fits = |room: &Room| {
-            let kept = if claim == Claim::Put { reserve_bytes(*room) } else { 0 };
+            let kept = if claim == Purpose::Put { reserve_bytes(*room) } else { 0 };
             room.available_bytes >= kept.saturating_add(needed_bytes).saturating_add(BESIDE_BYTES)
         };
         !self.rooms.is_empty() && self.rooms.iter().all(fits)
@@ -82,7 +82,7 @@ pub(crate) fn decide(
     limits: Limits,
     is_overflowing: bool,
     needed_bytes: u64,
-    claim: Claim,
+    claim: Purpose,
 ) -> (Vec<Class>, bool) {
     let has_room = |class: &Class| match class {
         Class::Fast => fast.has_room(needed_bytes, claim),
@@ -90,7 +90,8 @@ pub(crate) fn decide(
     };
     let limit = if is_overflowing { limits.low_watermark_percent } else { limits.high_watermark_percent };
     let overflows = fast.is_above(limit) || fast.rooms.is_empty();
-    let order = if overflows && claim == Claim::Put { [Class::Slow, Class::Fast] } else { [Class::Fast, Class::Slow] };
+    let order =
+        if overflows && claim == Purpose::Put { [Class::Slow, Class::Fast] } else { [Class::Fast, Class::Slow] };
     (order.into_iter().filter(has_room).collect(), overflows)
 }
 
@@ -110,7 +111,7 @@ mod tests {
     }
 
     fn put(fast: &Rooms, slow: &Rooms, is_overflowing: bool) -> (Vec<Class>, bool) {
-        decide(fast, slow, LIMITS, is_overflowing, MIB, Claim::Put)
+        decide(fast, slow, LIMITS, is_overflowing, MIB, Purpose::Put)
     }
 
     #[test]
@@ -144,7 +145,7 @@ mod tests {
     fn the_reserve_is_for_removals() {
         let nearly = Rooms { rooms: vec![Room { total_bytes: 1000 * MIB, available_bytes: 9 * MIB }] };
         assert_eq!(put(&nearly, &nearly, false).0, []);
-        assert_eq!(decide(&nearly, &nearly, LIMITS, true, MIB, Claim::Frees).0, [Class::Fast, Class::Slow]);
+        assert_eq!(decide(&nearly, &nearly, LIMITS, true, MIB, Purpose::Frees).0, [Class::Fast, Class::Slow]);
         // On very small devices the reserve is not most of the device.
         assert_eq!(reserve_bytes(Room { total_bytes: 10 * MIB, available_bytes: 0 }), MIB);
         assert_eq!(reserve_bytes(Room { total_bytes: 1 << 50, available_bytes: 0 }), GIB);

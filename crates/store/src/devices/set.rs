@@ -159,7 +159,7 @@ impl Slot {
 
 /// What was last written to superblocks, or read from them.
 #[derive(Debug)]
-struct Known {
+struct LastWritten {
     /// By number.
     devices: Vec<Option<OnDevice>>,
     home: Option<OnDevice>,
@@ -174,7 +174,7 @@ pub(crate) struct Devices {
     home: PathBuf,
     slots: RwLock<Arc<Vec<Slot>>>,
     segments: RwLock<HashMap<(DeviceNumber, SegmentId), Arc<dyn DeviceFile>>>,
-    known: Mutex<Known>,
+    known: Mutex<LastWritten>,
     /// The current epoch for writes; for a reader, the newest.
     epoch: AtomicU64,
     /// The marks read when the store was opened.
@@ -183,7 +183,7 @@ pub(crate) struct Devices {
 
 /// The state at the beginning of an epoch.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Beginning {
+pub(crate) struct EpochStart {
     /// Segments begun before it.
     pub(crate) segments_begun: u64,
     /// The last batch before it.
@@ -204,7 +204,7 @@ impl Devices {
         if is_writer {
             slots.iter_mut().for_each(|slot| slot.anchor(platform));
         }
-        let known = Known {
+        let known = LastWritten {
             devices: survey.on_devices,
             home: survey.on_home,
             geometry: survey.geometry,
@@ -221,7 +221,7 @@ impl Devices {
         })
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, LastWritten> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -316,7 +316,7 @@ impl Devices {
     ///
     /// # Errors
     /// Any error of writing a superblock; nothing may be acknowledged then.
-    pub(crate) fn begin_epoch(&self, platform: &dyn Platform, geometry: &Geometry, at: Beginning) -> Result<()> {
+    pub(crate) fn begin_epoch(&self, platform: &dyn Platform, geometry: &Geometry, at: EpochStart) -> Result<()> {
         let mut known = self.known();
         loop {
             let slots: Vec<Slot> = self.slots().iter().filter(|slot| slot.is_writable()).cloned().collect();
@@ -357,7 +357,7 @@ impl Devices {
     ///
     /// # Errors
     /// As [`begin_epoch`](Self::begin_epoch).
-    pub(crate) fn begin_next(&self, platform: &dyn Platform, geometry: &Geometry, at: Beginning) -> Result<()> {
+    pub(crate) fn begin_next(&self, platform: &dyn Platform, geometry: &Geometry, at: EpochStart) -> Result<()> {
         self.epoch.store(platform.random()?, Ordering::Relaxed);
         self.begin_epoch(platform, geometry, at)
     }
@@ -449,7 +449,7 @@ impl Devices {
     }
 }
 
-impl Known {
+impl LastWritten {
     /// The current content of superblocks.
     fn superblock(&self) -> Superblock {
         Superblock::of_store(self.geometry.clone(), self.history.clone(), self.mark)

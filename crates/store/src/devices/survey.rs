@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-use super::epochs::{Side, Sight, Standing, departures, preferred, sides, standing};
+use super::epochs::{Side, Standing, WriterView, departures, preferred, sides, standing};
 use super::names;
 use super::set::{Platform, Slot, Trouble};
 use crate::devices::superblocks::OnDevice;
@@ -61,14 +61,14 @@ pub(crate) struct Survey {
 }
 
 /// What was found of a device.
-struct Found {
+struct FoundDevice {
     path: PathBuf,
     on_device: Option<OnDevice>,
     trouble: Option<Trouble>,
 }
 
 /// Where a search begins.
-struct Beginning<'b> {
+struct SearchStart<'b> {
     platform: &'b dyn Platform,
     directory: &'b Path,
     first: &'b Superblock,
@@ -89,7 +89,7 @@ pub(crate) fn survey(platform: &dyn Platform, directory: &Path, also: &[PathBuf]
         ));
     };
     let first = first.superblock;
-    let beginning = Beginning { platform, directory, first: &first, also };
+    let beginning = SearchStart { platform, directory, first: &first, also };
     let mut geometry = first.geometry.clone();
     let mut survey = beginning.look(&geometry);
     for _ in 1..ROUNDS {
@@ -103,10 +103,11 @@ pub(crate) fn survey(platform: &dyn Platform, directory: &Path, also: &[PathBuf]
     Ok(survey)
 }
 
-impl Beginning<'_> {
+impl SearchStart<'_> {
     fn look(&self, geometry: &Geometry) -> Survey {
         let home = self.home(geometry);
-        let found: Vec<Found> = geometry.devices.iter().map(|entry| self.device(geometry, &home, entry)).collect();
+        let found: Vec<FoundDevice> =
+            geometry.devices.iter().map(|entry| self.device(geometry, &home, entry)).collect();
         let on_home = match geometry.has_home_apart() {
             true => self.of_this_store(&home, geometry).filter(|found| found.superblock.number == NO_DEVICE),
             false => None,
@@ -204,10 +205,10 @@ impl Beginning<'_> {
         candidates.iter().find(is_home).unwrap_or(&geometry.home).clone()
     }
 
-    fn device(&self, geometry: &Geometry, home: &Path, entry: &DeviceEntry) -> Found {
+    fn device(&self, geometry: &Geometry, home: &Path, entry: &DeviceEntry) -> FoundDevice {
         let was = entry.directory(home);
         if entry.state == DeviceState::Gone {
-            return Found { path: was, on_device: None, trouble: Some(Trouble::Gone) };
+            return FoundDevice { path: was, on_device: None, trouble: Some(Trouble::Gone) };
         }
         let mut candidates = Vec::new();
         if self.first.identity == entry.identity && self.first.number != NO_DEVICE {
@@ -225,7 +226,7 @@ impl Beginning<'_> {
         for path in candidates {
             let found = self.of_this_store(&path, geometry);
             if let Some(found) = found.filter(|found| found.superblock.identity == entry.identity) {
-                return Found { path, on_device: Some(found), trouble: None };
+                return FoundDevice { path, on_device: Some(found), trouble: None };
             }
         }
         let trouble = match Superblock::read(&*self.platform.device(&was)) {
@@ -235,7 +236,7 @@ impl Beginning<'_> {
             Err(error) if error.kind() == ErrorKind::Corrupt => Trouble::Damaged,
             Err(error) => Trouble::Missing(error.to_string()),
         };
-        Found { path: was, on_device: None, trouble: Some(trouble) }
+        FoundDevice { path: was, on_device: None, trouble: Some(trouble) }
     }
 }
 
@@ -365,7 +366,7 @@ impl Survey {
             .filter_map(|(slot, found)| Some((slot.entry.number, &found.as_ref()?.superblock.history)))
             .collect();
         let marked = self.marks().iter().map(|mark| mark.sequence).max().unwrap_or(0);
-        let sight = Sight { in_sync: &self.in_sync(), seen: &seen, marked, lost };
+        let sight = WriterView { in_sync: &self.in_sync(), seen: &seen, marked, lost };
         if sight.has_proof(&self.history) {
             return None;
         }

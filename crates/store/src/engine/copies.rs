@@ -20,7 +20,7 @@ use crate::format::ids::{DeviceNumber, SegmentId};
 use crate::format::release::Released;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, SegmentName, segment_path};
 use crate::index::catalog::{Change, SegmentRow, State};
-use crate::log::scan::{Copies, SegmentScan, Step};
+use crate::log::scan::{DifferingCopies, ScanStep, SegmentScan};
 use crate::log::writer::roomiest;
 
 /// Bytes per read and write.
@@ -213,12 +213,13 @@ impl Engine {
         let mut buffer = Vec::new();
         // A run of records on one copy.
         let mut run: (usize, Range<u64>) = (0, SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES);
-        let source = |on: &Copies| copies.iter().position(|(device, _)| !on.without.contains(device)).unwrap_or(0);
+        let source =
+            |on: &DifferingCopies| copies.iter().position(|(device, _)| !on.without.contains(device)).unwrap_or(0);
         loop {
             let step = match scan.next(false) {
-                Some(Step::Record(at, record, on)) => Some((source(&on), at..at + record.record_bytes(), true)),
-                Some(Step::Commit(committed, _, on)) => Some((source(&on), committed.at..committed.end, true)),
-                Some(Step::Damage(range)) => Some((0, range, false)),
+                Some(ScanStep::Record(at, record, on)) => Some((source(&on), at..at + record.record_bytes(), true)),
+                Some(ScanStep::Commit(committed, _, on)) => Some((source(&on), committed.at..committed.end, true)),
+                Some(ScanStep::Damage(range)) => Some((0, range, false)),
                 None => None,
             };
             let joins = step.as_ref().is_some_and(|(source, range, holds)| {

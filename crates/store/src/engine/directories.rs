@@ -23,12 +23,12 @@ struct Name {
 }
 
 #[derive(Debug, Hash)]
-struct Lent<'n> {
+struct NameRef<'n> {
     above: ObjectNumber,
     name: &'n [u8],
 }
 
-impl Equivalent<Name> for Lent<'_> {
+impl Equivalent<Name> for NameRef<'_> {
     fn equivalent(&self, name: &Name) -> bool {
         self.above == name.above && self.name == &*name.name
     }
@@ -44,7 +44,7 @@ pub(crate) struct KnownDirectories {
 impl KnownDirectories {
     /// The number of the directory `name` in `above`, if known.
     pub(crate) fn get(&self, above: ObjectNumber, name: &[u8]) -> Option<ObjectNumber> {
-        self.numbers.get(&Lent { above, name }).copied()
+        self.numbers.get(&NameRef { above, name }).copied()
     }
 
     /// The number of the directory with a path, if all of the path is known.
@@ -76,7 +76,7 @@ impl KnownDirectories {
             let Some((above, name)) = entry_of_key(key) else { continue };
             match entry.kind {
                 Kind::Directory => {
-                    if let Some(number) = self.numbers.get_mut(&Lent { above, name }) {
+                    if let Some(number) = self.numbers.get_mut(&NameRef { above, name }) {
                         *number = entry.number;
                     }
                 }
@@ -87,7 +87,7 @@ impl KnownDirectories {
     }
 
     fn forget(&mut self, above: ObjectNumber, name: &[u8]) {
-        if self.numbers.remove(&Lent { above, name }).is_some() {
+        if self.numbers.remove(&NameRef { above, name }).is_some() {
             self.bytes -= name.len() + DIRECTORY_BYTES;
         }
     }

@@ -18,12 +18,12 @@ use crate::format::geometry::{Class, DeviceState};
 use crate::format::ids::DeviceNumber;
 use crate::index::catalog::kept::Catalog;
 use crate::index::catalog::{Change, TableRow, journal, manifest};
-use crate::index::copies::{Copies, Place};
+use crate::index::copies::{Copies, IndexDevice};
 use crate::index::table::{BlockCache, Table, table_number, table_path};
 
 /// Devices that should have the index: as many as records have copies, of the class of the records. Those that already
 /// have it come first.
-pub(crate) fn wanted(slots: &[Slot], copies: u8, present: &[DeviceNumber]) -> Vec<Place> {
+pub(crate) fn wanted(slots: &[Slot], copies: u8, present: &[DeviceNumber]) -> Vec<IndexDevice> {
     let in_service = |slot: &&Slot| slot.is_writable() && slot.entry.state == DeviceState::InUse;
     let has_fast = slots.iter().any(|slot| slot.entry.class == Class::Fast && slot.entry.state != DeviceState::Gone);
     let class = if has_fast { Class::Fast } else { Class::Slow };
@@ -34,15 +34,15 @@ pub(crate) fn wanted(slots: &[Slot], copies: u8, present: &[DeviceNumber]) -> Ve
     }
     fit.sort_by_key(|slot| !present.contains(&slot.entry.number));
     fit.truncate(usize::from(copies));
-    let place = |slot: &Slot| Place { number: slot.entry.number, device: Arc::clone(&slot.device) };
-    let mut places: Vec<Place> = fit.into_iter().map(place).collect();
+    let place = |slot: &Slot| IndexDevice { number: slot.entry.number, device: Arc::clone(&slot.device) };
+    let mut places: Vec<IndexDevice> = fit.into_iter().map(place).collect();
     places.sort_by_key(|place| place.number);
     places
 }
 
 /// A fault in a copy of the index.
 #[derive(Debug)]
-pub(crate) struct Flaw {
+pub(crate) struct IndexFault {
     pub(crate) device: DeviceNumber,
     pub(crate) path: PathBuf,
     pub(crate) cause: String,
@@ -106,7 +106,7 @@ impl Engine {
             name.ends_with(manifest::TEMPORARY) || table_number(name).is_some() || journal::number(name).is_some()
         };
         // What cannot be listed or removed now is retried later.
-        let leftovers = |place: &Place| {
+        let leftovers = |place: &IndexDevice| {
             let names = place.device.list(INDEX).unwrap_or_default().into_iter().map(|(name, _)| name);
             names.filter(|name| is_ours(name) && !is_known(name)).collect::<Vec<_>>()
         };
@@ -126,7 +126,7 @@ impl Engine {
     ///
     /// # Errors
     /// The watcher stops the work. Damage is not an error.
-    pub(crate) fn flaws_of_table(&self, row: &TableRow, pace: &mut Pace<'_>) -> Result<Vec<Flaw>> {
+    pub(crate) fn flaws_of_table(&self, row: &TableRow, pace: &mut Pace<'_>) -> Result<Vec<IndexFault>> {
         let mut flaws = Vec::new();
         for place in self.index.places().iter() {
             let cache = Arc::new(BlockCache::new(0));
@@ -136,7 +136,7 @@ impl Engine {
                 Err(error) if pace.is_stopped() => return Err(error),
                 Err(error) => {
                     let path = place.device.place().join(table_path(row.number));
-                    flaws.push(Flaw { device: place.number, path, cause: error.to_string() });
+                    flaws.push(IndexFault { device: place.number, path, cause: error.to_string() });
                 }
                 Ok(()) => {}
             }
@@ -145,10 +145,10 @@ impl Engine {
     }
 
     /// Checks every copy of manifest and journal; also returns how many bytes were read, if this process writes them.
-    pub(crate) fn flaws_of_catalog(&self) -> (Vec<Flaw>, u64) {
-        let flaw = |place: &Place, cause| {
+    pub(crate) fn flaws_of_catalog(&self) -> (Vec<IndexFault>, u64) {
+        let flaw = |place: &IndexDevice, cause| {
             let path = manifest::place(&*place.device);
-            Flaw { device: place.number, path, cause }
+            IndexFault { device: place.number, path, cause }
         };
         if self.catalog.is_written() {
             let (flaws, read_bytes) = self.catalog.flaws_of_writer();
@@ -165,11 +165,11 @@ impl Engine {
     ///
     /// # Errors
     /// Any error of writing.
-    pub(crate) fn repair_table(&self, row: &TableRow, flaws: &[Flaw]) -> Result<bool> {
+    pub(crate) fn repair_table(&self, row: &TableRow, flaws: &[IndexFault]) -> Result<bool> {
         let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(table) = self.view().tables.iter().find(|table| table.row() == row).cloned() else { return Ok(true) };
         let places = self.index.places();
-        let damaged: Vec<&Place> =
+        let damaged: Vec<&IndexDevice> =
             places.iter().filter(|place| flaws.iter().any(|flaw| flaw.device == place.number)).collect();
         // Perhaps no block is damaged on all of them.
         if damaged.len() == places.len() && table.verify().is_err() {
@@ -219,12 +219,12 @@ fn wrong(error: Error) -> io::Error {
 }
 
 /// Writes a table to a device without it, from the existing copies.
-fn fetch_table(copies: &Copies, to: &Place, row: &TableRow) -> io::Result<()> {
+fn fetch_table(copies: &Copies, to: &IndexDevice, row: &TableRow) -> io::Result<()> {
     copy_table(&Table::open(copies, row, &Arc::new(BlockCache::new(0))).map_err(wrong)?, to)
 }
 
 /// Writes a table to a device, block by block, each from a copy where it is valid.
-fn copy_table(table: &Table, to: &Place) -> io::Result<()> {
+fn copy_table(table: &Table, to: &IndexDevice) -> io::Result<()> {
     let path = table_path(table.row().number);
     let temporary = format!("{path}{}", manifest::TEMPORARY);
     // Left by an interrupted attempt.

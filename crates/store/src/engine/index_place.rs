@@ -18,7 +18,7 @@ use crate::format::geometry::Geometry;
 use crate::format::ids::DeviceNumber;
 use crate::index::catalog::kept::Catalog;
 use crate::index::catalog::{Change, Position, TableRow, manifest};
-use crate::index::copies::Place;
+use crate::index::copies::IndexDevice;
 use crate::index::table::{INDEX_DIRECTORY, table_number, table_path};
 
 /// Directory of the index on its device.
@@ -48,8 +48,8 @@ pub(crate) fn index_place(
     access: Access,
 ) -> Result<IndexPlace> {
     let (slots, store, epoch) = (devices.slots(), geometry.store, devices.epoch());
-    let place = |slot: &Slot| Place { number: slot.entry.number, device: Arc::clone(&slot.device) };
-    let places: Vec<Place> = slots.iter().filter(|slot| slot.is_writable()).map(place).collect();
+    let place = |slot: &Slot| IndexDevice { number: slot.entry.number, device: Arc::clone(&slot.device) };
+    let places: Vec<IndexDevice> = slots.iter().filter(|slot| slot.is_writable()).map(place).collect();
     let found = match (Catalog::open(places, store, epoch), access) {
         // It is replaced, whatever its state.
         (Err(error), Access::RebuildIndex | Access::ReadWithoutIndex) if error.kind() != ErrorKind::NewerVersion => {
@@ -73,7 +73,7 @@ pub(crate) fn index_place(
         (_, Access::Read | Access::ReadWithoutIndex) => {
             let own = platform.private_device()?;
             private = Some(own.guard);
-            let own = Place { number: DeviceNumber(0), device: own.device };
+            let own = IndexDevice { number: DeviceNumber(0), device: own.device };
             let made = own.device.create_directory(INDEX);
             made.map_err(|error| Error::io("make an index of its own", &own.device.place(), error))?;
             Catalog::unpublished(vec![own], store, epoch, 0)
@@ -82,8 +82,8 @@ pub(crate) fn index_place(
             let wanted = wanted(&slots, geometry.copies, &catalog.copies().numbers());
             // Others get theirs when the log is recovered.
             let present = catalog.copies().places();
-            let kept = |place: &&Place| wanted.iter().any(|wanted| wanted.number == place.number);
-            let mut kept: Vec<Place> = present.iter().filter(kept).cloned().collect();
+            let kept = |place: &&IndexDevice| wanted.iter().any(|wanted| wanted.number == place.number);
+            let mut kept: Vec<IndexDevice> = present.iter().filter(kept).cloned().collect();
             if kept.is_empty() {
                 kept = present.to_vec();
             }

@@ -55,7 +55,7 @@ use crate::index::catalog::kept::Catalog;
 use crate::index::catalog::{Change, ExtentRow, RangeRow, SegmentRow, State, TableRow};
 use crate::index::copies::Copies;
 use crate::index::table::BlockCache;
-use crate::index::{Early, Expected, Snapshot, Tables, look_up_recent, look_up_tables, open_tables};
+use crate::index::{Early, Presence, Snapshot, Tables, look_up_recent, look_up_tables, open_tables};
 use crate::layout::granulo::LARGEST_EXTENT_FILE_BYTES;
 use crate::log::writer::{Batched, Writer};
 
@@ -94,7 +94,7 @@ pub(crate) fn look_up_in(view: RwLockReadGuard<'_, View>, key: &[u8]) -> Result<
     }
     let (tables, ranges) = (Arc::clone(&view.tables), Arc::clone(&view.state.ranges));
     drop(view);
-    Ok((version, look_up_tables(&tables, &ranges, key, Expected::There)?))
+    Ok((version, look_up_tables(&tables, &ranges, key, Presence::There)?))
 }
 
 /// State shared by all handles of an open store.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::devices::extents::DIRECTORY as EXTENTS;
 use crate::devices::host::Host;
-use crate::devices::set::{Beginning, Devices, Lock, Platform};
+use crate::devices::set::{Devices, EpochStart, Lock, Platform};
 use crate::devices::survey::{OpenOptions, Survey, bind, survey};
 use crate::engine::index_place::index_place;
 use crate::engine::recovery::{Recovered, Recovery};
@@ -297,13 +297,13 @@ pub fn is_store(directory: &Path) -> bool {
 impl Engine {
     /// The state at the beginning of an epoch begun now. It is unknown which ids another writer had assigned of those
     /// it reserved.
-    fn beginning(&self) -> Result<Beginning> {
+    fn beginning(&self) -> Result<EpochStart> {
         let writer = self.writer()?;
         let reserved_before = self.devices.marks().iter().map(|mark| mark.ids_reserved).max().unwrap_or(0);
         let given = self.highest_id.fetch_max(reserved_before, Ordering::Relaxed).max(reserved_before);
         let ids_reserved = given + RESERVED_IDS;
         self.reserved_ids.store(ids_reserved, Ordering::Relaxed);
-        Ok(Beginning { segments_begun: writer.newest_segment, last_batch: writer.position.sequence, ids_reserved })
+        Ok(EpochStart { segments_begun: writer.newest_segment, last_batch: writer.position.sequence, ids_reserved })
     }
 
     /// Writes another geometry to all devices in service, as a separate epoch.

@@ -44,12 +44,12 @@ use crate::index::catalog::Change;
 pub(crate) struct Base {
     pub(crate) attributes: Attributes,
     pub(crate) size_bytes: u64,
-    pub(crate) content: Stored,
+    pub(crate) content: StoredContent,
 }
 
 /// The stored content of an object, without its holes.
 #[derive(Debug)]
-pub(crate) enum Stored {
+pub(crate) enum StoredContent {
     Whole(Vec<u8>),
     Striped(Descriptor),
 }
@@ -66,15 +66,15 @@ impl Base {
 
     pub(crate) fn stored_bytes(&self) -> u64 {
         match &self.content {
-            Stored::Whole(content) => content.len() as u64,
-            Stored::Striped(descriptor) => descriptor.stored_bytes,
+            StoredContent::Whole(content) => content.len() as u64,
+            StoredContent::Striped(descriptor) => descriptor.stored_bytes,
         }
     }
 }
 
 /// The place of an object.
 #[derive(Debug, Default)]
-struct Place {
+struct FilePlace {
     /// Its key in the index and its entry; `None` without a name.
     named: Option<(Arc<[u8]>, Entry)>,
     /// The object in the entry's record.
@@ -92,7 +92,7 @@ struct Place {
 pub(crate) struct OpenFile {
     pub(crate) number: ObjectNumber,
     pub(crate) pending: RwLock<Pending>,
-    place: Mutex<Place>,
+    place: Mutex<FilePlace>,
     list: Arc<OpenFiles>,
     allocator: Arc<Allocator>,
 }
@@ -100,11 +100,11 @@ pub(crate) struct OpenFile {
 /// The open files of a process.
 #[derive(Debug, Default)]
 pub(crate) struct OpenFiles {
-    known: Mutex<Known>,
+    known: Mutex<Registry>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct Registry {
     files: HashMap<ObjectNumber, Weak<OpenFile>>,
     /// Numbers of those with a name, by key.
     keys: HashMap<Arc<[u8]>, ObjectNumber>,
@@ -112,7 +112,7 @@ struct Known {
 
 /// The effect of a change on an open file.
 #[derive(Debug)]
-enum Met {
+enum OpenFileChange {
     /// The new location of its record.
     Placed(Arc<[u8]>, Entry),
     /// It no longer has a name; with its content, if that was not in memory.
@@ -121,7 +121,7 @@ enum Met {
 
 /// The effects of a change on open files.
 #[derive(Debug, Default)]
-pub(crate) struct MetFiles(Vec<(Arc<OpenFile>, Met)>);
+pub(crate) struct MetFiles(Vec<(Arc<OpenFile>, OpenFileChange)>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -147,7 +147,7 @@ impl OpenFiles {
         for (file, met) in &mut met.0 {
             let mut place = lock(&file.place);
             match met {
-                Met::Placed(key, entry) => {
+                OpenFileChange::Placed(key, entry) => {
                     known.keys.insert(Arc::clone(key), file.number);
                     let is_moved = place.named.as_ref().is_some_and(|(_, old)| old.id == entry.id);
                     if !is_moved || entry.kind == Kind::Large {
@@ -156,7 +156,7 @@ impl OpenFiles {
                     place.named = Some((Arc::clone(key), *entry));
                     (place.was_named, place.touched) = (true, Touched::default());
                 }
-                Met::Unnamed(read) => {
+                OpenFileChange::Unnamed(read) => {
                     place.named = None;
                     match read.take() {
                         Some(Ok(base)) => _ = place.base.get_or_insert_with(|| Arc::new(base)),
@@ -184,7 +184,7 @@ impl Engine {
     /// What a change in the log will do to open files. A file that loses its name and is not in memory is read while
     /// its location is valid. Called with the writer's lock held.
     pub(crate) fn meet_open_files(&self, change: &Change) -> MetFiles {
-        let mut met: HashMap<ObjectNumber, (Arc<OpenFile>, Met)> = HashMap::new();
+        let mut met: HashMap<ObjectNumber, (Arc<OpenFile>, OpenFileChange)> = HashMap::new();
         // No file is closed with the list locked.
         let mut looked_at: Vec<Arc<OpenFile>> = Vec::new();
         {
@@ -197,7 +197,7 @@ impl Engine {
             let of_now = change.recent.iter().filter(|(key, entry)| is_file(entry) && !is_superseded(key));
             for (key, entry) in of_now {
                 if let Some(file) = open(&entry.number) {
-                    met.insert(entry.number, (file, Met::Placed(Arc::clone(key), *entry)));
+                    met.insert(entry.number, (file, OpenFileChange::Placed(Arc::clone(key), *entry)));
                 }
             }
             let ranges = change.ranges.iter().flatten().fold(HashMap::<ObjectNumber, u64>::new(), |mut ranges, row| {
@@ -217,11 +217,13 @@ impl Engine {
                 }
             }
             unnamed.retain(|number| !met.contains_key(number));
-            met.extend(unnamed.iter().filter_map(|number| Some((*number, (open(number)?, Met::Unnamed(None))))));
+            met.extend(
+                unnamed.iter().filter_map(|number| Some((*number, (open(number)?, OpenFileChange::Unnamed(None))))),
+            );
         }
         drop(looked_at);
         for (file, met) in met.values_mut() {
-            if let Met::Unnamed(read) = met
+            if let OpenFileChange::Unnamed(read) = met
                 && let Some(entry) = file.entry_to_read()
             {
                 *read = Some(self.read_base(&entry));
@@ -239,12 +241,12 @@ impl Engine {
         let record = self.read_entry(entry, &mut buffer)?;
         let attributes = decode_attributes(record.head.attributes)?;
         let content = match entry.kind {
-            Kind::Large => Stored::Striped(self.decode_descriptor(entry.location, record.content)?),
+            Kind::Large => StoredContent::Striped(self.decode_descriptor(entry.location, record.content)?),
             _ if record.head.is_zstd => {
                 let data_bytes = attributes.holes.as_ref().map_or(entry.size_bytes, Holes::data_bytes);
-                Stored::Whole(decompress(record.content, data_bytes)?)
+                StoredContent::Whole(decompress(record.content, data_bytes)?)
             }
-            _ => Stored::Whole(record.content.to_vec()),
+            _ => StoredContent::Whole(record.content.to_vec()),
         };
         Ok(Base { attributes, size_bytes: entry.size_bytes, content })
     }
@@ -265,7 +267,7 @@ impl Engine {
         if let Some(open) = known.files.get(&entry.number).and_then(Weak::upgrade) {
             return Ok(Some(open));
         }
-        let place = Place { named: Some((Arc::clone(&key), entry)), was_named: true, ..Place::default() };
+        let place = FilePlace { named: Some((Arc::clone(&key), entry)), was_named: true, ..FilePlace::default() };
         let file = self.new_open_file(entry.number, place);
         known.keys.insert(key, entry.number);
         known.files.insert(entry.number, Arc::downgrade(&file));
@@ -275,13 +277,14 @@ impl Engine {
     /// Opens an empty file without a name.
     pub(crate) fn open_nameless(&self, attributes: Attributes) -> Arc<OpenFile> {
         let number = ObjectNumber(self.highest_id.fetch_add(1, Ordering::Relaxed) + 1);
-        let base = Base { attributes: attributes.dated(self.now()), size_bytes: 0, content: Stored::Whole(Vec::new()) };
-        let file = self.new_open_file(number, Place { base: Some(Arc::new(base)), ..Place::default() });
+        let base =
+            Base { attributes: attributes.dated(self.now()), size_bytes: 0, content: StoredContent::Whole(Vec::new()) };
+        let file = self.new_open_file(number, FilePlace { base: Some(Arc::new(base)), ..FilePlace::default() });
         lock(&self.open_files.known).files.insert(number, Arc::downgrade(&file));
         file
     }
 
-    fn new_open_file(&self, number: ObjectNumber, place: Place) -> Arc<OpenFile> {
+    fn new_open_file(&self, number: ObjectNumber, place: FilePlace) -> Arc<OpenFile> {
         let (list, allocator) = (Arc::clone(&self.open_files), self.allocator());
         Arc::new(OpenFile { number, pending: RwLock::default(), place: Mutex::new(place), list, allocator })
     }
@@ -297,7 +300,7 @@ impl OpenFile {
     pub(crate) fn striped_without_name(&self) -> Option<Arc<Base>> {
         let place = lock(&self.place);
         let base = place.base.as_ref().filter(|_| place.named.is_none())?;
-        matches!(base.content, Stored::Striped(_)).then(|| Arc::clone(base))
+        matches!(base.content, StoredContent::Striped(_)).then(|| Arc::clone(base))
     }
 
     /// The units of an object without a name have moved; returns whether the object still was `before`. Called with the
@@ -308,7 +311,7 @@ impl OpenFile {
             return false;
         }
         let (attributes, size_bytes) = (before.attributes.clone(), before.size_bytes);
-        place.base = Some(Arc::new(Base { attributes, size_bytes, content: Stored::Striped(descriptor) }));
+        place.base = Some(Arc::new(Base { attributes, size_bytes, content: StoredContent::Striped(descriptor) }));
         place.touched.merge(touched.clone());
         self.claim(&mut place);
         true
@@ -321,9 +324,9 @@ impl OpenFile {
     }
 
     /// Protects the extent files with its units.
-    fn claim(&self, place: &mut Place) {
+    fn claim(&self, place: &mut FilePlace) {
         let Some(base) = place.base.clone() else { return };
-        if let Stored::Striped(descriptor) = &base.content {
+        if let StoredContent::Striped(descriptor) = &base.content {
             for run in descriptor.runs() {
                 place.touched.claim(run.device, run.file, &self.allocator.claim(run.device, run.file));
             }
@@ -432,7 +435,7 @@ impl Drop for OpenFile {
         }
         drop(known);
         if let Some(base) = place.base.take().filter(|_| !place.was_named)
-            && let Stored::Striped(descriptor) = &base.content
+            && let StoredContent::Striped(descriptor) = &base.content
         {
             self.allocator.give_up(descriptor);
         }

@@ -3,13 +3,13 @@
 
 use super::Engine;
 use crate::devices::device::Room;
-use crate::devices::placement::{Claim, Limits, Rooms, decide, file_bytes};
+use crate::devices::placement::{Limits, Purpose, Rooms, decide, file_bytes};
 use crate::devices::set::Slot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::{Class, DeviceState, Geometry};
 use crate::format::record::{HEADER_BYTES, Lengths, kind_of};
-use crate::log::writer::{Batched, Place, Writer, Written, roomiest};
+use crate::log::writer::{Batched, SegmentTarget, Writer, WrittenBatch, roomiest};
 
 impl Engine {
     /// Whether the store has devices of both classes, so that records can overflow.
@@ -56,8 +56,8 @@ impl Engine {
         writer: &mut Writer,
         geometry: &Geometry,
         batch: Batched<'_>,
-    ) -> Result<Written> {
-        let claim = if only_removes(&batch) { Claim::Frees } else { Claim::Put };
+    ) -> Result<WrittenBatch> {
+        let claim = if only_removes(&batch) { Purpose::Frees } else { Purpose::Put };
         self.append_claiming(writer, geometry, claim, batch)
     }
 
@@ -69,9 +69,9 @@ impl Engine {
         &self,
         writer: &mut Writer,
         geometry: &Geometry,
-        claim: Claim,
+        claim: Purpose,
         mut batch: Batched<'_>,
-    ) -> Result<Written> {
+    ) -> Result<WrittenBatch> {
         let needed_bytes = batch.records.len() as u64;
         if !self.has_both_classes() {
             // The only class, whichever is requested; segments of either continue.
@@ -88,7 +88,7 @@ impl Engine {
         let [fast, slow] = [Class::Fast, Class::Slow].map(|class| rooms(&self.target_slots(writer, geometry, class)));
         let (mut classes, is_overflowing) = decide(&fast, &slow, limits, is_overflowing, needed_bytes, claim);
         writer.is_overflowing = is_overflowing;
-        if claim == Claim::Frees
+        if claim == Purpose::Frees
             && let Some(active) = &writer.active
         {
             // A tombstone is small and goes where the log is: it is rarely worth a new segment.
@@ -108,9 +108,9 @@ impl Engine {
         geometry: &Geometry,
         classes: &[Class],
         needed_bytes: u64,
-        claim: Claim,
+        claim: Purpose,
         batch: &mut Batched<'_>,
-    ) -> Result<Written> {
+    ) -> Result<WrittenBatch> {
         let mut outcome = Err(full());
         for &class in classes {
             let mut target = rooms(&self.target_slots(writer, geometry, class));
@@ -123,7 +123,7 @@ impl Engine {
                 writer.close_segment();
             }
             let closing = target.rooms.iter().map(|&room| file_bytes(room, geometry.segment_bytes)).min();
-            let place = Place { class, segment_bytes: closing.unwrap_or(geometry.segment_bytes) };
+            let place = SegmentTarget { class, segment_bytes: closing.unwrap_or(geometry.segment_bytes) };
             outcome = writer.append(&self.devices, geometry, place, batch);
             match &outcome {
                 Err(error) if error.kind() == ErrorKind::NoSpace => {}

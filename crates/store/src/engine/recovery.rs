@@ -30,8 +30,8 @@ use crate::format::rows::{Change, Freed, Position, SegmentRow};
 use crate::format::segment::{SEGMENTS, SegmentHeader, SegmentName, segment_path};
 use crate::layout::granulo::Alignment;
 use crate::log::completeness::{Cause, Completeness, Missing, Tail};
-use crate::log::lineage::{Found, Lineage};
-use crate::log::scan::{SegmentScan, Step};
+use crate::log::lineage::{FoundSegment, Lineage};
+use crate::log::scan::{ScanStep, SegmentScan};
 use crate::log::writer::{Active, Writer};
 use crate::progress::Progress;
 
@@ -142,7 +142,7 @@ impl Engine {
     }
 
     /// Identifies the segments in files from number `first` on, with their headers.
-    fn identified(&self, first: u64) -> Result<Vec<Found>> {
+    fn identified(&self, first: u64) -> Result<Vec<FoundSegment>> {
         let slots = self.devices.slots();
         let is_in_service = |device: &DeviceNumber| slots.get(device.index()).is_some_and(|slot| slot.is_writable());
         let known = Arc::clone(&self.view().state.segments);
@@ -168,21 +168,26 @@ impl Engine {
             // One known to the index takes precedence.
             let weight = devices.iter().filter(|device| is_in_service(device)).count()
                 + if row.is_some() { slots.len() + 1 } else { 0 };
-            let one =
-                Found { id: id.unwrap_or(half), header, devices: devices.clone(), size_bytes: *size_bytes, weight };
+            let one = FoundSegment {
+                id: id.unwrap_or(half),
+                header,
+                devices: devices.clone(),
+                size_bytes: *size_bytes,
+                weight,
+            };
             if id.is_some() { found.push(one) } else { unknown.push(one) }
         }
         for one in unknown {
             let half = one.id.epoch.low_half();
             let epoch = epochs.get(&half).copied().or_else(|| self.epoch_in(&one));
             let id = SegmentId { epoch: epoch.unwrap_or(one.id.epoch), ..one.id };
-            found.push(Found { id, ..one });
+            found.push(FoundSegment { id, ..one });
         }
         Ok(found)
     }
 
     /// The epoch of a segment whose header is damaged on every copy: that of its commits, if they are sealed with it.
-    fn epoch_in(&self, found: &Found) -> Option<Epoch> {
+    fn epoch_in(&self, found: &FoundSegment) -> Option<Epoch> {
         let store = self.geometry().store;
         self.open_copies(found.id, &found.devices).into_iter().find_map(|(_, file)| {
             let is_right = |epoch: Epoch| epoch.low_half() == found.id.epoch.low_half();
@@ -193,8 +198,8 @@ impl Engine {
 
     /// What was released according to the last segments: the first batch of each repeats it. One that a crash or a full
     /// device left without a batch says nothing.
-    fn newest_released(&self, found: &[Found]) -> Released {
-        let mut newest: Vec<&Found> = found.iter().collect();
+    fn newest_released(&self, found: &[FoundSegment]) -> Released {
+        let mut newest: Vec<&FoundSegment> = found.iter().collect();
         newest.sort_by_key(|found| std::cmp::Reverse(found.id.number));
         let mut released = Released::default();
         for one in newest {
@@ -202,12 +207,12 @@ impl Engine {
             let (mut is_whole, mut has_batch) = (one.header.is_some(), false);
             while let Some(step) = scan.next(false) {
                 match step {
-                    Step::Record(_, record, _) if record.head.kind == crate::format::entry::Kind::Release => {
+                    ScanStep::Record(_, record, _) if record.head.kind == crate::format::entry::Kind::Release => {
                         released = Released::decode(record.content).unwrap_or(released);
                     }
-                    Step::Record(..) => {}
-                    Step::Commit(..) => has_batch = true,
-                    Step::Damage(_) => is_whole = false,
+                    ScanStep::Record(..) => {}
+                    ScanStep::Commit(..) => has_batch = true,
+                    ScanStep::Damage(_) => is_whole = false,
                 }
             }
             // A complete one has everything released before it, or nothing was.
@@ -337,7 +342,7 @@ impl Engine {
         let id = part.found.id;
         let mut scan = self.scan(id, &part.found.devices, position.commit);
         let (mut is_it, mut is_other) = (false, false);
-        if let Some(Step::Commit(committed, ..)) = scan.next(false) {
+        if let Some(ScanStep::Commit(committed, ..)) = scan.next(false) {
             let commit = &committed.commit;
             is_it = committed.at == position.commit
                 && (commit.sequence.0, commit.chain()) == (position.sequence, position.chain);
@@ -445,9 +450,9 @@ impl Engine {
         let mut touched = BTreeSet::new();
         loop {
             let met = match scan.next(true) {
-                Some(Step::Record(at, record, on)) => Some((at, record, on)),
-                Some(Step::Commit(committed, record, on)) => Some((committed.at, record, on)),
-                Some(Step::Damage(damaged)) if damaged.start < range.end => continue,
+                Some(ScanStep::Record(at, record, on)) => Some((at, record, on)),
+                Some(ScanStep::Commit(committed, record, on)) => Some((committed.at, record, on)),
+                Some(ScanStep::Damage(damaged)) if damaged.start < range.end => continue,
                 _ => None,
             };
             let met = met.filter(|(at, ..)| *at < range.end);
@@ -532,7 +537,7 @@ impl Engine {
         let id = self.segment_id(end.segment);
         let copies = self.open_copies(id, &self.copies(end.segment));
         let mut scan = SegmentScan::new(copies, self.seed(id), end.commit);
-        matches!(scan.next(false), Some(Step::Commit(committed, ..))
+        matches!(scan.next(false), Some(ScanStep::Commit(committed, ..))
             if committed.commit.is_close && committed.end == end.offset && committed.commit.chain() == end.chain)
     }
 

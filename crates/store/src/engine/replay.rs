@@ -31,8 +31,8 @@ use crate::format::rows::{Change, Position, SegmentRow, SnapshotRow};
 use crate::format::segment::{Continued, SEGMENT_HEADER_BYTES, segment_path};
 use crate::format::superblock::LogMark;
 use crate::log::completeness::{Cause, Completeness, Missing};
-use crate::log::lineage::Part;
-use crate::log::scan::{Committed, Step};
+use crate::log::lineage::LogPart;
+use crate::log::scan::{Committed, ScanStep};
 
 /// A record that was read and is not applied yet.
 #[derive(Debug)]
@@ -143,7 +143,7 @@ impl<'e> Replay<'e> {
     }
 
     /// Adds the account of a segment, if the catalog has none, or lacks a copy.
-    fn add_row(&self, part: &Part) -> Result<()> {
+    fn add_row(&self, part: &LogPart) -> Result<()> {
         let (engine, id) = (self.engine, part.found.id);
         let known = engine.view().state.segments.get(&id.number.0).cloned();
         let mut devices = part.found.devices.clone();
@@ -175,7 +175,7 @@ impl<'e> Replay<'e> {
     }
 
     /// Reads the part of a segment that belongs to the log.
-    pub(super) fn segment(&mut self, part: &Part) -> Result<()> {
+    pub(super) fn segment(&mut self, part: &LogPart) -> Result<()> {
         let (engine, id) = (self.engine, part.found.id);
         let number = id.number.0;
         let from = if number == self.position.segment { self.position.offset } else { 0 };
@@ -191,18 +191,18 @@ impl<'e> Replay<'e> {
         let (mut is_damaged, mut has_damage) = (false, false);
         while let Some(step) = scan.next(false) {
             match step {
-                Step::Damage(range) => {
+                ScanStep::Damage(range) => {
                     (is_damaged, has_damage) = (true, true);
                     self.broken(number, range);
                 }
-                Step::Record(at, record, _) => match item(number, at, &record) {
+                ScanStep::Record(at, record, _) => match item(number, at, &record) {
                     Some(item) => items.push(item),
                     None => {
                         is_damaged = true;
                         self.broken(number, at..at + record.record_bytes());
                     }
                 },
-                Step::Commit(committed, ..) => {
+                ScanStep::Commit(committed, ..) => {
                     self.commit(number, std::mem::take(&mut items), is_damaged, committed)?;
                     is_damaged = false;
                 }
@@ -229,7 +229,7 @@ impl<'e> Replay<'e> {
     }
 
     /// Whether the log continues after batches that were in released segments and are not applied.
-    pub(super) fn skips(&self, parts: &[Part]) -> bool {
+    pub(super) fn skips(&self, parts: &[LogPart]) -> bool {
         let is_there = |number: u64| parts.iter().any(|part| part.found.id.number.0 == number);
         parts.iter().filter(|part| part.missing.is_none()).filter_map(|part| part.found.header).any(|header| {
             header.id.number.0 > self.position.segment
@@ -239,7 +239,7 @@ impl<'e> Replay<'e> {
     }
 
     /// At the beginning of another segment, checks whether it continues where the log before it ended.
-    fn begin(&mut self, part: &Part) {
+    fn begin(&mut self, part: &LogPart) {
         let number = part.found.id.number.0;
         let (sequence, chain) = match part.found.header {
             Some(header) => {
@@ -541,7 +541,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`unreadable`](Self::unreadable).
-    pub(super) fn look_ahead(&self, parts: &[Part], from: Position) -> Result<()> {
+    pub(super) fn look_ahead(&self, parts: &[LogPart], from: Position) -> Result<()> {
         for part in parts {
             let id = part.found.id;
             let from = if id.number.0 == from.segment { from.offset } else { 0 };
@@ -550,7 +550,7 @@ impl Engine {
             let mut has_damage = scan.end < end;
             scan.end = end.min(scan.end);
             while let Some(step) = scan.next(false) {
-                has_damage |= matches!(step, Step::Damage(_));
+                has_damage |= matches!(step, ScanStep::Damage(_));
             }
             if has_damage && let Some((device, error)) = scan.take_error() {
                 self.unreadable(device, id, error)?;

@@ -20,7 +20,7 @@ use crate::format::entry::{Kind, Location};
 use crate::format::index_key::{first_superseded, is_name, superseded};
 use crate::format::record::{NewRecord, give_id};
 use crate::format::rows::{Change, SnapshotRow};
-use crate::log::writer::Written;
+use crate::log::writer::WrittenBatch;
 use crate::units::escape;
 
 /// Note that there may be versions that no snapshot references.
@@ -100,7 +100,7 @@ impl Engine {
         give_id(&mut bytes, id);
         let record_bytes = bytes.len() as u64;
         let batch = self.batch_of(&mut bytes);
-        let Written { segment, begin, position } = self.append_somewhere(&mut writer, &self.geometry(), batch)?;
+        let WrittenBatch { segment, begin, position } = self.append_somewhere(&mut writer, &self.geometry(), batch)?;
         let ledger = EngineLedger::new(self);
         let mut effects = Effects::new(&ledger, Nameless::Go);
         effects.appended(writer.active_row(), position);

@@ -20,7 +20,7 @@ use crate::format::segment::{SEGMENTS, segment_path};
 use crate::index::catalog::{Change, Freed};
 use crate::index::table::table_path;
 use crate::index::{self, merge_tables};
-use crate::log::writer::{Dirty as DirtyCopy, Writer};
+use crate::log::writer::{DirtyCopy, Writer};
 
 /// Maximum number of entries changed since the last sorted table, in the catalog and in memory. Smaller in tests, which
 /// then create tables.
@@ -41,7 +41,7 @@ pub(crate) struct Dirty {
 }
 
 /// Something to sync.
-enum Job<'d> {
+enum SyncTask<'d> {
     Segment(&'d DirtyCopy),
     SegmentNames(DeviceNumber),
     Extents(Unsynced<'d>),
@@ -62,27 +62,27 @@ impl Engine {
     /// # Errors
     /// The first failure.
     pub(crate) fn sync_files(&self, dirty: &Dirty) -> Result<()> {
-        let segments = dirty.files.iter().map(Job::Segment);
-        let names = dirty.directories.iter().copied().map(Job::SegmentNames);
+        let segments = dirty.files.iter().map(SyncTask::Segment);
+        let names = dirty.directories.iter().copied().map(SyncTask::SegmentNames);
         // Units on a device that has since gone out of service count as lost.
         let slots = self.devices.slots();
         let is_writable = |device: DeviceNumber| slots.get(device.index()).is_some_and(Slot::is_writable);
         let extents = self.extents.unsynced(&dirty.extents).into_iter();
-        let extents = extents.filter(|unsynced| is_writable(unsynced.device())).map(Job::Extents);
-        let jobs: Vec<Job<'_>> = segments.chain(names).chain(extents).collect();
-        let sync = |job: Job<'_>| match job {
-            Job::Segment(copy) => {
+        let extents = extents.filter(|unsynced| is_writable(unsynced.device())).map(SyncTask::Extents);
+        let jobs: Vec<SyncTask<'_>> = segments.chain(names).chain(extents).collect();
+        let sync = |job: SyncTask<'_>| match job {
+            SyncTask::Segment(copy) => {
                 let place = self.devices.place(copy.device, &segment_path(copy.segment));
                 copy.file.sync().map_err(|error| Error::io("sync", &place, error))
             }
-            Job::SegmentNames(device) => match self.devices.slots().get(device.index()) {
+            SyncTask::SegmentNames(device) => match self.devices.slots().get(device.index()) {
                 Some(slot) => {
                     let fail = |error| Error::io("sync", &slot.path.join(SEGMENTS), error);
                     slot.device.sync_directory(SEGMENTS).map_err(fail)
                 }
                 None => Ok(()),
             },
-            Job::Extents(unsynced) => self.extents.sync_one(unsynced),
+            SyncTask::Extents(unsynced) => self.extents.sync_one(unsynced),
         };
         threads::each(jobs, MOST_SYNCS, sync).into_iter().collect()
     }

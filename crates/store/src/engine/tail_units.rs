@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::devices::extents::{Flaw, Wrong};
+use crate::devices::extents::{UnitFault, Wrong};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::descriptor::{Descriptor, Run};
@@ -94,7 +94,7 @@ impl<'e> EarlierVersions<'e> {
     fn counts(&self, descriptor: &Descriptor, new: &NewUnits) -> bool {
         let mut in_stripe: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         for unit in &new.wrong {
-            let is_away = unit.flaw == Flaw::Absent && self.engine.devices.readable(unit.device).is_none();
+            let is_away = unit.flaw == UnitFault::Absent && self.engine.devices.readable(unit.device).is_none();
             if !is_away {
                 *in_stripe.entry((unit.chunk, unit.stripe)).or_default() += 1;
             }

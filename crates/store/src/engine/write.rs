@@ -16,11 +16,11 @@ use std::sync::{Arc, PoisonError};
 
 use self::admission::{Admitted, Number, has_entries, not_empty};
 pub use self::committer::Existing;
-use self::committer::{Committer, Piece, Seen, Subject, Waiting, abandon};
+use self::committer::{Committer, Piece, RecordSubject, SeenEntry, Waiting, abandon};
 use super::early;
 use super::effects::{Effects, Nameless, UNPLACED};
 use super::near::Near;
-use crate::devices::extents::{LargeWriter, Touched, Written, order};
+use crate::devices::extents::{LargeWriter, Touched, WrittenObject, order};
 use crate::engine::{Engine, EngineLedger, RESERVED_IDS};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
@@ -129,7 +129,7 @@ impl<'s> Batch<'s> {
             let size_bytes = size_of(attributes, stored_bytes)?;
             return self.add(key, Kind::File, attributes, size_bytes, content, None);
         }
-        let write = |batch: &Self| -> Result<Written> {
+        let write = |batch: &Self| -> Result<WrittenObject> {
             let mut writer = batch.begin_large(&key, Some(stored_bytes))?;
             writer.write(content)?;
             writer.finish()
@@ -248,7 +248,7 @@ impl<'s> Batch<'s> {
             return Ok(false);
         }
         let mut seen = self.see(key)?;
-        let found = |seen: Option<Seen>| seen.and_then(|seen| seen.entry);
+        let found = |seen: Option<SeenEntry>| seen.and_then(|seen| seen.entry);
         if is_waiting || found(seen).is_some_and(|entry| entry.kind == Kind::Directory) {
             self.commit_piece()?;
             seen = self.see(key)?;
@@ -270,23 +270,23 @@ impl<'s> Batch<'s> {
         let (version, entry) = self.near.look_up(engine, &entry_key(directory, name))?;
         // The path of the directory does not matter, and there may be none.
         let key = Key::root().child(name)?;
-        self.add_removal(&key, Seen { version, directory, entry, has_other: true })
+        self.add_removal(&key, SeenEntry { version, directory, entry, has_other: true })
     }
 
-    fn add_removal(&mut self, key: &Key, seen: Seen) -> Result<()> {
+    fn add_removal(&mut self, key: &Key, seen: SeenEntry) -> Result<()> {
         let start = self.records.len();
         let record = NewRecord { parent: seen.directory, name: key.name(), ..NewRecord::of(Kind::Removal) };
         record.encode(self.alignment, &mut self.records)?;
-        self.wait(key.stored().into(), start, Subject::Removal(Box::new(seen)))
+        self.wait(key.stored().into(), start, RecordSubject::Removal(Box::new(seen)))
     }
 
     /// The current entry for a key; `None` if its parent directory does not exist.
-    fn see(&mut self, key: &Key) -> Result<Option<Seen>> {
+    fn see(&mut self, key: &Key) -> Result<Option<SeenEntry>> {
         let engine = self.store.engine();
         let Some((above, name)) = split(key.stored()) else { return Ok(None) };
         let Some(directory) = engine.directory(above)? else { return Ok(None) };
         let (version, entry) = self.near.look_up(engine, &entry_key(directory, name))?;
-        Ok(Some(Seen { version, directory, entry, has_other: false }))
+        Ok(Some(SeenEntry { version, directory, entry, has_other: false }))
     }
 
     /// Whether a waiting record has this key or is below it.
@@ -312,7 +312,7 @@ impl<'s> Batch<'s> {
         if is_there {
             self.removed_tree = Some(key.stored().to_vec());
             // Its content is known on commit, and the record is encoded then.
-            self.wait(key.stored().into(), 0, Subject::TreeRemoval(Vec::new()))?;
+            self.wait(key.stored().into(), 0, RecordSubject::TreeRemoval(Vec::new()))?;
         }
         Ok(is_there)
     }
@@ -389,8 +389,8 @@ impl<'s> Batch<'s> {
     }
 
     /// Ends a large object, and adds its descriptor; returns the stored bytes.
-    fn end_large(&mut self, key: Arc<[u8]>, attributes: &Attributes, written: Written) -> Result<u64> {
-        let Written { descriptor, touched } = written;
+    fn end_large(&mut self, key: Arc<[u8]>, attributes: &Attributes, written: WrittenObject) -> Result<u64> {
+        let WrittenObject { descriptor, touched } = written;
         let stored = descriptor.stored_bytes;
         let size = match size_of(attributes, stored) {
             Ok(size) => size,
@@ -463,10 +463,10 @@ impl<'s> Batch<'s> {
         let name = recorded_name(&key);
         let record = NewRecord { is_zstd, name, attributes, content, ..NewRecord::of(entry.kind) };
         record.encode(self.alignment, &mut self.records)?;
-        self.wait(key, start, Subject::Put(Box::new(entry), descriptor))
+        self.wait(key, start, RecordSubject::Put(Box::new(entry), descriptor))
     }
 
-    fn wait(&mut self, key: Arc<[u8]>, start: usize, subject: Subject) -> Result<()> {
+    fn wait(&mut self, key: Arc<[u8]>, start: usize, subject: RecordSubject) -> Result<()> {
         let record_bytes = self.records.len() - start;
         if let Some(keys) = &mut self.keys {
             keys.insert(Arc::clone(&key));
@@ -614,14 +614,14 @@ impl Engine {
         time: Time,
     ) -> Result<()> {
         // It may leave more versions than one change of the index should have.
-        let is_tree = matches!(waiting.first(), Some(Waiting { subject: Subject::TreeRemoval(_), .. }));
+        let is_tree = matches!(waiting.first(), Some(Waiting { subject: RecordSubject::TreeRemoval(_), .. }));
         let _one = is_tree.then(|| self.sync.lock().unwrap_or_else(PoisonError::into_inner));
         let mut writer = self.writer()?;
         let geometry = self.geometry();
         let mut ledger = EngineLedger::new(self);
         let admitted = self.admit_piece(&ledger, records, waiting, alignment, time)?;
         let Some(first) = waiting.first() else { return Ok(()) };
-        if let Subject::TreeRemoval(directories) = &first.subject
+        if let RecordSubject::TreeRemoval(directories) = &first.subject
             && !ledger.state.snapshots.is_empty()
             && early::is_many(&ledger.snapshot, directories)?
         {
@@ -661,19 +661,19 @@ impl Engine {
             let location =
                 Location { segment: UNPLACED, offset: record.start as u64, record_bytes: record.record_bytes as u64 };
             match &record.subject {
-                Subject::Put(entry, descriptor) => {
+                RecordSubject::Put(entry, descriptor) => {
                     let entry = Entry { id, number, location, ..**entry };
                     effects.put_over(&key, entry, descriptor.as_deref(), before)?
                 }
-                Subject::Name(named) => {
+                RecordSubject::Name(named) => {
                     let entry = Entry { id, number, location, ..named.entry };
                     effects.put_over(&key, entry, named.descriptor.as_ref(), before)?
                 }
-                Subject::Removal(_) => effects.remove_over(&key, id, location, before).map(|_| ())?,
-                Subject::TreeRemoval(directories) if directories.is_empty() => {
+                RecordSubject::Removal(_) => effects.remove_over(&key, id, location, before).map(|_| ())?,
+                RecordSubject::TreeRemoval(directories) if directories.is_empty() => {
                     effects.remove_over(&key, id, location, before).map(|_| ())?
                 }
-                Subject::TreeRemoval(directories) => {
+                RecordSubject::TreeRemoval(directories) => {
                     let top = (!record.key.is_empty()).then_some(&key);
                     effects.remove_tree(top, directories, id, location)?
                 }
@@ -686,7 +686,7 @@ impl Engine {
         effects.placed(written.segment, written.begin);
         for record in waiting.iter_mut() {
             // This batch can no longer free what is committed.
-            if let Subject::Put(_, descriptor) = &mut record.subject {
+            if let RecordSubject::Put(_, descriptor) = &mut record.subject {
                 *descriptor = None;
             }
         }

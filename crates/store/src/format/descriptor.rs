@@ -152,14 +152,14 @@ impl Descriptor {
     /// # Errors
     /// [`ErrorKind::Corrupt`] for anything but a valid descriptor.
     pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Descriptor> {
-        Descriptor::read(&mut Reader { bytes }).map_err(|cause| {
+        Descriptor::read(&mut FieldReader { bytes }).map_err(|cause| {
             Error::new(ErrorKind::Corrupt, "read the descriptor of", cause)
                 .at(path)
                 .advise("granulo store check --deep tells what else is damaged")
         })
     }
 
-    fn read(reader: &mut Reader<'_>) -> std::result::Result<Descriptor, String> {
+    fn read(reader: &mut FieldReader<'_>) -> std::result::Result<Descriptor, String> {
         let stored_bytes = u64::from_le_bytes(reader.array()?);
         let packed = u32::from_le_bytes(reader.array()?);
         let count = u16::from_le_bytes(reader.array()?);
@@ -180,11 +180,11 @@ impl Descriptor {
 }
 
 /// Bytes still to be read.
-struct Reader<'a> {
+struct FieldReader<'a> {
     bytes: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FieldReader<'a> {
     fn take(&mut self, length: u64) -> std::result::Result<&'a [u8], String> {
         let (taken, rest) = usize::try_from(length)
             .ok()
@@ -211,7 +211,7 @@ impl<'a> Reader<'a> {
         self.zeroes()?;
         let stripes = Stripes { length_bytes, unit_bytes, data, parity };
         stripes.check()?;
-        let mut of_components = Reader { bytes: self.take(stripes.width() as u64 * COMPONENT_BYTES)? };
+        let mut of_components = FieldReader { bytes: self.take(stripes.width() as u64 * COMPONENT_BYTES)? };
         let mut components = Vec::with_capacity(stripes.width());
         while !of_components.bytes.is_empty() {
             components.push(Component {

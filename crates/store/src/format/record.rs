@@ -245,14 +245,14 @@ pub(crate) fn decode_directories(content: &[u8]) -> Option<Vec<ObjectNumber>> {
 }
 
 /// Seals encoded records, the first of which will be at `begin`. Returns what their commit lists for each.
-pub(crate) fn seal(records: &mut [u8], seed: Seed, begin: LogOffset) -> Vec<Listed> {
+pub(crate) fn seal(records: &mut [u8], seed: Seed, begin: LogOffset) -> Vec<ListedRecord> {
     let mut list = Vec::new();
     let mut at = 0;
     while let Some(lengths) = records.get(at..).and_then(Lengths::peek) {
         let head = &mut records[at..at + lengths.head_bytes()];
         let sum = seed.at(LogOffset(begin.0 + at as u64)).checksum(&head[KIND_AT..]);
         head[..KIND_AT].copy_from_slice(&sum.to_le_bytes());
-        list.push(Listed { record_bytes: lengths.record_bytes() as u64, checksum: sum as u32 });
+        list.push(ListedRecord { record_bytes: lengths.record_bytes() as u64, checksum: sum as u32 });
         at += lengths.record_bytes();
     }
     assert_eq!(at, records.len(), "what is sealed are encoded records");
@@ -261,7 +261,7 @@ pub(crate) fn seal(records: &mut [u8], seed: Seed, begin: LogOffset) -> Vec<List
 
 /// What a commit lists for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Listed {
+pub(crate) struct ListedRecord {
     /// Length with padding.
     pub(crate) record_bytes: u64,
     /// Low half of the checksum of its head.
@@ -394,8 +394,8 @@ impl<'a> Head<'a> {
     }
 
     /// What its commit lists for it.
-    pub(crate) fn listed(&self) -> Listed {
-        Listed { record_bytes: self.lengths.record_bytes() as u64, checksum: self.head_checksum as u32 }
+    pub(crate) fn listed(&self) -> ListedRecord {
+        ListedRecord { record_bytes: self.lengths.record_bytes() as u64, checksum: self.head_checksum as u32 }
     }
 }
 

@@ -15,9 +15,9 @@ use super::rows::SnapshotRow;
 
 /// Numbers as ranges that neither touch nor overlap: first and last of each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Numbers(BTreeMap<u64, u64>);
+struct NumberRanges(BTreeMap<u64, u64>);
 
-impl Numbers {
+impl NumberRanges {
     fn contains(&self, number: u64) -> bool {
         self.0.range(..=number).next_back().is_some_and(|(_, &last)| number <= last)
     }
@@ -43,8 +43,8 @@ impl Numbers {
 /// Released segments and extent files, and the ends of remaining segments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Released {
-    segments: Numbers,
-    extents: BTreeMap<DeviceNumber, Numbers>,
+    segments: NumberRanges,
+    extents: BTreeMap<DeviceNumber, NumberRanges>,
     /// Ends of segments that were not released but whose continuation was.
     ends: BTreeMap<u64, u64>,
     /// The existing snapshots.
@@ -89,7 +89,7 @@ impl Released {
 
     /// The highest released extent file of each device: numbers are not reused.
     pub(crate) fn highest_extents(&self) -> impl Iterator<Item = (DeviceNumber, u32)> {
-        let highest = |(device, files): (&DeviceNumber, &Numbers)| {
+        let highest = |(device, files): (&DeviceNumber, &NumberRanges)| {
             let (_, &last) = files.0.last_key_value()?;
             Some((*device, u32::try_from(last).ok()?))
         };

@@ -4,7 +4,7 @@
 use super::decode::Decoder;
 use super::geometry::Class;
 use super::ids::{BatchSequence, Epoch, LogOffset, SegmentId, SegmentNumber};
-use super::record::{Listed, checksum};
+use super::record::{ListedRecord, checksum};
 use super::superblock::VERSION;
 use crate::layout::granulo::{
     Alignment, COMMIT_HEADER_BYTES, LISTED_BYTES, RECORD_ALIGNMENT_BYTES, SEGMENT_HEADER_BYTES as HEADER,
@@ -160,7 +160,7 @@ pub(crate) struct Commit {
     /// The store was closed here.
     pub(crate) is_close: bool,
     /// The records of the batch, in their order.
-    pub(crate) list: Vec<Listed>,
+    pub(crate) list: Vec<ListedRecord>,
 }
 
 const CLOSE: u32 = 1;
@@ -220,7 +220,7 @@ impl Commit {
         }
         let listed = |bytes: &[u8]| {
             let mut at = Decoder::new(bytes);
-            Some(Listed { record_bytes: u64::from(at.u32()?) * RECORD_ALIGNMENT_BYTES, checksum: at.u32()? })
+            Some(ListedRecord { record_bytes: u64::from(at.u32()?) * RECORD_ALIGNMENT_BYTES, checksum: at.u32()? })
         };
         let list = list.chunks(LISTED_BYTES as usize).map(listed).collect::<Option<Vec<_>>>()?;
         let is_close = flags & CLOSE != 0;
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_commit_is_what_was_written_or_nothing() {
-        let listed = |record_bytes| Listed { record_bytes, checksum: 0x8070_6050 };
+        let listed = |record_bytes| ListedRecord { record_bytes, checksum: 0x8070_6050 };
         let commit = Commit {
             sequence: BatchSequence(1),
             mark: BatchSequence(2),

@@ -62,11 +62,11 @@ fn real() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let mut bytes = vec![("segment", "real", log.clone())];
     let header = SegmentHeader::decode(&log).unwrap();
     let seed = header.id.seed(&header.store);
-    let mut scan = SegmentScan::new(vec![(DeviceNumber(0), Arc::new(Bytes::new(&log)))], seed, 0);
+    let mut scan = SegmentScan::new(vec![(DeviceNumber(0), Arc::new(MemoryFile::new(&log)))], seed, 0);
     loop {
         let (offset, found) = match scan.next(false) {
-            Some(Step::Record(offset, found, _)) => (offset, found),
-            Some(Step::Commit(committed, found, _)) => (committed.at, found),
+            Some(ScanStep::Record(offset, found, _)) => (offset, found),
+            Some(ScanStep::Commit(committed, found, _)) => (committed.at, found),
             _ => break,
         };
         let name = match found.head.kind {

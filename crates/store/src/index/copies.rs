@@ -13,7 +13,7 @@ use crate::format::ids::DeviceNumber;
 
 /// A device that has or may have a copy of the index.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct IndexDevice {
     /// Its number.
     pub(crate) number: DeviceNumber,
     /// The device itself.
@@ -23,17 +23,17 @@ pub(crate) struct Place {
 /// The devices with the index. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Copies {
-    places: Arc<RwLock<Arc<Vec<Place>>>>,
+    places: Arc<RwLock<Arc<Vec<IndexDevice>>>>,
 }
 
 impl Copies {
     /// Copies on these devices, in the order in which they are asked.
-    pub(crate) fn new(places: Vec<Place>) -> Copies {
+    pub(crate) fn new(places: Vec<IndexDevice>) -> Copies {
         Copies { places: Arc::new(RwLock::new(Arc::new(places))) }
     }
 
     /// The devices.
-    pub(crate) fn places(&self) -> Arc<Vec<Place>> {
+    pub(crate) fn places(&self) -> Arc<Vec<IndexDevice>> {
         Arc::clone(&self.places.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -43,20 +43,20 @@ impl Copies {
     }
 
     /// Replaces the devices.
-    pub(crate) fn set(&self, places: Vec<Place>) {
+    pub(crate) fn set(&self, places: Vec<IndexDevice>) {
         *self.places.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(places);
     }
 
     /// Drops the copies on devices that failed.
-    pub(crate) fn drop_failed(&self, failed: &[(Place, io::Error)]) {
+    pub(crate) fn drop_failed(&self, failed: &[(IndexDevice, io::Error)]) {
         if !failed.is_empty() {
-            let is_sound = |place: &&Place| !failed.iter().any(|(failed, _)| failed.number == place.number);
+            let is_sound = |place: &&IndexDevice| !failed.iter().any(|(failed, _)| failed.number == place.number);
             self.set(self.places().iter().filter(is_sound).cloned().collect());
         }
     }
 
     /// Runs `work` on every device; returns the results of those on which it succeeded. The others are dropped.
-    fn on_each<T>(&self, work: impl Fn(&Place) -> io::Result<T>) -> io::Result<Vec<(Place, T)>> {
+    fn on_each<T>(&self, work: impl Fn(&IndexDevice) -> io::Result<T>) -> io::Result<Vec<(IndexDevice, T)>> {
         let (mut done, mut failed) = (Vec::new(), Vec::new());
         for place in self.places().iter() {
             match work(place) {
@@ -68,7 +68,7 @@ impl Copies {
     }
 
     /// Drops those that failed; fails if none remains.
-    fn settle<T>(&self, done: Vec<T>, mut failed: Vec<(Place, io::Error)>) -> io::Result<Vec<T>> {
+    fn settle<T>(&self, done: Vec<T>, mut failed: Vec<(IndexDevice, io::Error)>) -> io::Result<Vec<T>> {
         if done.is_empty() {
             return Err(failed.pop().map_or_else(|| io::ErrorKind::NotFound.into(), |(_, error)| error));
         }
@@ -77,7 +77,7 @@ impl Copies {
     }
 
     /// Tries one device after the other.
-    fn ask_any<T>(&self, ask: impl Fn(&Place) -> io::Result<T>) -> io::Result<T> {
+    fn ask_any<T>(&self, ask: impl Fn(&IndexDevice) -> io::Result<T>) -> io::Result<T> {
         let mut first = None;
         for place in self.places().iter() {
             match ask(place) {
@@ -189,7 +189,7 @@ impl DeviceFile for ReadFile {
 /// A file that is written on every device.
 #[derive(Debug)]
 struct WrittenFile {
-    files: RwLock<Vec<(Place, Arc<dyn DeviceFile>)>>,
+    files: RwLock<Vec<(IndexDevice, Arc<dyn DeviceFile>)>>,
     copies: Copies,
 }
 

@@ -160,7 +160,7 @@ impl Snapshot {
         if let Some(entry) = self.recent.get(key) {
             return Ok(visible(&self.ranges, key, *entry));
         }
-        look_up_tables(&self.tables, &self.ranges, key, Expected::Perhaps)
+        look_up_tables(&self.tables, &self.ranges, key, Presence::Perhaps)
     }
 
     /// All entries from a stored key on, in order.
@@ -209,7 +209,7 @@ fn visible(ranges: &[RangeRow], key: &[u8], entry: Entry) -> Option<Entry> {
 
 /// Whether a key looked up is expected to exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expected {
+pub(crate) enum Presence {
     /// By a reader: the only table that can have it is searched without consulting its filter.
     There,
     /// By a writer that wants to know.
@@ -224,14 +224,14 @@ pub(crate) fn look_up_tables(
     tables: &[Arc<Table>],
     ranges: &[RangeRow],
     key: &[u8],
-    expected: Expected,
+    expected: Presence,
 ) -> Result<Option<Entry>> {
     if tables.is_empty() {
         return Ok(None);
     }
     let hash = KeyHash::of(key);
     for (index, table) in tables.iter().enumerate().rev() {
-        let is_last = index == 0 && expected == Expected::There;
+        let is_last = index == 0 && expected == Presence::There;
         if (is_last || table.may_have(key, hash))
             && let Some(entry) = table.look_up(key)?
         {

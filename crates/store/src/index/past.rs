@@ -15,7 +15,7 @@ use crate::format::index_key::{
 };
 
 /// An entry with its key.
-type Found = (Vec<u8>, Entry);
+type KeyedEntry = (Vec<u8>, Entry);
 
 impl Snapshot {
     /// The entry for a stored key at a sequence number.
@@ -33,7 +33,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// As [`look_up`](Self::look_up).
-    pub(crate) fn version_behind(&self, key: &[u8], sequence: u64) -> Result<Option<Found>> {
+    pub(crate) fn version_behind(&self, key: &[u8], sequence: u64) -> Result<Option<KeyedEntry>> {
         let (from, to) = (superseded_key(key, sequence + 1), versions_behind(key));
         Scan::of_now(self, Bound::Included(&from), Bound::Excluded(&to))?.next().transpose()
     }
@@ -56,9 +56,9 @@ pub(super) struct PastScan {
     /// Superseded versions.
     versions: Scan,
     /// The next of each.
-    next_now: Option<Found>,
-    next_version: Option<Found>,
-    given: Option<Found>,
+    next_now: Option<KeyedEntry>,
+    next_version: Option<KeyedEntry>,
+    given: Option<KeyedEntry>,
 }
 
 impl PastScan {

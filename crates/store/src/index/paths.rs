@@ -107,7 +107,7 @@ struct Way {
 }
 
 /// The directory that contains an entry, and its name there.
-pub(crate) type Place = (ObjectNumber, Vec<u8>);
+pub(crate) type EntryPlace = (ObjectNumber, Vec<u8>);
 
 /// The places of all directories of a state.
 #[derive(Debug, Default)]
@@ -250,7 +250,7 @@ impl Ways {
     }
 
     /// Directories with several entries: the number, and the places of the entries, newest first.
-    pub(crate) fn doubled(&self) -> Vec<(ObjectNumber, Vec<Place>)> {
+    pub(crate) fn doubled(&self) -> Vec<(ObjectNumber, Vec<EntryPlace>)> {
         let place = |way: &Way| (way.above.object(), self.name(way).to_vec());
         let groups = self.directories.chunk_by(|one, other| one.number == other.number).filter(|group| group.len() > 1);
         groups.map(|group| (group[0].number.object(), group.iter().map(place).collect())).collect()

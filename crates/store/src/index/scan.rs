@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::format::entry::{Entry, Kind};
 use crate::format::index_key::{entries_of, is_superseded_by};
 use crate::index::catalog::RangeRow;
-use crate::index::catalog::chunks::{Cursor, Recent};
+use crate::index::catalog::chunks::{ChunkCursor, Recent};
 use crate::index::table::{Reach, SharedWindow, Table, TableScan};
 
 /// Read-ahead windows of the tables of a snapshot, in the order of the tables, shared by all scans of a walk.
@@ -32,7 +32,7 @@ impl Windows {
 #[derive(Debug)]
 struct RecentScan {
     recent: Recent,
-    at: Cursor,
+    at: ChunkCursor,
 }
 
 impl RecentScan {

@@ -13,7 +13,7 @@ use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// A segment that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundSegment {
     pub(crate) id: SegmentId,
     /// `None` if no copy has a valid one.
     pub(crate) header: Option<SegmentHeader>,
@@ -27,8 +27,8 @@ pub(crate) struct Found {
 
 /// A segment of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) found: Found,
+pub(crate) struct LogPart {
+    pub(crate) found: FoundSegment,
     /// Where the next segment continues, if one does, or did before it was released.
     pub(crate) end: Option<u64>,
     /// Numbers of expected segments before it that were neither found nor released: first and last.
@@ -39,15 +39,15 @@ pub(crate) struct Part {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Lineage {
     /// In log order.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<LogPart>,
     /// Segments that are not part of the log and were not released.
-    pub(crate) aside: Vec<Found>,
+    pub(crate) aside: Vec<FoundSegment>,
     /// The highest number found.
     pub(crate) newest: u64,
 }
 
 /// What the following part says about the one sought.
-enum Continued {
+enum StatedEnd {
     /// Nothing: there is no following part, or its header is damaged.
     Unknown,
     At(u64, u64),
@@ -55,9 +55,9 @@ enum Continued {
 
 impl Lineage {
     /// Sorts the segments found, starting from segment `first` (1: the whole log).
-    pub(crate) fn new(found: impl IntoIterator<Item = Found>, released: &Released, first: u64) -> Lineage {
+    pub(crate) fn new(found: impl IntoIterator<Item = FoundSegment>, released: &Released, first: u64) -> Lineage {
         let mut lineage = Lineage::default();
-        let mut by_number: BTreeMap<u64, Found> = BTreeMap::new();
+        let mut by_number: BTreeMap<u64, FoundSegment> = BTreeMap::new();
         for one in found {
             let number = one.id.number.0;
             lineage.newest = lineage.newest.max(number);
@@ -80,26 +80,26 @@ impl Lineage {
                 }
             }
         }
-        let mut continued = Continued::Unknown;
+        let mut continued = StatedEnd::Unknown;
         let mut candidates = by_number.into_iter().rev().peekable();
         while let Some((number, found)) = candidates.next() {
             let end = match continued {
-                Continued::At(segment, _) if number > segment => {
+                StatedEnd::At(segment, _) if number > segment => {
                     lineage.aside.push(found);
                     continue;
                 }
-                Continued::At(segment, offset) if number == segment => Some(offset),
+                StatedEnd::At(segment, offset) if number == segment => Some(offset),
                 // Its continuation may have been released since.
                 _ => released.end_of(found.id.number).map(|end| end.0),
             };
             continued = match found.header {
-                Some(header) => Continued::At(header.continues.segment.0, header.continues.offset.0),
-                None => Continued::Unknown,
+                Some(header) => StatedEnd::At(header.continues.segment.0, header.continues.offset.0),
+                None => StatedEnd::Unknown,
             };
             // Segments expected between this one and the next one found.
             let expected = match continued {
-                Continued::At(segment, _) => segment,
-                Continued::Unknown => number - 1,
+                StatedEnd::At(segment, _) => segment,
+                StatedEnd::Unknown => number - 1,
             };
             let before = candidates.peek().map_or(first.saturating_sub(1), |&(before, _)| before);
             let is_missing = |number: &u64| !released.has_segment(SegmentNumber(*number));
@@ -109,7 +109,7 @@ impl Lineage {
             } else {
                 None
             };
-            lineage.parts.push(Part { found, end, missing });
+            lineage.parts.push(LogPart { found, end, missing });
         }
         lineage.parts.reverse();
         lineage
@@ -121,10 +121,10 @@ mod tests {
     use super::*;
     use crate::format::geometry::Class;
     use crate::format::ids::{BatchSequence, Epoch, LogOffset};
-    use crate::format::segment::Continued as Place;
+    use crate::format::segment::Continued;
     use crate::layout::granulo::Alignment;
 
-    fn found(number: u64, continues: Option<(u64, u64)>) -> Found {
+    fn found(number: u64, continues: Option<(u64, u64)>) -> FoundSegment {
         let id = SegmentId::new(number, Epoch(number));
         let header = continues.map(|(segment, offset)| SegmentHeader {
             class: Class::Fast,
@@ -133,7 +133,7 @@ mod tests {
             store: [1; 16],
             id,
             created_nanoseconds: 0,
-            continues: Place {
+            continues: Continued {
                 segment: SegmentNumber(segment),
                 offset: LogOffset(offset),
                 sequence: BatchSequence(number),
@@ -141,7 +141,7 @@ mod tests {
             },
             highest_id: 0,
         });
-        Found { id, header, devices: vec![DeviceNumber(0)], size_bytes: 1000, weight: 1 }
+        FoundSegment { id, header, devices: vec![DeviceNumber(0)], size_bytes: 1000, weight: 1 }
     }
 
     /// Number, end, and what is missing before it.
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_damaged_header_leaves_the_segment_in_the_log_and_a_file_without_anything_out_of_it() {
-        let empty = Found { size_bytes: 128, ..found(4, None) };
+        let empty = FoundSegment { size_bytes: 128, ..found(4, None) };
         let all = [found(1, Some((0, 0))), found(2, None), found(3, Some((2, 700))), empty];
         let lineage = Lineage::new(all, &Released::default(), 1);
         assert_eq!(parts(&lineage), [(1, None, None), (2, Some(700), None), (3, None, None)]);
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn of_two_with_one_number_the_one_with_more_weight_counts() {
-        let other = Found { weight: 2, id: SegmentId::new(1, Epoch(9)), ..found(1, Some((0, 0))) };
+        let other = FoundSegment { weight: 2, id: SegmentId::new(1, Epoch(9)), ..found(1, Some((0, 0))) };
         for all in [[found(1, Some((0, 0))), other.clone()], [other.clone(), found(1, Some((0, 0)))]] {
             let lineage = Lineage::new(all, &Released::default(), 1);
             assert_eq!((lineage.parts[0].found.id.epoch, aside(&lineage)), (Epoch(9), vec![1]));

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::devices::device::DeviceFile;
 use crate::format::entry::Kind;
 use crate::format::ids::{DeviceNumber, Epoch, LogOffset};
-use crate::format::record::{HEADER_BYTES, Lengths, Listed, Record, Seed, kind_of};
+use crate::format::record::{HEADER_BYTES, Lengths, ListedRecord, Record, Seed, kind_of};
 use crate::format::segment::{Commit, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentName};
 use crate::layout::granulo::RECORD_ALIGNMENT_BYTES;
 use crate::layout::round_up;
@@ -138,12 +138,12 @@ pub(crate) fn sealed_epoch(
 
 /// A record and its offset in the segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Placed {
+struct PlacedRecord {
     at: u64,
-    listed: Listed,
+    listed: ListedRecord,
 }
 
-impl Placed {
+impl PlacedRecord {
     fn range(&self) -> Range<u64> {
         self.at..self.at + self.listed.record_bytes
     }
@@ -151,7 +151,7 @@ impl Placed {
 
 /// Devices on which a record differs from the one returned.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Copies {
+pub(crate) struct DifferingCopies {
     /// Devices without a valid record there.
     pub(crate) without: Vec<DeviceNumber>,
     /// Devices with another valid record there. Only determined if all copies are read.
@@ -174,30 +174,30 @@ pub(crate) struct Committed {
 
 /// A step through a segment.
 #[derive(Debug)]
-pub(crate) enum Step<'r> {
+pub(crate) enum ScanStep<'r> {
     /// A valid record, its offset, and what other copies have there.
-    Record(u64, Record<'r>, Copies),
+    Record(u64, Record<'r>, DifferingCopies),
     /// The end of a batch, its record, and what other copies have there.
-    Commit(Committed, Record<'r>, Copies),
+    Commit(Committed, Record<'r>, DifferingCopies),
     /// Bytes that are valid on no copy.
     Damage(Range<u64>),
 }
 
 /// What was found at an offset.
-struct Found {
+struct Candidate {
     /// The copy that has it.
     copy: usize,
-    listed: Listed,
+    listed: ListedRecord,
     is_commit: bool,
     /// `None` for an inconsistent commit.
     commit: Option<Commit>,
-    copies: Copies,
+    copies: DifferingCopies,
 }
 
 /// A step before its record is looked up: which copy has it.
 enum Next {
-    Record(u64, usize, Copies),
-    Commit(Committed, usize, Copies),
+    Record(u64, usize, DifferingCopies),
+    Commit(Committed, usize, DifferingCopies),
     Damage(Range<u64>),
 }
 
@@ -211,12 +211,12 @@ pub(crate) struct SegmentScan {
     /// Where the longest copy ends.
     pub(crate) end: u64,
     /// Records returned since the last commit.
-    given: Vec<Placed>,
+    given: Vec<PlacedRecord>,
     /// Whether a commit was passed, so that no later one may reach back before `batch_begin`.
     has_commit: bool,
     batch_begin: u64,
     /// Records still to be returned at the offsets in a commit's list, and the offset of that commit.
-    listed: Option<(VecDeque<Placed>, u64)>,
+    listed: Option<(VecDeque<PlacedRecord>, u64)>,
     /// A copy that could not be opened, and the error.
     unopened: Option<(DeviceNumber, io::Error)>,
 }
@@ -265,13 +265,13 @@ impl SegmentScan {
     }
 
     /// The next step; `None` at the end. Reads every copy if `all`, else only as many as needed.
-    pub(crate) fn next(&mut self, all: bool) -> Option<Step<'_>> {
+    pub(crate) fn next(&mut self, all: bool) -> Option<ScanStep<'_>> {
         match self.advance(all)? {
-            Next::Damage(range) => Some(Step::Damage(range)),
-            Next::Record(at, copy, copies) => Some(Step::Record(at, self.copies[copy].verified(at)?, copies)),
+            Next::Damage(range) => Some(ScanStep::Damage(range)),
+            Next::Record(at, copy, copies) => Some(ScanStep::Record(at, self.copies[copy].verified(at)?, copies)),
             Next::Commit(committed, copy, copies) => {
                 let record = self.copies[copy].verified(committed.at)?;
-                Some(Step::Commit(committed, record, copies))
+                Some(ScanStep::Commit(committed, record, copies))
             }
         }
     }
@@ -290,12 +290,12 @@ impl SegmentScan {
                 return None;
             }
             match self.find(at, all) {
-                Some(Found { is_commit: false, copy, listed, copies, .. }) => {
-                    self.given.push(Placed { at, listed });
+                Some(Candidate { is_commit: false, copy, listed, copies, .. }) => {
+                    self.given.push(PlacedRecord { at, listed });
                     self.at = at + listed.record_bytes;
                     return Some(Next::Record(at, copy, copies));
                 }
-                Some(Found { commit: Some(commit), copy, listed, copies, .. }) if self.accounts(&commit, at) => {
+                Some(Candidate { commit: Some(commit), copy, listed, copies, .. }) if self.accounts(&commit, at) => {
                     let missing = self.missing(&commit);
                     if missing.is_empty() {
                         return Some(self.committed(commit, at, listed, copy, copies));
@@ -319,9 +319,9 @@ impl SegmentScan {
     }
 
     /// The valid record at an offset, on any copy.
-    fn find(&mut self, at: u64, all: bool) -> Option<Found> {
-        let mut found: Option<(usize, Listed, u64)> = None;
-        let mut copies = Copies::default();
+    fn find(&mut self, at: u64, all: bool) -> Option<Candidate> {
+        let mut found: Option<(usize, ListedRecord, u64)> = None;
+        let mut copies = DifferingCopies::default();
         for (number, copy) in self.copies.iter_mut().enumerate() {
             if found.is_some() && !all {
                 break;
@@ -339,7 +339,7 @@ impl SegmentScan {
         let (copy, listed, _) = found?;
         let is_commit = self.copies[copy].verified(at)?.head.kind == Kind::Commit;
         let commit = if is_commit { self.copies[copy].commit(at) } else { None };
-        Some(Found { copy, listed, is_commit, commit, copies })
+        Some(Candidate { copy, listed, is_commit, commit, copies })
     }
 
     /// Whether the list of a commit accounts for every byte from its beginning to the commit, and does not reach into
@@ -350,10 +350,10 @@ impl SegmentScan {
     }
 
     /// Records in the list of a commit that were not returned.
-    fn missing(&self, commit: &Commit) -> VecDeque<Placed> {
+    fn missing(&self, commit: &Commit) -> VecDeque<PlacedRecord> {
         let mut at = commit.begin.0;
         let placed = commit.list.iter().map(|&listed| {
-            let placed = Placed { at, listed };
+            let placed = PlacedRecord { at, listed };
             at += listed.record_bytes;
             placed
         });
@@ -368,8 +368,8 @@ impl SegmentScan {
             .collect()
     }
 
-    fn listed_record(&mut self, placed: Placed, all: bool) -> Next {
-        let mut copies = Copies::default();
+    fn listed_record(&mut self, placed: PlacedRecord, all: bool) -> Next {
+        let mut copies = DifferingCopies::default();
         let mut found = None;
         for (number, copy) in self.copies.iter_mut().enumerate() {
             if found.is_some() && !all {
@@ -390,7 +390,7 @@ impl SegmentScan {
     fn listed_commit(&mut self, at: u64, all: bool) -> Next {
         self.listed = None;
         match self.find(at, all) {
-            Some(Found { commit: Some(commit), copy, listed, copies, .. }) => {
+            Some(Candidate { commit: Some(commit), copy, listed, copies, .. }) => {
                 self.committed(commit, at, listed, copy, copies)
             }
             // It was just verified.
@@ -402,11 +402,18 @@ impl SegmentScan {
     }
 
     /// A commit, after everything in its list was returned or is damaged.
-    fn committed(&mut self, commit: Commit, at: u64, listed: Listed, copy: usize, copies: Copies) -> Next {
+    fn committed(
+        &mut self,
+        commit: Commit,
+        at: u64,
+        listed: ListedRecord,
+        copy: usize,
+        copies: DifferingCopies,
+    ) -> Next {
         let is_whole = self.missing(&commit).is_empty();
         let given = &self.given[self.given.partition_point(|given| given.at < commit.begin.0)..];
         let (mut place, mut list) = (commit.begin.0, commit.list.iter().peekable());
-        let is_refuted = |given: &&Placed| {
+        let is_refuted = |given: &&PlacedRecord| {
             while place < given.at
                 && let Some(listed) = list.next()
             {

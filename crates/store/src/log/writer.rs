@@ -69,7 +69,7 @@ pub(crate) struct Writer {
     /// Memory of its keys and entries in bytes, including those replaced meanwhile.
     pub(crate) pending_bytes: usize,
     /// Files with unsynced bytes.
-    pub(crate) dirty: Vec<Dirty>,
+    pub(crate) dirty: Vec<DirtyCopy>,
     /// Extent files with unsynced bytes.
     pub(crate) touched: Touched,
     /// Devices with an unsynced name in their segment directory.
@@ -80,7 +80,7 @@ pub(crate) struct Writer {
 
 /// A copy of a segment with unsynced bytes.
 #[derive(Debug, Clone)]
-pub(crate) struct Dirty {
+pub(crate) struct DirtyCopy {
     pub(crate) device: DeviceNumber,
     pub(crate) segment: SegmentId,
     pub(crate) file: Arc<dyn DeviceFile>,
@@ -88,7 +88,7 @@ pub(crate) struct Dirty {
 
 /// A batch that was written, and its location.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Written {
+pub(crate) struct WrittenBatch {
     pub(crate) segment: u64,
     /// Offset of its first record.
     pub(crate) begin: u64,
@@ -97,7 +97,7 @@ pub(crate) struct Written {
 
 /// Where a batch is to be written.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct SegmentTarget {
     /// Devices of this class.
     pub(crate) class: Class,
     /// Size at which a segment is closed there.
@@ -168,9 +168,9 @@ impl Writer {
         &mut self,
         devices: &Devices,
         geometry: &Geometry,
-        place: Place,
+        place: SegmentTarget,
         batch: &mut Batched<'_>,
-    ) -> Result<Written> {
+    ) -> Result<WrittenBatch> {
         let length = batch.records.len() as u64;
         let stay = self.active.as_ref().is_some_and(|active| {
             active.class == place.class
@@ -192,7 +192,7 @@ impl Writer {
     }
 
     /// Writes a batch to the active segment.
-    fn write(&mut self, devices: &Devices, geometry: &Geometry, batch: &mut Batched<'_>) -> Result<Written> {
+    fn write(&mut self, devices: &Devices, geometry: &Geometry, batch: &mut Batched<'_>) -> Result<WrittenBatch> {
         let length = batch.records.len() as u64;
         let Some(active) = &mut self.active else {
             return Err(Error::new(ErrorKind::NoSpace, "write to the store", "no device has room for a segment"));
@@ -249,10 +249,10 @@ impl Writer {
         }
         for (device, file) in &active.copies {
             if !self.dirty.iter().any(|dirty| Arc::ptr_eq(&dirty.file, file)) {
-                self.dirty.push(Dirty { device: *device, segment: active.id, file: Arc::clone(file) });
+                self.dirty.push(DirtyCopy { device: *device, segment: active.id, file: Arc::clone(file) });
             }
         }
-        Ok(Written { segment: position.segment, begin, position })
+        Ok(WrittenBatch { segment: position.segment, begin, position })
     }
 
     /// Creates the files of the next segment, on as many devices as records have copies.

@@ -19,7 +19,7 @@ use crate::format::record::Record;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_path};
 use crate::index::Snapshot;
 use crate::index::catalog::SegmentRow;
-use crate::log::scan::{Committed, Copies, SegmentScan, Step};
+use crate::log::scan::{Committed, DifferingCopies, ScanStep, SegmentScan};
 
 /// Totals of a segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(crate) struct Tally {
 
 /// A record that the audit met.
 #[derive(Debug)]
-pub(crate) struct Met<'r> {
+pub(crate) struct AuditedRecord<'r> {
     /// Where it begins.
     pub(crate) at: u64,
     pub(crate) record: Record<'r>,
@@ -54,11 +54,11 @@ pub(crate) struct Met<'r> {
 
 /// What the audit of a segment meets.
 #[derive(Debug)]
-pub(crate) enum Sight<'r> {
+pub(crate) enum Observation<'r> {
     /// The header, and the devices whose copy of it is damaged.
     Header(Option<SegmentHeader>, Vec<DeviceNumber>),
     /// A valid record.
-    Record(&'r Met<'r>),
+    Record(&'r AuditedRecord<'r>),
     /// Bytes that are not a record on any copy.
     Damage(Range<u64>),
     /// A commit record that does not end the batch before it.
@@ -87,7 +87,7 @@ impl Engine {
         snapshot: &Snapshot,
         from: u64,
         pace: &mut Pace<'_>,
-        see: &mut dyn FnMut(Sight<'_>, &mut Pace<'_>) -> Result<()>,
+        see: &mut dyn FnMut(Observation<'_>, &mut Pace<'_>) -> Result<()>,
     ) -> Result<Tally> {
         let copies = self.open_segment_copies(row.id(), &row.devices);
         let count = copies.len() as u64;
@@ -103,29 +103,30 @@ impl Engine {
                 chain: header.continues.chain,
                 begin: SEGMENT_HEADER_BYTES,
             });
-            see(Sight::Header(header, without), pace)?;
+            see(Observation::Header(header, without), pace)?;
         }
         while let Some(step) = scan.next(true) {
             let (range, batch_ends) = match step {
-                Step::Damage(range) => {
+                ScanStep::Damage(range) => {
                     running = None;
                     let range = range.start..range.end.min(row.size_bytes);
-                    see(Sight::Damage(range.clone()), pace)?;
+                    see(Observation::Damage(range.clone()), pace)?;
                     (range, false)
                 }
-                Step::Commit(committed, record, copies) => {
+                ScanStep::Commit(committed, record, copies) => {
                     let range = committed.at..committed.end;
                     running = Some(follow(running, &committed, &mut |sight| see(sight, pace))?);
-                    let Copies { without, differ } = copies;
+                    let DifferingCopies { without, differ } = copies;
                     let key = Vec::new();
-                    let met = Met { at: range.start, record, key, without, differ, live: None, known: None };
-                    see(Sight::Record(&met), pace)?;
+                    let met = AuditedRecord { at: range.start, record, key, without, differ, live: None, known: None };
+                    see(Observation::Record(&met), pace)?;
                     (range, true)
                 }
-                Step::Record(at, record, copies) => {
+                ScanStep::Record(at, record, copies) => {
                     let range = at..at + record.record_bytes();
-                    let Copies { without, differ } = copies;
-                    let mut met = Met { at, record, key: Vec::new(), without, differ, live: None, known: None };
+                    let DifferingCopies { without, differ } = copies;
+                    let mut met =
+                        AuditedRecord { at, record, key: Vec::new(), without, differ, live: None, known: None };
                     tally.records += 1;
                     if record.head.kind.is_used() {
                         met.key = record.head.key();
@@ -145,14 +146,14 @@ impl Engine {
                         tally.live_records += 1;
                         tally.live_bytes += record.record_bytes();
                     }
-                    see(Sight::Record(&met), pace)?;
+                    see(Observation::Record(&met), pace)?;
                     (range, false)
                 }
             };
             let bytes = (range.end - range.start) * count;
             tally.read_bytes += bytes;
             if batch_ends {
-                see(Sight::Batched(range.end), pace)?;
+                see(Observation::Batched(range.end), pace)?;
             }
             pace.spend(bytes)?;
         }
@@ -174,7 +175,7 @@ impl Engine {
 fn follow(
     running: Option<Running>,
     committed: &Committed,
-    see: &mut dyn FnMut(Sight<'_>) -> Result<()>,
+    see: &mut dyn FnMut(Observation<'_>) -> Result<()>,
 ) -> Result<Running> {
     let Committed { at, end, commit, refuted, .. } = committed;
     let wrong = match running {
@@ -189,7 +190,7 @@ fn follow(
         _ => None,
     };
     if let Some(wrong) = wrong {
-        see(Sight::Batch(*at..*end, wrong))?;
+        see(Observation::Batch(*at..*end, wrong))?;
     }
     Ok(Running { sequence: commit.sequence.0, chain: commit.chain(), begin: *end })
 }
@@ -197,12 +198,12 @@ fn follow(
 /// Adjacent flaws on the same devices, joined.
 #[derive(Debug, Default)]
 pub(crate) struct Flaws {
-    open: Option<Flaw>,
+    open: Option<DamagedRecords>,
 }
 
 /// Records that are damaged on some copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Flaw {
+pub(crate) struct DamagedRecords {
     pub(crate) devices: Vec<DeviceNumber>,
     pub(crate) range: Range<u64>,
     pub(crate) records: u64,
@@ -215,7 +216,7 @@ const JOINED_BYTES: u64 = 4 << 20;
 
 impl Flaws {
     /// Adds a record; returns the flaw that ends before it.
-    pub(crate) fn add(&mut self, met: &Met<'_>) -> Option<Flaw> {
+    pub(crate) fn add(&mut self, met: &AuditedRecord<'_>) -> Option<DamagedRecords> {
         if met.without.is_empty() {
             return self.open.take();
         }
@@ -230,7 +231,7 @@ impl Flaws {
             return None;
         }
         let key = met.record.head.kind.is_used().then(|| met.key.clone());
-        self.open.replace(Flaw { devices: met.without.clone(), range: met.at..end, records: 1, key })
+        self.open.replace(DamagedRecords { devices: met.without.clone(), range: met.at..end, records: 1, key })
     }
 
     /// Whether everything that was found was returned.
@@ -239,7 +240,7 @@ impl Flaws {
     }
 
     /// The last flaw.
-    pub(crate) fn end(&mut self) -> Option<Flaw> {
+    pub(crate) fn end(&mut self) -> Option<DamagedRecords> {
         self.open.take()
     }
 }

@@ -14,9 +14,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use super::objects::Objects;
+use super::objects::ObjectPaths;
 use super::problem::{Problem, ProblemKind, Remedy};
-use super::vacate::{Place, place_of};
+use super::vacate::{ExtentId, place_of};
 use crate::Store;
 use crate::devices::names;
 use crate::devices::set::{Slot, Trouble};
@@ -29,7 +29,7 @@ use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, SegmentName, segmen
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::Snapshot;
 use crate::index::catalog::{Freed, Position, SegmentRow};
-use crate::log::scan::{Committed, SegmentScan, Step};
+use crate::log::scan::{Committed, ScanStep, SegmentScan};
 use crate::progress::Progress;
 use crate::units::{format_count, format_size};
 
@@ -141,7 +141,7 @@ struct Checker<'c> {
     slots: Vec<Slot>,
     report: CheckReport,
     found: &'c mut dyn FnMut(Problem),
-    objects: Objects,
+    objects: ObjectPaths,
     /// The index totals of each segment; `None` if the index could not be read to the end.
     sums: Option<HashMap<u64, Sum>>,
     freed: BTreeSet<u64>,
@@ -163,7 +163,7 @@ impl<'c> Checker<'c> {
             slots: engine.devices.slots().to_vec(),
             report: CheckReport::default(),
             found,
-            objects: Objects::default(),
+            objects: ObjectPaths::default(),
             sums: None,
             freed: freed.collect(),
             sizes: HashMap::new(),
@@ -421,7 +421,7 @@ impl<'c> Checker<'c> {
             let commit = &committed.commit;
             committed.at == from && (commit.sequence.0, commit.chain()) == (position.sequence, position.chain)
         };
-        let holds = matches!(scan.next(false), Some(Step::Commit(committed, ..)) if is_it(&committed));
+        let holds = matches!(scan.next(false), Some(ScanStep::Commit(committed, ..)) if is_it(&committed));
         if !holds && !is_away {
             let cause = format!("batch {}, the last that the catalog has, does not end there", position.sequence);
             let problem = Problem::new(ProblemKind::Log, self.engine.segment_place(&row), cause, Remedy::RebuildIndex);
@@ -588,7 +588,7 @@ impl<'c> Checker<'c> {
     /// Bytes that no descriptor refers to, left by a killed writer. They stay until compaction frees the file.
     fn quarantine(&mut self, sizes: &BTreeMap<DeviceNumber, BTreeMap<u32, u64>>) {
         let state = &self.view.state;
-        let freed: BTreeSet<Place> = state.freed.iter().filter_map(|(_, freed)| place_of(freed)).collect();
+        let freed: BTreeSet<ExtentId> = state.freed.iter().filter_map(|(_, freed)| place_of(freed)).collect();
         for (&device, sizes) in sizes {
             for (&file, &size) in sizes.iter().filter(|(file, _)| !freed.contains(&(device, **file))) {
                 let end = state.extents.get(&(device, file)).map_or(0, |row| row.end_bytes);

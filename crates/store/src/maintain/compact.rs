@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
-use super::moving::Target;
+use super::moving::MoveTarget;
 use super::vacate::PlannedExtent;
 use crate::Store;
 use crate::devices::placement::moving_bytes;
@@ -365,7 +365,7 @@ impl Engine {
                 }
                 left = later;
                 let chosen: BTreeSet<u64> = chosen.iter().map(|segment| segment.number).collect();
-                let moved = self.move_segments(&chosen, Target::SameClass(class), pace)?;
+                let moved = self.move_segments(&chosen, MoveTarget::SameClass(class), pace)?;
                 self.reclaim()?;
                 done.moved_records += moved.records;
                 done.moved_bytes += moved.bytes;

@@ -15,7 +15,7 @@ use crate::format::entry::{Entry, Kind};
 use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
 use crate::index::Snapshot;
-use crate::index::paths::{Place, Ways};
+use crate::index::paths::{EntryPlace, Ways};
 use crate::{Durability, Store};
 
 /// Name of the directory.
@@ -66,8 +66,8 @@ impl Store {
         let mut batch = self.batch(Durability::None);
         for (number, entries) in ways.doubled() {
             let was_put_here = |name: &[u8]| name.starts_with(name_of(number).as_bytes());
-            let is_one = |(above, name): &Place| !was_put_here(name) && !ways.is_within(*above, number);
-            let can_be_reached = |(above, _): &Place| !ways.is_within(*above, number);
+            let is_one = |(above, name): &EntryPlace| !was_put_here(name) && !ways.is_within(*above, number);
+            let can_be_reached = |(above, _): &EntryPlace| !ways.is_within(*above, number);
             let kept = entries.iter().position(is_one).or_else(|| entries.iter().position(can_be_reached)).unwrap_or(0);
             for (_, (above, name)) in entries.iter().enumerate().filter(|(at, _)| *at != kept) {
                 batch.drop_entry(*above, name)?;

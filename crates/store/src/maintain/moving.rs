@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use crate::access::gather::{Joining, Wanted, sort};
-use crate::devices::placement::Claim;
+use crate::devices::placement::Purpose;
 use crate::engine::effects::{Effects, Nameless, UNPLACED};
 use crate::engine::pace::Pace;
 use crate::engine::{Engine, EngineLedger};
@@ -23,7 +23,7 @@ use crate::format::index_key::until_of;
 use crate::format::record::{Head, NewRecord, Record};
 use crate::index::catalog::{Change, Freed, SegmentRow};
 use crate::layout::granulo::Alignment;
-use crate::log::scan::{SegmentScan, Step};
+use crate::log::scan::{ScanStep, SegmentScan};
 use crate::log::writer::Batched;
 
 /// Most bytes and records in one commit.
@@ -37,7 +37,7 @@ const THREADS: usize = 4;
 
 /// Where moved records go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum MoveTarget {
     /// Devices of the class where they are.
     SameClass(Class),
     /// Fast devices, down to the low watermark.
@@ -65,7 +65,7 @@ pub(crate) struct Moved {
 }
 
 /// A record in memory.
-struct InHand {
+struct BufferedRecord {
     key: Arc<[u8]>,
     entry: Entry,
     bytes: Range<usize>,
@@ -74,7 +74,7 @@ struct InHand {
 /// Records in memory, encoded one after another.
 #[derive(Default)]
 struct Hand {
-    records: Vec<InHand>,
+    records: Vec<BufferedRecord>,
     bytes: Vec<u8>,
 }
 
@@ -82,7 +82,7 @@ struct Hand {
 struct Round<'r, 'w> {
     engine: &'r Engine,
     chosen: &'r BTreeSet<u64>,
-    target: Target,
+    target: MoveTarget,
     /// Alignment of the encoded records.
     alignment: Alignment,
     pace: &'r mut Pace<'w>,
@@ -103,7 +103,12 @@ impl Engine {
     ///
     /// # Errors
     /// Errors of reading the index or of writing. What was moved until then stays moved.
-    pub(crate) fn move_segments(&self, chosen: &BTreeSet<u64>, target: Target, pace: &mut Pace<'_>) -> Result<Moved> {
+    pub(crate) fn move_segments(
+        &self,
+        chosen: &BTreeSet<u64>,
+        target: MoveTarget,
+        pace: &mut Pace<'_>,
+    ) -> Result<Moved> {
         {
             let mut writer = self.writer()?;
             if writer.active.as_ref().is_some_and(|active| chosen.contains(&active.id.number.0)) {
@@ -227,9 +232,9 @@ impl Round<'_, '_> {
         scan.end = row.size_bytes;
         while let Some(step) = scan.next(false) {
             match step {
-                Step::Damage(_) => is_damaged = true,
-                Step::Commit(..) => {}
-                Step::Record(offset, record, _) => {
+                ScanStep::Damage(_) => is_damaged = true,
+                ScanStep::Commit(..) => {}
+                ScanStep::Record(offset, record, _) => {
                     let head = record.head;
                     if matches!(head.kind, Kind::Removal | Kind::TreeRemoval)
                         && head.id > lowest
@@ -263,7 +268,7 @@ impl Round<'_, '_> {
         let ledger = EngineLedger::new(engine);
         let mut effects = Effects::new(&ledger, Nameless::Go);
         let mut is_current = Vec::with_capacity(hand.records.len());
-        for InHand { key, entry, .. } in &hand.records {
+        for BufferedRecord { key, entry, .. } in &hand.records {
             let has = |now: Entry| now.id == entry.id && now.location == entry.location;
             is_current.push(!entry.kind.is_used() || effects.look_up(key)?.is_some_and(has));
         }
@@ -274,8 +279,8 @@ impl Round<'_, '_> {
         let needed_bytes = hand.bytes.len() as u64;
         let class = match self.target {
             _ if !engine.has_both_classes() => writer.active.as_ref().map_or(Class::Fast, |active| active.class),
-            Target::SameClass(class) => class,
-            Target::Fast => {
+            MoveTarget::SameClass(class) => class,
+            MoveTarget::Fast => {
                 if engine.fast_room_bytes(&geometry) < needed_bytes {
                     self.moved.is_full = true;
                     return Ok(0);
@@ -283,7 +288,7 @@ impl Round<'_, '_> {
                 Class::Fast
             }
         };
-        for InHand { key, entry, bytes } in &hand.records {
+        for BufferedRecord { key, entry, bytes } in &hand.records {
             let location = Location { segment: UNPLACED, offset: bytes.start as u64, record_bytes: bytes.len() as u64 };
             match entry.kind.is_used() {
                 true => effects.put(key, Entry { location, ..*entry }, None)?,
@@ -291,7 +296,7 @@ impl Round<'_, '_> {
             }
         }
         let mut batch = Batched { alignment: self.alignment, ..engine.batch_of(&mut hand.bytes) };
-        let written = engine.append_to(&mut writer, &geometry, &[class], needed_bytes, Claim::Frees, &mut batch)?;
+        let written = engine.append_to(&mut writer, &geometry, &[class], needed_bytes, Purpose::Frees, &mut batch)?;
         let row = writer.active_row();
         let copies = row.as_ref().map_or(1, |row| row.devices.len()) as u64;
         effects.appended(row, written.position);
@@ -361,7 +366,7 @@ impl Hand {
     fn add(&mut self, key: Arc<[u8]>, entry: Entry, record: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(record);
-        self.records.push(InHand { key, entry, bytes: start..self.bytes.len() });
+        self.records.push(BufferedRecord { key, entry, bytes: start..self.bytes.len() });
     }
 
     /// Removes the records that are not to be kept.

@@ -9,14 +9,14 @@ use crate::units::escape;
 
 /// Paths of directories are computed when the first object is named.
 #[derive(Debug, Default)]
-pub(super) struct Objects {
+pub(super) struct ObjectPaths {
     ways: Option<Ways>,
 }
 
-impl Objects {
+impl ObjectPaths {
     /// With known paths of directories.
-    pub(super) fn of(ways: Ways) -> Objects {
-        Objects { ways: Some(ways) }
+    pub(super) fn of(ways: Ways) -> ObjectPaths {
+        ObjectPaths { ways: Some(ways) }
     }
 
     /// The problem, with the name of its object: "shared file N" for one with several names, and "NAME in directory N"

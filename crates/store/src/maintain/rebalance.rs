@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::compact::{PlannedSegment, round};
-use super::moving::Target;
+use super::moving::MoveTarget;
 use crate::Store;
 use crate::engine::Engine;
 use crate::engine::pace::Pace;
@@ -82,7 +82,7 @@ impl Engine {
         let mut done = Rebalanced { is_full: !plan.left.is_empty(), ..Rebalanced::default() };
         let chosen: BTreeSet<u64> = plan.segments.iter().map(|segment| segment.number).collect();
         if !chosen.is_empty() {
-            let moved = self.move_segments(&chosen, Target::Fast, &mut pace)?;
+            let moved = self.move_segments(&chosen, MoveTarget::Fast, &mut pace)?;
             self.reclaim()?;
             (done.moved_bytes, done.moved_records) = (moved.bytes, moved.records);
             done.segments = moved.freed_segments.len() as u64;

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::audit::Sight;
-use crate::devices::placement::Claim;
+use super::audit::Observation;
+use crate::devices::placement::Purpose;
 use crate::engine::effects::{Effects, Nameless, UNPLACED};
 use crate::engine::pace::Pace;
 use crate::engine::{Engine, EngineLedger};
@@ -93,7 +93,7 @@ impl Engine {
             }
         }
         let batch = self.batch_of(&mut records);
-        let written = self.append_claiming(&mut writer, &geometry, Claim::Frees, batch)?;
+        let written = self.append_claiming(&mut writer, &geometry, Purpose::Frees, batch)?;
         effects.appended(writer.active_row(), written.position);
         effects.placed(written.segment, written.begin);
         let change = effects.finish(Some(written.position));
@@ -136,7 +136,7 @@ impl Engine {
         let snapshot = self.view().snapshot();
         let (mut moving, mut bytes) = (Vec::new(), 0);
         self.audit_segment(row, &snapshot, 0, pace, &mut |sight, _| {
-            let Sight::Record(met) = sight else { return Ok(()) };
+            let Observation::Record(met) = sight else { return Ok(()) };
             let location = Location { segment: row.number, offset: met.at, record_bytes: met.record.record_bytes() };
             let entry = match (met.record.head.kind, met.live) {
                 (kind @ (Kind::Removal | Kind::TreeRemoval), _) => {

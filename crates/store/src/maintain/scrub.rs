@@ -13,8 +13,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::audit::{Flaw, Flaws, Sight};
-use super::objects::Objects;
+use super::audit::{DamagedRecords, Flaws, Observation};
+use super::objects::ObjectPaths;
 use super::problem::{Problem, ProblemKind, Remedy};
 use crate::Store;
 use crate::devices::device::Mode;
@@ -209,7 +209,7 @@ pub(crate) struct Scrubber<'m> {
     engine: &'m Engine,
     pub(crate) report: ScrubReport,
     found: &'m mut dyn FnMut(&Problem, bool),
-    objects: Objects,
+    objects: ObjectPaths,
     /// Whether it notes its progress.
     keeps_notes: bool,
     /// Whether it stops, as there is no index to compare with.
@@ -219,7 +219,7 @@ pub(crate) struct Scrubber<'m> {
 
 impl<'m> Scrubber<'m> {
     pub(crate) fn new(engine: &'m Engine, found: &'m mut dyn FnMut(&Problem, bool), keeps_notes: bool) -> Scrubber<'m> {
-        let (report, objects) = (ScrubReport::default(), Objects::default());
+        let (report, objects) = (ScrubReport::default(), ObjectPaths::default());
         Scrubber { engine, report, found, objects, keeps_notes, is_ended: false, noted: Instant::now() }
     }
 
@@ -329,24 +329,24 @@ impl<'m> Scrubber<'m> {
         let copies = row.devices.iter().filter(|&&device| engine.devices.readable(device).is_some()).count() as u64;
         engine.audit_segment(row, &snapshot, from, pace, &mut |sight, pace| {
             match sight {
-                Sight::Header(header, without) => {
+                Observation::Header(header, without) => {
                     if !without.is_empty() {
                         self.header(row, header.is_some(), &without)?;
                     }
                 }
-                Sight::Damage(range) => damaged.push(range),
-                Sight::Batch(range, cause) => {
+                Observation::Damage(range) => damaged.push(range),
+                Observation::Batch(range, cause) => {
                     let problem = Problem::new(ProblemKind::Batch, engine.segment_place(row), cause, Remedy::Harmless);
                     self.found(problem.within(row.number, range), false);
                 }
-                Sight::Batched(end) => {
+                Observation::Batched(end) => {
                     self.report.verified_bytes += (end - verified_to) * copies;
                     verified_to = end;
                     if flaws.is_empty() {
                         self.note(row.number, end)?;
                     }
                 }
-                Sight::Record(met) => {
+                Observation::Record(met) => {
                     if let Some(flaw) = flaws.add(met) {
                         self.flaw(row, flaw)?;
                     }
@@ -450,7 +450,7 @@ impl<'m> Scrubber<'m> {
         Ok(())
     }
 
-    fn flaw(&mut self, row: &SegmentRow, flaw: Flaw) -> Result<()> {
+    fn flaw(&mut self, row: &SegmentRow, flaw: DamagedRecords) -> Result<()> {
         let repaired_bytes = self.engine.repair_segment(row.number, flaw.range.clone())?;
         for &device in &flaw.devices {
             let place = self.engine.devices.place(device, &segment_path(row.id()));

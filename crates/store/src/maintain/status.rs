@@ -15,7 +15,7 @@ use crate::format::entry::Kind;
 use crate::format::geometry::{Alignment, Class, DeviceState};
 use crate::format::ids::DeviceNumber;
 use crate::index::catalog::manifest;
-use crate::index::copies::Place;
+use crate::index::copies::IndexDevice;
 
 /// Note of when the last scrub ended (nanoseconds since 1970) and its result.
 pub(crate) const SCRUB_FINISHED: &str = "scrub.finished";
@@ -209,7 +209,7 @@ impl Engine {
 
     /// Devices with a manifest, among those that should have one.
     fn index_devices(&self) -> Vec<DeviceNumber> {
-        let has_one = |place: &&Place| place.device.open(&manifest::path(), Mode::Read).is_ok();
+        let has_one = |place: &&IndexDevice| place.device.open(&manifest::path(), Mode::Read).is_ok();
         let places = self.index.places();
         let mut numbers: Vec<DeviceNumber> = places.iter().filter(has_one).map(|place| place.number).collect();
         numbers.sort_unstable();

@@ -32,7 +32,7 @@ const SYNC_BYTES: u64 = 64 << 20;
 const MOVED_TOGETHER: usize = 256;
 
 /// An extent file: device and number.
-pub(crate) type Place = (DeviceNumber, u32);
+pub(crate) type ExtentId = (DeviceNumber, u32);
 
 /// An extent file that would be freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct PlannedExtent {
 }
 
 impl PlannedExtent {
-    fn place(&self) -> Place {
+    fn place(&self) -> ExtentId {
         (self.device, self.file)
     }
 
@@ -76,12 +76,12 @@ impl PlannedExtent {
 #[derive(Debug, Default)]
 pub(crate) struct Agreement {
     /// Files whose references are all known.
-    known: BTreeSet<Place>,
+    known: BTreeSet<ExtentId>,
 }
 
 /// Copies that are not yet durable.
 #[derive(Default)]
-struct Unsettled {
+struct PendingMoves {
     touched: Touched,
     moving: Vec<Moving>,
     bytes: u64,
@@ -97,7 +97,7 @@ impl Engine {
     /// Extent files on writable devices that are not yet freed.
     pub(crate) fn extent_files(&self) -> Vec<PlannedExtent> {
         let state = self.view().state.clone();
-        let freed: BTreeSet<Place> = state.freed.iter().filter_map(|(_, freed)| place_of(freed)).collect();
+        let freed: BTreeSet<ExtentId> = state.freed.iter().filter_map(|(_, freed)| place_of(freed)).collect();
         let mut found = Vec::new();
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
             let device = slot.entry.number;
@@ -141,7 +141,7 @@ impl Engine {
             return Err(self.refuse(format!("not all of the log is there: {missing}")));
         }
         let mut segments: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-        let mut extents: BTreeMap<Place, u64> = BTreeMap::new();
+        let mut extents: BTreeMap<ExtentId, u64> = BTreeMap::new();
         let mut unread = 0u64;
         let snapshot = view.snapshot();
         let mut scan = snapshot.scan_versions_from(&[])?;
@@ -174,14 +174,14 @@ impl Engine {
             return Ok(Agreement::default());
         }
         let rows = &view.state.extents;
-        let account = |place: &Place| rows.get(place).map_or(0, |row| row.live_bytes);
+        let account = |place: &ExtentId| rows.get(place).map_or(0, |row| row.live_bytes);
         if let Some(((device, file), _)) = extents.iter().find(|(place, counted)| **counted > account(place)) {
             let cause =
                 format!("large objects have more in extent file {file:08x} of device {device} than is accounted for");
             return Err(self.refuse(cause));
         }
-        let counted = |place: &Place| extents.get(place).copied().unwrap_or(0);
-        let too_high: BTreeMap<Place, u64> = rows
+        let counted = |place: &ExtentId| extents.get(place).copied().unwrap_or(0);
+        let too_high: BTreeMap<ExtentId, u64> = rows
             .keys()
             .map(|place| (*place, account(place) - counted(place)))
             .filter(|&(_, bytes)| bytes > 0)
@@ -190,15 +190,15 @@ impl Engine {
             self.lower_accounts(&too_high)?;
         }
         // Unreadable descriptors may refer to units in files whose account exceeds the sum of the others.
-        let is_known = |file: &Place| unread == 0 || !too_high.contains_key(file);
+        let is_known = |file: &ExtentId| unread == 0 || !too_high.contains_key(file);
         Ok(Agreement { known: self.extent_files().iter().map(PlannedExtent::place).filter(is_known).collect() })
     }
 
     /// Subtracts from accounts of extent files what no descriptor refers to, though all were read.
-    fn lower_accounts(&self, too_high: &BTreeMap<Place, u64>) -> Result<()> {
+    fn lower_accounts(&self, too_high: &BTreeMap<ExtentId, u64>) -> Result<()> {
         let mut short = None;
         self.adjust(|state| {
-            let lower = |(place, bytes): (&Place, &u64)| {
+            let lower = |(place, bytes): (&ExtentId, &u64)| {
                 let row = state.extents.get(place)?;
                 match row.live_bytes.checked_sub(*bytes) {
                     Some(live_bytes) => Some(ExtentRow { live_bytes, ..*row }),
@@ -252,7 +252,7 @@ impl Engine {
                 return Err(self.no_room(left.iter().map(|file| file.live_bytes).min().unwrap_or(0)));
             }
             left = later;
-            let places: BTreeSet<Place> =
+            let places: BTreeSet<ExtentId> =
                 round.iter().filter(|file| file.live_bytes > 0).map(PlannedExtent::place).collect();
             if !places.is_empty() {
                 let moved = self.move_units(&places, pace, done);
@@ -266,8 +266,8 @@ impl Engine {
     }
 
     /// Copies every component in these files to another file of its device. An interruption keeps what is done.
-    fn move_units(&self, places: &BTreeSet<Place>, pace: &mut Pace<'_>, done: &mut Compacted) -> Result<()> {
-        let mut unsettled = Unsettled::default();
+    fn move_units(&self, places: &BTreeSet<ExtentId>, pace: &mut Pace<'_>, done: &mut Compacted) -> Result<()> {
+        let mut unsettled = PendingMoves::default();
         let moved = self.move_each(places, &mut unsettled, pace, done);
         if moved.is_err() && !pace.is_stopped() {
             return moved;
@@ -277,8 +277,8 @@ impl Engine {
 
     fn move_each(
         &self,
-        places: &BTreeSet<Place>,
-        unsettled: &mut Unsettled,
+        places: &BTreeSet<ExtentId>,
+        unsettled: &mut PendingMoves,
         pace: &mut Pace<'_>,
         done: &mut Compacted,
     ) -> Result<()> {
@@ -331,7 +331,7 @@ impl Engine {
         before: &Descriptor,
         components: &[(usize, usize)],
         targets: &mut Targets,
-        unsettled: &mut Unsettled,
+        unsettled: &mut PendingMoves,
         pace: &mut Pace<'_>,
     ) -> Result<Descriptor> {
         let (allocator, mut moved) = (self.allocator(), before.clone());
@@ -368,9 +368,9 @@ impl Engine {
     }
 
     /// Makes the copies durable and writes the records.
-    fn settle_units(&self, unsettled: &mut Unsettled) -> Result<()> {
+    fn settle_units(&self, unsettled: &mut PendingMoves) -> Result<()> {
         // The files stay claimed until the records are written.
-        let Unsettled { touched, moving, .. } = std::mem::take(unsettled);
+        let PendingMoves { touched, moving, .. } = std::mem::take(unsettled);
         self.extents.sync(&touched).inspect_err(|error| self.latch(error))?;
         if !moving.is_empty() {
             // If an object was replaced or removed meanwhile, its copies are dead.
@@ -406,7 +406,7 @@ impl Engine {
 }
 
 /// The extent file that is freed, if it is one.
-pub(crate) fn place_of(freed: &Freed) -> Option<Place> {
+pub(crate) fn place_of(freed: &Freed) -> Option<ExtentId> {
     match *freed {
         Freed::Extent { device, file } => Some((device, file)),
         Freed::Segment(_) | Freed::Table(_) => None,
@@ -414,7 +414,7 @@ pub(crate) fn place_of(freed: &Freed) -> Option<Place> {
 }
 
 /// Chunks and components of an object with bytes in one of these files.
-fn components_in(descriptor: &Descriptor, places: &BTreeSet<Place>) -> Vec<(usize, usize)> {
+fn components_in(descriptor: &Descriptor, places: &BTreeSet<ExtentId>) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     for (number, chunk) in descriptor.chunks.iter().enumerate() {
         for (position, component) in chunk.components.iter().enumerate() {

@@ -5,7 +5,7 @@ use crate::format::geometry::Alignment;
 use crate::format::record::Record;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::layout::granulo::{ALIGNED_HEAD_BYTES, DESCRIPTOR_HEADER_BYTES};
-use crate::log::scan::{SegmentScan, Step};
+use crate::log::scan::{ScanStep, SegmentScan};
 
 const ALIGNED: [Alignment; 2] = [Alignment::Sector, Alignment::Page];
 
@@ -30,9 +30,9 @@ fn look_at_segments(store: &Store) -> [usize; 3] {
         let mut has_files = false;
         while let Some(step) = scan.next(false) {
             match step {
-                Step::Damage(range) => panic!("damage in segment {} at {range:?}", row.number),
-                Step::Commit(committed, ..) => assert_eq!(alignment.padding_to_batch(committed.end), 0),
-                Step::Record(at, record, _) => {
+                ScanStep::Damage(range) => panic!("damage in segment {} at {range:?}", row.number),
+                ScanStep::Commit(committed, ..) => assert_eq!(alignment.padding_to_batch(committed.end), 0),
+                ScanStep::Record(at, record, _) => {
                     if let Some(unit) = alignment.bytes().filter(|_| record.head.kind != Kind::Release) {
                         assert_eq!((at + ALIGNED_HEAD_BYTES) % unit, 0);
                         assert_eq!(record.record_bytes() % unit, 0);

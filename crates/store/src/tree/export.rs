@@ -20,9 +20,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use rustix::fs::{Dir, Mode, OFlags, fchmod, mkdirat, open};
 use rustix::io::Errno;
 
-use super::names::{Names, Slot};
+use super::names::{Handover, SharedNames};
 use super::posix::{Identity, open_directory, open_parent, status};
-use super::restore::{Job, LinkTo, Restorer, c_name};
+use super::restore::{LinkTo, RestoreTask, Restorer, c_name};
 use super::walk::path_of;
 use super::{Ledger, Reports, begin_threads, default_threads, locked};
 use crate::error::{Error, ErrorKind, Result};
@@ -126,7 +126,7 @@ pub fn export(store: &Store, directory: &Path, options: &ExportOptions, progress
         late: Mutex::default(),
         done: Mutex::default(),
     };
-    let (sender, receiver) = sync_channel::<Vec<Job<'_>>>(threads);
+    let (sender, receiver) = sync_channel::<Vec<RestoreTask<'_>>>(threads);
     let receiver = Mutex::new(receiver);
     std::thread::scope(|scope| {
         let begun = begin_threads(scope, threads, || work(&export, &receiver));
@@ -184,7 +184,7 @@ struct OpenDirectories {
 }
 
 /// A directory of the target in use. It gets its attributes when it is dropped.
-pub(super) struct Directory<'e> {
+pub(super) struct TargetDirectory<'e> {
     pub handle: OwnedFd,
     pub key: Key,
     export: &'e Export<'e>,
@@ -192,7 +192,7 @@ pub(super) struct Directory<'e> {
     is_stored: bool,
 }
 
-impl Drop for Directory<'_> {
+impl Drop for TargetDirectory<'_> {
     fn drop(&mut self) {
         if self.is_stored && !self.export.ledger.is_over() {
             Restorer::new(self.export).finish_directory(&self.handle, &self.key, false);
@@ -232,7 +232,7 @@ impl Export<'_> {
     }
 }
 
-fn work<'e>(export: &'e Export<'e>, receiver: &Mutex<Receiver<Vec<Job<'e>>>>) {
+fn work<'e>(export: &'e Export<'e>, receiver: &Mutex<Receiver<Vec<RestoreTask<'e>>>>) {
     let mut restorer = Restorer::new(export);
     // All runs are taken, so that nobody waits for a run without a thread.
     loop {
@@ -247,7 +247,7 @@ fn work<'e>(export: &'e Export<'e>, receiver: &Mutex<Receiver<Vec<Job<'e>>>>) {
 struct Level<'e> {
     key: Key,
     /// `None` while the level is far above the deepest one.
-    directory: Option<Arc<Directory<'e>>>,
+    directory: Option<Arc<TargetDirectory<'e>>>,
     identity: Identity,
     /// Whether the store has its attributes.
     is_stored: bool,
@@ -257,18 +257,18 @@ struct Level<'e> {
 
 struct Walker<'e> {
     export: &'e Export<'e>,
-    sender: SyncSender<Vec<Job<'e>>>,
+    sender: SyncSender<Vec<RestoreTask<'e>>>,
     levels: Vec<Level<'e>>,
-    window: Vec<Job<'e>>,
+    window: Vec<RestoreTask<'e>>,
     /// Later names: after everything else in the window.
-    links: Vec<Job<'e>>,
-    names: Names<ObjectNumber, Arc<LinkTo>>,
+    links: Vec<RestoreTask<'e>>,
+    names: SharedNames<ObjectNumber, Arc<LinkTo>>,
 }
 
 impl<'e> Walker<'e> {
-    fn new(export: &'e Export<'e>, sender: SyncSender<Vec<Job<'e>>>) -> Walker<'e> {
+    fn new(export: &'e Export<'e>, sender: SyncSender<Vec<RestoreTask<'e>>>) -> Walker<'e> {
         let (levels, window, links) = (Vec::new(), Vec::new(), Vec::new());
-        Walker { export, sender, levels, window, links, names: Names::default() }
+        Walker { export, sender, levels, window, links, names: SharedNames::default() }
     }
 
     fn run(&mut self, is_stored: bool) -> Result<()> {
@@ -311,7 +311,7 @@ impl<'e> Walker<'e> {
             return Ok(());
         }
         let (shared, is_link) = self.link(&listed)?;
-        let job = Job { directory, listed, shared, is_link };
+        let job = RestoreTask { directory, listed, shared, is_link };
         if is_link {
             self.links.push(job)
         } else {
@@ -330,12 +330,12 @@ impl<'e> Walker<'e> {
             return Ok((Some(first), true));
         }
         let count = self.export.store.stat(&listed.key)?.map_or(1, |status| status.names);
-        let first = Arc::new(LinkTo { key: listed.key.clone(), made: Slot::default() });
+        let first = Arc::new(LinkTo { key: listed.key.clone(), made: Handover::default() });
         self.names.first(number, count, first.clone());
         Ok((Some(first), false))
     }
 
-    fn enter(&mut self, parent: &Arc<Directory<'e>>, key: Key) {
+    fn enter(&mut self, parent: &Arc<TargetDirectory<'e>>, key: Key) {
         self.wait_for_descriptors();
         match self.make(parent, &key).and_then(|made| self.push(key.clone(), made, true)) {
             Ok(()) => {
@@ -349,7 +349,7 @@ impl<'e> Walker<'e> {
         }
     }
 
-    fn make(&self, parent: &Directory<'e>, key: &Key) -> std::result::Result<OwnedFd, Errno> {
+    fn make(&self, parent: &TargetDirectory<'e>, key: &Key) -> std::result::Result<OwnedFd, Errno> {
         let name = c_name(key);
         match mkdirat(&parent.handle, &name, Mode::RWXU) {
             Err(Errno::EXIST) if self.export.options.resume => {
@@ -375,9 +375,9 @@ impl<'e> Walker<'e> {
         Ok(())
     }
 
-    fn directory(&self, key: Key, handle: OwnedFd, is_stored: bool) -> Arc<Directory<'e>> {
+    fn directory(&self, key: Key, handle: OwnedFd, is_stored: bool) -> Arc<TargetDirectory<'e>> {
         *locked(&self.export.open.count) += 1;
-        Arc::new(Directory { handle, key, export: self.export, is_stored })
+        Arc::new(TargetDirectory { handle, key, export: self.export, is_stored })
     }
 
     fn leave(&mut self) {

@@ -22,11 +22,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::FileType;
 
-use super::names::{Names, Slot};
+use super::names::{Handover, SharedNames};
 use super::posix::{FileStatus, Identity};
 use super::put::Putter;
 use super::turns::Turns;
-use super::walk::{Bounds, Found, SourceTree, Step, path_of};
+use super::walk::{SourceEntry, SourceTree, WalkFilter, WalkStep, path_of};
 use super::{Ledger, Reports, begin_threads, default_threads, locked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
@@ -137,14 +137,14 @@ pub struct Measure {
 /// [`ImportSummary::reports`].
 pub fn import(store: &Store, source: &Path, options: &ImportOptions, progress: &Progress) -> Result<ImportSummary> {
     let ledger = Ledger::new(progress);
-    let bounds = Bounds { one_file_system: options.one_file_system, own: own_directories(store) };
+    let bounds = WalkFilter { one_file_system: options.one_file_system, own: own_directories(store) };
     let tree = SourceTree::open(source, options.prefix.clone(), bounds, &ledger)?;
     check_prefix(store, &options.prefix)?;
     let threads = options.threads.unwrap_or_else(default_threads).max(1);
     let turns = Turns::new(store, &ledger);
     let totals = Mutex::new(ImportSummary::default());
     let giant = Mutex::new(());
-    let (sender, receiver) = sync_channel::<Piece>(threads);
+    let (sender, receiver) = sync_channel::<TaskBatch>(threads);
     let receiver = Mutex::new(receiver);
     let bounds = PieceBounds {
         bytes: (2 * PIECE_BYTES / threads as u64).min(PIECE_BYTES),
@@ -189,15 +189,15 @@ pub(super) fn finish(store: &Store, ledger: &Ledger<'_>) -> Result<(bool, Report
 /// If the source cannot be walked at all.
 pub fn measure(store: &Store, source: &Path, options: &ImportOptions, progress: &Progress) -> Result<Measure> {
     let ledger = Ledger::new(progress);
-    let bounds = Bounds { one_file_system: options.one_file_system, own: own_directories(store) };
+    let bounds = WalkFilter { one_file_system: options.one_file_system, own: own_directories(store) };
     let mut tree = SourceTree::open(source, options.prefix.clone(), bounds, &ledger)?;
     let mut measured = Measure::default();
-    let mut names = Names::default();
+    let mut names = SharedNames::default();
     while let Some(step) = tree.next() {
         match step {
-            Step::Leave => continue,
-            Step::Enter(_) => measured.directories += 1,
-            Step::Entry(Found { status, .. }) => match status.file_type() {
+            WalkStep::Leave => continue,
+            WalkStep::Enter(_) => measured.directories += 1,
+            WalkStep::Entry(SourceEntry { status, .. }) => match status.file_type() {
                 FileType::RegularFile if names.later(status.identity).is_some() => measured.links += 1,
                 FileType::RegularFile => {
                     names.first(status.identity, status.link_count.into(), ());
@@ -250,9 +250,9 @@ pub(super) enum Action {
     /// Store it as an object of its own.
     Put,
     /// Store it as a shared object, and pass on its number.
-    PutShared(Arc<Slot<ObjectNumber>>),
+    PutShared(Arc<Handover<ObjectNumber>>),
     /// Add a name when the number is known.
-    Link(Arc<Slot<ObjectNumber>>),
+    Link(Arc<Handover<ObjectNumber>>),
     /// The store has it as one of several names of this shared object, which it no longer is in the source: store it
     /// unless all other names are gone.
     PutIfShared,
@@ -260,13 +260,13 @@ pub(super) enum Action {
 
 /// A file and what to do with it.
 pub(super) struct Task {
-    pub found: Found,
+    pub found: SourceEntry,
     pub action: Action,
     /// It is a directory, and something else has its key.
     pub replace: bool,
 }
 
-struct Piece {
+struct TaskBatch {
     number: u64,
     tasks: Vec<Task>,
 }
@@ -285,7 +285,7 @@ pub(super) fn is_same(status: &FileStatus, listed: &Listed) -> bool {
 }
 
 fn work<'s>(
-    receiver: &Mutex<Receiver<Piece>>,
+    receiver: &Mutex<Receiver<TaskBatch>>,
     turns: &Turns<'s, '_, '_>,
     ledger: &Ledger<'_>,
     putter: &mut Putter<'s, '_, '_>,
@@ -293,7 +293,7 @@ fn work<'s>(
     // All pieces are taken and each is handed in: nobody waits for one that never comes.
     loop {
         let piece = locked(receiver).recv();
-        let Ok(Piece { number, tasks }) = piece else { return };
+        let Ok(TaskBatch { number, tasks }) = piece else { return };
         let done = putter.put_all(tasks, turns.memory()).unwrap_or_else(|error| {
             ledger.fail(error);
             None
@@ -314,13 +314,13 @@ struct Planner<'s, 'l, 'w> {
     store: &'s Store,
     ledger: &'l Ledger<'w>,
     tree: SourceTree<'l, 'w>,
-    sender: SyncSender<Piece>,
+    sender: SyncSender<TaskBatch>,
     /// For each directory on the walk's path, its listing in the store.
     listings: Vec<Option<Peekable<Walk>>>,
-    names: Names<Identity, Arc<Slot<ObjectNumber>>>,
+    names: SharedNames<Identity, Arc<Handover<ObjectNumber>>>,
     /// Shared objects of the store that are assigned to an inode of the source.
     claimed: hashbrown::HashSet<ObjectNumber>,
-    piece: Piece,
+    piece: TaskBatch,
     piece_bytes: u64,
     piece_directories: usize,
     /// Directories per piece: with one piece in the making, one waiting and one in work per thread, the limit of open
@@ -334,7 +334,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
         store: &'s Store,
         ledger: &'l Ledger<'w>,
         tree: SourceTree<'l, 'w>,
-        sender: SyncSender<Piece>,
+        sender: SyncSender<TaskBatch>,
         bounds: PieceBounds,
     ) -> Self {
         Planner {
@@ -343,9 +343,9 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
             tree,
             sender,
             listings: Vec::new(),
-            names: Names::default(),
+            names: SharedNames::default(),
             claimed: hashbrown::HashSet::new(),
-            piece: Piece { number: 0, tasks: Vec::new() },
+            piece: TaskBatch { number: 0, tasks: Vec::new() },
             piece_bytes: 0,
             piece_directories: 0,
             bounds,
@@ -365,14 +365,14 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
         (self.unchanged, self.tree.own_directories)
     }
 
-    fn plan(&mut self, step: Step) -> Result<()> {
+    fn plan(&mut self, step: WalkStep) -> Result<()> {
         let (found, is_directory) = match step {
-            Step::Leave => {
+            WalkStep::Leave => {
                 self.listings.pop();
                 return Ok(());
             }
-            Step::Enter(found) => (found, true),
-            Step::Entry(found) => (found, false),
+            WalkStep::Enter(found) => (found, true),
+            WalkStep::Entry(found) => (found, false),
         };
         let listed = self.listed(&found.key)?;
         if is_directory {
@@ -433,7 +433,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
             let is_there = there.is_some() && slot.known() == there;
             return if is_there { None } else { Some(Action::Link(slot)) };
         }
-        let slot = Arc::<Slot<ObjectNumber>>::default();
+        let slot = Arc::<Handover<ObjectNumber>>::default();
         self.names.first(status.identity, status.link_count.into(), slot.clone());
         match there.filter(|&number| self.claimed.insert(number)) {
             Some(number) => {
@@ -460,7 +460,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
 
     fn send(&mut self) {
         let number = self.piece.number;
-        let piece = std::mem::replace(&mut self.piece, Piece { number: number + 1, tasks: Vec::new() });
+        let piece = std::mem::replace(&mut self.piece, TaskBatch { number: number + 1, tasks: Vec::new() });
         (self.piece_bytes, self.piece_directories) = (0, 0);
         // The threads take pieces until this end of the channel is dropped.
         let _ = self.sender.send(piece);

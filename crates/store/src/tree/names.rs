@@ -11,17 +11,17 @@ use hashbrown::hash_map::Entry;
 use super::locked;
 
 /// Files of which some names were seen: what is passed to the next name, and how many are to come.
-pub(super) struct Names<K, T> {
+pub(super) struct SharedNames<K, T> {
     seen: HashMap<K, (T, u64)>,
 }
 
-impl<K, T> Default for Names<K, T> {
-    fn default() -> Names<K, T> {
-        Names { seen: HashMap::new() }
+impl<K, T> Default for SharedNames<K, T> {
+    fn default() -> SharedNames<K, T> {
+        SharedNames { seen: HashMap::new() }
     }
 }
 
-impl<K: Hash + Eq, T: Clone> Names<K, T> {
+impl<K: Hash + Eq, T: Clone> SharedNames<K, T> {
     /// What the first name passed on, if it was seen; this is then a later name.
     pub fn later(&mut self, file: K) -> Option<T> {
         let Entry::Occupied(mut occupied) = self.seen.entry(file) else { return None };
@@ -44,30 +44,30 @@ impl<K: Hash + Eq, T: Clone> Names<K, T> {
 
 /// A value that the thread with the first name passes to those with the others.
 #[derive(Debug)]
-pub(super) struct Slot<T> {
-    state: Mutex<State<T>>,
+pub(super) struct Handover<T> {
+    state: Mutex<HandoverState<T>>,
     set: Condvar,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State<T> {
+enum HandoverState<T> {
     Open,
     Done(T),
     Failed,
 }
 
-impl<T> Default for Slot<T> {
-    fn default() -> Slot<T> {
-        Slot { state: Mutex::new(State::Open), set: Condvar::new() }
+impl<T> Default for Handover<T> {
+    fn default() -> Handover<T> {
+        Handover { state: Mutex::new(HandoverState::Open), set: Condvar::new() }
     }
 }
 
-impl<T: Copy> Slot<T> {
+impl<T: Copy> Handover<T> {
     /// Sets the result of the first name; `None` if it failed. Only the first call counts.
     pub fn set(&self, value: Option<T>) {
         let mut state = locked(&self.state);
-        if let State::Open = *state {
-            *state = value.map_or(State::Failed, State::Done);
+        if let HandoverState::Open = *state {
+            *state = value.map_or(HandoverState::Failed, HandoverState::Done);
             self.set.notify_all();
         }
     }
@@ -75,8 +75,8 @@ impl<T: Copy> Slot<T> {
     /// The value, without waiting.
     pub fn known(&self) -> Option<T> {
         match *locked(&self.state) {
-            State::Done(value) => Some(value),
-            State::Open | State::Failed => None,
+            HandoverState::Done(value) => Some(value),
+            HandoverState::Open | HandoverState::Failed => None,
         }
     }
 
@@ -85,9 +85,9 @@ impl<T: Copy> Slot<T> {
         let mut state = locked(&self.state);
         loop {
             match *state {
-                State::Open => state = self.set.wait(state).unwrap_or_else(PoisonError::into_inner),
-                State::Done(value) => return Some(value),
-                State::Failed => return None,
+                HandoverState::Open => state = self.set.wait(state).unwrap_or_else(PoisonError::into_inner),
+                HandoverState::Done(value) => return Some(value),
+                HandoverState::Failed => return None,
             }
         }
     }
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_file_is_forgotten_when_all_its_names_were_seen() {
-        let mut names = Names::default();
+        let mut names = SharedNames::default();
         assert_eq!(names.later(7), None);
         names.first(7, 3, 'x');
         assert_eq!((names.later(7), names.later(7), names.later(7)), (Some('x'), Some('x'), None));
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn what_was_said_first_counts_and_wakes_those_that_wait() {
-        let slot = Arc::new(Slot::default());
+        let slot = Arc::new(Handover::default());
         let waiting = {
             let slot = slot.clone();
             std::thread::spawn(move || slot.wait())
@@ -119,7 +119,7 @@ mod tests {
         slot.set(Some(5));
         slot.set(None);
         assert_eq!((waiting.join().unwrap(), slot.known()), (Some(5), Some(5)));
-        let failed = Slot::<u8>::default();
+        let failed = Handover::<u8>::default();
         failed.set(None);
         assert_eq!(failed.wait(), None);
     }

@@ -19,10 +19,10 @@ use rustix::fs::{FileType, readlinkat};
 use rustix::io::Errno;
 
 use super::import::{Action, ImportSummary, Task};
-use super::names::Slot;
+use super::names::Handover;
 use super::posix::{FileStatus, XattrReader, holes, open_file, status};
-use super::turns::Piece;
-use super::walk::Found;
+use super::turns::ReadyBatch;
+use super::walk::SourceEntry;
 use super::{Ledger, Watched, locked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
@@ -60,13 +60,13 @@ pub(super) struct Putter<'s, 'l, 'w> {
 }
 
 /// An open file with what to store of it.
-struct Opened {
+struct OpenedFile {
     file: File,
     status: FileStatus,
     attributes: Attributes,
 }
 
-impl Opened {
+impl OpenedFile {
     /// Bytes to read, without holes.
     fn data_bytes(&self) -> u64 {
         match &self.attributes.holes {
@@ -81,28 +81,28 @@ impl Opened {
 }
 
 /// Why a file was not stored.
-enum Failure {
+enum PutFailure {
     /// It could not be read.
     Source(io::Error),
     /// The store could not take it.
     Store(Error),
 }
 
-impl From<Errno> for Failure {
-    fn from(errno: Errno) -> Failure {
-        Failure::Source(errno.into())
+impl From<Errno> for PutFailure {
+    fn from(errno: Errno) -> PutFailure {
+        PutFailure::Source(errno.into())
     }
 }
 
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Failure {
-        Failure::Source(error)
+impl From<io::Error> for PutFailure {
+    fn from(error: io::Error) -> PutFailure {
+        PutFailure::Source(error)
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure::Store(error)
+impl From<Error> for PutFailure {
+    fn from(error: Error) -> PutFailure {
+        PutFailure::Store(error)
     }
 }
 
@@ -132,7 +132,7 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
     ///
     /// # Errors
     /// Errors of the store, except objects that it cannot hold: those are reported.
-    pub fn put_all(&mut self, tasks: Vec<Task>, memory: Vec<u8>) -> Result<Option<Piece<'s>>> {
+    pub fn put_all(&mut self, tasks: Vec<Task>, memory: Vec<u8>) -> Result<Option<ReadyBatch<'s>>> {
         let mut batch = self.store.batch(Durability::None);
         let held = |task: &Task| match task.found.status.size_bytes {
             size if size <= SMALL_BYTES => size + RECORD_BYTES,
@@ -163,7 +163,7 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         match failed {
             Some(error) => Err(error),
             None if objects == 0 => Ok(None),
-            None => Ok(Some(Piece { batch, content_bytes, held_bytes: self.held_bytes })),
+            None => Ok(Some(ReadyBatch { batch, content_bytes, held_bytes: self.held_bytes })),
         }
     }
 
@@ -174,7 +174,7 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
                     self.done.unchanged += 1;
                     return Ok(());
                 }
-                known => known.map_err(Failure::Store).and_then(|_| self.put_found(batch, task, None)),
+                known => known.map_err(PutFailure::Store).and_then(|_| self.put_found(batch, task, None)),
             },
             Action::Put => self.put_found(batch, task, None),
             Action::PutShared(slot) => self.put_found(batch, task, Some(slot)),
@@ -185,15 +185,15 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
             Ok(()) => Ok(()),
             // Any error of a stream that was asked to stop.
             Err(_) if self.ledger.is_interrupted() => Ok(()),
-            Err(Failure::Source(error)) => {
+            Err(PutFailure::Source(error)) => {
                 self.ledger.report(Error::io("import", &path(), error));
                 Ok(())
             }
-            Err(Failure::Store(error)) if error.kind() == ErrorKind::Usage => {
+            Err(PutFailure::Store(error)) if error.kind() == ErrorKind::Usage => {
                 self.ledger.report(error.at(&path()));
                 Ok(())
             }
-            Err(Failure::Store(error)) => Err(error),
+            Err(PutFailure::Store(error)) => Err(error),
         }
     }
 
@@ -201,10 +201,10 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         &mut self,
         batch: &mut Batch<'s>,
         task: &Task,
-        slot: &Slot<ObjectNumber>,
-    ) -> std::result::Result<(), Failure> {
+        slot: &Handover<ObjectNumber>,
+    ) -> std::result::Result<(), PutFailure> {
         let Some(number) = slot.wait() else {
-            return Err(Failure::Source(io::Error::other("the first name of the same file could not be imported")));
+            return Err(PutFailure::Source(io::Error::other("the first name of the same file could not be imported")));
         };
         batch.link(&task.found.key, number)?;
         self.done.links += 1;
@@ -215,8 +215,8 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         &mut self,
         batch: &mut Batch<'s>,
         task: &Task,
-        shared: Option<&Slot<ObjectNumber>>,
-    ) -> std::result::Result<(), Failure> {
+        shared: Option<&Handover<ObjectNumber>>,
+    ) -> std::result::Result<(), PutFailure> {
         let found = &task.found;
         if found.status.file_type() == FileType::RegularFile {
             return self.put_file(batch, task, shared);
@@ -255,8 +255,8 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         &mut self,
         batch: &mut Batch<'s>,
         task: &Task,
-        shared: Option<&Slot<ObjectNumber>>,
-    ) -> std::result::Result<(), Failure> {
+        shared: Option<&Handover<ObjectNumber>>,
+    ) -> std::result::Result<(), PutFailure> {
         let key = &task.found.key;
         for reading in 1..=READINGS {
             let opened = self.open(&task.found, shared.is_some())?;
@@ -299,7 +299,7 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
             // The store reports that the stream failed; the stream knows why.
             let DataRuns { failure, read_bytes, .. } = stream.inner;
             let number = match (put, failure) {
-                (Err(_), Some(failure)) => return Err(Failure::Source(failure)),
+                (Err(_), Some(failure)) => return Err(PutFailure::Source(failure)),
                 (put, _) => put?,
             };
             if let Some(number) = number {
@@ -332,18 +332,18 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
 
     /// Opens a file and decides what to store of it. It may differ from the one that the walk saw, but not if its names
     /// are counted.
-    fn open(&mut self, found: &Found, is_shared: bool) -> std::result::Result<Opened, Failure> {
+    fn open(&mut self, found: &SourceEntry, is_shared: bool) -> std::result::Result<OpenedFile, PutFailure> {
         let file = open_file(&found.directory, &found.name)?;
         let status = status(&file)?;
         if status.file_type() != FileType::RegularFile || is_shared && status.identity != found.status.identity {
-            return Err(Failure::Source(io::Error::other("it was replaced by another while it was imported")));
+            return Err(PutFailure::Source(io::Error::other("it was replaced by another while it was imported")));
         }
         let mut attributes = status.attributes(self.access_times);
         attributes.xattrs = self.xattrs.of_file(file.as_fd())?;
         if status.allocated_bytes < status.size_bytes {
             attributes.holes = holes(&file, status.size_bytes)?;
         }
-        Ok(Opened { file: File::from(file), status, attributes })
+        Ok(OpenedFile { file: File::from(file), status, attributes })
     }
 }
 
@@ -360,7 +360,7 @@ struct DataRuns<'f> {
 }
 
 impl<'f> DataRuns<'f> {
-    fn new(opened: &'f Opened) -> DataRuns<'f> {
+    fn new(opened: &'f OpenedFile) -> DataRuns<'f> {
         let (runs, end) = match &opened.attributes.holes {
             Some(holes) => (&holes.data[..], 0),
             None => (&[][..], opened.status.size_bytes),
@@ -401,14 +401,14 @@ mod tests {
     use super::*;
     use crate::format::attributes::Holes;
 
-    fn opened(content: &[u8], holes: Option<Holes>) -> (tempfile::TempDir, Opened) {
+    fn opened(content: &[u8], holes: Option<Holes>) -> (tempfile::TempDir, OpenedFile) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         std::fs::write(&path, content).unwrap();
         let file = File::open(&path).unwrap();
         let status = status(&file).unwrap();
         let attributes = Attributes { holes, ..status.attributes(false) };
-        (directory, Opened { file, status, attributes })
+        (directory, OpenedFile { file, status, attributes })
     }
 
     #[test]

@@ -23,8 +23,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::export::{Directory, Export, ExportSummary};
-use super::names::Slot;
+use super::export::{Export, ExportSummary, TargetDirectory};
+use super::names::Handover;
 use super::posix::{entry_path, status, status_at};
 use super::{import::is_same, locked};
 use crate::error::{Error, ErrorKind};
@@ -40,8 +40,8 @@ const SMALL_BYTES: u64 = MIB;
 const PIECE_BYTES: u64 = MIB;
 
 /// An object to be created.
-pub(super) struct Job<'e> {
-    pub directory: Arc<Directory<'e>>,
+pub(super) struct RestoreTask<'e> {
+    pub directory: Arc<TargetDirectory<'e>>,
     pub listed: Listed,
     /// Only for a file with several names.
     pub shared: Option<Arc<LinkTo>>,
@@ -53,11 +53,11 @@ pub(super) struct Job<'e> {
 pub(super) struct LinkTo {
     pub key: Key,
     /// Set when it is created.
-    pub made: Slot<()>,
+    pub made: Handover<()>,
 }
 
 /// Why an object was not created.
-enum Failure {
+enum RestoreFailure {
     Target(Errno),
     Store(Error),
     /// It changed before the export came to it.
@@ -68,25 +68,25 @@ enum Failure {
     Over,
 }
 
-impl From<Errno> for Failure {
-    fn from(errno: Errno) -> Failure {
-        Failure::Target(errno)
+impl From<Errno> for RestoreFailure {
+    fn from(errno: Errno) -> RestoreFailure {
+        RestoreFailure::Target(errno)
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure::Store(error)
+impl From<Error> for RestoreFailure {
+    fn from(error: Error) -> RestoreFailure {
+        RestoreFailure::Store(error)
     }
 }
 
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Failure {
-        Failure::Target(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+impl From<io::Error> for RestoreFailure {
+    fn from(error: io::Error) -> RestoreFailure {
+        RestoreFailure::Target(Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 }
 
-type Result<T> = std::result::Result<T, Failure>;
+type Result<T> = std::result::Result<T, RestoreFailure>;
 
 /// Creates objects; one per thread.
 pub(super) struct Restorer<'e> {
@@ -117,8 +117,8 @@ impl<'e> Restorer<'e> {
     }
 
     /// Creates an object, or reports why not.
-    pub fn take(&mut self, job: Job<'_>) {
-        let made = if self.export.ledger.is_over() { Err(Failure::Over) } else { self.make(&job) };
+    pub fn take(&mut self, job: RestoreTask<'_>) {
+        let made = if self.export.ledger.is_over() { Err(RestoreFailure::Over) } else { self.make(&job) };
         if let Some(shared) = job.shared.as_ref().filter(|_| !job.is_link) {
             shared.made.set(made.is_ok().then_some(()));
         }
@@ -126,17 +126,17 @@ impl<'e> Restorer<'e> {
         let report = |error: Error| self.export.ledger.report(error);
         match made {
             Ok(()) => {}
-            Err(Failure::Over) => return,
-            Err(Failure::NotAllowed) => self.done.specials_not_made += 1,
-            Err(Failure::Target(errno)) => report(Error::io("export to", &path(), errno.into())),
-            Err(Failure::Gone(why)) => report(Error::new(ErrorKind::NotFound, "export", why).at(&path())),
+            Err(RestoreFailure::Over) => return,
+            Err(RestoreFailure::NotAllowed) => self.done.specials_not_made += 1,
+            Err(RestoreFailure::Target(errno)) => report(Error::io("export to", &path(), errno.into())),
+            Err(RestoreFailure::Gone(why)) => report(Error::new(ErrorKind::NotFound, "export", why).at(&path())),
             // A lost object does not end the export of the others.
-            Err(Failure::Store(error)) => report(error),
+            Err(RestoreFailure::Store(error)) => report(error),
         }
         self.export.ledger.advance(1, 0);
     }
 
-    fn make(&mut self, job: &Job<'_>) -> Result<()> {
+    fn make(&mut self, job: &RestoreTask<'_>) -> Result<()> {
         let name = c_name(&job.listed.key);
         let directory = job.directory.handle.as_fd();
         if let Some(first) = job.shared.as_ref().filter(|_| job.is_link) {
@@ -154,7 +154,7 @@ impl<'e> Restorer<'e> {
     }
 
     /// Removes what has the name; returns `false` if it is already the object.
-    fn make_room(&mut self, job: &Job<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<bool> {
+    fn make_room(&mut self, job: &RestoreTask<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<bool> {
         let found = match status_at(directory, name) {
             Err(Errno::NOENT) => return Ok(true),
             found => found?,
@@ -173,7 +173,7 @@ impl<'e> Restorer<'e> {
         }
     }
 
-    fn make_file(&mut self, job: &Job<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<()> {
+    fn make_file(&mut self, job: &RestoreTask<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?);
         let filled = self.fill(job, &file);
@@ -187,7 +187,7 @@ impl<'e> Restorer<'e> {
     }
 
     /// Writes content and attributes; returns how many bytes were written.
-    fn fill(&mut self, job: &Job<'_>, file: &File) -> Result<u64> {
+    fn fill(&mut self, job: &RestoreTask<'_>, file: &File) -> Result<u64> {
         let export = self.export;
         let key = &job.listed.key;
         if job.listed.entry.size_bytes <= SMALL_BYTES {
@@ -199,7 +199,7 @@ impl<'e> Restorer<'e> {
                     self.finish_file(file, &object.attributes, key)?;
                     Ok(written)
                 }
-                _ => Err(Failure::Gone("it was removed or replaced meanwhile")),
+                _ => Err(RestoreFailure::Gone("it was removed or replaced meanwhile")),
             };
             self.buffer = buffer;
             return filled;
@@ -208,7 +208,7 @@ impl<'e> Restorer<'e> {
             Some(content) if matches!(content.entry().kind, Kind::File | Kind::Large) => {
                 content.in_pieces_of(PIECE_BYTES)
             }
-            _ => return Err(Failure::Gone("it was removed or replaced meanwhile")),
+            _ => return Err(RestoreFailure::Gone("it was removed or replaced meanwhile")),
         };
         if content.attributes().holes.is_some() {
             file.set_len(content.entry().size_bytes)?;
@@ -218,33 +218,33 @@ impl<'e> Restorer<'e> {
             file.write_all_at(piece, at)?;
             written += piece.len() as u64;
             if !export.ledger.advance(0, piece.len() as u64) {
-                return Err(Failure::Over);
+                return Err(RestoreFailure::Over);
             }
         }
         self.finish_file(file, content.attributes(), key)?;
         Ok(written)
     }
 
-    fn make_symlink(&mut self, job: &Job<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<()> {
+    fn make_symlink(&mut self, job: &RestoreTask<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<()> {
         let (target, attributes) = self.content(job)?;
-        let target = CString::new(target).map_err(|_| Failure::Target(Errno::INVAL))?;
+        let target = CString::new(target).map_err(|_| RestoreFailure::Target(Errno::INVAL))?;
         symlinkat(&target, directory, name)?;
         self.finish_entry(directory, name, &attributes, &job.listed.key)?;
         self.done.symlinks += 1;
         Ok(())
     }
 
-    fn make_special(&mut self, job: &Job<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<()> {
+    fn make_special(&mut self, job: &RestoreTask<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<()> {
         let (content, attributes) = self.content(job)?;
         let number = |at: usize| {
             let bytes = content.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-            bytes.map(u32::from_le_bytes).ok_or(Failure::Gone("it has no device number"))
+            bytes.map(u32::from_le_bytes).ok_or(RestoreFailure::Gone("it has no device number"))
         };
         let device = makedev(number(0)?, number(4)?);
         let mode = Mode::from_raw_mode(u32::from(attributes.mode & 0o7777));
         match mknodat(directory, name, FileType::from_raw_mode(attributes.mode.into()), Mode::RUSR | Mode::WUSR, device)
         {
-            Err(Errno::PERM) if !self.export.is_root_user => return Err(Failure::NotAllowed),
+            Err(Errno::PERM) if !self.export.is_root_user => return Err(RestoreFailure::NotAllowed),
             made => made?,
         }
         let owned = self.finish_entry(directory, name, &attributes, &job.listed.key)?;
@@ -259,21 +259,27 @@ impl<'e> Restorer<'e> {
         Ok(())
     }
 
-    fn content(&mut self, job: &Job<'_>) -> Result<(Vec<u8>, Attributes)> {
+    fn content(&mut self, job: &RestoreTask<'_>) -> Result<(Vec<u8>, Attributes)> {
         match self.export.store.read(&job.listed.key, &mut self.buffer)? {
             Some(object) if object.entry.kind == job.listed.entry.kind => {
                 Ok((object.content.to_vec(), object.attributes))
             }
-            _ => Err(Failure::Gone("it was removed or replaced meanwhile")),
+            _ => Err(RestoreFailure::Gone("it was removed or replaced meanwhile")),
         }
     }
 
-    fn make_link(&mut self, job: &Job<'_>, directory: BorrowedFd<'_>, name: &CStr, first: &LinkTo) -> Result<()> {
+    fn make_link(
+        &mut self,
+        job: &RestoreTask<'_>,
+        directory: BorrowedFd<'_>,
+        name: &CStr,
+        first: &LinkTo,
+    ) -> Result<()> {
         if first.made.wait().is_none() {
             return Err(if self.export.ledger.is_over() {
-                Failure::Over
+                RestoreFailure::Over
             } else {
-                Failure::Gone("the first name of the same file could not be made")
+                RestoreFailure::Gone("the first name of the same file could not be made")
             });
         }
         let first_name = c_name(&first.key);
@@ -321,7 +327,7 @@ impl<'e> Restorer<'e> {
         if !is_end && !self.export.is_root_user && attributes.mode & 0o700 != 0o700 {
             return self.export.finish_later(key.clone());
         }
-        if let Err(Failure::Target(errno)) = self.finish_file(directory, &attributes, key) {
+        if let Err(RestoreFailure::Target(errno)) = self.finish_file(directory, &attributes, key) {
             self.export.ledger.report_io("set the attributes of", &self.export.path_of(key), errno);
         }
     }
@@ -409,7 +415,7 @@ fn write_runs(file: &File, attributes: &Attributes, content: &[u8]) -> Result<u6
     for &(offset, length) in &holes.data {
         let run =
             usize::try_from(offset).ok().and_then(|offset| content.get(offset..)?.get(..usize::try_from(length).ok()?));
-        file.write_all_at(run.ok_or(Failure::Gone("its holes contradict its size"))?, offset)?;
+        file.write_all_at(run.ok_or(RestoreFailure::Gone("its holes contradict its size"))?, offset)?;
         written += length;
     }
     Ok(written)

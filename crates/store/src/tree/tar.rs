@@ -23,7 +23,7 @@ use hashbrown::HashMap;
 use super::archive::{Archive, Broken, Member, MemberKind};
 use super::import::{ImportOptions, ImportSummary, check_prefix, finish};
 use super::put::SMALL_BYTES;
-use super::turns::{Piece, Unsynced};
+use super::turns::{ReadyBatch, UnsyncedBytes};
 use super::{Ledger, Stoppable, Watched};
 use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::attributes::Attributes;
@@ -68,7 +68,7 @@ pub fn import_tar(
         batch_objects: 0,
         batch_bytes: 0,
         held_bytes: 0,
-        unsynced: Unsynced::default(),
+        unsynced: UnsyncedBytes::default(),
         shared: HashMap::new(),
         claimed: HashSet::new(),
         waiting: HashMap::new(),
@@ -89,22 +89,22 @@ pub fn import_tar(
 }
 
 /// Why a member was not imported.
-enum Failure {
+enum MemberFailure {
     /// It is refused for this reason.
     Refused(String),
     /// The import cannot continue.
     Fatal(Error),
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure::Fatal(error)
+impl From<Error> for MemberFailure {
+    fn from(error: Error) -> MemberFailure {
+        MemberFailure::Fatal(error)
     }
 }
 
-impl From<Broken> for Failure {
-    fn from(broken: Broken) -> Failure {
-        Failure::Fatal(broken.into())
+impl From<Broken> for MemberFailure {
+    fn from(broken: Broken) -> MemberFailure {
+        MemberFailure::Fatal(broken.into())
     }
 }
 
@@ -137,7 +137,7 @@ struct TarImport<'s, 'l, 'w> {
     batch_objects: u64,
     batch_bytes: u64,
     held_bytes: u64,
-    unsynced: Unsynced,
+    unsynced: UnsyncedBytes,
     /// Shared objects that got names in this batch.
     shared: HashMap<Key, ObjectNumber>,
     /// Shared objects that are assigned to a member.
@@ -168,17 +168,17 @@ impl<'s> TarImport<'s, '_, '_> {
             let (name, at) = (member.name.clone(), member.at);
             match self.take(archive, member) {
                 Ok(()) => {}
-                Err(Failure::Refused(why)) => {
+                Err(MemberFailure::Refused(why)) => {
                     self.done.refused += 1;
                     let cause = format!("{why} (its header is at byte {at} of the archive)");
                     self.ledger.report(Error::new(ErrorKind::Usage, "import the member", cause).at(&path(name)));
                 }
-                Err(Failure::Fatal(_)) if self.ledger.is_interrupted() => {}
-                Err(Failure::Fatal(error)) if error.kind() == ErrorKind::Usage => {
+                Err(MemberFailure::Fatal(_)) if self.ledger.is_interrupted() => {}
+                Err(MemberFailure::Fatal(error)) if error.kind() == ErrorKind::Usage => {
                     self.done.refused += 1;
                     self.ledger.report(error.at(&path(name)));
                 }
-                Err(Failure::Fatal(error)) => return Err(error),
+                Err(MemberFailure::Fatal(error)) => return Err(error),
             }
             self.ledger.advance(1, 0);
             if self.held_bytes >= BATCH_BYTES || self.batch_objects >= BATCH_OBJECTS {
@@ -188,11 +188,11 @@ impl<'s> TarImport<'s, '_, '_> {
         Ok(())
     }
 
-    fn take<R: Read>(&mut self, archive: &mut Archive<R>, member: Member) -> std::result::Result<(), Failure> {
+    fn take<R: Read>(&mut self, archive: &mut Archive<R>, member: Member) -> std::result::Result<(), MemberFailure> {
         if let MemberKind::Refused(why) = member.kind {
-            return Err(Failure::Refused(why.to_owned()));
+            return Err(MemberFailure::Refused(why.to_owned()));
         }
-        let key = place(&self.options.prefix, &member.name).map_err(Failure::Refused)?;
+        let key = place(&self.options.prefix, &member.name).map_err(MemberFailure::Refused)?;
         self.done.xattrs_unreadable += member.xattrs_unreadable;
         let mut attributes = member.attributes;
         if !self.options.access_times {
@@ -203,7 +203,7 @@ impl<'s> TarImport<'s, '_, '_> {
         let listed = if self.waiting.contains_key(&key) { None } else { self.store.entry(&key)? };
         if member.kind == MemberKind::Link {
             let target = place(&self.options.prefix, &member.link)
-                .map_err(|why| Failure::Refused(format!("the name it links to: {why}")))?;
+                .map_err(|why| MemberFailure::Refused(format!("the name it links to: {why}")))?;
             return self.link(key, listed.as_ref(), &target);
         }
         let size_bytes = attributes.holes.as_ref().map_or(member.data_bytes, |holes| holes.size_bytes);
@@ -247,15 +247,17 @@ impl<'s> TarImport<'s, '_, '_> {
 
     /// Fails for a member whose parent is not a directory, or that would replace a directory with all its content: the
     /// store refuses such a batch as a whole. Notes the directories that the store creates above an object.
-    fn check_place(&mut self, key: &Key, is_directory: bool) -> std::result::Result<(), Failure> {
+    fn check_place(&mut self, key: &Key, is_directory: bool) -> std::result::Result<(), MemberFailure> {
         if !is_directory && (key.is_root() || self.is_directory(key)? == Some(true)) {
-            return Err(Failure::Refused("the store has a directory of this name".to_owned()));
+            return Err(MemberFailure::Refused("the store has a directory of this name".to_owned()));
         }
         let mut above = key.parent();
         while let Some(directory) = above.filter(|directory| self.last_directory.as_ref() != Some(directory)) {
             match self.is_directory(&directory)? {
                 Some(true) => break,
-                Some(false) => return Err(Failure::Refused("it lies in something that is no directory".to_owned())),
+                Some(false) => {
+                    return Err(MemberFailure::Refused("it lies in something that is no directory".to_owned()));
+                }
                 None if directory.is_root() => break,
                 None => {}
             }
@@ -285,7 +287,7 @@ impl<'s> TarImport<'s, '_, '_> {
         key: &Key,
         attributes: &Attributes,
         data_bytes: u64,
-    ) -> std::result::Result<u64, Failure> {
+    ) -> std::result::Result<u64, MemberFailure> {
         if data_bytes <= SMALL_BYTES {
             self.content.clear();
             archive.data().read_to_end(&mut self.content).map_err(Broken::Stream)?;
@@ -306,9 +308,9 @@ impl<'s> TarImport<'s, '_, '_> {
     }
 
     /// Adds a name to the file `target`.
-    fn link(&mut self, key: Key, listed: Option<&Listed>, target: &Key) -> std::result::Result<(), Failure> {
+    fn link(&mut self, key: Key, listed: Option<&Listed>, target: &Key) -> std::result::Result<(), MemberFailure> {
         if key == *target {
-            return Err(Failure::Refused("it is a link to itself".to_owned()));
+            return Err(MemberFailure::Refused("it is a link to itself".to_owned()));
         }
         let number = match self.shared.get(target) {
             Some(&number) => number,
@@ -327,19 +329,19 @@ impl<'s> TarImport<'s, '_, '_> {
     }
 
     /// The number of the shared object of a key; a file with one name becomes one.
-    fn shared_number(&mut self, target: &Key) -> std::result::Result<ObjectNumber, Failure> {
+    fn shared_number(&mut self, target: &Key) -> std::result::Result<ObjectNumber, MemberFailure> {
         // The content of the batch is visible only after a commit.
         self.commit()?;
-        let missing = || Failure::Refused("what it links to is not there".to_owned());
+        let missing = || MemberFailure::Refused("what it links to is not there".to_owned());
         let listed = self.store.entry(target)?.ok_or_else(missing)?;
         if let Some(number) = listed.shared {
             return Ok(number);
         }
         if !matches!(listed.entry.kind, Kind::File | Kind::Large) {
-            return Err(Failure::Refused("what it links to is no file".to_owned()));
+            return Err(MemberFailure::Refused("what it links to is no file".to_owned()));
         }
         let status = self.store.stat(target)?.ok_or_else(missing)?;
-        let mut stream = Stored::new(self.store, target, &status.attributes, status.entry.size_bytes);
+        let mut stream = StoredData::new(self.store, target, &status.attributes, status.entry.size_bytes);
         let size_bytes = Some(stream.left_bytes());
         let put = self.batch.shared(&status.attributes, &mut stream, size_bytes);
         let number = match stream.failure {
@@ -357,7 +359,7 @@ impl<'s> TarImport<'s, '_, '_> {
     fn commit(&mut self) -> Result<()> {
         let batch = std::mem::replace(&mut self.batch, self.store.batch(Durability::None));
         let is_empty = self.batch_objects == 0;
-        let piece = Piece { batch, content_bytes: self.batch_bytes, held_bytes: self.held_bytes };
+        let piece = ReadyBatch { batch, content_bytes: self.batch_bytes, held_bytes: self.held_bytes };
         (self.batch_objects, self.batch_bytes, self.held_bytes) = (0, 0, 0);
         self.shared.clear();
         self.waiting.clear();
@@ -436,7 +438,7 @@ impl<R: Read> Read for Noting<'_, R> {
 }
 
 /// The data of a stored file as a stream, without holes.
-struct Stored<'s> {
+struct StoredData<'s> {
     store: &'s Store,
     key: &'s Key,
     runs: std::vec::IntoIter<(u64, u64)>,
@@ -446,10 +448,10 @@ struct Stored<'s> {
     failure: Option<Error>,
 }
 
-impl<'s> Stored<'s> {
-    fn new(store: &'s Store, key: &'s Key, attributes: &Attributes, size_bytes: u64) -> Stored<'s> {
+impl<'s> StoredData<'s> {
+    fn new(store: &'s Store, key: &'s Key, attributes: &Attributes, size_bytes: u64) -> StoredData<'s> {
         let runs = attributes.holes.as_ref().map_or_else(|| vec![(0, size_bytes)], |holes| holes.data.clone());
-        Stored { store, key, runs: runs.into_iter(), left: (0, 0), piece: Vec::new(), at: 0, failure: None }
+        StoredData { store, key, runs: runs.into_iter(), left: (0, 0), piece: Vec::new(), at: 0, failure: None }
     }
 
     fn left_bytes(&self) -> u64 {
@@ -457,7 +459,7 @@ impl<'s> Stored<'s> {
     }
 }
 
-impl Read for Stored<'_> {
+impl Read for StoredData<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.at == self.piece.len() {
             if self.left.1 == 0 {

@@ -24,7 +24,7 @@ const MOST_SPARE_BYTES: usize = 4 << 20;
 const SYNC_BYTES: u64 = 256 << 20;
 
 /// A batch that is ready, and its content.
-pub(super) struct Piece<'s> {
+pub(super) struct ReadyBatch<'s> {
     pub batch: Batch<'s>,
     /// Bytes of content in total.
     pub content_bytes: u64,
@@ -36,14 +36,14 @@ pub(super) struct Piece<'s> {
 pub(super) struct Turns<'s, 'l, 'w> {
     store: &'s Store,
     ledger: &'l Ledger<'w>,
-    state: Mutex<State<'s>>,
+    state: Mutex<TurnState<'s>>,
     moved: Condvar,
 }
 
 #[derive(Default)]
-struct State<'s> {
+struct TurnState<'s> {
     next: u64,
-    parked: BTreeMap<u64, Option<Piece<'s>>>,
+    parked: BTreeMap<u64, Option<ReadyBatch<'s>>>,
     parked_bytes: u64,
     is_closed: bool,
     /// Memory of committed batches.
@@ -52,32 +52,32 @@ struct State<'s> {
 
 /// What is committed but not synced.
 #[derive(Default)]
-pub(super) struct Unsynced {
+pub(super) struct UnsyncedBytes {
     content_bytes: u64,
 }
 
-impl Unsynced {
+impl UnsyncedBytes {
     /// Commits a batch, and syncs the store if much was committed since the last sync; returns the memory of the batch.
     ///
     /// # Errors
     /// Errors of committing and syncing.
-    pub fn commit(&mut self, store: &Store, piece: Piece<'_>) -> Result<Vec<u8>> {
+    pub fn commit(&mut self, store: &Store, piece: ReadyBatch<'_>) -> Result<Vec<u8>> {
         let memory = piece.batch.commit_for_memory()?;
         self.content_bytes += piece.content_bytes;
         if self.content_bytes >= SYNC_BYTES {
             store.sync()?;
-            *self = Unsynced::default();
+            *self = UnsyncedBytes::default();
         }
         Ok(memory)
     }
 }
 
 /// Pieces are handed in until this is dropped.
-pub(super) struct Open<'t, 's, 'l, 'w> {
+pub(super) struct OpenTurns<'t, 's, 'l, 'w> {
     turns: &'t Turns<'s, 'l, 'w>,
 }
 
-impl Drop for Open<'_, '_, '_, '_> {
+impl Drop for OpenTurns<'_, '_, '_, '_> {
     fn drop(&mut self) {
         locked(&self.turns.state).is_closed = true;
         self.turns.moved.notify_all();
@@ -95,7 +95,7 @@ impl<'s, 'l, 'w> Turns<'s, 'l, 'w> {
     }
 
     /// Hands in piece `number`, to be committed after those before it; `None` if it is empty.
-    pub fn hand_in(&self, number: u64, piece: Option<Piece<'s>>) {
+    pub fn hand_in(&self, number: u64, piece: Option<ReadyBatch<'s>>) {
         let bytes = piece.as_ref().map_or(0, |piece| piece.held_bytes);
         let mut state = locked(&self.state);
         while state.next != number && state.parked_bytes + bytes > MOST_PARKED_BYTES {
@@ -107,13 +107,13 @@ impl<'s, 'l, 'w> Turns<'s, 'l, 'w> {
     }
 
     /// Pieces are handed in until the result is dropped, for whatever reason.
-    pub fn open<'t>(&'t self) -> Open<'t, 's, 'l, 'w> {
-        Open { turns: self }
+    pub fn open<'t>(&'t self) -> OpenTurns<'t, 's, 'l, 'w> {
+        OpenTurns { turns: self }
     }
 
     /// Commits pieces in order until all are committed. After a failure nothing is committed any more.
     pub fn commit_all(&self) {
-        let mut unsynced = Unsynced::default();
+        let mut unsynced = UnsyncedBytes::default();
         let mut state = locked(&self.state);
         loop {
             let next = state.next;

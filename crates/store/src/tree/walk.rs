@@ -26,17 +26,17 @@ use crate::format::key::Key;
 const OPEN_LEVELS: usize = 64;
 
 /// A step of the walk.
-pub(super) enum Step {
-    /// A directory; its content follows, up to its [`Step::Leave`].
-    Enter(Found),
+pub(super) enum WalkStep {
+    /// A directory; its content follows, up to its [`WalkStep::Leave`].
+    Enter(SourceEntry),
     /// The end of the directory that was entered last.
     Leave,
     /// Anything but a directory.
-    Entry(Found),
+    Entry(SourceEntry),
 }
 
 /// A file of the source.
-pub(super) struct Found {
+pub(super) struct SourceEntry {
     /// Its key in the store.
     pub key: Key,
     /// Its parent directory; for a directory, itself (or its parent, if it cannot be opened).
@@ -55,7 +55,7 @@ struct Level {
 }
 
 /// What to omit.
-pub(super) struct Bounds {
+pub(super) struct WalkFilter {
     /// Stay on the file system of the root.
     pub one_file_system: bool,
     /// Directories that are skipped: the store's own.
@@ -65,11 +65,11 @@ pub(super) struct Bounds {
 /// A walk.
 pub(super) struct SourceTree<'l, 'w> {
     ledger: &'l Ledger<'w>,
-    bounds: Bounds,
+    bounds: WalkFilter,
     source: PathBuf,
     prefix: Key,
     levels: Vec<Level>,
-    root: Option<Found>,
+    root: Option<SourceEntry>,
     /// Directories of the store itself that were met.
     pub own_directories: u64,
 }
@@ -79,7 +79,7 @@ impl<'l, 'w> SourceTree<'l, 'w> {
     ///
     /// # Errors
     /// If the root cannot be opened, is not a directory, or is the store's own.
-    pub fn open(source: &Path, prefix: Key, bounds: Bounds, ledger: &'l Ledger<'w>) -> Result<SourceTree<'l, 'w>> {
+    pub fn open(source: &Path, prefix: Key, bounds: WalkFilter, ledger: &'l Ledger<'w>) -> Result<SourceTree<'l, 'w>> {
         let fail = |errno: Errno| Error::io("import", source, errno.into());
         let root = match open(source, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
             Err(Errno::NOTDIR) => {
@@ -93,7 +93,7 @@ impl<'l, 'w> SourceTree<'l, 'w> {
         if bounds.own.contains(&status.identity) {
             return Err(Error::new(ErrorKind::Usage, "import", "it is a directory of the store itself").at(source));
         }
-        let root = Found { key: prefix.clone(), directory: Arc::new(root), name: Box::from(c"."), status };
+        let root = SourceEntry { key: prefix.clone(), directory: Arc::new(root), name: Box::from(c"."), status };
         let source = source.to_owned();
         Ok(SourceTree { ledger, bounds, source, prefix, levels: Vec::new(), root: Some(root), own_directories: 0 })
     }
@@ -104,16 +104,16 @@ impl<'l, 'w> SourceTree<'l, 'w> {
     }
 
     /// The next step; `None` at the end.
-    pub fn next(&mut self) -> Option<Step> {
+    pub fn next(&mut self) -> Option<WalkStep> {
         if let Some(root) = self.root.take() {
             self.enter(&root);
-            return Some(Step::Enter(root));
+            return Some(WalkStep::Enter(root));
         }
         loop {
             let level = self.levels.last_mut()?;
             let Some(name) = level.names.next() else {
                 self.leave();
-                return Some(Step::Leave);
+                return Some(WalkStep::Leave);
             };
             let Some(directory) = level.handle.clone() else { continue };
             let key = match level.key.child(name.to_bytes()) {
@@ -130,21 +130,21 @@ impl<'l, 'w> SourceTree<'l, 'w> {
                     continue;
                 }
             };
-            let mut found = Found { key, directory, name, status };
+            let mut found = SourceEntry { key, directory, name, status };
             if found.status.file_type() != FileType::Directory {
-                return Some(Step::Entry(found));
+                return Some(WalkStep::Entry(found));
             }
             if self.bounds.own.contains(&found.status.identity) {
                 self.own_directories += 1;
                 continue;
             }
             self.step_into(&mut found);
-            return Some(Step::Enter(found));
+            return Some(WalkStep::Enter(found));
         }
     }
 
     /// Opens a directory and enters it. One that cannot be opened is entered too, as if it were empty.
-    fn step_into(&mut self, found: &mut Found) {
+    fn step_into(&mut self, found: &mut SourceEntry) {
         let opened = open_directory(&found.directory, &found.name).and_then(|opened| Ok((status(&opened)?, opened)));
         match opened {
             Ok((status, opened)) => {
@@ -165,7 +165,7 @@ impl<'l, 'w> SourceTree<'l, 'w> {
         }
     }
 
-    fn enter(&mut self, found: &Found) {
+    fn enter(&mut self, found: &SourceEntry) {
         let root_device = self.levels.first().map_or(found.status.identity.0, |root| root.identity.0);
         let elsewhere = self.bounds.one_file_system && found.status.identity.0 != root_device;
         let names = if elsewhere { Ok(Vec::new()) } else { sorted_names(&found.directory) };
@@ -176,7 +176,7 @@ impl<'l, 'w> SourceTree<'l, 'w> {
         self.push(found, names);
     }
 
-    fn push(&mut self, found: &Found, names: Vec<Box<CStr>>) {
+    fn push(&mut self, found: &SourceEntry, names: Vec<Box<CStr>>) {
         if let Some(above) = self.levels.len().checked_sub(OPEN_LEVELS) {
             self.levels[above].handle = None;
         }
@@ -221,23 +221,23 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    fn bounds() -> Bounds {
-        Bounds { one_file_system: false, own: HashSet::new() }
+    fn bounds() -> WalkFilter {
+        WalkFilter { one_file_system: false, own: HashSet::new() }
     }
 
-    fn keys(source: &Path, bounds: Bounds) -> (Vec<String>, u64) {
+    fn keys(source: &Path, bounds: WalkFilter) -> (Vec<String>, u64) {
         let progress = Progress::default();
         let ledger = Ledger::new(&progress);
         let mut tree = SourceTree::open(source, Key::parse("p").unwrap(), bounds, &ledger).unwrap();
         let (mut keys, mut depth) = (Vec::new(), 0);
         while let Some(step) = tree.next() {
             match step {
-                Step::Enter(found) => {
+                WalkStep::Enter(found) => {
                     depth += 1;
                     keys.push(format!("{}/", found.key));
                 }
-                Step::Entry(found) => keys.push(found.key.to_string()),
-                Step::Leave => depth -= 1,
+                WalkStep::Entry(found) => keys.push(found.key.to_string()),
+                WalkStep::Leave => depth -= 1,
             }
         }
         assert_eq!(depth, 0);
@@ -280,11 +280,15 @@ mod tests {
         fs::write(directory.path().join("x"), "").unwrap();
         let store = fs::File::open(directory.path().join("store")).unwrap();
         let own = || HashSet::from([status(&store).unwrap().identity]);
-        assert_eq!(keys(directory.path(), Bounds { own: own(), ..bounds() }).0, ["p/", "p/x"]);
+        assert_eq!(keys(directory.path(), WalkFilter { own: own(), ..bounds() }).0, ["p/", "p/x"]);
         let progress = Progress::default();
         let ledger = Ledger::new(&progress);
-        let refused =
-            SourceTree::open(&directory.path().join("store"), Key::root(), Bounds { own: own(), ..bounds() }, &ledger);
+        let refused = SourceTree::open(
+            &directory.path().join("store"),
+            Key::root(),
+            WalkFilter { own: own(), ..bounds() },
+            &ledger,
+        );
         assert_eq!(refused.err().unwrap().kind(), ErrorKind::Usage);
     }
 }

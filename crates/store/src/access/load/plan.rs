@@ -1,6 +1,6 @@
 //! What a load reads, and in which order: ranges of segments, planned from the index in bounded memory.
 //!
-//! Keys that are adjacent on disk are planned as they come; others wait in a [`Window`] and follow in disk order, in
+//! Keys that are adjacent on disk are planned as they come; others wait in a [`LoadWindow`] and follow in disk order, in
 //! several passes if they exceed its size. So every wanted record is planned once, whatever the order.
 
 use std::collections::HashSet;
@@ -53,7 +53,7 @@ impl Engine {
 
 /// Records that are not adjacent on disk, in passes of bounded size.
 #[derive(Debug, Default)]
-struct Window {
+struct LoadWindow {
     /// Earlier passes had the places before this.
     from: (u64, u64),
     /// Later passes have the places from here on.
@@ -65,7 +65,7 @@ fn at(wanted: &Wanted) -> (u64, u64) {
     (wanted.location.segment, wanted.location.offset)
 }
 
-impl Window {
+impl LoadWindow {
     fn add(&mut self, wanted: Wanted, most: usize) {
         if at(&wanted) < self.from || self.until.is_some_and(|until| at(&wanted) >= until) {
             return;
@@ -127,7 +127,7 @@ impl Entries {
 
 /// Passes the ranges of all wanted records to `give`, until it wants no more.
 fn plan_passes(scope: &Scope, most: usize, give: &mut dyn FnMut(&[Wanted], Vec<Span>) -> bool) -> Result<()> {
-    let mut window = Window::default();
+    let mut window = LoadWindow::default();
     for pass in 0.. {
         let mut entries = Entries::of(scope)?;
         let mut files = HashSet::new();
@@ -164,7 +164,7 @@ fn plan_passes(scope: &Scope, most: usize, give: &mut dyn FnMut(&[Wanted], Vec<S
         }
         match window.until.take() {
             None => return Ok(()),
-            Some(until) => window = Window { from: until, until: None, wanted: std::mem::take(&mut window.wanted) },
+            Some(until) => window = LoadWindow { from: until, until: None, wanted: std::mem::take(&mut window.wanted) },
         }
         window.wanted.clear();
     }

@@ -42,7 +42,7 @@ pub(crate) fn order(id: u64, devices: &[(DeviceNumber, [u8; 16])]) -> Vec<Device
 
 /// The extent file that receives a device's next component.
 #[derive(Debug, Clone, Copy)]
-struct Tail {
+struct ExtentTail {
     file: u32,
     end_bytes: u64,
 }
@@ -58,20 +58,20 @@ pub(crate) struct Reserved {
 
 /// What was allocated.
 #[derive(Debug, Default)]
-struct Places {
+struct Allocated {
     /// Highest number of a file, and its end, that the catalog knows on each device.
-    known: BTreeMap<DeviceNumber, Tail>,
+    known: BTreeMap<DeviceNumber, ExtentTail>,
     /// Where the next component goes, on each device with reservations.
-    tails: BTreeMap<DeviceNumber, Tail>,
+    tails: BTreeMap<DeviceNumber, ExtentTail>,
     /// Files that receive nothing more.
     closed: BTreeSet<(DeviceNumber, u32)>,
     claims: BTreeMap<(DeviceNumber, u32), Weak<()>>,
 }
 
-impl Places {
+impl Allocated {
     /// The number after the newest file and all closed ones: a closed file may have been freed by now, and a reader of
     /// the log considers any file with a released number dead.
-    fn next_file(&self, device: DeviceNumber, newest: Option<Tail>) -> Option<u32> {
+    fn next_file(&self, device: DeviceNumber, newest: Option<ExtentTail>) -> Option<u32> {
         let closed = self.closed.range((device, 0)..=(device, u32::MAX)).next_back().map(|&(_, file)| file);
         let last = newest.map(|tail| tail.file).max(closed);
         last.map_or(Some(0), |file| file.checked_add(1))
@@ -87,7 +87,7 @@ impl Places {
 /// Allocates space in extent files. Shared by writers.
 #[derive(Debug)]
 pub(crate) struct Allocator {
-    places: Mutex<Places>,
+    places: Mutex<Allocated>,
     /// No component may end past this offset in a file, or past a fraction of a small device, unless the component
     /// alone is longer.
     limit_bytes: u64,
@@ -101,17 +101,18 @@ impl Allocator {
         closed: impl IntoIterator<Item = (DeviceNumber, u32)>,
         limit_bytes: u64,
     ) -> Allocator {
-        let mut known: BTreeMap<DeviceNumber, Tail> = BTreeMap::new();
-        let of_row =
-            |row: ExtentRow| (row.device, Tail { file: row.file, end_bytes: round_up(row.end_bytes, SECTOR_BYTES) });
-        let closed = closed.into_iter().map(|(device, file)| (device, Tail { file, end_bytes: u64::MAX }));
+        let mut known: BTreeMap<DeviceNumber, ExtentTail> = BTreeMap::new();
+        let of_row = |row: ExtentRow| {
+            (row.device, ExtentTail { file: row.file, end_bytes: round_up(row.end_bytes, SECTOR_BYTES) })
+        };
+        let closed = closed.into_iter().map(|(device, file)| (device, ExtentTail { file, end_bytes: u64::MAX }));
         for (device, tail) in rows.into_iter().map(of_row).chain(closed) {
             let last = known.entry(device).or_insert(tail);
             if (last.file, last.end_bytes) < (tail.file, tail.end_bytes) {
                 *last = tail;
             }
         }
-        let places = Places { known, ..Places::default() };
+        let places = Allocated { known, ..Allocated::default() };
         Allocator { places: Mutex::new(places), limit_bytes }
     }
 
@@ -199,7 +200,8 @@ impl Allocator {
             None => newest(files, device, places.known.get(&device).copied())?,
         };
         let limit_bytes = files.room(device).map_or(self.limit_bytes, |room| file_bytes(room, self.limit_bytes));
-        let fits = |tail: &Tail| tail.end_bytes == 0 || tail.end_bytes.saturating_add(length_bytes) <= limit_bytes;
+        let fits =
+            |tail: &ExtentTail| tail.end_bytes == 0 || tail.end_bytes.saturating_add(length_bytes) <= limit_bytes;
         let tail = newest.filter(|tail| fits(tail) && !places.closed.contains(&(device, tail.file)));
         let opened = match tail {
             Some(tail) => match files.open(device, tail.file, true) {
@@ -217,7 +219,7 @@ impl Allocator {
             None => create_next(files, device, places.next_file(device, newest))?,
         };
         let end_bytes = tail.end_bytes + length_bytes;
-        places.tails.insert(device, Tail { file: tail.file, end_bytes });
+        places.tails.insert(device, ExtentTail { file: tail.file, end_bytes });
         let component = Component { device, file: tail.file, offset_bytes: tail.end_bytes };
         Ok(Reserved { component, claim: places.claim(device, tail.file), end_bytes, file })
     }
@@ -249,17 +251,18 @@ impl Allocator {
 
 /// The newest file on a device, according to the device and the catalog, and its end. One unknown to the catalog
 /// receives nothing more: a killed writer left it, and its name may not be durable.
-fn newest(files: &ExtentFiles, device: DeviceNumber, known: Option<Tail>) -> Result<Option<Tail>> {
+fn newest(files: &ExtentFiles, device: DeviceNumber, known: Option<ExtentTail>) -> Result<Option<ExtentTail>> {
     let listed = files.list(device).map_err(|error| {
         Error::io("list the extent files in", &files.source.directory(device).join(super::DIRECTORY), error)
     })?;
-    let there = listed.last_key_value().map(|(&file, &size)| Tail { file, end_bytes: round_up(size, SECTOR_BYTES) });
+    let there =
+        listed.last_key_value().map(|(&file, &size)| ExtentTail { file, end_bytes: round_up(size, SECTOR_BYTES) });
     Ok(match (there, known) {
         (Some(there), Some(known)) if there.file == known.file => {
-            Some(Tail { end_bytes: there.end_bytes.max(known.end_bytes), ..there })
+            Some(ExtentTail { end_bytes: there.end_bytes.max(known.end_bytes), ..there })
         }
         (Some(there), known) if known.is_none_or(|known| there.file > known.file) => {
-            Some(Tail { end_bytes: u64::MAX, ..there })
+            Some(ExtentTail { end_bytes: u64::MAX, ..there })
         }
         (_, known) => known,
     })
@@ -283,11 +286,15 @@ impl ExtentFiles {
 }
 
 /// Creates the first possible file from `next` on.
-fn create_next(files: &ExtentFiles, device: DeviceNumber, next: Option<u32>) -> Result<(Tail, Arc<dyn DeviceFile>)> {
+fn create_next(
+    files: &ExtentFiles,
+    device: DeviceNumber,
+    next: Option<u32>,
+) -> Result<(ExtentTail, Arc<dyn DeviceFile>)> {
     let mut next = next;
     while let Some(file) = next {
         match files.create(device, file) {
-            Ok(created) => return Ok((Tail { file, end_bytes: 0 }, created)),
+            Ok(created) => return Ok((ExtentTail { file, end_bytes: 0 }, created)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => next = file.checked_add(1),
             Err(error) => return Err(files.error("make the extent file", device, file, error)),
         }

@@ -32,7 +32,7 @@ pub(crate) use allocate::{Allocator, Reserved, order};
 #[cfg(test)]
 pub(crate) use splice::MOST_CHUNKS;
 pub(crate) use splice::{Edit, Filling};
-pub(crate) use write::{LargeWriter, Written};
+pub(crate) use write::{LargeWriter, WrittenObject};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Debug};
@@ -89,7 +89,7 @@ pub(crate) trait DeviceSource: Send + Sync + Debug {
 
 /// What is wrong with a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Flaw {
+pub(crate) enum UnitFault {
     /// Its device is not in service, or has no such file.
     Absent,
     /// The file ends before it.
@@ -100,13 +100,13 @@ pub(crate) enum Flaw {
     Unreadable(String),
 }
 
-impl fmt::Display for Flaw {
+impl fmt::Display for UnitFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Flaw::Absent => f.write_str("is missing"),
-            Flaw::Short => f.write_str("is cut off"),
-            Flaw::Changed => f.write_str("is damaged"),
-            Flaw::Unreadable(cause) => write!(f, "cannot be read: {cause}"),
+            UnitFault::Absent => f.write_str("is missing"),
+            UnitFault::Short => f.write_str("is cut off"),
+            UnitFault::Changed => f.write_str("is damaged"),
+            UnitFault::Unreadable(cause) => write!(f, "cannot be read: {cause}"),
         }
     }
 }
@@ -123,7 +123,7 @@ pub(crate) struct Wrong {
     /// Unit of the stripe: data before parity.
     pub(crate) unit: usize,
     /// What is wrong with it.
-    pub(crate) flaw: Flaw,
+    pub(crate) flaw: UnitFault,
 }
 
 /// Units in an extent file are about to be referenced: it is not released while a claim on it exists.
@@ -178,7 +178,7 @@ impl Unsynced<'_> {
 
 /// A cached open file.
 #[derive(Debug)]
-struct Open {
+struct CachedFile {
     file: Arc<dyn DeviceFile>,
     writable: bool,
     last_used: u64,
@@ -186,13 +186,13 @@ struct Open {
 
 #[derive(Debug, Default)]
 struct Cache {
-    open: HashMap<(DeviceNumber, u32), Open>,
+    open: HashMap<(DeviceNumber, u32), CachedFile>,
     uses: u64,
 }
 
 /// Cached listings of extent directories.
 #[derive(Debug, Default)]
-struct Names {
+struct ListingCache {
     /// Names by number, for each device whose directory was read.
     listed: HashMap<DeviceNumber, BTreeMap<u32, String>>,
     /// Files that were looked up in vain since.
@@ -204,7 +204,7 @@ struct Names {
 pub(crate) struct ExtentFiles {
     source: Arc<dyn DeviceSource>,
     cache: Mutex<Cache>,
-    names: Mutex<Names>,
+    names: Mutex<ListingCache>,
     /// Devices with files whose names may not be durable.
     new_names: Mutex<BTreeSet<DeviceNumber>>,
 }
@@ -263,7 +263,7 @@ impl ExtentFiles {
     /// # Errors
     /// The directory cannot be read.
     pub(crate) fn path(&self, device: DeviceNumber, file: u32) -> io::Result<Option<String>> {
-        let known = |names: &Names| {
+        let known = |names: &ListingCache| {
             let name = names.listed.get(&device).and_then(|listed| listed.get(&file));
             name.map(|name| format!("{DIRECTORY}/{name}"))
         };
@@ -323,7 +323,7 @@ impl ExtentFiles {
             cache.open.remove(&oldest);
         }
         let last_used = cache.uses;
-        cache.open.insert((device, file), Open { file: Arc::clone(opened), writable, last_used });
+        cache.open.insert((device, file), CachedFile { file: Arc::clone(opened), writable, last_used });
     }
 
     /// Creates a file of this epoch; [`io::ErrorKind::AlreadyExists`] if the number is taken.
@@ -437,17 +437,17 @@ impl ExtentFiles {
     }
 
     /// Opens the file of a run for reading.
-    fn open_run(&self, run: Run) -> std::result::Result<Arc<dyn DeviceFile>, Flaw> {
+    fn open_run(&self, run: Run) -> std::result::Result<Arc<dyn DeviceFile>, UnitFault> {
         self.open(run.device, run.file, false).map_err(|error| flaw(&error))
     }
 
     /// Appends a run to `out`, which is left unchanged if the run is incomplete. Nothing is verified.
-    fn read_run(&self, run: Run, out: &mut Vec<u8>) -> std::result::Result<(), Flaw> {
+    fn read_run(&self, run: Run, out: &mut Vec<u8>) -> std::result::Result<(), UnitFault> {
         let (start, length) = (out.len(), run.length_bytes as usize);
         let read = self.open_run(run)?.read_onto(out, length, run.offset_bytes);
         let result = match read {
             Ok(read) if read == length => Ok(()),
-            Ok(_) => Err(Flaw::Short),
+            Ok(_) => Err(UnitFault::Short),
             Err(error) => Err(flaw(&error)),
         };
         if result.is_err() {
@@ -457,14 +457,20 @@ impl ExtentFiles {
     }
 
     /// Appends a unit that has bytes to `out`, verified; `out` is left unchanged if the unit is wrong.
-    fn read_unit(&self, chunk: &Chunk, stripe: usize, unit: usize, out: &mut Vec<u8>) -> std::result::Result<(), Flaw> {
+    fn read_unit(
+        &self,
+        chunk: &Chunk,
+        stripe: usize,
+        unit: usize,
+        out: &mut Vec<u8>,
+    ) -> std::result::Result<(), UnitFault> {
         let start = out.len();
         self.read_run(chunk.unit(stripe, unit), out)?;
         if is_intact(chunk, stripe, unit, &out[start..]) {
             return Ok(());
         }
         out.truncate(start);
-        Err(Flaw::Changed)
+        Err(UnitFault::Changed)
     }
 
     /// As [`read_unit`](Self::read_unit), into a buffer of its length.
@@ -474,12 +480,12 @@ impl ExtentFiles {
         stripe: usize,
         unit: usize,
         place: &mut [u8],
-    ) -> std::result::Result<(), Flaw> {
+    ) -> std::result::Result<(), UnitFault> {
         let run = chunk.unit(stripe, unit);
         match self.open_run(run)?.read_at(place, run.offset_bytes) {
-            Ok(read) if read < place.len() => Err(Flaw::Short),
+            Ok(read) if read < place.len() => Err(UnitFault::Short),
             Ok(_) if is_intact(chunk, stripe, unit, place) => Ok(()),
-            Ok(_) => Err(Flaw::Changed),
+            Ok(_) => Err(UnitFault::Changed),
             Err(error) => Err(flaw(&error)),
         }
     }
@@ -491,9 +497,9 @@ fn is_intact(chunk: &Chunk, stripe: usize, unit: usize, bytes: &[u8]) -> bool {
     expected.is_some_and(|&expected| expected == checksum(bytes))
 }
 
-fn flaw(error: &io::Error) -> Flaw {
+fn flaw(error: &io::Error) -> UnitFault {
     match error.kind() {
-        io::ErrorKind::NotFound => Flaw::Absent,
-        _ => Flaw::Unreadable(os_message(error)),
+        io::ErrorKind::NotFound => UnitFault::Absent,
+        _ => UnitFault::Unreadable(os_message(error)),
     }
 }

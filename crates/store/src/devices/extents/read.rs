@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::{ExtentFiles, Flaw, JOINED_BYTES, Wrong, is_intact};
+use super::{ExtentFiles, JOINED_BYTES, UnitFault, Wrong, is_intact};
 use crate::devices::erasure::reconstruct;
 use crate::devices::threads;
 use crate::error::{Error, ErrorKind, Result};
@@ -151,7 +151,7 @@ impl ExtentFiles {
             let (stripe, in_stripe) = place_of(chunk, unit);
             work[chunk.stripes.component(stripe, in_stripe) % threads].push((unit, place));
         }
-        let read = |work: Vec<(usize, &mut [u8])>| -> Vec<(usize, Flaw)> {
+        let read = |work: Vec<(usize, &mut [u8])>| -> Vec<(usize, UnitFault)> {
             work.into_iter()
                 .filter_map(|(unit, place)| {
                     let (stripe, in_stripe) = place_of(chunk, unit);
@@ -159,7 +159,7 @@ impl ExtentFiles {
                 })
                 .collect()
         };
-        let mut bad: Vec<(usize, Flaw)> = threads::each(work, threads, read).into_iter().flatten().collect();
+        let mut bad: Vec<(usize, UnitFault)> = threads::each(work, threads, read).into_iter().flatten().collect();
         bad.sort_unstable_by_key(|&(unit, _)| unit);
         for (unit, flaw) in &bad {
             note(wrong, number, chunk, place_of(chunk, *unit), flaw.clone());
@@ -251,7 +251,13 @@ impl Restored {
 }
 
 /// Adds a unit to the wrong ones, without duplicates.
-pub(super) fn note(wrong: &mut Vec<Wrong>, number: usize, chunk: &Chunk, (stripe, unit): (usize, usize), flaw: Flaw) {
+pub(super) fn note(
+    wrong: &mut Vec<Wrong>,
+    number: usize,
+    chunk: &Chunk,
+    (stripe, unit): (usize, usize),
+    flaw: UnitFault,
+) {
     if !wrong.iter().any(|known| (known.chunk, known.stripe, known.unit) == (number, stripe, unit)) {
         wrong.push(Wrong { device: chunk.unit(stripe, unit).device, chunk: number, stripe, unit, flaw });
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::read::note;
-use super::{Allocator, ExtentFiles, Flaw, JOINED_BYTES, Reserved, Touched, Wrong, is_intact};
+use super::{Allocator, ExtentFiles, JOINED_BYTES, Reserved, Touched, UnitFault, Wrong, is_intact};
 use crate::devices::erasure::Encoder;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Chunk, Component, Descriptor, Run};
@@ -81,7 +81,7 @@ impl ExtentFiles {
             for (stripe, bytes) in (first..next).zip(buffer.chunks(stripes.unit_bytes as usize)) {
                 let unit = stripes.unit_in(stripe, component);
                 if !is_intact(chunk, stripe, unit, bytes) {
-                    note(wrong, number, chunk, (stripe, unit), Flaw::Changed);
+                    note(wrong, number, chunk, (stripe, unit), UnitFault::Changed);
                 }
             }
             if read.is_err() {

@@ -286,7 +286,7 @@ fn any_devices_up_to_the_parity_may_be_lost() {
                 let (read, wrong) = bench.read(&descriptor);
                 assert!(read == object, "{data}+{parity} without {first} and {second}, {size}");
                 assert!(wrong.iter().all(|wrong| [first, second].contains(&wrong.device.0)));
-                assert!(wrong.iter().all(|wrong| wrong.flaw == Flaw::Absent));
+                assert!(wrong.iter().all(|wrong| wrong.flaw == UnitFault::Absent));
                 let absent: usize = bench.verify(&descriptor).len();
                 assert!(absent >= wrong.len());
                 bench.bring_back(DeviceNumber(first), one);
@@ -339,7 +339,7 @@ fn every_flipped_byte_is_found_and_repaired() {
                 file.read_exact_at(&mut byte, offset).unwrap();
                 file.write_all_at(&[byte[0] ^ 1 << (offset % 8)], offset).unwrap();
                 let wrong = bench.verify(&descriptor);
-                assert_eq!((wrong.len(), wrong[0].device, &wrong[0].flaw), (1, run.device, &Flaw::Changed));
+                assert_eq!((wrong.len(), wrong[0].device, &wrong[0].flaw), (1, run.device, &UnitFault::Changed));
                 if offset % 97 == 0 {
                     let (read, _) = bench.read(&descriptor);
                     assert!(read == object);
@@ -364,7 +364,7 @@ fn without_parity_a_flipped_bit_is_an_error_and_never_read() {
     file.write_all_at(&[object[4096 + 1_500_000] ^ 4], 1_500_000).unwrap();
     let unit = 1_500_000 / 65536;
     let wrong = bench.verify(&descriptor);
-    assert_eq!(wrong, [Wrong { device: DeviceNumber(0), chunk: 0, stripe: unit, unit: 0, flaw: Flaw::Changed }]);
+    assert_eq!(wrong, [Wrong { device: DeviceNumber(0), chunk: 0, stripe: unit, unit: 0, flaw: UnitFault::Changed }]);
     let error = bench.files.read_range(&descriptor, 0..u64::MAX, &mut Vec::new()).unwrap_err();
     assert!(
         error.to_string().contains(&format!("in stripe {unit} of chunk 0 unit 0 on device 0 is damaged")),
@@ -392,8 +392,8 @@ fn truncated_files_are_found_and_rewritten() {
         let (read, wrong) = bench.read(&descriptor);
         assert!(read == object && !wrong.is_empty());
         let all = bench.verify(&descriptor);
-        assert!(all.iter().any(|wrong| (wrong.device, &wrong.flaw) == (DeviceNumber(2), &Flaw::Short)));
-        assert!(all.iter().any(|wrong| (wrong.device, &wrong.flaw) == (DeviceNumber(4), &Flaw::Absent)));
+        assert!(all.iter().any(|wrong| (wrong.device, &wrong.flaw) == (DeviceNumber(2), &UnitFault::Short)));
+        assert!(all.iter().any(|wrong| (wrong.device, &wrong.flaw) == (DeviceNumber(4), &UnitFault::Absent)));
         let repaired = bench.repair(&descriptor, &all);
         assert_eq!((repaired.units, repaired.left), (all.len() as u64, vec![]));
         assert_eq!(bench.verify(&descriptor), []);
@@ -620,7 +620,7 @@ fn a_file_that_another_process_makes_is_found_when_the_store_has_changed() {
     let reader = ExtentFiles::new(Arc::clone(&bench.devices) as Arc<dyn DeviceSource>);
     let object = content(9000);
     let run = Run { device: DeviceNumber(0), file: 0, offset_bytes: 0, length_bytes: 4096 };
-    assert_eq!(reader.open_run(run).unwrap_err(), Flaw::Absent);
+    assert_eq!(reader.open_run(run).unwrap_err(), UnitFault::Absent);
     let descriptor = bench.put(1, rule, &object, true, 9000);
     reader.look_again();
     let mut out = Vec::new();
@@ -629,7 +629,7 @@ fn a_file_that_another_process_makes_is_found_when_the_store_has_changed() {
     // An open handle continues to work.
     out.clear();
     assert!(reader.read_range(&descriptor, 0..u64::MAX, &mut out).unwrap().is_empty() && out == object);
-    assert_eq!(bench.verify(&descriptor)[0].flaw, Flaw::Absent);
+    assert_eq!(bench.verify(&descriptor)[0].flaw, UnitFault::Absent);
 }
 
 #[test]

@@ -23,7 +23,7 @@ const WRITEBACK_BYTES: u64 = 8 << 20;
 
 /// A large object as written. Its units are durable after [`ExtentFiles::sync`] of `touched`.
 #[derive(Debug)]
-pub(crate) struct Written {
+pub(crate) struct WrittenObject {
     /// Where it is.
     pub(crate) descriptor: Descriptor,
     /// Files with units of it.
@@ -154,7 +154,7 @@ impl LargeWriter {
     /// # Errors
     /// As [`write`](Self::write); [`ErrorKind::Usage`] for an object without bytes after the packed ones, which should
     /// be a record, and after a [`write`](Self::write) that failed.
-    pub(crate) fn finish(mut self) -> Result<Written> {
+    pub(crate) fn finish(mut self) -> Result<WrittenObject> {
         if self.failed {
             return Err(Error::new(ErrorKind::Usage, "stripe an object", "writing it failed before"));
         }
@@ -169,7 +169,7 @@ impl LargeWriter {
         let stored_bytes = PACKED_BYTES + self.chunked_bytes;
         let (packed, chunks) = (std::mem::take(&mut self.packed), std::mem::take(&mut self.chunks));
         let descriptor = Descriptor { stored_bytes, packed, chunks };
-        Ok(Written { descriptor, touched: std::mem::take(&mut self.touched) })
+        Ok(WrittenObject { descriptor, touched: std::mem::take(&mut self.touched) })
     }
 
     /// Begins the next chunk; returns the length of its first step.

@@ -32,18 +32,18 @@ pub struct Memory {
 
 #[derive(Debug, Default)]
 struct Shared {
-    objects: BTreeMap<String, Stored>,
+    objects: BTreeMap<String, StoredObject>,
     /// Number of puts so far; each object gets it as its tag.
     puts: u64,
 }
 
 #[derive(Debug, Clone)]
-struct Stored {
+struct StoredObject {
     bytes: Arc<[u8]>,
     put: u64,
 }
 
-impl Stored {
+impl StoredObject {
     fn head(&self) -> Head {
         Head { size_bytes: self.bytes.len() as u64, tag: Tag(self.put.to_string()) }
     }
@@ -66,7 +66,7 @@ impl Memory {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stored(&self, name: &str) -> Result<Stored, ObjectError> {
+    fn stored(&self, name: &str) -> Result<StoredObject, ObjectError> {
         self.lock().objects.get(name).cloned().ok_or(ObjectError::NotFound)
     }
 }
@@ -84,7 +84,7 @@ impl Objects for Memory {
             return Err(ObjectError::Refused);
         }
         shared.puts += 1;
-        let stored = Stored { bytes, put: shared.puts };
+        let stored = StoredObject { bytes, put: shared.puts };
         let tag = stored.head().tag;
         shared.objects.insert(name.to_owned(), stored);
         Ok(tag)

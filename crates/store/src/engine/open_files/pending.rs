@@ -5,7 +5,7 @@
 //! ends with the content or the last write, whichever is later. Beyond a truncation, none of the content shows, even if
 //! the file grows again: so the state remains right over any content that replaces the original.
 //!
-//! A [`Plan`] says what to store: consecutive runs of data, each of retained content, of written bytes, or of zeroes.
+//! A [`WritePlan`] says what to store: consecutive runs of data, each of retained content, of written bytes, or of zeroes.
 //! Holes remain holes, except those of less than 4 KiB beside what was written, and larger ones if the file would have
 //! more runs than attributes should list.
 
@@ -47,43 +47,43 @@ impl Default for Pending {
 
 /// A part of what is to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Piece<'p> {
+pub(crate) enum StoredPiece<'p> {
     /// Bytes that are already stored, by their range in the stored content.
     Kept(Range<u64>),
     New(&'p [u8]),
     Zeroes(u64),
 }
 
-impl Piece<'_> {
+impl StoredPiece<'_> {
     pub(crate) fn length_bytes(&self) -> u64 {
         match self {
-            Piece::Kept(range) => range.end - range.start,
-            Piece::New(bytes) => bytes.len() as u64,
-            Piece::Zeroes(length) => *length,
+            StoredPiece::Kept(range) => range.end - range.start,
+            StoredPiece::New(bytes) => bytes.len() as u64,
+            StoredPiece::Zeroes(length) => *length,
         }
     }
 }
 
 /// What is to be stored of a file.
 #[derive(Debug)]
-pub(crate) struct Plan<'p> {
+pub(crate) struct WritePlan<'p> {
     pub(crate) size_bytes: u64,
     pub(crate) stored_bytes: u64,
     pub(crate) holes: Option<Holes>,
     /// Consecutive.
-    pub(crate) pieces: Vec<Piece<'p>>,
+    pub(crate) pieces: Vec<StoredPiece<'p>>,
 }
 
-impl<'p> Plan<'p> {
+impl<'p> WritePlan<'p> {
     /// The edits of the stored content, if everything retained stays in place.
     pub(crate) fn edits(&self) -> Option<Vec<Edit<'p>>> {
         let (mut at, mut edits) = (0, Vec::new());
         for piece in &self.pieces {
             match piece {
-                Piece::Kept(range) if range.start != at => return None,
-                Piece::Kept(_) => {}
-                Piece::New(bytes) => edits.push(Edit { at, filling: Filling::Bytes(bytes) }),
-                Piece::Zeroes(length) => edits.push(Edit { at, filling: Filling::Zeroes(*length) }),
+                StoredPiece::Kept(range) if range.start != at => return None,
+                StoredPiece::Kept(_) => {}
+                StoredPiece::New(bytes) => edits.push(Edit { at, filling: Filling::Bytes(bytes) }),
+                StoredPiece::Zeroes(length) => edits.push(Edit { at, filling: Filling::Zeroes(*length) }),
             }
             at += piece.length_bytes();
         }
@@ -220,10 +220,10 @@ impl Pending {
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if the content has less than its holes say.
-    pub(crate) fn plan(&self, base: &Base) -> Result<Plan<'_>> {
+    pub(crate) fn plan(&self, base: &Base) -> Result<WritePlan<'_>> {
         let data = self.data(base);
         let stored = base.stored_bytes();
-        if data.iter().any(|(_, piece)| matches!(piece, Piece::Kept(range) if range.end > stored)) {
+        if data.iter().any(|(_, piece)| matches!(piece, StoredPiece::Kept(range) if range.end > stored)) {
             let cause = "the object has less data than its list of holes says";
             return Err(Error::new(ErrorKind::Corrupt, "write to an object", cause));
         }
@@ -238,14 +238,14 @@ impl Pending {
     }
 
     /// Data of the file, by their offset.
-    fn data(&self, base: &Base) -> Vec<(u64, Piece<'_>)> {
+    fn data(&self, base: &Base) -> Vec<(u64, StoredPiece<'_>)> {
         let mut data = Vec::new();
         let mut stored = 0;
         for (offset, length) in base.runs() {
             let (mut at, end) = (offset, (offset + length).min(self.cut_bytes));
             let mut keep = |at: u64, to: u64| {
                 if at < to {
-                    data.push((at, Piece::Kept(stored + at - offset..stored + to - offset)));
+                    data.push((at, StoredPiece::Kept(stored + at - offset..stored + to - offset)));
                 }
             };
             if at < end {
@@ -257,59 +257,61 @@ impl Pending {
             }
             stored += length;
         }
-        data.extend(self.runs.iter().map(|(&at, bytes)| (at, Piece::New(bytes))));
+        data.extend(self.runs.iter().map(|(&at, bytes)| (at, StoredPiece::New(bytes))));
         data.sort_unstable_by_key(|(at, _)| *at);
         data
     }
 
     /// The plan with zeroes in place of holes shorter than `filled_bytes`: beside what was written, or anywhere if that
     /// is more than a sector.
-    fn plan_filling<'p>(&self, base: &Base, data: &[(u64, Piece<'p>)], filled_bytes: u64) -> Plan<'p> {
+    fn plan_filling<'p>(&self, base: &Base, data: &[(u64, StoredPiece<'p>)], filled_bytes: u64) -> WritePlan<'p> {
         let size_bytes = self.size_over(base.size_bytes);
-        let (mut pieces, mut runs): (Vec<Piece<'p>>, Vec<(u64, u64)>) = (Vec::new(), Vec::new());
-        let mut add = |at: u64, piece: Piece<'p>| {
+        let (mut pieces, mut runs): (Vec<StoredPiece<'p>>, Vec<(u64, u64)>) = (Vec::new(), Vec::new());
+        let mut add = |at: u64, piece: StoredPiece<'p>| {
             let length = piece.length_bytes();
             match runs.last_mut().filter(|(offset, so_far)| offset + so_far == at) {
                 Some((_, so_far)) => *so_far += length,
                 None => runs.push((at, length)),
             }
             match (pieces.last_mut(), piece) {
-                (Some(Piece::Kept(last)), Piece::Kept(next)) if last.end == next.start => last.end = next.end,
+                (Some(StoredPiece::Kept(last)), StoredPiece::Kept(next)) if last.end == next.start => {
+                    last.end = next.end
+                }
                 (_, piece) => pieces.push(piece),
             }
         };
         let is_anywhere = filled_bytes > SECTOR_BYTES;
         let (mut end, mut was_new) = (0, false);
         for (at, piece) in data {
-            let is_new = matches!(piece, Piece::New(_));
+            let is_new = matches!(piece, StoredPiece::New(_));
             if end < *at && at - end < filled_bytes && (is_new || was_new || is_anywhere) {
-                add(end, Piece::Zeroes(at - end));
+                add(end, StoredPiece::Zeroes(at - end));
             }
             add(*at, piece.clone());
             (end, was_new) = (at + piece.length_bytes(), is_new);
         }
         let is_beside = was_new || is_anywhere || size_bytes != base.size_bytes;
         if end < size_bytes && size_bytes - end < filled_bytes && is_beside {
-            add(end, Piece::Zeroes(size_bytes - end));
+            add(end, StoredPiece::Zeroes(size_bytes - end));
         }
-        let stored_bytes = pieces.iter().map(Piece::length_bytes).sum();
+        let stored_bytes = pieces.iter().map(StoredPiece::length_bytes).sum();
         let holes = (stored_bytes < size_bytes).then_some(Holes { size_bytes, data: runs });
-        Plan { size_bytes, stored_bytes, holes, pieces }
+        WritePlan { size_bytes, stored_bytes, holes, pieces }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Stored;
+    use super::super::StoredContent;
     use super::*;
 
     fn base(holes: Option<Holes>, content: &[u8]) -> Base {
         let size_bytes = holes.as_ref().map_or(content.len() as u64, |holes| holes.size_bytes);
         let attributes = Attributes { holes, ..Attributes::default() };
-        Base { attributes, size_bytes, content: Stored::Whole(content.to_vec()) }
+        Base { attributes, size_bytes, content: StoredContent::Whole(content.to_vec()) }
     }
 
-    fn runs(plan: &Plan<'_>) -> Vec<(u64, u64)> {
+    fn runs(plan: &WritePlan<'_>) -> Vec<(u64, u64)> {
         plan.holes.as_ref().map_or(vec![(0, plan.size_bytes)], |holes| holes.data.clone())
     }
 

@@ -12,8 +12,8 @@
 use std::ops::Range;
 use std::sync::{Arc, RwLockWriteGuard};
 
-use super::pending::{Pending, Piece, Plan};
-use super::{Base, OpenFile, Stored, lock};
+use super::pending::{Pending, StoredPiece, WritePlan};
+use super::{Base, OpenFile, StoredContent, lock};
 use crate::devices::extents::Touched;
 use crate::engine::effects::{Before, Effects, Nameless, UNPLACED};
 use crate::engine::write::{LEAST_COMPRESSED_BYTES, entry_of};
@@ -114,8 +114,8 @@ impl Engine {
     /// As [`read_units`](Self::read_units).
     pub(crate) fn read_stored(&self, base: &Base, range: Range<u64>, onto: &mut Vec<u8>) -> Result<()> {
         match &base.content {
-            Stored::Striped(descriptor) => self.read_units(descriptor, range, onto),
-            Stored::Whole(content) => {
+            StoredContent::Striped(descriptor) => self.read_units(descriptor, range, onto),
+            StoredContent::Whole(content) => {
                 let wrong =
                     || Error::new(ErrorKind::Corrupt, "read", "the object has less data than its list of holes says");
                 onto.extend_from_slice(content.get(range.start as usize..range.end as usize).ok_or_else(wrong)?);
@@ -125,17 +125,17 @@ impl Engine {
     }
 
     /// Passes what is to be stored to `give`, piece by piece.
-    fn each_piece(&self, base: &Base, plan: &Plan<'_>, give: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    fn each_piece(&self, base: &Base, plan: &WritePlan<'_>, give: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut bytes = Vec::new();
         for piece in &plan.pieces {
             match piece {
-                Piece::New(new) => give(new)?,
-                Piece::Zeroes(length) => {
+                StoredPiece::New(new) => give(new)?,
+                StoredPiece::Zeroes(length) => {
                     for at in (0..*length).step_by(ZEROES.len()) {
                         give(&ZEROES[..(length - at).min(ZEROES.len() as u64) as usize])?;
                     }
                 }
-                Piece::Kept(range) => {
+                StoredPiece::Kept(range) => {
                     for at in range.clone().step_by(READ_BYTES as usize) {
                         bytes.clear();
                         self.read_stored(base, at..(at + READ_BYTES).min(range.end), &mut bytes)?;
@@ -162,23 +162,23 @@ impl Engine {
                 content.extend_from_slice(bytes);
                 Ok(())
             })?;
-            return built(Stored::Whole(content), Vec::new(), Touched::default());
+            return built(StoredContent::Whole(content), Vec::new(), Touched::default());
         }
         // The units that stay need not be read, whichever devices new ones would go to.
-        if let (Stored::Striped(before), Some(edits)) = (&base.content, plan.edits()) {
+        if let (StoredContent::Striped(before), Some(edits)) = (&base.content, plan.edits()) {
             let (order, rule) = self.striping_of(&shared_key(number));
             let stored_bytes = plan.stored_bytes;
             let (allocator, striping) = (self.allocator(), (&order[..], rule));
             if let Some(spliced) = self.extents.splice(&allocator, striping, before, &edits, stored_bytes)? {
                 let descriptor = Descriptor { stored_bytes, packed: spliced.packed, chunks: spliced.chunks };
-                return built(Stored::Striped(descriptor), spliced.fresh, spliced.touched);
+                return built(StoredContent::Striped(descriptor), spliced.fresh, spliced.touched);
             }
         }
         let mut writer = self.begin_large(&shared_key(number), Some(plan.stored_bytes));
         self.each_piece(base, &plan, &mut |bytes| writer.write(bytes))?;
         let written = writer.finish()?;
         let fresh = written.descriptor.chunks.clone();
-        built(Stored::Striped(written.descriptor), fresh, written.touched)
+        built(StoredContent::Striped(written.descriptor), fresh, written.touched)
     }
 
     /// Rewrites the record of an object with what was built, if its record is still that of `before`; returns whether
@@ -222,16 +222,16 @@ impl Engine {
 impl Base {
     fn kind(&self) -> Kind {
         match self.content {
-            Stored::Whole(_) => Kind::File,
-            Stored::Striped(_) => Kind::Large,
+            StoredContent::Whole(_) => Kind::File,
+            StoredContent::Striped(_) => Kind::Large,
         }
     }
 
     /// The descriptor of a large object.
     pub(crate) fn descriptor(&self) -> Option<&Descriptor> {
         match &self.content {
-            Stored::Whole(_) => None,
-            Stored::Striped(descriptor) => Some(descriptor),
+            StoredContent::Whole(_) => None,
+            StoredContent::Striped(descriptor) => Some(descriptor),
         }
     }
 
@@ -256,8 +256,10 @@ impl Base {
         attributes.encode(Time::default(), &mut stored)?;
         let new = NewRecord { name, attributes: &stored, ..NewRecord::of(self.kind()) };
         match &self.content {
-            Stored::Striped(descriptor) => NewRecord { content: &descriptor.encode(), ..new }.encode(alignment, onto),
-            Stored::Whole(content) => match compressed(content, compression) {
+            StoredContent::Striped(descriptor) => {
+                NewRecord { content: &descriptor.encode(), ..new }.encode(alignment, onto)
+            }
+            StoredContent::Whole(content) => match compressed(content, compression) {
                 Some(content) => NewRecord { is_zstd: true, content: &content, ..new }.encode(alignment, onto),
                 None => NewRecord { content, ..new }.encode(alignment, onto),
             },

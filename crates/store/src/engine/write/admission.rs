@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 
 use hashbrown::HashMap;
 
-use super::committer::{Existing, Named, Onto, Seen, Subject, Waiting};
+use super::committer::{Existing, Named, Onto, RecordSubject, SeenEntry, Waiting};
 use super::entry_of;
 use crate::engine::effects::Before;
 use crate::engine::{Engine, EngineLedger};
@@ -51,14 +51,14 @@ pub(super) struct Admitted {
 
 /// What is known of a path.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct PathState {
     kind: Kind,
     number: Number,
 }
 
 /// A missing ancestor of an object.
 #[derive(Debug)]
-struct Missing<'w> {
+struct MissingAncestor<'w> {
     path: &'w [u8],
     parent: Number,
     /// The record of the piece that puts it.
@@ -125,9 +125,9 @@ struct Admission<'a, 'w> {
     engine: &'a Engine,
     ledger: &'a EngineLedger<'a>,
     /// State of paths after the records so far; `gone` covers those of a removed tree.
-    known: HashMap<&'w [u8], Option<Known>>,
+    known: HashMap<&'w [u8], Option<PathState>>,
     gone: Option<&'w [u8]>,
-    missing: Vec<Missing<'w>>,
+    missing: Vec<MissingAncestor<'w>>,
     /// The directory of the last name.
     last: Option<(&'w [u8], Number)>,
     /// The batch may remove a directory.
@@ -149,7 +149,7 @@ impl<'w> Admission<'_, 'w> {
         let mut number = loop {
             let Some((next, name)) = split(above) else { break Number::Of(ROOT) };
             match self.known.get(above) {
-                Some(Some(Known { kind: Kind::Directory, number })) => break *number,
+                Some(Some(PathState { kind: Kind::Directory, number })) => break *number,
                 Some(Some(_)) => return Err(exists(above, "it is a file, so nothing can lie below it")),
                 Some(None) | None => unknown.push((above, name)),
             }
@@ -172,8 +172,8 @@ impl<'w> Admission<'_, 'w> {
             return Ok(Number::Of(number));
         }
         let number = Number::Made(self.missing.len());
-        self.missing.push(Missing { path, parent, put: None });
-        self.known.insert(path, Some(Known { kind: Kind::Directory, number }));
+        self.missing.push(MissingAncestor { path, parent, put: None });
+        self.known.insert(path, Some(PathState { kind: Kind::Directory, number }));
         Ok(number)
     }
 
@@ -197,7 +197,7 @@ impl<'w> Admission<'_, 'w> {
     }
 
     /// What is known of a path, and its index entry if that was looked up.
-    fn look_up(&self, path: &[u8], key: impl FnOnce() -> Option<Vec<u8>>) -> Result<(Option<Known>, Before)> {
+    fn look_up(&self, path: &[u8], key: impl FnOnce() -> Option<Vec<u8>>) -> Result<(Option<PathState>, Before)> {
         if let Some(known) = self.known.get(path) {
             return Ok((*known, Before::Unknown));
         }
@@ -206,14 +206,14 @@ impl<'w> Admission<'_, 'w> {
         }
         // A directory created by this piece is empty.
         let entry = key().map(|key| self.ledger.snapshot.look_up(&key)).transpose()?.flatten();
-        let of = |entry: Entry| Known { kind: entry.kind, number: Number::Of(entry.number) };
+        let of = |entry: Entry| PathState { kind: entry.kind, number: Number::Of(entry.number) };
         Ok((entry.map(of), Before::Known(entry)))
     }
 
     fn put(&mut self, at: usize, path: &'w [u8], entry: &Entry) -> Result<Admitted> {
         if let Some(number) = shared_number(path) {
             let number = Number::Of(number);
-            self.known.insert(path, Some(Known { kind: entry.kind, number }));
+            self.known.insert(path, Some(PathState { kind: entry.kind, number }));
             return Ok(Admitted { before: Before::Unknown, number, parent: Number::None });
         }
         let Some((above, name)) = split(path) else {
@@ -260,7 +260,7 @@ impl<'w> Admission<'_, 'w> {
             missing.put.get_or_insert(at);
         }
         let of_path = if number == Number::Own { Number::OfRecord(at) } else { number };
-        self.known.insert(path, Some(Known { kind: entry.kind, number: of_path }));
+        self.known.insert(path, Some(PathState { kind: entry.kind, number: of_path }));
         Ok(Admitted { before, number, parent })
     }
 
@@ -293,7 +293,7 @@ impl<'w> Admission<'_, 'w> {
             Onto::Seen(_) => {
                 let number = Number::Of(entry.number);
                 let before = Before::Known(self.ledger.snapshot.look_up(&entry_key(directory, new_name))?);
-                self.known.insert(path, Some(Known { kind: entry.kind, number }));
+                self.known.insert(path, Some(PathState { kind: entry.kind, number }));
                 return Ok(Admitted { before, number, parent: Number::Of(directory) });
             }
         };
@@ -304,7 +304,7 @@ impl<'w> Admission<'_, 'w> {
         }
     }
 
-    fn remove(&mut self, path: &'w [u8], seen: &Seen) -> Result<Admitted> {
+    fn remove(&mut self, path: &'w [u8], seen: &SeenEntry) -> Result<Admitted> {
         self.known.insert(path, None);
         (self.last, self.has_removals) = (None, true);
         let admitted = |before| Admitted { before, number: Number::None, parent: Number::Of(seen.directory) };
@@ -356,7 +356,7 @@ fn remove_tree(
     let content = &encode_directories(&directories)[..];
     NewRecord { number, parent, name: Some(name), content, ..NewRecord::of(kind) }.encode(alignment, records)?;
     record.record_bytes = records.len() - record.start;
-    record.subject = Subject::TreeRemoval(directories);
+    record.subject = RecordSubject::TreeRemoval(directories);
     let number = if number.is_none() { Number::None } else { Number::Of(number) };
     let parent = if parent.is_none() { Number::None } else { Number::Of(parent) };
     Ok(Some(Admitted { before: Before::Unknown, number, parent }))
@@ -374,7 +374,8 @@ impl Engine {
         time: Time,
     ) -> Result<Vec<Admitted>> {
         let mut admitted = Vec::with_capacity(waiting.len());
-        if let Some(first) = waiting.first_mut().filter(|first| matches!(first.subject, Subject::TreeRemoval(_))) {
+        if let Some(first) = waiting.first_mut().filter(|first| matches!(first.subject, RecordSubject::TreeRemoval(_)))
+        {
             match remove_tree(&ledger.snapshot, records, first, alignment)? {
                 Some(removal) => admitted.push(removal),
                 None => _ = waiting.remove(0),
@@ -392,10 +393,10 @@ impl Engine {
         for (at, record) in waiting.iter().enumerate() {
             let path = &record.key[..];
             match &record.subject {
-                Subject::Put(entry, _) => admitted.push(admission.put(at, path, entry)?),
-                Subject::Name(named) => admitted.push(admission.name(at, path, named)?),
-                Subject::Removal(seen) => admitted.push(admission.remove(path, seen)?),
-                Subject::TreeRemoval(_) => {
+                RecordSubject::Put(entry, _) => admitted.push(admission.put(at, path, entry)?),
+                RecordSubject::Name(named) => admitted.push(admission.name(at, path, named)?),
+                RecordSubject::Removal(seen) => admitted.push(admission.remove(path, seen)?),
+                RecordSubject::TreeRemoval(_) => {
                     assert_eq!(at, 0, "the removal of a tree begins a piece");
                     (admission.gone, admission.has_removals) = (Some(path), true);
                 }
@@ -404,7 +405,7 @@ impl Engine {
         // A directory later in the batch has attributes of its own.
         let mut first_records = Vec::with_capacity(admission.missing.len());
         let mut made: Vec<(Arc<[u8]>, Number)> = Vec::new();
-        for Missing { path, parent, put } in &admission.missing {
+        for MissingAncestor { path, parent, put } in &admission.missing {
             first_records.push(put.unwrap_or(waiting.len() + made.len()));
             if put.is_none() {
                 made.push(((*path).into(), *parent));
@@ -423,7 +424,7 @@ impl Engine {
             let record = NewRecord { name, attributes: &stored, ..NewRecord::of(Kind::Directory) };
             record.encode(alignment, records)?;
             let record_bytes = records.len() - start;
-            let subject = Subject::Put(Box::new(entry_of(Kind::Directory, &attributes, time)), None);
+            let subject = RecordSubject::Put(Box::new(entry_of(Kind::Directory, &attributes, time)), None);
             waiting.push(Waiting { key, start, record_bytes, subject });
             admitted.push(Admitted { before: Before::Unknown, number: Number::Own, parent });
         }

@@ -21,20 +21,20 @@ use crate::layout::granulo::Alignment;
 
 /// The subject of a waiting record.
 #[derive(Debug)]
-pub(super) enum Subject {
+pub(super) enum RecordSubject {
     /// A key with its future index entry; and the descriptor of a large object.
     Put(Box<Entry>, Option<Arc<Descriptor>>),
     /// An existing object that gets another name.
     Name(Box<Named>),
     /// The index entry for the key.
-    Removal(Box<Seen>),
+    Removal(Box<SeenEntry>),
     /// The directories in it, once the piece is admitted; empty if it is not a directory.
     TreeRemoval(Vec<ObjectNumber>),
 }
 
 /// An index entry when it was looked up.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct SeenEntry {
     /// The version of the index.
     pub(super) version: u64,
     /// The directory of its name.
@@ -53,7 +53,7 @@ pub(super) struct Named {
     pub(super) descriptor: Option<Descriptor>,
     /// Its name, which must still be the same when this is committed.
     pub(super) name: Vec<u8>,
-    pub(super) seen: Seen,
+    pub(super) seen: SeenEntry,
     /// The index entry of the file to which the name leads, if that is what changes.
     pub(super) followed: Option<Entry>,
     pub(super) onto: Onto,
@@ -86,7 +86,7 @@ pub(super) struct Waiting {
     /// Where it begins among the encoded records.
     pub(super) start: usize,
     pub(super) record_bytes: usize,
-    pub(super) subject: Subject,
+    pub(super) subject: RecordSubject,
 }
 
 /// Records that are committed as one.
@@ -130,7 +130,7 @@ impl Piece {
 /// Abandons the units of large objects that will not be committed.
 pub(super) fn abandon(engine: &Engine, waiting: &[Waiting]) {
     for waiting in waiting {
-        if let Subject::Put(_, Some(descriptor)) = &waiting.subject {
+        if let RecordSubject::Put(_, Some(descriptor)) = &waiting.subject {
             engine.abandon(descriptor);
         }
     }

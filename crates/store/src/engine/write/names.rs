@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use super::admission::{is_changed, within_itself};
-use super::committer::{Existing, Named, Onto, Seen, Subject};
+use super::committer::{Existing, Named, Onto, RecordSubject, SeenEntry};
 use super::{Batch, entry_of, recorded_name};
 use crate::Durability;
 use crate::devices::extents::Touched;
@@ -33,7 +33,7 @@ const TYPE: u16 = 0o170_000;
 /// An object where it was seen.
 struct Source<'k> {
     key: &'k Key,
-    seen: Seen,
+    seen: SeenEntry,
     entry: Entry,
     /// Whether the entry is that of the file to which the name leads.
     is_followed: bool,
@@ -61,7 +61,7 @@ impl Batch<'_> {
                 _ => {}
             }
             batch.add_again(&source, to.stored().into(), Onto::Any(existing), None)?;
-            batch.add_removal(from, Seen { has_other: true, ..source.seen })
+            batch.add_removal(from, SeenEntry { has_other: true, ..source.seen })
         })
     }
 
@@ -173,7 +173,7 @@ impl Batch<'_> {
             let (entry, descriptor) = (Entry { number, ..file.entry(&attributes) }, file.descriptor().cloned());
             let (name, onto) = (key.name().unwrap_or_default().to_vec(), Onto::Any(Existing::Refuse));
             let named = Named { entry, descriptor, name, seen, followed: None, onto };
-            batch.wait(key.stored().into(), start, Subject::Name(Box::new(named)))
+            batch.wait(key.stored().into(), start, RecordSubject::Name(Box::new(named)))
         })
     }
 
@@ -280,7 +280,7 @@ impl Batch<'_> {
         let name = from.name().unwrap_or_default().to_vec();
         let followed = is_followed.then_some(*there);
         let named = Named { entry, descriptor, name, seen: *seen, followed, onto };
-        self.wait(key, start, Subject::Name(Box::new(named)))
+        self.wait(key, start, RecordSubject::Name(Box::new(named)))
     }
 }
 

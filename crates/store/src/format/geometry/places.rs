@@ -16,7 +16,7 @@ use crate::units::escape_path;
 const OWN_NAMES: [&str; 5] = ["superblock", "lock", "segments", "extents", "index"];
 
 /// The directories of a store.
-pub(super) struct Places {
+pub(super) struct StoreDirectories {
     /// Absolute.
     pub home: PathBuf,
     /// In the order of their numbers: fast ones, then slow ones; relative to the home if inside it, else absolute.
@@ -24,7 +24,7 @@ pub(super) struct Places {
 }
 
 /// A directory named in a plan.
-struct Place {
+struct NamedDirectory {
     class: Option<Class>,
     path: PathBuf,
     /// Device and inode, if it exists: through a mount, two paths may lead to one directory.
@@ -35,25 +35,25 @@ struct Place {
 ///
 /// # Errors
 /// A path is not a directory, equals another, or is inside one that must not contain it.
-pub(super) fn resolve(home: &Path, plan: &Plan) -> Result<Places> {
+pub(super) fn resolve(home: &Path, plan: &Plan) -> Result<StoreDirectories> {
     let home = place(None, home)?;
     let fast = plan.fast.iter().map(|path| place(Some(Class::Fast), path));
     let slow = plan.slow.iter().map(|path| place(Some(Class::Slow), path));
-    let devices = fast.chain(slow).collect::<Result<Vec<Place>>>()?;
+    let devices = fast.chain(slow).collect::<Result<Vec<NamedDirectory>>>()?;
     for (index, device) in devices.iter().enumerate() {
         check_beside_home(device, &home)?;
         for other in &devices[..index] {
             check_beside_each_other(device, other)?;
         }
     }
-    let relative = |device: Place| {
+    let relative = |device: NamedDirectory| {
         let inside = device.path.strip_prefix(&home.path).map(Path::to_owned);
         (device.class.unwrap_or(Class::Fast), inside.unwrap_or(device.path))
     };
-    Ok(Places { devices: devices.into_iter().map(relative).collect(), home: home.path.clone() })
+    Ok(StoreDirectories { devices: devices.into_iter().map(relative).collect(), home: home.path.clone() })
 }
 
-fn check_beside_home(device: &Place, home: &Place) -> Result<()> {
+fn check_beside_home(device: &NamedDirectory, home: &NamedDirectory) -> Result<()> {
     if device.is(home) {
         let error = refuse("a device is the home itself").at(&device.path);
         return Err(error.advise("name a directory in it, or name no device: the home is then the only one"));
@@ -72,7 +72,7 @@ fn check_beside_home(device: &Place, home: &Place) -> Result<()> {
     }
 }
 
-fn check_beside_each_other(device: &Place, other: &Place) -> Result<()> {
+fn check_beside_each_other(device: &NamedDirectory, other: &NamedDirectory) -> Result<()> {
     if device.is(other) {
         let error = refuse("a device is named twice").at(&device.path);
         return Err(error.advise("each device is a directory of its own, on a disk of its own"));
@@ -85,18 +85,18 @@ fn check_beside_each_other(device: &Place, other: &Place) -> Result<()> {
     Ok(())
 }
 
-impl Place {
-    fn is(&self, other: &Place) -> bool {
+impl NamedDirectory {
+    fn is(&self, other: &NamedDirectory) -> bool {
         self.path == other.path || (self.identity.is_some() && self.identity == other.identity)
     }
 }
 
-fn place(class: Option<Class>, path: &Path) -> Result<Place> {
+fn place(class: Option<Class>, path: &Path) -> Result<NamedDirectory> {
     let path = absolute(path)?;
     match fs::metadata(&path) {
-        Ok(found) if found.is_dir() => Ok(Place { class, path, identity: Some((found.dev(), found.ino())) }),
+        Ok(found) if found.is_dir() => Ok(NamedDirectory { class, path, identity: Some((found.dev(), found.ino())) }),
         Ok(_) => Err(refuse("it is not a directory").at(&path)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Place { class, path, identity: None }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(NamedDirectory { class, path, identity: None }),
         Err(error) => Err(Error::io("look at", &path, error)),
     }
 }

@@ -14,19 +14,19 @@ use crate::format::rows::weight;
 /// Maximum number of entries in a chunk. Smaller in tests, which then cover several chunks.
 const CHUNK: usize = if cfg!(test) { 8 } else { 128 };
 
-type Chunk = Arc<Vec<(Arc<[u8]>, Entry)>>;
+type EntryChunk = Arc<Vec<(Arc<[u8]>, Entry)>>;
 
 /// Entries by stored key.
 #[derive(Debug, Clone, Default)]
 pub struct Recent {
-    chunks: Arc<Vec<Chunk>>,
+    chunks: Arc<Vec<EntryChunk>>,
     entries: usize,
     bytes: usize,
 }
 
 /// Position of an entry: its chunk, and its index in the chunk.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cursor {
+pub(crate) struct ChunkCursor {
     chunk: usize,
     entry: usize,
 }
@@ -65,7 +65,7 @@ impl Recent {
 
     /// The chunk that contains a key, or would.
     fn chunk_of(&self, key: &[u8]) -> usize {
-        let begins_before = |chunk: &Chunk| chunk.first().is_some_and(|(first, _)| **first <= *key);
+        let begins_before = |chunk: &EntryChunk| chunk.first().is_some_and(|(first, _)| **first <= *key);
         self.chunks.partition_point(begins_before).saturating_sub(1)
     }
 
@@ -82,7 +82,7 @@ impl Recent {
 
     /// Whether a chunk contains a key, or would.
     fn is_chunk_of(&self, at: usize, key: &[u8]) -> bool {
-        let begins_before = |chunk: &Chunk| chunk.first().is_some_and(|(first, _)| **first <= *key);
+        let begins_before = |chunk: &EntryChunk| chunk.first().is_some_and(|(first, _)| **first <= *key);
         self.chunks.get(at).is_some_and(begins_before) && !self.chunks.get(at + 1).is_some_and(begins_before)
     }
 
@@ -129,33 +129,33 @@ impl Recent {
     }
 
     /// The actual or hypothetical position of the first entry from a key on.
-    pub(crate) fn seek(&self, from: Bound<&[u8]>) -> Cursor {
-        let (Bound::Included(key) | Bound::Excluded(key)) = from else { return Cursor { chunk: 0, entry: 0 } };
+    pub(crate) fn seek(&self, from: Bound<&[u8]>) -> ChunkCursor {
+        let (Bound::Included(key) | Bound::Excluded(key)) = from else { return ChunkCursor { chunk: 0, entry: 0 } };
         let chunk = self.chunk_of(key);
         let is_before = |(other, _): &(Arc<[u8]>, Entry)| match from {
             Bound::Excluded(key) => **other <= *key,
             _ => **other < *key,
         };
         let entry = self.chunks.get(chunk).map_or(0, |chunk| chunk.partition_point(is_before));
-        self.settled(Cursor { chunk, entry })
+        self.settled(ChunkCursor { chunk, entry })
     }
 
     /// The entry at a position, with its key.
     #[inline]
-    pub(crate) fn at(&self, cursor: Cursor) -> Option<(&[u8], &Entry)> {
+    pub(crate) fn at(&self, cursor: ChunkCursor) -> Option<(&[u8], &Entry)> {
         let (key, entry) = self.chunks.get(cursor.chunk)?.get(cursor.entry)?;
         Some((key, entry))
     }
 
     /// The position after this one.
-    pub(crate) fn after(&self, cursor: Cursor) -> Cursor {
-        self.settled(Cursor { entry: cursor.entry + 1, ..cursor })
+    pub(crate) fn after(&self, cursor: ChunkCursor) -> ChunkCursor {
+        self.settled(ChunkCursor { entry: cursor.entry + 1, ..cursor })
     }
 
     /// The end of a chunk is the beginning of the next.
-    fn settled(&self, cursor: Cursor) -> Cursor {
+    fn settled(&self, cursor: ChunkCursor) -> ChunkCursor {
         match self.chunks.get(cursor.chunk) {
-            Some(chunk) if cursor.entry >= chunk.len() => Cursor { chunk: cursor.chunk + 1, entry: 0 },
+            Some(chunk) if cursor.entry >= chunk.len() => ChunkCursor { chunk: cursor.chunk + 1, entry: 0 },
             _ => cursor,
         }
     }

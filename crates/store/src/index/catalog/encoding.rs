@@ -67,7 +67,7 @@ const FREED_TABLE: u8 = 3;
 
 /// Why bytes are not a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum DecodeError {
     /// They are inconsistent.
     Damaged,
     /// They have a section of a later version.
@@ -143,55 +143,55 @@ pub(crate) fn encode_state(state: &State) -> Vec<u8> {
 }
 
 /// Inverse of [`encode_change`] and [`encode_state`]: the version and the changes.
-pub(crate) fn decode(bytes: &[u8]) -> Result<(u64, Change), Refusal> {
-    let mut rest = Bytes(bytes);
+pub(crate) fn decode(bytes: &[u8]) -> Result<(u64, Change), DecodeError> {
+    let mut rest = SectionReader(bytes);
     let (mut version, mut change) = (None, Change::default());
     let mut last_seen = 0u32;
     while !rest.0.is_empty() {
-        let (tag, section) = rest.section().ok_or(Refusal::Damaged)?;
+        let (tag, section) = rest.section().ok_or(DecodeError::Damaged)?;
         if (version.is_none()) != (tag == VERSION) {
-            return Err(Refusal::Damaged);
+            return Err(DecodeError::Damaged);
         }
         if !(VERSION..=SNAPSHOTS).contains(&tag) {
-            return Err(Refusal::Unknown(tag));
+            return Err(DecodeError::Unknown(tag));
         }
         let bit = 1 << tag;
         if last_seen & bit != 0 {
-            return Err(Refusal::Damaged);
+            return Err(DecodeError::Damaged);
         }
         last_seen |= bit;
         if tag == VERSION {
-            version = Some(section.whole(Bytes::u64).ok_or(Refusal::Damaged)?);
+            version = Some(section.whole(SectionReader::u64).ok_or(DecodeError::Damaged)?);
         } else {
-            take_section(&mut change, tag, section).ok_or(Refusal::Damaged)?;
+            take_section(&mut change, tag, section).ok_or(DecodeError::Damaged)?;
         }
     }
-    version.map(|version| (version, change)).ok_or(Refusal::Damaged)
+    version.map(|version| (version, change)).ok_or(DecodeError::Damaged)
 }
 
 /// Adds a section to a change; `None` if it is damaged.
-fn take_section(change: &mut Change, tag: u8, section: Bytes<'_>) -> Option<()> {
+fn take_section(change: &mut Change, tag: u8, section: SectionReader<'_>) -> Option<()> {
     match tag {
-        POSITION => change.position = Some(section.whole(Bytes::position)?),
-        EPOCH => change.epoch = Some(section.whole(Bytes::u64)?),
-        HIGHEST_ID => change.highest_id = Some(section.whole(Bytes::u64)?),
-        NEXT_TABLE => change.next_table = Some(section.whole(Bytes::u64)?),
+        POSITION => change.position = Some(section.whole(SectionReader::position)?),
+        EPOCH => change.epoch = Some(section.whole(SectionReader::u64)?),
+        HIGHEST_ID => change.highest_id = Some(section.whole(SectionReader::u64)?),
+        NEXT_TABLE => change.next_table = Some(section.whole(SectionReader::u64)?),
         CLEAR_RECENT => change.clear_recent = section.0.is_empty().then_some(true)?,
         RECENT => (change.forget, change.recent) = recent::decode(section.0)?,
-        RANGES => change.ranges = Some(section.list(Bytes::range)?),
-        TABLES => change.tables = Some(section.list(Bytes::table)?),
-        SEGMENTS => change.segments = section.list(Bytes::segment)?,
-        REMOVED_SEGMENTS => change.removed_segments = section.list(Bytes::u64)?,
-        EXTENTS => change.extents = section.list(Bytes::extent)?,
+        RANGES => change.ranges = Some(section.list(SectionReader::range)?),
+        TABLES => change.tables = Some(section.list(SectionReader::table)?),
+        SEGMENTS => change.segments = section.list(SectionReader::segment)?,
+        REMOVED_SEGMENTS => change.removed_segments = section.list(SectionReader::u64)?,
+        EXTENTS => change.extents = section.list(SectionReader::extent)?,
         REMOVED_EXTENTS => change.removed_extents = section.list(|bytes| Some((bytes.device()?, bytes.u32()?)))?,
         SHARED => change.shared = section.list(|bytes| Some((ObjectNumber(bytes.u64()?), bytes.u64()?)))?,
-        FREED => change.freed = section.list(Bytes::freed)?,
-        GIVEN_BACK => change.given_back = section.list(Bytes::freed)?,
+        FREED => change.freed = section.list(SectionReader::freed)?,
+        GIVEN_BACK => change.given_back = section.list(SectionReader::freed)?,
         NOTES => change.notes = section.list(|bytes| Some((bytes.text()?, bytes.bytes()?.to_vec())))?,
-        DEVICES => change.devices = Some(section.list(Bytes::device)?),
+        DEVICES => change.devices = Some(section.list(SectionReader::device)?),
         PINS => change.pins = section.list(|bytes| Some((bytes.text()?, bytes.u64()?)))?,
-        UNPINNED => change.unpinned = section.list(Bytes::text)?,
-        SNAPSHOTS => change.snapshots = Some(section.list(Bytes::snapshot)?),
+        UNPINNED => change.unpinned = section.list(SectionReader::text)?,
+        SNAPSHOTS => change.snapshots = Some(section.list(SectionReader::snapshot)?),
         _ => return None,
     }
     Some(())
@@ -313,9 +313,9 @@ fn put_snapshot(out: &mut Vec<u8>, row: &SnapshotRow) {
 }
 
 /// The bytes still to be read. Every read returns `None` if too few remain.
-struct Bytes<'b>(&'b [u8]);
+struct SectionReader<'b>(&'b [u8]);
 
-impl<'b> Bytes<'b> {
+impl<'b> SectionReader<'b> {
     fn take(&mut self, length: usize) -> Option<&'b [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
@@ -358,9 +358,9 @@ impl<'b> Bytes<'b> {
         std::str::from_utf8(self.bytes()?).ok().map(str::to_owned)
     }
 
-    fn section(&mut self) -> Option<(u8, Bytes<'b>)> {
+    fn section(&mut self) -> Option<(u8, SectionReader<'b>)> {
         let [tag] = self.chunk()?;
-        Some((tag, Bytes(self.bytes()?)))
+        Some((tag, SectionReader(self.bytes()?)))
     }
 
     /// Reads one row with nothing after it.
@@ -420,7 +420,7 @@ impl<'b> Bytes<'b> {
             lowest_id: self.u64()?,
         };
         let count = self.u16()?;
-        row.devices = Bytes(self.take(usize::from(count) * 2)?).list(Bytes::device)?;
+        row.devices = SectionReader(self.take(usize::from(count) * 2)?).list(SectionReader::device)?;
         Some(row)
     }
 

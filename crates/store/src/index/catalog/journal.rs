@@ -11,7 +11,7 @@ use std::io;
 use twox_hash::XxHash3_64;
 
 use super::Change;
-use super::encoding::{self, Refusal};
+use super::encoding::{self, DecodeError};
 use crate::devices::device::DeviceFile;
 use crate::index::table::INDEX_DIRECTORY;
 
@@ -83,8 +83,8 @@ pub(crate) struct Frames {
 /// Reads the frames in `bytes`, which begin at `offset`, after a state of `version`.
 ///
 /// # Errors
-/// [`Refusal::Unknown`] for a frame of a later version of the format.
-pub(crate) fn frames(seed: u64, offset: u64, mut version: u64, mut bytes: &[u8]) -> Result<Frames, Refusal> {
+/// [`DecodeError::Unknown`] for a frame of a later version of the format.
+pub(crate) fn frames(seed: u64, offset: u64, mut version: u64, mut bytes: &[u8]) -> Result<Frames, DecodeError> {
     let mut frames = Frames { changes: Vec::new(), end: offset, has_rest: false };
     while let Some(content) = first(seed, frames.end, bytes) {
         match encoding::decode(content) {
@@ -92,7 +92,7 @@ pub(crate) fn frames(seed: u64, offset: u64, mut version: u64, mut bytes: &[u8])
                 version = next;
                 frames.changes.push(change);
             }
-            Err(Refusal::Unknown(tag)) => return Err(Refusal::Unknown(tag)),
+            Err(DecodeError::Unknown(tag)) => return Err(DecodeError::Unknown(tag)),
             _ => break,
         }
         let length = HEAD_BYTES + content.len();

@@ -12,13 +12,13 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::manifest::{self, Cause, Document, Head};
+use super::manifest::{self, Document, ManifestHead, ReadError};
 use super::{Change, State, encoding, journal};
 use crate::devices::device::{DeviceFile, Mode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::random_identity;
 use crate::format::ids::Epoch;
-use crate::index::copies::{Copies, Place};
+use crate::index::copies::{Copies, IndexDevice};
 use crate::index::table::INDEX_DIRECTORY;
 
 /// How often to retry reading a copy that a writer keeps replacing.
@@ -44,7 +44,7 @@ struct Inner {
     /// As on the devices.
     state: State,
     /// Where a reader looks for it.
-    places: Vec<Place>,
+    places: Vec<IndexDevice>,
     /// Its copies, to which a writer writes.
     copies: Copies,
     is_writer: bool,
@@ -60,14 +60,14 @@ struct Inner {
 /// A manifest and its journal.
 #[derive(Debug)]
 struct Current {
-    head: Head,
+    head: ManifestHead,
     /// Files of the journal: the reader's copy, or all copies of the writer.
-    files: Vec<(Place, Arc<dyn DeviceFile>)>,
+    files: Vec<(IndexDevice, Arc<dyn DeviceFile>)>,
     /// Offset of the next frame.
     end: u64,
     frames: u64,
     /// The heads found on the devices with copies.
-    heads: Vec<(Place, Option<Head>)>,
+    heads: Vec<(IndexDevice, Option<ManifestHead>)>,
     /// Whether a power failure can no longer restore the state before it was taken over from another process.
     is_settled: bool,
 }
@@ -75,9 +75,9 @@ struct Current {
 impl Current {
     /// What a writer appends to, if it is byte-identical on all these devices: a crash may have torn one copy and not
     /// another.
-    fn opened_on(self, places: &[Place]) -> Option<Current> {
+    fn opened_on(self, places: &[IndexDevice]) -> Option<Current> {
         let (source, _) = self.files.first()?;
-        let whole = |place: &Place| {
+        let whole = |place: &IndexDevice| {
             let file = place.device.open(&journal::path(self.head.journal), Mode::Write).ok()?;
             let frames = journal::read(&*file, 0).ok()?;
             Some((file, frames, manifest::read_bytes(&*place.device).ok()?))
@@ -102,15 +102,15 @@ impl Current {
 }
 
 /// Makes a journal durable and, on request, its name and that of its manifest.
-fn sync(place: &Place, file: &dyn DeviceFile, with_names: bool) -> io::Result<()> {
+fn sync(place: &IndexDevice, file: &dyn DeviceFile, with_names: bool) -> io::Result<()> {
     file.sync()?;
     if with_names { place.device.sync_directory(INDEX_DIRECTORY) } else { Ok(()) }
 }
 
 /// A copy as read.
-struct Loaded {
-    place: Place,
-    head: Head,
+struct LoadedCopy {
+    place: IndexDevice,
+    head: ManifestHead,
     state: State,
     file: Option<Arc<dyn DeviceFile>>,
     end: u64,
@@ -119,9 +119,9 @@ struct Loaded {
     has_rest: bool,
 }
 
-impl Loaded {
+impl LoadedCopy {
     /// Reads a copy.
-    fn read(place: &Place, store: &[u8; 16]) -> std::result::Result<Loaded, Cause> {
+    fn read(place: &IndexDevice, store: &[u8; 16]) -> std::result::Result<LoadedCopy, ReadError> {
         let device = &*place.device;
         for _ in 0..LOAD_ATTEMPTS {
             let Document { head, mut state } = manifest::read(device, store)?;
@@ -137,7 +137,7 @@ impl Loaded {
             let read = journal::frames(head.seed, 0, state.version, &bytes)?;
             let frames = read.changes.len() as u64;
             read.changes.iter().for_each(|change| state.apply(change));
-            return Ok(Loaded {
+            return Ok(LoadedCopy {
                 place: place.clone(),
                 head,
                 state,
@@ -147,22 +147,22 @@ impl Loaded {
                 has_rest: read.has_rest,
             });
         }
-        Err(Cause::Unreadable(io::Error::other("it is replaced all the time")))
+        Err(ReadError::Unreadable(io::Error::other("it is replaced all the time")))
     }
 }
 
 /// What was found on the devices.
-struct Found {
-    newest: Option<Loaded>,
-    heads: Vec<(Place, Option<Head>)>,
+struct LoadedCopies {
+    newest: Option<LoadedCopy>,
+    heads: Vec<(IndexDevice, Option<ManifestHead>)>,
     /// Why there is none, from the first device that reports more than absence.
     cause: Option<Error>,
 }
 
-impl Found {
+impl LoadedCopies {
     /// Reads as many copies as needed to know the newest.
-    fn look(places: &[Place], store: &[u8; 16]) -> Found {
-        let mut found = Found { newest: None, heads: Vec::new(), cause: None };
+    fn look(places: &[IndexDevice], store: &[u8; 16]) -> LoadedCopies {
+        let mut found = LoadedCopies { newest: None, heads: Vec::new(), cause: None };
         for place in places {
             let head = manifest::read_head(&*place.device);
             found.heads.push((place.clone(), head.as_ref().ok().copied()));
@@ -172,11 +172,11 @@ impl Found {
             {
                 continue;
             }
-            match head.and_then(|_| Loaded::read(place, store)) {
+            match head.and_then(|_| LoadedCopy::read(place, store)) {
                 Ok(loaded) if found.newest.as_ref().is_none_or(|one| one.state.version < loaded.state.version) => {
                     found.newest = Some(loaded);
                 }
-                Ok(_) | Err(Cause::Missing) => {}
+                Ok(_) | Err(ReadError::Missing) => {}
                 Err(cause) => {
                     let error = cause.into_error(&*place.device);
                     // A later version is not overwritten.
@@ -190,7 +190,7 @@ impl Found {
     }
 }
 
-fn journal_size(place: &Place, number: u64) -> io::Result<u64> {
+fn journal_size(place: &IndexDevice, number: u64) -> io::Result<u64> {
     place.device.open(&journal::path(number), Mode::Read)?.size()
 }
 
@@ -199,8 +199,8 @@ impl Catalog {
     ///
     /// # Errors
     /// [`ErrorKind::NewerVersion`]; [`ErrorKind::PermissionDenied`].
-    pub(crate) fn open(places: Vec<Place>, store: [u8; 16], epoch: Epoch) -> Result<Option<Catalog>> {
-        let found = Found::look(&places, &store);
+    pub(crate) fn open(places: Vec<IndexDevice>, store: [u8; 16], epoch: Epoch) -> Result<Option<Catalog>> {
+        let found = LoadedCopies::look(&places, &store);
         let refuses = |error: &Error| matches!(error.kind(), ErrorKind::NewerVersion | ErrorKind::PermissionDenied);
         match (found.newest, found.cause) {
             (_, Some(error)) if refuses(&error) => Err(error),
@@ -224,7 +224,7 @@ impl Catalog {
 
     /// An empty catalog that is in memory only until it is published on these devices. Then its version and its epoch
     /// are above `version`: every earlier epoch came with a version of its own, and readers may have pinned one.
-    pub(crate) fn unpublished(places: Vec<Place>, store: [u8; 16], epoch: Epoch, version: u64) -> Catalog {
+    pub(crate) fn unpublished(places: Vec<IndexDevice>, store: [u8; 16], epoch: Epoch, version: u64) -> Catalog {
         let inner = Inner {
             state: State { version, epoch: version, ..State::default() },
             places: places.clone(),
@@ -245,7 +245,7 @@ impl Catalog {
 
     /// Makes this a writer's catalog, with copies on these devices. If they are missing or differ, the next transaction
     /// writes them.
-    pub(crate) fn write_to(&self, places: Vec<Place>) {
+    pub(crate) fn write_to(&self, places: Vec<IndexDevice>) {
         let mut inner = self.inner();
         let inner = &mut *inner;
         inner.current = inner.current.take().and_then(|current| current.opened_on(&places));
@@ -358,12 +358,12 @@ impl Catalog {
     ///
     /// # Errors
     /// What is wrong with it, in words.
-    pub(crate) fn verify(place: &Place, store: &[u8; 16]) -> std::result::Result<(), String> {
-        let failed = |cause: Cause| cause.into_error(&*place.device).to_string();
+    pub(crate) fn verify(place: &IndexDevice, store: &[u8; 16]) -> std::result::Result<(), String> {
+        let failed = |cause: ReadError| cause.into_error(&*place.device).to_string();
         // A writer may be about to complete the invalid frame.
         let mut has_rest = false;
         for _ in 0..LOAD_ATTEMPTS {
-            has_rest = Loaded::read(place, store).map_err(failed)?.has_rest;
+            has_rest = LoadedCopy::read(place, store).map_err(failed)?.has_rest;
             if !has_rest {
                 break;
             }
@@ -373,14 +373,14 @@ impl Catalog {
 
     /// Compares each copy of a writer's catalog with what was written to it; returns what is wrong, and how many bytes
     /// were read.
-    pub(crate) fn flaws_of_writer(&self) -> (Vec<(Place, String)>, u64) {
+    pub(crate) fn flaws_of_writer(&self) -> (Vec<(IndexDevice, String)>, u64) {
         // Nothing is written meanwhile.
         let inner = self.inner();
         let (mut flaws, mut read_bytes) = (Vec::new(), 0);
         let Some(current) = &inner.current else { return (flaws, read_bytes) };
         for place in inner.copies.places().iter() {
             read_bytes += current.head.length + current.end;
-            let cause = match Loaded::read(place, &self.store) {
+            let cause = match LoadedCopy::read(place, &self.store) {
                 Err(cause) => cause.into_error(&*place.device).to_string(),
                 Ok(loaded) if loaded.has_rest || loaded.head == current.head && loaded.end < current.end => {
                     "its journal is damaged".to_owned()
@@ -434,8 +434,8 @@ impl Catalog {
 
 impl Inner {
     /// Adopts a copy that was read.
-    fn take(&mut self, loaded: Loaded, heads: Vec<(Place, Option<Head>)>) {
-        let Loaded { place, head, state, file, end, frames, has_rest: _ } = loaded;
+    fn take(&mut self, loaded: LoadedCopy, heads: Vec<(IndexDevice, Option<ManifestHead>)>) {
+        let LoadedCopy { place, head, state, file, end, frames, has_rest: _ } = loaded;
         self.state = state;
         // What other devices have is not part of the catalog.
         let devices = Arc::clone(&self.state.devices);
@@ -456,7 +456,7 @@ impl Inner {
     }
 
     fn load(&mut self, store: &[u8; 16]) -> Result<bool> {
-        let found = Found::look(&self.places, store);
+        let found = LoadedCopies::look(&self.places, store);
         let Some(newest) = found.newest else {
             let lost = || Error::new(ErrorKind::NotFound, "read the index", "there is none any more");
             return Err(found.cause.unwrap_or_else(lost));
@@ -470,7 +470,7 @@ impl Inner {
     fn read_on(&mut self) -> Result<bool> {
         let Some(current) = &mut self.current else { return Ok(false) };
         let Some((place, file)) = current.files.first() else { return Ok(false) };
-        let fail = |cause: Cause| cause.into_error(&*place.device);
+        let fail = |cause: ReadError| cause.into_error(&*place.device);
         let bytes = journal::read(&**file, current.end).map_err(|error| fail(error.into()))?;
         let read = journal::frames(current.head.seed, current.end, self.state.version, &bytes)
             .map_err(|refusal| fail(refusal.into()))?;
@@ -574,11 +574,11 @@ impl Inner {
 }
 
 /// A device, and its journal if its manifest was replaced.
-type Replaced = (Place, io::Result<Arc<dyn DeviceFile>>);
+type Replaced = (IndexDevice, io::Result<Arc<dyn DeviceFile>>);
 
 /// Replaces the manifest on all devices in parallel.
-fn replace_all(places: &[Place], journal: u64, document: &[u8]) -> Vec<Replaced> {
-    let replace = |place: &Place| (place.clone(), manifest::replace(&*place.device, journal, document));
+fn replace_all(places: &[IndexDevice], journal: u64, document: &[u8]) -> Vec<Replaced> {
+    let replace = |place: &IndexDevice| (place.clone(), manifest::replace(&*place.device, journal, document));
     match places {
         [] => Vec::new(),
         [one] => vec![replace(one)],

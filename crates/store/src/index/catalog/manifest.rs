@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use twox_hash::XxHash3_64;
 
-use super::encoding::{self, Refusal};
+use super::encoding::{self, DecodeError};
 use super::{State, journal};
 use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::error::{Error, ErrorKind};
@@ -48,7 +48,7 @@ pub(crate) fn path() -> String {
 
 /// What a manifest says before its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct ManifestHead {
     /// Checksum of everything that follows.
     checksum: u64,
     /// Length of the whole document, in bytes.
@@ -62,17 +62,17 @@ pub(crate) struct Head {
     pub(crate) seed: u64,
 }
 
-impl Head {
-    fn decode(bytes: &[u8]) -> std::result::Result<Head, Cause> {
+impl ManifestHead {
+    fn decode(bytes: &[u8]) -> std::result::Result<ManifestHead, ReadError> {
         let word = |at: usize| bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes);
-        let damaged = Cause::Damaged("it is not whole");
+        let damaged = ReadError::Damaged("it is not whole");
         if bytes.get(MAGIC_AT..VERSION_AT) != Some(MAGIC) {
-            return Err(Cause::Damaged("it is none"));
+            return Err(ReadError::Damaged("it is none"));
         }
         let version = bytes.get(VERSION_AT..ZERO_AT).and_then(|two| two.try_into().ok()).map(u16::from_le_bytes);
         match version {
             Some(VERSION) => {}
-            Some(version) if version > VERSION => return Err(Cause::Newer(version)),
+            Some(version) if version > VERSION => return Err(ReadError::Newer(version)),
             _ => return Err(damaged),
         }
         if bytes.get(ZERO_AT..LENGTH_AT) != Some(&[0; 6]) {
@@ -81,7 +81,7 @@ impl Head {
         let store = bytes.get(STORE_AT..EPOCH_AT).and_then(|store| store.try_into().ok());
         match (word(CHECKSUM_AT), word(LENGTH_AT), store, word(EPOCH_AT), word(JOURNAL_AT), word(SEED_AT)) {
             (Some(checksum), Some(length), Some(store), Some(epoch), Some(journal), Some(seed)) => {
-                Ok(Head { checksum, length, store, epoch: Epoch(epoch), journal, seed })
+                Ok(ManifestHead { checksum, length, store, epoch: Epoch(epoch), journal, seed })
             }
             _ => Err(damaged),
         }
@@ -92,14 +92,14 @@ impl Head {
 #[derive(Debug)]
 pub(crate) struct Document {
     /// Its head.
-    pub(crate) head: Head,
+    pub(crate) head: ManifestHead,
     /// Its content.
     pub(crate) state: State,
 }
 
 /// Why there is no document.
 #[derive(Debug)]
-pub(crate) enum Cause {
+pub(crate) enum ReadError {
     /// There is no file.
     Missing,
     /// The file cannot be read.
@@ -110,15 +110,15 @@ pub(crate) enum Cause {
     Newer(u16),
 }
 
-impl Cause {
+impl ReadError {
     /// Converts to an error about the document on a device.
     pub(crate) fn into_error(self, device: &dyn Device) -> Error {
         let place = place(device);
         match self {
-            Cause::Missing => Error::io(READ, &place, io::ErrorKind::NotFound.into()).advise(REBUILD_ADVICE),
-            Cause::Unreadable(error) => Error::io(READ, &place, error),
-            Cause::Damaged(cause) => Error::new(ErrorKind::Corrupt, READ, cause).at(&place).advise(REBUILD_ADVICE),
-            Cause::Newer(version) => {
+            ReadError::Missing => Error::io(READ, &place, io::ErrorKind::NotFound.into()).advise(REBUILD_ADVICE),
+            ReadError::Unreadable(error) => Error::io(READ, &place, error),
+            ReadError::Damaged(cause) => Error::new(ErrorKind::Corrupt, READ, cause).at(&place).advise(REBUILD_ADVICE),
+            ReadError::Newer(version) => {
                 let cause = format!("it has version {version}, and this granulo reads {VERSION}");
                 Error::new(ErrorKind::NewerVersion, READ, cause).at(&place).advise("use a newer granulo")
             }
@@ -126,17 +126,17 @@ impl Cause {
     }
 }
 
-impl From<io::Error> for Cause {
-    fn from(error: io::Error) -> Cause {
-        if error.kind() == io::ErrorKind::NotFound { Cause::Missing } else { Cause::Unreadable(error) }
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> ReadError {
+        if error.kind() == io::ErrorKind::NotFound { ReadError::Missing } else { ReadError::Unreadable(error) }
     }
 }
 
-impl From<Refusal> for Cause {
-    fn from(refusal: Refusal) -> Cause {
+impl From<DecodeError> for ReadError {
+    fn from(refusal: DecodeError) -> ReadError {
         match refusal {
-            Refusal::Damaged => Cause::Damaged("what it says contradicts itself"),
-            Refusal::Unknown(_) => Cause::Newer(VERSION + 1),
+            DecodeError::Damaged => ReadError::Damaged("what it says contradicts itself"),
+            DecodeError::Unknown(_) => ReadError::Newer(VERSION + 1),
         }
     }
 }
@@ -147,12 +147,12 @@ pub(crate) fn place(device: &dyn Device) -> PathBuf {
 }
 
 /// Reads the head of the document unverified: enough to see whether it was replaced.
-pub(crate) fn read_head(device: &dyn Device) -> std::result::Result<Head, Cause> {
+pub(crate) fn read_head(device: &dyn Device) -> std::result::Result<ManifestHead, ReadError> {
     let file = device.open(&path(), Mode::Read)?;
     let mut bytes = [0; HEAD_BYTES];
     let read = file.read_at(&mut bytes, 0)?;
-    match Head::decode(bytes.get(..read).unwrap_or_default()) {
-        Err(Cause::Newer(_)) if !is_sound(&read_bytes(device)?) => Err(Cause::Damaged("its checksum is wrong")),
+    match ManifestHead::decode(bytes.get(..read).unwrap_or_default()) {
+        Err(ReadError::Newer(_)) if !is_sound(&read_bytes(device)?) => Err(ReadError::Damaged("its checksum is wrong")),
         other => other,
     }
 }
@@ -164,17 +164,17 @@ fn is_sound(bytes: &[u8]) -> bool {
 }
 
 /// Reads the bytes of the document without verification.
-pub(crate) fn read_bytes(device: &dyn Device) -> std::result::Result<Vec<u8>, Cause> {
+pub(crate) fn read_bytes(device: &dyn Device) -> std::result::Result<Vec<u8>, ReadError> {
     let file = device.open(&path(), Mode::Read)?;
     let size = file.size()?;
     if size > LONGEST_BYTES {
-        return Err(Cause::Damaged("it is too long"));
+        return Err(ReadError::Damaged("it is too long"));
     }
     // The stated length is trusted only if the file is that long, before that much memory is allocated.
     let mut said = [0; 8];
     file.read_at(&mut said, LENGTH_AT as u64)?;
     if u64::from_le_bytes(said) != size {
-        return Err(Cause::Damaged("it is not as long as it says"));
+        return Err(ReadError::Damaged("it is not as long as it says"));
     }
     let mut bytes = Vec::new();
     file.read_onto(&mut bytes, size as usize, 0)?;
@@ -182,25 +182,25 @@ pub(crate) fn read_bytes(device: &dyn Device) -> std::result::Result<Vec<u8>, Ca
 }
 
 /// Reads and verifies the document of a store.
-pub(crate) fn read(device: &dyn Device, store: &[u8; 16]) -> std::result::Result<Document, Cause> {
+pub(crate) fn read(device: &dyn Device, store: &[u8; 16]) -> std::result::Result<Document, ReadError> {
     decode(&read_bytes(device)?, store)
 }
 
 /// Inverse of [`encode`].
-pub(crate) fn decode(bytes: &[u8], store: &[u8; 16]) -> std::result::Result<Document, Cause> {
+pub(crate) fn decode(bytes: &[u8], store: &[u8; 16]) -> std::result::Result<Document, ReadError> {
     // A version is trusted only if the whole document is valid: a damaged one is read from another copy.
-    let head = Head::decode(bytes).map_err(|cause| match cause {
-        Cause::Newer(_) if !is_sound(bytes) => Cause::Damaged("its checksum is wrong"),
+    let head = ManifestHead::decode(bytes).map_err(|cause| match cause {
+        ReadError::Newer(_) if !is_sound(bytes) => ReadError::Damaged("its checksum is wrong"),
         other => other,
     })?;
     let (Some(content), Some(checked)) = (bytes.get(HEAD_BYTES..), bytes.get(MAGIC_AT..)) else {
-        return Err(Cause::Damaged("it is not whole"));
+        return Err(ReadError::Damaged("it is not whole"));
     };
     if head.length != bytes.len() as u64 || XxHash3_64::oneshot(checked) != head.checksum {
-        return Err(Cause::Damaged("its checksum is wrong"));
+        return Err(ReadError::Damaged("its checksum is wrong"));
     }
     if head.store != *store {
-        return Err(Cause::Damaged("it is that of another store"));
+        return Err(ReadError::Damaged("it is that of another store"));
     }
     let (version, change) = encoding::decode(content)?;
     let mut state = State::default();
@@ -210,7 +210,13 @@ pub(crate) fn decode(bytes: &[u8], store: &[u8; 16]) -> std::result::Result<Docu
 }
 
 /// Encodes a document with `state`; returns its head and its bytes.
-pub(crate) fn encode(store: &[u8; 16], epoch: Epoch, journal: u64, seed: u64, state: &State) -> (Head, Vec<u8>) {
+pub(crate) fn encode(
+    store: &[u8; 16],
+    epoch: Epoch,
+    journal: u64,
+    seed: u64,
+    state: &State,
+) -> (ManifestHead, Vec<u8>) {
     let mut bytes = vec![0; HEAD_BYTES];
     bytes.extend_from_slice(&encoding::encode_state(state));
     let length = bytes.len() as u64;
@@ -223,7 +229,7 @@ pub(crate) fn encode(store: &[u8; 16], epoch: Epoch, journal: u64, seed: u64, st
     bytes[SEED_AT..HEAD_BYTES].copy_from_slice(&seed.to_le_bytes());
     let checksum = XxHash3_64::oneshot(&bytes[MAGIC_AT..]);
     bytes[CHECKSUM_AT..MAGIC_AT].copy_from_slice(&checksum.to_le_bytes());
-    (Head { checksum, length, store: *store, epoch, journal, seed }, bytes)
+    (ManifestHead { checksum, length, store: *store, epoch, journal, seed }, bytes)
 }
 
 /// A document with arbitrary content; for fuzzing.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::encoding::Refusal;
+use super::encoding::DecodeError;
 use super::kept::Catalog;
 use super::*;
 use crate::devices::device::{Device, Mode};
@@ -13,7 +13,7 @@ use crate::error::ErrorKind;
 use crate::format::entry::{Entry, Location};
 use crate::format::geometry::Class;
 use crate::format::ids::{DeviceNumber, Epoch, ObjectNumber};
-use crate::index::copies::Place;
+use crate::index::copies::IndexDevice;
 use crate::index::table::tests::any_entry;
 use crate::simulation::world::{Fault, World};
 
@@ -160,8 +160,9 @@ fn any_change() -> impl Strategy<Value = Change> {
     })
 }
 
-fn places(world: &World) -> Vec<Place> {
-    let place = |(number, device): (usize, Arc<dyn Device>)| Place { number: DeviceNumber(number as u16), device };
+fn places(world: &World) -> Vec<IndexDevice> {
+    let place =
+        |(number, device): (usize, Arc<dyn Device>)| IndexDevice { number: DeviceNumber(number as u16), device };
     world.devices().into_iter().enumerate().map(place).collect()
 }
 
@@ -203,7 +204,7 @@ proptest! {
         other.apply(&read);
         prop_assert_eq!(&one, &other);
         let whole = encoding::encode_state(&one);
-        prop_assert_eq!(encoding::decode(&whole[..whole.len() - 1]).unwrap_err(), Refusal::Damaged);
+        prop_assert_eq!(encoding::decode(&whole[..whole.len() - 1]).unwrap_err(), DecodeError::Damaged);
 
         let frame = journal::frame(5, 0, &bytes);
         let taken = |seed, offset, version: u64, frame: &[u8]| journal::frames(seed, offset, version, frame).unwrap().changes.len();

@@ -289,28 +289,28 @@ impl Block {
     }
 
     /// Where a cursor for the first key not below `key` begins: the entry at a restart.
-    pub(crate) fn start_before(&self, key: &[u8]) -> Option<Cursor> {
+    pub(crate) fn start_before(&self, key: &[u8]) -> Option<BlockCursor> {
         if self.count == 0 {
             return Some(self.start());
         }
         let restart = self.restart_before(key)?;
-        Some(Cursor { at: self.restart(restart), index: restart * RESTART_INTERVAL })
+        Some(BlockCursor { at: self.restart(restart), index: restart * RESTART_INTERVAL })
     }
 
     /// A cursor before the first entry.
-    pub(crate) fn start(&self) -> Cursor {
-        Cursor { at: HEADER_BYTES, index: 0 }
+    pub(crate) fn start(&self) -> BlockCursor {
+        BlockCursor { at: HEADER_BYTES, index: 0 }
     }
 }
 
 /// A position between two entries of a block.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cursor {
+pub(crate) struct BlockCursor {
     at: usize,
     index: usize,
 }
 
-impl Cursor {
+impl BlockCursor {
     /// Whether the next entry is a restart.
     pub(crate) fn at_restart(&self) -> bool {
         self.index.is_multiple_of(RESTART_INTERVAL)

@@ -23,13 +23,13 @@ pub(crate) struct BlockCache {
 
 #[derive(Debug, Default)]
 struct Set {
-    slots: Vec<Slot>,
+    slots: Vec<CacheSlot>,
     hand: usize,
     size_bytes: usize,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct CacheSlot {
     owner: u64,
     page: u64,
     /// Used since the hand last passed.
@@ -72,7 +72,7 @@ impl BlockCache {
             set.evict();
         }
         set.size_bytes += block.size_bytes();
-        set.slots.push(Slot { owner, page, used: false, block: block.clone() });
+        set.slots.push(CacheSlot { owner, page, used: false, block: block.clone() });
     }
 
     #[inline]

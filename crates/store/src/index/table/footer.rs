@@ -4,7 +4,7 @@
 //! which bounds what is allocated for it.
 
 use super::block::{PAGE_BYTES, checksum, seal};
-use super::leaf::Class;
+use super::leaf::AttributeClass;
 
 const MAGIC: &[u8; 8] = b"grantab\0";
 /// The version that is written and read.
@@ -29,16 +29,16 @@ pub(crate) const LONGEST_BOUND_BYTES: usize = 1024;
 
 /// Lower and upper bound of the keys of a table, truncated.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Bounds {
+pub(crate) struct KeyBounds {
     first: Box<[u8]>,
     last: Box<[u8]>,
 }
 
-impl Bounds {
+impl KeyBounds {
     /// The bounds of a table with these first and last keys.
-    pub(crate) fn new(first: &[u8], last: &[u8]) -> Bounds {
+    pub(crate) fn new(first: &[u8], last: &[u8]) -> KeyBounds {
         let cut = |key: &[u8]| key[..key.len().min(LONGEST_BOUND_BYTES)].into();
-        Bounds { first: cut(first), last: cut(last) }
+        KeyBounds { first: cut(first), last: cut(last) }
     }
 
     /// Whether the table may have the key.
@@ -78,12 +78,12 @@ pub(crate) struct Footer {
     /// Pages of the only filter, directly before the first page above the leaves; 0 if there is none, or several.
     pub(crate) filter_pages: u64,
     /// Bounds of the table's keys.
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: KeyBounds,
 }
 
 /// Why a page is not a footer of this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum DecodeError {
     /// It is damaged, or not a footer.
     Damaged,
     /// A newer granulo wrote it: the version.
@@ -102,7 +102,7 @@ impl Footer {
         for number in self.numbers() {
             page.extend_from_slice(&number.to_le_bytes());
         }
-        let Bounds { first, last } = &self.bounds;
+        let KeyBounds { first, last } = &self.bounds;
         for bound in [first, last] {
             page.extend_from_slice(&(bound.len() as u16).to_le_bytes());
         }
@@ -120,7 +120,7 @@ impl Footer {
     }
 
     /// Decodes the last page of a file of `pages`.
-    pub(crate) fn decode(page: &[u8], pages: u64) -> Result<Footer, Refusal> {
+    pub(crate) fn decode(page: &[u8], pages: u64) -> Result<Footer, DecodeError> {
         let footer = Footer::fields(page)?;
         let class_pages = u64::from(footer.classes).div_ceil(CLASSES_PER_BLOCK as u64);
         let sound = (1..=MOST_LEVELS).contains(&footer.levels)
@@ -133,28 +133,28 @@ impl Footer {
             && (footer.levels == 1) == (footer.root < footer.leaf_pages)
             && (footer.levels > 1 || footer.root == 0)
             && (footer.levels > 1) == (footer.leaf_pages < footer.first_class_page);
-        if sound { Ok(footer) } else { Err(Refusal::Damaged) }
+        if sound { Ok(footer) } else { Err(DecodeError::Damaged) }
     }
 
-    fn fields(page: &[u8]) -> Result<Footer, Refusal> {
+    fn fields(page: &[u8]) -> Result<Footer, DecodeError> {
         if page.len() != PAGE_BYTES || page[8..16] != MAGIC[..] || checksum(page).is_none() {
-            return Err(Refusal::Damaged);
+            return Err(DecodeError::Damaged);
         }
         let small = |at: usize| u16::from_le_bytes([page[at], page[at + 1]]);
         let version = small(16);
         if version > VERSION {
-            return Err(Refusal::Newer(version));
+            return Err(DecodeError::Newer(version));
         }
         let numbers = &page[NUMBERS_AT..BOUNDS_AT];
         let (first_length, last_length) = (usize::from(small(BOUNDS_AT)), usize::from(small(BOUNDS_AT + 2)));
         let longest = LONGEST_BOUND_BYTES;
         if first_length > longest || last_length > longest {
-            return Err(Refusal::Damaged);
+            return Err(DecodeError::Damaged);
         }
         let (first, rest) = page[BOUNDS_AT + 4..].split_at(first_length);
         let (last, rest) = rest.split_at(last_length);
         let mut numbers = numbers.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
-        let mut next = || numbers.next().ok_or(Refusal::Damaged);
+        let mut next = || numbers.next().ok_or(DecodeError::Damaged);
         let footer = Footer {
             levels: small(18),
             classes: u32::from_le_bytes([page[20], page[21], page[22], page[23]]),
@@ -167,15 +167,15 @@ impl Footer {
             first_class_page: next()?,
             directory_page: next()?,
             filter_pages: next()?,
-            bounds: Bounds { first: first.into(), last: last.into() },
+            bounds: KeyBounds { first: first.into(), last: last.into() },
         };
         let sound = version == VERSION && rest.iter().all(|&byte| byte == 0);
-        if sound { Ok(footer) } else { Err(Refusal::Damaged) }
+        if sound { Ok(footer) } else { Err(DecodeError::Damaged) }
     }
 }
 
 /// Encodes a block of at most [`CLASSES_PER_BLOCK`] classes.
-pub(crate) fn encode_classes(classes: &[Class]) -> Vec<u8> {
+pub(crate) fn encode_classes(classes: &[AttributeClass]) -> Vec<u8> {
     let mut block = vec![0; super::block::HEADER_BYTES];
     for (mode, uid, gid) in classes {
         block.extend_from_slice(&mode.to_le_bytes());
@@ -192,7 +192,7 @@ pub(crate) fn encode_classes(classes: &[Class]) -> Vec<u8> {
 }
 
 /// Appends `count` classes from the body of a block to `classes`; `None` if there are fewer.
-pub(crate) fn decode_classes(body: &[u8], count: usize, classes: &mut Vec<Class>) -> Option<()> {
+pub(crate) fn decode_classes(body: &[u8], count: usize, classes: &mut Vec<AttributeClass>) -> Option<()> {
     for class in body.get(..count * CLASS_BYTES)?.as_chunks::<CLASS_BYTES>().0 {
         let [m0, m1, u0, u1, u2, u3, g0, g1, g2, g3] = *class;
         classes.push((
@@ -221,7 +221,7 @@ mod tests {
             first_class_page: 6,
             directory_page: 8,
             filter_pages: 1,
-            bounds: Bounds::new(b"a", b"z"),
+            bounds: KeyBounds::new(b"a", b"z"),
         }
     }
 
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn numbers_that_contradict_the_file_are_damage() {
-        assert_eq!(Footer::decode(&sound().encode(), 8), Err(Refusal::Damaged));
+        assert_eq!(Footer::decode(&sound().encode(), 8), Err(DecodeError::Damaged));
         let wrong = [
             Footer { levels: 0, ..sound() },
             Footer { levels: 65, ..sound() },
@@ -248,7 +248,7 @@ mod tests {
             Footer { filter_pages: 5, ..sound() },
         ];
         for footer in wrong {
-            assert_eq!(Footer::decode(&footer.encode(), 9), Err(Refusal::Damaged), "{footer:?}");
+            assert_eq!(Footer::decode(&footer.encode(), 9), Err(DecodeError::Damaged), "{footer:?}");
         }
     }
 
@@ -258,27 +258,27 @@ mod tests {
         for bit in 0..PAGE_BYTES * 8 {
             let mut flipped = page.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Footer::decode(&flipped, 9), Err(Refusal::Damaged), "bit {bit}");
+            assert_eq!(Footer::decode(&flipped, 9), Err(DecodeError::Damaged), "bit {bit}");
         }
         let mut newer = page;
         newer[16] = 3;
         seal(&mut newer);
-        assert_eq!(Footer::decode(&newer, 9), Err(Refusal::Newer(3)));
+        assert_eq!(Footer::decode(&newer, 9), Err(DecodeError::Newer(3)));
         newer[16] = 1;
         seal(&mut newer);
-        assert_eq!(Footer::decode(&newer, 9), Err(Refusal::Damaged), "never released");
+        assert_eq!(Footer::decode(&newer, 9), Err(DecodeError::Damaged), "never released");
     }
 
     #[test]
     fn bounds_leave_out_only_what_cannot_be_there() {
         let long = |last: u8| [&[b'k'; LONGEST_BOUND_BYTES][..], &[last]].concat();
-        let bounds = Bounds::new(&long(b'c'), &long(b'f'));
+        let bounds = KeyBounds::new(&long(b'c'), &long(b'f'));
         for key in [&long(b'c')[..], &long(b'd'), &long(b'f'), &long(b'f')[..LONGEST_BOUND_BYTES]] {
             assert!(bounds.may_have(key));
         }
         assert!(!bounds.may_have(b"kk"));
         assert!(!bounds.may_have(b"l"));
-        let bounds = Bounds::new(b"b", b"bd");
+        let bounds = KeyBounds::new(b"b", b"bd");
         for (key, may_have) in
             [(&b""[..], false), (b"a", false), (b"b", true), (b"bd", true), (b"bda", false), (b"c", false)]
         {

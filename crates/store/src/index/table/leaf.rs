@@ -9,10 +9,10 @@ use crate::format::ids::ObjectNumber;
 use crate::io::varint::{put, take, unzigzag, zigzag};
 
 /// Mode, owner, owning group.
-pub(crate) type Class = (u16, u32, u32);
+pub(crate) type AttributeClass = (u16, u32, u32);
 
 /// The class of an entry.
-pub(crate) fn class_of(entry: &Entry) -> Class {
+pub(crate) fn class_of(entry: &Entry) -> AttributeClass {
     (entry.mode, entry.uid, entry.gid)
 }
 
@@ -30,7 +30,7 @@ const CHANGED_WITH_BEFORE: u64 = 0;
 
 /// What an entry's numbers refer to. The default is for a restart: nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Before {
+pub(crate) struct Previous {
     id: u64,
     seconds: i64,
     /// Change time of the last entry; `None` at a restart.
@@ -55,7 +55,7 @@ pub(crate) struct LeafEntry {
 impl LeafEntry {
     /// The entry; `None` if there is no such class.
     #[inline(always)]
-    pub(crate) fn resolve(&self, classes: &[Class]) -> Option<Entry> {
+    pub(crate) fn resolve(&self, classes: &[AttributeClass]) -> Option<Entry> {
         if self.kind == Kind::Removal {
             return Some(Entry::removal(self.id, self.location));
         }
@@ -92,7 +92,7 @@ fn seconds_between(entry: &Entry) -> Option<u64> {
 }
 
 /// Appends an entry that [`refuse`] accepts; `class` is the number of its class.
-pub(crate) fn encode(out: &mut Vec<u8>, before: &mut Before, entry: &Entry, class: u64) {
+pub(crate) fn encode(out: &mut Vec<u8>, before: &mut Previous, entry: &Entry, class: u64) {
     let id_difference = zigzag(entry.id.wrapping_sub(before.id) as i64);
     before.id = entry.id;
     if entry.kind == Kind::Removal {
@@ -142,7 +142,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, before: &mut Before, entry: &Entry, clas
 /// Always inlined: otherwise the result is copied by words just after it was written by fields, and the processor
 /// stalls.
 #[inline(always)]
-pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Before) -> Option<LeafEntry> {
+pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Previous) -> Option<LeafEntry> {
     let tag = *bytes.get(*at)?;
     *at += 1;
     let kind = Kind::from_byte(tag & KIND_BITS)?;
@@ -224,7 +224,7 @@ mod tests {
             Entry { ctime: time(-3, 2), ..written(8, time(60, 9)) },
         ];
         let (mut told, mut untold) = (Vec::new(), Vec::new());
-        let (mut before, mut without) = (Before::default(), Before::default());
+        let (mut before, mut without) = (Previous::default(), Previous::default());
         let mut more = Vec::new();
         for entry in &entries {
             let lengths = (told.len(), untold.len());
@@ -233,7 +233,7 @@ mod tests {
             more.push((told.len() - lengths.0) - (untold.len() - lengths.1));
         }
         assert_eq!(more, [2, 1, 0, 1, 0, 2, 0, 2]);
-        let (mut at, mut before) = (0, Before::default());
+        let (mut at, mut before) = (0, Previous::default());
         for entry in entries {
             let read = decode(&told, &mut at, &mut before).unwrap();
             assert_eq!(read.resolve(&[(0o100_644, 1, 2)]), Some(entry));
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_record_right_after_the_last_takes_no_place_even_behind_a_removal() {
-        let (mut out, mut before) = (Vec::new(), Before::default());
+        let (mut out, mut before) = (Vec::new(), Previous::default());
         let place = Location { segment: 9, offset: 4, record_bytes: 4 };
         let entries = [file(7, 80, 20_064, 20_000), Entry::removal(8, place), file(9, 20_144, 64, 0)];
         let mut lengths = Vec::new();
@@ -253,7 +253,7 @@ mod tests {
             lengths.push(out.len() - start);
         }
         assert_eq!(lengths, [14, 2, 11]);
-        let (mut at, mut before) = (0, Before::default());
+        let (mut at, mut before) = (0, Previous::default());
         let nowhere = Location { segment: 0, offset: 0, record_bytes: 0 };
         for entry in [entries[0], Entry::removal(8, nowhere), entries[2]] {
             let read = decode(&out, &mut at, &mut before).unwrap();
@@ -265,17 +265,17 @@ mod tests {
     #[test]
     fn what_refers_to_nothing_or_overflows_is_refused() {
         let nothing_before = [Kind::File as u8 | ADJACENT, 0, 1, 0, 0, 0, 0];
-        assert_eq!(decode(&nothing_before, &mut 0, &mut Before::default()), None);
+        assert_eq!(decode(&nothing_before, &mut 0, &mut Previous::default()), None);
         let larger_than_its_record = [Kind::File as u8 | SIZE_BELOW_RECORD, 0, 1, 1, 1, 5, 0, 0, 0];
-        assert_eq!(decode(&larger_than_its_record, &mut 0, &mut Before::default()), None);
+        assert_eq!(decode(&larger_than_its_record, &mut 0, &mut Previous::default()), None);
         for tag in [0, Kind::TreeRemoval as u8, Kind::Commit as u8, Kind::Removal as u8 | ADJACENT] {
-            assert_eq!(decode(&[tag, 0, 1, 1, 1, 1, 0, 0, 0], &mut 0, &mut Before::default()), None, "{tag}");
+            assert_eq!(decode(&[tag, 0, 1, 1, 1, 1, 0, 0, 0], &mut 0, &mut Previous::default()), None, "{tag}");
         }
         let number_of_none = [Kind::File as u8 | NUMBERED, zigzag(5) as u8, 5, 1, 1, 1, 0, 0, 0, 0];
-        assert_eq!(decode(&number_of_none, &mut 0, &mut Before::default()), None);
+        assert_eq!(decode(&number_of_none, &mut 0, &mut Previous::default()), None);
         let changed = |rest: &[u8]| {
             let bytes = [&[Kind::File as u8 | CHANGED, 0, 1, 1, 1, 1, 0, 0, 0], rest].concat();
-            decode(&bytes, &mut 0, &mut Before::default()).map(|entry| entry.ctime)
+            decode(&bytes, &mut 0, &mut Previous::default()).map(|entry| entry.ctime)
         };
         assert_eq!(changed(&[1, 7]), Some(Time { seconds: 0, nanoseconds: 7 }));
         assert_eq!((changed(&[]), changed(&[1]), changed(&[0])), (None, None, None), "there is no entry before");
@@ -293,7 +293,7 @@ mod tests {
         wrong.location.offset = 82;
         assert!(refuse(&wrong).is_some());
         let unknown_class = [Kind::File as u8, 0, 1, 1, 1, 1, 7, 0, 0];
-        let read = decode(&unknown_class, &mut 0, &mut Before::default()).unwrap();
+        let read = decode(&unknown_class, &mut 0, &mut Previous::default()).unwrap();
         assert_eq!(read.resolve(&[(0, 0, 0)]), None);
     }
 }

@@ -20,8 +20,8 @@ use std::sync::{Arc, OnceLock};
 use super::block::{Block, MOST_PAGES, PAGE_BYTES, pages_of};
 use super::cache::BlockCache;
 use super::filter::{DIRECTORY_LEVEL, FILTER_LEVEL, KeyHash};
-use super::footer::{self, CLASSES_LEVEL, Footer, Refusal};
-use super::leaf::{self, Before, Class};
+use super::footer::{self, CLASSES_LEVEL, DecodeError, Footer};
+use super::leaf::{self, AttributeClass, Previous};
 use super::{damaged, table_path};
 use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::error::{Error, ErrorKind, Result};
@@ -58,7 +58,7 @@ pub(crate) struct Table {
     pub(super) footer: Footer,
     /// The last pages of the file, as of opening.
     tail: Box<[u8]>,
-    pub(super) classes: Box<[Class]>,
+    pub(super) classes: Box<[AttributeClass]>,
     /// The last of the blocks above the leaves, by page.
     upper: Box<[OnceLock<Block>]>,
     /// Locations of filters, if there are several; read when first needed, empty if damaged.
@@ -102,8 +102,8 @@ impl Table {
         let tail = read_tail(file.as_ref(), number, pages)?;
         let footer = Footer::decode(tail.last_chunk::<PAGE_BYTES>().map_or(&[], |page| &page[..]), pages).map_err(
             |refusal| match refusal {
-                Refusal::Damaged => damaged(number, "its footer is damaged"),
-                Refusal::Newer(version) => {
+                DecodeError::Damaged => damaged(number, "its footer is damaged"),
+                DecodeError::Newer(version) => {
                     let cause = format!("it has version {version}, and this granulo reads up to {}", footer::VERSION);
                     Error::new(ErrorKind::NewerVersion, "read the sorted table", cause)
                         .at(Path::new(&table_path(number)))
@@ -136,7 +136,7 @@ impl Table {
         Ok(table)
     }
 
-    fn read_classes(&self) -> Result<Box<[Class]>> {
+    fn read_classes(&self) -> Result<Box<[AttributeClass]>> {
         let mut classes = Vec::new();
         let end = self.footer.directory_page;
         for page in self.footer.first_class_page..end {
@@ -241,7 +241,7 @@ impl Table {
         }
         let Some(page) = self.leaf_page(key)? else { return Ok(None) };
         let block = self.leaf(page)?;
-        let mut before = Before::default();
+        let mut before = Previous::default();
         let found = block.find(key, |bytes, at| leaf::decode(bytes, at, &mut before));
         match found {
             Some(Some((entry, true))) => match entry.resolve(&self.classes) {

@@ -7,9 +7,9 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::block::{Block, Cursor};
+use super::block::{Block, BlockCursor};
 use super::filter::FILTER_LEVEL;
-use super::leaf::{self, Before};
+use super::leaf::{self, Previous};
 use super::reader::Table;
 use super::window::{Reach, SharedWindow};
 use crate::error::Result;
@@ -21,8 +21,8 @@ pub(crate) struct TableScan {
     table: Arc<Table>,
     leaf: Arc<Block>,
     leaf_page: u64,
-    cursor: Cursor,
-    before: Before,
+    cursor: BlockCursor,
+    before: Previous,
     key: Vec<u8>,
     entry: Option<Entry>,
     window: SharedWindow,
@@ -53,7 +53,7 @@ impl TableScan {
             leaf,
             leaf_page: page,
             table,
-            before: Before::default(),
+            before: Previous::default(),
             key: Vec::new(),
             entry: None,
             window,
@@ -98,7 +98,7 @@ impl TableScan {
             self.key.clear();
         }
         if self.cursor.at_restart() {
-            self.before = Before::default();
+            self.before = Previous::default();
         }
         let (before, classes) = (&mut self.before, &self.table.classes);
         let entry = self.cursor.next(&self.leaf, &mut self.key, |bytes, at| leaf::decode(bytes, at, before));

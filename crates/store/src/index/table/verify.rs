@@ -12,8 +12,8 @@ use twox_hash::XxHash3_64;
 
 use super::block::{Block, HEADER_BYTES, PAGE_BYTES};
 use super::filter::{DIRECTORY_LEVEL, FILTER_LEVEL, FilterBuilder};
-use super::footer::{Bounds, CLASSES_LEVEL};
-use super::leaf::{self, Before};
+use super::footer::{CLASSES_LEVEL, KeyBounds};
+use super::leaf::{self, Previous};
 use super::reader::{FilterPlace, Table};
 use super::table_path;
 use super::window::{Reach, Window};
@@ -56,7 +56,7 @@ impl Table {
     /// As [`verify`](Self::verify).
     pub(crate) fn verify_paced(&self, spend: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
         let footer_page = self.footer_page();
-        let (mut window, mut walk, mut chain) = (Window::new(Reach::All), Walk::new(self), XxHash3_64::new());
+        let (mut window, mut walk, mut chain) = (Window::new(Reach::All), TableWalk::new(self), XxHash3_64::new());
         let (mut page, mut spent_page) = (0, 0);
         while page < footer_page {
             let block = window.block(self, page, footer_page)?;
@@ -82,7 +82,7 @@ impl Table {
 
 /// What was seen of a level.
 #[derive(Default)]
-struct Level {
+struct LevelSummary {
     blocks: u64,
     /// Digest of the first keys and pages of its blocks.
     own: XxHash3_64,
@@ -91,9 +91,9 @@ struct Level {
 }
 
 /// What was seen of a table.
-struct Walk<'a> {
+struct TableWalk<'a> {
     table: &'a Table,
-    levels: Vec<Level>,
+    levels: Vec<LevelSummary>,
     key: Vec<u8>,
     first_key: Vec<u8>,
     /// Last key of the previous leaf.
@@ -110,10 +110,10 @@ struct Walk<'a> {
     highest_id: u64,
 }
 
-impl<'a> Walk<'a> {
-    fn new(table: &'a Table) -> Walk<'a> {
-        let levels = (0..table.footer.levels).map(|_| Level::default()).collect();
-        Walk {
+impl<'a> TableWalk<'a> {
+    fn new(table: &'a Table) -> TableWalk<'a> {
+        let levels = (0..table.footer.levels).map(|_| LevelSummary::default()).collect();
+        TableWalk {
             table,
             levels,
             key: Vec::new(),
@@ -180,11 +180,11 @@ impl<'a> Walk<'a> {
     }
 
     fn leaf(&mut self, block: &Block) -> Option<()> {
-        let (mut cursor, mut before) = (block.start(), Before::default());
+        let (mut cursor, mut before) = (block.start(), Previous::default());
         self.key.clear();
         while !cursor.at_end(block) {
             if cursor.at_restart() {
-                before = Before::default();
+                before = Previous::default();
             }
             let entry = cursor.next(block, &mut self.key, |bytes, at| leaf::decode(bytes, at, &mut before))?;
             let id = entry.resolve(&self.table.classes)?.id;
@@ -234,7 +234,7 @@ impl<'a> Walk<'a> {
             several => *several == *filters,
         };
         let is_last = self.filter_at == self.filter_blocks.len() && (self.filters.is_empty() || self.filter.is_empty());
-        if !has_filters || !is_last || footer.bounds != Bounds::new(&self.first_key, &self.last_key) {
+        if !has_filters || !is_last || footer.bounds != KeyBounds::new(&self.first_key, &self.last_key) {
             return false;
         }
         let [below @ .., root] = self.levels.as_slice() else { return false };

@@ -16,9 +16,9 @@ use twox_hash::XxHash3_64;
 
 use super::block::{BlockBuilder, PAGE_BYTES};
 use super::filter::{DIRECTORY_LEVEL, FilterBuilder};
-use super::footer::{Bounds, CLASSES_PER_BLOCK, Footer, encode_classes};
+use super::footer::{CLASSES_PER_BLOCK, Footer, KeyBounds, encode_classes};
 use super::heads::Heads;
-use super::leaf::{self, Before, Class};
+use super::leaf::{self, AttributeClass, Previous};
 use super::{INDEX_DIRECTORY, create_temporary, table_path};
 use crate::devices::device::{Device, DeviceFile};
 use crate::error::{Error, ErrorKind, Result};
@@ -40,7 +40,7 @@ pub(crate) struct TableWriter<'a> {
     temporary: Option<String>,
     pages: Pages,
     leaf: BlockBuilder,
-    before: Before,
+    before: Previous,
     value: Vec<u8>,
     first_key: Box<[u8]>,
     last_key: Vec<u8>,
@@ -50,9 +50,9 @@ pub(crate) struct TableWriter<'a> {
     filters: Vec<(Box<[u8]>, u64, u64)>,
     /// The first key of the first leaf of the filter being built, once that leaf is written.
     filter_key: Option<Box<[u8]>>,
-    classes: Vec<Class>,
-    class_numbers: HashMap<Class, u64>,
-    last_class: Option<(Class, u64)>,
+    classes: Vec<AttributeClass>,
+    class_numbers: HashMap<AttributeClass, u64>,
+    last_class: Option<(AttributeClass, u64)>,
     entries: u64,
     lowest_id: u64,
     highest_id: u64,
@@ -110,7 +110,7 @@ impl<'a> TableWriter<'a> {
             temporary: Some(temporary),
             pages: Pages { file, buffer: Vec::new(), written_bytes: 0, chain: XxHash3_64::new() },
             leaf: BlockBuilder::new(0),
-            before: Before::default(),
+            before: Previous::default(),
             value: Vec::new(),
             first_key: Box::default(),
             last_key: Vec::new(),
@@ -173,7 +173,7 @@ impl<'a> TableWriter<'a> {
 
     /// Appends the entry to the leaf, if it fits.
     fn push(&mut self, key: &[u8], entry: &Entry, class: u64) -> bool {
-        let mut before = if self.leaf.at_restart() { Before::default() } else { self.before };
+        let mut before = if self.leaf.at_restart() { Previous::default() } else { self.before };
         self.value.clear();
         leaf::encode(&mut self.value, &mut before, entry, class);
         let fits = self.leaf.push(key, &self.value);
@@ -184,7 +184,7 @@ impl<'a> TableWriter<'a> {
     }
 
     /// The number of a class, which is added if it is new.
-    fn class_number(&mut self, class: Class) -> u64 {
+    fn class_number(&mut self, class: AttributeClass) -> u64 {
         if let Some((last, number)) = self.last_class
             && last == class
         {
@@ -234,7 +234,7 @@ impl<'a> TableWriter<'a> {
 
     fn finish_file(&mut self) -> io::Result<TableRow> {
         let leaf_pages = self.pages.next();
-        let bounds = Bounds::new(&self.first_key, &self.last_key);
+        let bounds = KeyBounds::new(&self.first_key, &self.last_key);
         let (filter_pages, directory) = match &mut self.filters {
             filters if filters.len() > 1 => (0, std::mem::take(filters)),
             filters => (filters.first().map_or(0, |&(_, _, pages)| pages), Vec::new()),

@@ -90,7 +90,7 @@ impl PublishedObject {
 
 /// The epoch of one writer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct EpochEntry {
+pub(super) struct WriterEpoch {
     pub(super) epoch: Epoch,
     pub(super) began_nanoseconds: i64,
     /// The version that it continued; 0 for the first.
@@ -109,7 +109,7 @@ pub struct Manifest {
     pub(super) nonce: u64,
     pub(super) next_number: u64,
     /// Newest last; never empty.
-    pub(super) epochs: Vec<EpochEntry>,
+    pub(super) epochs: Vec<WriterEpoch>,
     /// The version that each pin preserves.
     pub(super) pins: BTreeMap<String, u64>,
     /// By number.
@@ -252,30 +252,30 @@ impl Manifest {
         bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Manifest, Flaw> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Manifest, DecodeError> {
         let mut at = Decoder::new(bytes);
         let (sum, magic) = (at.u64(), at.take(MAGIC.len()));
         if magic != Some(MAGIC) {
-            return Err(Flaw::Damaged("it is none"));
+            return Err(DecodeError::Damaged("it is none"));
         }
         match at.u16() {
             Some(FORMAT_VERSION) => {}
-            Some(version) if version > FORMAT_VERSION => return Err(Flaw::Newer(version)),
-            _ => return Err(Flaw::Damaged("it is not whole")),
+            Some(version) if version > FORMAT_VERSION => return Err(DecodeError::Newer(version)),
+            _ => return Err(DecodeError::Damaged("it is not whole")),
         }
         let (zero, length) = (at.take(6), at.u64());
         if zero != Some(&[0; 6]) || length != Some(bytes.len() as u64) {
-            return Err(Flaw::Damaged("it is not whole"));
+            return Err(DecodeError::Damaged("it is not whole"));
         }
         if sum != bytes.get(CHECKSUM_BYTES..).map(checksum) {
-            return Err(Flaw::Damaged("its checksum does not hold"));
+            return Err(DecodeError::Damaged("its checksum does not hold"));
         }
-        fields(at).filter(Manifest::is_sound).ok_or(Flaw::Damaged("what it says contradicts itself"))
+        fields(at).filter(Manifest::is_sound).ok_or(DecodeError::Damaged("what it says contradicts itself"))
     }
 
     /// Whether all parts are consistent, so that later code need not check again.
     fn is_sound(&self) -> bool {
-        let rise = |one: &EpochEntry, next: &EpochEntry| one.follows_version < next.follows_version;
+        let rise = |one: &WriterEpoch, next: &WriterEpoch| one.follows_version < next.follows_version;
         let follow = |one: &PublishedObject, next: &PublishedObject| {
             one.name.number < next.name.number && one.added <= next.added
         };
@@ -310,7 +310,7 @@ fn fields(mut at: Decoder<'_>) -> Option<Manifest> {
     for _ in 0..epoch_count {
         let (epoch, began) = (Epoch(rows.u64()?), rows.u64()?);
         let (follows_version, follows_nonce) = (rows.u64()?, rows.u64()?);
-        epochs.push(EpochEntry { epoch, began_nanoseconds: began as i64, follows_version, follows_nonce });
+        epochs.push(WriterEpoch { epoch, began_nanoseconds: began as i64, follows_version, follows_nonce });
     }
     let mut pins = BTreeMap::new();
     for _ in 0..pin_count {
@@ -344,7 +344,7 @@ pub(crate) fn seal(bytes: &mut [u8]) {
 
 /// Why bytes are not a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flaw {
+pub(crate) enum DecodeError {
     /// What is wrong with the bytes.
     Damaged(&'static str),
     /// They are of a later format version.

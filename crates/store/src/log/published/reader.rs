@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::MANIFEST;
 use super::manifest::{Manifest, PublishedObject};
-use super::settle::{Bucket, Current};
+use super::settle::{Bucket, CurrentManifest};
 use super::surroundings::Surroundings;
 use super::writer::absent;
 use crate::devices::objects::{ObjectError, Objects, Tag};
@@ -34,7 +34,7 @@ impl Reader {
     /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if its manifest is damaged.
     pub fn open(objects: Arc<dyn Objects>, surroundings: Arc<dyn Surroundings>) -> Result<Reader> {
         let bucket = Bucket { objects, surroundings };
-        let Current { manifest, tag } = bucket.manifest()?.ok_or_else(|| absent(&bucket))?;
+        let CurrentManifest { manifest, tag } = bucket.manifest()?.ok_or_else(|| absent(&bucket))?;
         Ok(Reader { bucket, manifest, tag })
     }
 
@@ -53,7 +53,7 @@ impl Reader {
         if head.is_ok_and(|head| head.tag == self.tag) {
             return Ok(false);
         }
-        let Current { manifest, tag } = self.bucket.manifest()?.ok_or_else(|| absent(&self.bucket))?;
+        let CurrentManifest { manifest, tag } = self.bucket.manifest()?.ok_or_else(|| absent(&self.bucket))?;
         let lost = |cause: &str| Error::new(ErrorKind::Lost, REFRESH, cause).at(&self.bucket.place_of(MANIFEST));
         if manifest.store != self.manifest.store {
             return Err(lost("it is another store's"));

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::MANIFEST;
-use super::manifest::{Fate, Flaw, Manifest, ObjectName};
+use super::manifest::{DecodeError, Fate, Manifest, ObjectName};
 use super::surroundings::Surroundings;
 use super::writer::WriteError;
 use crate::devices::objects::{Expected, ObjectError, Objects, Piece, Tag};
@@ -29,7 +29,7 @@ pub(super) struct Bucket {
 
 /// A manifest as read.
 #[derive(Debug, Clone)]
-pub(super) struct Current {
+pub(super) struct CurrentManifest {
     pub(super) manifest: Manifest,
     pub(super) tag: Tag,
 }
@@ -88,20 +88,22 @@ impl Bucket {
     }
 
     /// The current manifest, if one exists.
-    pub(super) fn manifest(&self) -> Result<Option<Current>> {
+    pub(super) fn manifest(&self) -> Result<Option<CurrentManifest>> {
         self.decoded(self.until_answered(|objects| objects.read(MANIFEST, 0..LONGEST_BYTES)))
     }
 
-    fn decoded(&self, read: std::result::Result<Piece, ObjectError>) -> Result<Option<Current>> {
+    fn decoded(&self, read: std::result::Result<Piece, ObjectError>) -> Result<Option<CurrentManifest>> {
         let piece = match read {
             Ok(piece) => piece,
             Err(ObjectError::NotFound) => return Ok(None),
             Err(error) => return Err(self.failed(READ, MANIFEST, error)),
         };
         match Manifest::decode(&piece.bytes) {
-            Ok(manifest) => Ok(Some(Current { manifest, tag: piece.head.tag })),
-            Err(Flaw::Damaged(cause)) => Err(Error::new(ErrorKind::Corrupt, READ, cause).at(&self.place_of(MANIFEST))),
-            Err(Flaw::Newer(version)) => {
+            Ok(manifest) => Ok(Some(CurrentManifest { manifest, tag: piece.head.tag })),
+            Err(DecodeError::Damaged(cause)) => {
+                Err(Error::new(ErrorKind::Corrupt, READ, cause).at(&self.place_of(MANIFEST)))
+            }
+            Err(DecodeError::Newer(version)) => {
                 let cause = format!("it has version {version} of the format, which this granulo does not know");
                 let error = Error::new(ErrorKind::NewerVersion, READ, cause).at(&self.place_of(MANIFEST));
                 Err(error.advise("use a newer granulo"))

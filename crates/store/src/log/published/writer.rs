@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use super::manifest::{EpochEntry, MOST_EPOCHS, Manifest, ObjectName, PublishedObject};
-use super::settle::{Bucket, Current, Settled};
+use super::manifest::{MOST_EPOCHS, Manifest, ObjectName, PublishedObject, WriterEpoch};
+use super::settle::{Bucket, CurrentManifest, Settled};
 use super::surroundings::Surroundings;
 use crate::devices::objects::{Expected, ObjectError, Objects, Tag};
 use crate::error::{Error, ErrorKind, Result};
@@ -56,7 +56,7 @@ impl std::error::Error for WriteError {
 
 /// Why a writer has ended.
 #[derive(Debug, Clone, Copy)]
-enum End {
+enum WriterEnd {
     Fenced,
     Unsettled,
 }
@@ -69,7 +69,7 @@ pub struct Writer {
     pub(super) tag: Tag,
     /// Names that this writer drew or dropped, and that no manifest has or will have.
     pub(super) given_up: BTreeSet<ObjectName>,
-    end: Option<End>,
+    end: Option<WriterEnd>,
 }
 
 impl Writer {
@@ -118,7 +118,7 @@ impl Writer {
         let bucket = Bucket { objects, surroundings };
         let mut attempts = bucket.attempts();
         loop {
-            let Current { manifest, tag } = bucket.manifest()?.ok_or_else(|| absent(&bucket))?;
+            let CurrentManifest { manifest, tag } = bucket.manifest()?.ok_or_else(|| absent(&bucket))?;
             let mut next = manifest.succeeded_by(bucket.surroundings.random()?);
             next.epochs.drain(..next.epochs.len().saturating_sub(MOST_EPOCHS - 1));
             next.epochs.push(bucket.epoch_after(manifest.version, manifest.nonce)?);
@@ -216,8 +216,8 @@ impl Writer {
     pub(super) fn may_write(&self) -> std::result::Result<(), WriteError> {
         match self.end {
             None => Ok(()),
-            Some(End::Fenced) => Err(WriteError::Fenced(fenced(&self.bucket, PUBLISH))),
-            Some(End::Unsettled) => {
+            Some(WriterEnd::Fenced) => Err(WriteError::Fenced(fenced(&self.bucket, PUBLISH))),
+            Some(WriterEnd::Unsettled) => {
                 let cause = "it is not known what became of what was written last";
                 let error = Error::new(ErrorKind::ReadOnly, PUBLISH, cause).at(&self.bucket.objects.place());
                 Err(WriteError::Failed(error.advise("open it again")))
@@ -227,7 +227,7 @@ impl Writer {
 
     /// Notes that another writer has begun an epoch.
     pub(super) fn fence(&mut self) -> WriteError {
-        self.end = Some(End::Fenced);
+        self.end = Some(WriterEnd::Fenced);
         WriteError::Fenced(fenced(&self.bucket, PUBLISH))
     }
 
@@ -275,14 +275,14 @@ impl Writer {
             }
             // Acknowledged: whoever continued has it.
             Ok(Settled::Followed) => {
-                self.end = Some(End::Fenced);
+                self.end = Some(WriterEnd::Fenced);
                 self.manifest = next;
                 Ok(self.manifest.version)
             }
             Ok(Settled::Overtaken) => Err(self.fence()),
             Err(error) => {
                 if let WriteError::Unsettled(_) = error {
-                    self.end = Some(End::Unsettled);
+                    self.end = Some(WriterEnd::Unsettled);
                 }
                 Err(error)
             }
@@ -308,8 +308,13 @@ impl Bucket {
     }
 
     /// A new epoch that continues a manifest.
-    fn epoch_after(&self, follows_version: u64, follows_nonce: u64) -> Result<EpochEntry> {
+    fn epoch_after(&self, follows_version: u64, follows_nonce: u64) -> Result<WriterEpoch> {
         let epoch = Epoch(self.surroundings.random()?);
-        Ok(EpochEntry { epoch, began_nanoseconds: self.surroundings.now_nanoseconds(), follows_version, follows_nonce })
+        Ok(WriterEpoch {
+            epoch,
+            began_nanoseconds: self.surroundings.now_nanoseconds(),
+            follows_version,
+            follows_nonce,
+        })
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::super::audit::{Flaw, Flaws, Met, Sight};
+use super::super::audit::{AuditedRecord, DamagedRecords, Flaws, Observation};
 use super::super::problem::{Problem, ProblemKind, Remedy};
 use super::Checker;
 use super::unclaimed::Unclaimed;
@@ -25,7 +25,7 @@ use crate::units::format_count;
 
 /// What the pass through the log leaves for later.
 #[derive(Default)]
-struct Seen {
+struct LogPass {
     unclaimed: Unclaimed,
     /// Damage that no copy can repair, by segment.
     damaged: BTreeMap<u64, Vec<Range<u64>>>,
@@ -43,7 +43,7 @@ impl Checker<'_> {
         let units: u64 = self.view.state.extents.values().map(|row| row.live_bytes).sum();
         let records: u64 = rows.values().map(|row| row.size_bytes * row.devices.len() as u64).sum();
         pace.stage("reading every byte", records + units);
-        let mut seen = Seen { has_all_descriptors: true, ..Seen::default() };
+        let mut seen = LogPass { has_all_descriptors: true, ..LogPass::default() };
         for row in rows.values() {
             if !self.freed.contains(&row.number) {
                 self.segment_bytes(row, &mut seen, pace)?;
@@ -60,18 +60,18 @@ impl Checker<'_> {
     }
 
     /// All bytes of one segment, and the units of large objects whose records are in it.
-    fn segment_bytes(&mut self, row: &SegmentRow, seen: &mut Seen, pace: &mut Pace<'_>) -> Result<()> {
+    fn segment_bytes(&mut self, row: &SegmentRow, seen: &mut LogPass, pace: &mut Pace<'_>) -> Result<()> {
         let (engine, snapshot) = (self.engine, self.snapshot.clone());
         let mut flaws = Flaws::default();
         let tally = engine.audit_segment(row, &snapshot, 0, pace, &mut |sight, pace| {
             match sight {
-                Sight::Header(..) | Sight::Batched(_) => {}
-                Sight::Damage(range) => seen.damaged.entry(row.number).or_default().push(range),
-                Sight::Batch(range, cause) => {
+                Observation::Header(..) | Observation::Batched(_) => {}
+                Observation::Damage(range) => seen.damaged.entry(row.number).or_default().push(range),
+                Observation::Batch(range, cause) => {
                     let problem = Problem::new(ProblemKind::Batch, engine.segment_place(row), cause, Remedy::Harmless);
                     self.found(problem.within(row.number, range));
                 }
-                Sight::Record(met) => {
+                Observation::Record(met) => {
                     if let Some(flaw) = flaws.add(met) {
                         self.flaw(row, flaw);
                     }
@@ -91,7 +91,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn flaw(&mut self, row: &SegmentRow, flaw: Flaw) {
+    fn flaw(&mut self, row: &SegmentRow, flaw: DamagedRecords) {
         // A killed writer can leave copies of the end of the log that differ; the next writer makes them equal.
         if flaw.range.start >= self.engine.recovered_bytes(row) {
             return;
@@ -111,7 +111,13 @@ impl Checker<'_> {
         }
     }
 
-    fn record(&mut self, row: &SegmentRow, met: &Met<'_>, seen: &mut Seen, pace: &mut Pace<'_>) -> Result<()> {
+    fn record(
+        &mut self,
+        row: &SegmentRow,
+        met: &AuditedRecord<'_>,
+        seen: &mut LogPass,
+        pace: &mut Pace<'_>,
+    ) -> Result<()> {
         let head = &met.record.head;
         let key = if head.kind.is_used() { met.key.clone() } else { head.key() };
         for &device in &met.differ {
@@ -167,7 +173,7 @@ impl Checker<'_> {
         entry: &Entry,
         key: &[u8],
         descriptor: &Descriptor,
-        seen: &mut Seen,
+        seen: &mut LogPass,
         pace: &mut Pace<'_>,
     ) -> Result<()> {
         self.report.large_objects += 1;
@@ -221,7 +227,7 @@ impl Checker<'_> {
     }
 
     /// Compares the accounts of extent files with the descriptors.
-    fn units(&mut self, seen: &Seen) {
+    fn units(&mut self, seen: &LogPass) {
         if !seen.has_all_descriptors || !seen.damaged.is_empty() || self.sums.is_none() {
             return;
         }
@@ -239,7 +245,7 @@ impl Checker<'_> {
     }
 
     /// Which objects are in damaged bytes, and which entries refer to no valid record.
-    fn concerned(&mut self, seen: &Seen, pace: &mut Pace<'_>) -> Result<()> {
+    fn concerned(&mut self, seen: &LogPass, pace: &mut Pace<'_>) -> Result<()> {
         let mut hit: BTreeSet<(u64, u64)> = BTreeSet::new();
         let suspects: BTreeSet<u64> = seen.damaged.keys().chain(&seen.doubtful).copied().collect();
         if !suspects.is_empty() && self.sums.is_some() {

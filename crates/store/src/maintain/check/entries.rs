@@ -10,7 +10,7 @@ use crate::format::entry::{Entry, Kind};
 use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{entry_key, is_superseded, object_key, object_of};
 use crate::index::paths::Ways;
-use crate::maintain::objects::Objects;
+use crate::maintain::objects::ObjectPaths;
 use crate::maintain::problem::{Problem, ProblemKind, Remedy};
 
 impl Checker<'_> {
@@ -62,7 +62,7 @@ impl Checker<'_> {
         }
         ways.settle();
         let (detached, circles, doubled) = (ways.detached(), ways.circles(), ways.doubled());
-        self.objects = Objects::of(ways);
+        self.objects = ObjectPaths::of(ways);
         for (key, cause) in misplaced {
             self.entry_problem(&key, cause);
         }

@@ -6,7 +6,7 @@ use super::*;
 
 /// A manifest with something in each part, like a real one.
 pub(crate) fn a_manifest() -> Manifest {
-    let entry = |epoch, follows_version, follows_nonce| EpochEntry {
+    let entry = |epoch, follows_version, follows_nonce| WriterEpoch {
         epoch: Epoch(epoch),
         began_nanoseconds: -5,
         follows_version,
@@ -66,18 +66,18 @@ fn what_contradicts_itself_is_refused() {
     for (at, change) in changes.iter().enumerate() {
         let mut manifest = a_manifest();
         change(&mut manifest);
-        let refused = Err(Flaw::Damaged("what it says contradicts itself"));
+        let refused = Err(DecodeError::Damaged("what it says contradicts itself"));
         assert_eq!(Manifest::decode(&manifest.encode()), refused, "change {at}");
     }
     let mut longer = a_manifest().encode();
     longer.push(0);
-    assert_eq!(Manifest::decode(&longer), Err(Flaw::Damaged("it is not whole")));
+    assert_eq!(Manifest::decode(&longer), Err(DecodeError::Damaged("it is not whole")));
     seal(&mut longer);
-    assert_eq!(Manifest::decode(&longer), Err(Flaw::Damaged("what it says contradicts itself")));
+    assert_eq!(Manifest::decode(&longer), Err(DecodeError::Damaged("what it says contradicts itself")));
     let mut newer = a_manifest().encode();
     newer[16] = 3;
-    assert_eq!(Manifest::decode(&newer), Err(Flaw::Newer(3)));
-    assert_eq!(Manifest::decode(b""), Err(Flaw::Damaged("it is none")));
+    assert_eq!(Manifest::decode(&newer), Err(DecodeError::Newer(3)));
+    assert_eq!(Manifest::decode(b""), Err(DecodeError::Damaged("it is none")));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_manifest_tells_what_became_of_another() {
     let begin = |on: &Manifest, epoch: u64| {
         let mut next = on.succeeded_by(epoch);
         let (follows_version, follows_nonce) = (on.version, on.nonce);
-        next.epochs.push(EpochEntry { epoch: Epoch(epoch), began_nanoseconds: 0, follows_version, follows_nonce });
+        next.epochs.push(WriterEpoch { epoch: Epoch(epoch), began_nanoseconds: 0, follows_version, follows_nonce });
         next
     };
     // Others continued without it, from its predecessor.
@@ -154,9 +154,9 @@ proptest! {
         more in 0..1000u64,
     ) {
         let mut follows_version = 0;
-        let epochs: Vec<EpochEntry> = epochs.into_iter().map(|(epoch, began_nanoseconds, step, follows_nonce)| {
+        let epochs: Vec<WriterEpoch> = epochs.into_iter().map(|(epoch, began_nanoseconds, step, follows_nonce)| {
             follows_version += step;
-            EpochEntry { epoch: Epoch(epoch), began_nanoseconds, follows_version, follows_nonce }
+            WriterEpoch { epoch: Epoch(epoch), began_nanoseconds, follows_version, follows_nonce }
         }).collect();
         let (mut number, mut added) = (0, 1);
         let objects: Vec<PublishedObject> = objects.into_iter().map(|(epoch, nonce, checksum, step, later, lives)| {
