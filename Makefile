@@ -27,6 +27,7 @@ hooks:            ## let git check commit messages in this clone
 
 check:            ## formatting and lints, as CI does
 	cargo fmt --all --check
+	cargo clippy --workspace -- -D warnings
 	cargo clippy --workspace --all-targets -- -D warnings
 
 test:             ## every test that needs no browser

@@ -1,9 +1,9 @@
 //! Arbitrary results of benches: every result that can be read has words, a table and a page.
 #![no_main]
 
-use granulo::bench::result;
-use granulo::report::bench::page::{self, NamedRun};
-use granulo::report::bench::{words, write_document};
+use granulo::testing::bench::result;
+use granulo::testing::report::bench::page::{self, NamedRun};
+use granulo::testing::report::bench::{words, write_document};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

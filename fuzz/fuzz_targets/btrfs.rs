@@ -4,10 +4,10 @@
 
 mod pieces;
 
-use granulo::scan::inodes::btrfs::{Btrfs, Choice};
-use granulo::scan::inodes::{Scan, Scope};
+use granulo::testing::scan::inodes::btrfs::{Btrfs, Choice};
+use granulo::testing::scan::inodes::{Scan, Scope};
 use granulo::survey::Options;
-use granulo::survey::collect::Collector;
+use granulo::testing::survey::Collector;
 use libfuzzer_sys::fuzz_target;
 
 use pieces::Pieces;

@@ -2,10 +2,10 @@
 //! have.
 #![no_main]
 
-use granulo::scan::inodes::ext::Ext;
-use granulo::scan::inodes::{Scan, Scope};
+use granulo::testing::scan::inodes::ext::Ext;
+use granulo::testing::scan::inodes::{Scan, Scope};
 use granulo::survey::Options;
-use granulo::survey::collect::Collector;
+use granulo::testing::survey::Collector;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use granulo::scan::inodes::medium::Medium;
+use granulo::testing::scan::inodes::medium::Medium;
 
 const SECTOR_BYTES: usize = 512;
 

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use granulo::report::{page, terminal};
+use granulo::testing::report::{page, terminal};
 use granulo::survey::file::{Detail, read, write};
 use granulo::survey::merge::merge;
 use libfuzzer_sys::fuzz_target;

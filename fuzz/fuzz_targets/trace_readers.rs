@@ -2,9 +2,9 @@
 //! bytes are, names come before the operations that use them.
 #![no_main]
 
+use granulo::testing::trace::{NfsReader, Whole};
 use granulo::trace::csv::{self, Columns};
-use granulo::trace::whole::Whole;
-use granulo::trace::{Input, Source, darshan, nfs};
+use granulo::trace::{Format, Input, Source, source_of};
 use libfuzzer_sys::fuzz_target;
 
 /// A damaged counter of Darshan may claim billions.
@@ -15,10 +15,10 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(input) = Input::of_bytes(text.to_vec()) else { return };
     let reader: Option<Box<dyn Source>> = match which {
         b'd' => {
-            let text = [darshan::TEXT_MAGIC, text].concat();
-            Input::of_bytes(text).and_then(darshan::Reader::new).ok().map(|reader| Box::new(reader) as _)
+            let text = [b"# darshan log version:", text].concat();
+            Input::of_bytes(text).and_then(|input| source_of(input, Some(Format::Darshan))).ok()
         }
-        b'n' => Some(Box::new(nfs::Reader::of_pdml(input))),
+        b'n' => Some(Box::new(NfsReader::of_pdml(input))),
         // The columns are on the first line.
         b'c' => {
             let end = text.iter().position(|&b| b == b'\n').unwrap_or(text.len());

@@ -39,11 +39,6 @@ impl Content {
         Content { ring: vec![0; RING_BYTES + PIECE_BYTES], is_zero: true }
     }
 
-    /// Whether all of it is zeros.
-    pub fn is_zero(&self) -> bool {
-        self.is_zero
-    }
-
     /// Returns `length` bytes of a file from `offset`, at most [`PIECE_BYTES`].
     #[inline]
     pub fn piece(&self, file: u64, offset: u64, length: u64) -> &[u8] {
@@ -103,7 +98,7 @@ mod tests {
         assert_ne!(content.piece(1, 0, 4096), Content::random(2).piece(1, 0, 4096));
         assert!(zstd::bulk::compress(content.piece(1, 0, 128 << 10), 3).unwrap().len() > 128 << 10);
         let zero = Content::zero();
-        assert!(zero.is_zero() && zero.piece(7, 9, 4096) == [0; 4096] && !zero.is(7, 9, &[0, 0, 1]));
+        assert!(zero.is_zero && zero.piece(7, 9, 4096) == [0; 4096] && !zero.is(7, 9, &[0, 0, 1]));
     }
 
     proptest! {

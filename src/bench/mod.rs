@@ -4,9 +4,9 @@
 //! [`result::Document`]:
 //!
 //! ```no_run
-//! use granulo::bench::place::Place;
-//! use granulo::bench::result::{CreateDetails, Details, Series};
-//! use granulo::bench::run::{Measured, Request, Run, turns};
+//! use granulo::testing::bench::place::Place;
+//! use granulo::testing::bench::result::{CreateDetails, Details, Series};
+//! use granulo::testing::bench::run::{Measured, Request, Run, turns};
 //!
 //! # fn main() -> granulo::error::Result<()> {
 //! let mut run = Run::begin(Request { command_line: vec![], seed: 1, scratch: "/tmp".into() })?;

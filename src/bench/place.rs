@@ -27,13 +27,6 @@ pub enum Place {
     FileSystem(FileSystemSpec),
 }
 
-impl Place {
-    /// Whether its file system is created for the run, which needs root.
-    pub fn is_made(&self) -> bool {
-        matches!(self, Place::FileSystem(_))
-    }
-}
-
 /// A user's directory, for the duration of a run.
 #[derive(Debug)]
 pub(super) struct Borrowed {

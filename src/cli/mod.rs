@@ -2,7 +2,7 @@
 //! error.
 //!
 //! Exit status: 0 done, 1 done but something was wrong, 2 could not start or usage. Help, man pages and shell
-//! completions come from the same definitions ([`Arguments`]).
+//! completions come from the same definitions (`Arguments`). [`main`] is all that a binary calls.
 
 mod allocate;
 mod bench;
@@ -37,7 +37,7 @@ use crate::error::{Error, Result};
     a published table: vu-1984, vu-2005, web-2005.\n\nExit status: 0 success; 1 finished with problems (unreadable files, \
     an interrupted survey); 2 failed to start."
 )]
-pub struct Arguments {
+struct Arguments {
     /// When to use colour
     #[arg(long, value_name = "WHEN", default_value = "auto", global = true)]
     color: ColorChoice,

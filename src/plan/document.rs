@@ -6,16 +6,17 @@ use super::block_size::{BlockSize, block_sizes};
 use super::cost::{Bill, Cost, Prices, cheapest, costs};
 use super::operations::{Operations, Served};
 use super::population::Population;
-use super::recommend::{Recommendation, recommend};
+use super::recommend::{Recommendation, TOLERANCE, recommend};
 use super::space::{ModelSpace, model_space};
 use super::tier::{Allowance, Fit, Profile, Tier, Tiers, cutoffs, scale};
 use crate::document::read_document;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::{Model, Wanted, kinds};
-use crate::units::format_size;
+use crate::units::{SMALL_FILE_BYTES, format_size};
 
 /// What a plan should answer.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Request {
     /// The layouts, in the order in which to list them.
     pub models: Vec<Model>,
@@ -34,6 +35,22 @@ pub struct Request {
     pub tolerance_fraction: f64,
     /// What devices cost.
     pub prices: Option<Prices>,
+}
+
+impl Request {
+    /// The space of each layout, with the defaults of `granulo plan`.
+    pub fn new(models: Vec<Model>) -> Request {
+        Request {
+            models,
+            cutoffs: Vec::new(),
+            usual_bytes: SMALL_FILE_BYTES,
+            fast_device_bytes: None,
+            allowance: Allowance::default(),
+            operations: None,
+            tolerance_fraction: TOLERANCE,
+            prices: None,
+        }
+    }
 }
 
 /// Every answer.

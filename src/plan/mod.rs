@@ -12,7 +12,7 @@ pub mod systems;
 pub mod tier;
 
 pub use block_size::{BLOCK_SIZES, BlockSize, Padding, block_size, block_sizes};
-pub use document::{About, FastTier, Plan, Request, ServedOperations, plan, read};
+pub use document::{About, FastTier, Plan, Request, ServedOperations, Source, plan, read};
 pub use operations::Operations;
 pub use population::{Population, Tree};
 pub use space::{ModelSpace, model_space};

@@ -83,9 +83,9 @@ pub struct Design {
     /// The sizes from which they were stratified.
     pub source_sizes: Distribution,
     /// Sizes of files.
-    pub sizes: Table,
+    pub(crate) sizes: Table,
     /// Directories.
-    pub tree: Tree,
+    pub(crate) tree: Tree,
     size_order: Permutation,
     name_lengths: Option<(Table, Permutation)>,
     pub(super) names: Names,

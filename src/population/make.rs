@@ -32,7 +32,7 @@ const SPARE_DESCRIPTORS: u64 = 64;
 
 /// How to make a design.
 #[derive(Debug, Clone, Copy)]
-pub struct Settings {
+pub struct MakeOptions {
     /// Number of threads, at least 1.
     pub threads: usize,
     /// Contents of the files.
@@ -141,7 +141,7 @@ struct Waiting<'m> {
 
 struct Maker<'m> {
     design: &'m Design,
-    settings: Settings,
+    settings: MakeOptions,
     progress: &'m Progress,
     stop: AtomicBool,
     failed: Mutex<Option<Error>>,
@@ -175,7 +175,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Makes the tree of `design` in the empty directory `root`, located at `path`. Counts files, directories
 /// without the root, and the sizes of the files in `progress`, from 0; ends early if that is asked to stop, and what was
 /// made so far remains.
-pub fn make(root: OwnedFd, path: &Path, design: &Design, settings: Settings, progress: &Progress) -> Made {
+pub fn make(root: OwnedFd, path: &Path, design: &Design, settings: MakeOptions, progress: &Progress) -> Made {
     progress.restart();
     let started = Instant::now();
     let kept = AtomicUsize::new(1);
@@ -406,7 +406,7 @@ pub(super) fn write_file(
     directory: BorrowedFd<'_>,
     name: &[u8],
     written: &Written,
-    settings: &Settings,
+    settings: &MakeOptions,
     stop: &AtomicBool,
     buffer: &mut Buffer,
 ) -> std::result::Result<(), Errno> {
@@ -487,7 +487,7 @@ mod tests {
     }
 
     fn made(design: &Design, threads: usize, content: Content, root: &Path) -> Made {
-        let settings = Settings { threads, content, now: 0, block_bytes: 4096, kept_bytes: 0, sync: false };
+        let settings = MakeOptions { threads, content, now: 0, block_bytes: 4096, kept_bytes: 0, sync: false };
         let directory = OwnedFd::from(File::open(root).unwrap());
         make(directory, root, design, settings, &Progress::default())
     }
@@ -550,7 +550,7 @@ mod tests {
         let design = Design::new(&recipe(), 2000, 1.0, 5, None, 255);
         let root = tempfile::tempdir().unwrap();
         let settings =
-            Settings { threads: 2, content: Content::None, now: 0, block_bytes: 4096, kept_bytes: 0, sync: false };
+            MakeOptions { threads: 2, content: Content::None, now: 0, block_bytes: 4096, kept_bytes: 0, sync: false };
         let directory = OwnedFd::from(File::open(root.path()).unwrap());
         let progress = Progress::default();
         progress.stop();

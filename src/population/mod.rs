@@ -3,17 +3,17 @@
 //! A [`Recipe`] has the target distributions, however they were measured. A [`Design`] is the whole tree that follows
 //! from a recipe, a number of files and a seed: it needs memory for its directories, and computes the properties of
 //! each file from its number. [`make()`] writes a design to a disk, with any number of threads; [`age::age`] creates
-//! and deletes files in it, so that files and free space become fragmented; [`room`] checks beforehand whether there is
+//! and deletes files in it, so that files and free space become fragmented; [`Room`] checks beforehand whether there is
 //! enough space.
 //!
 //! | module | subject |
 //! | --- | --- |
-//! | [`stratify`] | a number of values with the distribution of a source, stratified, not sampled |
-//! | [`weighted`], [`profiles`] | sizes by a law; the profiles of Geriatrix |
-//! | `permutation`, [`chance`] | which file has which size; numbers from a seed |
-//! | [`tree`], `names` | directories and names |
-//! | [`content`] | bytes |
-//! | [`design`], [`mod@make`], [`room`] | the planned tree; making it; the space that it needs |
+//! | `stratify` | a number of values with the distribution of a source, stratified, not sampled |
+//! | `weighted`, [`profiles`] | sizes by a law; the profiles of Geriatrix |
+//! | `permutation`, `chance` | which file has which size; numbers from a seed |
+//! | `tree`, `names` | directories and names |
+//! | `content` | bytes |
+//! | `design`, `make`, `room` | the planned tree; making it; the space that it needs |
 //! | [`document`] | what was planned and made, `granulo/generate/1` |
 //! | [`mod@age`], [`extents`] | creating and deleting; how many pieces files and free space are in |
 //!
@@ -21,25 +21,25 @@
 //! the contents of the disk.
 
 pub mod age;
-pub mod chance;
-pub mod content;
-pub mod design;
+pub(crate) mod chance;
+mod content;
+pub(crate) mod design;
 pub mod document;
 pub mod extents;
-pub mod make;
+pub(crate) mod make;
 mod names;
 mod permutation;
 pub mod profiles;
-pub mod room;
-pub mod stratify;
-pub mod tree;
-pub mod weighted;
+mod room;
+pub(crate) mod stratify;
+mod tree;
+pub(crate) mod weighted;
 
-pub use chance::scramble;
+pub(crate) use chance::scramble;
 pub use content::Content;
-pub use design::{Design, FileTimes, Recipe, Shape};
-pub use make::{Made, make};
-pub use permutation::Permutation;
+pub use design::{Amount, Design, FileTimes, Recipe, Shape};
+pub use make::{Made, MakeOptions, make};
+pub(crate) use permutation::Permutation;
 pub use room::{Allowed, Needed, Room};
 pub use weighted::SizeLaw;
 

@@ -134,7 +134,7 @@ impl Room {
     }
 
     /// The space that files need here when this share of their blocks is written.
-    pub fn tariff(&self, written: f64) -> Tariff {
+    pub(crate) fn tariff(&self, written: f64) -> Tariff {
         let layout = self.layout();
         let inode = if layout.file(0).metadata_bytes > 0 { 0 } else { INODE_BYTES };
         Tariff { layout, inode, written }

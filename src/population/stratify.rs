@@ -42,12 +42,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Number of values.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// The value of a rank below [`count`](Self::count), counted from the smallest.
+    /// The value of a rank below the number of values, counted from the smallest.
     #[inline]
     pub fn value(&self, rank: u64) -> u64 {
         let behind = self.rows.partition_point(|row| row.first <= rank);
@@ -238,7 +233,7 @@ mod tests {
         #[test]
         fn there_are_exactly_as_many_and_all_in_cells_of_the_source(source in sizes(), count in 1u64..5000) {
             let table = stratify(&source, count);
-            prop_assert_eq!(table.count(), count);
+            prop_assert_eq!(table.count, count);
             let cells: Vec<Cell> = source.cells().collect();
             let mut last = 0;
             for rank in 0..count {

@@ -66,7 +66,7 @@ impl SizeLaw {
     }
 
     /// A random size.
-    pub fn draw(&self, chance: &mut Chance) -> u64 {
+    pub(crate) fn draw(&self, chance: &mut Chance) -> u64 {
         self.at(chance.fraction())
     }
 

@@ -432,11 +432,6 @@ impl<T: Tally> Snapshot<T> {
         Snapshot { nodes, stack }
     }
 
-    /// Whether nothing was left to do.
-    pub fn is_empty(&self) -> bool {
-        self.stack.is_empty()
-    }
-
     /// Replaces each device number with its current one, as returned by `now`.
     pub(super) fn renumber_devices(&mut self, now: &impl Fn(u64) -> u64) {
         self.nodes.iter_mut().for_each(|node| node.root_device = now(node.root_device));

@@ -77,11 +77,6 @@ pub struct State<T> {
 }
 
 impl<T: Tally> State<T> {
-    /// Whether nothing was left to do.
-    pub fn is_finished(&self) -> bool {
-        self.frontier.is_empty()
-    }
-
     /// Replaces each device number with the current one, as returned by `now`.
     pub fn renumber_devices(&mut self, now: &impl Fn(u64) -> u64) {
         self.frontier.renumber_devices(now);

@@ -40,17 +40,17 @@ pub struct Checkpoint {
     /// Device and inode of each root; `None` for a root that did not exist.
     root_identities: Vec<Option<(u64, u64)>>,
     /// What the result depends on.
-    pub options: Options,
+    pub(super) options: Options,
     /// Rows of the lists of directories.
-    pub limit: usize,
+    pub(super) limit: usize,
     /// Whether the result will have no names.
-    pub anonymous: bool,
+    pub(super) anonymous: bool,
     /// Start of the first session, seconds since 1970.
-    pub taken_at: i64,
+    pub(super) taken_at: i64,
     /// What ages are relative to, seconds since 1970.
-    pub reference_time: i64,
+    pub(super) reference_time: i64,
     /// Wall time until now, in seconds.
-    pub elapsed_seconds: f64,
+    pub(super) elapsed_seconds: f64,
     file_table: Option<(Vec<u8>, u32)>,
     counts: Counts,
     other_allocated: OtherAllocated,
@@ -62,30 +62,30 @@ pub struct Checkpoint {
     error_examples: Vec<Example>,
     links: Vec<SeenLink>,
     /// What remains to be done.
-    pub walk: walk::State<Tally>,
+    pub(crate) walk: walk::State<Tally>,
 }
 
 /// What a checkpoint records besides what was collected.
-pub struct Session<'a> {
+pub(super) struct Session<'a> {
     /// Roots as given.
-    pub roots: &'a [PathBuf],
+    pub(super) roots: &'a [PathBuf],
     /// What the result depends on.
-    pub options: &'a Options,
+    pub(super) options: &'a Options,
     /// Rows of the lists of directories.
-    pub limit: usize,
+    pub(super) limit: usize,
     /// Whether the result will have no names.
-    pub anonymous: bool,
+    pub(super) anonymous: bool,
     /// Start of the first session, seconds since 1970.
-    pub taken_at: i64,
+    pub(super) taken_at: i64,
     /// What ages are relative to, seconds since 1970.
-    pub reference_time: i64,
+    pub(super) reference_time: i64,
     /// Wall time until now, in seconds.
-    pub elapsed_seconds: f64,
+    pub(super) elapsed_seconds: f64,
 }
 
 impl Checkpoint {
     /// Checkpoint of `collector` with the unfinished part of the walk. Closes the current part of the table of files.
-    pub fn of(session: &Session<'_>, collector: &Collector, walk: walk::State<Tally>) -> Checkpoint {
+    pub(super) fn of(session: &Session<'_>, collector: &Collector, walk: walk::State<Tally>) -> Checkpoint {
         let shard = collector.whole();
         let (errors, links) = collector.rest();
         let counted = Measure::ALL.into_iter().map(|measure| Encoded::from(shard.distributions.of(measure)));
@@ -121,7 +121,7 @@ impl Checkpoint {
     }
 
     /// Where the table of files will be, and how many of its parts are closed.
-    pub fn file_table(&self) -> Option<(PathBuf, u32)> {
+    pub(super) fn file_table(&self) -> Option<(PathBuf, u32)> {
         self.file_table.as_ref().map(|(target, parts)| (path_of(target), *parts))
     }
 
@@ -130,7 +130,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// When a root is no longer the same directory or file.
-    pub fn follow_devices(&mut self) -> Result<()> {
+    pub(super) fn follow_devices(&mut self) -> Result<()> {
         let mut moved = HashMap::new();
         for (root, then) in self.roots().iter().zip(&self.root_identities) {
             let Some((device_then, inode_then)) = *then else { continue };
@@ -153,7 +153,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// A sentence that names the contradiction in the checkpoint.
-    pub fn restore(&self, collector: &mut Collector) -> std::result::Result<(), &'static str> {
+    pub(crate) fn restore(&self, collector: &mut Collector) -> std::result::Result<(), &'static str> {
         if self.distributions.len() != Measure::ALL.len() + ByteMeasure::ALL.len() {
             return Err("it has another number of distributions");
         }
@@ -186,14 +186,14 @@ impl Checkpoint {
     ///
     /// # Errors
     /// Any error of writing; an older checkpoint at `path` is then unchanged.
-    pub fn write(&self, path: &Path) -> Result<()> {
+    pub(super) fn write(&self, path: &Path) -> Result<()> {
         let fail =
             |cause: postcard::Error| Error::new(ErrorKind::Io, "write the checkpoint", cause.to_string()).at(path);
         let body = postcard::to_stdvec(self).map_err(fail)?;
         write_atomically(path, |out| out.write_all(&with_header(&body)))
     }
 
-    /// Reads what [`write`](Self::write) wrote.
+    /// Reads the checkpoint of an interrupted survey.
     ///
     /// # Errors
     /// [`ErrorKind::NotRecognised`], [`ErrorKind::NewerVersion`] or [`ErrorKind::Corrupt`], or any error of reading.
@@ -232,13 +232,13 @@ impl Checkpoint {
 }
 
 /// A body with the header that makes it a checkpoint.
-pub fn with_header(body: &[u8]) -> Vec<u8> {
+pub(crate) fn with_header(body: &[u8]) -> Vec<u8> {
     let words = [body.len() as u64, XxHash3_64::oneshot(body)].map(u64::to_le_bytes);
     [MAGIC, &words[0][..], &words[1][..], body].concat()
 }
 
 /// Whether `path` may be written as a checkpoint: it is one, or does not exist.
-pub fn may_be_written(path: &Path) -> bool {
+pub(crate) fn may_be_written(path: &Path) -> bool {
     use std::io::Read;
     let mut start = Vec::new();
     match std::fs::File::open(path) {

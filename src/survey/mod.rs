@@ -6,12 +6,12 @@
 //! beside others by [`mod@compare`].
 
 mod ages;
-pub mod checkpoint;
-pub mod collect;
+pub(crate) mod checkpoint;
+pub(crate) mod collect;
 pub mod compare;
 pub mod errors;
 pub mod file;
-pub mod file_table;
+mod file_table;
 pub mod fsstats;
 mod inode_scan;
 pub mod measure;
@@ -20,6 +20,8 @@ pub mod places;
 mod recent;
 pub mod run;
 pub mod source;
+
+pub use checkpoint::Checkpoint;
 
 use serde::{Deserialize, Serialize};
 

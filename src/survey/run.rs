@@ -8,12 +8,13 @@ use super::checkpoint::{Checkpoint, Session};
 use super::collect::Collector;
 use super::file_table::FileTable;
 use super::inode_scan::{self, Chosen};
+use super::places::DEFAULT_LIMIT;
 use super::{Method, Options, Origin, Resolution, Snapshots, Survey};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
 use crate::scan::exclude::Exclude;
 use crate::scan::walk::{Walk, display_root};
-use crate::scan::{Settings, Visitor};
+use crate::scan::{Settings, Visitor, default_threads};
 use crate::units::escape;
 
 /// How often a request to stop is looked for.
@@ -21,6 +22,7 @@ pub(super) const TICK: Duration = Duration::from_millis(100);
 
 /// What to survey and how.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Request {
     /// Files and directories.
     pub roots: Vec<PathBuf>,
@@ -44,6 +46,25 @@ pub struct Request {
     pub without_names: bool,
     /// Where the names of directories are known from an earlier inode scan, and where to store those of this one.
     pub incremental: Option<Incremental>,
+}
+
+impl Request {
+    /// Files and directories, each with everything below it, with the defaults of `granulo survey`.
+    pub fn new(roots: Vec<PathBuf>) -> Request {
+        Request {
+            roots,
+            options: Options::default(),
+            threads: default_threads(),
+            limit: DEFAULT_LIMIT,
+            anonymous: false,
+            reference_time: None,
+            file_table: None,
+            checkpoints: None,
+            method: MethodChoice::Auto,
+            without_names: false,
+            incremental: None,
+        }
+    }
 }
 
 /// Files that hold the names of directories.

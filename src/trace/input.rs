@@ -73,7 +73,7 @@ impl<R: Read> Read for Unpacked<R> {
 
 /// Result of [`Input::line`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Line {
+pub(super) enum Line {
     /// A line, without its newline.
     Whole,
     /// The text after the last newline: perhaps a truncated line.
@@ -154,12 +154,12 @@ impl Input {
     }
 
     /// Whether it was compressed, and truncated or damaged where the bytes end.
-    pub fn is_cut(&self) -> bool {
+    pub(crate) fn is_cut(&self) -> bool {
         self.cut.load(Ordering::Relaxed)
     }
 
     /// The counter of bytes read, for use after the input was passed on.
-    pub fn counter(&self) -> Arc<AtomicU64> {
+    pub(crate) fn counter(&self) -> Arc<AtomicU64> {
         self.read_bytes.clone()
     }
 
@@ -167,7 +167,7 @@ impl Input {
     ///
     /// # Errors
     /// Errors from reading.
-    pub fn line(&mut self, line: &mut Vec<u8>, longest_bytes: usize) -> Result<Line> {
+    pub(super) fn line(&mut self, line: &mut Vec<u8>, longest_bytes: usize) -> Result<Line> {
         line.clear();
         let fail = |error| Error::io(OPERATION, &self.path, error);
         self.reader.by_ref().take(longest_bytes as u64 + 1).read_until(b'\n', line).map_err(fail)?;
@@ -189,7 +189,7 @@ impl Input {
     ///
     /// # Errors
     /// Errors from reading.
-    pub fn fill(&mut self, buffer: &mut [u8]) -> Result<usize> {
+    pub(super) fn fill(&mut self, buffer: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
             match self.reader.read(&mut buffer[filled..]) {

@@ -8,22 +8,22 @@
 //! back a little. What a reader cannot interpret counts in [`Problems`], and it continues: an error ends a trace only
 //! if nothing after it can be read.
 
-pub mod below;
+mod below;
 pub mod columnar;
 pub mod csv;
-pub mod darshan;
-pub mod fanotify;
-pub mod input;
-pub mod kind;
-pub mod listed;
-pub mod names;
-pub mod nfs;
-pub mod open;
-pub mod problems;
+mod darshan;
+pub(crate) mod fanotify;
+mod input;
+mod kind;
+mod listed;
+mod names;
+pub(crate) mod nfs;
+mod open;
+mod problems;
 mod program;
-pub mod strace;
+pub(crate) mod strace;
 pub mod summary;
-pub mod whole;
+pub(crate) mod whole;
 
 pub use below::Below;
 pub use input::Input;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use granulo::bench::images::FileSystemKind;
-use granulo::bench::result::{CreatePhase, Details, Document};
+use granulo::testing::bench::images::FileSystemKind;
+use granulo::testing::bench::result::{CreatePhase, Details, Document};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::process::Signal;
 use unicode_width::UnicodeWidthStr;
@@ -227,7 +227,7 @@ fn without_root_the_rest_works_and_says_so() {
     let document: Document = serde_json::from_slice(&ran.ended(0).stdout).unwrap();
     assert!(!document.host.is_root);
     assert!(document.notes.iter().any(|note| note.contains("could not be dropped")), "{:?}", document.notes);
-    assert!(document.series.iter().all(|series| series.caches == granulo::bench::result::CacheState::AsIs));
+    assert!(document.series.iter().all(|series| series.caches == granulo::testing::bench::result::CacheState::AsIs));
     assert_eq!(fs::read_dir(&place).unwrap().count(), 0);
 
     let Some(mut command) = granulo_as_nobody(&sandbox) else { return };

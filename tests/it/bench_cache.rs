@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use granulo::bench::images::FileSystemKind;
-use granulo::bench::result::{CacheCell, CacheDetails, CacheState, Details, Document, FailureKind};
+use granulo::testing::bench::images::FileSystemKind;
+use granulo::testing::bench::result::{CacheCell, CacheDetails, CacheState, Details, Document, FailureKind};
 use rustix::process::Signal;
 use tempfile::TempDir;
 use unicode_width::UnicodeWidthStr;

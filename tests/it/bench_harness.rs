@@ -12,12 +12,12 @@ use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use granulo::bench::emulate::Emulation;
-use granulo::bench::images::{self, FileSystemKind, FileSystemSpec};
-use granulo::bench::place::{Place, Prepared};
-use granulo::bench::result::{CacheState, CreateDetails, Details, SubjectKind};
-use granulo::bench::run::{Measured, Request, Run};
 use granulo::error::ErrorKind;
+use granulo::testing::bench::emulate::Emulation;
+use granulo::testing::bench::images::{self, FileSystemKind, FileSystemSpec};
+use granulo::testing::bench::place::{Place, Prepared};
+use granulo::testing::bench::result::{CacheState, CreateDetails, Details, SubjectKind};
+use granulo::testing::bench::run::{Measured, Request, Run};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -112,7 +112,7 @@ fn begin(sandbox: &TempDir) -> Run {
     Run::begin(Request { command_line: Vec::new(), seed: 1, scratch: sandbox.path().to_owned() }).unwrap()
 }
 
-fn end(run: Run, places: Vec<Prepared>) -> granulo::bench::result::Document {
+fn end(run: Run, places: Vec<Prepared>) -> granulo::testing::bench::result::Document {
     let details = Details::Create(CreateDetails::default());
     run.end(places, Measured { series: Vec::new(), details, shortest_median_ns: 1e3, complete: true })
 }

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use granulo::bench::images::FileSystemKind;
-use granulo::bench::result::{CacheState, Details, Document, MetadataDetails, Series};
+use granulo::testing::bench::images::FileSystemKind;
+use granulo::testing::bench::result::{CacheState, Details, Document, MetadataDetails, Series};
 use rustix::process::Signal;
 use unicode_width::UnicodeWidthStr;
 

@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-use granulo::bench::images::FileSystemKind;
-use granulo::bench::result::{CacheState, Details, Document, PackDetails, Series};
+use granulo::testing::bench::images::FileSystemKind;
+use granulo::testing::bench::result::{CacheState, Details, Document, PackDetails, Series};
 use rustix::process::Signal;
 use unicode_width::UnicodeWidthStr;
 

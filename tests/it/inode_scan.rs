@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
-use granulo::scan::inodes::ext::Ext;
-use granulo::scan::inodes::{Scan, Scope};
-use granulo::survey::collect::Collector;
+use granulo::testing::scan::inodes::ext::Ext;
+use granulo::testing::scan::inodes::{Scan, Scope};
+use granulo::testing::survey::Collector;
 use rustix::fs::{CWD, FallocateFlags, FileType, Mode, XattrFlags, fallocate, mknodat, setxattr, syncfs};
 use serde_json::Value;
 

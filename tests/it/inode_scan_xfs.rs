@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use granulo::scan::inodes::xfs::Xfs;
-use granulo::scan::inodes::{Scan, Scope};
-use granulo::survey::collect::Collector;
+use granulo::testing::scan::inodes::xfs::Xfs;
+use granulo::testing::scan::inodes::{Scan, Scope};
+use granulo::testing::survey::Collector;
 use rustix::fs::syncfs;
 use serde_json::Value;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use granulo::survey::checkpoint::Checkpoint;
+use granulo::survey::Checkpoint;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
 use rustix::process::{Pid, Signal, kill_process};

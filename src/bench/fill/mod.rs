@@ -32,8 +32,8 @@ use crate::progress::Progress;
 use crate::units::MIB;
 use device::Baseline;
 use files::Files;
+pub use level::Filling;
 use level::{Extents, Fill};
-pub use level::{Filling, TOLERANCE};
 use objects::Objects;
 use steps::{Steps, Tested};
 

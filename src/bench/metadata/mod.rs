@@ -37,7 +37,7 @@ use crate::units::{format_count, format_size};
 use files::FileSet;
 pub use files::LARGEST_BYTES;
 pub use layout::{StoreLayout, Stores, Subject, prepare};
-pub use mix::{Mix, Operation};
+pub use mix::Mix;
 use on_files::Filled;
 use parts::Bench;
 pub use series::SUSTAINED_FRACTION;

@@ -224,7 +224,7 @@ mod tests {
         let mut go_on = |_: u64| true;
         assert!(files.create(&content, &mut go_on).unwrap());
         assert_eq!(std::fs::metadata(directory.path().join("12/33")).unwrap().len(), 100);
-        for order in Order::ALL {
+        for order in [Order::Name, Order::Listed, Order::Inode] {
             assert!(files.load(order, &content, &mut go_on).unwrap());
             assert!(!files.load(order, &content, &mut |done| done < 10).unwrap());
         }

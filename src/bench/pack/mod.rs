@@ -83,9 +83,6 @@ pub enum Order {
 }
 
 impl Order {
-    /// All orders.
-    pub const ALL: [Order; 3] = [Order::Name, Order::Listed, Order::Inode];
-
     /// Its name in results.
     pub fn name(self) -> &'static str {
         match self {

@@ -204,7 +204,7 @@ mod tests {
     fn the_published_population_is_the_default() {
         let request = parse(&["--fs", "ext4"]).request().unwrap();
         assert!(request.population.is_published());
-        assert_eq!((request.ways, request.orders), (Way::ALL.to_vec(), Order::ALL.to_vec()));
+        assert_eq!((request.ways, request.orders), (Way::ALL.to_vec(), vec![Order::Name, Order::Listed, Order::Inode]));
         let asked = parse(&["x", "--source", "vu-2005", "--files", "100", "--ways", "files,flat"]).request().unwrap();
         assert_eq!((asked.population.files, asked.ways), (100, vec![Way::Files, Way::Flat]));
         for source in ["geriatrix-agrawal", "weighted:k=3"] {

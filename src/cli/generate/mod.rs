@@ -16,7 +16,7 @@ use crate::distribution::Distribution;
 use crate::error::{Error, ErrorKind, Result};
 use crate::population::design::Amount;
 use crate::population::document::{Document, MadeFiles, Plan, SCHEMA};
-use crate::population::make::{Settings, make};
+use crate::population::make::{MakeOptions, make};
 use crate::population::{Allowed, Content, Design, Made, Room, SizeLaw};
 use crate::progress::{Progress, Snapshot};
 use crate::report::generate::{progress_words, write_plan, write_result};
@@ -138,7 +138,7 @@ struct Run<'a> {
     wanted: &'a Wanted,
     design: &'a Design,
     planned_sizes: &'a Distribution,
-    settings: Settings,
+    settings: MakeOptions,
     progress: &'a Progress,
 }
 
@@ -175,7 +175,7 @@ impl GenerateArguments {
         }
         let root = self.open_root()?;
         let progress = signals::progress()?;
-        let settings = Settings {
+        let settings = MakeOptions {
             threads: self.threads(),
             content: self.content,
             now: started,

@@ -26,7 +26,7 @@ use super::chance::{Chance, Stream, below, draw, start};
 use super::content::{Buffer, Content};
 use super::design::{Design, FileTimes};
 use super::extents::{Counted, Fragmentation, SAMPLE, free_space};
-use super::make::{Settings, Written, descriptor_budget, open_directory, write_file};
+use super::make::{MakeOptions, Written, descriptor_budget, open_directory, write_file};
 use super::names::Used;
 use super::room::{Room, Tariff};
 use crate::error::{Error, ErrorKind, Result};
@@ -98,7 +98,7 @@ enum Created {
 struct Life<'a> {
     design: &'a Design,
     aging: &'a Aging,
-    settings: Settings,
+    settings: MakeOptions,
     tariff: Tariff,
     path: &'a Path,
     progress: &'a Progress,
@@ -125,7 +125,7 @@ pub fn age(
     path: &Path,
     design: &Design,
     aging: &Aging,
-    settings: Settings,
+    settings: MakeOptions,
     progress: &Progress,
 ) -> Aged {
     progress.restart();
@@ -488,7 +488,7 @@ mod tests {
         let recipe = Recipe::of_sizes(crate::population::stratify::scaled(&profile.sizes, 0.05));
         let design = Design::new(&recipe, 500, 1.0, seed, None, 255);
         let directory = OwnedFd::from(File::open(root).unwrap());
-        let settings = Settings { threads: 1, content, now: 0, block_bytes: 4096, kept_bytes: 0, sync: true };
+        let settings = MakeOptions { threads: 1, content, now: 0, block_bytes: 4096, kept_bytes: 0, sync: true };
         let aging = Aging { operations, level_bytes, ages: Ages::of(&profile.ages) };
         age(directory, root, &design, &aging, settings, &Progress::default())
     }

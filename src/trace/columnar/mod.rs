@@ -5,8 +5,8 @@
 //! a damaged block costs only its content, and a truncated file still returns every complete block. Reading never
 //! panics and never allocates more than 64 MiB per block, whatever the bytes are.
 
-#[doc(hidden)]
-pub mod fuzzing;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod fuzzing;
 mod read;
 mod write;
 

@@ -1,0 +1,56 @@
+//! What the integration tests and the fuzz targets of this workspace use besides the public interface. It exists only
+//! with the feature `testing`, carries no promise, and may change at any time.
+
+pub mod bench {
+    //! The harness of benches, and their results.
+    pub use crate::bench::{emulate, fill, images, place, result, run};
+}
+
+pub mod report {
+    //! Results for people.
+    pub use crate::report::{bench, page, terminal, trace};
+}
+
+pub mod scan {
+    //! Readers of the tables of whole file systems.
+    pub use crate::scan::inodes;
+}
+
+pub mod survey {
+    //! What a scan passes its entries to.
+    pub use crate::survey::collect::Collector;
+}
+
+pub mod trace {
+    //! A reader that would start a program first, and whole-file operations.
+    pub use crate::trace::nfs::Reader as NfsReader;
+    pub use crate::trace::whole::Whole;
+}
+
+pub mod fuzzing {
+    //! Entry points for fuzzers: functions that take any bytes and panic only if a law is violated.
+    pub use crate::trace::columnar::fuzzing::columnar;
+
+    use crate::scan::{Settings, walk::Walk};
+    use crate::survey::checkpoint::with_header;
+    use crate::survey::collect::Collector;
+    use crate::survey::{Checkpoint, Options};
+
+    /// Whatever is read as a checkpoint without an error is restored or refused. The bytes are tried unchanged, and as a
+    /// body behind a header with the right checksum.
+    ///
+    /// # Panics
+    /// If that does not hold.
+    pub fn checkpoint(bytes: &[u8]) {
+        let _ = Checkpoint::parse(bytes);
+        let Ok(checkpoint) = Checkpoint::parse(&with_header(bytes)) else { return };
+        let mut collector = Collector::new(&Options::default(), 1, 0, 20);
+        if checkpoint.restore(&mut collector).is_err() {
+            return;
+        }
+        if let Ok(walk) = Walk::resume(Settings::default(), &collector, &checkpoint.walk) {
+            let _ = walk.is_finished();
+        }
+        let _ = collector.survey().size_bytes();
+    }
+}
