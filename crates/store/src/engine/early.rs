@@ -114,7 +114,7 @@ impl Engine {
     }
 
     /// A transaction that does not depend on the log. Memory stays bounded.
-    fn change_index(&self, change: &Change) -> Result<()> {
+    pub(super) fn change_index(&self, change: &Change) -> Result<()> {
         if self.owns_index() {
             self.catalog.commit(change)?;
         }

@@ -23,7 +23,7 @@ use crate::engine::pace::Pace;
 use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineLedger};
 use crate::error::{Error, Result};
 use crate::format::ids::{DeviceNumber, Epoch, SegmentId, SegmentNumber};
-use crate::format::index_key::{first_object, object_of};
+use crate::format::index_key::{first_object, object_key, object_of};
 use crate::format::record::Seed;
 use crate::format::release::Released;
 use crate::format::rows::{Change, Freed, Position, SegmentRow};
@@ -43,6 +43,9 @@ pub(crate) const RELEASED: &str = "log.released";
 pub(crate) const MISSING: &str = "log.missing";
 /// Note with the devices that were present when it was found missing.
 pub(crate) const MISSING_ON: &str = "log.missing.on";
+
+/// Number of nameless objects removed per transaction.
+const DROPPED_TOGETHER: usize = if cfg!(test) { 8 } else { 4096 };
 
 /// Note that directories may have lost their record: `lost+found` must be updated (see `maintain::lost_found`).
 pub(crate) const DETACHED: &str = "log.detached";
@@ -511,25 +514,37 @@ impl Engine {
         }
     }
 
-    /// Removes shared objects without a name from a rebuilt index.
+    /// Removes shared objects without a name from a rebuilt index, some per transaction: each by itself is complete.
+    /// Nothing may be pending, and no batch may arrive.
+    ///
+    /// # Errors
+    /// Errors of the index.
     pub(crate) fn drop_nameless(&self) -> Result<()> {
-        let ledger = EngineLedger::new(self);
-        let mut nameless = Vec::new();
         // Those with names in a snapshot may have had them until now.
         let until = self.highest_id.load(Ordering::Relaxed) + 1;
-        let mut scan = ledger.snapshot.scan_from(&first_object())?;
-        while let Some((key, _)) = scan.next_entry()? {
-            let Some(number) = object_of(key) else { break };
-            if ledger.state.shared.get(&number).copied().unwrap_or(0) == 0 {
-                nameless.push(number);
+        let mut next = Some(first_object());
+        while let Some(from) = next.take() {
+            let ledger = EngineLedger::new(self);
+            let mut nameless = Vec::new();
+            let mut scan = ledger.snapshot.scan_from(&from)?;
+            while let Some((key, _)) = scan.next_entry()? {
+                let Some(number) = object_of(key) else { break };
+                if nameless.len() == DROPPED_TOGETHER {
+                    next = Some(object_key(number));
+                    break;
+                }
+                if ledger.state.shared.get(&number).copied().unwrap_or(0) == 0 {
+                    nameless.push(number);
+                }
             }
+            drop(scan);
+            let mut effects = Effects::new(&ledger, Nameless::Go);
+            effects.drop_nameless(nameless, until)?;
+            let change = effects.finish(None);
+            drop(ledger);
+            self.change_index(&change)?;
         }
-        let mut effects = Effects::new(&ledger, Nameless::Go);
-        effects.drop_nameless(nameless, until)?;
-        let change = effects.finish(None);
-        drop(ledger);
-        self.catalog.commit(&change)?;
-        self.apply(&change)
+        Ok(())
     }
 
     /// Whether the last batch of the log is that of a clean close.

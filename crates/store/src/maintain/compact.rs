@@ -320,7 +320,8 @@ impl Engine {
         let rooms: Vec<u64> = slots
             .iter()
             .map(|slot| {
-                let room = slot.device.room().map_err(|error| Error::io("look for room in", &slot.path, error))?;
+                let room =
+                    slot.device.room().map_err(|error| Error::io("read the free space of", &slot.path, error))?;
                 Ok(moving_bytes(room))
             })
             .collect::<Result<_>>()?;
@@ -331,7 +332,8 @@ impl Engine {
         self.sync_all()?;
         if options.is_alone {
             let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
-            let _writer = self.writer()?;
+            let mut writer = self.writer()?;
+            self.settle(&mut writer)?;
             self.drop_nameless()?;
         }
         options.alignment.map_or(Ok(()), |alignment| self.align(alignment))?;
@@ -381,12 +383,12 @@ impl Engine {
 
     pub(crate) fn no_room(&self, needed_bytes: u64) -> Error {
         let cause = format!(
-            "moving what is in use takes {} for a while, and there is less room",
+            "moving live data temporarily needs {}, and less is free",
             crate::units::format_size(needed_bytes.into())
         );
         let advice = match self.waiting_bytes() {
             0 => "free some space on the device first".to_owned(),
-            bytes => format!("{} wait for readers that have the store open", crate::units::format_size(bytes.into())),
+            bytes => format!("{} will be freed when readers close the store", crate::units::format_size(bytes.into())),
         };
         Error::new(ErrorKind::NoSpace, "compact the store", cause).at(&self.home).advise(advice)
     }

@@ -298,3 +298,26 @@ fn compaction_beside_renames_disturbs_none() {
     assert_eq!(shown(&store), expected);
     assert_eq!(shown(&stays(store, &home)), expected);
 }
+
+#[test]
+fn an_index_from_the_log_drops_all_objects_without_a_name() {
+    let sandbox = TempDir::new().unwrap();
+    let (store, home) = store(&sandbox);
+    store.put(&key("other/directory/of"), &file(), b"others").unwrap();
+    // More than one transaction drops.
+    for at in 0..40_u8 {
+        let (one, other) = (key(&format!("one/{at}")), key(&format!("other/{at}")));
+        store.put(&one, &file(), &[at; 10]).unwrap();
+        store.hard_link(&one, &other).unwrap();
+        if !at.is_multiple_of(5) {
+            assert!(store.remove(&one).unwrap() && store.remove(&other).unwrap());
+        }
+    }
+    let before = shown(&store);
+    drop(store);
+    let store = rebuild_index(&home, &OpenOptions::default()).unwrap();
+    assert_eq!(shown(&store), before);
+    is_sound(&store);
+    let shared = store.engine().view().state.shared.len();
+    assert_eq!(shared, before.values().filter(|shown| shown.4.is_some()).count() / 2);
+}

@@ -3,13 +3,18 @@
 
 use std::collections::BTreeSet;
 
+use tempfile::TempDir;
+
 use crate::engine::open::Access;
 use crate::format::ids::DeviceNumber;
 use crate::simulation::mishap::{Absence, FileKind};
 use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::{HERE, World};
-use crate::{Attributes, Buffer, Durability, Geometry, Key, Listed};
+use crate::{
+    Attributes, Buffer, Choice, CompactOptions, Durability, Geometry, Key, Listed, OpenOptions, Plan, Progress, Store,
+    rebuild_index,
+};
 
 const OBJECTS: u64 = 120;
 
@@ -106,6 +111,38 @@ fn a_pin_survives_the_loss_of_the_index() {
         subject.compact().unwrap();
         assert_eq!(subject.store().status(false).unwrap().waiting_bytes, 0);
         assert!(files(&world).is_disjoint(&pinned));
+    }
+}
+
+#[test]
+fn the_snapshot_of_a_reader_stays_while_the_index_is_rebuilt() {
+    for fast in [0, 2] {
+        let sandbox = TempDir::new().unwrap();
+        let home = sandbox.path().join("s");
+        let fast = (0..fast).map(|at| sandbox.path().join(format!("fast{at}"))).collect();
+        let store = Store::create(&home, &Plan { fast, segment_bytes: 1 << 20, ..Plan::default() }).unwrap();
+        for number in 0..40 {
+            store.put(&key(number), &Attributes::default(), &[number as u8; 50_000]).unwrap();
+        }
+        drop(store);
+        let reader = Store::open_read_only(&home).unwrap();
+        let snapshot = reader.snapshot().unwrap();
+        let store = rebuild_index(&home, &OpenOptions::default()).unwrap();
+        assert!(store.remove_tree(&Key::parse("directory").unwrap()).unwrap());
+        let all = CompactOptions { choice: Choice::All, ..CompactOptions::default() };
+        for number in 40..50 {
+            store.put(&key(number), &Attributes::default(), &[number as u8; 50_000]).unwrap();
+            store.compact(&all, &Progress::default()).unwrap();
+        }
+        assert!(store.status(false).unwrap().waiting_bytes > 0);
+        let mut buffer = Buffer::default();
+        for number in 0..40 {
+            let read = snapshot.read(&key(number), &mut buffer).unwrap().unwrap();
+            assert_eq!(read.content, [number as u8; 50_000], "{number}");
+        }
+        drop(snapshot);
+        store.compact(&all, &Progress::default()).unwrap();
+        assert_eq!(store.status(false).unwrap().waiting_bytes, 0);
     }
 }
 
