@@ -48,7 +48,7 @@ impl Borrowed {
         };
         let mut taken = Taken { made };
         if !fs::metadata(directory).map_err(fail)?.is_dir() {
-            return Err(Error::new(ErrorKind::Usage, OPERATION, "it is no directory").at(directory));
+            return Err(Error::new(ErrorKind::Usage, OPERATION, "it is not a directory").at(directory));
         }
         let cleared = clear_left_overs(directory)?;
         for entry in fs::read_dir(directory).map_err(fail)? {

@@ -113,7 +113,7 @@ pub fn block_device((major, minor): (u32, u32)) -> Option<Device> {
 /// # Errors
 /// Errors from statfs.
 pub fn room(path: &Path) -> Result<Room> {
-    let found = statvfs(path).map_err(|error| Error::io("look for room in", path, error.into()))?;
+    let found = statvfs(path).map_err(|error| Error::io("read the free space of", path, error.into()))?;
     let unit = if found.f_frsize == 0 { found.f_bsize } else { found.f_frsize };
     let used = found.f_blocks.saturating_sub(found.f_bfree);
     Ok(Room {

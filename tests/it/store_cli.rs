@@ -397,7 +397,7 @@ fn names_are_moved_exchanged_and_given_beside() {
     // Only -T replaces an empty directory; the error names what is in the way.
     on("mv", &home, ["archive/today", "in", "-T"]).ended(0);
     assert_eq!(on("get", &home, ["in/1"]).ended(0).text(), "old");
-    complains(&on("mv", &home, ["in/1", "in/2", "-n"]).ended(2), &["there is an object of this name"]);
+    complains(&on("mv", &home, ["in/1", "in/2", "-n"]).ended(2), &["an object with this name exists"]);
     complains(&on("mv", &home, ["in", "in/1/x"]).ended(2), &["below itself"]);
     complains(&on("mv", &home, ["in/1", "none/x"]).ended(2), &["none/x", "no such key"]);
     complains(&on("mv", &home, ["none", "in"]).ended(2), &["none", "no such key"]);
@@ -408,7 +408,7 @@ fn names_are_moved_exchanged_and_given_beside() {
     on("rm", &home, ["in/1"]).ended(0);
     assert_eq!(on("get", &home, ["archive/same"]).ended(0).text(), "old");
     complains(&on("ln", &home, ["in", "x"]).ended(2), &["only files"]);
-    complains(&on("ln", &home, ["in/2", "archive/same"]).ended(2), &["there is an object of this name"]);
+    complains(&on("ln", &home, ["in/2", "archive/same"]).ended(2), &["an object with this name exists"]);
     assert!(on("check", &home, ["--deep"]).ended(0).text().contains("no problems"));
 }
 

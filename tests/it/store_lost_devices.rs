@@ -65,7 +65,7 @@ fn any_device_may_be_lost_and_is_rebuilt_onto_a_new_one_and_then_another_may_be(
             sample.is_whole();
             let (_, problems) = check(&Store::open_read_only(&sample.home()).unwrap(), false);
             let said = problems.join("\n");
-            assert!(said.contains(&format!("device {number} is missing: there is no such directory")), "{said}");
+            assert!(said.contains(&format!("device {number} is missing: no such directory")), "{said}");
             assert!(said.contains("granulo store rebuild"), "{said}");
             let lost = OpenOptions { lost: Some(DeviceNumber(number as u16)), ..OpenOptions::default() };
             let store = Store::open_with(&sample.home(), &lost).unwrap();
@@ -150,7 +150,7 @@ fn swapped_emptied_and_old_devices_are_told_apart() {
     };
     swap(&devices[3], &devices[4]);
     let words = said(&sample);
-    assert!(words.contains("device 3 should be there, and it is device 4: directories were swapped"), "{words}");
+    assert!(words.contains("device 3 should be there, but it is device 4: directories were swapped"), "{words}");
     swap(&devices[3], &devices[4]);
     sample.is_clean();
 

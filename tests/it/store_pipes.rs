@@ -165,6 +165,6 @@ fn an_archive_goes_in_from_a_file_and_from_a_pipe() {
     complains(&on("import", &home, args![&garbage]).ended(2), &["no tar archive"]);
     let whole = fs::read(&archive).unwrap();
     fs::write(&archive, &whole[..1600]).unwrap();
-    complains(&on("import", &home, args![&archive, "--prefix", "cut"]).ended(1), &["cut off"]);
+    complains(&on("import", &home, args![&archive, "--prefix", "cut"]).ended(1), &["truncated"]);
     assert_eq!(on("get", &home, ["cut/a/b"]).ended(0).text(), "one");
 }

@@ -98,7 +98,7 @@ impl Workload {
                 if found.is_dir() {
                     Ok(())
                 } else {
-                    Err(Error::new(ErrorKind::Usage, "copy", "it is no directory").at(tree))
+                    Err(Error::new(ErrorKind::Usage, "copy", "it is not a directory").at(tree))
                 }
             }
             Workload::Command { tree: None, .. } => Ok(()),

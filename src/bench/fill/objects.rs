@@ -272,7 +272,7 @@ impl<R: std::io::Read> std::io::Read for Watched<'_, '_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         if !(self.go_on)(self.at) {
             self.stopped = true;
-            return Err(std::io::Error::other("it was asked to stop"));
+            return Err(std::io::Error::other("it was interrupted"));
         }
         let read = self.inner.read(buffer)?;
         self.at += read as u64;

@@ -149,7 +149,7 @@ impl Content<'_> {
         let at = begin + self.given;
         self.given += end.saturating_sub(stored);
         let place = |stored: u64| self.start + (stored - self.in_hand.start) as usize;
-        let wrong = || Error::new(ErrorKind::Corrupt, "read", "the object has less data than its list of holes says");
+        let wrong = || Error::new(ErrorKind::Corrupt, "read", "the object has less data than its list of holes states");
         let bytes = match end > stored {
             true => self.bytes.get(place(stored)..place(end)).ok_or_else(wrong)?,
             false => return Err(wrong()),

@@ -133,7 +133,7 @@ impl Store {
             let found = engine.open_file(|| engine.find_file(key))?;
             let file = match (found, &options.attributes) {
                 (Some(_), _) if options.is_new => {
-                    let cause = "there is an object of this name";
+                    let cause = "an object with this name exists";
                     return Err(Error::new(ErrorKind::Exists, "open", cause).at(&key.to_path()));
                 }
                 (Some(file), _) => file,
@@ -147,7 +147,7 @@ impl Store {
                     },
                 },
                 (None, None) => {
-                    return Err(Error::new(ErrorKind::NotFound, "open", "there is no such object").at(&key.to_path()));
+                    return Err(Error::new(ErrorKind::NotFound, "open", "no such object").at(&key.to_path()));
                 }
             };
             let handle = self.handle_of(file, options.is_writing);
@@ -210,7 +210,7 @@ impl Engine {
         match found.entry.kind {
             Kind::File | Kind::Large => {}
             Kind::Directory => return refuse("it is a directory"),
-            _ => return refuse("it is no file"),
+            _ => return refuse("it is not a file"),
         }
         if let Some(shared) = found.shared {
             return Ok(Some((object_key(shared)[..].into(), found.entry)));
@@ -342,7 +342,8 @@ impl Handle {
             }
             let to = there.end.min(range.end);
             let read = bytes.get((at - there.start) as usize..to.saturating_sub(there.start) as usize);
-            let wrong = || Error::new(ErrorKind::Corrupt, "read", "the object has less data than its descriptor says");
+            let wrong =
+                || Error::new(ErrorKind::Corrupt, "read", "the object has less data than its descriptor states");
             let read = read.filter(|read| !read.is_empty()).ok_or_else(wrong)?;
             place[(at - range.start) as usize..(to - range.start) as usize].copy_from_slice(read);
             at = to;
@@ -460,7 +461,7 @@ impl Handle {
         let mut pending = self.pending_to_change()?;
         self.file.commit(self.engine(), &mut pending)?;
         let Some(units) = self.file.unnamed_units() else {
-            return Err(Error::new(ErrorKind::Usage, "give it a name", "it has one").at(&key.to_path()));
+            return Err(Error::new(ErrorKind::Usage, "give it a name", "it already has one").at(&key.to_path()));
         };
         let base = self.file.base(self.engine())?;
         let mut batch = self.store.batch(Durability::None);

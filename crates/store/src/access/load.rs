@@ -102,7 +102,7 @@ impl LazyPaths {
                 self.ways.get_or_init(|| ways)
             }
         };
-        let lost = || Error::new(ErrorKind::Corrupt, "load", "the index has no path of a record that it names");
+        let lost = || Error::new(ErrorKind::Corrupt, "load", "the index has no path for a record that it refers to");
         ways.path(directory, name).ok_or_else(lost)
     }
 }
@@ -269,8 +269,7 @@ impl Iterator for Load {
                     self.pieces = None;
                     let died = self.threads.drain(..).map(JoinHandle::join).filter(std::result::Result::is_err).count();
                     // The pieces of the dead thread are missing.
-                    return (died > 0)
-                        .then(|| Err(Error::new(ErrorKind::Io, "load", "a thread ended before its time")));
+                    return (died > 0).then(|| Err(Error::new(ErrorKind::Io, "load", "a thread ended unexpectedly")));
                 }
             }
         }
@@ -572,7 +571,7 @@ fn content_of(engine: &Engine, wanted: &Wanted, record: &Record<'_>, largest_byt
         return Ok(ContentSource::Plain);
     }
     let wrong =
-        || Error::new(ErrorKind::Corrupt, "decompress", "the frame does not say its size, or one that no record has");
+        || Error::new(ErrorKind::Corrupt, "decompress", "the frame does not state its size, or an impossible one");
     let size_bytes = zstd::zstd_safe::get_frame_content_size(record.content).ok().flatten();
     let size_bytes = size_bytes.filter(|&size| size <= largest_bytes).ok_or_else(wrong)?;
     decompress(record.content, size_bytes).map(ContentSource::Unpacked)

@@ -263,7 +263,7 @@ pub(crate) fn refuse_giant(key: &Key, entry: &Entry) -> Result<()> {
         return Ok(());
     }
     let (size, most) = (format_size(entry.size_bytes.into()), format_size(WHOLE_BYTES.into()));
-    Err(Error::new(ErrorKind::Usage, "read", format!("it has {size}, and an object is read whole up to {most}"))
+    Err(Error::new(ErrorKind::Usage, "read", format!("it has {size}; only objects up to {most} are read whole"))
         .at(&key.to_path())
         .advise("read it in pieces: Store::content or Store::read_range, granulo store get or export"))
 }
@@ -297,7 +297,7 @@ pub(super) fn pieces(
 }
 
 fn within_data(data: &[u8], stored: Range<u64>) -> Result<&[u8]> {
-    let wrong = || Error::new(ErrorKind::Corrupt, "read", "the object has less data than its list of holes says");
+    let wrong = || Error::new(ErrorKind::Corrupt, "read", "the object has less data than its list of holes states");
     data.get(stored.start as usize..stored.end as usize).ok_or_else(wrong)
 }
 

@@ -93,8 +93,8 @@ impl Walk {
     pub(crate) fn list(snapshot: Snapshot, directory: &Key, from: &[u8]) -> Result<Walk> {
         let Some(number) = snapshot.directory(directory.stored())? else {
             let (kind, cause) = match snapshot.look_up_path(directory.stored())? {
-                None => (ErrorKind::NotFound, "there is no such object"),
-                Some(_) => (ErrorKind::Usage, "it is no directory"),
+                None => (ErrorKind::NotFound, "no such object"),
+                Some(_) => (ErrorKind::Usage, "it is not a directory"),
             };
             return Err(Error::new(kind, "list", cause).at(&directory.to_path()));
         };

@@ -33,7 +33,7 @@ impl Anchored {
     fn in_place(&self) -> io::Result<&dyn Device> {
         match self.anchor.is_in_place() {
             true => Ok(&*self.device),
-            false => Err(io::Error::other("another directory is in the place of the one that was opened")),
+            false => Err(io::Error::other("another directory has replaced the one that was opened")),
         }
     }
 }

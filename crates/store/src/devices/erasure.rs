@@ -87,7 +87,7 @@ pub(crate) fn reconstruct(data: usize, unit_bytes: usize, units: &[Option<&[u8]>
     }
     let lost = |error: reed_solomon_simd::Error| Error::new(ErrorKind::Lost, "reconstruct a stripe", error.to_string());
     if units.iter().flatten().count() < data {
-        let cause = format!("{} of {data} units are left", units.iter().flatten().count());
+        let cause = format!("only {} of {data} units are left", units.iter().flatten().count());
         return Err(Error::new(ErrorKind::Lost, "reconstruct a stripe", cause));
     }
     if parity.len() == 1 {

@@ -180,7 +180,7 @@ impl Platform for Host {
     }
 
     fn private_device(&self) -> Result<PrivateDevice> {
-        let fail = |error| Error::io("make an index of its own", &std::env::temp_dir(), error);
+        let fail = |error| Error::io("create a private index", &std::env::temp_dir(), error);
         for attempt in 0..100 {
             let path = std::env::temp_dir().join(format!("granulo-index-{}-{attempt}", std::process::id()));
             match fs::DirBuilder::new().mode(0o700).create(&path) {
@@ -189,7 +189,7 @@ impl Platform for Host {
                 Err(error) => return Err(fail(error)),
             }
         }
-        Err(Error::new(ErrorKind::Exists, "make an index of its own", "all names are taken").at(&std::env::temp_dir()))
+        Err(Error::new(ErrorKind::Exists, "create a private index", "all names are taken").at(&std::env::temp_dir()))
     }
 
     fn has_directories(&self, path: &Path, allowed: &[PathBuf]) -> io::Result<bool> {

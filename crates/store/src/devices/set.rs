@@ -112,15 +112,15 @@ impl Trouble {
             Trouble::Stranger => "has the directory of another device or store".to_owned(),
             Trouble::Damaged => "has a damaged superblock".to_owned(),
             Trouble::Stale { missed: 0 | 1 } => {
-                "is old: it was away while the store was written to, or restored from a copy".to_owned()
+                "is stale: it was absent while the store was written to, or restored from a copy".to_owned()
             }
             Trouble::Stale { missed } => {
                 format!(
-                    "is old: it was away while the store was opened for writing {missed} times, or restored from a copy"
+                    "is stale: it was absent while the store was opened for writing {missed} times, or restored from a copy"
                 )
             }
-            Trouble::Diverged => "was written to apart from the others".to_owned(),
-            Trouble::Failed(cause) => format!("failed, and is not written to any more: {cause}"),
+            Trouble::Diverged => "was written to separately from the others".to_owned(),
+            Trouble::Failed(cause) => format!("failed and is no longer written to: {cause}"),
             Trouble::Gone => "left the store".to_owned(),
         }
     }
@@ -321,9 +321,8 @@ impl Devices {
         loop {
             let slots: Vec<Slot> = self.slots().iter().filter(|slot| slot.is_writable()).cloned().collect();
             if slots.is_empty() {
-                return Err(
-                    Error::new(ErrorKind::Lost, "write to the store", "no device of it is in service").at(&self.home)
-                );
+                return Err(Error::new(ErrorKind::Lost, "write to the store", "none of its devices is in service")
+                    .at(&self.home));
             }
             let entry = EpochEntry {
                 epoch: self.epoch(),

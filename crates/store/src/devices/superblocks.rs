@@ -28,7 +28,7 @@ impl Superblock {
         let newest = (0..SLOTS).zip(slots).filter_map(|(slot, found)| Some((slot, found?)));
         match newest.max_by_key(|(_, superblock)| superblock.writes) {
             Some((slot, superblock)) => Ok(Some(OnDevice { superblock, slot })),
-            None => Err(Error::new(ErrorKind::Corrupt, "read the superblock", "neither of its slots is sound")
+            None => Err(Error::new(ErrorKind::Corrupt, "read the superblock", "both of its slots are damaged")
                 .at(&device.place().join(SUPERBLOCK))
                 .advise("name another device of the store, and run granulo store repair")),
         }

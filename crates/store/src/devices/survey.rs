@@ -82,10 +82,10 @@ struct SearchStart<'b> {
 pub(crate) fn survey(platform: &dyn Platform, directory: &Path, also: &[PathBuf]) -> Result<Survey> {
     let Some(first) = Superblock::read(&*platform.device(directory))? else {
         let is_there = platform.node(directory).is_some();
-        let cause = if is_there { "there is no superblock in it" } else { "there is no such directory" };
+        let cause = if is_there { "it has no superblock" } else { "no such directory" };
         // Never advise to create a store there: this may be the place of a lost home whose devices still exist.
         return Err(Error::new(ErrorKind::NotFound, "open the store", cause).at(directory).advise(
-            "if a store had its home there, name any of its devices instead; granulo store repair DEVICE makes the home again",
+            "if a store had its home there, name any of its devices instead; granulo store repair DEVICE recreates the home",
         ));
     };
     let first = first.superblock;
@@ -232,7 +232,7 @@ impl SearchStart<'_> {
         let trouble = match Superblock::read(&*self.platform.device(&was)) {
             Ok(Some(_)) => Trouble::Stranger,
             Ok(None) if self.platform.node(&was).is_some() => Trouble::Empty,
-            Ok(None) => Trouble::Missing("there is no such directory".into()),
+            Ok(None) => Trouble::Missing("no such directory".into()),
             Err(error) if error.kind() == ErrorKind::Corrupt => Trouble::Damaged,
             Err(error) => Trouble::Missing(error.to_string()),
         };
@@ -354,10 +354,7 @@ impl Survey {
         let of = |class: Class| absent.iter().filter(|slot| slot.entry.class == class).count();
         let survived = self.geometry.survives();
         if of(Class::Fast) > survived.fast.into() || of(Class::Slow) > survived.slow.into() {
-            return Some(format!(
-                "more devices are away, or old copies, than redundancy makes up for: {}",
-                named(&absent)
-            ));
+            return Some(format!("more devices are missing or stale than redundancy covers: {}", named(&absent)));
         }
         let seen: Vec<(DeviceNumber, &History)> = self
             .slots
@@ -377,9 +374,9 @@ impl Survey {
             .filter(|slot| Some(slot.entry.number) != lost)
             .collect();
         let cause = match &others[..] {
-            [] => "no device has the newest epoch that is known of".to_owned(),
+            [] => "no device has the newest known epoch".to_owned(),
             others => format!(
-                "the store was last written to on {} devices, of which {} there: {}; they may have what the others lack",
+                "the store was last written to on {} devices, of which {} present: {}; they may have what the others lack",
                 newest.in_sync.len(),
                 match newest.in_sync.len() - others.len() {
                     0 => "none is".to_owned(),
@@ -405,15 +402,18 @@ impl Survey {
                 _ => format!("devices {}", devices.join(", ")),
             };
             let when = format_time(entry.began_nanoseconds.div_euclid(1_000_000_000));
-            format!("{who} from {when} on (epoch {:016x})", entry.epoch.0)
+            format!("{who} since {when} (epoch {:016x})", entry.epoch.0)
         });
         let sides = sides.collect::<Vec<_>>().join("; ");
         let absent = self.absent(None);
         let absent = absent.iter().filter(|slot| slot.trouble != Some(Trouble::Diverged));
         let absent: Vec<String> = absent.map(|slot| format!("device {}", slot.entry.number)).collect();
-        let hint =
-            if absent.is_empty() { String::new() } else { format!("; {} may tell which counts", absent.join(", ")) };
-        Some(format!("it was written to in two ways apart from each other: {sides}{hint}"))
+        let hint = if absent.is_empty() {
+            String::new()
+        } else {
+            format!("; {} may show which side counts", absent.join(", "))
+        };
+        Some(format!("its devices were written to separately and have diverged: {sides}{hint}"))
     }
 
     /// Whether a reader may read.
@@ -439,10 +439,10 @@ impl Survey {
         }
         self.check_home(platform)?;
         if self.slots.iter().all(|slot| !slot.is_writable()) {
-            let cause = self.doubt(options.lost).unwrap_or_else(|| "no device of it is in service".to_owned());
-            return Err(Error::new(ErrorKind::Lost, WRITING, cause)
-                .at(&self.home)
-                .advise("bring the devices back, or say with --device where they are; reading is possible meanwhile"));
+            let cause = self.doubt(options.lost).unwrap_or_else(|| "none of its devices is in service".to_owned());
+            return Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(
+                "bring the devices back, or name their directories with --device; the store can still be read",
+            ));
         }
         // Without any device with records there is no log to continue, whatever the options.
         let has_log = self
@@ -452,7 +452,7 @@ impl Survey {
         match self.doubt(options.lost).filter(|_| !options.degraded || !has_log) {
             None => self.check_bonds(platform),
             Some(cause) if !has_log => Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(
-                "no device with records is there: bring one back, or say with --device where it is",
+                "no device with records is present: bring one back, or name its directory with --device",
             )),
             Some(cause) => Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(
                 "bring them back, or say with --device where they are; granulo store rebuild replaces one that is lost for good, and --degraded writes \
@@ -468,10 +468,10 @@ impl Survey {
         }
         match Superblock::read(&*platform.device(&self.home)) {
             Ok(Some(found)) if found.superblock.geometry.store != self.geometry.store => {
-                let cause = "another store has its home there, which is the place of this one's";
+                let cause = "another store has its home in the place of this one's";
                 Err(Error::new(ErrorKind::Exists, WRITING, cause)
                     .at(&self.home)
-                    .advise("move the other store away; reading is possible meanwhile"))
+                    .advise("move the other store away; the store can still be read"))
             }
             Ok(None) => {
                 let named = self.named.and_then(|number| self.slots.get(number.index()));
@@ -481,10 +481,10 @@ impl Survey {
                     there.is_none() || there != platform.node(&slot.path)
                 });
                 if is_moved {
-                    let cause = "there is no home, and the device is not where the store has it: it was moved";
+                    let cause = "it has no home, and the device is not where the store recorded it: it was moved";
                     return Err(Error::new(ErrorKind::NotFound, WRITING, cause)
                         .at(&self.home)
-                        .advise("name the home where it is now"));
+                        .advise("name the home at its new place"));
                 }
                 Ok(())
             }
@@ -509,13 +509,13 @@ impl Survey {
             let is_ours = here.is_some_and(|here| here.is(*home_node)) || here.is_some() && platform.node(home) == here;
             if !is_ours && self.answers(platform, home) {
                 let cause = format!(
-                    "this home is a copy: device {} ({}) belongs to the one at {}, which is still there",
+                    "this home is a copy: device {} ({}) belongs to the one at {}, which still exists",
                     slot.entry.number,
                     escape_path(&slot.path),
                     escape_path(home)
                 );
                 return Err(Error::new(ErrorKind::Exists, WRITING, cause).at(&self.home).advise(
-                    "name the original; to write to a copy with devices of its own, move the original out of the way first; reading is possible",
+                    "name the original; to write to a copy with its own devices, move the original away first; the copy can be read",
                 ));
             }
         }
@@ -547,13 +547,13 @@ impl Survey {
             return Ok(());
         }
         let device = platform.device_with(&self.home, self.geometry.file_mode);
-        device.create_directory("").map_err(|error| Error::io("make the home again", &self.home, error))
+        device.create_directory("").map_err(|error| Error::io("recreate the home", &self.home, error))
     }
 }
 
 fn diverged(operation: &'static str, cause: String) -> Error {
     Error::new(ErrorKind::Lost, operation, cause)
-        .advise("granulo store repair --take DEVICE goes on with one side; what the other has stays where it is")
+        .advise("granulo store repair --take DEVICE continues with one side; the data of the other stays in place")
 }
 
 /// Records the directories of a new store in its geometry.

@@ -31,8 +31,8 @@ fn builder() -> io::Result<Builder> {
 }
 
 fn refused(error: io::Error) -> Error {
-    Error::new(ErrorKind::of(&error), "begin a thread", crate::error::os_message(&error))
-        .advise("raise the limit of processes (ulimit -u) or of memory")
+    Error::new(ErrorKind::of(&error), "start a thread", crate::error::os_message(&error))
+        .advise("raise the limit on processes (ulimit -u) or memory")
 }
 
 /// Spawns a thread of a scope.
@@ -104,8 +104,8 @@ mod tests {
     #[test]
     fn a_thread_that_is_refused_is_an_error_that_says_what_to_do() {
         let error = without_threads(|| spawn(|| ()).map(drop)).unwrap_err();
-        assert!(error.to_string().contains("cannot begin a thread"), "{error}");
+        assert!(error.to_string().contains("cannot start a thread"), "{error}");
         let error = without_threads(|| std::thread::scope(|scope| spawn_within(scope, || ()).map(drop))).unwrap_err();
-        assert!(error.to_string().contains("cannot begin a thread"), "{error}");
+        assert!(error.to_string().contains("cannot start a thread"), "{error}");
     }
 }

@@ -102,7 +102,7 @@ impl Engine {
     /// # Errors
     /// As [`pinned`](Self::pinned).
     pub(crate) fn pinned_as_it_is(&self) -> Result<(Option<Box<dyn Lock>>, View)> {
-        let fail = |error| Error::io("keep what is read from being given back in", &self.index_directory, error);
+        let fail = |error| Error::io("keep what is being read from being freed in", &self.index_directory, error);
         loop {
             self.refresh()?;
             let epoch = self.view().state.epoch;
@@ -146,7 +146,7 @@ impl Engine {
         let target = segment_path(row.id());
         let temporary = format!("{target}.new");
         let place = self.devices.place(device, &target);
-        let fail = |error| Error::io("make a copy of the segment", &place, error);
+        let fail = |error| Error::io("create a copy of the segment", &place, error);
         let on = self.devices.readable(device).ok_or_else(|| fail(std::io::ErrorKind::NotFound.into()))?;
         let mut sources: Vec<DeviceNumber> = row.devices.iter().copied().filter(|&source| source != device).collect();
         sources.push(device);
@@ -154,8 +154,8 @@ impl Engine {
         if copies.is_empty() {
             return Err(Error::new(
                 crate::error::ErrorKind::Lost,
-                "make a copy of the segment",
-                "no device in service has one",
+                "create a copy of the segment",
+                "no device in service has a copy",
             )
             .at(&place));
         }

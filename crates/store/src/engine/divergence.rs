@@ -39,15 +39,15 @@ pub(crate) fn take(
     // What was read before the locks were taken may be outdated.
     let found = survey(platform, directory, &options.devices)?;
     if found.sides.len() < 2 {
-        return refuse("its devices have one history: there is nothing to choose".to_owned());
+        return refuse("its devices share one history: there is nothing to choose".to_owned());
     }
     let taken = found.sides.iter().find(|side| side.devices.contains(&device));
     let Some(taken) = taken else {
-        return refuse(format!("device {device} is on no side by itself; name one that is"));
+        return refuse(format!("device {device} belongs to no single side; name one that does"));
     };
     let common = last_common(&found.sides).map(|entry| entry.epoch);
     let Some(shared) = common.and_then(|epoch| taken.history.up_to(epoch)) else {
-        return refuse("the sides have no epoch in common: these are two stores of one identity".to_owned());
+        return refuse("the sides have no epoch in common: these are two stores with the same identity".to_owned());
     };
     let geometry = found.on_devices.get(device.index()).and_then(Option::as_ref);
     let Some(geometry) = geometry.map(|on_device| on_device.superblock.geometry.clone()) else {

@@ -97,8 +97,8 @@ pub(crate) const UNPLACED: u64 = u64::MAX;
 
 /// An account would become negative: the index does not match the log.
 fn short_account(what: &str) -> Error {
-    let cause = format!("{what} has less in use than is to be taken from it: the index does not agree with the log");
-    Error::new(ErrorKind::Corrupt, "keep the accounts", cause)
+    let cause = format!("{what} has less in use than is to be subtracted: the index contradicts the log");
+    Error::new(ErrorKind::Corrupt, "update the accounts", cause)
         .advise("granulo store check --rebuild-index rebuilds the index")
 }
 

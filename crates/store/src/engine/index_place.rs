@@ -75,7 +75,7 @@ pub(crate) fn index_place(
             private = Some(own.guard);
             let own = IndexDevice { number: DeviceNumber(0), device: own.device };
             let made = own.device.create_directory(INDEX);
-            made.map_err(|error| Error::io("make an index of its own", &own.device.place(), error))?;
+            made.map_err(|error| Error::io("create a private index", &own.device.place(), error))?;
             Catalog::unpublished(vec![own], store, epoch, 0)
         }
         (Some(catalog), _) => {

@@ -231,9 +231,9 @@ impl Engine {
         match self.latch.get() {
             None => Ok(writer),
             Some(cause) => {
-                Err(Error::new(ErrorKind::ReadOnly, "write to the store", format!("a write failed before: {cause}"))
+                Err(Error::new(ErrorKind::ReadOnly, "write to the store", format!("an earlier write failed: {cause}"))
                     .at(&self.home)
-                    .advise("open it again, which recovers it, and run granulo store check"))
+                    .advise("reopen it, which recovers it, and run granulo store check"))
             }
         }
     }

@@ -61,7 +61,7 @@ pub(crate) fn create(platform: &dyn Platform, home: &Path, plan: &Plan) -> Resul
 pub(crate) fn make(platform: &dyn Platform, home: &Path, geometry: Geometry) -> Result<()> {
     let fail = |path: &Path| {
         let path = path.to_owned();
-        move |error| Error::io("make the store", &path, error)
+        move |error| Error::io("create the store", &path, error)
     };
     let places: Vec<PathBuf> =
         geometry.devices.iter().map(|device| device.directory(home)).chain([home.to_owned()]).collect();
@@ -69,9 +69,9 @@ pub(crate) fn make(platform: &dyn Platform, home: &Path, geometry: Geometry) -> 
         let path = path.clone();
         let device = platform.device_with(&path, geometry.file_mode);
         device.create_directory("").map_err(fail(&path))?;
-        let refuse = |kind, cause: &str| Err(Error::new(kind, "make the store", cause).at(&path));
+        let refuse = |kind, cause: &str| Err(Error::new(kind, "create the store", cause).at(&path));
         if Superblock::read(&*device).map_or(true, |found| found.is_some()) {
-            return refuse(ErrorKind::Exists, "there is a store already");
+            return refuse(ErrorKind::Exists, "a store already exists");
         }
         let is_empty = device.list("").map_err(fail(&path))?.is_empty()
             && !platform.has_directories(&path, &places).map_err(fail(&path))?;
@@ -126,7 +126,7 @@ pub(crate) fn open(
     let without_index = if access.is_writer() { Access::RebuildIndex } else { Access::ReadWithoutIndex };
     match open_by(&platform, directory, without_index, options, &missing)? {
         Opened::Whole(opened) => Ok(*opened),
-        Opened::OtherIndex(_) => Err(Error::new(ErrorKind::Corrupt, "open the store", "its log contradicts itself")
+        Opened::OtherIndex(_) => Err(Error::new(ErrorKind::Corrupt, "open the store", "its log is inconsistent")
             .at(directory)
             .advise("run granulo store check --rebuild-index")),
     }
@@ -240,7 +240,7 @@ fn locked(
     if !again.is_same_as(&found) {
         return Err(Error::new(ErrorKind::Busy, "open the store for writing", "its devices changed meanwhile")
             .at(directory)
-            .advise("try it again"));
+            .advise("try again"));
     }
     locks.iter().for_each(|lock| lock.sign());
     Ok(again)
@@ -255,7 +255,7 @@ pub(crate) fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Bo
         let cannot = matches!(error.kind(), std::io::ErrorKind::Unsupported) || error.raw_os_error() == Some(NO_LOCKS);
         let error = Error::io("lock the store", directory, error);
         match cannot {
-            true => error.advise("the file system has no locks (flock), as NFS without its lock service: a store needs them to be written to"),
+            true => error.advise("the file system has no locks (flock), like NFS without its lock service: writing to a store needs them"),
             false => error,
         }
     };
@@ -279,7 +279,7 @@ pub(crate) fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Bo
             };
             Err(Error::new(ErrorKind::Busy, "open the store for writing", who)
                 .at(directory)
-                .advise("wait for it to end; reading is possible meanwhile"))
+                .advise("wait for it to end; the store can still be read"))
         }
     }
 }

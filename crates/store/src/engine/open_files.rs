@@ -392,7 +392,7 @@ impl OpenFile {
         let Some((key, _)) = named else { return error };
         match look_up_in(engine.view(), &key) {
             Ok((_, now)) if now.is_none_or(|now| now.number != self.number) => {
-                Error::new(ErrorKind::Busy, "read", "it was removed, renamed or replaced, and its place is given back")
+                Error::new(ErrorKind::Busy, "read", "it was removed, renamed or replaced, and its space was freed")
                     .advise("open it again")
             }
             _ => error,

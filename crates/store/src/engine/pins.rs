@@ -44,7 +44,7 @@ impl Engine {
     /// [`ErrorKind::Usage`] if the name is too long; any error of writing.
     pub(crate) fn pin_named(&self, name: &str) -> Result<()> {
         if u16::try_from(name.len()).is_err() {
-            return Err(Error::new(ErrorKind::Usage, "pin the store", "a name is not longer than 65,535 bytes"));
+            return Err(Error::new(ErrorKind::Usage, "pin the store", "a name has at most 65,535 bytes"));
         }
         self.change_pins(|pins, epoch| {
             pins.insert(name.to_owned());

@@ -159,7 +159,7 @@ fn full() -> Error {
     Error::new(
         ErrorKind::NoSpace,
         "write to the store",
-        "the devices for records are full, but for what removing needs",
+        "the devices for records are full, except for the space reserved for removals",
     )
-    .advise("remove something and run granulo store compact, or give the store larger devices")
+    .advise("remove objects and run granulo store compact, or use larger devices")
 }

@@ -43,12 +43,12 @@ impl Engine {
             None => {
                 let place = self.place_of(location);
                 let what = match (tried, cause) {
-                    (0, _) => "its segment is on no device that is in service".to_owned(),
+                    (0, _) => "no device in service has its segment".to_owned(),
                     (_, Some(error)) => crate::error::os_message(&error),
                     (1, None) => "its bytes are damaged".to_owned(),
                     (_, None) => "its bytes are damaged on every copy".to_owned(),
                 };
-                let cause = format!("the record at {} does not hold: {what}", location.offset);
+                let cause = format!("the record at {} cannot be verified: {what}", location.offset);
                 Err(Error::new(ErrorKind::Corrupt, "read", cause).at(&place).advise("run granulo store check --deep"))
             }
         }
@@ -93,7 +93,7 @@ pub(crate) fn decode_attributes(stored: &[u8]) -> Result<Attributes> {
 
 /// The error for invalid attributes in a valid record.
 pub(crate) fn unknown_attributes() -> Error {
-    Error::new(ErrorKind::NewerVersion, "read the attributes", "they have something that this granulo does not know")
+    Error::new(ErrorKind::NewerVersion, "read the attributes", "they have a field that is unknown to this granulo")
 }
 
 /// Decompresses a frame whose content must have `size_bytes`.
@@ -101,11 +101,11 @@ pub(crate) fn decompress(frame: &[u8], size_bytes: u64) -> Result<Vec<u8>> {
     let wrong = |cause: String| Error::new(ErrorKind::Corrupt, "decompress", cause);
     // Before memory is allocated for it.
     if zstd::zstd_safe::get_frame_content_size(frame).ok().flatten() != Some(size_bytes) {
-        return Err(wrong("the content is not as long as the index says".into()));
+        return Err(wrong("the content does not have the length in the index".into()));
     }
     let content = zstd::bulk::decompress(frame, size_bytes as usize).map_err(|error| wrong(error.to_string()))?;
     match content.len() as u64 == size_bytes {
         true => Ok(content),
-        false => Err(wrong("the content is not as long as the index says".into())),
+        false => Err(wrong("the content does not have the length in the index".into())),
     }
 }

@@ -567,6 +567,6 @@ impl Engine {
         }
         let place = self.devices.place(device, &segment_path(id));
         Err(Error::io("recover the log from", &place, error)
-            .advise("see to the device; --degraded goes on without what cannot be read"))
+            .advise("check the device; --degraded continues without what cannot be read"))
     }
 }

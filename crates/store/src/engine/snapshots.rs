@@ -34,7 +34,7 @@ pub(crate) fn versions_due() -> (String, Vec<u8>) {
 }
 
 fn fail(kind: ErrorKind, name: &[u8], cause: &str) -> Error {
-    Error::new(kind, "keep a snapshot", format!("{}: {cause}", escape(name)))
+    Error::new(kind, "create a snapshot", format!("{}: {cause}", escape(name)))
 }
 
 impl Engine {
@@ -45,14 +45,14 @@ impl Engine {
     /// writing.
     pub(crate) fn take_snapshot(&self, name: &[u8]) -> Result<SnapshotRow> {
         if !is_name(name) || u16::try_from(name.len()).is_err() {
-            return Err(fail(ErrorKind::Usage, name, "a name has no / and is not longer than 65,535 bytes"));
+            return Err(fail(ErrorKind::Usage, name, "a name has no / and at most 65,535 bytes"));
         }
         let created_nanoseconds = self.platform.now_nanoseconds();
         let content = &created_nanoseconds.to_le_bytes()[..];
         let record = NewRecord { name: Some(name), content, ..NewRecord::of(Kind::Snapshot) };
         self.change_snapshots(record, |sequence, snapshots| {
             if snapshots.iter().any(|row| row.name == name) {
-                return Err(fail(ErrorKind::Exists, name, "there is a snapshot of this name"));
+                return Err(fail(ErrorKind::Exists, name, "a snapshot with this name exists"));
             }
             let row = SnapshotRow { sequence, created_nanoseconds, name: name.to_vec() };
             snapshots.push(row.clone());

@@ -537,7 +537,7 @@ fn size_of(attributes: &Attributes, stored_bytes: u64) -> Result<u64> {
         Some(_) => Err(Error::new(
             ErrorKind::Usage,
             "write to the store",
-            "the content is not as long as the runs of data of the sparse file",
+            "the content does not have the length of the sparse file's data",
         )),
     }
 }
@@ -596,7 +596,7 @@ impl Engine {
         let first = self.highest_id.fetch_add(count, Ordering::Relaxed) + 1;
         let needed = first + count;
         if needed > LARGEST_ID {
-            return Err(Error::new(ErrorKind::NoSpace, "write to the store", "it has given all ids"));
+            return Err(Error::new(ErrorKind::NoSpace, "write to the store", "all ids are used up"));
         }
         if needed > self.reserved_ids.load(Ordering::Relaxed) {
             self.devices.reserve_ids(needed + RESERVED_IDS)?;

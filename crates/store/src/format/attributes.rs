@@ -118,7 +118,7 @@ impl Attributes {
     /// [`ErrorKind::Usage`]: more than 16 MiB, a time beyond five bytes of seconds, extended attributes out of order,
     /// holes that overlap.
     pub(crate) fn encode(&self, now: Time, onto: &mut Vec<u8>) -> Result<()> {
-        let refuse = |cause: &str| Err(Error::new(ErrorKind::Usage, "keep the attributes", cause));
+        let refuse = |cause: &str| Err(Error::new(ErrorKind::Usage, "store the attributes", cause));
         let (changed, born) = (self.changed(now), self.btime.unwrap_or(self.changed(now)));
         let times = [Some(self.mtime), Some(changed), Some(born), self.atime];
         if times.iter().flatten().any(|time| !SECONDS.contains(&time.seconds) || time.nanoseconds > 999_999_999) {
@@ -134,7 +134,7 @@ impl Attributes {
             extension(onto, ATIME, |onto| encode_time(atime, onto));
         }
         if self.xattrs.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
-            return refuse("extended attributes must come by rising name");
+            return refuse("extended attributes must be sorted by name");
         }
         for (name, value) in &self.xattrs {
             let Ok(length) = u16::try_from(name.len()) else {
@@ -148,7 +148,7 @@ impl Attributes {
         }
         if let Some(holes) = &self.holes {
             if !holes.is_sound() {
-                return refuse("the runs of data of a sparse file overlap, or are out of order");
+                return refuse("the data runs of a sparse file overlap or are out of order");
             }
             extension(onto, HOLES, |onto| {
                 onto.extend_from_slice(&holes.size_bytes.to_le_bytes());

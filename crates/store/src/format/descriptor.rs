@@ -112,12 +112,12 @@ impl Descriptor {
         let (last, before) = self.chunks.split_last().ok_or("it has no chunks")?;
         if let Some(chunk) = before.iter().find(|chunk| chunk.stripes.length_bytes % chunk.stripes.stripe_bytes() != 0)
         {
-            return Err(format!("a chunk of {} bytes is no whole stripes", chunk.stripes.length_bytes));
+            return Err(format!("a chunk of {} bytes does not consist of whole stripes", chunk.stripes.length_bytes));
         }
         // No chunk is longer than 4 GiB and there are fewer than 2^16: no overflow.
         let striped: u64 = before.iter().chain([last]).map(|chunk| chunk.stripes.length_bytes).sum();
         if self.stored_bytes.checked_sub(PACKED_BYTES) != Some(striped) {
-            return Err(format!("{striped} bytes in chunks are not those of an object of {}", self.stored_bytes));
+            return Err(format!("{striped} bytes in chunks do not match an object of {}", self.stored_bytes));
         }
         Ok(())
     }
@@ -155,7 +155,7 @@ impl Descriptor {
         Descriptor::read(&mut FieldReader { bytes }).map_err(|cause| {
             Error::new(ErrorKind::Corrupt, "read the descriptor of", cause)
                 .at(path)
-                .advise("granulo store check --deep tells what else is damaged")
+                .advise("granulo store check --deep shows what else is damaged")
         })
     }
 
@@ -287,13 +287,13 @@ mod tests {
             decode(&bytes).unwrap_err().to_string()
         };
         for (at, byte, cause) in [
-            (0, 1, "bytes in chunks are not those of an object"),
-            (7, 255, "bytes in chunks are not those of an object"),
+            (0, 1, "bytes in chunks do not match an object"),
+            (7, 255, "bytes in chunks do not match an object"),
             (10, 255, "it ends"),
             (12, 0, "bytes follow its end"),
             (13, 1, "it ends within a number"),
             (14, 1, "must be zero"),
-            (4112, 0, "bytes in chunks are not those of an object"),
+            (4112, 0, "bytes in chunks do not match an object"),
             (4116, 1, "a chunk of such units has 1 to 4194304 bytes"),
             (4120, 1, "a power of two"),
             (4122, 0xFF, "a power of two"),
@@ -317,7 +317,7 @@ mod tests {
         let mut odd = sample(rule, 4096 + 8192 + 100);
         odd.stored_bytes = 4096 + 2 * (8192 + 100);
         odd.chunks.push(odd.chunks[0].clone());
-        assert!(decode(&odd.encode()).unwrap_err().to_string().contains("no whole stripes"));
+        assert!(decode(&odd.encode()).unwrap_err().to_string().contains("whole stripes"));
         // A chunk may end early where a stripe does.
         odd.chunks[0] = first;
         odd.stored_bytes = 4096 + 2 * 8192 + 100;

@@ -289,8 +289,7 @@ impl Geometry {
     /// Why a new store should not be like this: it would work, but badly.
     fn out_of_use(&self) -> Option<String> {
         let segment = format_size(self.segment_bytes.into());
-        (self.segment_bytes < MIB)
-            .then(|| format!("a segment is closed at a size from 1 MiB to 8 GiB, and this is {segment}"))
+        (self.segment_bytes < MIB).then(|| format!("the segment size must be from 1 MiB to 8 GiB; this is {segment}"))
     }
 
     /// Why no geometry can be like this; in one that was read, it means damage, because the program relies on these
@@ -303,30 +302,32 @@ impl Geometry {
         let (high, low) = (self.high_watermark_percent, self.low_watermark_percent);
         if self.cutoff_bytes > LARGEST_CUTOFF_BYTES {
             let cutoff = format_size(self.cutoff_bytes.into());
-            Some(format!("a cutoff is at most 1 GiB, as each record is read and written whole, and this is {cutoff}"))
+            Some(format!(
+                "the cutoff must be at most 1 GiB, as each record is read and written whole; this is {cutoff}"
+            ))
         } else if !unit.is_power_of_two() || !(4 * KIB..=16 * MIB).contains(&unit) {
             Some(format!(
-                "a stripe unit is a power of two from 4 KiB to 16 MiB, and this is {} bytes",
+                "the stripe unit must be a power of two from 4 KiB to 16 MiB; this is {} bytes",
                 format_count(unit.into())
             ))
         } else if !(1..=3).contains(&self.copies) || !(1..=64).contains(&self.data) || self.parity > 2 {
-            Some("there are 1 to 3 copies of a record, and 1 to 64 + 0 to 2 units in a stripe".to_owned())
+            Some("a record must have 1 to 3 copies, and a stripe 1 to 64 + 0 to 2 units".to_owned())
         } else if matches!(self.compression, Compression::Zstd(level) if level == 0 || !(-7..=22).contains(&level)) {
-            Some("a level of zstd is from 1 to 22, or from -7 to -1 for speed".to_owned())
+            Some("the zstd level must be from 1 to 22, or from -7 to -1 for speed".to_owned())
         } else if high > 100 || low == 0 || low >= high {
             Some(format!(
-                "the low watermark is above 0 % and below the high one, and that is at most 100 %; these are {low} % and {high} %"
+                "the low watermark must be above 0 % and below the high one, and the high one at most 100 %; these are {low} % and {high} %"
             ))
         } else if !(LEAST_SEGMENT_BYTES..=8 * GIB).contains(&self.segment_bytes) {
             let segment = format_size(self.segment_bytes.into());
-            Some(format!("a segment is closed at a size from 1 MiB to 8 GiB, and this is {segment}"))
+            Some(format!("the segment size must be from 1 MiB to 8 GiB; this is {segment}"))
         } else if self.file_mode & !0o666 != 0 || self.file_mode & PRIVATE_MODE != PRIVATE_MODE {
             Some(format!(
-                "the owner reads and writes the files of a store, others may too, and nobody runs them; this is mode {:04o}",
+                "the owner needs read and write permission on the files of a store, and nobody execute permission; this is mode {:04o}",
                 self.file_mode
             ))
         } else if superblock_bytes > SUPERBLOCK_BYTES {
-            Some(format!("{} devices with these paths are more than a superblock has room for", self.devices.len()))
+            Some(format!("{} devices with these paths do not fit in a superblock", self.devices.len()))
         } else {
             None
         }
@@ -380,8 +381,7 @@ impl Geometry {
         }
         let name = if copies == 2 { "mirror" } else { "triple" };
         let class = self.class_word(Class::Fast, on_home);
-        let error =
-            refuse(format!("{name} keeps each record on {copies} {class}devices, and there is {}", only(devices)));
+        let error = refuse(format!("{name} keeps each record on {copies} {class}devices, but {}", only(devices)));
         Err(error.advise(match (devices, on_home) {
             (_, true) => format!("name {copies} devices with --fast DIR, or choose --small-redundancy none"),
             (2, _) => "add another with --fast DIR, or choose --small-redundancy mirror".to_owned(),
@@ -398,7 +398,7 @@ impl Geometry {
             let class = self.class_word(Class::Slow, on_home);
             let least = LEAST_DATA_WITH_PARITY + units;
             let error = refuse(format!(
-                "{} needs at least {least} {class}devices ({LEAST_DATA_WITH_PARITY} + {parity}), and there is {}",
+                "{} needs at least {least} {class}devices ({LEAST_DATA_WITH_PARITY} + {parity}), but {}",
                 if parity == 1 { "raid5" } else { "raid6" },
                 only(devices),
             ));
@@ -421,11 +421,11 @@ impl Geometry {
 }
 
 fn only(devices: usize) -> String {
-    if devices == 1 { "one".to_owned() } else { format!("no more than {devices}") }
+    if devices == 1 { "there is one".to_owned() } else { format!("there are only {devices}") }
 }
 
 fn refuse(cause: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Usage, "make the store", cause)
+    Error::new(ErrorKind::Usage, "create the store", cause)
 }
 
 /// 16 random bytes from the system.

@@ -37,8 +37,8 @@ impl Key {
         let mut bytes = Vec::with_capacity(path.len());
         for component in path.split(|&byte| byte == b'/').filter(|component| !component.is_empty()) {
             match component {
-                b"." | b".." => return refuse("a key has no . and no .. in it"),
-                _ if component.contains(&0) => return refuse("a key has no NUL in it"),
+                b"." | b".." => return refuse("a key must not contain . or .."),
+                _ if component.contains(&0) => return refuse("a key must not contain NUL"),
                 _ => {}
             }
             if !bytes.is_empty() {

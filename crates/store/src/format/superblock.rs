@@ -142,7 +142,7 @@ impl Superblock {
         match at.u16() {
             Some(VERSION) => Ok(decode_fields(&mut at)),
             Some(version) if version > VERSION => {
-                let cause = format!("it is of format version {version}; this granulo reads version {VERSION}");
+                let cause = format!("it has format version {version}; this granulo reads version {VERSION}");
                 Err(Error::new(ErrorKind::NewerVersion, "open the store", cause).advise("use a newer granulo"))
             }
             // No version that was ever released.

@@ -65,13 +65,17 @@ impl fmt::Display for Missing {
         let batches = span(self.batches, "batch", "batches");
         match self.cause {
             Cause::Damage => write!(f, "{segments} of the log: damaged on every copy")?,
-            Cause::EndsBeforeMark => write!(f, "the log ends before {batches}, which was acknowledged")?,
-            Cause::SegmentMissing => write!(f, "{segments} of the log: on no device that is there")?,
-            Cause::DevicesAway => write!(f, "too few devices are there to know whether all is there")?,
+            Cause::EndsBeforeMark => {
+                let verb = if self.batches.is_some_and(|(first, last)| first < last) { "were" } else { "was" };
+                write!(f, "the log ends before {batches}, which {verb} acknowledged")?;
+            }
+            Cause::SegmentMissing => write!(f, "{segments} of the log: on no device that is present")?,
+            Cause::DevicesAway => write!(f, "too few devices are present to tell whether anything is missing")?,
         }
         if !self.devices.is_empty() {
             let devices: Vec<String> = self.devices.iter().map(DeviceNumber::to_string).collect();
-            write!(f, " (device {})", devices.join(", "))?;
+            let word = if devices.len() == 1 { "device" } else { "devices" };
+            write!(f, " ({word} {})", devices.join(", "))?;
         }
         Ok(())
     }
@@ -114,14 +118,14 @@ impl Completeness {
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.missing.is_empty() {
-            lines.push("the store is incomplete: what was acknowledged may be missing".to_owned());
+            lines.push("the store is incomplete: acknowledged data may be missing".to_owned());
             lines.extend(self.missing.iter().map(Missing::to_string));
         }
         if let Some(tail) = self.tail {
             let batches = format_count(tail.batches.into());
             let bytes = format_count(tail.quarantined_bytes.into());
             lines.push(format!(
-                "the last writer did not end well: {batches} batches that were never acknowledged are taken in, {bytes} bytes are in quarantine"
+                "the last writer did not end cleanly: {batches} batches that were never acknowledged were recovered, {bytes} bytes are in quarantine"
             ));
         }
         lines

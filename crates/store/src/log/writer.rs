@@ -195,7 +195,7 @@ impl Writer {
     fn write(&mut self, devices: &Devices, geometry: &Geometry, batch: &mut Batched<'_>) -> Result<WrittenBatch> {
         let length = batch.records.len() as u64;
         let Some(active) = &mut self.active else {
-            return Err(Error::new(ErrorKind::NoSpace, "write to the store", "no device has room for a segment"));
+            return Err(Error::new(ErrorKind::NoSpace, "write to the store", "no device has space for a segment"));
         };
         let begin = active.end;
         let seed = active.id.seed(&geometry.store);
@@ -224,7 +224,7 @@ impl Writer {
                 // Durably: after a crash, a complete copy would be taken for the end of the log. If this fails, the
                 // content of the log is unknown.
                 file.set_size(begin).and_then(|()| file.sync()).map_err(|error| {
-                    Error::new(ErrorKind::Io, "cut off the segment", os_message(&error))
+                    Error::new(ErrorKind::Io, "truncate the segment", os_message(&error))
                         .at(&devices.place(*device, &segment_path(active.id)))
                 })?;
             }

@@ -179,14 +179,14 @@ fn follow(
 ) -> Result<Running> {
     let Committed { at, end, commit, refuted, .. } = committed;
     let wrong = match running {
-        _ if !refuted.is_empty() => Some("records before a commit record are not those of its list"),
+        _ if !refuted.is_empty() => Some("the records before a commit do not match its list"),
         Some(running) if commit.sequence.0 != running.sequence + 1 => {
-            Some("a commit record has not the next sequence number")
+            Some("a commit does not have the next sequence number")
         }
         Some(running) if commit.begin.0 != running.begin => {
-            Some("a commit record is of another batch than the one before it")
+            Some("a commit belongs to another batch than the records before it")
         }
-        Some(running) if commit.chain_before != running.chain => Some("the chain is broken before a commit record"),
+        Some(running) if commit.chain_before != running.chain => Some("the chain is broken before a commit"),
         _ => None,
     };
     if let Some(wrong) = wrong {

@@ -116,8 +116,12 @@ impl Store {
         checker.report.is_deep = options.is_deep;
         for damage in &self.recovered().damage {
             let place = engine.devices.place(DeviceNumber(0), &segment_path(engine.segment_id(damage.segment)));
-            let problem =
-                Problem::new(ProblemKind::Log, place, "acknowledged bytes of the log hold on no copy", Remedy::Lost);
+            let problem = Problem::new(
+                ProblemKind::Log,
+                place,
+                "acknowledged bytes of the log are damaged on every copy",
+                Remedy::Lost,
+            );
             checker.found(problem.within(damage.segment, damage.range.clone()));
         }
         let result = checker.run(options.is_deep, &mut pace);
@@ -234,7 +238,7 @@ impl<'c> Checker<'c> {
                     self.found(Problem::new(
                         ProblemKind::Geometry,
                         place,
-                        "the home has the superblock of another store: move that away",
+                        "the home has the superblock of another store: move it away",
                         Remedy::Rebuild,
                     ));
                 }
@@ -257,7 +261,7 @@ impl<'c> Checker<'c> {
                     self.found(Problem::new(
                         ProblemKind::Superblock,
                         place,
-                        "neither of its two slots is sound",
+                        "both of its slots are damaged",
                         Remedy::Repair,
                     ));
                 }
@@ -286,7 +290,7 @@ impl<'c> Checker<'c> {
         }
         let found = Superblock::read(&*slot.device)?.map(|found| found.superblock);
         if self.is_alone && found.is_some_and(|found| found.geometry != *self.engine.geometry()) {
-            let cause = "it has another geometry than the newest superblock";
+            let cause = "its geometry differs from that of the newest superblock";
             self.found(Problem::new(ProblemKind::Geometry, place, cause, Remedy::Repair).on(slot.entry.number));
         }
         Ok(())
@@ -309,17 +313,17 @@ impl<'c> Checker<'c> {
                         let known = geometry.devices.iter().find(|entry| entry.identity == found.identity);
                         cause = match known {
                             Some(entry) => format!(
-                                "device {number} should be there, and it is device {}: directories were swapped",
+                                "device {number} should be there, but it is device {}: directories were swapped",
                                 entry.number
                             ),
-                            None => format!("device {number} should be there, and it is one that was replaced"),
+                            None => format!("device {number} should be there, but it is one that was replaced"),
                         };
                     }
-                    None => cause = format!("device {number} should be there, and it belongs to another store"),
+                    None => cause = format!("device {number} should be there, but it belongs to another store"),
                 }
             }
             Trouble::Empty if names::list(&*slot.device, SEGMENTS).is_ok_and(|listed| !listed.is_empty()) => {
-                cause = format!("device {number} has segments and no superblock");
+                cause = format!("device {number} has segments but no superblock");
                 remedy = Remedy::Repair;
             }
             _ => {}
@@ -351,8 +355,7 @@ impl<'c> Checker<'c> {
             }
         } else if self.view.state.position != Position::default() {
             // A store without any batch needs none.
-            let cause =
-                "no device in service has an index; this reader made one for itself, and the next writer will make one";
+            let cause = "no device in service has an index; this reader built a private one, and the next writer will build one";
             self.found(Problem::new(ProblemKind::Catalog, self.engine.home.clone(), cause, Remedy::RebuildIndex));
         }
     }
@@ -386,7 +389,7 @@ impl<'c> Checker<'c> {
                 self.found(problem.within(row.number, 0..row.size_bytes));
             }
             if self.freed.contains(&row.number) && sum.records > 0 {
-                let cause = format!("it is to be given back, and {} records in it are in use", sum.records);
+                let cause = format!("it is to be freed, but {} records in it are in use", sum.records);
                 self.found(Problem::new(
                     ProblemKind::Account,
                     self.engine.segment_place(row),
@@ -403,7 +406,7 @@ impl<'c> Checker<'c> {
         let position = self.view.state.position;
         let Some(row) = self.view.state.segments.get(&position.segment).cloned() else {
             if position.segment > 0 {
-                let cause = format!("the log ends in segment {}, which the catalog has not", position.segment);
+                let cause = format!("the log ends in segment {}, which is not in the catalog", position.segment);
                 self.found(Problem::new(
                     ProblemKind::Log,
                     self.engine.index_directory.clone(),
@@ -423,7 +426,7 @@ impl<'c> Checker<'c> {
         };
         let holds = matches!(scan.next(false), Some(ScanStep::Commit(committed, ..)) if is_it(&committed));
         if !holds && !is_away {
-            let cause = format!("batch {}, the last that the catalog has, does not end there", position.sequence);
+            let cause = format!("batch {}, the last in the catalog, does not end there", position.sequence);
             let problem = Problem::new(ProblemKind::Log, self.engine.segment_place(&row), cause, Remedy::RebuildIndex);
             self.found(problem.within(row.number, from..position.offset));
         }
@@ -438,7 +441,7 @@ impl<'c> Checker<'c> {
             self.sizes.extend(numbered);
             if self.is_alone && slot.is_writable() {
                 for (name, size) in self.engine.leftover_segments(slot, &self.view.state)? {
-                    let cause = format!("the file ({}) is no segment of the store", format_size(size.into()));
+                    let cause = format!("the file ({}) is not a segment of the store", format_size(size.into()));
                     let path = slot.path.join(SEGMENTS).join(name);
                     self.found(Problem::new(ProblemKind::Leftover, path, cause, Remedy::Repair).on(slot.entry.number));
                 }
@@ -466,7 +469,7 @@ impl<'c> Checker<'c> {
         };
         let whole: Vec<DeviceNumber> = readable.iter().copied().filter(long_enough).collect();
         if readable.is_empty() {
-            let cause = "it is on no device that is in service";
+            let cause = "no device in service has it";
             self.found(
                 Problem::new(ProblemKind::SegmentMissing, self.engine.segment_place(row), cause, Remedy::Rebuild)
                     .within(row.number, 0..row.size_bytes),
@@ -489,7 +492,7 @@ impl<'c> Checker<'c> {
                 None => Some((ProblemKind::SegmentMissing, "the segment is missing".to_owned())),
                 Some(&size) if size < row.size_bytes => Some((
                     ProblemKind::SegmentSize,
-                    format!("the segment is cut off: it has {size} of {} bytes", row.size_bytes),
+                    format!("the segment is truncated: it has {size} of {} bytes", row.size_bytes),
                 )),
                 Some(_) => None,
             };
@@ -537,7 +540,7 @@ impl<'c> Checker<'c> {
             let (header, _) = SegmentScan::new(vec![copy], self.engine.seed(row.id()), 0).header(row.id().into());
             match header {
                 Some(header) if header.id == row.id() && header.store == store => sound.push(device),
-                Some(_) => unsound.push((device, "its header is of another segment or store")),
+                Some(_) => unsound.push((device, "its header belongs to another segment or store")),
                 None => unsound.push((device, "its header is damaged")),
             }
         }
@@ -571,7 +574,7 @@ impl<'c> Checker<'c> {
                 // Versions of an object may share units, which are counted for each version.
                 Some(&size) if size < row.live_bytes.min(row.end_bytes) => {
                     let in_use = row.live_bytes.min(row.end_bytes);
-                    format!("the extent file is cut off: it has {size} bytes, and {in_use} in use")
+                    format!("the extent file is truncated: it has {size} bytes, but {in_use} are in use")
                 }
                 Some(_) => continue,
             };

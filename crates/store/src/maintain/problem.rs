@@ -108,12 +108,12 @@ impl Remedy {
     /// What to do next.
     pub fn advice(self) -> &'static str {
         match self {
-            Remedy::Repair => "granulo store repair makes it good",
+            Remedy::Repair => "run granulo store repair",
             Remedy::Rebuild => "bring the device back, or run granulo store rebuild",
             Remedy::RebuildIndex => "granulo store check --rebuild-index rebuilds the index",
-            Remedy::Harmless => "no object in use is concerned; granulo store repair gives the segment back",
+            Remedy::Harmless => "no object in use is affected; granulo store repair frees the segment",
             Remedy::Lost => {
-                "no copy has it: restore it from a backup, or give it up with granulo store repair --drop-lost"
+                "no copy has it: restore it from a backup, or drop it with granulo store repair --drop-lost"
             }
         }
     }
@@ -182,7 +182,7 @@ impl Problem {
         }
         text.push_str(&format!(": {}", self.cause));
         if let Some(object) = &self.object {
-            text.push_str(&format!("; it concerns {object}"));
+            text.push_str(&format!("; it affects {object}"));
         }
         text
     }
@@ -210,7 +210,7 @@ mod tests {
         problem.object = Some("cats/1.jpg".to_owned());
         assert_eq!(
             problem.to_string(),
-            "/ssd0/segments/01, bytes 80 to 200: a record is damaged; it concerns cats/1.jpg (granulo store repair makes it good)"
+            "/ssd0/segments/01, bytes 80 to 200: a record is damaged; it affects cats/1.jpg (run granulo store repair)"
         );
     }
 }

@@ -90,10 +90,7 @@ impl Engine {
                 }
             }
         }
-        pace.stage(
-            "giving back the quarantine",
-            rows.iter().map(|row| row.size_bytes * row.devices.len() as u64).sum(),
-        );
+        pace.stage("freeing the quarantine", rows.iter().map(|row| row.size_bytes * row.devices.len() as u64).sum());
         for row in rows {
             given_back += u64::from(self.salvage_segment(&row, pace)?);
         }

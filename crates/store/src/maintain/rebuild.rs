@@ -159,7 +159,7 @@ impl Store {
         drop(engine.writer()?);
         let plan = self.plan_rebuild(options)?;
         if plan.without_place > 0 {
-            let cause = format!("{} segments and chunks have no other device to go to", plan.without_place);
+            let cause = format!("{} segments and chunks fit on no other device", plan.without_place);
             return Err(no_place(cause));
         }
         let slot = engine.lost_slot(options)?;
@@ -211,7 +211,7 @@ impl Engine {
         };
         match (&slot.trouble, slot.entry.state) {
             (Some(Trouble::Gone), _) => {
-                refuse(format!("device {} left the store", options.device), "nothing is missing on it")
+                refuse(format!("device {} has left the store", options.device), "nothing is missing on it")
             }
             (None, DeviceState::InUse) => refuse(
                 format!("device {} is in service at {}", options.device, crate::units::escape_path(&slot.path)),
@@ -221,7 +221,7 @@ impl Engine {
                 let onto = crate::units::escape_path(&slot.path);
                 refuse(
                     format!("device {} is being rebuilt already", options.device),
-                    &format!("go on with --onto {onto}"),
+                    &format!("continue with --onto {onto}"),
                 )
             }
             _ => Ok(slot.clone()),
@@ -288,7 +288,7 @@ impl Engine {
             return Ok(());
         }
         let path = std::path::absolute(directory).map_err(|error| Error::io("find", directory, error))?;
-        let fail = |error| Error::io("make the device", &path, error);
+        let fail = |error| Error::io("create the device", &path, error);
         let mut geometry = (*self.geometry()).clone();
         let device = self.platform.device_with(&path, geometry.file_mode);
         device.create_directory("").map_err(fail)?;
@@ -303,15 +303,15 @@ impl Engine {
                     && !self.platform.has_directories(&path, &[]).map_err(fail)?;
                 if !is_empty {
                     return Err(
-                        Error::new(ErrorKind::Exists, "make the device", "the directory is not empty").at(&path)
+                        Error::new(ErrorKind::Exists, "create the device", "the directory is not empty").at(&path)
                     );
                 }
             }
             _ => {
                 return Err(Error::new(
                     ErrorKind::Exists,
-                    "make the device",
-                    "there is a store, or a device of one, already",
+                    "create the device",
+                    "a store, or a device of one, already exists",
                 )
                 .at(&path)
                 .advise("name an empty directory"));
@@ -421,7 +421,7 @@ impl Rebuild<'_> {
                 if self.is_onto {
                     continue;
                 }
-                return Err(no_place(format!("segment {} has no other device to go to", row.number)));
+                return Err(no_place(format!("segment {} fits on no other device", row.number)));
             };
             match engine.copy_segment(row, target, pace) {
                 Ok(copied) => {
@@ -603,7 +603,7 @@ impl Rebuild<'_> {
                 done.touched.claim(place.component.device, place.component.file, &place.claim);
                 Ok(place.component)
             }
-            None => Err(no_place("a chunk has no other device to go to".to_owned())),
+            None => Err(no_place("a chunk fits on no other device".to_owned())),
         }
     }
 

@@ -27,7 +27,7 @@ impl Engine {
     pub(crate) fn end_renaming(&self) -> Result<()> {
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
             for directory in [SEGMENTS, DIRECTORY] {
-                let fail = |error| Error::io("end renaming in", &slot.path.join(directory), error);
+                let fail = |error| Error::io("finish renaming in", &slot.path.join(directory), error);
                 names::end_renaming(&*slot.device, directory).map_err(fail)?;
             }
         }

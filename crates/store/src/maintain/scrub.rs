@@ -413,7 +413,7 @@ impl<'m> Scrubber<'m> {
                 row.devices.iter().any(|&other| other != device && engine.devices.readable(other).is_some());
             let (kind, cause) = match size {
                 None => (ProblemKind::SegmentMissing, "the segment is missing"),
-                Some(size) if size < row.size_bytes => (ProblemKind::SegmentSize, "the segment is cut off"),
+                Some(size) if size < row.size_bytes => (ProblemKind::SegmentSize, "the segment is truncated"),
                 Some(_) => continue,
             };
             let mut is_repaired = false;

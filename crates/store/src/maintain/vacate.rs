@@ -138,7 +138,7 @@ impl Engine {
     pub(crate) fn agree(&self, units: bool) -> Result<Agreement> {
         let view = self.view().clone();
         if let Some(missing) = self.completeness_of(&view.state.notes).first() {
-            return Err(self.refuse(format!("not all of the log is there: {missing}")));
+            return Err(self.refuse(format!("part of the log is missing: {missing}")));
         }
         let mut segments: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         let mut extents: BTreeMap<ExtentId, u64> = BTreeMap::new();
@@ -161,7 +161,7 @@ impl Engine {
         let rows = &view.state.segments;
         let end = view.state.position.segment;
         if end > 0 && !rows.contains_key(&end) {
-            return Err(self.refuse(format!("the log ends in segment {end}, which the index does not know")));
+            return Err(self.refuse(format!("the log ends in segment {end}, which is not in the index")));
         }
         let of_row = |number: &u64| rows.get(number).map_or((0, 0), |row| (row.live_records, row.live_bytes));
         let numbers: BTreeSet<u64> = rows.keys().chain(segments.keys()).copied().collect();
@@ -219,7 +219,7 @@ impl Engine {
     }
 
     fn refuse(&self, cause: String) -> Error {
-        Error::new(ErrorKind::Corrupt, "compact the store", format!("nothing is given back: {cause}"))
+        Error::new(ErrorKind::Corrupt, "compact the store", format!("nothing is freed: {cause}"))
             .at(&self.home)
             .advise("run granulo store check --deep, and check --rebuild-index with all devices in service")
     }
@@ -356,7 +356,7 @@ impl Engine {
             let chunk = &moved.chunks[number];
             self.extents.verify_component(number, chunk, component, &mut buffer, &mut wrong, &mut |_| Ok(()))?;
             if !wrong.is_empty() {
-                let cause = "what was written does not hold when it is read again";
+                let cause = "what was written fails verification when read back";
                 let place = self.extents.place(target.device, target.file);
                 return Err(Error::new(ErrorKind::Corrupt, "copy units to", cause).at(&place));
             }

@@ -162,7 +162,7 @@ fn an_index_that_shows_nothing_gives_nothing_back() {
     assert_eq!(walked(&store), Model::new());
     let error = store.compact(&ALL, &Progress::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-    assert!(error.to_string().contains("nothing is given back"), "{error}");
+    assert!(error.to_string().contains("nothing is freed"), "{error}");
     assert_eq!(extent_files(&home), before);
 }
 
@@ -181,7 +181,7 @@ fn an_account_of_units_that_is_too_low_gives_nothing_back() {
     assert_eq!(extent_files(&home), before);
     // Nor can they be subtracted again.
     let error = store.remove(&key("d/f00")).unwrap_err();
-    assert!(error.to_string().contains("has less in use than is to be taken from it"), "{error}");
+    assert!(error.to_string().contains("has less in use than is to be subtracted"), "{error}");
     assert!(store.get(&key("d/f00")).unwrap().is_some(), "it is as it was");
 }
 

@@ -200,9 +200,9 @@ impl<R: Read> Archive<R> {
             b'3' | b'4' => MemberKind::Special(header.device.0, header.device.1),
             b'5' | b'D' => MemberKind::Directory,
             b'6' => MemberKind::Special(0, 0),
-            b'M' => MemberKind::Refused("it is the rest of a file from another volume"),
-            b'V' => MemberKind::Refused("it is the label of a volume"),
-            _ => MemberKind::Refused("it is of a kind that is not known"),
+            b'M' => MemberKind::Refused("it continues a file from another volume"),
+            b'V' => MemberKind::Refused("it is a volume label"),
+            _ => MemberKind::Refused("its kind is unknown"),
         };
         let type_bits = match (kind, header.kind) {
             (MemberKind::Symlink, _) => 0o120_000,
@@ -235,7 +235,7 @@ impl<R: Read> Archive<R> {
     fn old_map(&mut self, at: u64, old: OldSparse) -> Result<Option<Holes>> {
         let OldSparse { mut runs, mut is_continued, size_bytes } = old;
         while is_continued {
-            let block = self.block()?.ok_or(Broken::content(self.position, "it is cut off"))?;
+            let block = self.block()?.ok_or(Broken::content(self.position, "it is truncated"))?;
             let (more, again) = decode_continuation(&block).map_err(|why| Broken::content(at, why))?;
             runs.extend(more);
             is_continued = again;
@@ -300,7 +300,7 @@ impl<R: Read> Archive<R> {
         let skipped = io::copy(&mut (&mut self.stream).take(padding), &mut io::sink())?;
         self.position += skipped;
         self.padding = 0;
-        if skipped == padding { Ok(()) } else { Err(Broken::content(self.position, "it is cut off")) }
+        if skipped == padding { Ok(()) } else { Err(Broken::content(self.position, "it is truncated")) }
     }
 
     /// The next block; `None` at the end of the stream.
@@ -319,7 +319,7 @@ impl<R: Read> Archive<R> {
         match filled {
             0 => Ok(None),
             BLOCK_BYTES => Ok(Some(block)),
-            _ => Err(Broken::content(self.position, "it is cut off")),
+            _ => Err(Broken::content(self.position, "it is truncated")),
         }
     }
 }
@@ -337,7 +337,7 @@ impl<R: Read> Read for Data<'_, R> {
         }
         let got = self.archive.stream.read(&mut buffer[..wanted])?;
         if got == 0 {
-            let cause = format!("it is cut off at byte {}", self.archive.position);
+            let cause = format!("it is truncated at byte {}", self.archive.position);
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, cause));
         }
         self.archive.position += got as u64;

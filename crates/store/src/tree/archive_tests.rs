@@ -328,8 +328,8 @@ fn what_is_wrong_is_told_with_its_place_and_its_member() {
     let bytes = builder.into_inner().unwrap();
     let Err(Broken::Content { at, member, why }) = members(&bytes) else { panic!("it is damaged") };
     assert_eq!((at, &member[..], why), (512 * 5, &b"s"[..], "a run of a sparse file is beyond its end"));
-    let Err(Broken::Stream(error)) = members(&bytes[..600]) else { panic!("it is cut off") };
-    assert_eq!(error.to_string(), "it is cut off at byte 600");
+    let Err(Broken::Stream(error)) = members(&bytes[..600]) else { panic!("it is truncated") };
+    assert_eq!(error.to_string(), "it is truncated at byte 600");
 }
 
 proptest! {

@@ -102,7 +102,7 @@ pub fn export(store: &Store, directory: &Path, options: &ExportOptions, progress
     let prefix = store.entry(&options.prefix)?;
     match &prefix {
         Some(listed) if listed.entry.kind != Kind::Directory => {
-            return Err(Error::new(ErrorKind::Usage, "export", "it is no directory of the store")
+            return Err(Error::new(ErrorKind::Usage, "export", "it is not a directory of the store")
                 .at(&options.prefix.to_path())
                 .advise("read a single object with get"));
         }
@@ -145,7 +145,7 @@ pub fn export(store: &Store, directory: &Path, options: &ExportOptions, progress
 
 /// Opens the target, which is created if it is missing, and must be empty unless `resume`.
 fn open_target(directory: &Path, resume: bool) -> Result<OwnedFd> {
-    std::fs::create_dir_all(directory).map_err(|error| Error::io("make the directory", directory, error))?;
+    std::fs::create_dir_all(directory).map_err(|error| Error::io("create the directory", directory, error))?;
     let fail = |errno: Errno| Error::io("export to", directory, errno.into());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = open(directory, flags, Mode::empty()).map_err(fail)?;
@@ -155,7 +155,7 @@ fn open_target(directory: &Path, resume: bool) -> Result<OwnedFd> {
             if ![c".", c".."].contains(&entry.file_name()) {
                 return Err(Error::new(ErrorKind::Exists, "export to", "it is not empty")
                     .at(directory)
-                    .advise("name an empty directory, or go on with an export that was interrupted"));
+                    .advise("name an empty directory, or continue an interrupted export"));
             }
         }
     }
@@ -301,7 +301,7 @@ impl<'e> Walker<'e> {
             return Ok(());
         }
         if listed.key.parent().as_ref() != Some(&level.key) {
-            let error = Error::new(ErrorKind::Corrupt, "export", "it is in something that is no directory");
+            let error = Error::new(ErrorKind::Corrupt, "export", "its parent is not a directory");
             self.export.ledger.report(error.at(&self.export.path_of(&listed.key)));
             return Ok(());
         }
@@ -343,7 +343,7 @@ impl<'e> Walker<'e> {
                 self.export.ledger.advance(1, 0);
             }
             Err(errno) => {
-                self.export.ledger.report_io("make the directory", &self.export.path_of(&key), errno);
+                self.export.ledger.report_io("create the directory", &self.export.path_of(&key), errno);
                 self.levels.push(Level { key, directory: None, identity: (0, 0), is_stored: true, is_lost: true });
             }
         }
@@ -396,7 +396,7 @@ impl<'e> Walker<'e> {
             Ok(handle) => self.levels[at].directory = Some(self.directory(key, handle, is_stored)),
             Err(errno) => {
                 self.levels[at].is_lost = true;
-                self.export.ledger.report_io("go back to the directory", &self.export.path_of(&key), errno);
+                self.export.ledger.report_io("return to the directory", &self.export.path_of(&key), errno);
             }
         }
     }

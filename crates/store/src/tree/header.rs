@@ -61,7 +61,7 @@ pub(super) fn decode(bytes: &[u8; BLOCK_BYTES]) -> Decoded<Option<Header>> {
     let signed: i64 = counted.map(|&byte| i64::from(byte as i8)).sum();
     let claimed = number(&old.cksum)?;
     if claimed != unsigned && claimed != signed {
-        return Err("a header's checksum does not hold");
+        return Err("a header's checksum is wrong");
     }
     let kind = old.linkflag[0];
     let (mut device, mut sparse) = ((0, 0), None);
@@ -73,7 +73,7 @@ pub(super) fn decode(bytes: &[u8; BLOCK_BYTES]) -> Decoded<Option<Header>> {
         }
     }
     if kind == b'S' {
-        let header = block.as_gnu().ok_or("a sparse file in a header that is not GNU's")?;
+        let header = block.as_gnu().ok_or("a sparse file in a header that is not in GNU format")?;
         sparse = Some(OldSparse {
             runs: old_runs(&header.sparse)?,
             is_continued: header.is_extended(),
@@ -227,7 +227,7 @@ pub(super) fn sparse_map(runs: &[(u64, u64)], size_bytes: u64, data_bytes: u64) 
         }
     }
     if sum != data_bytes {
-        return Err("the data of a sparse file are not as long as its map says");
+        return Err("the data of a sparse file does not have the length in its map");
     }
     if data.len() > MOST_RUNS {
         return Err("a sparse file has more than 65,536 runs of data");

@@ -225,7 +225,7 @@ pub(super) fn check_prefix(store: &Store, prefix: &Key) -> Result<()> {
         if let Some(listed) = store.entry(&key)?
             && listed.entry.kind != Kind::Directory
         {
-            return Err(Error::new(ErrorKind::Usage, "import below", "it is no directory of the store")
+            return Err(Error::new(ErrorKind::Usage, "import below", "it is not a directory of the store")
                 .at(&key.to_path())
                 .advise("choose another key"));
         }
@@ -384,9 +384,9 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
         let stored_directory = listed.as_ref().map(|listed| listed.entry.kind == Kind::Directory);
         if !is_directory && stored_directory == Some(true) {
             // An import never removes the content of a directory.
-            let error = Error::new(ErrorKind::Exists, "import", "the store has a directory of this name");
+            let error = Error::new(ErrorKind::Exists, "import", "the store has a directory with this name");
             let error = error.at(&self.tree.path_of(&found.key));
-            self.ledger.report(error.advise("if it is to go, remove it first: granulo store rm -r"));
+            self.ledger.report(error.advise("to replace it, remove it first: granulo store rm -r"));
             return Ok(());
         }
         let replace = is_directory && stored_directory == Some(false);

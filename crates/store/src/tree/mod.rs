@@ -137,7 +137,7 @@ struct Stoppable<'l, 'p, R> {
 
 impl<R: Read> Read for Stoppable<'_, '_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.ledger.advance(0, 0) { self.inner.read(buffer) } else { Err(io::Error::other("it was asked to stop")) }
+        if self.ledger.advance(0, 0) { self.inner.read(buffer) } else { Err(io::Error::other("it was interrupted")) }
     }
 }
 
@@ -150,7 +150,7 @@ struct Watched<'l, 'p, R> {
 impl<R: Read> Read for Watched<'_, '_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let got = self.inner.read(buffer)?;
-        if self.ledger.advance(0, got as u64) { Ok(got) } else { Err(io::Error::other("it was asked to stop")) }
+        if self.ledger.advance(0, got as u64) { Ok(got) } else { Err(io::Error::other("it was interrupted")) }
     }
 }
 
@@ -172,7 +172,7 @@ where
             Ok(_) => {}
             Err(_) if begun > 0 => break,
             Err(error) => {
-                return Err(Error::new(ErrorKind::of(&error), "begin a thread", os_message(&error))
+                return Err(Error::new(ErrorKind::of(&error), "start a thread", os_message(&error))
                     .advise("raise the limits on processes and memory (ulimit -u, cgroup), or end other programs"));
             }
         }

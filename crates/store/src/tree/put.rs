@@ -325,8 +325,10 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         self.done.content_bytes += content_bytes;
         if changed {
             self.done.changed += 1;
-            let error = Error::new(ErrorKind::Io, "import", "it changed while it was read").at(&(self.path_of)(key));
-            self.ledger.report(error.advise("what was read last is kept; import it again when nobody writes to it"));
+            let error =
+                Error::new(ErrorKind::Io, "import", "it changed while it was being read").at(&(self.path_of)(key));
+            self.ledger
+                .report(error.advise("the last version read is kept; import it again when nothing writes to it"));
         }
     }
 
@@ -336,7 +338,7 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         let file = open_file(&found.directory, &found.name)?;
         let status = status(&file)?;
         if status.file_type() != FileType::RegularFile || is_shared && status.identity != found.status.identity {
-            return Err(PutFailure::Source(io::Error::other("it was replaced by another while it was imported")));
+            return Err(PutFailure::Source(io::Error::other("it was replaced while it was being imported")));
         }
         let mut attributes = status.attributes(self.access_times);
         attributes.xattrs = self.xattrs.of_file(file.as_fd())?;

@@ -279,7 +279,7 @@ impl<'e> Restorer<'e> {
             return Err(if self.export.ledger.is_over() {
                 RestoreFailure::Over
             } else {
-                RestoreFailure::Gone("the first name of the same file could not be made")
+                RestoreFailure::Gone("the first name of the same file could not be created")
             });
         }
         let first_name = c_name(&first.key);
@@ -393,7 +393,7 @@ impl<'e> Restorer<'e> {
                 let name = crate::units::escape(name);
                 self.export
                     .ledger
-                    .report(error.advise(format!("the attribute is {name}; the rest of the file is there")));
+                    .report(error.advise(format!("the attribute is {name}; the rest of the file was written")));
             }
         }
     }

@@ -113,17 +113,17 @@ impl From<Broken> for Error {
         const READ: &str = "read the archive";
         match broken {
             Broken::Stream(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Error::new(ErrorKind::Corrupt, READ, error.to_string()).advise("what was before that is imported")
+                Error::new(ErrorKind::Corrupt, READ, error.to_string()).advise("what precedes that was imported")
             }
             Broken::Stream(error) => Error::new(ErrorKind::of(&error), READ, os_message(&error)),
             Broken::Content { at: 0, member, why } if member.is_empty() => {
-                Error::new(ErrorKind::NotRecognised, READ, format!("it is no tar archive: {why}"))
+                Error::new(ErrorKind::NotRecognised, READ, format!("it is not a tar archive: {why}"))
                     .advise("if it is compressed, pipe it through its decompressor to standard input")
             }
             Broken::Content { at, member, why } => {
                 let of = if member.is_empty() { String::new() } else { format!(" (member {})", escape(&member)) };
                 Error::new(ErrorKind::Corrupt, READ, format!("at byte {at}{of}, {why}"))
-                    .advise("what was before that is imported")
+                    .advise("what precedes that was imported")
             }
         }
     }
@@ -160,8 +160,8 @@ impl<'s> TarImport<'s, '_, '_> {
             };
             let Some(member) = next else {
                 if !archive.is_complete {
-                    let cause = "it has no end marker, and may be cut off between two members";
-                    self.ledger.report(Error::new(ErrorKind::Corrupt, "be sure of the end of the archive", cause));
+                    let cause = "it has no end marker, and may be truncated between two members";
+                    self.ledger.report(Error::new(ErrorKind::Corrupt, "find the end of the archive", cause));
                 }
                 return Ok(());
             };
@@ -249,14 +249,14 @@ impl<'s> TarImport<'s, '_, '_> {
     /// store refuses such a batch as a whole. Notes the directories that the store creates above an object.
     fn check_place(&mut self, key: &Key, is_directory: bool) -> std::result::Result<(), MemberFailure> {
         if !is_directory && (key.is_root() || self.is_directory(key)? == Some(true)) {
-            return Err(MemberFailure::Refused("the store has a directory of this name".to_owned()));
+            return Err(MemberFailure::Refused("the store has a directory with this name".to_owned()));
         }
         let mut above = key.parent();
         while let Some(directory) = above.filter(|directory| self.last_directory.as_ref() != Some(directory)) {
             match self.is_directory(&directory)? {
                 Some(true) => break,
                 Some(false) => {
-                    return Err(MemberFailure::Refused("it lies in something that is no directory".to_owned()));
+                    return Err(MemberFailure::Refused("its parent is not a directory".to_owned()));
                 }
                 None if directory.is_root() => break,
                 None => {}
@@ -332,13 +332,13 @@ impl<'s> TarImport<'s, '_, '_> {
     fn shared_number(&mut self, target: &Key) -> std::result::Result<ObjectNumber, MemberFailure> {
         // The content of the batch is visible only after a commit.
         self.commit()?;
-        let missing = || MemberFailure::Refused("what it links to is not there".to_owned());
+        let missing = || MemberFailure::Refused("its target does not exist".to_owned());
         let listed = self.store.entry(target)?.ok_or_else(missing)?;
         if let Some(number) = listed.shared {
             return Ok(number);
         }
         if !matches!(listed.entry.kind, Kind::File | Kind::Large) {
-            return Err(MemberFailure::Refused("what it links to is no file".to_owned()));
+            return Err(MemberFailure::Refused("its target is not a file".to_owned()));
         }
         let status = self.store.stat(target)?.ok_or_else(missing)?;
         let mut stream = StoredData::new(self.store, target, &status.attributes, status.entry.size_bytes);
@@ -394,7 +394,7 @@ fn place(prefix: &Key, name: &[u8]) -> std::result::Result<Key, String> {
     for component in name.split(|&byte| byte == b'/') {
         match component {
             b"" | b"." => {}
-            b".." => return Err("its name has .. in it".to_owned()),
+            b".." => return Err("its name contains ..".to_owned()),
             _ => {
                 above_bytes += path.len();
                 path.extend_from_slice(component);
@@ -403,7 +403,7 @@ fn place(prefix: &Key, name: &[u8]) -> std::result::Result<Key, String> {
         }
     }
     if above_bytes > MOST_ABOVE_BYTES {
-        return Err("it lies too deep: the paths of the directories above it take more than 4 MiB".to_owned());
+        return Err("it is too deep: the paths of the directories above it take more than 4 MiB".to_owned());
     }
     Key::parse(path).and_then(|below| prefix.join(&below)).map_err(|error| error.to_string())
 }
@@ -473,7 +473,7 @@ impl Read for StoredData<'_> {
             self.at = 0;
             match self.store.read_range(self.key, offset..offset + wanted, &mut self.piece) {
                 Ok(Some(got)) if got == wanted => self.left = (offset + wanted, length - wanted),
-                Ok(_) => return Err(io::Error::other("it is shorter than it was")),
+                Ok(_) => return Err(io::Error::other("it became shorter")),
                 Err(error) => {
                     self.failure = Some(error);
                     return Err(io::Error::other("it cannot be read from the store"));
@@ -516,8 +516,7 @@ mod tests {
 
     #[test]
     fn what_is_no_archive_is_told_from_a_damaged_one() {
-        let error =
-            Error::from(Broken::Content { at: 0, member: Vec::new(), why: "a header's checksum does not hold" });
+        let error = Error::from(Broken::Content { at: 0, member: Vec::new(), why: "a header's checksum is wrong" });
         assert_eq!(error.kind(), ErrorKind::NotRecognised);
         let error = Error::from(Broken::Content { at: 1024, member: b"a\x07".to_vec(), why: "it is malformed" });
         assert_eq!(error.kind(), ErrorKind::Corrupt);

@@ -83,7 +83,7 @@ impl<'l, 'w> SourceTree<'l, 'w> {
         let fail = |errno: Errno| Error::io("import", source, errno.into());
         let root = match open(source, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
             Err(Errno::NOTDIR) => {
-                return Err(Error::new(ErrorKind::Usage, "import", "it is no directory")
+                return Err(Error::new(ErrorKind::Usage, "import", "it is not a directory")
                     .at(source)
                     .advise("name a tree or a tar archive"));
             }
@@ -200,7 +200,7 @@ impl<'l, 'w> SourceTree<'l, 'w> {
             Err(errno) => {
                 above.names = Vec::new().into_iter();
                 let path = path_of(&self.source, &self.prefix, &above.key);
-                self.ledger.report_io("go back to the directory", &path, errno);
+                self.ledger.report_io("return to the directory", &path, errno);
             }
         }
     }

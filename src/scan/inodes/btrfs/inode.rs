@@ -12,7 +12,7 @@ const BYTES: usize = 160;
 /// A description of the damage.
 pub(super) fn decode(data: &[u8], inode: u64, device: u64, sector_bytes: u32) -> Result<Option<Stat>, &'static str> {
     if data.len() < BYTES {
-        return Err("it is cut off");
+        return Err("it is truncated");
     }
     let link_count = u32_at(data, 40);
     if link_count == 0 {

@@ -336,7 +336,7 @@ fn resolve(volume: &Volume<impl Medium>, subvolumes: &Subvolumes, top: u64, belo
                 root = subvolumes.root(tree).ok_or_else(|| missing(format!("there is no subvolume {tree}")))?;
             }
             Some(location) => object = location.object,
-            None => return Err(missing("no name leads to it".to_owned())),
+            None => return Err(missing("no name refers to it".to_owned())),
         }
     }
     Ok((tree, object))

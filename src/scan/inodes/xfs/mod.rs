@@ -483,7 +483,7 @@ impl<'l, 'f, M: Medium> Lister<'l, 'f, M> {
             next = extent.offset + extent.count;
             self.run(extent.start, extent.count)?;
         }
-        if self.piece.is_empty() { Ok(()) } else { Err(damaged("a block of it is cut off")) }
+        if self.piece.is_empty() { Ok(()) } else { Err(damaged("a block of it is truncated")) }
     }
 
     fn run(&mut self, first: u64, count: u64) -> io::Result<()> {

@@ -45,7 +45,7 @@ impl Engine {
         let (pin, view) = self.pinned()?;
         let snapshot = view.snapshot();
         if !top.is_root() && snapshot.look_up_path(top.stored())?.is_none() {
-            return Err(Error::new(ErrorKind::NotFound, "load", "there is no such object").at(&top.to_path()));
+            return Err(Error::new(ErrorKind::NotFound, "load", "no such object").at(&top.to_path()));
         }
         Ok(Scope { snapshot, top: top.clone(), _pin: pin })
     }

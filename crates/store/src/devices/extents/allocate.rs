@@ -296,20 +296,20 @@ fn create_next(
         match files.create(device, file) {
             Ok(created) => return Ok((ExtentTail { file, end_bytes: 0 }, created)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => next = file.checked_add(1),
-            Err(error) => return Err(files.error("make the extent file", device, file, error)),
+            Err(error) => return Err(files.error("create the extent file", device, file, error)),
         }
     }
-    let cause = "all numbers of extent files are given away";
-    Err(Error::new(ErrorKind::NoSpace, "make an extent file", cause).at(&files.source.directory(device)))
+    let cause = "all numbers of extent files are used up";
+    Err(Error::new(ErrorKind::NoSpace, "create an extent file", cause).at(&files.source.directory(device)))
 }
 
 pub(super) fn too_few(in_service: usize, parity: u8) -> Error {
     let least = usize::from(parity) + 1;
     if in_service < least {
-        let cause = format!("{in_service} devices are in service, and parity needs {least}");
+        let cause = format!("only {in_service} devices are in service; parity needs {least}");
         Error::new(ErrorKind::Lost, "place a large object", cause).advise("rebuild the lost devices first")
     } else {
-        let cause = format!("fewer than {least} of {in_service} devices have room for it");
+        let cause = format!("fewer than {least} of {in_service} devices have space for it");
         Error::new(ErrorKind::NoSpace, "place a large object", cause)
             .advise("free some space, compact the store, or add devices")
     }

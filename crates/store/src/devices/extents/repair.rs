@@ -147,7 +147,7 @@ impl ExtentFiles {
         device: DeviceNumber,
     ) -> Result<Reserved> {
         if chunk.components.iter().any(|component| component.device == device) {
-            let cause = format!("device {device} has another component of it");
+            let cause = format!("device {device} already has another component of it");
             return Err(Error::new(ErrorKind::Usage, "move a component", cause));
         }
         allocator.reserve_on(self, device, chunk.stripes.component_bytes(component))
@@ -193,7 +193,7 @@ impl ExtentFiles {
                     buffer.extend_from_slice(unit_of(&mut encoder, chunk, stripe, unit, &units)?);
                 }
                 if !is_intact(chunk, stripe, unit, &buffer) {
-                    let cause = format!("parity of stripe {stripe} of chunk {number} is not that of its data");
+                    let cause = format!("parity of stripe {stripe} of chunk {number} does not match its data");
                     return Err(Error::new(ErrorKind::Lost, "rebuild a large object", cause));
                 }
                 let offset = target.offset_bytes + stripe as u64 * u64::from(chunk.stripes.unit_bytes);

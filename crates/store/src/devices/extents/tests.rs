@@ -543,7 +543,7 @@ fn a_lost_or_full_device_makes_stripes_narrower_and_never_less_safe() {
     (1..4).for_each(|number| drop(bench.lose(DeviceNumber(number))));
     let error = bench.writer(1, rule, None).write(&object).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
-    assert!(error.to_string().contains("2 devices are in service, and parity needs 3"), "{error}");
+    assert!(error.to_string().contains("2 devices are in service; parity needs 3"), "{error}");
 }
 
 #[test]

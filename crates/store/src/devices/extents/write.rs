@@ -156,14 +156,14 @@ impl LargeWriter {
     /// be a record, and after a [`write`](Self::write) that failed.
     pub(crate) fn finish(mut self) -> Result<WrittenObject> {
         if self.failed {
-            return Err(Error::new(ErrorKind::Usage, "stripe an object", "writing it failed before"));
+            return Err(Error::new(ErrorKind::Usage, "stripe an object", "an earlier write of it failed"));
         }
         if !self.pending.is_empty() {
             self.put_pending()?;
         }
         self.end_chunk();
         if self.chunks.is_empty() {
-            let cause = format!("{} bytes are a record", self.packed.len());
+            let cause = format!("{} bytes fit in a record", self.packed.len());
             return Err(Error::new(ErrorKind::Usage, "stripe an object", cause));
         }
         let stored_bytes = PACKED_BYTES + self.chunked_bytes;

@@ -111,10 +111,10 @@ impl ObjectError {
 impl fmt::Display for ObjectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ObjectError::NotFound => f.write_str("there is no such object"),
+            ObjectError::NotFound => f.write_str("no such object"),
             ObjectError::Refused => f.write_str("the object is not what was expected"),
             ObjectError::Failed(error) => write!(f, "the request failed: {error}"),
-            ObjectError::Unknown(error) => write!(f, "the answer was lost: {error}"),
+            ObjectError::Unknown(error) => write!(f, "the response was lost: {error}"),
         }
     }
 }

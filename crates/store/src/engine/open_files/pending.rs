@@ -224,7 +224,7 @@ impl Pending {
         let data = self.data(base);
         let stored = base.stored_bytes();
         if data.iter().any(|(_, piece)| matches!(piece, StoredPiece::Kept(range) if range.end > stored)) {
-            let cause = "the object has less data than its list of holes says";
+            let cause = "the object has less data than its list of holes states";
             return Err(Error::new(ErrorKind::Corrupt, "write to an object", cause));
         }
         let mut filled_bytes = SECTOR_BYTES;

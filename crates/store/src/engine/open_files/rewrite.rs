@@ -70,7 +70,7 @@ impl OpenFile {
                 return Ok(());
             }
         }
-        Err(Error::new(ErrorKind::Busy, "write to an object", "others change it all the time"))
+        Err(Error::new(ErrorKind::Busy, "write to an object", "others keep changing it"))
     }
 
     /// Makes the object what was built; returns whether it was still what that was built from.
@@ -117,7 +117,7 @@ impl Engine {
             StoredContent::Striped(descriptor) => self.read_units(descriptor, range, onto),
             StoredContent::Whole(content) => {
                 let wrong =
-                    || Error::new(ErrorKind::Corrupt, "read", "the object has less data than its list of holes says");
+                    || Error::new(ErrorKind::Corrupt, "read", "the object has less data than its list of holes states");
                 onto.extend_from_slice(content.get(range.start as usize..range.end as usize).ok_or_else(wrong)?);
                 Ok(())
             }

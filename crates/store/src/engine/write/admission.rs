@@ -81,7 +81,7 @@ fn exists(path: &[u8], cause: &str) -> Error {
 }
 
 pub(super) fn within_itself(path: &[u8]) -> Error {
-    Error::new(ErrorKind::Usage, "rename a directory to", "it would lie below itself").at(&shown(path))
+    Error::new(ErrorKind::Usage, "rename a directory to", "it would be inside itself").at(&shown(path))
 }
 
 /// A concurrent change came first; the caller retries.
@@ -92,7 +92,7 @@ pub(super) fn is_changed(path: &[u8]) -> Error {
 pub(super) fn not_empty(path: &[u8]) -> Error {
     Error::new(ErrorKind::Usage, "remove the directory", "it is not empty")
         .at(&shown(path))
-        .advise("remove it with all below it: granulo store rm -r")
+        .advise("remove it with everything below it: granulo store rm -r")
 }
 
 /// Whether a directory has entries.
@@ -150,7 +150,7 @@ impl<'w> Admission<'_, 'w> {
             let Some((next, name)) = split(above) else { break Number::Of(ROOT) };
             match self.known.get(above) {
                 Some(Some(PathState { kind: Kind::Directory, number })) => break *number,
-                Some(Some(_)) => return Err(exists(above, "it is a file, so nothing can lie below it")),
+                Some(Some(_)) => return Err(exists(above, "it is a file, so nothing can be below it")),
                 Some(None) | None => unknown.push((above, name)),
             }
             above = next;
@@ -191,7 +191,7 @@ impl<'w> Admission<'_, 'w> {
                 directories.add(above, name, entry.number);
                 Ok(Some(entry.number))
             }
-            Some(_) => Err(exists(path, "it is a file, so nothing can lie below it")),
+            Some(_) => Err(exists(path, "it is a file, so nothing can be below it")),
             None => Ok(None),
         }
     }
@@ -238,14 +238,14 @@ impl<'w> Admission<'_, 'w> {
                 }
             }
             (Some(Kind::Directory), Kind::Directory) | (None, _) => {}
-            (Some(Kind::Directory), _) => return Err(exists(path, "there is a directory of this name")),
-            (Some(_), Kind::Directory) => return Err(exists(path, "there is a file of this name")),
+            (Some(Kind::Directory), _) => return Err(exists(path, "a directory with this name exists")),
+            (Some(_), Kind::Directory) => return Err(exists(path, "a file with this name exists")),
             _ => {}
         }
         if entry.kind == Kind::Link {
             let file = entry.linked();
             if self.look_up(&shared_key(file), || Some(object_key(file).to_vec()))?.0.is_none() {
-                return Err(Error::new(ErrorKind::NotFound, "make the link", "there is no shared file of this number"));
+                return Err(Error::new(ErrorKind::NotFound, "create the link", "no shared file has this number"));
             }
         }
         let number = match there.filter(|there| is_same_object(there.kind, entry.kind)) {
@@ -281,7 +281,7 @@ impl<'w> Admission<'_, 'w> {
         let mut above_it = vec![ROOT];
         let found = self.ledger.snapshot.directory_with(above, &mut |number, _, _| above_it.push(number))?;
         let Some(directory) = found else {
-            let cause = "there is no such directory";
+            let cause = "no such directory";
             return Err(Error::new(ErrorKind::NotFound, "give it the name", cause).at(&shown(above)));
         };
         if entry.kind == Kind::Directory && above_it.contains(&entry.number) {
@@ -299,7 +299,7 @@ impl<'w> Admission<'_, 'w> {
         };
         let admitted = self.put(at, path, entry)?;
         match (admitted.before, existing) {
-            (Before::Known(Some(_)), Existing::Refuse) => Err(exists(path, "there is an object of this name")),
+            (Before::Known(Some(_)), Existing::Refuse) => Err(exists(path, "an object with this name exists")),
             _ => Ok(admitted),
         }
     }

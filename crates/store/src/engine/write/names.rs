@@ -110,8 +110,12 @@ impl Batch<'_> {
                     batch.add_again(&link, existing.stored().into(), Onto::Seen(source.seen.directory), None)?;
                 }
                 _ => {
-                    return Err(Error::new(ErrorKind::Usage, "give it another name", "only files have several names")
-                        .at(&existing.to_path()));
+                    return Err(Error::new(
+                        ErrorKind::Usage,
+                        "give it another name",
+                        "only files can have several names",
+                    )
+                    .at(&existing.to_path()));
                 }
             }
             let source = Source { entry: link, ..source };
@@ -160,7 +164,7 @@ impl Batch<'_> {
     ) -> Result<()> {
         self.refuse_root(key)?;
         self.at_once(|batch| {
-            let cause = "there is no such directory";
+            let cause = "no such directory";
             let absent = || Error::new(ErrorKind::NotFound, "give it the name", cause).at(&key.to_path());
             let seen = batch.see(key)?.ok_or_else(absent)?;
             if seen.entry.is_some() {
@@ -285,9 +289,9 @@ impl Batch<'_> {
 }
 
 fn not_there(operation: &'static str, key: &Key) -> Error {
-    Error::new(ErrorKind::NotFound, operation, "there is no such object").at(&key.to_path())
+    Error::new(ErrorKind::NotFound, operation, "no such object").at(&key.to_path())
 }
 
 fn is_taken(key: &Key) -> Error {
-    Error::new(ErrorKind::Exists, "rename", "there is an object of this name").at(&key.to_path())
+    Error::new(ErrorKind::Exists, "rename", "an object with this name exists").at(&key.to_path())
 }

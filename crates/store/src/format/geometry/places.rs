@@ -75,12 +75,12 @@ fn check_beside_home(device: &NamedDirectory, home: &NamedDirectory) -> Result<(
 fn check_beside_each_other(device: &NamedDirectory, other: &NamedDirectory) -> Result<()> {
     if device.is(other) {
         let error = refuse("a device is named twice").at(&device.path);
-        return Err(error.advise("each device is a directory of its own, on a disk of its own"));
+        return Err(error.advise("each device needs its own directory, on its own disk"));
     }
     let (outer, inner) = if device.path.starts_with(&other.path) { (other, device) } else { (device, other) };
     if inner.path.starts_with(&outer.path) {
         let error = refuse(format!("a device is inside another, {}", escape_path(&outer.path))).at(&inner.path);
-        return Err(error.advise("each device is a directory of its own, on a disk of its own"));
+        return Err(error.advise("each device needs its own directory, on its own disk"));
     }
     Ok(())
 }
@@ -103,7 +103,7 @@ fn place(class: Option<Class>, path: &Path) -> Result<NamedDirectory> {
 
 /// The absolute path, resolved as far as it exists.
 fn absolute(path: &Path) -> Result<PathBuf> {
-    let fail = |error| Error::io("make the store in", path, error);
+    let fail = |error| Error::io("create the store in", path, error);
     let mut exists = std::path::absolute(path).map_err(fail)?;
     let mut missing = Vec::new();
     loop {

@@ -83,7 +83,7 @@ fn the_explanation_is_in_words() {
         words(2, 6, |_| {}),
         "Records up to 64 KiB on 2 fast devices, each on both. Larger files in stripes of 4 + 1 over 6 slow devices. \
          When the fast devices are 90 % full, records go to slow ones, until they are down to 80 %. \
-         Any one device may be lost. What a lost slow device had can be rebuilt into the room of the others."
+         Any one device may be lost. What a lost slow device had can be rebuilt into spare space on the others."
     );
     assert_eq!(
         words(0, 0, |plan| plan.compression = Compression::Zstd(3)),
@@ -124,13 +124,13 @@ fn what_the_devices_cannot_keep_is_refused_with_what_would_do() {
     for (said, parts) in [
         (
             refused(1, 3, |plan| plan.copies = Some(2)),
-            ["mirror keeps each record on 2 fast devices, and there is one", "--small-redundancy none"],
+            ["mirror keeps each record on 2 fast devices, but there is one", "--small-redundancy none"],
         ),
-        (refused(0, 0, |plan| plan.copies = Some(2)), ["on 2 devices, and there is one", "name 2 devices with --fast"]),
-        (refused(2, 0, |plan| plan.copies = Some(3)), ["no more than 2", "--small-redundancy mirror"]),
+        (refused(0, 0, |plan| plan.copies = Some(2)), ["on 2 devices, but there is one", "name 2 devices with --fast"]),
+        (refused(2, 0, |plan| plan.copies = Some(3)), ["there are only 2", "--small-redundancy mirror"]),
         (
             refused(2, 3, |plan| plan.parity = Some(2)),
-            ["raid6 needs at least 4 slow devices (2 + 2), and there is no more than 3", "--large-redundancy raid5"],
+            ["raid6 needs at least 4 slow devices (2 + 2), but there are only 3", "--large-redundancy raid5"],
         ),
         (
             refused(2, 2, |plan| plan.parity = Some(1)),
@@ -151,9 +151,9 @@ fn settings_out_of_bounds_are_refused() {
         (|plan| plan.stripe_unit_bytes = 12 * KIB as u32, "12,288 bytes"),
         (|plan| plan.stripe_unit_bytes = 2 * KIB as u32, "4 KiB to 16 MiB"),
         (|plan| plan.stripe_unit_bytes = 32 * MIB as u32, "33,554,432 bytes"),
-        (|plan| plan.compression = Compression::Zstd(23), "level of zstd"),
-        (|plan| plan.compression = Compression::Zstd(0), "level of zstd"),
-        (|plan| plan.compression = Compression::Zstd(-8), "level of zstd"),
+        (|plan| plan.compression = Compression::Zstd(23), "zstd level"),
+        (|plan| plan.compression = Compression::Zstd(0), "zstd level"),
+        (|plan| plan.compression = Compression::Zstd(-8), "zstd level"),
         (|plan| plan.watermarks_percent = (80, 80), "these are 80 % and 80 %"),
         (|plan| plan.watermarks_percent = (101, 80), "at most 100 %"),
         (|plan| plan.watermarks_percent = (10, 0), "above 0 %"),
@@ -165,7 +165,7 @@ fn settings_out_of_bounds_are_refused() {
         assert!(said.contains(part), "'{part}' is not in: {said}");
     }
     let said = refused(0, 4000, |plan| plan.copies = Some(1));
-    assert!(said.contains("4000 devices with these paths are more than a superblock has room for"), "{said}");
+    assert!(said.contains("4000 devices with these paths do not fit in a superblock"), "{said}");
 }
 
 #[test]

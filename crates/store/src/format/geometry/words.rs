@@ -91,7 +91,7 @@ impl Geometry {
             let spare = self.stripe_devices().count() > width;
             let class = if self.has(Class::Fast) && self.has(Class::Slow) { "slow " } else { "" };
             sentences.push(if spare {
-                format!("What a lost {class}device had can be rebuilt into the room of the others.")
+                format!("What a lost {class}device had can be rebuilt into spare space on the others.")
             } else {
                 format!("What a lost {class}device had can be rebuilt onto a new one.")
             });

@@ -147,7 +147,7 @@ impl LoadedCopy {
                 has_rest: read.has_rest,
             });
         }
-        Err(ReadError::Unreadable(io::Error::other("it is replaced all the time")))
+        Err(ReadError::Unreadable(io::Error::other("it keeps being replaced")))
     }
 }
 
@@ -342,10 +342,10 @@ impl Catalog {
         }
         if failures.len() == places.len() {
             if failures.is_empty() {
-                return Err(Error::new(ErrorKind::Lost, "make the index", "no device is in service"));
+                return Err(Error::new(ErrorKind::Lost, "create the index", "no device is in service"));
             }
             let (place, error) = failures.swap_remove(0);
-            return Err(Error::io("make the index", &manifest::place(&*place.device), error));
+            return Err(Error::io("create the index", &manifest::place(&*place.device), error));
         }
         inner.copies.drop_failed(&failures);
         let state = inner.state.clone();
@@ -458,7 +458,7 @@ impl Inner {
     fn load(&mut self, store: &[u8; 16]) -> Result<bool> {
         let found = LoadedCopies::look(&self.places, store);
         let Some(newest) = found.newest else {
-            let lost = || Error::new(ErrorKind::NotFound, "read the index", "there is none any more");
+            let lost = || Error::new(ErrorKind::NotFound, "read the index", "it is gone");
             return Err(found.cause.unwrap_or_else(lost));
         };
         let is_new = self.current.is_none() || newest.state.version != self.state.version;

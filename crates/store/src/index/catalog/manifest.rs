@@ -65,7 +65,7 @@ pub(crate) struct ManifestHead {
 impl ManifestHead {
     fn decode(bytes: &[u8]) -> std::result::Result<ManifestHead, ReadError> {
         let word = |at: usize| bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes);
-        let damaged = ReadError::Damaged("it is not whole");
+        let damaged = ReadError::Damaged("it is truncated");
         if bytes.get(MAGIC_AT..VERSION_AT) != Some(MAGIC) {
             return Err(ReadError::Damaged("it is none"));
         }
@@ -119,7 +119,7 @@ impl ReadError {
             ReadError::Unreadable(error) => Error::io(READ, &place, error),
             ReadError::Damaged(cause) => Error::new(ErrorKind::Corrupt, READ, cause).at(&place).advise(REBUILD_ADVICE),
             ReadError::Newer(version) => {
-                let cause = format!("it has version {version}, and this granulo reads {VERSION}");
+                let cause = format!("it has version {version}; this granulo reads {VERSION}");
                 Error::new(ErrorKind::NewerVersion, READ, cause).at(&place).advise("use a newer granulo")
             }
         }
@@ -135,7 +135,7 @@ impl From<io::Error> for ReadError {
 impl From<DecodeError> for ReadError {
     fn from(refusal: DecodeError) -> ReadError {
         match refusal {
-            DecodeError::Damaged => ReadError::Damaged("what it says contradicts itself"),
+            DecodeError::Damaged => ReadError::Damaged("it is inconsistent"),
             DecodeError::Unknown(_) => ReadError::Newer(VERSION + 1),
         }
     }
@@ -174,7 +174,7 @@ pub(crate) fn read_bytes(device: &dyn Device) -> std::result::Result<Vec<u8>, Re
     let mut said = [0; 8];
     file.read_at(&mut said, LENGTH_AT as u64)?;
     if u64::from_le_bytes(said) != size {
-        return Err(ReadError::Damaged("it is not as long as it says"));
+        return Err(ReadError::Damaged("it does not have the length it states"));
     }
     let mut bytes = Vec::new();
     file.read_onto(&mut bytes, size as usize, 0)?;
@@ -194,13 +194,13 @@ pub(crate) fn decode(bytes: &[u8], store: &[u8; 16]) -> std::result::Result<Docu
         other => other,
     })?;
     let (Some(content), Some(checked)) = (bytes.get(HEAD_BYTES..), bytes.get(MAGIC_AT..)) else {
-        return Err(ReadError::Damaged("it is not whole"));
+        return Err(ReadError::Damaged("it is truncated"));
     };
     if head.length != bytes.len() as u64 || XxHash3_64::oneshot(checked) != head.checksum {
         return Err(ReadError::Damaged("its checksum is wrong"));
     }
     if head.store != *store {
-        return Err(ReadError::Damaged("it is that of another store"));
+        return Err(ReadError::Damaged("it belongs to another store"));
     }
     let (version, change) = encoding::decode(content)?;
     let mut state = State::default();

@@ -132,7 +132,7 @@ fn one(bytes: &[u8], take: &mut impl FnMut(&[u8], u64) -> io::Result<()>) -> io:
 }
 
 fn changed() -> io::Error {
-    io::Error::other("what was written beside the table is not what is read")
+    io::Error::other("the temporary file of the table does not have what was written")
 }
 
 impl Drop for Heads<'_> {

@@ -71,14 +71,14 @@ pub(crate) fn refuse(entry: &Entry) -> Option<&'static str> {
     match entry.kind {
         Kind::Removal => None,
         Kind::TreeRemoval | Kind::Commit | Kind::Release | Kind::Snapshot => {
-            Some("a record of this kind is not in the index")
+            Some("entries of this kind are not in an index")
         }
         _ if offset % 4 != 0 || record_bytes % 4 != 0 || offset.checked_add(record_bytes).is_none() => {
-            Some("its record lies where none can")
+            Some("the location of its record is impossible")
         }
-        _ if entry.number.is_none() || entry.number.0 > entry.id => Some("its object has no number that it can have"),
+        _ if entry.number.is_none() || entry.number.0 > entry.id => Some("the number of its object is impossible"),
         _ if entry.mtime.nanoseconds.max(entry.ctime.nanoseconds) >= 1_000_000_000 => {
-            Some("its time has more than a second of nanoseconds")
+            Some("the nanoseconds of its time are a second or more")
         }
         _ if seconds_between(entry).is_none() => Some("its times are too far apart"),
         _ => None,

@@ -97,14 +97,14 @@ impl Table {
         let size_bytes = file.size().map_err(failed)?;
         let pages = size_bytes / PAGE_BYTES as u64;
         if pages == 0 || !size_bytes.is_multiple_of(PAGE_BYTES as u64) {
-            return Err(damaged(number, format!("it has {size_bytes} bytes, and is no table")));
+            return Err(damaged(number, format!("it has {size_bytes} bytes and is not a table")));
         }
         let tail = read_tail(file.as_ref(), number, pages)?;
         let footer = Footer::decode(tail.last_chunk::<PAGE_BYTES>().map_or(&[], |page| &page[..]), pages).map_err(
             |refusal| match refusal {
                 DecodeError::Damaged => damaged(number, "its footer is damaged"),
                 DecodeError::Newer(version) => {
-                    let cause = format!("it has version {version}, and this granulo reads up to {}", footer::VERSION);
+                    let cause = format!("it has version {version}; this granulo reads up to {}", footer::VERSION);
                     Error::new(ErrorKind::NewerVersion, "read the sorted table", cause)
                         .at(Path::new(&table_path(number)))
                         .advise("use a newer granulo")
@@ -145,7 +145,7 @@ impl Table {
                 .ok_or_else(|| self.damaged("its classes are damaged"))?;
         }
         if classes.len() != self.footer.classes as usize {
-            return Err(self.damaged("it has not the classes that it says"));
+            return Err(self.damaged("it does not have the classes it states"));
         }
         Ok(classes.into())
     }
@@ -388,7 +388,7 @@ impl Table {
             let offset = page * PAGE_BYTES as u64 + window.len() as u64;
             let read = self.file.read_onto(window, length - window.len(), offset);
             match read.map_err(|error| read_failed(self.row.number, error))? {
-                0 => return Err(self.damaged("it is shorter than it was")),
+                0 => return Err(self.damaged("it became shorter")),
                 _ => continue,
             }
         }
@@ -407,7 +407,7 @@ impl Table {
 
     /// The error for a block with a valid checksum and inconsistent content.
     pub(super) fn contradictory(&self, page: u64) -> Error {
-        self.damaged(format!("block {page} contradicts itself or others"))
+        self.damaged(format!("block {page} is inconsistent"))
     }
 }
 
@@ -430,7 +430,7 @@ fn read_exactly(file: &dyn DeviceFile, number: u64, buffer: &mut [u8], page: u64
     while filled < buffer.len() {
         let offset = page * PAGE_BYTES as u64 + filled as u64;
         match file.read_at(&mut buffer[filled..], offset).map_err(|error| read_failed(number, error))? {
-            0 => return Err(damaged(number, "it is shorter than it was")),
+            0 => return Err(damaged(number, "it became shorter")),
             read => filled += read,
         }
     }

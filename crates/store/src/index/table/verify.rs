@@ -70,7 +70,7 @@ impl Table {
         }
         spend((footer_page + 1 - spent_page) * PAGE_BYTES as u64)?;
         if chain.finish() != self.footer.chain {
-            return Err(self.damaged("its blocks are not those that were written"));
+            return Err(self.damaged("its blocks are not the ones written"));
         }
         if walk.agrees(&self.read_filter_places()?) {
             Ok(())

@@ -138,7 +138,7 @@ impl<'a> TableWriter<'a> {
     /// [`ErrorKind::Usage`] for a key that does not ascend, or an entry that no record can have; any error of writing.
     pub(crate) fn add(&mut self, key: &[u8], entry: &Entry) -> Result<()> {
         if self.entries > 0 && key <= self.last_key.as_slice() {
-            return Err(self.refuse("the keys do not rise"));
+            return Err(self.refuse("the keys are not in ascending order"));
         }
         if key.len() > LONGEST_KEY_BYTES {
             return Err(self.refuse("a key is longer than 65,535 bytes"));

@@ -19,7 +19,7 @@ use super::writer::{WriteError, Writer};
 use crate::devices::objects::ObjectError;
 
 const LIST: &str = "list";
-const LOOK: &str = "look at the manifest";
+const LOOK: &str = "inspect the manifest";
 
 /// The result of collecting garbage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -261,16 +261,16 @@ impl Manifest {
         match at.u16() {
             Some(FORMAT_VERSION) => {}
             Some(version) if version > FORMAT_VERSION => return Err(DecodeError::Newer(version)),
-            _ => return Err(DecodeError::Damaged("it is not whole")),
+            _ => return Err(DecodeError::Damaged("it is truncated")),
         }
         let (zero, length) = (at.take(6), at.u64());
         if zero != Some(&[0; 6]) || length != Some(bytes.len() as u64) {
-            return Err(DecodeError::Damaged("it is not whole"));
+            return Err(DecodeError::Damaged("it is truncated"));
         }
         if sum != bytes.get(CHECKSUM_BYTES..).map(checksum) {
-            return Err(DecodeError::Damaged("its checksum does not hold"));
+            return Err(DecodeError::Damaged("its checksum is wrong"));
         }
-        fields(at).filter(Manifest::is_sound).ok_or(DecodeError::Damaged("what it says contradicts itself"))
+        fields(at).filter(Manifest::is_sound).ok_or(DecodeError::Damaged("it is inconsistent"))
     }
 
     /// Whether all parts are consistent, so that later code need not check again.

@@ -56,10 +56,12 @@ impl Reader {
         let CurrentManifest { manifest, tag } = self.bucket.manifest()?.ok_or_else(|| absent(&self.bucket))?;
         let lost = |cause: &str| Error::new(ErrorKind::Lost, REFRESH, cause).at(&self.bucket.place_of(MANIFEST));
         if manifest.store != self.manifest.store {
-            return Err(lost("it is another store's"));
+            return Err(lost("it belongs to another store"));
         }
         if manifest.version < self.manifest.version {
-            return Err(lost("it is older than what was read before").advise("see whether the bucket was set back"));
+            return Err(
+                lost("it is older than what was read before").advise("check whether the bucket was rolled back")
+            );
         }
         let has_changed = manifest.version > self.manifest.version;
         (self.manifest, self.tag) = (manifest, tag);
@@ -94,7 +96,7 @@ impl Reader {
             }
         }
         if checksum(&bytes) != object.checksum {
-            return Err(corrupt("its checksum does not hold".to_owned()));
+            return Err(corrupt("its checksum is wrong".to_owned()));
         }
         Ok(bytes)
     }
@@ -104,7 +106,7 @@ impl Reader {
         let now = self.bucket.manifest()?;
         let is_named = now.is_some_and(|now| now.manifest.names(object.name));
         let (kind, cause) = match is_named {
-            true => (ErrorKind::Lost, "it is gone, and the manifest names it"),
+            true => (ErrorKind::Lost, "it is gone, but the manifest names it"),
             false => (ErrorKind::NotFound, "it was removed meanwhile"),
         };
         let error = Error::new(kind, READ, cause).at(&self.bucket.place_of(&object.path()));

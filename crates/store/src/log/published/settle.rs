@@ -104,7 +104,7 @@ impl Bucket {
                 Err(Error::new(ErrorKind::Corrupt, READ, cause).at(&self.place_of(MANIFEST)))
             }
             Err(DecodeError::Newer(version)) => {
-                let cause = format!("it has version {version} of the format, which this granulo does not know");
+                let cause = format!("it has format version {version}, which is unknown to this granulo");
                 let error = Error::new(ErrorKind::NewerVersion, READ, cause).at(&self.place_of(MANIFEST));
                 Err(error.advise("use a newer granulo"))
             }

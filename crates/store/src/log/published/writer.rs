@@ -83,7 +83,7 @@ impl Writer {
     ) -> std::result::Result<Writer, WriteError> {
         let bucket = Bucket { objects, surroundings };
         let exists = || {
-            let error = Error::new(ErrorKind::Exists, "make a store in", "there is one already");
+            let error = Error::new(ErrorKind::Exists, "create a store in", "one already exists");
             WriteError::Failed(error.at(&bucket.objects.place()))
         };
         if bucket.manifest()?.is_some() {
@@ -128,7 +128,7 @@ impl Writer {
                 // Another writer came in between: retry on the current manifest.
                 Settled::Overtaken if attempts.again() => {}
                 Settled::Overtaken => {
-                    let error = Error::new(ErrorKind::Busy, BEGIN, "others write to it all the time");
+                    let error = Error::new(ErrorKind::Busy, BEGIN, "others keep writing to it");
                     return Err(WriteError::Failed(error.at(&bucket.objects.place())));
                 }
             }
@@ -218,7 +218,7 @@ impl Writer {
             None => Ok(()),
             Some(WriterEnd::Fenced) => Err(WriteError::Fenced(fenced(&self.bucket, PUBLISH))),
             Some(WriterEnd::Unsettled) => {
-                let cause = "it is not known what became of what was written last";
+                let cause = "the outcome of the last write is unknown";
                 let error = Error::new(ErrorKind::ReadOnly, PUBLISH, cause).at(&self.bucket.objects.place());
                 Err(WriteError::Failed(error.advise("open it again")))
             }
@@ -297,7 +297,7 @@ pub(super) fn absent(bucket: &Bucket) -> Error {
 
 fn fenced(bucket: &Bucket, operation: &'static str) -> Error {
     let error = Error::new(ErrorKind::Busy, operation, "another writer has begun an epoch");
-    error.at(&bucket.objects.place()).advise("end the other one, and open it again")
+    error.at(&bucket.objects.place()).advise("end the other one, and reopen it")
 }
 
 impl Bucket {

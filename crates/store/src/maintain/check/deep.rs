@@ -52,7 +52,7 @@ impl Checker<'_> {
         self.units(&seen);
         for (key, segment, offset) in std::mem::take(&mut seen.unclaimed).end() {
             let place = self.engine.devices.place(DeviceNumber(0), &segment_path(self.engine.segment_id(segment)));
-            let cause = "the log has a record in use that the index has not";
+            let cause = "the log has a record in use that is not in the index";
             let problem = Problem::new(ProblemKind::Entry, place, cause, Remedy::RebuildIndex);
             self.found(problem.within(segment, offset..offset).of(&key));
         }
@@ -99,9 +99,9 @@ impl Checker<'_> {
         for &device in &flaw.devices {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
             let cause = match flaw.records {
-                1 => "a record is damaged on this copy, and holds on another".to_owned(),
+                1 => "a record is damaged on this copy and intact on another".to_owned(),
                 records => {
-                    format!("{} records are damaged on this copy, and hold on another", format_count(records.into()))
+                    format!("{} records are damaged on this copy and intact on another", format_count(records.into()))
                 }
             };
             let problem = Problem::new(ProblemKind::Record, place, cause, Remedy::Repair).on(device);
@@ -122,7 +122,7 @@ impl Checker<'_> {
         let key = if head.kind.is_used() { met.key.clone() } else { head.key() };
         for &device in &met.differ {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
-            let cause = "this copy has another record than the first, and both are valid: neither is overwritten";
+            let cause = "this copy has a different record than the first, and both are valid: neither is overwritten";
             let problem = Problem::new(ProblemKind::Divergence, place, cause, Remedy::Lost).on(device);
             self.found(problem.within(row.number, met.at..met.at + met.record.record_bytes()));
         }
@@ -216,7 +216,7 @@ impl Checker<'_> {
             } else {
                 format!("{} stripe units, the first there,", format_count(count.into()))
             };
-            let rest = if lost { ", and parity does not make up for it" } else { "" };
+            let rest = if lost { ", and parity cannot repair it" } else { "" };
             let mut problem =
                 Problem::new(ProblemKind::Unit, place, format!("{units} {flaw}{rest}"), remedy).on(device).of(key);
             problem.range = Some(run.offset_bytes..run.offset_bytes + run.length_bytes);
@@ -275,7 +275,7 @@ impl Checker<'_> {
                     }
                     None => (
                         ProblemKind::Entry,
-                        format!("the index names no record that holds: {error}"),
+                        format!("the index names an invalid record: {error}"),
                         Remedy::RebuildIndex,
                     ),
                 };

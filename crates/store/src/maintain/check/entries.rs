@@ -67,14 +67,14 @@ impl Checker<'_> {
             self.entry_problem(&key, cause);
         }
         for directory in detached {
-            self.unreachable(format!("there are entries in directory {directory}, which nothing leads to"));
+            self.unreachable(format!("directory {directory} has entries, but no name"));
         }
         for directory in circles {
-            self.unreachable(format!("directory {directory} lies below itself, and nothing else leads to it"));
+            self.unreachable(format!("directory {directory} is inside itself, and has no other name"));
         }
         for (number, entries) in doubled {
             for (directory, name) in entries {
-                self.entry_problem(&entry_key(directory, &name), format!("directory {number} has several entries"));
+                self.entry_problem(&entry_key(directory, &name), format!("directory {number} has several names"));
             }
         }
         self.names(&names, &shared);
@@ -95,11 +95,11 @@ impl Checker<'_> {
             let (counted, noted) = (names.get(&number).copied().unwrap_or(0), known.get(&number).copied().unwrap_or(0));
             let key = object_key(number);
             if counted > 0 && !shared.contains(&number) {
-                self.entry_problem(&key, format!("{counted} names lead to a file that the index has not"));
+                self.entry_problem(&key, format!("{counted} names refer to a file that is not in the index"));
             } else if counted == 0 && shared.contains(&number) {
-                self.entry_problem(&key, "no name leads to it".to_owned());
+                self.entry_problem(&key, "no name refers to it".to_owned());
             } else if counted != noted {
-                self.entry_problem(&key, format!("it has {counted} names, and the catalog counts {noted}"));
+                self.entry_problem(&key, format!("it has {counted} names, but the catalog counts {noted}"));
             }
         }
     }
@@ -122,7 +122,7 @@ impl Checker<'_> {
     fn misplaced(&self, entry: &Entry) -> Option<String> {
         let location = entry.location;
         let Some(row) = self.view.state.segments.get(&location.segment) else {
-            return Some(format!("the index has it in segment {}, which the catalog has not", location.segment));
+            return Some(format!("the index has it in segment {}, which is not in the catalog", location.segment));
         };
         let is_beyond = location.offset.saturating_add(location.record_bytes) > row.size_bytes;
         is_beyond.then(|| {

@@ -66,14 +66,14 @@ fn what_contradicts_itself_is_refused() {
     for (at, change) in changes.iter().enumerate() {
         let mut manifest = a_manifest();
         change(&mut manifest);
-        let refused = Err(DecodeError::Damaged("what it says contradicts itself"));
+        let refused = Err(DecodeError::Damaged("it is inconsistent"));
         assert_eq!(Manifest::decode(&manifest.encode()), refused, "change {at}");
     }
     let mut longer = a_manifest().encode();
     longer.push(0);
-    assert_eq!(Manifest::decode(&longer), Err(DecodeError::Damaged("it is not whole")));
+    assert_eq!(Manifest::decode(&longer), Err(DecodeError::Damaged("it is truncated")));
     seal(&mut longer);
-    assert_eq!(Manifest::decode(&longer), Err(DecodeError::Damaged("what it says contradicts itself")));
+    assert_eq!(Manifest::decode(&longer), Err(DecodeError::Damaged("it is inconsistent")));
     let mut newer = a_manifest().encode();
     newer[16] = 3;
     assert_eq!(Manifest::decode(&newer), Err(DecodeError::Newer(3)));
