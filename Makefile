@@ -2,6 +2,8 @@
 
 FUZZ_TARGETS = survey checkpoint fsstats plan bench record segment descriptor superblock table catalog published archive strace columnar trace_readers ext xfs btrfs
 FUZZ_SECONDS ?= 60
+# Arguments of `cargo test` for `test-twice`: `--test it -- bench` runs some only.
+TESTS ?=
 # Crashes that `torture` tries.
 CRASH_POINTS ?= 5000000
 # Entries of the indexes that `bench-index-scale` makes.
@@ -12,7 +14,7 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: quick quick-tests hooks check test test-page fuzz torture bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-all man
+.PHONY: quick quick-tests hooks check test test-twice test-page fuzz torture bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-all man
 
 quick:            ## for whoever works on it: formatting, unit tests with few simulated crashes, layers, words, help; under 3 minutes once built
 	cargo fmt --all --check
@@ -32,6 +34,9 @@ check:            ## formatting and lints, as CI does
 
 test:             ## every test that needs no browser
 	cargo test
+
+test-twice:       ## the tests twice at once, each with a tree and a build of its own; needs root
+	tests/twice.sh $(TESTS)
 
 test-page:        ## the pages in headless Chromium (needs node and chromium)
 	cargo build --release
