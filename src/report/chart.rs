@@ -1,4 +1,6 @@
 //! Text on a terminal of 80 columns: bars of Unicode blocks, columns, shortened paths.
+//!
+//! Lines are broken by own code: ten lines, because the crate `textwrap` has to be told first what belongs together.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 

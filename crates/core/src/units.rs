@@ -147,21 +147,31 @@ pub fn format_duration(seconds: f64) -> String {
     format!("{value:.digits$} {name}")
 }
 
-/// Formats a time, in seconds since 1970, as `2026-11-22 13:51:35 UTC`.
-pub fn format_time(seconds: i64) -> String {
-    const DAY: i64 = 86_400;
-    let (days, second) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));
-    // The civil calendar from days: years begin in March, so that leap days come last (Hinnant, "chrono-Compatible
-    // Low-Level Date Algorithms").
-    let from_march = days + 719_468;
-    let (era, day_of_era) = (from_march.div_euclid(146_097), from_march.rem_euclid(146_097));
+/// Year, month, day, hour, minute and second in UTC, of seconds since 1970, for every year that they can be in.
+///
+/// The calendar is the proleptic Gregorian one; days become dates as in `civil_from_days` of Howard Hinnant
+/// ("chrono-Compatible Low-Level Date Algorithms", 2013), which counts years from March so that the leap day is the
+/// last. Own code because time stamps of files reach beyond the year 9999, where libraries (jiff, humantime) end.
+pub fn civil(seconds: i64) -> (i64, i64, i64, i64, i64, i64) {
+    const SECONDS_A_DAY: i64 = 86_400;
+    const DAYS_IN_400_YEARS: i64 = 146_097;
+    /// Days from 1 March of the year 0 to 1 January 1970.
+    const DAYS_BEFORE_1970: i64 = 719_468;
+    let days = seconds.div_euclid(SECONDS_A_DAY) + DAYS_BEFORE_1970;
+    let of_day = seconds.rem_euclid(SECONDS_A_DAY);
+    let day_of_era = days.rem_euclid(DAYS_IN_400_YEARS);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let year = year_of_era + days.div_euclid(DAYS_IN_400_YEARS) * 400 + i64::from(month <= 2);
+    (year, month, day, of_day / 3600, of_day / 60 % 60, of_day % 60)
+}
+
+/// Formats a time, in seconds since 1970, as `2026-11-22 13:51:35 UTC`.
+pub fn format_time(seconds: i64) -> String {
+    let (year, month, day, hour, minute, second) = civil(seconds);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 

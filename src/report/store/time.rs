@@ -1,29 +1,7 @@
 //! Times of objects in words, for every second that an attribute can hold: before 1970 and after the year 9999.
-//!
-//! The calendar is the proleptic Gregorian one; days are converted to dates by `civil_from_days` of Howard Hinnant
-//! ("chrono-Compatible Low-Level Date Algorithms", 2013), which counts years from March so that the leap day is the
-//! last.
 
 use crate::store::Time;
-
-const SECONDS_A_DAY: i64 = 86_400;
-const DAYS_IN_400_YEARS: i64 = 146_097;
-/// Days from 1 March of the year 0 to 1 January 1970.
-const DAYS_BEFORE_1970: i64 = 719_468;
-
-/// Year, month, day, hour, minute and second in UTC.
-fn civil(seconds: i64) -> (i64, i64, i64, i64, i64, i64) {
-    let days = seconds.div_euclid(SECONDS_A_DAY) + DAYS_BEFORE_1970;
-    let of_day = seconds.rem_euclid(SECONDS_A_DAY);
-    let day_of_era = days.rem_euclid(DAYS_IN_400_YEARS);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + days.div_euclid(DAYS_IN_400_YEARS) * 400 + i64::from(month <= 2);
-    (year, month, day, of_day / 3600, of_day / 60 % 60, of_day % 60)
-}
+use crate::units::civil;
 
 /// To the minute, as in a listing: `2026-01-31 12:00`.
 pub fn format_minute(time: Time) -> String {

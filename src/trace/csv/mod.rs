@@ -3,6 +3,9 @@
 //! Fields are separated by commas, tabs, semicolons, bars or blanks; `#` begins a comment. Only a size is required:
 //! without a kind, an operation is a read; without a time, times count operations; without a file, everything is one
 //! device.
+//!
+//! Lines are split by own code, not by the crate `csv`: for it, a quote that is not closed swallows the lines after it,
+//! without a bound and with their numbers, and a quote after a blank is none. Its core, line by line, is not faster.
 
 mod columns;
 mod line;

@@ -2,6 +2,9 @@
 //!
 //! Of all output formats of tshark, this one keeps the order of fields if a packet has several calls, or a call (of
 //! version 4) several operations.
+//!
+//! Lines are searched by own code, not parsed by the crate `quick-xml`, which is 2.5 times as slow here, requires UTF-8
+//! of names and values, and keeps elements of any length in memory.
 
 use crate::error::Result;
 use crate::trace::input::Input;
