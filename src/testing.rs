@@ -31,7 +31,7 @@ pub mod fuzzing {
     //! Entry points for fuzzers: functions that take any bytes and panic only if a law is violated.
     pub use crate::trace::columnar::fuzzing::columnar;
 
-    use crate::scan::{Settings, walk::Walk};
+    use crate::scan::{WalkOptions, walk::Walk};
     use crate::survey::checkpoint::with_header;
     use crate::survey::collect::Collector;
     use crate::survey::{Checkpoint, Options};
@@ -48,7 +48,7 @@ pub mod fuzzing {
         if checkpoint.restore(&mut collector).is_err() {
             return;
         }
-        if let Ok(walk) = Walk::resume(Settings::default(), &collector, &checkpoint.walk) {
+        if let Ok(walk) = Walk::resume(WalkOptions::default(), &collector, &checkpoint.walk) {
             let _ = walk.is_finished();
         }
         let _ = collector.survey().size_bytes();

@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Place, Tally, lock};
+use super::{DirectoryLocation, Tally, lock};
 
 /// An unfinished directory. The node without a parent is not a directory: its children are the roots.
 pub(super) struct Node<T> {
@@ -32,7 +32,7 @@ pub(super) struct Node<T> {
 
 struct State<T> {
     descriptor: Option<Arc<Descriptor>>,
-    pending: Names,
+    pending: NameList,
     unfinished: u64,
     own: T,
     below: T,
@@ -40,9 +40,9 @@ struct State<T> {
 
 /// Names, concatenated, each followed by a NUL (which no name can contain).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Names(Vec<u8>);
+pub(super) struct NameList(Vec<u8>);
 
-impl Names {
+impl NameList {
     pub(super) fn push(&mut self, name: &[u8]) {
         self.0.extend_from_slice(name);
         self.0.push(0);
@@ -123,7 +123,7 @@ impl<T: Tally> Node<T> {
 
 impl<T: Default> Default for State<T> {
     fn default() -> State<T> {
-        State { descriptor: None, pending: Names::default(), unfinished: 0, own: T::default(), below: T::default() }
+        State { descriptor: None, pending: NameList::default(), unfinished: 0, own: T::default(), below: T::default() }
     }
 }
 
@@ -182,7 +182,7 @@ impl<T> Node<T> {
     }
 }
 
-impl<T> Place for Node<T> {
+impl<T> DirectoryLocation for Node<T> {
     fn path(&self) -> Vec<u8> {
         self.assemble(false)
     }
@@ -223,7 +223,7 @@ struct Shared<T> {
 impl<T: Tally> Frontier<T> {
     /// Creates a frontier with the roots to open; at most `kept_limit` descriptors are kept open for their children at
     /// a time.
-    pub(super) fn new(roots: Names, kept_limit: usize) -> Frontier<T> {
+    pub(super) fn new(roots: NameList, kept_limit: usize) -> Frontier<T> {
         let top = Node::top();
         {
             let mut state = lock(&top.state);
@@ -286,7 +286,7 @@ impl<T: Tally> Frontier<T> {
     }
 
     /// Adds a listed directory and its sums to the unfinished ones.
-    pub(super) fn listed(&self, node: &Arc<Node<T>>, descriptor: Descriptor, pending: Names, own: T) -> bool {
+    pub(super) fn listed(&self, node: &Arc<Node<T>>, descriptor: Descriptor, pending: NameList, own: T) -> bool {
         let mut state = lock(&node.state);
         state.own = own;
         if pending.is_empty() {
@@ -405,7 +405,7 @@ struct SavedNode<T> {
     parent: u32,
     name: Box<[u8]>,
     root_device: u64,
-    pending: Names,
+    pending: NameList,
     unfinished: u64,
     own: T,
     below: T,

@@ -150,7 +150,7 @@ pub enum Skipped {
 }
 
 /// Location of a directory: a node of a walk, or a directory that a scan of inodes found.
-pub(crate) trait Place {
+pub(crate) trait DirectoryLocation {
     /// Its path: the root as specified, and the names below it.
     fn path(&self) -> Vec<u8>;
 
@@ -161,7 +161,7 @@ pub(crate) trait Place {
 /// A directory as a visitor sees it.
 #[derive(Clone, Copy)]
 pub struct Directory<'a> {
-    place: &'a dyn Place,
+    place: &'a dyn DirectoryLocation,
 }
 
 impl Directory<'_> {
@@ -213,7 +213,7 @@ pub trait Visitor: Sync {
 
 /// What to scan and how.
 #[derive(Debug, Clone, Default)]
-pub struct Settings {
+pub struct WalkOptions {
     /// Roots, as specified.
     pub roots: Vec<PathBuf>,
     /// Number of threads, at least 1.

@@ -28,11 +28,12 @@ use rustix::fs::{
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::frontier::{Descriptor, Frontier, Names, Node, Work};
+use super::frontier::{Descriptor, Frontier, NameList, Node, Work};
 use super::lock;
 use super::mounts::is_pseudo_file_system;
 use super::{
-    Batch, Directory, Kind, Place, SNAPSHOT_DIRECTORIES, Settings, Skipped, Snapshot, Stat, Tally, Timestamp, Visitor,
+    Batch, Directory, DirectoryLocation, Kind, SNAPSHOT_DIRECTORIES, Skipped, Snapshot, Stat, Tally, Timestamp,
+    Visitor, WalkOptions,
 };
 
 /// Bytes of directory entries that one `getdents64` may return.
@@ -63,7 +64,7 @@ type Identity = (u64, u64);
 pub struct Walk<'v, V: Visitor> {
     frontier: Frontier<V::Tally>,
     visitor: &'v V,
-    settings: Settings,
+    settings: WalkOptions,
     roots: HashSet<Identity>,
     mounts: Mutex<HashSet<Identity>>,
 }
@@ -101,7 +102,7 @@ pub struct UnusableRoot {
 impl<'v, V: Visitor> Walk<'v, V> {
     /// Examines the roots and reports them to the visitor; [`run`](Self::run) does the rest. Roots that are the same
     /// directory are walked once; a symlink that is a root is followed.
-    pub fn start(settings: Settings, visitor: &'v V) -> (Walk<'v, V>, Vec<UnusableRoot>) {
+    pub fn start(settings: WalkOptions, visitor: &'v V) -> (Walk<'v, V>, Vec<UnusableRoot>) {
         let (mut unusable, mut directories, mut others) = (Vec::new(), Vec::new(), Vec::new());
         let (mut roots, mut canonical) = (HashSet::new(), HashSet::new());
         for path in &settings.roots {
@@ -122,7 +123,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
             let walked = real.ancestors().skip(1).any(|above| canonical.contains(above));
             !walked && canonical.insert(real)
         });
-        let mut pending = Names::default();
+        let mut pending = NameList::default();
         // The stack is last in, first out: the last root pushed is walked first.
         for (path, _) in directories.iter().rev() {
             pending.push(path.as_os_str().as_bytes());
@@ -138,7 +139,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
     ///
     /// # Errors
     /// A description of the contradiction in `state`.
-    pub fn resume(settings: Settings, visitor: &'v V, state: &State<V::Tally>) -> Result<Walk<'v, V>, &'static str> {
+    pub fn resume(settings: WalkOptions, visitor: &'v V, state: &State<V::Tally>) -> Result<Walk<'v, V>, &'static str> {
         let identity = |path: &std::path::PathBuf| stat_at(CWD, path.as_path(), AtFlags::empty()).ok();
         let stats = settings.roots.iter().filter_map(identity);
         let roots = stats.map(|(stat, _)| (stat.device, stat.inode)).collect();
@@ -198,7 +199,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
         let node = Arc::new(Node::child(&work.parent, work.name, root_device));
         // The last child was opened: this closes its parent.
         drop(work.descriptor);
-        let (mut own, mut pending) = (V::Tally::default(), Names::default());
+        let (mut own, mut pending) = (V::Tally::default(), NameList::default());
         let unfinished = match opened {
             Ok((fd, _)) => {
                 self.list_open(&node, fd.as_fd(), buffers, &mut own, &mut pending);
@@ -238,7 +239,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
         fd: BorrowedFd<'_>,
         buffers: &mut Buffers,
         own: &mut V::Tally,
-        pending: &mut Names,
+        pending: &mut NameList,
     ) {
         let Buffers { listing, batch, worker } = buffers;
         let directory = Directory { place: &**node };

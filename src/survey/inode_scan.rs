@@ -16,10 +16,10 @@ use crate::scan::exclude::Exclude;
 use crate::scan::inodes::btrfs::{self, Btrfs, Choice};
 use crate::scan::inodes::ext::Ext;
 use crate::scan::inodes::medium::Device;
-use crate::scan::inodes::remember::{Names, Remembering};
-use crate::scan::inodes::target::Target;
+use crate::scan::inodes::remember::{RememberedNames, Remembering};
+use crate::scan::inodes::target::ScanTarget;
 use crate::scan::inodes::xfs::Xfs;
-use crate::scan::inodes::{Ended, FileSystem, Scan, Scope, Source, file_system};
+use crate::scan::inodes::{Ended, FileSystem, InodeSource, Scan, Scope, file_system};
 use crate::scan::walk::display_root;
 use crate::units::{escape_path, format_count};
 
@@ -41,7 +41,7 @@ pub(super) enum Chosen {
 
 /// An opened file system.
 pub(super) struct InodeScan {
-    target: Target,
+    target: ScanTarget,
     source: Opened,
 }
 
@@ -75,7 +75,7 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
             if request.file_table.is_some() {
                 return Err(usage("a table of files is made by a walk").advise("leave out --files or --method"));
             }
-            let target = Target::of(path)?;
+            let target = ScanTarget::of(path)?;
             if request.without_names && !target.mount_points.is_empty() {
                 return Err(names_needed("what is hidden below a mount point").at(path));
             }
@@ -112,18 +112,18 @@ fn names_needed(what: &str) -> Error {
 }
 
 /// The kind of a mounted file system that cannot be scanned.
-fn foreign_kind(target: &Target) -> Option<&str> {
+fn foreign_kind(target: &ScanTarget) -> Option<&str> {
     target.mount.as_ref().map(|mount| mount.kind.as_str()).filter(|kind| FileSystem::called(kind).is_none())
 }
 
 /// The only root, if it is a whole file system of a kind that can be scanned.
-fn worth_it(request: &Request) -> Option<(&Path, Target)> {
+fn worth_it(request: &Request) -> Option<(&Path, ScanTarget)> {
     let [path] = &request.roots[..] else { return None };
     let found = std::fs::metadata(path).ok()?;
     if !found.is_dir() && !found.file_type().is_block_device() {
         return None;
     }
-    let target = Target::of(path).ok().filter(|target| foreign_kind(target).is_none())?;
+    let target = ScanTarget::of(path).ok().filter(|target| foreign_kind(target).is_none())?;
     (!found.is_dir() || target.is_mount_point(path)).then_some((path.as_path(), target))
 }
 
@@ -150,7 +150,7 @@ fn in_memory(request: &Request, InodeScan { target, source }: &InodeScan) -> Opt
 }
 
 /// Why an inode scan would not produce the result of a walk.
-fn obstacle(request: &Request, target: &Target) -> Option<Error> {
+fn obstacle(request: &Request, target: &ScanTarget) -> Option<Error> {
     if request.file_table.is_some() {
         return Some(usage("a table of files is made by a walk"));
     }
@@ -169,7 +169,7 @@ fn obstacle(request: &Request, target: &Target) -> Option<Error> {
 }
 
 /// A source that knows the names of directories from an earlier inode scan, if there was one of the same file system.
-fn remembering<'s, S: Source>(
+fn remembering<'s, S: InodeSource>(
     source: &'s S,
     files: &Incremental,
     now: i64,
@@ -181,7 +181,9 @@ fn remembering<'s, S: Source>(
     })?;
     let path = escape_path(&files.old);
     let names = match files.old.exists() {
-        true => Names::open(&files.old, identity).map_err(|cause| format!("{path} cannot be gone by: {cause}")),
+        true => {
+            RememberedNames::open(&files.old, identity).map_err(|cause| format!("{path} cannot be gone by: {cause}"))
+        }
         false => Err(format!("there is no {path} yet")),
     };
     let names = names.map_err(|reason| notes.push(format!("{reason}; all directories were read"))).ok();
@@ -194,15 +196,15 @@ fn directories_read([reused, read]: [u64; 2]) -> String {
 }
 
 /// What all attempts to scan share.
-struct Run<'r> {
+struct ScanContext<'r> {
     request: &'r Request,
     moments: &'r Moments,
     progress: &'r Progress,
 }
 
-impl Run<'_> {
+impl ScanContext<'_> {
     /// Scans once, and once more with names where that turns out to be necessary.
-    fn attempts<S: Source>(&self, source: &S, scope: &mut Scope) -> Result<(Collector, Ended)> {
+    fn attempts<S: InodeSource>(&self, source: &S, scope: &mut Scope) -> Result<(Collector, Ended)> {
         let (request, moments) = (self.request, self.moments);
         loop {
             let collector = Collector::new(&request.options, scope.threads, moments.reference_time, request.limit)
@@ -223,7 +225,7 @@ impl Run<'_> {
 }
 
 impl InodeScan {
-    fn open(target: Target, request: &Request, path: &Path) -> Result<Box<InodeScan>> {
+    fn open(target: ScanTarget, request: &Request, path: &Path) -> Result<Box<InodeScan>> {
         target.synchronise();
         let read = |path: &Path, opened: std::io::Result<Device>| {
             opened.map_err(|error| Error::io("read the inodes of", path, error))
@@ -282,7 +284,7 @@ impl InodeScan {
     }
 
     /// Scans what is below `root`.
-    fn scan<S: Source>(
+    fn scan<S: InodeSource>(
         &self,
         source: &S,
         root: Option<u64>,
@@ -305,7 +307,7 @@ impl InodeScan {
         };
         let before = self.target.state();
         let (mut warnings, mut notes) = (Vec::new(), Vec::new());
-        let run = Run { request, moments, progress };
+        let run = ScanContext { request, moments, progress };
         let (collector, ended) = match &request.incremental {
             None => run.attempts(source, &mut scope)?,
             Some(files) => {

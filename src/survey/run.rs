@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
 use crate::scan::exclude::Exclude;
 use crate::scan::walk::{Walk, display_root};
-use crate::scan::{Settings, Visitor, default_threads};
+use crate::scan::{Visitor, WalkOptions, default_threads};
 use crate::units::escape;
 
 /// How often a request to stop is looked for.
@@ -237,8 +237,8 @@ pub(super) fn named(survey: Survey, origin: Origin) -> Survey {
     survey
 }
 
-fn settings(request: &Request) -> Result<Settings> {
-    Ok(Settings {
+fn settings(request: &Request) -> Result<WalkOptions> {
+    Ok(WalkOptions {
         roots: request.roots.clone(),
         threads: request.threads.max(1),
         one_file_system: request.options.one_file_system,
@@ -257,7 +257,7 @@ fn contradiction(cause: &'static str) -> Error {
 }
 
 fn begin<'c>(
-    settings: Settings,
+    settings: WalkOptions,
     collector: &'c Collector,
     resumed: Option<&Checkpoint>,
 ) -> Result<Walk<'c, Collector>> {

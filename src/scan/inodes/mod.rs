@@ -1,6 +1,6 @@
 //! Inode scans: a whole file system from its inode tables, not through its directories.
 //!
-//! A [`Source`] is a kind of file system: it returns inodes in table order, and the names in a directory. [`Scan`]
+//! A [`InodeSource`] is a kind of file system: it returns inodes in table order, and the names in a directory. [`Scan`]
 //! derives from them what a walk of the same file system with `one_file_system` would have reported to its visitor: an
 //! [`InodeVisitor`] receives inodes and names separately, because they are stored separately. In between, eight bytes
 //! per inode are kept in memory, and per directory its sums, its parent and its name.
@@ -117,7 +117,7 @@ pub struct Damage {
 }
 
 /// The tables of a file system. Several threads read it.
-pub trait Source: Sync {
+pub trait InodeSource: Sync {
     /// Location of the names of a directory.
     type Listing: Send + Sync;
     /// Buffers that a thread reuses for every part and directory.

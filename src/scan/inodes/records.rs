@@ -37,14 +37,14 @@ pub(super) struct Aside {
 }
 
 /// The records of a part while it is being read.
-pub(super) struct Part {
+pub(super) struct PartRecords {
     packed: Box<[AtomicU64]>,
     aside: HashMap<u32, Aside>,
 }
 
 /// The records of all inodes, by part.
 pub(super) struct Records {
-    parts: Vec<OnceLock<Part>>,
+    parts: Vec<OnceLock<PartRecords>>,
 }
 
 /// What is known of an inode that a name leads to.
@@ -61,7 +61,7 @@ pub(super) enum Known {
 }
 
 #[inline]
-fn known(part: &Part, slot: Slot, record: u64) -> Known {
+fn known(part: &PartRecords, slot: Slot, record: u64) -> Known {
     match record & KIND_BITS {
         FILE => Known::File {
             size_bytes: record >> SIZE_SHIFT & ((1 << SIZE_BITS) - 1),
@@ -81,9 +81,9 @@ fn known(part: &Part, slot: Slot, record: u64) -> Known {
     }
 }
 
-impl Part {
-    pub(super) fn new(slots: usize) -> Part {
-        Part { packed: (0..slots).map(|_| AtomicU64::new(FREE)).collect(), aside: HashMap::new() }
+impl PartRecords {
+    pub(super) fn new(slots: usize) -> PartRecords {
+        PartRecords { packed: (0..slots).map(|_| AtomicU64::new(FREE)).collect(), aside: HashMap::new() }
     }
 
     /// Records an inode.
@@ -121,7 +121,7 @@ impl Records {
     }
 
     /// Stores the records of a part that was read.
-    pub(super) fn set(&self, part: usize, mut records: Part) {
+    pub(super) fn set(&self, part: usize, mut records: PartRecords) {
         let used = records.packed.iter_mut().rposition(|place| *place.get_mut() != FREE).map_or(0, |last| last + 1);
         if used < records.packed.len() {
             let mut packed = records.packed.into_vec();
@@ -132,7 +132,7 @@ impl Records {
         let _ = self.parts[part].set(records);
     }
 
-    fn place(&self, slot: Slot) -> Option<(&Part, &AtomicU64)> {
+    fn place(&self, slot: Slot) -> Option<(&PartRecords, &AtomicU64)> {
         let part = self.parts.get(slot.part)?.get()?;
         Some((part, part.packed.get(slot.offset)?))
     }
@@ -181,7 +181,7 @@ impl Records {
     /// Number of files and other inodes whose names found differ from their link count.
     pub(super) fn miscounted(&self) -> u64 {
         let parts = self.parts.iter().filter_map(OnceLock::get);
-        let of_part = |part: &Part| {
+        let of_part = |part: &PartRecords| {
             let single = part.packed.iter().map(|place| place.load(Relaxed));
             let unmet = single.filter(|record| matches!(record & KIND_BITS, FILE | OTHER) && record & MET == 0).count();
             let aside = part.aside.values().filter(|aside| aside.names.load(Relaxed) != aside.link_count).count();
@@ -211,7 +211,7 @@ mod tests {
             .iter()
             .flat_map(|&size| allocated.iter().flat_map(move |&a| [1, 2, 70_000].map(|links| (size, a, links))))
             .collect();
-        let mut part = Part::new(cases.len());
+        let mut part = PartRecords::new(cases.len());
         for (offset, &(size, allocated, links)) in cases.iter().enumerate() {
             part.put(offset, &stat(Kind::File, size, allocated, links));
         }
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn others_may_have_several_names_too() {
-        let mut part = Part::new(3);
+        let mut part = PartRecords::new(3);
         part.put(0, &stat(Kind::Fifo, 0, 0, 2));
         part.put(1, &stat(Kind::Symlink { absolute: true }, 3, 0, 1));
         part.put(2, &stat(Kind::Directory, 4096, 4096, 7));

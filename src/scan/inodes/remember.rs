@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use twox_hash::XxHash3_64;
 
 use super::medium::{Device, Medium, Window};
-use super::{Found, Listed, Slot, Source};
+use super::{Found, InodeSource, Listed, Slot};
 use crate::error::{Error, Result};
 use crate::io::{AtomicFile, varint};
 use crate::scan::lock;
@@ -37,7 +37,7 @@ const SETTLED_SECONDS: i64 = 2;
 
 /// Location of a directory's names, and its state when they were read.
 #[derive(Debug, Clone, Copy)]
-struct Kept {
+struct IndexRow {
     inode: u64,
     version: u64,
     offset: u64,
@@ -45,7 +45,7 @@ struct Kept {
     checksum: u64,
 }
 
-impl Kept {
+impl IndexRow {
     fn words(self) -> [u64; 5] {
         [self.inode, self.version, self.offset, self.length, self.checksum]
     }
@@ -53,18 +53,18 @@ impl Kept {
 
 /// Names from an earlier scan.
 #[derive(Debug)]
-pub struct Names {
+pub struct RememberedNames {
     file: Device,
     /// By inode.
-    index: Vec<Kept>,
+    index: Vec<IndexRow>,
 }
 
-impl Names {
+impl RememberedNames {
     /// Opens the file kept for the file system of this identity; returns a reason if it is unusable.
     ///
     /// # Errors
     /// A human-readable reason.
-    pub fn open(path: &Path, identity: u64) -> std::result::Result<Names, String> {
+    pub fn open(path: &Path, identity: u64) -> std::result::Result<RememberedNames, String> {
         let file = Device::open(path).map_err(|error| error.to_string())?;
         let mut header = [0; HEADER_BYTES];
         file.read_at(&mut header, 0).map_err(|_| "it is too short".to_owned())?;
@@ -90,12 +90,12 @@ impl Names {
         }
         let entry = |bytes: &[u8]| {
             let word = |at: usize| u64::from_le_bytes(bytes[8 * at..8 * at + 8].try_into().unwrap_or_default());
-            Kept { inode: word(0), version: word(1), offset: word(2), length: word(3), checksum: word(4) }
+            IndexRow { inode: word(0), version: word(1), offset: word(2), length: word(3), checksum: word(4) }
         };
-        Ok(Names { file, index: bytes.chunks_exact(ENTRY_BYTES).map(entry).collect() })
+        Ok(RememberedNames { file, index: bytes.chunks_exact(ENTRY_BYTES).map(entry).collect() })
     }
 
-    fn find(&self, inode: u64) -> Option<&Kept> {
+    fn find(&self, inode: u64) -> Option<&IndexRow> {
         let at = self.index.binary_search_by_key(&inode, |kept| kept.inode).ok()?;
         self.index.get(at)
     }
@@ -117,7 +117,7 @@ struct Keeping {
     block: Vec<u8>,
     /// Bytes written, including the header.
     written: u64,
-    index: Vec<Kept>,
+    index: Vec<IndexRow>,
     failed: Option<std::io::Error>,
 }
 
@@ -125,7 +125,7 @@ struct Keeping {
 pub struct Remembering<'s, S> {
     source: &'s S,
     identity: u64,
-    names: Option<Names>,
+    names: Option<RememberedNames>,
     keeping: Mutex<Keeping>,
     /// Directories that changed since are not kept.
     settled_before: i64,
@@ -134,12 +134,12 @@ pub struct Remembering<'s, S> {
     read: AtomicU64,
 }
 
-impl<'s, S: Source> Remembering<'s, S> {
+impl<'s, S: InodeSource> Remembering<'s, S> {
     /// Reads what `names` lacks from `source`, and keeps everything at `target`. `now`: seconds since 1970.
     ///
     /// # Errors
     /// If `target` is not writable.
-    pub fn new(source: &'s S, identity: u64, names: Option<Names>, target: &Path, now: i64) -> Result<Self> {
+    pub fn new(source: &'s S, identity: u64, names: Option<RememberedNames>, target: &Path, now: i64) -> Result<Self> {
         let target_file = AtomicFile::create(target)?;
         let file = target_file.file().map_err(|error| Error::io("keep the names in", target, error))?;
         let keeping = Keeping {
@@ -201,7 +201,7 @@ impl<'s, S: Source> Remembering<'s, S> {
         let checksum = XxHash3_64::oneshot(listing);
         let mut keeping = lock(&self.keeping);
         let offset = keeping.written + keeping.block.len() as u64;
-        keeping.index.push(Kept { inode, version, offset, length: listing.len() as u64, checksum });
+        keeping.index.push(IndexRow { inode, version, offset, length: listing.len() as u64, checksum });
         keeping.block.extend_from_slice(listing);
         if keeping.block.len() >= BLOCK_BYTES {
             keeping.flush();
@@ -265,7 +265,7 @@ fn tell(listing: &[u8], listed: &mut dyn FnMut(Listed<'_>)) {
     }
 }
 
-impl<S: Source> Source for Remembering<'_, S> {
+impl<S: InodeSource> InodeSource for Remembering<'_, S> {
     type Listing = S::Listing;
     type Buffers = Buffers<S::Buffers>;
 

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use super::records::{Known, Part, Records};
+use super::records::{Known, PartRecords, Records};
 use super::tree::{At, Links, Tree};
-use super::{Damage, Found, InodeVisitor, Listed, Named, Scope, Source};
+use super::{Damage, Found, InodeSource, InodeVisitor, Listed, Named, Scope};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::{Batch, Directory, Kind, SNAPSHOT_DIRECTORIES, Skipped, Stat, Tally, join};
 
@@ -44,7 +44,7 @@ pub struct Ended {
 }
 
 /// A scan of a source that reports to a visitor.
-pub struct Scan<'s, S: Source, V: InodeVisitor> {
+pub struct Scan<'s, S: InodeSource, V: InodeVisitor> {
     source: &'s S,
     visitor: &'s V,
     scope: &'s Scope,
@@ -85,7 +85,7 @@ struct Pass<'t> {
     filter: Option<&'t Filter<'t>>,
 }
 
-impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
+impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
     /// Creates a scan; [`run`](Self::run) performs it.
     pub fn new(source: &'s S, visitor: &'s V, scope: &'s Scope) -> Scan<'s, S, V> {
         Scan { source, visitor, scope, stop: AtomicBool::new(false) }
@@ -214,7 +214,7 @@ impl<'s, S: Source, V: InodeVisitor> Scan<'s, S, V> {
                 if slots == 0 {
                     continue;
                 }
-                let mut records_of_part = records.map(|_| Part::new(slots));
+                let mut records_of_part = records.map(|_| PartRecords::new(slots));
                 self.source.read_part(part, &mut buffers, &mut |found| match found {
                     Found::Inode { offset, stat, listing } => {
                         if let Some(records) = &mut records_of_part {
@@ -443,7 +443,7 @@ struct Ahead {
 
 impl Ahead {
     /// Called when `chunk` was read, with the time that it took.
-    fn ask<S: Source>(&self, source: &S, directories: &[Entry<S::Listing>], chunk: usize, taken: Duration) {
+    fn ask<S: InodeSource>(&self, source: &S, directories: &[Entry<S::Listing>], chunk: usize, taken: Duration) {
         if taken > SLOW_CHUNK {
             self.is_slow.store(true, Relaxed);
         }
@@ -489,7 +489,7 @@ fn reachable(tree: &Tree) -> u64 {
 }
 
 /// Reads directories on one thread.
-struct Reader<'r, S: Source, V: InodeVisitor> {
+struct Reader<'r, S: InodeSource, V: InodeVisitor> {
     scan: &'r Scan<'r, S, V>,
     records: &'r Records,
     pass: &'r Pass<'r>,
@@ -500,7 +500,7 @@ struct Reader<'r, S: Source, V: InodeVisitor> {
     snapshots: u64,
 }
 
-impl<S: Source, V: InodeVisitor> Reader<'_, S, V> {
+impl<S: InodeSource, V: InodeVisitor> Reader<'_, S, V> {
     fn read(&mut self, position: u32, entry: &Entry<S::Listing>, buffers: &mut S::Buffers) -> Own<V::Kept> {
         let mut own = Own { listed: true, entries: 0, tally: V::Tally::default() };
         let below = match self.pass.filter {

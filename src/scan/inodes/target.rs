@@ -14,7 +14,7 @@ const BTRFS: &str = "btrfs";
 
 /// Where the tables of a file system are, and which part of it is chosen.
 #[derive(Debug, Clone, Default)]
-pub struct Target {
+pub struct ScanTarget {
     /// The device or image to read.
     pub device_path: PathBuf,
     /// The device number that its inodes have.
@@ -55,31 +55,31 @@ pub struct Mount {
     options: String,
 }
 
-impl Target {
+impl ScanTarget {
     /// Identifies `path`.
     ///
     /// # Errors
     /// If it has no device, or its mount is not found.
-    pub fn of(path: &Path) -> Result<Target> {
+    pub fn of(path: &Path) -> Result<ScanTarget> {
         let fail = |error| Error::io("survey", path, error);
         let found = fs::metadata(path).map_err(fail)?;
         let mounts = read_mounts();
         if found.file_type().is_block_device() {
             let device = found.rdev();
             let mount = mounts.into_iter().find(|mount| mount.is_of(device));
-            return Ok(Target { device_path: path.to_owned(), device, mount, ..Target::default() });
+            return Ok(ScanTarget { device_path: path.to_owned(), device, mount, ..ScanTarget::default() });
         }
         if found.is_file() {
-            return Ok(Target { device_path: path.to_owned(), ..Target::default() });
+            return Ok(ScanTarget { device_path: path.to_owned(), ..ScanTarget::default() });
         }
         let whole = path.canonicalize().map_err(fail)?;
-        Target::of_directory(&whole, found.dev(), found.ino(), mounts).ok_or_else(|| {
+        ScanTarget::of_directory(&whole, found.dev(), found.ino(), mounts).ok_or_else(|| {
             let cause = "it is on no device that could be read";
             Error::new(ErrorKind::NotFound, "scan the inodes of", cause).at(path).advise("survey it with --method walk")
         })
     }
 
-    fn of_directory(whole: &Path, device: u64, inode: u64, mounts: Vec<Mount>) -> Option<Target> {
+    fn of_directory(whole: &Path, device: u64, inode: u64, mounts: Vec<Mount>) -> Option<ScanTarget> {
         let above = mounts.iter().enumerate().filter(|(_, mount)| whole.starts_with(mount.point()));
         // The last mount at a place hides earlier ones.
         let (_, mount) = above.max_by_key(|(number, mount)| (mount.point.len(), *number))?;
@@ -92,7 +92,7 @@ impl Target {
             (!below_root.is_empty()).then_some(Nested { below_root, is_left_out })
         });
         let mount_points = below.collect();
-        Some(Target {
+        Some(ScanTarget {
             device_path: device_path(mount)?,
             device,
             root: Some(inode),

@@ -1,6 +1,6 @@
 //! The tree of directories, as a scan of inodes finds it: built from the names that lead to children, in no order.
 
-use crate::scan::{Place, join};
+use crate::scan::{DirectoryLocation, join};
 
 /// Marks an unknown parent.
 const NONE: u32 = u32::MAX;
@@ -192,7 +192,7 @@ pub(super) struct At<'t> {
     pub(super) depth: u32,
 }
 
-impl Place for At<'_> {
+impl DirectoryLocation for At<'_> {
     fn path(&self) -> Vec<u8> {
         self.tree.assemble(self.directory, self.tree.path.clone())
     }

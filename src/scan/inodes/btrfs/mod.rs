@@ -26,7 +26,7 @@ use self::subvolumes::{Edge, Subvolumes};
 use self::superblock::Superblock;
 use self::volume::{Volume, refuse};
 use super::medium::Medium;
-use super::{Damage, Found, Listed, Slot, Source, damaged};
+use super::{Damage, Found, InodeSource, Listed, Slot, damaged};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::{Kind, Stat};
 
@@ -77,7 +77,7 @@ pub struct Btrfs<M> {
     subvolumes: Subvolumes,
     trees: Vec<Tree>,
     leaves: Vec<Leaf>,
-    parts: Vec<Part>,
+    parts: Vec<TreePart>,
     /// Locations of placeholder directories.
     stand_ins: Mutex<HashMap<u64, Slot>>,
     start: u64,
@@ -111,7 +111,7 @@ impl Leaf {
 }
 
 #[derive(Debug)]
-struct Part {
+struct TreePart {
     tree: usize,
     leaves: std::ops::Range<usize>,
     /// Its inode numbers, ascending, once it was read.
@@ -168,7 +168,7 @@ impl<M: Medium> Btrfs<M> {
             let of_part = |first: usize| first..leaves.len().min(first + PART_LEAVES);
             let tree = trees.len();
             let found = (from.0..leaves.len()).step_by(PART_LEAVES).map(of_part);
-            parts.extend(found.map(|leaves| Part { tree, leaves, numbers: OnceLock::new() }));
+            parts.extend(found.map(|leaves| TreePart { tree, leaves, numbers: OnceLock::new() }));
             trees.push(Tree { id, leaves: from.0..leaves.len(), parts: from.1..parts.len() });
         }
         let one_subvolume = choice.one_subvolume;
@@ -451,7 +451,7 @@ impl<M: Medium> Reader<'_, '_, M> {
     }
 }
 
-impl<M: Medium> Source for Btrfs<M> {
+impl<M: Medium> InodeSource for Btrfs<M> {
     type Listing = Listing;
     type Buffers = Buffers;
 
@@ -485,7 +485,7 @@ impl<M: Medium> Source for Btrfs<M> {
         if let Some(next) = self.parts.get(part + AHEAD_PARTS) {
             self.volume.will_need(self.leaves[next.leaves.clone()].iter().map(Leaf::pointer));
         }
-        let Part { tree, leaves, .. } = &self.parts[part];
+        let TreePart { tree, leaves, .. } = &self.parts[part];
         let at = &self.trees[*tree];
         self.load(at, leaves.clone(), &mut buffers.group);
         for error in buffers.group.failed.drain(..) {

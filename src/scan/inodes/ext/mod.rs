@@ -24,7 +24,7 @@ use self::groups::Groups;
 use self::inode::{BLOCK, BLOCK_BYTES, Decoded, ENCRYPTED, EXTENTS, INLINE, ROOT};
 use self::superblock::Superblock;
 use super::medium::{Medium, Window};
-use super::{Damage, Found, Listed, Slot, Source, damaged};
+use super::{Damage, Found, InodeSource, Listed, Slot, damaged};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::{Kind, Stat};
 
@@ -50,7 +50,7 @@ pub struct Ext<M> {
 /// A directory: the location of its names, and its state.
 #[derive(Debug)]
 pub struct Listing {
-    place: Place,
+    place: ListingBlocks,
     version: u64,
     /// Time of the last change, in seconds since 1970.
     changed: u32,
@@ -58,7 +58,7 @@ pub struct Listing {
 
 /// Location of the names of a directory.
 #[derive(Debug)]
-enum Place {
+enum ListingBlocks {
     /// In consecutive blocks.
     Run { first: u64, count: u32 },
     /// In blocks that a map in the inode refers to, with or without extents. `limit`: number of blocks of the
@@ -73,12 +73,12 @@ enum Place {
 pub struct Buffers {
     piece: Vec<u8>,
     window: Window,
-    targets: Vec<Target>,
+    targets: Vec<SymlinkTarget>,
 }
 
 /// A symlink whose target is in a block.
 #[derive(Debug)]
-struct Target {
+struct SymlinkTarget {
     offset: usize,
     stat: Stat,
     block: Option<u64>,
@@ -150,26 +150,28 @@ impl<M: Medium> Ext<M> {
     }
 
     /// Location of a directory's names, from its inode.
-    fn place(&self, raw: &[u8], size_bytes: u64, flags: u32) -> Place {
+    fn place(&self, raw: &[u8], size_bytes: u64, flags: u32) -> ListingBlocks {
         let map: &[u8; BLOCK_BYTES] = raw[BLOCK..BLOCK + BLOCK_BYTES].try_into().unwrap_or(&[0; BLOCK_BYTES]);
         if flags & INLINE != 0 {
             // The first four bytes are the number of the parent.
             let first = &map[4..(size_bytes as usize).clamp(4, BLOCK_BYTES)];
-            return Place::Inline(Box::new([first, inode::inline_rest(raw).unwrap_or_default()].map(<[u8]>::to_vec)));
+            return ListingBlocks::Inline(Box::new(
+                [first, inode::inline_rest(raw).unwrap_or_default()].map(<[u8]>::to_vec),
+            ));
         }
         let limit = size_bytes.div_ceil(self.block_bytes());
         let extents = flags & EXTENTS != 0;
         let single = if extents { single_extent(map) } else { Some((u32_at(map, 0).into(), 1)) };
         match single {
-            Some((first, count)) if first != 0 && count >= limit => Place::Run { first, count: limit as u32 },
-            _ => Place::Map { root: Box::new(*map), extents, limit },
+            Some((first, count)) if first != 0 && count >= limit => ListingBlocks::Run { first, count: limit as u32 },
+            _ => ListingBlocks::Map { root: Box::new(*map), extents, limit },
         }
     }
 
     /// The block of a symlink's target.
     fn target(&self, raw: &[u8], flags: u32) -> Option<u64> {
         match self.place(raw, 1, flags & EXTENTS) {
-            Place::Run { first, .. } => Some(first),
+            ListingBlocks::Run { first, .. } => Some(first),
             _ => None,
         }
     }
@@ -178,7 +180,7 @@ impl<M: Medium> Ext<M> {
     fn finish_targets(&self, buffers: &mut Buffers, found: &mut impl FnMut(Found<Listing>)) {
         let mut targets = std::mem::take(&mut buffers.targets);
         targets.sort_unstable_by_key(|target| target.block);
-        for Target { offset, mut stat, block } in targets.drain(..) {
+        for SymlinkTarget { offset, mut stat, block } in targets.drain(..) {
             let read = block.ok_or_else(|| damaged("its target is not where it should be")).and_then(|block| {
                 let mut first = [0];
                 self.medium.read_at(&mut first, self.offset(block, 1)?)?;
@@ -203,7 +205,7 @@ impl<M: Medium> Ext<M> {
         part: usize,
         first: usize,
         piece: &[u8],
-        targets: &mut Vec<Target>,
+        targets: &mut Vec<SymlinkTarget>,
         found: &mut impl FnMut(Found<Listing>),
     ) {
         let inode_bytes = self.superblock.inode_bytes as usize;
@@ -228,7 +230,7 @@ impl<M: Medium> Ext<M> {
                             *absolute = flags & ENCRYPTED == 0 && raw[BLOCK] == b'/';
                             found(Found::Inode { offset, stat, listing: None });
                         } else {
-                            targets.push(Target { offset, stat, block: self.target(raw, flags) });
+                            targets.push(SymlinkTarget { offset, stat, block: self.target(raw, flags) });
                         }
                     }
                     _ => found(Found::Inode { offset, stat, listing: None }),
@@ -246,7 +248,7 @@ fn single_extent(map: &[u8; BLOCK_BYTES]) -> Option<(u64, u64)> {
     (single && length <= 1 << 15).then_some((first, length.into()))
 }
 
-impl<M: Medium> Source for Ext<M> {
+impl<M: Medium> InodeSource for Ext<M> {
     type Listing = Listing;
     type Buffers = Buffers;
 
@@ -294,24 +296,24 @@ impl<M: Medium> Source for Ext<M> {
 
     fn position(&self, listing: &Listing) -> u64 {
         match &listing.place {
-            Place::Inline(_) => 0,
-            Place::Run { first, .. } => *first,
-            Place::Map { root, extents: true, .. } if u16_at(&root[..], 6) == 0 => u32_at(&root[..], 20).into(),
-            Place::Map { root, extents: true, .. } => u32_at(&root[..], 16).into(),
-            Place::Map { root, .. } => u32_at(&root[..], 0).into(),
+            ListingBlocks::Inline(_) => 0,
+            ListingBlocks::Run { first, .. } => *first,
+            ListingBlocks::Map { root, extents: true, .. } if u16_at(&root[..], 6) == 0 => u32_at(&root[..], 20).into(),
+            ListingBlocks::Map { root, extents: true, .. } => u32_at(&root[..], 16).into(),
+            ListingBlocks::Map { root, .. } => u32_at(&root[..], 0).into(),
         }
     }
 
     fn list(&self, inode: u64, listing: &Listing, buffers: &mut Buffers, listed: &mut dyn FnMut(Listed<'_>)) {
         let mut lister = Lister { ext: self, window: &mut buffers.window, inode, listed };
         let result = match &listing.place {
-            Place::Inline(parts) => {
+            ListingBlocks::Inline(parts) => {
                 parts.iter().for_each(|part| lister.block(part));
                 Ok(())
             }
-            Place::Run { first, count } => lister.run(*first, (*count).into()).map(|_| ()),
-            Place::Map { root, extents: true, limit } => blocks::extents(root, *limit, &mut lister),
-            Place::Map { root, extents: false, limit } => blocks::numbers(root, *limit, &mut lister),
+            ListingBlocks::Run { first, count } => lister.run(*first, (*count).into()).map(|_| ()),
+            ListingBlocks::Map { root, extents: true, limit } => blocks::extents(root, *limit, &mut lister),
+            ListingBlocks::Map { root, extents: false, limit } => blocks::numbers(root, *limit, &mut lister),
         };
         if let Err(error) = result {
             lister.damage(error);
@@ -324,7 +326,7 @@ impl<M: Medium> Source for Ext<M> {
 
     fn extent(&self, listing: &Listing) -> Option<(u64, u64)> {
         match listing.place {
-            Place::Run { first, count } => {
+            ListingBlocks::Run { first, count } => {
                 let offset = self.offset(first, count.into()).ok()?;
                 Some((offset, u64::from(count) * self.block_bytes()))
             }

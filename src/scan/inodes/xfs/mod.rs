@@ -26,7 +26,7 @@ use self::inode::{Decoded, Format};
 use self::log::Log;
 use self::superblock::{Superblock, is_sealed};
 use super::medium::{Medium, Window};
-use super::{Damage, Found, Listed, Slot, Source, damaged};
+use super::{Damage, Found, InodeSource, Listed, Slot, damaged};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::{Kind, Stat};
 
@@ -89,12 +89,12 @@ pub struct Buffers {
     run: Vec<u8>,
     window: Window,
     piece: Vec<u8>,
-    targets: Vec<Target>,
+    targets: Vec<SymlinkTarget>,
 }
 
 /// A symlink whose target is in a block.
 #[derive(Debug)]
-struct Target {
+struct SymlinkTarget {
     place: Option<u64>,
     offset: usize,
     stat: Stat,
@@ -246,7 +246,7 @@ impl<M: Medium> Xfs<M> {
         (inode, offset): (u64, usize),
         raw: &mut [u8],
         (place, mut sealed): (u64, bool),
-        targets: &mut Vec<Target>,
+        targets: &mut Vec<SymlinkTarget>,
         found: &mut dyn FnMut(Found<Listing>),
     ) {
         if let Some(logged) = self.log.inode(inode) {
@@ -272,7 +272,7 @@ impl<M: Medium> Xfs<M> {
                     (_, fork) => {
                         let first = extents::of_list(fork, 1).next();
                         let place = first.and_then(|extent| self.superblock.place_of(extent.start, 1));
-                        targets.push(Target { place, offset, stat });
+                        targets.push(SymlinkTarget { place, offset, stat });
                     }
                 },
                 _ => found(Found::Inode { offset, stat, listing: None }),
@@ -281,9 +281,9 @@ impl<M: Medium> Xfs<M> {
     }
 
     /// Reads the blocks of symlink targets, in device order.
-    fn finish_targets(&self, targets: &mut Vec<Target>, found: &mut dyn FnMut(Found<Listing>)) {
+    fn finish_targets(&self, targets: &mut Vec<SymlinkTarget>, found: &mut dyn FnMut(Found<Listing>)) {
         targets.sort_unstable_by_key(|target| target.place);
-        for Target { place, offset, mut stat } in targets.drain(..) {
+        for SymlinkTarget { place, offset, mut stat } in targets.drain(..) {
             let read = place.ok_or_else(|| damaged("its target is not where it should be")).and_then(|place| {
                 let mut start = [0; TARGET_HEADER_BYTES + 1];
                 self.read(place, &mut start)?;
@@ -302,7 +302,7 @@ impl<M: Medium> Xfs<M> {
     }
 }
 
-impl<M: Medium> Source for Xfs<M> {
+impl<M: Medium> InodeSource for Xfs<M> {
     type Listing = Listing;
     type Buffers = Buffers;
 
