@@ -22,17 +22,17 @@ struct Day {
 
 /// Files and bytes by content's, inode's and access's age.
 #[derive(Clone)]
-pub(super) struct Ages {
+pub(super) struct AgeCounts {
     days: [Box<[Day]>; 3],
 }
 
-impl Default for Ages {
-    fn default() -> Ages {
-        Ages { days: std::array::from_fn(|_| vec![Day::default(); DAYS].into_boxed_slice()) }
+impl Default for AgeCounts {
+    fn default() -> AgeCounts {
+        AgeCounts { days: std::array::from_fn(|_| vec![Day::default(); DAYS].into_boxed_slice()) }
     }
 }
 
-impl Ages {
+impl AgeCounts {
     /// Counts a file by its time with index `time`.
     #[inline]
     pub(super) fn add(&mut self, distributions: &mut Distributions, time: usize, days: u64, size_bytes: u64) {
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_of_old_and_of_huge_files() {
-        let (mut ages, mut distributions) = (Ages::default(), Distributions::default());
+        let (mut ages, mut distributions) = (AgeCounts::default(), Distributions::default());
         let files = [(0, 5), (0, u64::MAX - 2), (0, 0), (8191, 1), (8192, 2), (70_000, 3), (u64::MAX, 4)];
         for (days, size_bytes) in files {
             ages.add(&mut distributions, 1, days, size_bytes);

@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use super::ages::Ages;
+use super::ages::AgeCounts;
 use super::errors::ErrorLog;
 use super::file_table::FileTable;
 use super::measure::{Distributions, Measure};
@@ -51,7 +51,7 @@ pub(super) struct Shard {
     pub(super) owners: Recent<u32>,
     pub(super) extensions: Recent<Extension>,
     /// Ages that are not in the distributions yet.
-    pub(super) ages: Ages,
+    pub(super) ages: AgeCounts,
 }
 
 impl Shard {
@@ -65,7 +65,7 @@ impl Shard {
             places: Places::new(limit),
             owners: Recent::default(),
             extensions: Recent::default(),
-            ages: Ages::default(),
+            ages: AgeCounts::default(),
         }
     }
 

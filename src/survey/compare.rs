@@ -15,7 +15,7 @@ pub struct Comparison {
     /// The sources.
     pub sources: Vec<Compared>,
     /// Shares up to zero and each power of two.
-    pub up_to: Vec<Row>,
+    pub up_to: Vec<CumulativeRow>,
     /// Distances of every pair.
     pub distances: Vec<Pair>,
 }
@@ -41,7 +41,7 @@ pub struct Compared {
 
 /// Shares up to one size.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Row {
+pub struct CumulativeRow {
     /// The size.
     pub size_bytes: u64,
     /// Share of the files of that size or smaller.
@@ -97,11 +97,11 @@ pub fn compare(surveys: &[Survey], names: &[String]) -> Comparison {
 }
 
 /// Rows up to the largest file of any source; a source that ends earlier stays at 1.
-fn rows(sizes: &[&Distribution]) -> Vec<Row> {
+fn rows(sizes: &[&Distribution]) -> Vec<CumulativeRow> {
     let columns: Vec<Vec<UpToRow>> = sizes.iter().map(|sizes| up_to(sizes)).collect();
     let Some(longest) = columns.iter().max_by_key(|column| column.len()) else { return Vec::new() };
     let at = |column: &Vec<UpToRow>, index: usize| column.get(index).or(column.last()).copied();
-    let row = |(index, edge): (usize, &UpToRow)| Row {
+    let row = |(index, edge): (usize, &UpToRow)| CumulativeRow {
         size_bytes: edge.size_bytes,
         files_fraction: columns.iter().map(|column| at(column, index).map_or(0.0, |row| row.files_fraction)).collect(),
         bytes_fraction: columns.iter().map(|column| at(column, index).map_or(0.0, |row| row.bytes_fraction)).collect(),

@@ -326,7 +326,7 @@ struct ErrorsRecord {
 
 /// A row of any list: its subject, and its sums.
 #[derive(Serialize, Deserialize)]
-struct Row<K> {
+struct TallyRow<K> {
     #[serde(flatten)]
     key: K,
     files: u64,
@@ -339,11 +339,11 @@ struct Row<K> {
     directories: u64,
 }
 
-impl<K> Row<K> {
-    fn of(key: K, tally: &Tally) -> Row<K> {
+impl<K> TallyRow<K> {
+    fn of(key: K, tally: &Tally) -> TallyRow<K> {
         let Tally { files, small_files, size_bytes, small_size_bytes, allocated_bytes, overhead_bytes, directories } =
             *tally;
-        Row { key, files, small_files, size_bytes, small_size_bytes, allocated_bytes, overhead_bytes, directories }
+        TallyRow { key, files, small_files, size_bytes, small_size_bytes, allocated_bytes, overhead_bytes, directories }
     }
 
     fn tally(&self) -> std::result::Result<Tally, String> {
@@ -393,7 +393,7 @@ struct PlacesRecord {
     extensions: TableRecord<ExtensionKey>,
 }
 
-type Lists = BTreeMap<String, Vec<Row<DirectoryKey>>>;
+type Lists = BTreeMap<String, Vec<TallyRow<DirectoryKey>>>;
 
 #[derive(Serialize, Deserialize)]
 struct DirectoriesRecord {
@@ -405,8 +405,8 @@ struct DirectoriesRecord {
 struct TableRecord<K> {
     complete: bool,
     max_error: u64,
-    rest: Row<NoKey>,
-    rows: Vec<Row<K>>,
+    rest: TallyRow<NoKey>,
+    rows: Vec<TallyRow<K>>,
 }
 
 impl PlacesRecord {
@@ -414,7 +414,7 @@ impl PlacesRecord {
         let lists = |top: &TopDirectories| -> Lists {
             let row = |row: &DirectoryRow| {
                 let path = row.path.as_ref().map(|path| escape(path));
-                Row::of(DirectoryKey { path, depth: row.depth }, &row.tally)
+                TallyRow::of(DirectoryKey { path, depth: row.depth }, &row.tally)
             };
             let list = |ranking: Ranking| (ranking.name().to_owned(), top.list(ranking).iter().map(row).collect());
             Ranking::ALL.into_iter().map(list).collect()
@@ -475,8 +475,8 @@ impl<K> TableRecord<K> {
         TableRecord {
             complete: table.max_error() == 0,
             max_error: table.max_error(),
-            rest: Row::of(NoKey {}, table.rest()),
-            rows: table.ranked().iter().map(|(kind, tally)| Row::of(key(kind), tally)).collect(),
+            rest: TallyRow::of(NoKey {}, table.rest()),
+            rows: table.ranked().iter().map(|(kind, tally)| TallyRow::of(key(kind), tally)).collect(),
         }
     }
 

@@ -79,10 +79,10 @@ impl FileTable {
             let path = part_path(target, part);
             fs::metadata(&path).map_err(|error| Error::io("go on with the table of files", &path, error))?;
         }
-        Ok(FileTable::begin(target, parts, Part::create(target, parts)?))
+        Ok(FileTable::begin(target, parts, TablePart::create(target, parts)?))
     }
 
-    fn begin(target: &Path, parts: u32, first: Part) -> FileTable {
+    fn begin(target: &Path, parts: u32, first: TablePart) -> FileTable {
         let (queue, messages) = sync_channel(QUEUE);
         let owned_target = target.to_owned();
         let writer = std::thread::spawn(move || write_parts(&owned_target, first, parts, messages));
@@ -151,7 +151,7 @@ fn part_path(target: &Path, part: u32) -> PathBuf {
 }
 
 /// The writer thread: returns the number of parts.
-fn write_parts(target: &Path, first: Part, parts: u32, messages: Receiver<Message>) -> (u32, Result<()>) {
+fn write_parts(target: &Path, first: TablePart, parts: u32, messages: Receiver<Message>) -> (u32, Result<()>) {
     let mut closed = parts;
     let mut part = first;
     for message in messages {
@@ -160,7 +160,7 @@ fn write_parts(target: &Path, first: Part, parts: u32, messages: Receiver<Messag
             Message::Cut(answer) => {
                 let next = part.close().and_then(|()| {
                     closed += 1;
-                    Part::create(target, closed)
+                    TablePart::create(target, closed)
                 });
                 match next {
                     Ok(next) => {
@@ -199,26 +199,26 @@ fn properties() -> WriterPropertiesPtr {
 }
 
 /// An open part of the table.
-struct Part {
+struct TablePart {
     path: PathBuf,
     file: File,
     writer: SerializedFileWriter<BufWriter<File>>,
     rows: Batch,
 }
 
-impl Part {
-    fn create(target: &Path, number: u32) -> Result<Part> {
+impl TablePart {
+    fn create(target: &Path, number: u32) -> Result<TablePart> {
         let path = part_path(target, number);
         let fail = |error| Error::io("create a file for", target, error);
         let file = create_afresh(&path).map_err(fail)?;
-        Part::on(target, path, file)
+        TablePart::on(target, path, file)
     }
 
-    fn on(target: &Path, path: PathBuf, file: File) -> Result<Part> {
+    fn on(target: &Path, path: PathBuf, file: File) -> Result<TablePart> {
         let fail = |error| Error::io("create a file for", target, error);
         let out = BufWriter::new(file.try_clone().map_err(fail)?);
         let writer = SerializedFileWriter::new(out, schema()?, properties()).map_err(|e| parquet_error(target, e))?;
-        Ok(Part { path, file, writer, rows: Batch::default() })
+        Ok(TablePart { path, file, writer, rows: Batch::default() })
     }
 
     fn add(&mut self, rows: &Batch) -> Result<()> {
@@ -403,7 +403,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("files.parquet");
         let file = File::options().write(true).open(full).unwrap();
-        let table = FileTable::begin(&target, 0, Part::on(&target, part_path(&target, 0), file).unwrap());
+        let table = FileTable::begin(&target, 0, TablePart::on(&target, part_path(&target, 0), file).unwrap());
         table.add(rows(&[(b"a", 1)]));
         assert_eq!(table.complete().unwrap_err().kind(), ErrorKind::NoSpace);
     }

@@ -3,7 +3,7 @@
 //! The rows decide. `count` shows whether they are complete. `min` and `max`, which are truncated to whole units,
 //! narrow the first and the last bucket, and a value is laid at each, where that agrees with the sums.
 
-use super::read::{Number, Parsed, Row, Section};
+use super::read::{HistogramRow, Number, Parsed, Section};
 use super::{Buckets, HISTOGRAMS, Histogram, KB, LINEAR_LAST, Population};
 use crate::distribution::{Distribution, Interval, Weight, spread};
 use crate::survey::measure::Measure;
@@ -158,7 +158,7 @@ fn rows(histogram: &Histogram, section: &Section, warnings: &mut Vec<String>) ->
 /// The smallest and the largest value of a row, both included.
 fn bounds(
     histogram: &Histogram,
-    row: &Row,
+    row: &HistogramRow,
     scale: u64,
     largest: Option<u128>,
 ) -> std::result::Result<(u64, u64), &'static str> {

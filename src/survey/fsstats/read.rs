@@ -81,14 +81,14 @@ pub(super) struct Section {
     pub max: Option<Number>,
     /// The unit of `min` and `max` that the file states, in bytes, where it is a unit of size.
     pub scale: Option<u64>,
-    pub rows: Vec<Row>,
+    pub rows: Vec<HistogramRow>,
     columns: Columns,
     /// Whether its last row lacks columns or cannot be read.
     pub torn: bool,
 }
 
 /// A row of a histogram.
-pub(super) struct Row {
+pub(super) struct HistogramRow {
     pub line: usize,
     /// `None`: everything below the smallest bucket.
     pub first: Option<Number>,
@@ -347,7 +347,7 @@ impl Section {
             (None, _) | (_, None) => None,
             (Some(_), Some(column)) => Number::read(field(column))?,
         };
-        self.rows.push(Row { line, first, last, count, value });
+        self.rows.push(HistogramRow { line, first, last, count, value });
         Ok(())
     }
 }

@@ -58,7 +58,7 @@ pub fn write(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// A bucket that is not empty.
-struct Row {
+struct HistogramBucket {
     /// Smallest value in it, in the unit of the histogram.
     first: u128,
     /// Largest value in it; `None` for everything above the first.
@@ -74,8 +74,8 @@ fn range<W: Weight>(distribution: &Distribution<W>) -> (u64, u64) {
 
 impl Histogram {
     /// The rows that contain `cells` (smallest value, count, sum); cells rise, and each lies within one row.
-    fn rows(&self, cells: impl Iterator<Item = (u128, u128, u128)>) -> Vec<Row> {
-        let mut rows: Vec<Row> = Vec::new();
+    fn rows(&self, cells: impl Iterator<Item = (u128, u128, u128)>) -> Vec<HistogramBucket> {
+        let mut rows: Vec<HistogramBucket> = Vec::new();
         for (low, count, sum) in cells.filter(|&(_, count, _)| count > 0) {
             let (first, last) = self.bounds(low / u128::from(self.scale));
             match rows.last_mut() {
@@ -83,7 +83,7 @@ impl Histogram {
                     row.count += count;
                     row.sum += sum;
                 }
-                _ => rows.push(Row { first, last, count, sum }),
+                _ => rows.push(HistogramBucket { first, last, count, sum }),
             }
         }
         rows
@@ -104,7 +104,13 @@ impl Histogram {
     }
 
     /// Writes the histogram; the counts of `rows` are in units of 1 or of [`KB`].
-    fn write(&self, rows: &[Row], (min, max): (u64, u64), counted_in: u64, out: &mut dyn Write) -> io::Result<()> {
+    fn write(
+        &self,
+        rows: &[HistogramBucket],
+        (min, max): (u64, u64),
+        counted_in: u64,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         let counted_in = u128::from(counted_in);
         let count: u128 = rows.iter().map(|row| row.count).sum();
         let sum: u128 = rows.iter().map(|row| row.sum).sum();
@@ -135,7 +141,7 @@ impl Histogram {
 
 /// Rows of bytes with their counts rounded to whole kilobytes, so that they add up; fractions of a kilobyte are
 /// dropped. The sum of a row remains possible for its kilobytes.
-fn in_whole_kilobytes(rows: &[Row]) -> Vec<Row> {
+fn in_whole_kilobytes(rows: &[HistogramBucket]) -> Vec<HistogramBucket> {
     let kilobyte = u128::from(KB);
     let (mut bytes, mut written) = (0, 0);
     let mut rounded = Vec::with_capacity(rows.len());
@@ -145,7 +151,7 @@ fn in_whole_kilobytes(rows: &[Row]) -> Vec<Row> {
         written += count;
         if count > 0 {
             let sum = row.sum.clamp(row.first * count, row.last.unwrap_or(u128::MAX).saturating_mul(count));
-            rounded.push(Row { first: row.first, last: row.last, count, sum });
+            rounded.push(HistogramBucket { first: row.first, last: row.last, count, sum });
         }
     }
     rounded
