@@ -34,7 +34,7 @@ type Key = (Option<u32>, u32, Option<u32>, bool);
 
 /// An open operation.
 #[derive(Debug, Clone)]
-struct Run {
+struct PendingWhole {
     whole: Operation,
     end_ns: u64,
     requests: u64,
@@ -46,7 +46,7 @@ struct Run {
 #[derive(Debug, Default)]
 pub struct Whole {
     rule: Rule,
-    open: HashMap<Key, Run>,
+    open: HashMap<Key, PendingWhole>,
     /// Time of the last search for ended operations.
     swept_ns: u64,
 }
@@ -82,7 +82,7 @@ impl Whole {
             }
             give(run.whole, run.requests);
         }
-        self.open.insert(key, Run::new(operation));
+        self.open.insert(key, PendingWhole::new(operation));
         true
     }
 
@@ -95,7 +95,7 @@ impl Whole {
 
     /// Ends everything that is still open.
     pub fn finish(&mut self, give: &mut impl FnMut(Operation, u64)) {
-        let mut runs: Vec<Run> = self.open.drain().map(|(_, run)| run).collect();
+        let mut runs: Vec<PendingWhole> = self.open.drain().map(|(_, run)| run).collect();
         runs.sort_by_key(|run| (run.end_ns, run.whole.time_ns, run.whole.file));
         runs.into_iter().for_each(|run| give(run.whole, run.requests));
     }
@@ -111,8 +111,8 @@ impl Whole {
             before_ns = before_ns.max(*ends.select_nth_unstable(middle).1).saturating_add(1);
             all = true;
         }
-        let over = |key: &Key, run: &Run| run.end_ns < before_ns && (all || key.2.is_none());
-        let mut runs: Vec<Run> = self.open.extract_if(|key, run| over(key, run)).map(|(_, run)| run).collect();
+        let over = |key: &Key, run: &PendingWhole| run.end_ns < before_ns && (all || key.2.is_none());
+        let mut runs: Vec<PendingWhole> = self.open.extract_if(|key, run| over(key, run)).map(|(_, run)| run).collect();
         runs.sort_by_key(|run| (run.end_ns, run.whole.time_ns, run.whole.file));
         runs.into_iter().for_each(|run| give(run.whole, run.requests));
     }
@@ -124,11 +124,11 @@ fn key(operation: &Operation, write: bool) -> Key {
     (operation.file, process, operation.opening, write)
 }
 
-impl Run {
-    fn new(operation: &Operation) -> Run {
+impl PendingWhole {
+    fn new(operation: &Operation) -> PendingWhole {
         let end_ns = operation.time_ns.saturating_add(operation.duration_ns.unwrap_or(0));
         let pieces = operation.offset_bytes.zip(operation.end_bytes()).into_iter().collect();
-        Run { whole: *operation, end_ns, requests: 1, pieces }
+        PendingWhole { whole: *operation, end_ns, requests: 1, pieces }
     }
 
     /// Adds a request to the operation, if it belongs to it.

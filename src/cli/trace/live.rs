@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use super::{Counting, Target, pass, show};
+use super::{Counting, TraceOutput, pass, show};
 use crate::cli::{Ended, output, signals};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
@@ -36,7 +36,7 @@ impl Live<'_> {
         let name = escape_path(recording.below());
         let mut source = self.counting.of(Box::new(recording))?;
         let source = &mut *source;
-        let mut target = self.output.map(|path| Target::create(path, source)).transpose()?;
+        let mut target = self.output.map(|path| TraceOutput::create(path, source)).transpose()?;
         let command = match self.command {
             [] => {
                 output::note(&format!("recording file operations below {name}; press Ctrl-C to stop"));

@@ -100,19 +100,19 @@ pub(super) fn only_below(source: Box<dyn Source>, paths: &[PathBuf]) -> Result<B
 }
 
 /// The destination of a trace in granulo's own format.
-struct Target {
+struct TraceOutput {
     path: PathBuf,
     file: AtomicFile,
     writer: Writer<std::io::BufWriter<std::fs::File>>,
 }
 
-impl Target {
-    fn create(path: &Path, source: &dyn Source) -> Result<Target> {
+impl TraceOutput {
+    fn create(path: &Path, source: &dyn Source) -> Result<TraceOutput> {
         let fail = |error| Error::io("write", path, error);
         let file = AtomicFile::create(path)?;
         let out = std::io::BufWriter::with_capacity(1 << 18, file.file().map_err(fail)?);
         let writer = Writer::new(out, source.origin()).map_err(fail)?;
-        Ok(Target { path: path.to_owned(), file, writer })
+        Ok(TraceOutput { path: path.to_owned(), file, writer })
     }
 
     fn finish(self, source: &dyn Source) -> Result<()> {
@@ -133,7 +133,7 @@ impl Target {
 fn pass(
     source: &mut dyn Source,
     options: Options,
-    target: Option<&mut Target>,
+    target: Option<&mut TraceOutput>,
     progress: &Progress,
     quiet: bool,
 ) -> Result<Summary> {
@@ -143,7 +143,7 @@ fn pass(
 fn take_all(
     source: &mut dyn Source,
     options: Options,
-    mut target: Option<&mut Target>,
+    mut target: Option<&mut TraceOutput>,
     progress: &Progress,
 ) -> Result<Summary> {
     const LOOK_EVERY: u64 = 1 << 12;

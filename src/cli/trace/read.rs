@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::opening::Opening;
-use super::{Counting, Target, pass, refuse_nothing, show};
+use super::{Counting, TraceOutput, pass, refuse_nothing, show};
 use crate::cli::survey::now;
 use crate::cli::{Ended, output, signals};
 use crate::error::Result;
@@ -45,7 +45,7 @@ impl ReadArguments {
         let mut source = self.counting.of(self.opening.open()?)?;
         let source = &mut *source;
         let progress = signals::progress()?;
-        let mut target = self.output.as_deref().map(|path| Target::create(path, source)).transpose()?;
+        let mut target = self.output.as_deref().map(|path| TraceOutput::create(path, source)).transpose()?;
         let summary = pass(source, self.counting.options(), target.as_mut(), &progress, false)?;
         let interrupted = progress.should_stop();
         if !interrupted {

@@ -19,7 +19,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use super::live::Live;
-use super::{Counting, Target, pass, show};
+use super::{Counting, TraceOutput, pass, show};
 use crate::cli::{Ended, output};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{AtomicFile, open_target};
@@ -197,12 +197,12 @@ impl RecordArguments {
             drop(writer);
             status
         });
-        let stream = Kept { stream: reader, kept, digits: Some(String::new()), first_pid };
+        let stream = StraceOutput { stream: reader, kept, digits: Some(String::new()), first_pid };
         let source =
             strace::Reader::new(Input::new("strace".as_ref(), stream, None)?).with_command(typed(&self.command));
         let mut source = self.counting.of(Box::new(source))?;
         let source = &mut *source;
-        let mut target = self.output.as_deref().map(|path| Target::create(path, source)).transpose()?;
+        let mut target = self.output.as_deref().map(|path| TraceOutput::create(path, source)).transpose()?;
         let summary = pass(source, self.counting.options(), target.as_mut(), &Progress::default(), true)?;
         let status = waiting.join().map_err(|_| Error::new(ErrorKind::Io, OPERATION, "could not wait for strace"))?;
         let status = status.map_err(fail)?;
@@ -232,7 +232,7 @@ fn ended(status: ExitStatus) -> Ended {
 }
 
 /// The output of strace, with a copy if one is requested, and the first process that it names.
-struct Kept {
+struct StraceOutput {
     stream: io::PipeReader,
     kept: Option<File>,
     /// The digits of its number so far, until another character follows.
@@ -240,7 +240,7 @@ struct Kept {
     first_pid: Arc<AtomicI32>,
 }
 
-impl Read for Kept {
+impl Read for StraceOutput {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.stream.read(buffer)?;
         if let Some(file) = &mut self.kept {
@@ -251,7 +251,7 @@ impl Read for Kept {
     }
 }
 
-impl Kept {
+impl StraceOutput {
     /// A line begins with the number of its process; it may arrive in pieces.
     fn look_for_pid(&mut self, bytes: &[u8]) {
         let Some(digits) = &mut self.digits else { return };

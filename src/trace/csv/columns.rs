@@ -52,7 +52,7 @@ impl Field {
 
 /// Location of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum ColumnRef {
     /// The column with this number, from 0.
     Number(usize),
     /// The column with this name in the header.
@@ -74,7 +74,7 @@ pub struct Column {
     /// The field.
     pub field: Field,
     /// Its columns; a name may consist of several.
-    pub places: Vec<Place>,
+    pub places: Vec<ColumnRef>,
     /// Its unit.
     pub unit: Unit,
 }
@@ -191,7 +191,7 @@ impl Columns {
             {
                 list.push(Column {
                     field,
-                    places: vec![Place::Header(name.to_owned())],
+                    places: vec![ColumnRef::Header(name.to_owned())],
                     unit: self::unit(field, unit).unwrap_or(Unit::Of(1)),
                 });
             }
@@ -256,12 +256,12 @@ fn column(part: &str) -> Result<Column, String> {
     let places = places.split('+').map(|place| match place.trim() {
         "" => Err(wrong("names no column")),
         place if place.bytes().all(|b| b.is_ascii_digit()) => match place.parse::<usize>() {
-            Ok(number @ 1..=1000) => Ok(Place::Number(number - 1)),
+            Ok(number @ 1..=1000) => Ok(ColumnRef::Number(number - 1)),
             _ => Err(wrong("has a column that cannot be; they count from 1")),
         },
-        place => Ok(Place::Header(place.to_owned())),
+        place => Ok(ColumnRef::Header(place.to_owned())),
     });
-    let places: Vec<Place> = places.collect::<Result<_, _>>()?;
+    let places: Vec<ColumnRef> = places.collect::<Result<_, _>>()?;
     if places.len() > 1 && !field.is_name() {
         return Err(wrong("joins columns; only names can be made of several"));
     }
@@ -308,7 +308,7 @@ mod tests {
             assert!(columns.of(Field::Size).is_some() && columns.of(Field::Time).is_some(), "{name}");
         }
         let columns = Columns::parse("time=when:ms, op=2,size=3:4KiB").unwrap();
-        assert_eq!(columns.of(Field::Time).unwrap().places, [Place::Header("when".to_owned())]);
+        assert_eq!(columns.of(Field::Time).unwrap().places, [ColumnRef::Header("when".to_owned())]);
         assert_eq!(columns.of(Field::Time).unwrap().unit, Unit::Of(1_000_000));
         assert_eq!(columns.of(Field::Size).unwrap().unit, Unit::Of(4096));
         assert_eq!(columns.of(Field::Offset), None);
@@ -347,7 +347,7 @@ mod tests {
         }
         let header =
             Columns::guess(b"Timestamp,Response,IOType,LUN,Offset,Size\n1455592451.1,0.000212,R,2,3,4\n").unwrap();
-        assert_eq!(header.of(Field::Offset).unwrap().places, [Place::Header("Offset".to_owned())]);
+        assert_eq!(header.of(Field::Offset).unwrap().places, [ColumnRef::Header("Offset".to_owned())]);
         for text in
             [&b"a,b,c\n1,2,3\n"[..], b"", b"\xff\xfe\n", b"decile_pct,read_bytes,write_bytes\n10,1,2\n", b"size\n"]
         {

@@ -13,7 +13,7 @@ mod line;
 use std::borrow::Cow;
 use std::path::Path;
 
-pub use columns::{Column, Columns, Field, PRESETS, Place, Unit};
+pub use columns::{Column, ColumnRef, Columns, Field, PRESETS, Unit};
 
 use super::input::{Input, Line, OPERATION};
 use super::problems::excerpt;
@@ -31,7 +31,7 @@ const FILE_TIME_OF_1970: u64 = 116_444_736_000_000_000;
 
 /// A column whose number is known.
 #[derive(Debug)]
-struct Found {
+struct LocatedColumn {
     numbers: Vec<usize>,
     unit: Unit,
 }
@@ -41,7 +41,7 @@ struct Found {
 pub struct Reader {
     input: Input,
     separator: u8,
-    columns: [Option<Found>; Field::ALL.len()],
+    columns: [Option<LocatedColumn>; Field::ALL.len()],
     files: Names,
     file_index: Index,
     processes: Names,
@@ -72,7 +72,7 @@ impl Reader {
         let mut line_number = 0;
         let separator = first_line(input.head()).map_or(b',', columns::separator);
         let by_name =
-            columns.list.iter().flat_map(|column| &column.places).any(|place| matches!(place, Place::Header(_)));
+            columns.list.iter().flat_map(|column| &column.places).any(|place| matches!(place, ColumnRef::Header(_)));
         let mut header = Vec::new();
         if by_name {
             while header.is_empty() {
@@ -89,7 +89,7 @@ impl Reader {
         let mut found = [const { None }; Field::ALL.len()];
         for column in columns.list {
             let numbers = column.places.iter().map(|place| number(place, &header, &path)).collect::<Result<_>>()?;
-            found[column.field as usize] = Some(Found { numbers, unit: column.unit });
+            found[column.field as usize] = Some(LocatedColumn { numbers, unit: column.unit });
         }
         if found[Field::Size as usize].is_none() {
             return Err(Error::new(ErrorKind::Usage, OPERATION, "no column has the size of an operation")
@@ -131,7 +131,7 @@ impl Reader {
         }
         self.origin.clock = match self.columns[Field::Time as usize] {
             None => Clock::None,
-            Some(Found { unit: Unit::FileTime, .. }) => Clock::Wall,
+            Some(LocatedColumn { unit: Unit::FileTime, .. }) => Clock::Wall,
             Some(_) => {
                 let head = self.input.head();
                 let mut fields = Vec::new();
@@ -174,7 +174,7 @@ impl Reader {
     fn time_ns(&self, fields: &[Cow<'_, [u8]>]) -> std::result::Result<Option<u64>, Bad> {
         let time = self.value(fields, Field::Time)?;
         match &self.columns[Field::Time as usize] {
-            Some(Found { unit: Unit::FileTime, .. }) => time
+            Some(LocatedColumn { unit: Unit::FileTime, .. }) => time
                 .map(|ticks| ticks.checked_sub(FILE_TIME_OF_1970).and_then(|ticks| ticks.checked_mul(100)))
                 .map(|time| time.ok_or((Trouble::Absurd, "a time before 1970")))
                 .transpose(),
@@ -320,10 +320,10 @@ fn first_line(head: &[u8]) -> Option<&[u8]> {
     lines().find(|line| !line.starts_with(b"#")).or_else(|| lines().next())
 }
 
-fn number(place: &Place, header: &[Vec<u8>], path: &Path) -> Result<usize> {
+fn number(place: &ColumnRef, header: &[Vec<u8>], path: &Path) -> Result<usize> {
     match place {
-        Place::Number(number) => Ok(*number),
-        Place::Header(name) => header.iter().position(|known| known == name.as_bytes()).ok_or_else(|| {
+        ColumnRef::Number(number) => Ok(*number),
+        ColumnRef::Header(name) => header.iter().position(|known| known == name.as_bytes()).ok_or_else(|| {
             let there = header.iter().map(|name| excerpt(name)).collect::<Vec<_>>().join(", ");
             Error::new(ErrorKind::NotFound, OPERATION, format!("its first line has no column '{name}'"))
                 .at(path)

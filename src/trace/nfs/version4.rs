@@ -53,19 +53,19 @@ const DIRECTORY: u64 = 2;
 
 /// One operation of a call, or its result in a reply.
 #[derive(Debug, Clone, Copy)]
-struct Part<'a> {
+struct CompoundPart<'a> {
     opcode: u64,
     fields: Fields<'a>,
 }
 
-fn parts(message: &Message) -> Vec<Part<'_>> {
+fn parts(message: &Message) -> Vec<CompoundPart<'_>> {
     let fields = &message.fields;
     let starts: Vec<usize> = (0..fields.len()).filter(|&at| fields[at].0 == Field::Opcode).collect();
     let ends = starts.iter().skip(1).copied().chain([fields.len()]);
     starts
         .iter()
         .zip(ends)
-        .map(|(&start, end)| Part {
+        .map(|(&start, end)| CompoundPart {
             opcode: first(&fields[start..], Field::Opcode).unwrap_or(0),
             fields: &fields[start + 1..end],
         })
@@ -73,7 +73,7 @@ fn parts(message: &Message) -> Vec<Part<'_>> {
 }
 
 /// The kind of an operation; `None` if it only prepares others.
-fn kind(part: &Part<'_>) -> Option<Kind> {
+fn kind(part: &CompoundPart<'_>) -> Option<Kind> {
     Some(match part.opcode {
         code::ACCESS | code::LOOKUP | code::LOOKUPP | code::READLINK => Kind::Lookup,
         code::CLOSE => Kind::Close,
@@ -100,7 +100,7 @@ fn kind(part: &Part<'_>) -> Option<Kind> {
 struct Walk<'a> {
     current: Option<u32>,
     saved: Option<u32>,
-    replies: Vec<Part<'a>>,
+    replies: Vec<CompoundPart<'a>>,
 }
 
 impl Walk<'_> {
@@ -114,7 +114,7 @@ impl Walk<'_> {
     }
 
     /// The handle in the reply of the file that is current after `at`.
-    fn told(&self, calls: &[Part<'_>], at: usize) -> Option<(Vec<u8>, Vec<u8>)> {
+    fn told(&self, calls: &[CompoundPart<'_>], at: usize) -> Option<(Vec<u8>, Vec<u8>)> {
         let moves = |opcode| {
             matches!(
                 opcode,
@@ -135,7 +135,7 @@ impl Walk<'_> {
     }
 
     /// The size in the reply of the file that is current at `at`.
-    fn size(&self, calls: &[Part<'_>], at: usize) -> Option<u64> {
+    fn size(&self, calls: &[CompoundPart<'_>], at: usize) -> Option<u64> {
         let behind = (at..calls.len()).take_while(|&next| {
             next == at
                 || !matches!(
@@ -160,7 +160,7 @@ pub fn operations(
     let mut walk = Walk { current: None, saved: None, replies: reply.map(parts).unwrap_or_default() };
     // Nearly every call also asks for attributes and permissions; they are its purpose only if it asks for nothing
     // else.
-    let beside = |part: &Part<'_>| matches!(part.opcode, code::GETATTR | code::ACCESS);
+    let beside = |part: &CompoundPart<'_>| matches!(part.opcode, code::GETATTR | code::ACCESS);
     let main = calls.iter().any(|part| kind(part).is_some() && !beside(part));
     let asks = calls.iter().any(|part| part.opcode == code::ACCESS);
     for (at, part) in calls.iter().enumerate() {

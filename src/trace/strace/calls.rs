@@ -1,7 +1,7 @@
 //! The effect of each call on the modelled state, and the operations that it produces.
 
 use super::call::{AT_FDCWD, Call, Described, count, described, descriptor, field, has_flag, number, pointed, string};
-use super::world::{Context, Shares, Target, World, is_stored, resolve};
+use super::world::{Context, DescriptorTarget, Shares, World, is_stored, resolve};
 use crate::trace::{Kind, Problems, Trouble};
 
 /// Where a call reads or writes.
@@ -60,7 +60,7 @@ impl<'a> Doing<'a> {
         let from = match given {
             Some((_, Some(Described::Path(path, _)))) => Some(path),
             Some((fd, _)) if fd != AT_FDCWD => match self.world.target(pid, fd) {
-                Some(Target::Opening(opening)) => {
+                Some(DescriptorTarget::Opening(opening)) => {
                     let file = self.world.opening(opening).map(|opening| opening.file);
                     file.and_then(|file| self.world.files.get(file)).map(<[u8]>::to_vec)
                 }
@@ -97,8 +97,8 @@ impl<'a> Doing<'a> {
         let known = self.world.target(self.context.pid, fd);
         match described {
             Some(Described::NotFile) => {
-                if known != Some(Target::NotFile) {
-                    self.world.put(&self.context, fd, Target::NotFile, false);
+                if known != Some(DescriptorTarget::NotFile) {
+                    self.world.put(&self.context, fd, DescriptorTarget::NotFile, false);
                 }
                 None
             }
@@ -106,7 +106,7 @@ impl<'a> Doing<'a> {
                 if !is_stored(&path) {
                     return None;
                 }
-                if let Some(Target::Opening(number)) = known {
+                if let Some(DescriptorTarget::Opening(number)) = known {
                     let opened = self.world.opening(number).map(|opening| opening.file);
                     if deleted || opened == Some(self.world.file_at(&path)) {
                         return Some(number);
@@ -115,12 +115,12 @@ impl<'a> Doing<'a> {
                 // Opened before the trace began, or unnoticed.
                 let file = self.world.file_at(&path);
                 let number = self.world.new_opening(file, None, false);
-                self.world.put(&self.context, fd, Target::Opening(number), false);
+                self.world.put(&self.context, fd, DescriptorTarget::Opening(number), false);
                 Some(number)
             }
             None => match known {
-                Some(Target::Opening(number)) => Some(number),
-                Some(Target::NotFile) => None,
+                Some(DescriptorTarget::Opening(number)) => Some(number),
+                Some(DescriptorTarget::NotFile) => None,
                 None => {
                     // Standard input and output are mostly terminals and pipes.
                     if fd > 2 {
@@ -208,11 +208,11 @@ impl<'a> Doing<'a> {
         // The path in the result has no symbolic links.
         let path = match described(self.call.remark) {
             Some(Described::Path(path, _)) => path,
-            Some(Described::NotFile) => return self.world.put(&self.context, fd, Target::NotFile, closes),
+            Some(Described::NotFile) => return self.world.put(&self.context, fd, DescriptorTarget::NotFile, closes),
             None => given.clone(),
         };
         if !is_stored(&path) {
-            return self.world.put(&self.context, fd, Target::NotFile, closes);
+            return self.world.put(&self.context, fd, DescriptorTarget::NotFile, closes);
         }
         if is_new {
             // Whatever had that name is another file.
@@ -224,7 +224,7 @@ impl<'a> Doing<'a> {
             self.world.set_size(file, 0);
         }
         let number = self.world.new_opening(file, Some(0), appends);
-        self.world.put(&self.context, fd, Target::Opening(number), closes);
+        self.world.put(&self.context, fd, DescriptorTarget::Opening(number), closes);
         let mut operation = self.world.operation(&self.context, kind, Some(file));
         operation.opening = Some(number);
         self.world.done.push_back(operation);
@@ -237,8 +237,8 @@ impl<'a> Doing<'a> {
         }
         let Some(new) = self.call.result else { return };
         let target = match self.opening(0) {
-            Some(opening) => Target::Opening(opening),
-            None => Target::NotFile,
+            Some(opening) => DescriptorTarget::Opening(opening),
+            None => DescriptorTarget::NotFile,
         };
         let same = descriptor(self.argument(0)).is_some_and(|(old, _)| old == new);
         if !same {
@@ -249,7 +249,7 @@ impl<'a> Doing<'a> {
     /// Descriptors that are not files.
     fn not_files(&mut self, fds: &[i64], closes: bool) {
         if !self.failed() {
-            fds.iter().for_each(|&fd| self.world.put(&self.context, fd, Target::NotFile, closes));
+            fds.iter().for_each(|&fd| self.world.put(&self.context, fd, DescriptorTarget::NotFile, closes));
         }
     }
 

@@ -18,7 +18,7 @@ pub(super) struct Context {
 
 /// Target of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum DescriptorTarget {
     /// An open of a file, by its number.
     Opening(u32),
     /// A pipe, a socket, a file of the kernel …
@@ -27,7 +27,7 @@ pub(super) enum Target {
 
 #[derive(Debug, Clone, Copy)]
 struct Slot {
-    target: Target,
+    target: DescriptorTarget,
     closes_on_exec: bool,
 }
 
@@ -136,7 +136,7 @@ impl World {
             let copy =
                 Table { users: 1, slots: self.tables.get(&table).map(|table| table.slots.clone()).unwrap_or_default() };
             for slot in copy.slots.values() {
-                if let Target::Opening(opening) = slot.target
+                if let DescriptorTarget::Opening(opening) = slot.target
                     && let Some(opening) = self.openings.get_mut(&opening)
                 {
                     opening.references += 1;
@@ -272,14 +272,14 @@ impl World {
         self.openings.get_mut(&number)
     }
 
-    pub fn target(&mut self, pid: u32, fd: i64) -> Option<Target> {
+    pub fn target(&mut self, pid: u32, fd: i64) -> Option<DescriptorTarget> {
         let table = self.process(pid).table;
         self.tables.get(&table)?.slots.get(&fd).map(|slot| slot.target)
     }
 
     /// Sets the target of a descriptor; its previous target is closed.
-    pub fn put(&mut self, context: &Context, fd: i64, target: Target, closes_on_exec: bool) {
-        if let Target::Opening(opening) = target
+    pub fn put(&mut self, context: &Context, fd: i64, target: DescriptorTarget, closes_on_exec: bool) {
+        if let DescriptorTarget::Opening(opening) = target
             && let Some(opening) = self.openings.get_mut(&opening)
         {
             opening.references += 1;
@@ -316,7 +316,7 @@ impl World {
     pub fn close(&mut self, context: &Context, fd: i64) {
         let table = self.process(context.pid).table;
         let slot = self.tables.get_mut(&table).and_then(|table| table.slots.remove(&fd));
-        let Some(Slot { target: Target::Opening(number), .. }) = slot else { return };
+        let Some(Slot { target: DescriptorTarget::Opening(number), .. }) = slot else { return };
         let Some(opening) = self.openings.get_mut(&number) else { return };
         opening.references = opening.references.saturating_sub(1);
         if opening.references == 0 {

@@ -67,7 +67,7 @@ struct Way {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Run {
+struct AccessRun {
     file: Option<u32>,
     size_bytes: Option<u64>,
     ways: [Way; 2],
@@ -79,7 +79,7 @@ type Loose = (u32, Option<u32>, bool);
 /// Runs that are still open.
 #[derive(Debug)]
 pub(super) struct Runs {
-    open: HashMap<u32, Run>,
+    open: HashMap<u32, AccessRun>,
     loose: Whole,
     /// State and time of the last request without an open.
     ways: HashMap<Loose, (Way, u64)>,
@@ -195,12 +195,12 @@ fn end_whole(whole: &Operation, requests: u64, sides: &mut ReadWrite<Side>, uses
     }
 }
 
-fn end(run: &Run, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
+fn end(run: &AccessRun, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
     end_way(run, false, sides, uses);
     end_way(run, true, sides, uses);
 }
 
-fn end_way(run: &Run, writes: bool, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
+fn end_way(run: &AccessRun, writes: bool, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
     let way = run.ways[usize::from(writes)];
     if way.moved.requests > 0 {
         end_run(sides.of(writes), writes, way.moved, run.size_bytes, run.file, uses);
