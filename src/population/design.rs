@@ -3,7 +3,7 @@
 use super::SECONDS_A_DAY;
 use super::chance::{Stream, below, draw, start};
 use super::content::seed_of;
-use super::names::{LONGEST, Names};
+use super::names::{LONGEST, SeededNames};
 use super::permutation::Permutation;
 use super::stratify::{Table, scaled, stratify};
 use super::tree::Tree;
@@ -88,25 +88,25 @@ pub struct Design {
     pub(crate) tree: Tree,
     size_order: Permutation,
     name_lengths: Option<(Table, Permutation)>,
-    pub(super) names: Names,
-    mtimes: Option<Ages>,
-    atimes: Option<Ages>,
+    pub(super) names: SeededNames,
+    mtimes: Option<StratifiedAges>,
+    atimes: Option<StratifiedAges>,
     /// What ages are relative to; files without ages have this time if it was requested.
     pub as_of: Option<i64>,
     content_start: u64,
 }
 
 #[derive(Debug)]
-struct Ages {
+struct StratifiedAges {
     days: Table,
     order: Permutation,
     seconds_start: u64,
 }
 
-impl Ages {
-    fn new(source: &Distribution, files: u64, seed: u64, order: Stream, seconds: Stream) -> Ages {
+impl StratifiedAges {
+    fn new(source: &Distribution, files: u64, seed: u64, order: Stream, seconds: Stream) -> StratifiedAges {
         let order = Permutation::new(files, start(seed, order));
-        Ages { days: stratify(source, files), order, seconds_start: start(seed, seconds) }
+        StratifiedAges { days: stratify(source, files), order, seconds_start: start(seed, seconds) }
     }
 
     fn time(&self, index: u64, as_of: i64) -> i64 {
@@ -211,7 +211,7 @@ impl Design {
         let order = |length: u64, stream: Stream| Permutation::new(length, start(seed, stream));
         let ages = |source: &Option<Distribution>, order: Stream, seconds: Stream| {
             let source = source.as_ref().filter(|source| !source.is_empty())?;
-            Some(Ages::new(source, files, seed, order, seconds))
+            Some(StratifiedAges::new(source, files, seed, order, seconds))
         };
         Design {
             seed,
@@ -224,7 +224,7 @@ impl Design {
                 .as_ref()
                 .filter(|names| !names.is_empty())
                 .map(|names| (stratify(names, entries), order(entries, Stream::Names))),
-            names: Names::new(seed, name_limit.min(LONGEST)),
+            names: SeededNames::new(seed, name_limit.min(LONGEST)),
             mtimes: ages(&recipe.mtime_ages, Stream::MtimeAges, Stream::MtimeSeconds),
             atimes: ages(&recipe.atime_ages, Stream::AtimeAges, Stream::AtimeSeconds),
             as_of,
@@ -256,7 +256,7 @@ impl Design {
     /// The times of a file; `now` is what ages are relative to where nothing else was requested.
     pub fn times(&self, file: u64, now: i64) -> FileTimes {
         let as_of = self.as_of.unwrap_or(now);
-        let time = |ages: &Option<Ages>| ages.as_ref().map(|ages| ages.time(file, as_of)).or(self.as_of);
+        let time = |ages: &Option<StratifiedAges>| ages.as_ref().map(|ages| ages.time(file, as_of)).or(self.as_of);
         FileTimes { mtime: time(&self.mtimes), atime: time(&self.atimes) }
     }
 

@@ -67,15 +67,15 @@ pub struct Made {
 }
 
 /// An open directory, while something in it must still be opened.
-struct Place<'m> {
+struct OpenDirectory<'m> {
     /// `None` where the budget was spent: opened again on demand.
     descriptor: Option<OwnedFd>,
-    parent: Option<Arc<Place<'m>>>,
+    parent: Option<Arc<OpenDirectory<'m>>>,
     name: Box<[u8]>,
     kept: &'m AtomicUsize,
 }
 
-impl Drop for Place<'_> {
+impl Drop for OpenDirectory<'_> {
     fn drop(&mut self) {
         if self.descriptor.is_some() {
             self.kept.fetch_sub(1, Ordering::Relaxed);
@@ -94,7 +94,7 @@ pub(super) fn open_directory(parent: BorrowedFd<'_>, name: &[u8]) -> std::result
     openat(parent, name, DIRECTORY, Mode::empty())
 }
 
-impl Place<'_> {
+impl OpenDirectory<'_> {
     /// Opens a separate descriptor of a directory that has none.
     fn reopen(&self) -> std::result::Result<OwnedFd, Errno> {
         let mut way = vec![&*self.name];
@@ -117,9 +117,9 @@ impl Place<'_> {
 /// The state in which a worker finds a directory.
 enum At<'m> {
     /// Made, but not opened yet.
-    Child { parent: Arc<Place<'m>>, name: Box<[u8]> },
+    Child { parent: Arc<OpenDirectory<'m>>, name: Box<[u8]> },
     /// Begun.
-    Begun(Arc<Place<'m>>),
+    Begun(Arc<OpenDirectory<'m>>),
 }
 
 /// A part of a directory that is to be made.
@@ -181,7 +181,7 @@ pub fn make(root: OwnedFd, path: &Path, design: &Design, settings: MakeOptions, 
     let kept = AtomicUsize::new(1);
     let threads = settings.threads.max(1);
     let synced = root.try_clone();
-    let place = Arc::new(Place { descriptor: Some(root), parent: None, name: Box::default(), kept: &kept });
+    let place = Arc::new(OpenDirectory { descriptor: Some(root), parent: None, name: Box::default(), kept: &kept });
     let maker = Maker {
         design,
         settings,
@@ -300,7 +300,7 @@ impl<'m> Maker<'m> {
 
     /// Opens the directory of a task. Its remaining children need its place; the descriptor is stored there if the
     /// budget allows, otherwise returned beside it.
-    fn open(&self, at: At<'m>, keep: bool) -> std::result::Result<(Arc<Place<'m>>, Option<OwnedFd>), Errno> {
+    fn open(&self, at: At<'m>, keep: bool) -> std::result::Result<(Arc<OpenDirectory<'m>>, Option<OwnedFd>), Errno> {
         match at {
             At::Begun(place) => {
                 let beside = if place.descriptor.is_some() { None } else { Some(place.reopen()?) };
@@ -316,7 +316,7 @@ impl<'m> Maker<'m> {
                     self.kept.fetch_sub(1, Ordering::Relaxed);
                 }
                 let (descriptor, beside) = if has_room { (Some(opened), None) } else { (None, Some(opened)) };
-                Ok((Arc::new(Place { descriptor, parent: Some(parent), name, kept: self.kept }), beside))
+                Ok((Arc::new(OpenDirectory { descriptor, parent: Some(parent), name, kept: self.kept }), beside))
             }
         }
     }
@@ -584,8 +584,9 @@ mod tests {
     fn directories_beyond_the_budget_are_opened_again() {
         let root = tempfile::tempdir().unwrap();
         let kept = AtomicUsize::new(1);
-        let place =
-            |descriptor, parent, name: &[u8]| Arc::new(Place { descriptor, parent, name: name.into(), kept: &kept });
+        let place = |descriptor, parent, name: &[u8]| {
+            Arc::new(OpenDirectory { descriptor, parent, name: name.into(), kept: &kept })
+        };
         let mut top = place(Some(OwnedFd::from(File::open(root.path()).unwrap())), None, b"");
         let mut path = root.path().to_owned();
         for level in 0..2000 {

@@ -16,7 +16,7 @@ pub(super) const LONGEST: usize = 255;
 
 /// Names spelt by a seed.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(super) struct SeededNames {
     /// For each length up to [`CODE`], the order of its names.
     orders: Vec<Permutation>,
     filling: u64,
@@ -33,13 +33,13 @@ impl Default for Used {
     }
 }
 
-impl Names {
+impl SeededNames {
     /// Names of up to `longest` characters, which is always at least [`CODE`].
-    pub(super) fn new(seed: u64, longest: usize) -> Names {
+    pub(super) fn new(seed: u64, longest: usize) -> SeededNames {
         let start = start(seed, Stream::Spelling);
         let order = |length: u32| Permutation::new(36u64.pow(length), draw(start, length.into()));
         let filling = draw(start, 0);
-        Names { orders: (1..=CODE as u32).map(order).collect(), filling, longest: longest.clamp(CODE, LONGEST) }
+        SeededNames { orders: (1..=CODE as u32).map(order).collect(), filling, longest: longest.clamp(CODE, LONGEST) }
     }
 
     /// Length of the longest name.
@@ -83,7 +83,7 @@ mod tests {
     proptest! {
         #[test]
         fn names_are_printable_unique_and_as_long_as_asked_for(lengths in proptest::collection::vec(0u64..400, 1..500), seed in any::<u64>()) {
-            let names = Names::new(seed, 200);
+            let names = SeededNames::new(seed, 200);
             let (mut used, mut seen) = (Used::default(), HashSet::new());
             for wanted in lengths {
                 let mut name = Vec::new();
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn names_that_are_used_up_become_longer() {
-        let names = Names::new(1, LONGEST);
+        let names = SeededNames::new(1, LONGEST);
         let (mut used, mut seen) = (Used::default(), HashSet::new());
         for _ in 0..3000 {
             let mut name = Vec::new();

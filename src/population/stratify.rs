@@ -12,7 +12,7 @@ use crate::distribution::{Cell, Distribution};
 
 /// Values that share a cell, evenly spread over `base .. base + span`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Row {
+struct CellValues {
     /// Values in the rows before.
     first: u64,
     count: u64,
@@ -20,12 +20,12 @@ struct Row {
     span: u64,
 }
 
-impl Row {
-    fn new(cell: &Cell, high: u64, first: u64, count: u64) -> Row {
+impl CellValues {
+    fn new(cell: &Cell, high: u64, first: u64, count: u64) -> CellValues {
         let mean = cell.mean().clamp(cell.low, high.max(cell.low));
         // Over the widest interval around the mean that the cell holds: their mean is that of the cell.
         let reach = if cell.count == 1 || count <= 1 { 0 } else { (mean - cell.low).min(high.saturating_sub(mean)) };
-        Row { first, count, base: mean - reach, span: 2 * reach + 1 }
+        CellValues { first, count, base: mean - reach, span: 2 * reach + 1 }
     }
 
     fn value(&self, index: u64) -> u64 {
@@ -37,7 +37,7 @@ impl Row {
 /// Values in rising order, by their rank.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Table {
-    rows: Vec<Row>,
+    rows: Vec<CellValues>,
     count: u64,
 }
 
@@ -69,7 +69,7 @@ impl Table {
             let pieces = if row.span == 1 { 1 } else { most.clamp(1, row.count) };
             let until = |piece: u64| (u128::from(row.count) * u128::from(piece) / u128::from(pieces)) as u64;
             for piece in 0..pieces {
-                let sample = Row { count: pieces, ..*row };
+                let sample = CellValues { count: pieces, ..*row };
                 each(sample.value(piece), until(piece + 1) - until(piece));
             }
         }
@@ -104,7 +104,7 @@ pub fn stratify(source: &Distribution, count: u64) -> Table {
     let mut first = 0;
     for (cell, &count) in cells.iter().zip(&counts) {
         if count > 0 {
-            rows.push(Row::new(cell, cell.high.min(max), first, count));
+            rows.push(CellValues::new(cell, cell.high.min(max), first, count));
             first += count;
         }
     }
@@ -203,7 +203,7 @@ pub fn scaled(source: &Distribution, factor: f64) -> Distribution {
     let mut scaled = Distribution::default();
     for cell in source.cells() {
         let count = u64::try_from(cell.count).unwrap_or(u64::MAX);
-        let table = Table { rows: vec![Row::new(&cell, cell.high.min(max), 0, count)], count };
+        let table = Table { rows: vec![CellValues::new(&cell, cell.high.min(max), 0, count)], count };
         table.for_samples(SAMPLES, |value, count| scaled.add((value as f64 * factor).round() as u64, count));
     }
     scaled

@@ -6,7 +6,7 @@ use super::super::progress::during;
 use super::super::{Ended, output};
 use super::distances::survey_back;
 use super::wanted::Wanted;
-use super::{GenerateArguments, Run};
+use super::{GenerateArguments, Generation};
 use crate::distribution::distance;
 use crate::error::{Error, ErrorKind, Result};
 use crate::population::Room;
@@ -57,7 +57,7 @@ impl GenerateArguments {
     pub(super) fn age(
         &self,
         root: OwnedFd,
-        run: &Run<'_>,
+        run: &Generation<'_>,
         document: Document,
         operations: u64,
         level_bytes: u64,
@@ -71,7 +71,7 @@ impl GenerateArguments {
     }
 
     /// Surveys the tree, and reports the result.
-    fn conclude_aging(&self, mut document: Document, run: &Run<'_>, aging: &Aging, aged: Aged) -> Result<Ended> {
+    fn conclude_aging(&self, mut document: Document, run: &Generation<'_>, aging: &Aging, aged: Aged) -> Result<Ended> {
         let room = std::fs::File::open(&self.directory).ok().and_then(|opened| Room::of(opened).ok());
         let mut allocated_bytes = None;
         if aged.complete {

@@ -134,7 +134,7 @@ fn scale(text: &str) -> std::result::Result<f64, String> {
 }
 
 /// The context of a run.
-struct Run<'a> {
+struct Generation<'a> {
     wanted: &'a Wanted,
     design: &'a Design,
     planned_sizes: &'a Distribution,
@@ -183,8 +183,13 @@ impl GenerateArguments {
             kept_bytes: room.kept_bytes(&allowed),
             sync: !self.no_sync,
         };
-        let run =
-            Run { wanted: &wanted, design: &design, planned_sizes: &planned_sizes, settings, progress: &progress };
+        let run = Generation {
+            wanted: &wanted,
+            design: &design,
+            planned_sizes: &planned_sizes,
+            settings,
+            progress: &progress,
+        };
         if let Some(operations) = self.age {
             let level_bytes = level.map_or(document.plan.needed.bytes as u64, |level| level.bytes);
             return self.age(root, &run, document, operations, level_bytes);
@@ -289,7 +294,7 @@ impl GenerateArguments {
         }
     }
 
-    fn make(&self, root: OwnedFd, run: &Run<'_>) -> Made {
+    fn make(&self, root: OwnedFd, run: &Generation<'_>) -> Made {
         let files = run.design.files();
         let words = |now: &Snapshot| progress_words(now, files);
         let make = || make(root, &self.directory, run.design, run.settings, run.progress);
@@ -297,7 +302,7 @@ impl GenerateArguments {
     }
 
     /// Surveys the tree that was made, and reports the result.
-    fn conclude(&self, mut document: Document, run: &Run<'_>, made: Made) -> Result<Ended> {
+    fn conclude(&self, mut document: Document, run: &Generation<'_>, made: Made) -> Result<Ended> {
         let mut ended = if made.complete { Ended::Well } else { Ended::Amiss };
         let survey = match made.complete {
             true => {
