@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, fsync, mkdirat, openat, sta
 use rustix::io::Errno;
 
 use super::name::Name;
-use super::{BATCH_OPERATIONS, CreateRequest, Durability, Target, content};
+use super::{BATCH_OPERATIONS, CreateRequest, Durability, FileOperations, content};
 use crate::bench::clock::try_timed;
 use crate::bench::samples::Latencies;
 use crate::error::{Error, Result};
@@ -104,7 +104,7 @@ fn write_all(file: &OwnedFd, content: &[u8], size_bytes: u64) -> rustix::io::Res
     Ok(())
 }
 
-impl Target for Files {
+impl FileOperations for Files {
     fn create(&mut self, number: u64, latencies: &mut Latencies) -> Result<()> {
         let directory = self.directory(number);
         if directory > 0 && (number - 1).is_multiple_of(self.directory_files) {

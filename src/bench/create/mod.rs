@@ -100,7 +100,7 @@ pub struct Created {
 }
 
 /// Creates, stats and deletes files.
-trait Target {
+trait FileOperations {
     fn create(&mut self, number: u64, latencies: &mut Latencies) -> Result<()>;
     fn stat(&mut self, number: u64, latencies: &mut Latencies) -> Result<()>;
     fn delete(&mut self, number: u64, latencies: &mut Latencies) -> Result<()>;
@@ -305,7 +305,7 @@ fn turn(
     Ok(true)
 }
 
-fn open(place: &Prepared, request: &CreateRequest, seed: u64) -> Result<Box<dyn Target>> {
+fn open(place: &Prepared, request: &CreateRequest, seed: u64) -> Result<Box<dyn FileOperations>> {
     Ok(match place.is_store() {
         true => Box::new(Objects::open(place.directory(), request, seed)?),
         false => Box::new(Files::open(place.directory(), request, seed)?),
@@ -317,7 +317,7 @@ fn pass(
     request: &CreateRequest,
     seed: u64,
     place: &mut Prepared,
-    target: &mut dyn Target,
+    target: &mut dyn FileOperations,
     phase: Phase,
     (round, at, made): (u64, usize, u64),
     caches: CacheState,

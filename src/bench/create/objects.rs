@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::name::Name;
-use super::{BATCH_OPERATIONS, CreateRequest, Durability, Target, content};
+use super::{BATCH_OPERATIONS, CreateRequest, Durability, FileOperations, content};
 use crate::bench::clock::try_timed;
 use crate::bench::samples::Latencies;
 use crate::error::{Error, ErrorKind, Result};
@@ -77,7 +77,7 @@ impl Objects {
     }
 }
 
-impl Target for Objects {
+impl FileOperations for Objects {
     fn create(&mut self, number: u64, latencies: &mut Latencies) -> Result<()> {
         let key = self.key(number)?;
         let (durability, ends_batch) = self.durability();

@@ -56,13 +56,13 @@ pub struct Line<'a> {
 #[derive(Debug, Default)]
 pub struct Columns {
     owners: Owners,
-    waiting: Vec<Row>,
+    waiting: Vec<ListingRow>,
     /// Widths of names, owner, group, size; known once rows were written.
     widths: Option<[usize; 4]>,
 }
 
 #[derive(Debug)]
-struct Row {
+struct ListingRow {
     mode: String,
     /// Names, owner, group, size.
     middle: [String; 4],
@@ -81,7 +81,7 @@ impl Columns {
             Some((major, minor)) => format!("{major}, {minor}"),
             None => entry.size_bytes.to_string(),
         };
-        let row = Row {
+        let row = ListingRow {
             mode: format_mode(ObjectType::of(entry), entry.mode),
             middle: [
                 names.to_string(),
@@ -118,7 +118,7 @@ impl Columns {
     }
 }
 
-fn write_row(row: &Row, widths: [usize; 4], out: &mut dyn Write) -> io::Result<()> {
+fn write_row(row: &ListingRow, widths: [usize; 4], out: &mut dyn Write) -> io::Result<()> {
     let [names, owner, group, size] = &row.middle;
     writeln!(
         out,
