@@ -74,8 +74,8 @@ pub mod testing;
 pub mod trace;
 
 // The crates of the lower layers, re-exported as modules.
-use granulo_core::io;
 pub use granulo_core::{distribution, error, layout, mrc, progress, units};
+use granulo_core::{io, locks};
 pub use granulo_store as store;
 
 /// The README's examples, compiled and run as tests.

@@ -10,7 +10,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use super::{confine, emulate, images, loops, volume};
 use crate::error::{Error, ErrorKind, Result};
+use crate::locks;
 use crate::units::{escape_path, format_size};
 
 /// Prefix of the name of every scratch directory.
@@ -107,7 +108,7 @@ impl Scratch {
     pub(super) fn promise(&self, path: &Path, size_bytes: u64) -> Result<()> {
         let room = volume::room(&self.path)?;
         let margin_bytes = (room.total_bytes as f64 * MARGIN_FRACTION) as u64;
-        let mut promised = self.promised.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut promised = locks::lock(&self.promised);
         promised.retain(|(path, _)| path.exists());
         // Space that the images already occupy is no longer available.
         let to_come = promised.iter().map(|(path, size_bytes)| {

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, futimens, mkdirat, openat, unlinkat};
@@ -20,6 +20,7 @@ use super::design::{Design, FileTimes};
 use super::names::Used;
 use super::room::Room;
 use crate::error::{Error, ErrorKind, Result};
+use crate::locks::{lock, unpoisoned};
 use crate::progress::Progress;
 use crate::units::format_size;
 
@@ -168,10 +169,6 @@ impl Drop for Working<'_, '_> {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Makes the tree of `design` in the empty directory `root`, located at `path`. Counts files, directories
 /// without the root, and the sizes of the files in `progress`, from 0; ends early if that is asked to stop, and what was
 /// made so far remains.
@@ -277,7 +274,7 @@ impl<'m> Maker<'m> {
                     if waiting.working == 0 {
                         return;
                     }
-                    waiting = self.changed.wait_timeout(waiting, TICK).unwrap_or_else(PoisonError::into_inner).0;
+                    waiting = unpoisoned(self.changed.wait_timeout(waiting, TICK)).0;
                 }
             };
             let _working = Working(self);

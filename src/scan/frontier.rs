@@ -12,13 +12,14 @@
 //!
 //! The checkpoint of a paused walk is exactly this tree ([`Snapshot`]).
 
+use crate::locks::{lock, unpoisoned};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use serde::{Deserialize, Serialize};
 
-use super::{DirectoryLocation, Tally, lock};
+use super::{DirectoryLocation, Tally};
 
 /// An unfinished directory. The node without a parent is not a directory: its children are the roots.
 pub(super) struct Node<T> {
@@ -263,7 +264,7 @@ impl<T: Tally> Frontier<T> {
                 }
             }
             shared.idle += 1;
-            shared = self.work.wait(shared).unwrap_or_else(|poisoned| poisoned.into_inner());
+            shared = unpoisoned(self.work.wait(shared));
             shared.idle -= 1;
         }
     }
@@ -342,7 +343,7 @@ impl<T: Tally> Frontier<T> {
         let mut shared = lock(&self.shared);
         shared.paused = true;
         while shared.busy > 0 {
-            shared = self.quiet.wait(shared).unwrap_or_else(|poisoned| poisoned.into_inner());
+            shared = unpoisoned(self.quiet.wait(shared));
         }
         let result = observe(Snapshot::of(&shared.stack));
         shared.paused = false;
@@ -364,7 +365,7 @@ impl<T: Tally> Frontier<T> {
             return true;
         }
         let waited = self.quiet.wait_timeout(shared, patience);
-        let (shared, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (shared, _) = unpoisoned(waited);
         ended(&shared)
     }
 
@@ -465,7 +466,7 @@ impl<T: Tally> Snapshot<T> {
             if !named || !saved.pending.are_names(position > 0) {
                 return Err("a name is not one");
             }
-            let state = node.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let state = unpoisoned(node.state.get_mut());
             state.pending = saved.pending.clone();
             state.unfinished = saved.unfinished;
             state.own = saved.own.clone();

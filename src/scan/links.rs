@@ -3,12 +3,13 @@
 //! An inode leaves the set when all its names were seen, so the set holds only files with names still to come, or
 //! outside the roots: 16 bytes per entry, 18 to 37 with the table's unused capacity.
 
+use crate::locks::lock;
 use std::sync::Mutex;
 
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
-use super::{Stat, lock};
+use super::Stat;
 
 const SHARDS: usize = 16;
 

@@ -13,7 +13,6 @@ pub mod mounts;
 pub mod walk;
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard};
 
 pub use frontier::{Snapshot, join};
 
@@ -224,11 +223,6 @@ pub struct WalkOptions {
     pub include_snapshots: bool,
     /// What to leave out.
     pub exclude: exclude::Exclude,
-}
-
-/// Locks, and continues with the data of a thread that panicked: the panic itself ends the scan.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// Names of directories that hold snapshots of their parent (NetApp, Panasas; snapper; ZFS; Isilon, Dell).

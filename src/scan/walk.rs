@@ -12,6 +12,7 @@
 //! is walked once, on its own), and fewer descriptors than unfinished directories. Not detected: a plain directory that
 //! a bind mount shows at a second place.
 
+use crate::locks::lock;
 use std::collections::HashSet;
 use std::ffi::CStr;
 use std::io;
@@ -29,7 +30,6 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::frontier::{Descriptor, Frontier, NameList, Node, Work};
-use super::lock;
 use super::mounts::is_pseudo_file_system;
 use super::{
     Batch, Directory, DirectoryLocation, Kind, SNAPSHOT_DIRECTORIES, Skipped, Snapshot, Stat, Tally, Timestamp,

@@ -12,11 +12,12 @@ use super::measure::{Distributions, Measure};
 use super::places::{Extension, Packed, Places, Tally};
 use super::recent::Recent;
 use super::{Counts, HardLinks, Options, OtherAllocated, OverheadBySize, Survey};
+use crate::locks::{lock, unpoisoned};
 use crate::plan::Padding;
 use crate::progress::Progress;
 use crate::scan::inodes::{InodeVisitor, Named};
 use crate::scan::links::{Link, LinkSet, SeenLink};
-use crate::scan::{self, Batch, Directory, Skipped, Stat, Timestamp, Visitor, lock};
+use crate::scan::{self, Batch, Directory, Skipped, Stat, Timestamp, Visitor};
 use crate::units::escape;
 
 /// Largest number of rows of files that are counted together.
@@ -263,7 +264,7 @@ impl Collector {
 
     /// The survey of what was collected, without its origin.
     pub fn survey(self) -> Survey {
-        let mut shards = self.shards.into_iter().map(|shard| shard.into_inner().unwrap_or_else(|p| p.into_inner()));
+        let mut shards = self.shards.into_iter().map(|shard| unpoisoned(shard.into_inner()));
         let mut whole = shards.next().unwrap_or_else(|| Shard::new(0)).settled();
         shards.for_each(|shard| whole.merge(&shard.settled()));
         Survey {
@@ -273,7 +274,7 @@ impl Collector {
             overhead_by_size: whole.overhead_by_size,
             padding: Some(whole.padding),
             places: Some(whole.places),
-            errors: self.errors.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()),
+            errors: unpoisoned(self.errors.into_inner()),
             ..Survey::default()
         }
     }

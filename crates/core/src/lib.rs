@@ -42,7 +42,7 @@
 //! | layer | modules |
 //! | --- | --- |
 //! | 1 | [`distribution`]: distributions; [`layout`]: space; [`mrc`]: miss-ratio curves; [`io`]: atomic files |
-//! | 0 | [`units`], [`error`]; [`progress`]: how far long work is, and the request to stop it |
+//! | 0 | [`units`], [`error`]; [`progress`]: how far long work is, and the request to stop it; [`locks`]: locks that survive a panic |
 //!
 //! A module uses only layers below its own; a test reads the imports and enforces that.
 
@@ -50,6 +50,7 @@ pub mod distribution;
 pub mod error;
 pub mod io;
 pub mod layout;
+pub mod locks;
 pub mod mrc;
 pub mod progress;
 pub mod units;

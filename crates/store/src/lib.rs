@@ -90,7 +90,7 @@ mod tests;
 pub mod tree;
 
 // The modules of the core, under their names in the core.
-pub(crate) use granulo_core::{error, io, layout, units};
+pub(crate) use granulo_core::{error, io, layout, locks, units};
 
 pub use granulo_core::progress::{self, Progress};
 

@@ -2,8 +2,8 @@
 //! every record.
 
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::population::Population;
@@ -11,6 +11,7 @@ use super::{Going, Tally, wrong};
 use crate::bench::content::{Content, PIECE_BYTES};
 use crate::bench::numbered::number_of;
 use crate::error::{Error, Result};
+use crate::locks::{lock, unpoisoned};
 use crate::progress::Progress;
 use crate::store::{Attributes, Durability, Key, Kind, LoadedObject, Plan, Store, Time};
 
@@ -63,7 +64,7 @@ impl Seen {
     }
 
     fn fail(&self, error: Error) -> bool {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        lock(&self.failed).get_or_insert(error);
         false
     }
 }
@@ -84,7 +85,7 @@ pub(super) fn load(home: &Path, population: &Population, content: &Content, prog
         Err(error) => seen.fail(error),
     })?;
     let Seen { files, bytes, mixed, failed } = seen;
-    if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(error) = unpoisoned(failed.into_inner()) {
         return Err(error);
     }
     if progress.should_stop() {

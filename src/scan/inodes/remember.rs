@@ -21,7 +21,7 @@ use super::medium::{Device, Medium, Window};
 use super::{Found, InodeSource, Listed, Slot};
 use crate::error::{Error, Result};
 use crate::io::{AtomicFile, varint};
-use crate::scan::lock;
+use crate::locks::{lock, unpoisoned};
 
 const MAGIC: &[u8; 24] = b"granulo directories v1 \n";
 /// Magic, identity of the file system, offset and number of entries of the index, its checksum, and a checksum of all
@@ -172,7 +172,7 @@ impl<'s, S: InodeSource> Remembering<'s, S> {
     /// # Errors
     /// Errors from writing; the previous file then remains.
     pub fn complete(self, path: &Path) -> Result<()> {
-        let mut keeping = self.keeping.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut keeping = unpoisoned(self.keeping.into_inner());
         let fail = |error| Error::io("keep the names in", path, error);
         keeping.flush();
         if let Some(error) = keeping.failed.take() {

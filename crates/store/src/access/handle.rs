@@ -9,7 +9,7 @@
 //! rename, and keeps the object when its last name is removed.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, RwLockReadGuard, RwLockWriteGuard};
 
 use super::load::part_end;
 use super::read::{RangePiece, pieces};
@@ -24,6 +24,7 @@ use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{entry_key, object_key};
 use crate::format::key::Key;
 use crate::layout::granulo::PACKED_BYTES;
+use crate::locks::{self, lock};
 use crate::{Durability, Store};
 
 /// Most memory for pending writes of an open file; above it, they are committed automatically.
@@ -220,22 +221,18 @@ impl Engine {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Handle {
     fn engine(&self) -> &Engine {
         self.store.engine()
     }
 
     fn pending(&self) -> RwLockReadGuard<'_, Pending> {
-        self.file.pending.read().unwrap_or_else(PoisonError::into_inner)
+        locks::read(&self.file.pending)
     }
 
     fn pending_to_change(&self) -> Result<RwLockWriteGuard<'_, Pending>> {
         match self.is_writing {
-            true => Ok(self.file.pending.write().unwrap_or_else(PoisonError::into_inner)),
+            true => Ok(locks::write(&self.file.pending)),
             false => Err(Error::new(ErrorKind::ReadOnly, "write to an object", "it was opened for reading")),
         }
     }

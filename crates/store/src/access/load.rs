@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
 use self::plan::{Planned, Scope, plan_all};
@@ -44,6 +44,7 @@ use crate::format::record::{Head, Record};
 use crate::index::Snapshot;
 use crate::index::paths::Ways;
 use crate::layout::granulo::{ALWAYS_RECORD_BYTES, PACKED_BYTES};
+use crate::locks::lock;
 
 mod plan;
 
@@ -353,10 +354,6 @@ impl SharedWork {
             names: Arc::new(LazyPaths { snapshot: scope.snapshot.clone(), ways: OnceLock::new() }),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Store {

@@ -13,13 +13,14 @@
 //! On file systems that qualify, the kernel writes back and drops the pages of a range before a direct write to it, and
 //! again after it, so readers of the file see what was written.
 
+use crate::locks::lock;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, OFlags, StatxFlags, statx};
 use rustix::io::Errno;
@@ -135,7 +136,7 @@ impl DirectWrites {
             }
         }
         if !is_aligned {
-            let mut landings = self.landings.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut landings = lock(&self.landings);
             if landings.len() < MOST_LANDINGS {
                 landings.push(landing);
             }
@@ -145,7 +146,7 @@ impl DirectWrites {
 
     /// A buffer of [`LANDING_BYTES`], aligned to [`BLOCK_BYTES`].
     fn landing(&self) -> Vec<u8> {
-        let spare = self.landings.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let spare = lock(&self.landings).pop();
         spare.unwrap_or_else(|| vec![0; LANDING_BYTES + BLOCK_BYTES as usize])
     }
 }

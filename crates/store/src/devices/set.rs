@@ -9,7 +9,7 @@ use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
 use super::anchored::{Anchor, Anchored};
@@ -25,6 +25,7 @@ use crate::format::history::{EpochEntry, History};
 use crate::format::ids::{DeviceNumber, Epoch, SegmentId};
 use crate::format::segment::segment_path;
 use crate::format::superblock::{LogMark, Superblock};
+use crate::locks::{self, lock};
 
 /// Maximum number of files kept open.
 const OPEN_FILES: usize = 200;
@@ -222,7 +223,7 @@ impl Devices {
     }
 
     fn known(&self) -> MutexGuard<'_, LastWritten> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 
     /// The current epoch for writes.
@@ -242,13 +243,13 @@ impl Devices {
 
     /// All devices of the geometry.
     pub(crate) fn slots(&self) -> Arc<Vec<Slot>> {
-        Arc::clone(&self.slots.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&locks::read(&self.slots))
     }
 
     /// Replaces the slots after a change of the geometry.
     pub(crate) fn replace(&self, slots: Vec<Slot>) {
-        *self.slots.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(slots);
-        self.segments.write().unwrap_or_else(PoisonError::into_inner).clear();
+        *locks::write(&self.slots) = Arc::new(slots);
+        locks::write(&self.segments).clear();
     }
 
     /// The device with a number, if its content may be read.
@@ -289,7 +290,7 @@ impl Devices {
     }
 
     fn change(&self, mut change: impl FnMut(&mut Slot)) {
-        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = locks::write(&self.slots);
         let mut changed = Vec::clone(&slots);
         changed.iter_mut().for_each(&mut change);
         *slots = Arc::new(changed);
@@ -415,13 +416,13 @@ impl Devices {
         mode: Mode,
     ) -> io::Result<Arc<dyn DeviceFile>> {
         let key = (device, segment);
-        if let Some(file) = self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&key)
+        if let Some(file) = locks::read(&self.segments).get(&key)
             && mode == Mode::Read
         {
             return Ok(Arc::clone(file));
         }
         let file = self.open_file(device, &segment_path(segment), mode)?;
-        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        let mut segments = locks::write(&self.segments);
         bound(&mut segments);
         segments.insert(key, Arc::clone(&file));
         Ok(file)
@@ -444,7 +445,7 @@ impl Devices {
 
     /// Closes cached files of a removed segment.
     pub(crate) fn forget_segment(&self, segment: SegmentId) {
-        self.segments.write().unwrap_or_else(PoisonError::into_inner).retain(|&(_, kept), _| kept != segment);
+        locks::write(&self.segments).retain(|&(_, kept), _| kept != segment);
     }
 }
 

@@ -2,11 +2,12 @@
 //! work is then done by fewer threads, in the end by the caller alone; nothing panics for lack of a thread.
 
 use std::io;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::locks::{lock, unpoisoned};
 
 #[cfg(test)]
 thread_local! {
@@ -79,12 +80,12 @@ pub(crate) fn each<J: Send, T: Send>(jobs: Vec<J>, threads: usize, work: impl Fn
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let (Some(job), Some(place)) = (jobs.get(at), done.get(at)) else { return };
-            let job = job.lock().unwrap_or_else(PoisonError::into_inner).take();
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = job.map(&work);
+            let job = lock(job).take();
+            *lock(place) = job.map(&work);
         }
     });
     // Every job was run: a panic in one would have propagated from `share`.
-    done.into_iter().filter_map(|done| done.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+    done.into_iter().filter_map(|done| unpoisoned(done.into_inner())).collect()
 }
 
 #[cfg(test)]

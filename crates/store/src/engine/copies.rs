@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::names;
@@ -20,6 +20,7 @@ use crate::format::ids::{DeviceNumber, SegmentId};
 use crate::format::release::Released;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, SegmentName, segment_path};
 use crate::index::catalog::{Change, SegmentRow, State};
+use crate::locks::lock;
 use crate::log::scan::{DifferingCopies, ScanStep, SegmentScan};
 use crate::log::writer::roomiest;
 
@@ -59,7 +60,7 @@ impl Engine {
     /// # Errors
     /// As [`adjust`](Self::adjust), and those of `change_of`.
     pub(crate) fn adjust_with<T>(&self, change_of: impl FnOnce(&State) -> Result<(Change, T)>) -> Result<T> {
-        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = lock(&self.sync);
         let mut writer = self.writer()?;
         self.settle(&mut writer)?;
         let state = self.view().state.clone();

@@ -10,8 +10,6 @@
 //! removed when a writer opens the store, or before the next such removal. If the device of the index is full, the rest
 //! comes with the removal, and waits in memory.
 
-use std::sync::PoisonError;
-
 use super::effects::{Versions, each_entry_of};
 use super::{Engine, EngineLedger};
 use crate::error::Result;
@@ -20,6 +18,7 @@ use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{first_superseded, is_superseded_by};
 use crate::index::catalog::Change;
 use crate::index::{EARLY, Early, Snapshot};
+use crate::locks::lock;
 
 /// Number of versions inserted into the index per transaction. Trees with fewer objects are removed by one change of
 /// the index. Smaller in tests, which then cover several pieces.
@@ -74,7 +73,7 @@ impl Engine {
         if Early::of(&self.view().state).is_none() {
             return Ok(());
         }
-        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = lock(&self.sync);
         let mut writer = self.writer()?;
         self.settle(&mut writer)?;
         self.drop_early()

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use crate::devices::device::Mode;
 use crate::devices::set::Slot;
@@ -20,6 +20,7 @@ use crate::index::catalog::kept::Catalog;
 use crate::index::catalog::{Change, TableRow, journal, manifest};
 use crate::index::copies::{Copies, IndexDevice};
 use crate::index::table::{BlockCache, Table, table_number, table_path};
+use crate::locks::lock;
 
 /// Devices that should have the index: as many as records have copies, of the class of the records. Those that already
 /// have it come first.
@@ -63,7 +64,7 @@ impl Engine {
     /// # Errors
     /// The manifest cannot be written.
     pub(crate) fn complete_index(&self) -> Result<()> {
-        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = lock(&self.sync);
         let view = self.view().clone();
         let present = self.index.places();
         let slots = self.devices.slots();
@@ -166,7 +167,7 @@ impl Engine {
     /// # Errors
     /// Any error of writing.
     pub(crate) fn repair_table(&self, row: &TableRow, flaws: &[IndexFault]) -> Result<bool> {
-        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = lock(&self.sync);
         let Some(table) = self.view().tables.iter().find(|table| table.row() == row).cloned() else { return Ok(true) };
         let places = self.index.places();
         let damaged: Vec<&IndexDevice> =

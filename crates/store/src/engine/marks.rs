@@ -5,7 +5,7 @@
 //! nothing is unlinked before the commit with its release is durable and marked.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use crate::format::ids::{LogOffset, SegmentNumber};
 use crate::format::release::Released;
 use crate::format::rows::Change;
 use crate::format::superblock::LogMark;
+use crate::locks::{lock, unpoisoned};
 use crate::log::writer::{Batched, Writer, release_record};
 
 impl Engine {
@@ -38,7 +39,7 @@ impl Engine {
     /// # Errors
     /// Any error of writing or syncing; the store is then read-only, unless a device was full.
     pub(crate) fn mark(&self, is_close: bool) -> Result<()> {
-        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = lock(&self.sync);
         let mut writer = self.writer()?;
         if writer.durable_sequence < writer.position.sequence {
             self.settle(&mut writer)?;
@@ -74,7 +75,7 @@ impl Engine {
     /// # Errors
     /// As [`mark`](Self::mark).
     pub(crate) fn mark_epoch(&self) -> Result<()> {
-        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = lock(&self.sync);
         let mut writer = self.writer()?;
         if writer.durable_sequence < writer.position.sequence {
             self.settle(&mut writer)?;
@@ -183,10 +184,6 @@ pub(crate) struct Idle {
     thread: Option<JoinHandle<()>>,
 }
 
-fn lock(pulse: &Mutex<Pulse>) -> MutexGuard<'_, Pulse> {
-    pulse.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Idle {
     /// Starts the thread, which calls `mark`. If no thread can be created, the log is marked by the next batch and on
     /// close.
@@ -198,14 +195,14 @@ impl Idle {
             let mut seen = lock(pulse);
             loop {
                 while !seen.is_over && seen.batches == seen.marked {
-                    seen = changed.wait(seen).unwrap_or_else(PoisonError::into_inner);
+                    seen = unpoisoned(changed.wait(seen));
                 }
                 if seen.is_over {
                     return;
                 }
                 let before = seen.batches;
                 let waited = changed.wait_timeout_while(seen, interval, |pulse| !pulse.is_over);
-                seen = waited.unwrap_or_else(PoisonError::into_inner).0;
+                seen = unpoisoned(waited).0;
                 if seen.is_over || seen.batches != before {
                     continue;
                 }

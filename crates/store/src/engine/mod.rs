@@ -35,7 +35,7 @@ mod batch_tests;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
 use crate::devices::device::Mode;
@@ -57,6 +57,7 @@ use crate::index::copies::Copies;
 use crate::index::table::BlockCache;
 use crate::index::{Early, Presence, Snapshot, Tables, look_up_recent, look_up_tables, open_tables};
 use crate::layout::granulo::LARGEST_EXTENT_FILE_BYTES;
+use crate::locks::{self, lock};
 use crate::log::writer::{Batched, Writer};
 
 /// Minimum interval at which a reader checks for changes by another process.
@@ -187,12 +188,12 @@ impl Engine {
     }
 
     pub(crate) fn geometry(&self) -> Arc<Geometry> {
-        Arc::clone(&self.geometry.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&locks::read(&self.geometry))
     }
 
     /// Replaces the geometry; the new one is already on the devices.
     pub(crate) fn set_geometry(&self, geometry: Geometry) {
-        *self.geometry.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(geometry);
+        *locks::write(&self.geometry) = Arc::new(geometry);
     }
 
     pub(crate) fn is_writer(&self) -> bool {
@@ -210,7 +211,7 @@ impl Engine {
             return row.size_bytes;
         }
         let known = self.catalog.segment_bytes(row.number);
-        match *self.tail.lock().unwrap_or_else(PoisonError::into_inner) {
+        match *lock(&self.tail) {
             Some((segment, offset)) if row.number == segment => known.min(offset),
             Some((segment, _)) if row.number > segment => 0,
             _ => known,
@@ -227,7 +228,7 @@ impl Engine {
                 Error::new(ErrorKind::ReadOnly, "write to the store", "it was opened for reading").at(&self.home)
             );
         };
-        let writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = lock(writer);
         match self.latch.get() {
             None => Ok(writer),
             Some(cause) => {
@@ -277,7 +278,7 @@ impl Engine {
     }
 
     pub(crate) fn view(&self) -> RwLockReadGuard<'_, View> {
-        self.view.read().unwrap_or_else(PoisonError::into_inner)
+        locks::read(&self.view)
     }
 
     /// The state for look-ups, refreshed if this process does not write and the interval has passed.
@@ -302,7 +303,7 @@ impl Engine {
         if self.writer.is_some() {
             return Ok(false);
         }
-        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = lock(&self.sync);
         self.looked.store(self.opened.elapsed().as_nanos() as u64, Ordering::Relaxed);
         // What this reader applied from the end of the log stays until a writer has applied it.
         let Some(state) = self.catalog.renewed()? else { return Ok(false) };
@@ -329,8 +330,8 @@ impl Engine {
     }
 
     fn replace_view(&self, new: View) {
-        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
-        self.directories.write().unwrap_or_else(PoisonError::into_inner).clear();
+        let mut view = locks::write(&self.view);
+        locks::write(&self.directories).clear();
         *view = new;
     }
 
@@ -362,13 +363,13 @@ impl Engine {
         };
         kept.retain(|table| table.row() != row);
         let tables = open_tables(&self.index, &self.cache, &rows, &kept)?;
-        self.view.write().unwrap_or_else(PoisonError::into_inner).tables = tables;
+        locks::write(&self.view).tables = tables;
         Ok(())
     }
 
     /// The allocator of space for units.
     pub(crate) fn allocator(&self) -> Arc<Allocator> {
-        Arc::clone(&self.allocator.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&locks::read(&self.allocator))
     }
 
     /// Applies a change to the view of this process.
@@ -405,8 +406,8 @@ impl Engine {
 
     /// As [`apply`](Self::apply), with its tables already open.
     pub(crate) fn apply_with(&self, change: &Change, tables: Option<Tables>) {
-        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
-        self.directories.write().unwrap_or_else(PoisonError::into_inner).take_in(change);
+        let mut view = locks::write(&self.view);
+        locks::write(&self.directories).take_in(change);
         view.state.apply(change);
         if let Some(tables) = tables {
             view.tables = tables;

@@ -25,7 +25,7 @@ pub(crate) mod rewrite;
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use self::pending::Pending;
 use super::{Engine, look_up_in};
@@ -38,6 +38,7 @@ use crate::format::entry::{Entry, Kind};
 use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{directory_of, is_superseded};
 use crate::index::catalog::Change;
+use crate::locks::{lock, unpoisoned};
 
 /// An object as in its record.
 #[derive(Debug)]
@@ -122,10 +123,6 @@ enum OpenFileChange {
 /// The effects of a change on open files.
 #[derive(Debug, Default)]
 pub(crate) struct MetFiles(Vec<(Arc<OpenFile>, OpenFileChange)>);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn is_file(entry: &Entry) -> bool {
     matches!(entry.kind, Kind::File | Kind::Large)
@@ -425,7 +422,7 @@ impl OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         let mut known = lock(&self.list.known);
-        let place = self.place.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let place = unpoisoned(self.place.get_mut());
         // It may have been reopened meanwhile.
         if known.files.get(&self.number).is_some_and(|open| open.strong_count() == 0) {
             known.files.remove(&self.number);

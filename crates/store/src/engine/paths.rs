@@ -1,6 +1,6 @@
 //! From a path to its current entry in the index. Directories on the path are remembered.
 
-use std::sync::{PoisonError, RwLockReadGuard};
+use std::sync::RwLockReadGuard;
 
 use super::{Engine, View, look_up_in};
 use crate::error::Result;
@@ -8,6 +8,7 @@ use crate::format::entry::Entry;
 use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{ROOT_KEY, entry_key};
 use crate::format::key::split;
+use crate::locks;
 
 impl Engine {
     /// A view's entry for a path that is expected to exist. Tables are read without the lock.
@@ -16,7 +17,7 @@ impl Engine {
     /// Any error of reading the index.
     pub(crate) fn look_up_path(&self, view: RwLockReadGuard<'_, View>, path: &[u8]) -> Result<Option<Entry>> {
         let Some((above, name)) = split(path) else { return look_up_in(view, ROOT_KEY).map(|(_, entry)| entry) };
-        let known = self.directories.read().unwrap_or_else(PoisonError::into_inner).directory(above);
+        let known = locks::read(&self.directories).directory(above);
         if let Some(directory) = known {
             return look_up_in(view, &entry_key(directory, name)).map(|(_, entry)| entry);
         }
@@ -34,7 +35,7 @@ impl Engine {
     /// Any error of reading the index.
     pub(crate) fn directory(&self, path: &[u8]) -> Result<Option<ObjectNumber>> {
         let view = self.view();
-        let known = self.directories.read().unwrap_or_else(PoisonError::into_inner).directory(path);
+        let known = locks::read(&self.directories).directory(path);
         if known.is_some() {
             return Ok(known);
         }
@@ -49,7 +50,7 @@ impl Engine {
         let found = snapshot.directory_with(path, &mut |number, above, name| met.push((number, above, name.into())))?;
         let view = self.view();
         if view.state.version == version {
-            let mut directories = self.directories.write().unwrap_or_else(PoisonError::into_inner);
+            let mut directories = locks::write(&self.directories);
             met.iter().for_each(|(number, above, name)| directories.add(*above, name, *number));
         }
         Ok(found)

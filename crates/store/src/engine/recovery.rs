@@ -10,8 +10,8 @@ use std::cmp::Ordering as Compared;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use super::replay::Replay;
 use crate::devices::device::{DeviceFile, Mode};
@@ -29,6 +29,7 @@ use crate::format::release::Released;
 use crate::format::rows::{Change, Freed, Position, SegmentRow};
 use crate::format::segment::{SEGMENTS, SegmentHeader, SegmentName, segment_path};
 use crate::layout::granulo::Alignment;
+use crate::locks::{self, lock};
 use crate::log::completeness::{Cause, Completeness, Missing, Tail};
 use crate::log::lineage::{FoundSegment, Lineage};
 use crate::log::scan::{ScanStep, SegmentScan};
@@ -287,7 +288,7 @@ impl Engine {
         if replay.adopted > 0 || replay.has_rest() {
             replay.completeness.tail = Some(Tail { batches: replay.adopted, quarantined_bytes });
         }
-        *self.tail.lock().unwrap_or_else(PoisonError::into_inner) = replay.tail;
+        *lock(&self.tail) = replay.tail;
         let recovered = Recovered { completeness: replay.completeness.clone(), ..replay.recovered.clone() };
         if !self.is_writer() {
             return Ok(Recovery::Done(recovered));
@@ -431,7 +432,7 @@ impl Engine {
             _ => None,
         });
         let full = freed.chain(released.highest_extents());
-        *self.allocator.write().unwrap_or_else(PoisonError::into_inner) =
+        *locks::write(&self.allocator) =
             Arc::new(Allocator::new(state.extents.values().copied(), full, EXTENT_FILE_BYTES));
     }
 

@@ -11,8 +11,6 @@
 //! the record of one need not be kept forever, and an index built from the log knows them before the records that they
 //! reference.
 
-use std::sync::PoisonError;
-
 use super::effects::{Effects, Nameless};
 use super::{Engine, EngineLedger};
 use crate::error::{Error, ErrorKind, Result};
@@ -20,6 +18,7 @@ use crate::format::entry::{Kind, Location};
 use crate::format::index_key::{first_superseded, is_name, superseded};
 use crate::format::record::{NewRecord, give_id};
 use crate::format::rows::{Change, SnapshotRow};
+use crate::locks::lock;
 use crate::log::writer::WrittenBatch;
 use crate::units::escape;
 
@@ -130,7 +129,7 @@ impl Engine {
         let mut from = first_superseded().to_vec();
         loop {
             let is_end = self.adjust_with(|_| self.without_some_versions(&mut from))?;
-            let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+            let _one = lock(&self.sync);
             self.flush_recent()?;
             if is_end {
                 break;

@@ -5,7 +5,7 @@
 mod tests;
 
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::index_place::INDEX;
 use crate::devices::device::Device;
@@ -20,6 +20,7 @@ use crate::format::segment::{SEGMENTS, segment_path};
 use crate::index::catalog::{Change, Freed};
 use crate::index::table::table_path;
 use crate::index::{self, merge_tables};
+use crate::locks::lock;
 use crate::log::writer::{DirtyCopy, Writer};
 
 /// Maximum number of entries changed since the last sorted table, in the catalog and in memory. Smaller in tests, which
@@ -93,7 +94,7 @@ impl Engine {
     /// Any error of syncing; the store is then read-only.
     pub(crate) fn sync_all(&self) -> Result<()> {
         let target = self.writer()?.position.sequence;
-        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = lock(&self.sync);
         let mut writer = self.writer()?;
         if writer.durable_sequence >= target {
             return Ok(());
@@ -150,7 +151,7 @@ impl Engine {
 
     /// Before the store is closed, writes many recent changes to a sorted table.
     fn flush_closing(&self) -> Result<()> {
-        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = lock(&self.sync);
         if self.view().state.recent.len() < CLOSING_LIMIT {
             return Ok(());
         }
@@ -239,7 +240,7 @@ impl Engine {
     /// # Errors
     /// Any error of the catalog; a file that cannot be removed stays, and is found by `check`.
     pub(crate) fn reclaim(&self) -> Result<()> {
-        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = lock(&self.sync);
         let mut writer = self.writer()?;
         if writer.durable_sequence != writer.position.sequence || self.view().state.freed.is_empty() {
             return Ok(());

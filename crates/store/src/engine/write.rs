@@ -11,8 +11,8 @@ pub(crate) mod names;
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use self::admission::{Admitted, Number, has_entries, not_empty};
 pub use self::committer::Existing;
@@ -32,6 +32,7 @@ use crate::format::index_key::{ROOT_KEY, entry_key, object_key, push_entry_key};
 use crate::format::key::{Key, goes_with, is_within, shared_key, shared_number, split};
 use crate::format::record::{LARGEST_ID, NewRecord, checksum, give_id, give_numbers};
 use crate::layout::granulo::{Alignment, Striping, is_record};
+use crate::locks::lock;
 use crate::log::writer::Batched;
 use crate::{Durability, Store};
 
@@ -615,7 +616,7 @@ impl Engine {
     ) -> Result<()> {
         // It may leave more versions than one change of the index should have.
         let is_tree = matches!(waiting.first(), Some(Waiting { subject: RecordSubject::TreeRemoval(_), .. }));
-        let _one = is_tree.then(|| self.sync.lock().unwrap_or_else(PoisonError::into_inner));
+        let _one = is_tree.then(|| lock(&self.sync));
         let mut writer = self.writer()?;
         let geometry = self.geometry();
         let mut ledger = EngineLedger::new(self);

@@ -6,10 +6,11 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use crate::devices::device::{Device, DeviceFile, Mode, Room};
 use crate::format::ids::DeviceNumber;
+use crate::locks;
 
 /// A device that has or may have a copy of the index.
 #[derive(Debug, Clone)]
@@ -34,7 +35,7 @@ impl Copies {
 
     /// The devices.
     pub(crate) fn places(&self) -> Arc<Vec<IndexDevice>> {
-        Arc::clone(&self.places.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&locks::read(&self.places))
     }
 
     /// Their numbers.
@@ -44,7 +45,7 @@ impl Copies {
 
     /// Replaces the devices.
     pub(crate) fn set(&self, places: Vec<IndexDevice>) {
-        *self.places.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(places);
+        *locks::write(&self.places) = Arc::new(places);
     }
 
     /// Drops the copies on devices that failed.
@@ -195,7 +196,7 @@ struct WrittenFile {
 
 impl WrittenFile {
     fn on_each(&self, work: impl Fn(&dyn DeviceFile) -> io::Result<()>) -> io::Result<()> {
-        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let mut files = locks::write(&self.files);
         let (mut done, mut failed) = (Vec::new(), Vec::new());
         for (place, file) in files.drain(..) {
             match work(&*file) {
@@ -208,7 +209,7 @@ impl WrittenFile {
     }
 
     fn first<T>(&self, ask: impl FnOnce(&dyn DeviceFile) -> io::Result<T>) -> io::Result<T> {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let files = locks::read(&self.files);
         files.first().map_or_else(|| Err(io::ErrorKind::NotFound.into()), |(_, file)| ask(&**file))
     }
 }
@@ -239,7 +240,7 @@ impl DeviceFile for WrittenFile {
     }
 
     fn start_writeback(&self, offset: u64, length: u64) {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let files = locks::read(&self.files);
         files.iter().for_each(|(_, file)| file.start_writeback(offset, length));
     }
 }

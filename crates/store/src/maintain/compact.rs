@@ -7,7 +7,6 @@
 //! crash: what was moved stays moved, and the rest is unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::PoisonError;
 
 use super::moving::MoveTarget;
 use super::vacate::PlannedExtent;
@@ -21,6 +20,7 @@ use crate::format::ids::DeviceNumber;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::index::catalog::{Freed, SegmentRow};
 use crate::layout::granulo::{ALIGNED_HEAD_BYTES, Alignment};
+use crate::locks::lock;
 use crate::progress::Progress;
 
 /// The order of records is not examined in a segment with fewer live records.
@@ -331,7 +331,7 @@ impl Engine {
     pub(crate) fn compact(&self, options: &CompactOptions, progress: &Progress) -> Result<Compacted> {
         self.sync_all()?;
         if options.is_alone {
-            let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+            let _one = lock(&self.sync);
             let mut writer = self.writer()?;
             self.settle(&mut writer)?;
             self.drop_nameless()?;
@@ -396,7 +396,7 @@ impl Engine {
     /// Merges the whole index into one sorted table.
     pub(crate) fn merge_index(&self) -> Result<()> {
         self.sync_all()?;
-        let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = lock(&self.sync);
         // The lock excludes batches from here to the end.
         let mut writer = self.writer()?;
         self.settle(&mut writer)?;

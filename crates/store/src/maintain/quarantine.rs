@@ -6,7 +6,6 @@
 //! missing is forgotten then.
 
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
 
 use crate::devices::names;
 use crate::devices::set::Slot;
@@ -19,6 +18,7 @@ use crate::format::ids::SegmentNumber;
 use crate::format::release::Released;
 use crate::format::segment::{SEGMENTS, SegmentName};
 use crate::index::catalog::SegmentRow;
+use crate::locks::lock;
 
 /// Bytes of one file that are no part of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Engine {
         }
         if !strays.is_empty() {
             self.sync_all()?;
-            let _one = self.sync.lock().unwrap_or_else(PoisonError::into_inner);
+            let _one = lock(&self.sync);
             let mut writer = self.writer()?;
             self.release(&mut writer, &strays)?;
         }

@@ -11,8 +11,8 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use super::salvage::Moving;
 use crate::Store;
@@ -31,6 +31,7 @@ use crate::format::record::checksum;
 use crate::format::segment::SEGMENTS;
 use crate::format::superblock::Superblock;
 use crate::index::catalog::{Change, Freed, SegmentRow};
+use crate::locks;
 use crate::progress::Progress;
 
 /// Bytes written between two syncs of units with a note of the progress.
@@ -495,7 +496,7 @@ impl Rebuild<'_> {
 
     /// Units of an open object without a name. Into spare space, nobody writes to it meanwhile.
     fn nameless(&mut self, file: &Arc<OpenFile>, done: &mut Done, pace: &mut Pace<'_>) -> Result<()> {
-        let _pending = (!self.is_onto).then(|| file.pending.write().unwrap_or_else(PoisonError::into_inner));
+        let _pending = (!self.is_onto).then(|| locks::write(&file.pending));
         let Some(base) = file.striped_without_name() else { return Ok(()) };
         let Some(descriptor) = base.descriptor() else { return Ok(()) };
         let components = components_on(descriptor, self.device);

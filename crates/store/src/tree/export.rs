@@ -15,7 +15,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 
 use rustix::fs::{Dir, Mode, OFlags, fchmod, mkdirat, open};
 use rustix::io::Errno;
@@ -24,11 +24,12 @@ use super::names::{Handover, SharedNames};
 use super::posix::{Identity, open_directory, open_parent, status};
 use super::restore::{LinkTo, RestoreTask, Restorer, c_name};
 use super::walk::path_of;
-use super::{Ledger, Reports, begin_threads, default_threads, locked};
+use super::{Ledger, Reports, begin_threads, default_threads};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
+use crate::locks::{lock, unpoisoned};
 use crate::progress::Progress;
 use crate::units::MIB;
 use crate::{Listed, Store};
@@ -135,7 +136,7 @@ pub fn export(store: &Store, directory: &Path, options: &ExportOptions, progress
         begun.and_then(|()| walker.run(prefix.is_some())).unwrap_or_else(|error| ledger.fail(error));
     });
     export.finish_late();
-    let done = std::mem::take(&mut *locked(&export.done));
+    let done = std::mem::take(&mut *lock(&export.done));
     let interrupted = ledger.is_interrupted();
     match ledger.end() {
         (Some(error), _) => Err(error),
@@ -197,7 +198,7 @@ impl Drop for TargetDirectory<'_> {
         if self.is_stored && !self.export.ledger.is_over() {
             Restorer::new(self.export).finish_directory(&self.handle, &self.key, false);
         }
-        *locked(&self.export.open.count) -= 1;
+        *lock(&self.export.open.count) -= 1;
         self.export.open.closed.notify_all();
     }
 }
@@ -210,7 +211,7 @@ impl Export<'_> {
 
     /// Leaves the attributes of a directory to the end.
     pub fn finish_later(&self, key: Key) {
-        locked(&self.late).push(key);
+        lock(&self.late).push(key);
     }
 
     /// Sets the attributes of the directories that were left to the end: each before its parent, as look-ups in that
@@ -219,7 +220,7 @@ impl Export<'_> {
         if self.ledger.is_over() {
             return;
         }
-        let mut late = std::mem::take(&mut *locked(&self.late));
+        let mut late = std::mem::take(&mut *lock(&self.late));
         late.sort_unstable();
         late.dedup();
         let mut restorer = Restorer::new(self);
@@ -236,7 +237,7 @@ fn work<'e>(export: &'e Export<'e>, receiver: &Mutex<Receiver<Vec<RestoreTask<'e
     let mut restorer = Restorer::new(export);
     // All runs are taken, so that nobody waits for a run without a thread.
     loop {
-        let run = locked(receiver).recv();
+        let run = lock(receiver).recv();
         let Ok(run) = run else { break };
         for job in run {
             restorer.take(job);
@@ -339,7 +340,7 @@ impl<'e> Walker<'e> {
         self.wait_for_descriptors();
         match self.make(parent, &key).and_then(|made| self.push(key.clone(), made, true)) {
             Ok(()) => {
-                locked(&self.export.done).directories += 1;
+                lock(&self.export.done).directories += 1;
                 self.export.ledger.advance(1, 0);
             }
             Err(errno) => {
@@ -376,7 +377,7 @@ impl<'e> Walker<'e> {
     }
 
     fn directory(&self, key: Key, handle: OwnedFd, is_stored: bool) -> Arc<TargetDirectory<'e>> {
-        *locked(&self.export.open.count) += 1;
+        *lock(&self.export.open.count) += 1;
         Arc::new(TargetDirectory { handle, key, export: self.export, is_stored })
     }
 
@@ -403,14 +404,14 @@ impl<'e> Walker<'e> {
 
     /// Waits until another directory may be opened.
     fn wait_for_descriptors(&mut self) {
-        if *locked(&self.export.open.count) < MOST_OPEN {
+        if *lock(&self.export.open.count) < MOST_OPEN {
             return;
         }
         self.flush();
         // The current path keeps `OPEN_LEVELS` open; all others are dropped when the work in them is done.
-        let mut count = locked(&self.export.open.count);
+        let mut count = lock(&self.export.open.count);
         while *count >= MOST_OPEN {
-            count = self.export.open.closed.wait(count).unwrap_or_else(PoisonError::into_inner);
+            count = unpoisoned(self.export.open.closed.wait(count));
         }
     }
 

@@ -18,7 +18,7 @@ use std::collections::HashSet;
 use std::iter::Peekable;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::FileType;
 
@@ -27,11 +27,12 @@ use super::posix::{FileStatus, Identity};
 use super::put::Putter;
 use super::turns::Turns;
 use super::walk::{SourceEntry, SourceTree, WalkFilter, WalkStep, path_of};
-use super::{Ledger, Reports, begin_threads, default_threads, locked};
+use super::{Ledger, Reports, begin_threads, default_threads};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
+use crate::locks::{lock, unpoisoned};
 use crate::progress::Progress;
 use crate::units::MIB;
 use crate::{Listed, Store, Walk};
@@ -158,13 +159,13 @@ pub fn import(store: &Store, source: &Path, options: &ImportOptions, progress: &
                 let path_of = |key: &Key| path_of(source, &options.prefix, key);
                 let mut putter = Putter::new(store, &ledger, options.access_times, &path_of, &giant);
                 work(&receiver, &turns, &ledger, &mut putter);
-                locked(&totals).add(&putter.done);
+                lock(&totals).add(&putter.done);
             })?;
             Ok::<_, Error>(Planner::new(store, &ledger, tree, sender, bounds).run())
         })
     })?;
     let (interrupted, reports) = finish(store, &ledger)?;
-    let mut summary = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut summary = unpoisoned(totals.into_inner());
     summary.unchanged += unchanged;
     Ok(ImportSummary { own_directories, interrupted, reports, ..summary })
 }
@@ -292,7 +293,7 @@ fn work<'s>(
 ) {
     // All pieces are taken and each is handed in: nobody waits for one that never comes.
     loop {
-        let piece = locked(receiver).recv();
+        let piece = lock(receiver).recv();
         let Ok(TaskBatch { number, tasks }) = piece else { return };
         let done = putter.put_all(tasks, turns.memory()).unwrap_or_else(|error| {
             ledger.fail(error);

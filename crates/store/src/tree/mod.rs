@@ -35,11 +35,12 @@ mod walk;
 
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 
 use crate::error::{Error, ErrorKind, Result, os_message};
+use crate::locks::lock;
 use crate::progress::Progress;
 
 pub use export::{ExportOptions, ExportSummary, export};
@@ -110,7 +111,7 @@ impl<'p> Ledger<'p> {
     }
 
     fn report(&self, error: Error) {
-        locked(&self.reports).add(error);
+        lock(&self.reports).add(error);
     }
 
     fn report_io(&self, operation: &'static str, path: &Path, error: impl Into<io::Error>) {
@@ -119,13 +120,13 @@ impl<'p> Ledger<'p> {
 
     /// Ends everything: the caller gets the first failure.
     fn fail(&self, error: Error) {
-        locked(&self.failed).get_or_insert(error);
+        lock(&self.failed).get_or_insert(error);
         self.failing.store(true, Ordering::Relaxed);
     }
 
     /// The failure that ended everything, or the reports.
     fn end(&self) -> (Option<Error>, Reports) {
-        (locked(&self.failed).take(), std::mem::take(&mut *locked(&self.reports)))
+        (lock(&self.failed).take(), std::mem::take(&mut *lock(&self.reports)))
     }
 }
 
@@ -152,11 +153,6 @@ impl<R: Read> Read for Watched<'_, '_, R> {
         let got = self.inner.read(buffer)?;
         if self.ledger.advance(0, got as u64) { Ok(got) } else { Err(io::Error::other("it was interrupted")) }
     }
-}
-
-/// The value, even if a thread that held the lock has panicked: each change to these values is complete.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts up to `threads` threads of a scope with the same work: fewer if the system has no more.

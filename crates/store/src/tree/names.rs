@@ -2,13 +2,12 @@
 //!
 //! A file is forgotten when all its names were seen, so only those with names still to come, or elsewhere, need memory.
 
+use crate::locks::{lock, unpoisoned};
 use std::hash::Hash;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-
-use super::locked;
 
 /// Files of which some names were seen: what is passed to the next name, and how many are to come.
 pub(super) struct SharedNames<K, T> {
@@ -65,7 +64,7 @@ impl<T> Default for Handover<T> {
 impl<T: Copy> Handover<T> {
     /// Sets the result of the first name; `None` if it failed. Only the first call counts.
     pub fn set(&self, value: Option<T>) {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         if let HandoverState::Open = *state {
             *state = value.map_or(HandoverState::Failed, HandoverState::Done);
             self.set.notify_all();
@@ -74,7 +73,7 @@ impl<T: Copy> Handover<T> {
 
     /// The value, without waiting.
     pub fn known(&self) -> Option<T> {
-        match *locked(&self.state) {
+        match *lock(&self.state) {
             HandoverState::Done(value) => Some(value),
             HandoverState::Open | HandoverState::Failed => None,
         }
@@ -82,10 +81,10 @@ impl<T: Copy> Handover<T> {
 
     /// Waits for the value. The work on the first name was handed out before, so it will come.
     pub fn wait(&self) -> Option<T> {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         loop {
             match *state {
-                HandoverState::Open => state = self.set.wait(state).unwrap_or_else(PoisonError::into_inner),
+                HandoverState::Open => state = unpoisoned(self.set.wait(state)),
                 HandoverState::Done(value) => return Some(value),
                 HandoverState::Failed => return None,
             }

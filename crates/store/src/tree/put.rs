@@ -23,11 +23,12 @@ use super::names::Handover;
 use super::posix::{FileStatus, XattrReader, holes, open_file, status};
 use super::turns::ReadyBatch;
 use super::walk::SourceEntry;
-use super::{Ledger, Watched, locked};
+use super::{Ledger, Watched};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
+use crate::locks::lock;
 use crate::units::MIB;
 use crate::{Batch, Durability, Store};
 
@@ -289,7 +290,7 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
                 self.count_file(key, bytes, changed);
                 return Ok(());
             }
-            let _one = (opened.data_bytes() > GIANT_BYTES).then(|| locked(self.giant));
+            let _one = (opened.data_bytes() > GIANT_BYTES).then(|| lock(self.giant));
             let mut stream = Watched { ledger: self.ledger, inner: DataRuns::new(&opened) };
             let size_bytes = Some(opened.data_bytes());
             let put = match shared {

@@ -24,13 +24,14 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::export::{Export, ExportSummary, TargetDirectory};
+use super::import::is_same;
 use super::names::Handover;
 use super::posix::{entry_path, status, status_at};
-use super::{import::is_same, locked};
 use crate::error::{Error, ErrorKind};
 use crate::format::attributes::Attributes;
 use crate::format::entry::Kind;
 use crate::format::key::Key;
+use crate::locks::lock;
 use crate::units::MIB;
 use crate::{Buffer, Listed};
 
@@ -97,7 +98,7 @@ pub(super) struct Restorer<'e> {
 
 impl Drop for Restorer<'_> {
     fn drop(&mut self) {
-        let mut total = locked(&self.export.done);
+        let mut total = lock(&self.export.done);
         let done = &self.done;
         total.files += done.files;
         total.links += done.links;

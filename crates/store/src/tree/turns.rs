@@ -10,10 +10,11 @@
 //! in.
 
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 
-use super::{Ledger, locked};
+use super::Ledger;
 use crate::error::Result;
+use crate::locks::{lock, unpoisoned};
 use crate::{Batch, Store};
 
 /// Most bytes in memory that are ready before their turn.
@@ -79,7 +80,7 @@ pub(super) struct OpenTurns<'t, 's, 'l, 'w> {
 
 impl Drop for OpenTurns<'_, '_, '_, '_> {
     fn drop(&mut self) {
-        locked(&self.turns.state).is_closed = true;
+        lock(&self.turns.state).is_closed = true;
         self.turns.moved.notify_all();
     }
 }
@@ -91,15 +92,15 @@ impl<'s, 'l, 'w> Turns<'s, 'l, 'w> {
 
     /// Memory for the next batch, empty.
     pub fn memory(&self) -> Vec<u8> {
-        locked(&self.state).spare.pop().unwrap_or_default()
+        lock(&self.state).spare.pop().unwrap_or_default()
     }
 
     /// Hands in piece `number`, to be committed after those before it; `None` if it is empty.
     pub fn hand_in(&self, number: u64, piece: Option<ReadyBatch<'s>>) {
         let bytes = piece.as_ref().map_or(0, |piece| piece.held_bytes);
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         while state.next != number && state.parked_bytes + bytes > MOST_PARKED_BYTES {
-            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = unpoisoned(self.moved.wait(state));
         }
         state.parked.insert(number, piece);
         state.parked_bytes += bytes;
@@ -114,14 +115,14 @@ impl<'s, 'l, 'w> Turns<'s, 'l, 'w> {
     /// Commits pieces in order until all are committed. After a failure nothing is committed any more.
     pub fn commit_all(&self) {
         let mut unsynced = UnsyncedBytes::default();
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         loop {
             let next = state.next;
             let Some(piece) = state.parked.remove(&next) else {
                 if state.is_closed {
                     return;
                 }
-                state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = unpoisoned(self.moved.wait(state));
                 continue;
             };
             drop(state);
@@ -129,7 +130,7 @@ impl<'s, 'l, 'w> Turns<'s, 'l, 'w> {
             let committed = piece
                 .filter(|_| !self.ledger.has_failed())
                 .map(|piece| unsynced.commit(self.store, piece).map_err(|error| self.ledger.fail(error)));
-            state = locked(&self.state);
+            state = lock(&self.state);
             let memory = committed.and_then(std::result::Result::ok);
             state.spare.extend(memory.filter(|memory| memory.capacity() <= MOST_SPARE_BYTES));
             state.parked_bytes -= bytes;

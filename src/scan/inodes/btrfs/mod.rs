@@ -19,7 +19,7 @@ mod volume;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use self::node::{HEADER_BYTES, Key, Pointer, items};
 use self::subvolumes::{Edge, Subvolumes};
@@ -28,6 +28,7 @@ use self::volume::{Volume, refuse};
 use super::medium::Medium;
 use super::{Damage, Found, InodeSource, Listed, Slot, damaged};
 use crate::error::{Error, ErrorKind, Result};
+use crate::locks::lock;
 use crate::scan::{Kind, Stat};
 
 const CHECKSUM_BYTES: usize = 32;
@@ -302,7 +303,7 @@ impl<M: Medium> Btrfs<M> {
     }
 
     fn stand_ins(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Slot>> {
-        self.stand_ins.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.stand_ins)
     }
 }
 

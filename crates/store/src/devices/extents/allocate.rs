@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use twox_hash::XxHash3_64;
 
-use super::{Claim, ExtentFiles, lock};
+use super::{Claim, ExtentFiles};
 use crate::devices::device::{DeviceFile, Room};
 use crate::devices::placement::{file_bytes, moving_bytes, reserve_bytes};
 use crate::error::{Error, ErrorKind, Result};
@@ -23,6 +23,7 @@ use crate::format::ids::DeviceNumber;
 use crate::format::rows::ExtentRow;
 use crate::layout::granulo::{SECTOR_BYTES, Striping};
 use crate::layout::round_up;
+use crate::locks::lock;
 
 /// The devices of an object, first to last: in order of XXH3 of its id and their identities, so that each loss is
 /// spread over all others.

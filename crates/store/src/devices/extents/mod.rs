@@ -38,7 +38,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Debug};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use twox_hash::XxHash3_64;
 
@@ -48,6 +48,7 @@ use crate::devices::threads;
 use crate::error::{Error, Result, os_message};
 use crate::format::descriptor::{Chunk, Descriptor, Run};
 use crate::format::ids::DeviceNumber;
+use crate::locks::lock;
 
 /// Directory of the extent files on a device.
 pub(crate) const DIRECTORY: &str = "extents";
@@ -207,11 +208,6 @@ pub(crate) struct ExtentFiles {
     names: Mutex<ListingCache>,
     /// Devices with files whose names may not be durable.
     new_names: Mutex<BTreeSet<DeviceNumber>>,
-}
-
-/// A mutex guards consistent data whenever it is unlocked, even after a panic elsewhere.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn checksum(unit: &[u8]) -> u64 {

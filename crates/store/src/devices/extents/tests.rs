@@ -22,6 +22,7 @@ use crate::format::ids::DeviceNumber;
 use crate::format::rows::ExtentRow;
 use crate::format::superblock::SUPERBLOCK;
 use crate::layout::granulo::{PACKED_BYTES, Stripes, Striping};
+use crate::locks::lock;
 
 /// A directory with a configurable amount of space and number of successful writes.
 #[derive(Debug)]

@@ -1,9 +1,10 @@
 //! Objects in memory: what a bucket guarantees and no more, for programs and tests without a bucket.
 
+use crate::locks::lock;
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::{Expected, Head, ListedObject, ObjectError, Objects, Page, Piece, Tag};
 
@@ -63,7 +64,7 @@ impl Memory {
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
         // No operation leaves this inconsistent.
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared)
     }
 
     fn stored(&self, name: &str) -> Result<StoredObject, ObjectError> {

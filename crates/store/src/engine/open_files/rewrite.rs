@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::{Arc, RwLockWriteGuard};
 
 use super::pending::{Pending, StoredPiece, WritePlan};
-use super::{Base, OpenFile, StoredContent, lock};
+use super::{Base, OpenFile, StoredContent};
 use crate::devices::extents::Touched;
 use crate::engine::effects::{Before, Effects, Nameless, UNPLACED};
 use crate::engine::write::{LEAST_COMPRESSED_BYTES, entry_of};
@@ -28,6 +28,7 @@ use crate::format::index_key::entry_of_key;
 use crate::format::key::shared_key;
 use crate::format::record::{NewRecord, give_id, give_numbers};
 use crate::layout::granulo::{Alignment, is_record};
+use crate::locks::lock;
 use crate::log::writer::Batched;
 
 /// How often to retry while others keep changing the same object.

@@ -6,7 +6,7 @@
 //! never reused.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 
@@ -23,6 +23,7 @@ use crate::format::key::{Key, goes_with, shared_key, shared_number, split};
 use crate::format::record::{NewRecord, encode_directories};
 use crate::index::Snapshot;
 use crate::layout::granulo::Alignment;
+use crate::locks;
 
 /// Where the number of an object comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,14 +181,14 @@ impl<'w> Admission<'_, 'w> {
     /// The number of a directory in the index.
     fn there(&self, above: ObjectNumber, path: &[u8], name: &[u8]) -> Result<Option<ObjectNumber>> {
         if !self.has_removals {
-            let known = self.engine.directories.read().unwrap_or_else(PoisonError::into_inner).get(above, name);
+            let known = locks::read(&self.engine.directories).get(above, name);
             if known.is_some() {
                 return Ok(known);
             }
         }
         match self.ledger.snapshot.look_up(&entry_key(above, name))? {
             Some(entry) if entry.kind == Kind::Directory => {
-                let mut directories = self.engine.directories.write().unwrap_or_else(PoisonError::into_inner);
+                let mut directories = locks::write(&self.engine.directories);
                 directories.add(above, name, entry.number);
                 Ok(Some(entry.number))
             }

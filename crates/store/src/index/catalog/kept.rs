@@ -10,7 +10,7 @@
 //! rebuilds the index from the log, until [`Catalog::publish`] replaces the previous one.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::manifest::{self, Document, ManifestHead, ReadError};
 use super::{Change, State, encoding, journal};
@@ -20,6 +20,7 @@ use crate::format::geometry::random_identity;
 use crate::format::ids::Epoch;
 use crate::index::copies::{Copies, IndexDevice};
 use crate::index::table::INDEX_DIRECTORY;
+use crate::locks::lock;
 
 /// How often to retry reading a copy that a writer keeps replacing.
 const LOAD_ATTEMPTS: u32 = 8;
@@ -240,7 +241,7 @@ impl Catalog {
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         // A change is applied completely before anything can panic.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// Makes this a writer's catalog, with copies on these devices. If they are missing or differ, the next transaction

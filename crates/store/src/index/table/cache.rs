@@ -4,8 +4,9 @@
 //! eight numbers: threads rarely contend. In a set, a leaf not used since the clock's hand last passed it is evicted.
 //! Leaves are hashed over the sets; the hash has no other use.
 
+use crate::locks::lock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::block::{Block, PAGE_BYTES};
 
@@ -52,7 +53,7 @@ impl BlockCache {
     /// The block, if it is cached.
     #[inline]
     pub(crate) fn get(&self, owner: u64, page: u64) -> Option<Arc<Block>> {
-        let mut set = self.set(owner, page).lock().unwrap_or_else(PoisonError::into_inner);
+        let mut set = lock(self.set(owner, page));
         let slot = set.slots.iter_mut().find(|slot| slot.page == page && slot.owner == owner)?;
         slot.used = true;
         Some(slot.block.clone())
@@ -64,7 +65,7 @@ impl BlockCache {
         if block.size_bytes() > room {
             return;
         }
-        let mut set = self.set(owner, page).lock().unwrap_or_else(PoisonError::into_inner);
+        let mut set = lock(self.set(owner, page));
         if set.slots.iter().any(|slot| slot.page == page && slot.owner == owner) {
             return;
         }

@@ -3,11 +3,12 @@
 //! The length of each read depends on how far the scan is expected to go. For a scan of everything, the next read is
 //! announced to the device while the previous one is being processed.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::block::{Block, MOST_PAGES, PAGE_BYTES, pages_of};
 use super::reader::Table;
 use crate::error::Result;
+use crate::locks::lock;
 
 /// Pages of the first read, and the maximum; each read is twice as long as the one before.
 const AHEAD_PAGES: (u64, u64) = (4, 64);
@@ -44,7 +45,7 @@ impl SharedWindow {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Window> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

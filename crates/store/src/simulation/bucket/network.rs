@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{MutexGuard, Weak};
 use std::{fmt, io};
 
 use super::super::chance::Chance;
@@ -13,6 +13,7 @@ use super::play::Play;
 use super::truth::{Truth, Verdict};
 use crate::devices::objects::{Expected, Head, ListedObject, Memory, ObjectError, Objects, Page, Piece, Tag};
 use crate::error::Result as StoreResult;
+use crate::locks::lock;
 use crate::log::published::{MANIFEST, Surroundings};
 
 /// A request that changes something.
@@ -420,8 +421,4 @@ impl Play {
     pub(super) fn network(&self) -> MutexGuard<'_, Network> {
         lock(&self.network)
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
-use super::network::{Client, Network, lock};
+use super::network::{Client, Network};
 use super::truth::{Verdict, Wish};
 use crate::devices::objects::{Objects, Page};
 use crate::error::{Error, ErrorKind};
+use crate::locks::lock;
 use crate::log::published::{Collected, Manifest, PublishedObject, Reader, WriteError, Writer};
 
 /// Number of concurrent clients; the first are writers.
