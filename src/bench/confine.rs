@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::cgroups::{Hierarchy, of_controller, unified};
-use super::scratch::{PREFIX, Scratch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{escape_path, unescape_path};
 
@@ -82,15 +81,15 @@ fn parent() -> Result<(PathBuf, Version)> {
 }
 
 impl Confined {
-    /// Creates a group; without a limit, it only counts.
+    /// Creates a group that has the name of the `scratch` directory; without a limit, it only counts.
     ///
     /// # Errors
     /// Same as [`check`]; errors from creating the group.
-    pub(super) fn new(scratch: &Scratch, limit_bytes: Option<u64>) -> Result<Confined> {
+    pub(super) fn new(scratch: &Path, limit_bytes: Option<u64>) -> Result<Confined> {
         let (parent, version) = parent()?;
-        let name = scratch.path().file_name().unwrap_or_default();
+        let name = scratch.file_name().unwrap_or_default();
         let path = parent.join(name);
-        let noted = scratch.path().join(NOTED);
+        let noted = scratch.join(NOTED);
         fs::write(&noted, escape_path(&path)).map_err(|error| Error::io(OPERATION, &noted, error))?;
         let confined = Confined { path, version, noted };
         fs::create_dir(&confined.path).map_err(|error| Error::io(OPERATION, &confined.path, error))?;
@@ -167,7 +166,7 @@ impl Drop for Confined {
 pub(super) fn clear_left_over(scratch: &Path) {
     let noted = scratch.join(NOTED);
     let Some(path) = fs::read_to_string(&noted).ok().and_then(|text| unescape_path(&text)) else { return };
-    let is_of_a_run = path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX));
+    let is_of_a_run = path.file_name().is_some() && path.file_name() == scratch.file_name();
     if is_of_a_run && path.join("cgroup.procs").exists() {
         remove(&path);
     }

@@ -23,7 +23,7 @@ use crate::locks;
 use crate::units::{escape_path, format_size};
 
 /// Prefix of the name of every scratch directory.
-pub const PREFIX: &str = "granulo-bench-";
+const PREFIX: &str = "granulo-bench-";
 const LOCK: &str = "lock";
 /// Share of a file system that images leave free.
 const MARGIN_FRACTION: f64 = 0.05;

@@ -448,7 +448,7 @@ fn trial(
     let note = request.workload.fill(place.directory(), scratch)?;
     place.sync()?;
     let caches = place.cool()?;
-    let group = Confined::new(scratch, limit_bytes)?;
+    let group = Confined::new(scratch.path(), limit_bytes)?;
     let device = place.device_number();
     let ran = workload::run(&request.workload.command(), place.directory(), &group, device, longest, progress)?;
     Ok(ran.map(|ran| Trial { ran, caches, note }))

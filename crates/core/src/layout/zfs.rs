@@ -24,11 +24,10 @@
 //! need less on raidz than a smaller one on the mirror.
 
 use super::raidz::{VDEVS, Vdev};
+use super::zpool::{GRAIN_BYTES, RECORD_MOST_BYTES};
 use super::{Kind, Layout, Opt, Placement, Range, Space, Wanted, WholeUnits, round_up, zap, zpool};
-use crate::units::{KIB, MIB};
+use crate::units::KIB;
 
-/// Block sizes are multiples of this.
-pub(super) const GRAIN_BYTES: u64 = 512;
 const POINTER_BYTES: u64 = 128;
 /// Compressed data up to this size is in the block pointer.
 const EMBEDDED_MOST_BYTES: u64 = 112;
@@ -41,8 +40,6 @@ const POINTER_STORED_BYTES: u64 = 56;
 const POINTER_STORED_LEAST_BYTES: u64 = 44;
 /// `redundant_metadata=all`.
 const METADATA_COPIES: u64 = 2;
-/// The largest record.
-pub(super) const RECORD_MOST_BYTES: u64 = 16 * MIB;
 /// A dnode as `stat` counts it.
 const DNODE_BYTES: u128 = 512;
 
@@ -379,6 +376,7 @@ mod tests {
     use super::super::Model;
     use super::super::tests::layout;
     use super::*;
+    use crate::units::MIB;
     use crate::units::{GIB, TIB};
     use proptest::prelude::*;
 

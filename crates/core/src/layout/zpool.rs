@@ -6,8 +6,12 @@
 //! request 17497; `zpool create -O` refuses what `zfs set` accepts (issue 15053), so properties are set afterwards.
 
 use super::raidz::Vdev;
-use super::zfs::{GRAIN_BYTES, RECORD_MOST_BYTES};
 use crate::units::{KIB, MIB, format_size};
+
+/// Block sizes are multiples of this.
+pub(super) const GRAIN_BYTES: u64 = 512;
+/// The largest record.
+pub(super) const RECORD_MOST_BYTES: u64 = 16 * MIB;
 
 /// Commands, and comments that begin with `#`.
 pub(super) fn commands(

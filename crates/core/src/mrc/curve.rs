@@ -2,18 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::noted::Noted;
+use super::noted::{Bin, Noted};
 use super::request::Kind;
-
-/// What was recorded at a depth; a cache of `C` blocks has the sum over depths of `C` or more.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct Bin {
-    pub(super) reads: f64,
-    pub(super) partial_writes: f64,
-    pub(super) whole_writes: f64,
-    pub(super) transfers: f64,
-    pub(super) written: f64,
-}
 
 /// References to blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -56,20 +46,6 @@ pub struct Curve {
     pub memory_bytes: u64,
     /// Cumulative.
     noted: Noted,
-}
-
-impl Bin {
-    pub(super) fn add(&mut self, other: &Bin, factor: f64) {
-        self.reads += other.reads * factor;
-        self.partial_writes += other.partial_writes * factor;
-        self.whole_writes += other.whole_writes * factor;
-        self.transfers += other.transfers * factor;
-        self.written += other.written * factor;
-    }
-
-    fn misses(&self) -> f64 {
-        self.reads + self.partial_writes + self.whole_writes
-    }
 }
 
 impl References {

@@ -1,11 +1,20 @@
 //! Figures recorded at each depth: a column for each kind, only as long as needed, so that a trace that only reads
 //! touches one memory location per reference, and needs 8 bytes per depth.
 
-use super::curve::Bin;
 use super::request::Kind;
 
 /// The depth of a block that is referenced for the first time.
 pub(super) const NEVER: u32 = u32::MAX;
+
+/// What was recorded at a depth; a cache of `C` blocks has the sum over depths of `C` or more.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Bin {
+    pub(super) reads: f64,
+    pub(super) partial_writes: f64,
+    pub(super) whole_writes: f64,
+    pub(super) transfers: f64,
+    pub(super) written: f64,
+}
 
 /// A column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +29,20 @@ pub(super) enum Figure {
 }
 
 const FIGURES: usize = 5;
+
+impl Bin {
+    pub(super) fn add(&mut self, other: &Bin, factor: f64) {
+        self.reads += other.reads * factor;
+        self.partial_writes += other.partial_writes * factor;
+        self.whole_writes += other.whole_writes * factor;
+        self.transfers += other.transfers * factor;
+        self.written += other.written * factor;
+    }
+
+    pub(super) fn misses(&self) -> f64 {
+        self.reads + self.partial_writes + self.whole_writes
+    }
+}
 
 impl Figure {
     pub(super) fn of(kind: Kind) -> Figure {

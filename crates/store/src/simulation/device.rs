@@ -26,6 +26,20 @@ pub(crate) struct SimulatedDevice {
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshot(pub(super) Disk);
 
+impl World {
+    /// One of the devices.
+    pub(crate) fn device(&self, number: usize) -> Arc<SimulatedDevice> {
+        assert!(number < self.state().disks.len());
+        Arc::new(SimulatedDevice { world: self.clone(), number })
+    }
+
+    /// All devices, for a store.
+    pub(crate) fn devices(&self) -> Vec<Arc<dyn Device>> {
+        let count = self.state().disks.len();
+        (0..count).map(|number| self.device(number) as Arc<dyn Device>).collect()
+    }
+}
+
 impl SimulatedDevice {
     pub(super) fn new(world: World, number: usize) -> SimulatedDevice {
         SimulatedDevice { world, number }

@@ -15,10 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rustix::io::Errno;
 
 use super::chance::Chance;
-use super::device::SimulatedDevice;
 use super::media::{File, Luck, Names};
 use super::mishap::{Betrayal, FileKind};
-use crate::devices::device;
 use crate::index::table::INDEX_DIRECTORY;
 
 /// The directory of the devices of a new world, by their numbers.
@@ -223,18 +221,6 @@ impl World {
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().expect("nothing panics with the lock held")
-    }
-
-    /// One of the devices.
-    pub(crate) fn device(&self, number: usize) -> Arc<SimulatedDevice> {
-        assert!(number < self.state().disks.len());
-        Arc::new(SimulatedDevice::new(self.clone(), number))
-    }
-
-    /// All devices, for a store.
-    pub(crate) fn devices(&self) -> Vec<Arc<dyn device::Device>> {
-        let count = self.state().disks.len();
-        (0..count).map(|number| self.device(number) as Arc<dyn device::Device>).collect()
     }
 
     /// A number that is determined by the seed, and never repeats: not even after a crash, whatever the seed of that.

@@ -9,10 +9,9 @@
 //! The log is a ring of sectors, each of which begins with the number of the cycle in which it was written; records
 //! have a checksum.
 
-use std::collections::{BTreeMap, HashMap};
 use std::io;
 
-use super::inode::V3_CORE_BYTES;
+use super::changes::Changes;
 use super::superblock::Superblock;
 use super::transactions::Transactions;
 use super::{u32_at, u64_at};
@@ -40,35 +39,13 @@ const MOST_RECORD_BYTES: usize = 1 << 20;
 const MOST_BACK: u64 = 8 * MOST_RECORD_BYTES as u64 / SECTOR as u64;
 /// A larger log is not replayed, since its changes have to fit in memory.
 pub(super) const MOST_BYTES: u64 = 128 << 20;
-/// Length of the pieces in which blocks are logged.
-pub(super) const PIECE_BYTES: u64 = 128;
-
-/// The changes in the log.
+/// The log.
 #[derive(Debug, Default)]
 pub(super) struct Log {
-    /// Pieces of blocks, by device offset.
-    pieces: BTreeMap<u64, [u8; PIECE_BYTES as usize]>,
-    inodes: HashMap<u64, Logged>,
+    /// The changes in it that were not written back.
+    pub(super) changes: Changes,
     /// End of the newest record: cycle and sector.
     head: u64,
-}
-
-/// An inode in the log.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Logged {
-    /// In the on-disk format; for version 2, only the first 96 bytes.
-    pub(super) core: [u8; V3_CORE_BYTES],
-    pub(super) core_bytes: usize,
-    pub(super) data: Option<Fork>,
-}
-
-/// The data fork of an inode in the log.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Fork {
-    /// In the on-disk format.
-    Bytes(Box<[u8]>),
-    /// The root of a tree in the in-memory format: with a block header.
-    Root(Box<[u8]>),
 }
 
 /// The sectors of a log.
@@ -162,7 +139,7 @@ impl Log {
         let mut done = 0;
         while done < length {
             let record = read_record(&ring, superblock, sector, checked)?;
-            transactions.take(&record.data, record.operations, &mut log)?;
+            transactions.take(&record.data, record.operations, &mut log.changes)?;
             done += record.sectors;
             sector = (sector + record.sectors) % sectors;
         }
@@ -172,47 +149,9 @@ impl Log {
         Ok(log)
     }
 
-    /// Whether everything in it was written back.
-    pub(super) fn is_clean(&self) -> bool {
-        self.inodes.is_empty() && self.pieces.is_empty()
-    }
-
-    /// Whether it contains the same inodes as `before`.
+    /// Whether it has the same inodes as `before`.
     pub(super) fn has_same_inodes(&self, before: &Log) -> bool {
-        self.head == before.head || self.inodes.iter().all(|(number, inode)| before.inodes.get(number) == Some(inode))
-    }
-
-    /// The logged state of an inode.
-    pub(super) fn inode(&self, inode: u64) -> Option<&Logged> {
-        self.inodes.get(&inode)
-    }
-
-    pub(super) fn inode_mut(&mut self, inode: u64) -> &mut Logged {
-        self.inodes.entry(inode).or_insert_with(|| Logged { core: [0; V3_CORE_BYTES], core_bytes: 0, data: None })
-    }
-
-    pub(super) fn set_piece(&mut self, place: u64, piece: [u8; PIECE_BYTES as usize]) {
-        self.pieces.insert(place, piece);
-    }
-
-    /// Forgets the changes of blocks that were freed.
-    pub(super) fn forget(&mut self, place: u64, length: u64) {
-        while let Some((&piece, _)) = self.pieces.range(place..place.saturating_add(length)).next() {
-            self.pieces.remove(&piece);
-        }
-    }
-
-    /// Applies the changes to bytes read from `place`; returns whether there were any.
-    pub(super) fn lay_over(&self, place: u64, bytes: &mut [u8]) -> bool {
-        let mut any = false;
-        let end = place + bytes.len() as u64;
-        for (&start, piece) in self.pieces.range(place.saturating_sub(PIECE_BYTES - 1)..end) {
-            let (from, to) = (start.max(place), (start + PIECE_BYTES).min(end));
-            let piece = &piece[(from - start) as usize..(to - start) as usize];
-            bytes[(from - place) as usize..(to - place) as usize].copy_from_slice(piece);
-            any = true;
-        }
-        any
+        self.head == before.head || self.changes.has_same_inodes(&before.changes)
     }
 }
 

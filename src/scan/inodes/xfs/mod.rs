@@ -8,6 +8,7 @@
 //! Nothing is trusted: offsets are checked against the bounds of the file system, trees must ascend, and blocks have
 //! checksums and name their owner (since version 5), unless the log changed them.
 
+mod changes;
 mod chunks;
 mod directory;
 mod extents;
@@ -150,7 +151,7 @@ impl<M: Medium> Xfs<M> {
 
     /// Whether the log had changes that were not written back, as while it is mounted, and after a crash.
     pub fn was_replayed(&self) -> bool {
-        !self.log.is_clean()
+        !self.log.changes.is_clean()
     }
 
     /// Whether the log shows that inodes changed since it was opened.
@@ -162,7 +163,7 @@ impl<M: Medium> Xfs<M> {
     /// Reads bytes from the device and applies the log; returns whether their checksum must be valid.
     fn read(&self, place: u64, bytes: &mut [u8]) -> io::Result<bool> {
         self.medium.read_at(bytes, place)?;
-        Ok(!self.log.lay_over(place, bytes) && self.checked)
+        Ok(!self.log.changes.lay_over(place, bytes) && self.checked)
     }
 
     fn block_bytes(&self) -> u64 {
@@ -249,7 +250,7 @@ impl<M: Medium> Xfs<M> {
         targets: &mut Vec<SymlinkTarget>,
         found: &mut dyn FnMut(Found<Listing>),
     ) {
-        if let Some(logged) = self.log.inode(inode) {
+        if let Some(logged) = self.log.changes.inode(inode) {
             logged.merge(self.superblock.is_v5, raw);
             sealed = false;
         }
@@ -352,7 +353,7 @@ impl<M: Medium> InodeSource for Xfs<M> {
                         for within in (0..CHUNK_INODES).filter(|within| chunk.used >> within & 1 == 1) {
                             let place = bytes.start + u64::from(within - first) * inode_bytes as u64;
                             let raw = &mut buffers.run[(place - start) as usize..][..inode_bytes];
-                            let sealed = !self.log.lay_over(place, raw) && self.checked;
+                            let sealed = !self.log.changes.lay_over(place, raw) && self.checked;
                             let inode = self.superblock.inode(chunk.group, chunk.first + within);
                             let offset = (number - all.start) * CHUNK_INODES as usize + within as usize;
                             self.take((inode, offset), raw, (place, sealed), &mut buffers.targets, found);
@@ -425,8 +426,8 @@ impl<M: Medium> Xfs<M> {
     ) -> io::Result<()> {
         let raw = buffers.window.read(&self.medium, place, self.superblock.inode_bytes as usize)?;
         let mut raw = raw.to_vec();
-        self.log.lay_over(place, &mut raw);
-        if let Some(logged) = self.log.inode(inode) {
+        self.log.changes.lay_over(place, &mut raw);
+        if let Some(logged) = self.log.changes.inode(inode) {
             logged.merge(self.superblock.is_v5, &mut raw);
         }
         match inode::data_fork(&raw) {
@@ -498,7 +499,8 @@ impl<'l, 'f, M: Medium> Lister<'l, 'f, M> {
             for (at, block) in (0..).zip(read.chunks_exact(xfs.block_bytes() as usize)) {
                 let before = self.piece.len();
                 self.piece.extend_from_slice(block);
-                let changed = xfs.log.lay_over(start + from + at * xfs.block_bytes(), &mut self.piece[before..]);
+                let changed =
+                    xfs.log.changes.lay_over(start + from + at * xfs.block_bytes(), &mut self.piece[before..]);
                 if self.piece.len() < directory_bytes {
                     // Which of several blocks the log changed is not tracked: the checksum is not verified then.
                     continue;

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::io;
 
+use super::changes::{Changes, Fork, Logged, PIECE_BYTES};
 use super::inode::{LARGE_TIMES, V3_CORE_BYTES};
-use super::log::{Fork, Log, Logged, PIECE_BYTES};
 use super::{u16_at, u32_at};
 use crate::scan::inodes::damaged;
 
@@ -38,7 +38,7 @@ pub(super) struct Transactions {
 
 impl Transactions {
     /// Processes the operations in a record, and applies committed transactions.
-    pub(super) fn take(&mut self, record: &[u8], operations: u32, log: &mut Log) -> io::Result<()> {
+    pub(super) fn take(&mut self, record: &[u8], operations: u32, changes: &mut Changes) -> io::Result<()> {
         let mut rest = record;
         for _ in 0..operations {
             let Some((header, behind)) = rest.split_at_checked(OPERATION_BYTES) else { return Err(cut()) };
@@ -49,7 +49,7 @@ impl Transactions {
                 self.open.insert(number, Vec::new());
             } else if flags & COMMIT != 0 {
                 if let Some(regions) = self.open.remove(&number) {
-                    commit(&regions, log)?;
+                    commit(&regions, changes)?;
                 }
             } else if flags & UNMOUNT == 0 {
                 // A transaction that began before the tail does not matter.
@@ -70,7 +70,7 @@ fn cut() -> io::Error {
 }
 
 /// Applies the items of a transaction: those that free blocks last. The first region is its header.
-fn commit(regions: &[Vec<u8>], log: &mut Log) -> io::Result<()> {
+fn commit(regions: &[Vec<u8>], changes: &mut Changes) -> io::Result<()> {
     let mut rest = regions.get(1..).unwrap_or_default();
     let mut freed = Vec::new();
     while let Some(format) = rest.first() {
@@ -79,19 +79,19 @@ fn commit(regions: &[Vec<u8>], log: &mut Log) -> io::Result<()> {
         rest = behind;
         match kind {
             BUFFER if u16_le(format, 4) & FREED != 0 => freed.push(format),
-            BUFFER => buffer(item, log),
-            INODE => inode(item, log)?,
+            BUFFER => buffer(item, changes),
+            INODE => inode(item, changes)?,
             _ => {}
         }
     }
     for format in freed {
-        log.forget(u64_le(format, 8).saturating_mul(SECTOR_BYTES), u64::from(u16_le(format, 6)) * SECTOR_BYTES);
+        changes.forget(u64_le(format, 8).saturating_mul(SECTOR_BYTES), u64::from(u16_le(format, 6)) * SECTOR_BYTES);
     }
     Ok(())
 }
 
 /// Changed pieces of a block: a bitmap of them, and one region per run.
-fn buffer(item: &[Vec<u8>], log: &mut Log) {
+fn buffer(item: &[Vec<u8>], changes: &mut Changes) {
     let format = &item[0];
     let Some(place) = u64_le(format, 8).checked_mul(SECTOR_BYTES).filter(|&place| place < 1 << 60) else { return };
     if u16_le(format, 4) & OF_INODES != 0 {
@@ -106,20 +106,20 @@ fn buffer(item: &[Vec<u8>], log: &mut Log) {
         }
         before = is_set;
         if let Some((piece, rest)) = region.split_first_chunk::<{ PIECE_BYTES as usize }>().filter(|_| is_set) {
-            log.set_piece(place + number * PIECE_BYTES, *piece);
+            changes.set_piece(place + number * PIECE_BYTES, *piece);
             region = rest;
         }
     }
 }
 
 /// An inode: its format, its core, and the changed parts of its forks.
-fn inode(item: &[Vec<u8>], log: &mut Log) -> io::Result<()> {
+fn inode(item: &[Vec<u8>], changes: &mut Changes) -> io::Result<()> {
     let (Some(format), Some(core)) = (item.first(), item.get(1)) else { return Err(cut()) };
     if format.len() < INODE_ITEM_BYTES {
         return Err(damaged("the log was written by a machine of another kind"));
     }
     let fields = u32_le(format, 4);
-    let logged = log.inode_mut(u64_le(format, 16));
+    let logged = changes.inode_mut(u64_le(format, 16));
     set_core(logged, core);
     if let Some(data) = item.get(2) {
         let fork = data.clone().into_boxed_slice();
@@ -189,37 +189,6 @@ fn set_core(logged: &mut Logged, core: &[u8]) {
     logged.core_bytes = if is_v3 { V3_CORE_BYTES } else { 96 };
 }
 
-impl Logged {
-    /// Replaces the logged parts in `raw`, the inode on the device.
-    pub(super) fn merge(&self, is_v5: bool, raw: &mut [u8]) {
-        raw[..self.core_bytes].copy_from_slice(&self.core[..self.core_bytes]);
-        let start = super::inode::core_bytes(raw);
-        let end = start + super::inode::data_fork(raw).1.len();
-        let fork = &mut raw[start..end];
-        match &self.data {
-            Some(Fork::Bytes(bytes)) => {
-                let length = bytes.len().min(fork.len());
-                fork[..length].copy_from_slice(&bytes[..length]);
-            }
-            Some(Fork::Root(root)) => set_root(is_v5, root, fork),
-            None => {}
-        }
-    }
-}
-
-/// In memory, the root of a tree has the header of a block, and space for more entries.
-fn set_root(is_v5: bool, root: &[u8], fork: &mut [u8]) {
-    let Some(entries) = root.get(if is_v5 { 72.. } else { 24.. }).filter(|_| fork.len() > 4) else { return };
-    let (room, most) = (entries.len() / 16, (fork.len() - 4) / 16);
-    let count = usize::from(u16_at(root, 6)).min(room).min(most);
-    fork.fill(0);
-    fork[..2].copy_from_slice(&root[4..6]);
-    fork[2..4].copy_from_slice(&(count as u16).to_be_bytes());
-    for (from, to) in [(0, 4), (8 * room, 4 + 8 * most)] {
-        fork[to..to + 8 * count].copy_from_slice(&entries[from..from + 8 * count]);
-    }
-}
-
 fn u16_le(bytes: &[u8], at: usize) -> u16 {
     u16_at(bytes, at).swap_bytes()
 }
@@ -255,23 +224,23 @@ mod tests {
 
     #[test]
     fn pieces_are_laid_over_in_the_order_of_commits() {
-        let (mut transactions, mut log) = (Transactions::default(), Log::default());
+        let (mut transactions, mut changes) = (Transactions::default(), Changes::default());
         let first = [
             operation(1, START, &[]),
             operation(1, 0, &[0; 16]),
             operation(1, 0, &buffer_item(8192, 0, 0b110)),
             operation(1, 0x4, &[1; 100]),
         ];
-        transactions.take(&first.concat(), 4, &mut log).unwrap();
+        transactions.take(&first.concat(), 4, &mut changes).unwrap();
         let mut bytes = [0; 1024];
-        assert!(!log.lay_over(8192, &mut bytes));
+        assert!(!changes.lay_over(8192, &mut bytes));
         // The rest of the region is in the next record.
         let second = [operation(1, WAS_CONTINUED | 0x10, &[2; 156]), operation(1, COMMIT, &[])];
-        transactions.take(&second.concat(), 2, &mut log).unwrap();
-        assert!(log.lay_over(8192, &mut bytes));
+        transactions.take(&second.concat(), 2, &mut changes).unwrap();
+        assert!(changes.lay_over(8192, &mut bytes));
         assert_eq!((bytes[127], bytes[128], bytes[227], bytes[228], bytes[383], bytes[384]), (0, 1, 1, 2, 2, 0));
         let mut part = [9; 4];
-        assert!(log.lay_over(8192 + 226, &mut part));
+        assert!(changes.lay_over(8192 + 226, &mut part));
         assert_eq!(part, [1, 1, 2, 2]);
         let third = [
             operation(2, START, &[]),
@@ -282,20 +251,8 @@ mod tests {
         let mut third = third.concat();
         // An item of one region.
         third[OPERATION_BYTES + OPERATION_BYTES + 16 + OPERATION_BYTES + 2] = 1;
-        transactions.take(&third, 4, &mut log).unwrap();
-        assert!(log.is_clean());
-        assert!(transactions.take(&third, 9, &mut log).is_err());
-    }
-
-    #[test]
-    fn roots_of_trees_get_less_room() {
-        let mut root = vec![0; 72 + 16 * 5];
-        root[5] = 1;
-        root[7] = 2;
-        root[72 + 15] = 7;
-        root[72 + 40 + 7] = 9;
-        let mut fork = vec![0xff; 4 + 16 * 3];
-        set_root(true, &root, &mut fork);
-        assert_eq!((u16_at(&fork, 0), u16_at(&fork, 2), fork[4 + 15], fork[4 + 24 + 7]), (1, 2, 7, 9));
+        transactions.take(&third, 4, &mut changes).unwrap();
+        assert!(changes.is_clean());
+        assert!(transactions.take(&third, 9, &mut changes).is_err());
     }
 }
