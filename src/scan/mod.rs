@@ -14,6 +14,8 @@ pub mod walk;
 
 use std::path::PathBuf;
 
+use rustix::fs::FileType;
+
 pub use frontier::{Snapshot, join};
 
 /// Kind of a directory entry.
@@ -36,6 +38,22 @@ pub enum Kind {
     BlockDevice,
     /// A character device.
     CharacterDevice,
+}
+
+impl Kind {
+    /// The kind in the mode of an inode; `None` if it is none that there is.
+    pub fn of_mode(mode: u16) -> Option<Kind> {
+        match FileType::from_raw_mode(mode.into()) {
+            FileType::RegularFile => Some(Kind::File),
+            FileType::Directory => Some(Kind::Directory),
+            FileType::Symlink => Some(Kind::Symlink { absolute: false }),
+            FileType::Fifo => Some(Kind::Fifo),
+            FileType::Socket => Some(Kind::Socket),
+            FileType::BlockDevice => Some(Kind::BlockDevice),
+            FileType::CharacterDevice => Some(Kind::CharacterDevice),
+            FileType::Unknown => None,
+        }
+    }
 }
 
 /// A point in time, since 1970.

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RawDir, Statx, StatxAttributes, StatxFlags, openat, readlinkat_raw, statx,
+    AtFlags, CWD, Mode, OFlags, RawDir, Statx, StatxAttributes, StatxFlags, openat, readlinkat_raw, statx,
 };
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -434,15 +434,7 @@ impl From<&Statx> for Stat {
     fn from(inode: &Statx) -> Stat {
         let time = |t: rustix::fs::StatxTimestamp| Timestamp { seconds: t.tv_sec, nanoseconds: t.tv_nsec };
         Stat {
-            kind: match FileType::from_raw_mode(inode.stx_mode.into()) {
-                FileType::RegularFile | FileType::Unknown => Kind::File,
-                FileType::Directory => Kind::Directory,
-                FileType::Symlink => Kind::Symlink { absolute: false },
-                FileType::Fifo => Kind::Fifo,
-                FileType::Socket => Kind::Socket,
-                FileType::BlockDevice => Kind::BlockDevice,
-                FileType::CharacterDevice => Kind::CharacterDevice,
-            },
+            kind: Kind::of_mode(inode.stx_mode).unwrap_or(Kind::File),
             size_bytes: inode.stx_size,
             allocated_bytes: inode.stx_blocks.saturating_mul(512),
             link_count: inode.stx_nlink,

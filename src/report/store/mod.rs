@@ -7,6 +7,7 @@ mod time;
 
 use std::io::{self, Write};
 
+use rustix::fs::FileType;
 use serde::Serialize;
 
 use super::chart::{COLUMNS, wrap};
@@ -39,12 +40,12 @@ pub enum ObjectType {
 impl ObjectType {
     /// The type of an entry; for one of several names of a file, that of the file.
     pub fn of(entry: &Entry) -> ObjectType {
-        match (entry.kind, entry.mode & 0o170_000) {
+        match (entry.kind, FileType::from_raw_mode(entry.mode.into())) {
             (Kind::Directory, _) => ObjectType::Directory,
             (Kind::Symlink, _) => ObjectType::Symlink,
-            (Kind::Special, 0o140_000) => ObjectType::Socket,
-            (Kind::Special, 0o060_000) => ObjectType::BlockDevice,
-            (Kind::Special, 0o020_000) => ObjectType::CharacterDevice,
+            (Kind::Special, FileType::Socket) => ObjectType::Socket,
+            (Kind::Special, FileType::BlockDevice) => ObjectType::BlockDevice,
+            (Kind::Special, FileType::CharacterDevice) => ObjectType::CharacterDevice,
             (Kind::Special, _) => ObjectType::Fifo,
             _ => ObjectType::File,
         }

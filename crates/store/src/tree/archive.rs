@@ -19,6 +19,8 @@
 
 use std::io::{self, Read};
 
+use rustix::fs::FileType;
+
 use super::header::{BLOCK_BYTES, Header, OldSparse, decimal, decode, decode_continuation, sparse_map};
 use super::pax::{Common, Extended, PaxSparse};
 use super::posix::MOST_RUNS;
@@ -204,16 +206,16 @@ impl<R: Read> Archive<R> {
             b'V' => MemberKind::Refused("it is a volume label"),
             _ => MemberKind::Refused("its kind is unknown"),
         };
-        let type_bits = match (kind, header.kind) {
-            (MemberKind::Symlink, _) => 0o120_000,
-            (MemberKind::Directory, _) => 0o040_000,
-            (_, b'3') => 0o020_000,
-            (_, b'4') => 0o060_000,
-            (_, b'6') => 0o010_000,
-            _ => 0o100_000,
+        let file_type = match (kind, header.kind) {
+            (MemberKind::Symlink, _) => FileType::Symlink,
+            (MemberKind::Directory, _) => FileType::Directory,
+            (_, b'3') => FileType::CharacterDevice,
+            (_, b'4') => FileType::BlockDevice,
+            (_, b'6') => FileType::Fifo,
+            _ => FileType::RegularFile,
         };
         let attributes = Attributes {
-            mode: type_bits | header.mode,
+            mode: file_type.as_raw_mode() as u16 | header.mode,
             uid: common.uid.or(self.global.uid).unwrap_or(header.uid),
             gid: common.gid.or(self.global.gid).unwrap_or(header.gid),
             mtime: common.mtime.or(self.global.mtime).unwrap_or(header.mtime),

@@ -54,15 +54,8 @@ pub(super) fn decode(superblock: &Superblock, number: u32, raw: &[u8], device: u
     if flags & ATTRIBUTE != 0 {
         return Decoded::None;
     }
-    let kind = match mode >> 12 {
-        0x1 => Kind::Fifo,
-        0x2 => Kind::CharacterDevice,
-        0x4 => Kind::Directory,
-        0x6 => Kind::BlockDevice,
-        0x8 => Kind::File,
-        0xa => Kind::Symlink { absolute: false },
-        0xc => Kind::Socket,
-        _ => return Decoded::Damaged("its kind is none that there is"),
+    let Some(kind) = Kind::of_mode(mode) else {
+        return Decoded::Damaged("its kind is none that there is");
     };
     let high = if kind == Kind::File || superblock.large_directories { u64::from(u32_at(raw, 0x6c)) << 32 } else { 0 };
     let size_bytes = high | u64::from(u32_at(raw, 0x4));

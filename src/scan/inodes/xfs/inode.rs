@@ -55,15 +55,8 @@ pub(super) fn decode(superblock: &Superblock, inode: u64, raw: &[u8], sealed: bo
     if mode == 0 || link_count == 0 || flags & INTERNAL != 0 || superblock.internal.contains(&inode) {
         return Decoded::None;
     }
-    let kind = match mode >> 12 {
-        0x1 => Kind::Fifo,
-        0x2 => Kind::CharacterDevice,
-        0x4 => Kind::Directory,
-        0x6 => Kind::BlockDevice,
-        0x8 => Kind::File,
-        0xa => Kind::Symlink { absolute: false },
-        0xc => Kind::Socket,
-        _ => return Decoded::Damaged("its kind is none that there is"),
+    let Some(kind) = Kind::of_mode(mode) else {
+        return Decoded::Damaged("its kind is none that there is");
     };
     let (size_bytes, blocks) = (u64_at(raw, 56), u64_at(raw, 64));
     if size_bytes > i64::MAX as u64 || blocks > i64::MAX as u64 / u64::from(superblock.block_bytes) {
