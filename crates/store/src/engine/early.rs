@@ -11,7 +11,7 @@
 //! comes with the removal, and waits in memory.
 
 use super::effects::{Versions, each_entry_of};
-use super::{Engine, EngineLedger};
+use super::{Engine, EngineAccounts};
 use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::format::ids::ObjectNumber;
@@ -42,7 +42,7 @@ pub(crate) fn is_many(snapshot: &Snapshot, directories: &[ObjectNumber]) -> Resu
     Ok(entries >= PIECE)
 }
 
-impl EngineLedger<'_> {
+impl EngineAccounts<'_> {
     /// Allows versions to be inserted into the index before the batch. Called with `sync` and the writer's lock held,
     /// and nothing pending.
     pub(crate) fn may_write_early(&mut self) {
@@ -52,7 +52,7 @@ impl EngineLedger<'_> {
 
 impl Engine {
     /// Inserts versions into the index that are invisible until the removal `until` is applied; `is_last`: these are
-    /// the last. Called as [`may_write_early`](EngineLedger::may_write_early) says, or during replay.
+    /// the last. Called as [`may_write_early`](EngineAccounts::may_write_early) says, or during replay.
     ///
     /// # Errors
     /// Any error of changing the catalog.

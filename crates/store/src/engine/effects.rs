@@ -28,7 +28,7 @@ use crate::index::catalog::{Change, ExtentRow, Position, RangeRow, SegmentRow};
 use crate::index::{Early, Snapshot};
 
 /// Provides the accounts while a batch is applied.
-pub(crate) trait Ledger {
+pub(crate) trait Accounts {
     /// The index before the batch.
     fn snapshot(&self) -> &Snapshot;
     /// A segment's account before the batch.
@@ -65,7 +65,7 @@ pub(crate) trait Ledger {
 /// The entry for a key before a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// It was looked up in the ledger's snapshot, or in an equal one.
+    /// It was looked up in the snapshot of the accounts, or in an equal one.
     Known(Option<Entry>),
     /// It must be looked up.
     Unknown,
@@ -103,8 +103,8 @@ fn short_account(what: &str) -> Error {
 }
 
 /// A batch being applied.
-pub(crate) struct Effects<'l, L: Ledger> {
-    ledger: &'l L,
+pub(crate) struct Effects<'l, L: Accounts> {
+    accounts: &'l L,
     nameless: Nameless,
     keys: ChangedKeys,
     /// Changes of superseded versions, by key; `None`: removed.
@@ -127,10 +127,10 @@ pub(crate) struct Effects<'l, L: Ledger> {
     highest_id: u64,
 }
 
-impl<'l, L: Ledger> Effects<'l, L> {
-    pub(crate) fn new(ledger: &'l L, nameless: Nameless) -> Self {
+impl<'l, L: Accounts> Effects<'l, L> {
+    pub(crate) fn new(accounts: &'l L, nameless: Nameless) -> Self {
         Effects {
-            ledger,
+            accounts,
             nameless,
             keys: ChangedKeys::default(),
             versions: BTreeMap::new(),
@@ -164,7 +164,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
         }
         let before = match before {
             Before::Known(entry) => entry,
-            Before::Unknown => self.ledger.snapshot().look_up(key)?,
+            Before::Unknown => self.accounts.snapshot().look_up(key)?,
         };
         Ok(before.filter(|entry| !self.is_hidden(key, entry.id)))
     }
@@ -178,7 +178,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
     /// A segment's account, mutable.
     pub(crate) fn segment(&mut self, number: u64) -> Option<&mut SegmentRow> {
         if !self.segments.contains_key(&number) {
-            let row = if number == UNPLACED { unplaced_row() } else { self.ledger.segment(number)? };
+            let row = if number == UNPLACED { unplaced_row() } else { self.accounts.segment(number)? };
             self.segments.insert(number, row);
         }
         self.segments.get_mut(&number)
@@ -186,7 +186,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
 
     /// The batch is at the end of the log: the account of its segment, which may be new, ends there.
     pub(crate) fn appended(&mut self, active: Option<SegmentRow>, position: Position) {
-        if let Some(row) = active.filter(|row| self.ledger.segment(row.number).is_none()) {
+        if let Some(row) = active.filter(|row| self.accounts.segment(row.number).is_none()) {
             self.segments.entry(row.number).or_insert(row);
         }
         if let Some(row) = self.segment(position.segment) {
@@ -326,7 +326,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
     /// Retires the index entries of some directories, except those changed by the batch.
     fn retire_entries(&mut self, directories: &[ObjectNumber], id: u64) -> Result<()> {
         self.begin_tree(id);
-        each_entry_of(self.ledger.snapshot(), directories, &mut |key, old| {
+        each_entry_of(self.accounts.snapshot(), directories, &mut |key, old| {
             if self.keys.get(key).is_none() && !self.is_hidden(key, old.id) && old.id <= id {
                 self.retire(key, old, Leaves::Superseded(id))?;
                 self.write_if_many()?;
@@ -403,7 +403,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
             Kind::Large if kept_until.is_none() => {
                 let runs = match old.location.segment {
                     UNPLACED => self.unplaced_runs.remove(&old.location.offset),
-                    _ => self.ledger.descriptor(old.location)?.map(|descriptor| descriptor.runs().collect()),
+                    _ => self.accounts.descriptor(old.location)?.map(|descriptor| descriptor.runs().collect()),
                 };
                 runs.into_iter().flatten().try_for_each(|run| self.give_run(run))?;
             }
@@ -413,14 +413,14 @@ impl<'l, L: Ledger> Effects<'l, L> {
     }
 
     fn names(&mut self, shared: ObjectNumber) -> &mut u64 {
-        let ledger = self.ledger;
-        self.shared.entry(shared).or_insert_with(|| ledger.names(shared))
+        let accounts = self.accounts;
+        self.shared.entry(shared).or_insert_with(|| accounts.names(shared))
     }
 
     fn extent(&mut self, device: DeviceNumber, file: u32) -> &mut ExtentRow {
-        let ledger = self.ledger;
+        let accounts = self.accounts;
         self.extents.entry((device, file)).or_insert_with(|| {
-            ledger.extent(device, file).unwrap_or(ExtentRow { device, file, end_bytes: 0, live_bytes: 0 })
+            accounts.extent(device, file).unwrap_or(ExtentRow { device, file, end_bytes: 0, live_bytes: 0 })
         })
     }
 
@@ -440,7 +440,7 @@ impl<'l, L: Ledger> Effects<'l, L> {
     /// A moved record may have another map: units that were rebuilt on another device (see `rebuild`), or moved (see
     /// `vacate`).
     fn move_units(&mut self, old: Entry, descriptor: &Descriptor) -> Result<()> {
-        let Some(before) = self.ledger.descriptor(old.location)? else { return Ok(()) };
+        let Some(before) = self.accounts.descriptor(old.location)? else { return Ok(()) };
         let (before, after): (BTreeSet<Run>, BTreeSet<Run>) = (before.runs().collect(), descriptor.runs().collect());
         after.difference(&before).for_each(|&run| self.take_run(run));
         before.difference(&after).try_for_each(|&run| self.give_run(run))
@@ -453,13 +453,13 @@ impl<'l, L: Ledger> Effects<'l, L> {
             Change { position, highest_id: Some(self.highest_id).filter(|&id| id > 0), ..Change::default() };
         change.recent = std::mem::take(&mut self.keys).into_sorted();
         // A tombstone hides what sorted tables have for a key. Early versions may have become a table.
-        if self.ledger.snapshot().tables().is_empty() && !self.takes_early_in {
+        if self.accounts.snapshot().tables().is_empty() && !self.takes_early_in {
             let is_forgotten = |(_, entry): &mut (Arc<[u8]>, Entry)| entry.kind == Kind::Removal;
             change.forget = change.recent.extract_if(.., is_forgotten).map(|(key, _)| key).collect();
         }
         if !self.ranges.is_empty() {
             let ranges = self.ranges.into_iter().map(|(directory, id)| RangeRow { directory, id });
-            change.ranges = Some(self.ledger.ranges().iter().copied().chain(ranges).collect());
+            change.ranges = Some(self.accounts.ranges().iter().copied().chain(ranges).collect());
         }
         if self.takes_early_in {
             change.notes.push(early::taken_in());

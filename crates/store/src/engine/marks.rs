@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::engine::effects::{Effects, Nameless};
 use crate::engine::recovery::RELEASED;
-use crate::engine::{Engine, EngineLedger};
+use crate::engine::{Engine, EngineAccounts};
 use crate::error::{ErrorKind, Result};
 use crate::format::ids::{LogOffset, SegmentNumber};
 use crate::format::release::Released;
@@ -93,8 +93,8 @@ impl Engine {
     /// Any error of writing.
     pub(crate) fn append_without_entries(&self, writer: &mut Writer, batch: Batched<'_>) -> Result<Change> {
         let written = self.append_somewhere(writer, &self.geometry(), batch)?;
-        let ledger = EngineLedger::new(self);
-        let mut effects = Effects::new(&ledger, Nameless::Go);
+        let accounts = EngineAccounts::new(self);
+        let mut effects = Effects::new(&accounts, Nameless::Go);
         effects.appended(writer.active_row(), written.position);
         Ok(effects.finish(Some(written.position)))
     }

@@ -42,7 +42,7 @@ use crate::devices::device::Mode;
 use crate::devices::extents::{Allocator, DeviceSource, ExtentFiles};
 use crate::devices::set::{Devices, Lock, Platform, Slot};
 use crate::engine::directories::KnownDirectories;
-use crate::engine::effects::{Ledger, Versions};
+use crate::engine::effects::{Accounts, Versions};
 use crate::engine::open_files::OpenFiles;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
@@ -460,7 +460,7 @@ impl Engine {
 }
 
 /// The accounts before a batch, as seen by the writer.
-pub(crate) struct EngineLedger<'e> {
+pub(crate) struct EngineAccounts<'e> {
     pub(crate) engine: &'e Engine,
     pub(crate) state: State,
     pub(crate) snapshot: Snapshot,
@@ -473,29 +473,29 @@ pub(crate) struct EngineLedger<'e> {
     pub(crate) coming: Vec<u64>,
 }
 
-impl<'e> EngineLedger<'e> {
-    pub(crate) fn new(engine: &'e Engine) -> EngineLedger<'e> {
+impl<'e> EngineAccounts<'e> {
+    pub(crate) fn new(engine: &'e Engine) -> EngineAccounts<'e> {
         let view = engine.view();
         let (state, snapshot) = (view.state.clone(), view.snapshot());
-        EngineLedger { engine, state, snapshot, is_lenient: false, piece: None, coming: Vec::new() }
+        EngineAccounts { engine, state, snapshot, is_lenient: false, piece: None, coming: Vec::new() }
     }
 
     /// For records that are already in the log.
-    pub(crate) fn of_log(engine: &'e Engine) -> EngineLedger<'e> {
-        EngineLedger { is_lenient: true, ..EngineLedger::new(engine) }
+    pub(crate) fn of_log(engine: &'e Engine) -> EngineAccounts<'e> {
+        EngineAccounts { is_lenient: true, ..EngineAccounts::new(engine) }
     }
 
     /// For replay, while nothing else changes the index.
-    pub(crate) fn of_replay(engine: &'e Engine) -> EngineLedger<'e> {
-        let mut ledger = EngineLedger::of_log(engine);
+    pub(crate) fn of_replay(engine: &'e Engine) -> EngineAccounts<'e> {
+        let mut accounts = EngineAccounts::of_log(engine);
         if engine.owns_index() {
-            ledger.may_write_early();
+            accounts.may_write_early();
         }
-        ledger
+        accounts
     }
 }
 
-impl Ledger for EngineLedger<'_> {
+impl Accounts for EngineAccounts<'_> {
     fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }

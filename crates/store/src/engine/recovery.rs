@@ -20,7 +20,7 @@ use crate::devices::names;
 use crate::devices::set::Devices;
 use crate::engine::effects::{Effects, Nameless};
 use crate::engine::pace::Pace;
-use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineLedger};
+use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineAccounts};
 use crate::error::{Error, Result};
 use crate::format::ids::{DeviceNumber, Epoch, SegmentId, SegmentNumber};
 use crate::format::index_key::{first_object, object_key, object_of};
@@ -525,24 +525,24 @@ impl Engine {
         let until = self.highest_id.load(Ordering::Relaxed) + 1;
         let mut next = Some(first_object());
         while let Some(from) = next.take() {
-            let ledger = EngineLedger::new(self);
+            let accounts = EngineAccounts::new(self);
             let mut nameless = Vec::new();
-            let mut scan = ledger.snapshot.scan_from(&from)?;
+            let mut scan = accounts.snapshot.scan_from(&from)?;
             while let Some((key, _)) = scan.next_entry()? {
                 let Some(number) = object_of(key) else { break };
                 if nameless.len() == DROPPED_TOGETHER {
                     next = Some(object_key(number));
                     break;
                 }
-                if ledger.state.shared.get(&number).copied().unwrap_or(0) == 0 {
+                if accounts.state.shared.get(&number).copied().unwrap_or(0) == 0 {
                     nameless.push(number);
                 }
             }
             drop(scan);
-            let mut effects = Effects::new(&ledger, Nameless::Go);
+            let mut effects = Effects::new(&accounts, Nameless::Go);
             effects.drop_nameless(nameless, until)?;
             let change = effects.finish(None);
-            drop(ledger);
+            drop(accounts);
             self.change_index(&change)?;
         }
         Ok(())

@@ -17,7 +17,7 @@ use super::tail_units::{EarlierVersions, NewUnits, TailRecord};
 use crate::engine::effects::{Effects, Nameless};
 use crate::engine::snapshots::versions_due;
 use crate::engine::write::entry_of;
-use crate::engine::{Engine, EngineLedger};
+use crate::engine::{Engine, EngineAccounts};
 use crate::error::{Error, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
@@ -416,13 +416,13 @@ impl<'e> Replay<'e> {
 
     fn take_in(&mut self, stretch: Stretch) -> Result<()> {
         let engine = self.engine;
-        let mut ledger = EngineLedger::of_replay(engine);
-        ledger.coming.clone_from(&self.coming);
-        let mut snapshots = ledger.state.snapshots.to_vec();
+        let mut accounts = EngineAccounts::of_replay(engine);
+        accounts.coming.clone_from(&self.coming);
+        let mut snapshots = accounts.state.snapshots.to_vec();
         let mut is_removed = false;
         let nameless = if self.is_from_scratch { Nameless::Stay } else { Nameless::Go };
-        let mut effects = Effects::new(&ledger, nameless);
-        let mut highest_id = stretch.highest_id.max(ledger.state.highest_id);
+        let mut effects = Effects::new(&accounts, nameless);
+        let mut highest_id = stretch.highest_id.max(accounts.state.highest_id);
         let mut newest_release = None;
         for item in &stretch.items {
             let (entry, location) = (item.entry, item.entry.location);
@@ -467,20 +467,20 @@ impl<'e> Replay<'e> {
         change.highest_id = Some(highest_id);
         if let Some(newest) = newest_release {
             // A pin unknown to the catalog preserves the state from here on.
-            let known = &ledger.state.pins;
+            let known = &accounts.state.pins;
             let new = newest.pins.iter().filter(|name| !known.contains_key(*name));
-            change.pins = new.map(|name| (name.clone(), ledger.state.epoch)).collect();
+            change.pins = new.map(|name| (name.clone(), accounts.state.epoch)).collect();
             change.unpinned = known.keys().filter(|name| !newest.pins.contains(*name)).cloned().collect();
             self.released.pins.clone_from(&newest.pins);
             change.notes.push((RELEASED.to_owned(), self.released.encode()));
         }
-        if snapshots != **ledger.state.snapshots {
+        if snapshots != **accounts.state.snapshots {
             change.snapshots = Some(snapshots);
         }
         if is_removed {
             change.notes.push(versions_due());
         }
-        drop(ledger);
+        drop(accounts);
         engine.take_in(change)?;
         engine.highest_id.fetch_max(highest_id, std::sync::atomic::Ordering::Relaxed);
         if engine.owns_index() && engine.is_recent_full() { engine.make_table() } else { Ok(()) }

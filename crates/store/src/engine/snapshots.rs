@@ -12,7 +12,7 @@
 //! reference.
 
 use super::effects::{Effects, Nameless};
-use super::{Engine, EngineLedger};
+use super::{Engine, EngineAccounts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Kind, Location};
 use crate::format::index_key::{first_superseded, is_name, superseded};
@@ -100,8 +100,8 @@ impl Engine {
         let record_bytes = bytes.len() as u64;
         let batch = self.batch_of(&mut bytes);
         let WrittenBatch { segment, begin, position } = self.append_somewhere(&mut writer, &self.geometry(), batch)?;
-        let ledger = EngineLedger::new(self);
-        let mut effects = Effects::new(&ledger, Nameless::Go);
+        let accounts = EngineAccounts::new(self);
+        let mut effects = Effects::new(&accounts, Nameless::Go);
         effects.appended(writer.active_row(), position);
         effects.dead(Location { segment, offset: begin, record_bytes }, id);
         let mut change = effects.finish(Some(position));
@@ -111,7 +111,7 @@ impl Engine {
         }
         writer.released.snapshots.clone_from(&snapshots);
         change.snapshots = Some(snapshots);
-        drop(ledger);
+        drop(accounts);
         self.apply_pending(&mut writer, change)?;
         drop(writer);
         self.sync_all()?;
@@ -147,11 +147,11 @@ impl Engine {
             return Ok(0);
         }
         self.adjust_with(|_| {
-            let ledger = EngineLedger::of_log(self);
-            let mut effects = Effects::new(&ledger, Nameless::Go);
+            let accounts = EngineAccounts::of_log(self);
+            let mut effects = Effects::new(&accounts, Nameless::Go);
             let mut forgotten = 0;
             for key in keys {
-                if let Some(entry) = ledger.snapshot.look_up(key)? {
+                if let Some(entry) = accounts.snapshot.look_up(key)? {
                     effects.forget_version(key, entry)?;
                     forgotten += 1;
                 }
@@ -161,12 +161,12 @@ impl Engine {
     }
 
     fn without_some_versions(&self, from: &mut Vec<u8>) -> Result<(Change, bool)> {
-        let ledger = EngineLedger::of_log(self);
-        let mut effects = Effects::new(&ledger, Nameless::Go);
+        let accounts = EngineAccounts::of_log(self);
+        let mut effects = Effects::new(&accounts, Nameless::Go);
         let (mut dropped, mut is_end) = (0, true);
-        let mut scan = ledger.snapshot.scan_versions_from(from)?;
+        let mut scan = accounts.snapshot.scan_versions_from(from)?;
         while let Some((key, entry)) = scan.next_entry()? {
-            if superseded(key).is_some_and(|(_, until)| ledger.state.keeps(entry.id, until)) {
+            if superseded(key).is_some_and(|(_, until)| accounts.state.keeps(entry.id, until)) {
                 continue;
             }
             if dropped == DROPPED_TOGETHER {

@@ -21,7 +21,7 @@ use super::early;
 use super::effects::{Effects, Nameless, UNPLACED};
 use super::near::Near;
 use crate::devices::extents::{LargeWriter, Touched, WrittenObject, order};
-use crate::engine::{Engine, EngineLedger, RESERVED_IDS};
+use crate::engine::{Engine, EngineAccounts, RESERVED_IDS};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
@@ -619,23 +619,23 @@ impl Engine {
         let _one = is_tree.then(|| lock(&self.sync));
         let mut writer = self.writer()?;
         let geometry = self.geometry();
-        let mut ledger = EngineLedger::new(self);
-        let admitted = self.admit_piece(&ledger, records, waiting, alignment, time)?;
+        let mut accounts = EngineAccounts::new(self);
+        let admitted = self.admit_piece(&accounts, records, waiting, alignment, time)?;
         let Some(first) = waiting.first() else { return Ok(()) };
         if let RecordSubject::TreeRemoval(directories) = &first.subject
-            && !ledger.state.snapshots.is_empty()
-            && early::is_many(&ledger.snapshot, directories)?
+            && !accounts.state.snapshots.is_empty()
+            && early::is_many(&accounts.snapshot, directories)?
         {
             match self.settle(&mut writer) {
                 // What is in the log but has no space in the index waits in memory; so does this.
                 Err(error) if error.kind() == ErrorKind::NoSpace => {}
                 other => {
                     other?;
-                    ledger.may_write_early();
+                    accounts.may_write_early();
                 }
             }
         }
-        let mut effects = Effects::new(&ledger, Nameless::Go);
+        let mut effects = Effects::new(&accounts, Nameless::Go);
         effects.reserve(waiting.len());
         let first_id = self.give_ids(waiting.len() as u64)?;
         let number_of = |number: Number, id: u64| match number {
@@ -693,7 +693,7 @@ impl Engine {
         }
         let mut change = effects.finish(Some(written.position));
         change.highest_id = Some(self.highest_id.load(Ordering::Relaxed));
-        drop(ledger);
+        drop(accounts);
         writer.touched.merge(touched);
         self.apply_pending(&mut writer, change)?;
         Ok(())

@@ -15,7 +15,7 @@ use crate::access::gather::{Joining, Wanted, sort};
 use crate::devices::placement::Purpose;
 use crate::engine::effects::{Effects, Nameless, UNPLACED};
 use crate::engine::pace::Pace;
-use crate::engine::{Engine, EngineLedger};
+use crate::engine::{Engine, EngineAccounts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
@@ -265,8 +265,8 @@ impl Round<'_, '_> {
         let engine = self.engine;
         let mut writer = engine.writer()?;
         let geometry = engine.geometry();
-        let ledger = EngineLedger::new(engine);
-        let mut effects = Effects::new(&ledger, Nameless::Go);
+        let accounts = EngineAccounts::new(engine);
+        let mut effects = Effects::new(&accounts, Nameless::Go);
         let mut is_current = Vec::with_capacity(hand.records.len());
         for BufferedRecord { key, entry, .. } in &hand.records {
             let has = |now: Entry| now.id == entry.id && now.location == entry.location;
@@ -302,7 +302,7 @@ impl Round<'_, '_> {
         effects.appended(row, written.position);
         effects.placed(written.segment, written.begin);
         let change = effects.finish(Some(written.position));
-        drop(ledger);
+        drop(accounts);
         engine.apply_pending(&mut writer, change)?;
         drop(writer);
         self.moved.written_bytes += needed_bytes * copies;

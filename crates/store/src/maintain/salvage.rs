@@ -12,7 +12,7 @@ use super::audit::Observation;
 use crate::devices::placement::Purpose;
 use crate::engine::effects::{Effects, Nameless, UNPLACED};
 use crate::engine::pace::Pace;
-use crate::engine::{Engine, EngineLedger};
+use crate::engine::{Engine, EngineAccounts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
@@ -70,8 +70,8 @@ impl Engine {
     /// Errors of writing.
     pub(crate) fn append_moved(&self, moving: Vec<Moving>) -> Result<Vec<Moving>> {
         let mut writer = self.writer()?;
-        let ledger = EngineLedger::new(self);
-        let mut effects = Effects::new(&ledger, Nameless::Go);
+        let accounts = EngineAccounts::new(self);
+        let mut effects = Effects::new(&accounts, Nameless::Go);
         let (mut current, mut outdated) = (Vec::with_capacity(moving.len()), Vec::new());
         for record in moving {
             let now = effects.look_up(&record.key)?;
@@ -97,7 +97,7 @@ impl Engine {
         effects.appended(writer.active_row(), written.position);
         effects.placed(written.segment, written.begin);
         let change = effects.finish(Some(written.position));
-        drop(ledger);
+        drop(accounts);
         self.apply_pending(&mut writer, change)?;
         Ok(outdated)
     }

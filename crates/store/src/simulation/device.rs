@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::media::{Change, Content, File, LONGEST_FILE_BYTES, NameChange, directory_of};
+use super::media::{File, FileChange, FileContent, LONGEST_FILE_BYTES, NameChange, directory_of};
 use super::mishap::{Betrayal, FileKind};
-use super::world::{Disk, Operation, State, World};
+use super::world::{DeviceOperation, Disk, World, WorldState};
 use crate::devices::device::{Device, DeviceFile, Mode, Room};
 
 /// Size of an unlimited device, in bytes.
@@ -24,7 +24,7 @@ pub(crate) struct SimulatedDevice {
 
 /// An earlier state of a device.
 #[derive(Debug, Clone)]
-pub(crate) struct Snapshot(pub(super) Disk);
+pub(crate) struct DeviceImage(pub(super) Disk);
 
 impl World {
     /// One of the devices.
@@ -72,10 +72,10 @@ impl SimulatedDevice {
         self.disk(|disk| disk.files[&disk.names.current[path]].current.bytes.clone())
     }
 
-    fn damage(&self, path: &str, damage: impl FnOnce(&mut Content)) {
+    fn damage(&self, path: &str, damage: impl FnOnce(&mut FileContent)) {
         self.disk(|disk| {
             let number = disk.names.current[path];
-            let mut content = Content::clone(&disk.files[&number].current);
+            let mut content = FileContent::clone(&disk.files[&number].current);
             damage(&mut content);
             disk.files.insert(number, File::settled(Arc::new(content)));
         });
@@ -90,7 +90,7 @@ impl SimulatedDevice {
     pub(crate) fn truncate(&self, path: &str, size_bytes: u64) {
         self.damage(path, |content| {
             content.bytes.truncate(size_bytes as usize);
-            *content = Content::new(std::mem::take(&mut content.bytes));
+            *content = FileContent::new(std::mem::take(&mut content.bytes));
         });
     }
 
@@ -131,12 +131,12 @@ impl SimulatedDevice {
     }
 
     /// The current state of the device, with everything that was written.
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        Snapshot(self.disk(|disk| disk.settled()))
+    pub(crate) fn snapshot(&self) -> DeviceImage {
+        DeviceImage(self.disk(|disk| disk.settled()))
     }
 
     /// Restores an earlier state of the device.
-    pub(crate) fn restore(&self, snapshot: &Snapshot) {
+    pub(crate) fn restore(&self, snapshot: &DeviceImage) {
         let mut state = self.world.state();
         let newest = snapshot.0.files.keys().max().copied().unwrap_or(0);
         state.next_file = state.next_file.max(newest + 1);
@@ -146,8 +146,8 @@ impl SimulatedDevice {
     /// Counts an atomic operation. One that must fail for another reason than lack of space may be done nevertheless.
     fn whole<T>(
         &self,
-        operation: Operation,
-        act: impl FnOnce(&mut State, &SimulatedDevice) -> io::Result<T>,
+        operation: DeviceOperation,
+        act: impl FnOnce(&mut WorldState, &SimulatedDevice) -> io::Result<T>,
     ) -> io::Result<T> {
         let (mut state, failure) = self.world.begin(operation, self.number)?;
         let Some(errno) = failure else { return act(&mut state, self) };
@@ -160,7 +160,7 @@ impl SimulatedDevice {
         Err(errno.into())
     }
 
-    fn handle(&self, state: &mut State, path: &str, file: u64, is_writable: bool) -> Arc<dyn DeviceFile> {
+    fn handle(&self, state: &mut WorldState, path: &str, file: u64, is_writable: bool) -> Arc<dyn DeviceFile> {
         *state.handles.entry((self.number, file)).or_default() += 1;
         let device = SimulatedDevice::new(self.world.clone(), self.number);
         let incarnation = state.disks[self.number].incarnation;
@@ -179,7 +179,7 @@ impl Device for SimulatedDevice {
 
     fn open(&self, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>> {
         if mode == Mode::Create {
-            return self.whole(Operation::Create, |state, device| {
+            return self.whole(DeviceOperation::Create, |state, device| {
                 let file = state.next_file;
                 let disk = &mut state.disks[device.number];
                 if disk.names.current.contains_key(path) {
@@ -195,14 +195,14 @@ impl Device for SimulatedDevice {
                 Ok(device.handle(state, path, file, true))
             });
         }
-        self.whole(Operation::Read, |state, device| {
+        self.whole(DeviceOperation::Read, |state, device| {
             let file = *state.disks[device.number].names.current.get(path).ok_or_else(missing)?;
             Ok(device.handle(state, path, file, mode == Mode::Write))
         })
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<(String, u64)>> {
-        self.whole(Operation::Read, |state, device| {
+        self.whole(DeviceOperation::Read, |state, device| {
             let disk = &state.disks[device.number];
             let files = disk.names.current.iter().filter(|(path, _)| directory_of(path) == directory);
             let mut files: Vec<(String, u64)> = files
@@ -218,7 +218,7 @@ impl Device for SimulatedDevice {
     }
 
     fn create_directory(&self, directory: &str) -> io::Result<()> {
-        self.whole(Operation::CreateDirectory, |state, device| {
+        self.whole(DeviceOperation::CreateDirectory, |state, device| {
             if state.disks[device.number].node == 0 {
                 state.next_file += 1;
                 state.disks[device.number].node = state.next_file;
@@ -234,7 +234,7 @@ impl Device for SimulatedDevice {
     }
 
     fn sync_directory(&self, directory: &str) -> io::Result<()> {
-        let (mut state, failure) = self.world.begin(Operation::SyncDirectory, self.number)?;
+        let (mut state, failure) = self.world.begin(DeviceOperation::SyncDirectory, self.number)?;
         let disk = &mut state.disks[self.number];
         if !directory.is_empty() && !disk.directories.contains(directory) {
             return Err(missing());
@@ -247,7 +247,7 @@ impl Device for SimulatedDevice {
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
-        self.whole(Operation::Remove, |state, device| {
+        self.whole(DeviceOperation::Remove, |state, device| {
             let names = &mut state.disks[device.number].names;
             if !names.current.contains_key(path) {
                 return Err(missing());
@@ -258,7 +258,7 @@ impl Device for SimulatedDevice {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.whole(Operation::Rename, |state, device| {
+        self.whole(DeviceOperation::Rename, |state, device| {
             let disk = &mut state.disks[device.number];
             let file = *disk.names.current.get(from).ok_or_else(missing)?;
             let directory = directory_of(to);
@@ -271,7 +271,7 @@ impl Device for SimulatedDevice {
     }
 
     fn room(&self) -> io::Result<Room> {
-        self.whole(Operation::Read, |state, device| {
+        self.whole(DeviceOperation::Read, |state, device| {
             let total_bytes = state.disks[device.number].capacity_bytes.unwrap_or(ENDLESS_BYTES);
             let available_bytes = total_bytes.saturating_sub(state.taken_bytes(device.number));
             Ok(Room { total_bytes, available_bytes })
@@ -290,20 +290,20 @@ struct SimulatedFile {
 }
 
 impl SimulatedFile {
-    fn in_state<'a>(&self, state: &'a mut State) -> io::Result<&'a mut File> {
+    fn in_state<'a>(&self, state: &'a mut WorldState) -> io::Result<&'a mut File> {
         let disk = &mut state.disks[self.device.number];
         // The file was removed with its device.
         let is_there = disk.incarnation == self.incarnation;
         disk.files.get_mut(&self.file).filter(|_| is_there).ok_or_else(|| Errno::STALE.into())
     }
 
-    fn read_content(&self) -> io::Result<Arc<Content>> {
+    fn read_content(&self) -> io::Result<Arc<FileContent>> {
         *self.device.world.state().reads.entry(self.kind).or_default() += 1;
         self.content()
     }
 
-    fn content(&self) -> io::Result<Arc<Content>> {
-        self.device.whole(Operation::Read, |state, _| Ok(Arc::clone(&self.in_state(state)?.current)))
+    fn content(&self) -> io::Result<Arc<FileContent>> {
+        self.device.whole(DeviceOperation::Read, |state, _| Ok(Arc::clone(&self.in_state(state)?.current)))
     }
 
     fn must_be_writable(&self, errno: Errno) -> io::Result<()> {
@@ -311,7 +311,7 @@ impl SimulatedFile {
     }
 
     /// The bytes of a range, up to the end of the file.
-    fn part(content: &Content, offset: u64, length: usize) -> io::Result<&[u8]> {
+    fn part(content: &FileContent, offset: u64, length: usize) -> io::Result<&[u8]> {
         let start = content.bytes.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
         let end = content.bytes.len().min(start.saturating_add(length));
         if !content.is_readable(start as u64, (end - start) as u64) {
@@ -349,7 +349,7 @@ impl DeviceFile for SimulatedFile {
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        let (mut state, failure) = self.device.world.begin(Operation::Write, self.device.number)?;
+        let (mut state, failure) = self.device.world.begin(DeviceOperation::Write, self.device.number)?;
         self.must_be_writable(Errno::BADF)?;
         if offset.saturating_add(data.len() as u64) > LONGEST_FILE_BYTES {
             return Err(Errno::FBIG.into());
@@ -367,7 +367,7 @@ impl DeviceFile for SimulatedFile {
         }
         let written = file.current.fitting(offset, meant, room_bytes);
         if written > 0 {
-            file.change(Change::Write(offset, data[..written].into()));
+            file.change(FileChange::Write(offset, data[..written].into()));
         }
         match failure {
             Some(errno) => Err(errno.into()),
@@ -378,7 +378,7 @@ impl DeviceFile for SimulatedFile {
 
     fn sync(&self) -> io::Result<()> {
         self.device.world.pass_gate(self.kind);
-        let (mut state, failure) = self.device.world.begin(Operation::Sync, self.device.number)?;
+        let (mut state, failure) = self.device.world.begin(DeviceOperation::Sync, self.device.number)?;
         let file = self.in_state(&mut state)?;
         match failure {
             // Without anything to write, no space is lacking.
@@ -399,12 +399,12 @@ impl DeviceFile for SimulatedFile {
     }
 
     fn set_size(&self, size_bytes: u64) -> io::Result<()> {
-        self.device.whole(Operation::SetSize, |state, _| {
+        self.device.whole(DeviceOperation::SetSize, |state, _| {
             self.must_be_writable(Errno::INVAL)?;
             if size_bytes > LONGEST_FILE_BYTES {
                 return Err(Errno::FBIG.into());
             }
-            self.in_state(state)?.change(Change::Size(size_bytes));
+            self.in_state(state)?.change(FileChange::Size(size_bytes));
             Ok(())
         })
     }

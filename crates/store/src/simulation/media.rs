@@ -67,7 +67,7 @@ impl Luck {
 
 /// A change of a file.
 #[derive(Debug, Clone)]
-pub(crate) enum Change {
+pub(crate) enum FileChange {
     /// Bytes written at an offset.
     Write(u64, Arc<[u8]>),
     /// A new size.
@@ -76,7 +76,7 @@ pub(crate) enum Change {
 
 /// Bytes of a file, and which of its blocks are allocated.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Content {
+pub(crate) struct FileContent {
     /// The bytes.
     pub(crate) bytes: Vec<u8>,
     allocated: Vec<bool>,
@@ -84,11 +84,11 @@ pub(crate) struct Content {
     unreadable: BTreeSet<u64>,
 }
 
-impl Content {
+impl FileContent {
     /// These bytes, all of them allocated.
-    pub(crate) fn new(bytes: Vec<u8>) -> Content {
+    pub(crate) fn new(bytes: Vec<u8>) -> FileContent {
         let allocated = vec![true; bytes.len().div_ceil(BLOCK_BYTES)];
-        Content { bytes, allocated, unreadable: BTreeSet::new() }
+        FileContent { bytes, allocated, unreadable: BTreeSet::new() }
     }
 
     /// Makes the sectors of a range unreadable.
@@ -140,23 +140,23 @@ impl Content {
         self.allocated.resize(self.bytes.len().div_ceil(BLOCK_BYTES), false);
     }
 
-    fn apply(&mut self, change: &Change) {
+    fn apply(&mut self, change: &FileChange) {
         match change {
-            Change::Write(offset, data) => self.write(*offset, data),
-            Change::Size(size_bytes) => self.set_size(*size_bytes),
+            FileChange::Write(offset, data) => self.write(*offset, data),
+            FileChange::Size(size_bytes) => self.set_size(*size_bytes),
         }
     }
 
     /// Applies what a crash may leave of a change.
-    fn apply_remains(&mut self, change: &Change, luck: Luck, chance: &mut Chance) {
+    fn apply_remains(&mut self, change: &FileChange, luck: Luck, chance: &mut Chance) {
         if !luck.keeps(chance) {
             return;
         }
         let whole = luck == Luck::Everything || chance.happens(1, 3);
         match change {
             _ if whole => self.apply(change),
-            Change::Size(_) => self.apply(change),
-            Change::Write(offset, data) => self.write_remains(*offset, data, chance),
+            FileChange::Size(_) => self.apply(change),
+            FileChange::Write(offset, data) => self.write_remains(*offset, data, chance),
         }
     }
 
@@ -207,19 +207,19 @@ impl Content {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct File {
     /// The content for readers.
-    pub(crate) current: Arc<Content>,
-    base: Arc<Content>,
-    log: Vec<(Change, Certainty)>,
+    pub(crate) current: Arc<FileContent>,
+    base: Arc<FileContent>,
+    log: Vec<(FileChange, Certainty)>,
 }
 
 impl File {
     /// A file with this content, all of it durable.
-    pub(crate) fn settled(content: Arc<Content>) -> File {
+    pub(crate) fn settled(content: Arc<FileContent>) -> File {
         File { current: Arc::clone(&content), base: content, log: Vec::new() }
     }
 
     /// Changes the file, without making it durable.
-    pub(crate) fn change(&mut self, change: Change) {
+    pub(crate) fn change(&mut self, change: FileChange) {
         Arc::make_mut(&mut self.current).apply(&change);
         self.log.push((change, Certainty::Pending));
     }
@@ -264,7 +264,7 @@ impl File {
         if self.log.is_empty() {
             return File::settled(Arc::clone(&self.base));
         }
-        let mut content = Content::clone(&self.base);
+        let mut content = FileContent::clone(&self.base);
         for (change, certainty) in &self.log {
             match certainty {
                 Certainty::Sure => content.apply(change),
@@ -272,7 +272,7 @@ impl File {
                 Certainty::Pending => {}
             }
         }
-        let mut pending: Vec<&Change> = self
+        let mut pending: Vec<&FileChange> = self
             .log
             .iter()
             .filter(|(_, certainty)| *certainty == Certainty::Pending)

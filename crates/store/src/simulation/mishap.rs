@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::chance::Chance;
-use super::device::{SimulatedDevice, Snapshot};
-use super::media::{BLOCK_BYTES, Change, Content, File, Luck};
-use super::world::{Disk, State, World};
+use super::device::{DeviceImage, SimulatedDevice};
+use super::media::{BLOCK_BYTES, File, FileChange, FileContent, Luck};
+use super::world::{Disk, World, WorldState};
 use crate::devices::names::OTHER;
 
 /// The purpose of a file.
@@ -90,9 +90,9 @@ pub(crate) struct Betrayal {
 pub(crate) struct Detached(Disk);
 
 /// The files of a device, by path.
-pub(crate) type Image = BTreeMap<String, Arc<Content>>;
+pub(crate) type Image = BTreeMap<String, Arc<FileContent>>;
 
-impl State {
+impl WorldState {
     /// The betrayal that a write to a file of this kind meets, and that is thereby used up.
     pub(super) fn betrayal(&mut self, device: usize, kind: FileKind) -> Option<Betrayal> {
         let at = self.betrayals.iter().position(|one| one.device == device && one.kind == kind)?;
@@ -112,7 +112,7 @@ impl State {
         let blocks = self.disks[device].files[&file].current.bytes.len() / BLOCK_BYTES;
         let offset = (self.chance.index(blocks.max(1)) * BLOCK_BYTES) as u64;
         if let Some(file) = self.disks[device].files.get_mut(&file) {
-            file.change(Change::Write(offset, data.into()));
+            file.change(FileChange::Write(offset, data.into()));
         }
     }
 
@@ -195,7 +195,7 @@ impl World {
     }
 
     /// As [`SimulatedDevice::restore`]; open files fail.
-    pub(crate) fn restore(&self, device: usize, snapshot: &Snapshot) {
+    pub(crate) fn restore(&self, device: usize, snapshot: &DeviceImage) {
         self.state().put(device, snapshot.0.clone());
     }
 
@@ -291,7 +291,7 @@ impl World {
     }
 
     /// Restores the index of a device from a snapshot.
-    pub(crate) fn restore_index(&self, device: usize, snapshot: &Snapshot) {
+    pub(crate) fn restore_index(&self, device: usize, snapshot: &DeviceImage) {
         self.lose_index(device);
         let mut state = self.state();
         let old = &snapshot.0;

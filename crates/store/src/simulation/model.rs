@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::state::{Seen, State};
+use super::state::{SeenChoices, State};
 use super::workload::{Change, Durability, pieces};
 use crate::Key;
 
@@ -67,7 +67,7 @@ pub(crate) struct Model {
     /// Objects without any expectation.
     blind: BTreeSet<Key>,
     /// Numbers and times that the store was seen to assign to objects.
-    seen: Seen,
+    seen: SeenChoices,
     /// The states that were acknowledged since the last mark in the superblocks, and the state at that mark.
     since_mark: Vec<State>,
 }

@@ -48,7 +48,7 @@ pub(crate) struct Object {
 
 /// Choices that a store was seen to make.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Seen {
+pub(crate) struct SeenChoices {
     numbers: Numbers,
     times: Times,
 }
@@ -367,7 +367,7 @@ impl State {
     }
 
     /// Contradictions in the numbers and times of objects in a store's state that otherwise equals this one.
-    pub(super) fn contradictions(&self, found: &State, blind: &BTreeSet<Key>, seen: &mut Seen) -> Vec<String> {
+    pub(super) fn contradictions(&self, found: &State, blind: &BTreeSet<Key>, seen: &mut SeenChoices) -> Vec<String> {
         let mut contradictions = self.misnumbered(found, blind, &mut seen.numbers);
         contradictions.extend(self.mistimed(found, blind, &mut seen.times));
         for (name, snapshot) in &self.snapshots {

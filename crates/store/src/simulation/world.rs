@@ -24,7 +24,7 @@ pub(crate) const HERE: &str = "/here";
 
 /// A kind of operation on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub(crate) enum DeviceOperation {
     /// Opening, listing, reading: everything that changes nothing.
     Read,
     /// Writing at an offset.
@@ -60,9 +60,10 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    fn hits(&self, number: u64, operation: Operation, device: usize) -> bool {
+    fn hits(&self, number: u64, operation: DeviceOperation, device: usize) -> bool {
         let full = self.errno == Errno::NOSPC || self.errno == Errno::DQUOT;
-        let frees = matches!(operation, Operation::Read | Operation::Remove | Operation::SyncDirectory);
+        let frees =
+            matches!(operation, DeviceOperation::Read | DeviceOperation::Remove | DeviceOperation::SyncDirectory);
         number >= self.operation && self.device.is_none_or(|one| one == device) && !(full && frees)
     }
 }
@@ -110,7 +111,7 @@ impl Disk {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct WorldState {
     pub(super) disks: Vec<Disk>,
     /// Open handles, by device and file: removed files keep their space until these are closed.
     pub(super) handles: BTreeMap<(usize, u64), usize>,
@@ -133,10 +134,10 @@ pub(super) struct State {
     failures: u64,
 }
 
-impl State {
-    fn new(disks: Vec<Disk>, chance: Chance) -> State {
+impl WorldState {
+    fn new(disks: Vec<Disk>, chance: Chance) -> WorldState {
         let next_file = 1 + disks.iter().flat_map(|disk| disk.files.keys()).max().copied().unwrap_or(0);
-        State {
+        WorldState {
             places: (0..disks.len()).map(|number| (format!("{HERE}/{number}"), number)).collect(),
             betrayals: Vec::new(),
             reads: BTreeMap::new(),
@@ -157,7 +158,7 @@ impl State {
     /// The world after this one: the disks keep their places.
     fn followed_by(&self, disks: Vec<Disk>, chance: Chance) -> World {
         let (places, drawn, now_nanoseconds) = (self.places.clone(), self.drawn, self.now_nanoseconds);
-        World::of(State { places, drawn, now_nanoseconds, ..State::new(disks, chance) })
+        World::of(WorldState { places, drawn, now_nanoseconds, ..WorldState::new(disks, chance) })
     }
 
     fn has_crashed(&self) -> bool {
@@ -193,7 +194,7 @@ type Observer = Box<dyn FnMut(&World, u64) + Send>;
 type Gate = Arc<dyn Fn(FileKind) + Send + Sync>;
 
 pub(super) struct Shared {
-    state: Mutex<State>,
+    state: Mutex<WorldState>,
     observer: Mutex<Option<Observer>>,
     gate: Mutex<Option<Gate>>,
 }
@@ -212,14 +213,14 @@ impl fmt::Debug for World {
 impl World {
     /// `devices` empty devices without limited capacity.
     pub(crate) fn new(devices: usize, seed: u64) -> World {
-        World::of(State::new(vec![Disk::default(); devices], Chance::new(seed)))
+        World::of(WorldState::new(vec![Disk::default(); devices], Chance::new(seed)))
     }
 
-    fn of(state: State) -> World {
+    fn of(state: WorldState) -> World {
         World(Arc::new(Shared { state: Mutex::new(state), observer: Mutex::new(None), gate: Mutex::new(None) }))
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, WorldState> {
         self.0.state.lock().expect("nothing panics with the lock held")
     }
 
@@ -340,10 +341,10 @@ impl World {
     /// if any.
     pub(super) fn begin(
         &self,
-        operation: Operation,
+        operation: DeviceOperation,
         device: usize,
-    ) -> io::Result<(MutexGuard<'_, State>, Option<Errno>)> {
-        let counts = operation != Operation::Read || self.state().counts_reads;
+    ) -> io::Result<(MutexGuard<'_, WorldState>, Option<Errno>)> {
+        let counts = operation != DeviceOperation::Read || self.state().counts_reads;
         if counts {
             let mut observer = self.0.observer.lock().expect("no observer panicked");
             if let Some(observer) = observer.as_mut() {

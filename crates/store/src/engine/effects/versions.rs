@@ -9,7 +9,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::{Effects, Leaves, Ledger};
+use super::{Accounts, Effects, Leaves};
 use crate::error::{ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::Entry;
@@ -33,7 +33,7 @@ pub(super) struct Left {
     is_there: bool,
 }
 
-impl<L: Ledger> Effects<'_, L> {
+impl<L: Accounts> Effects<'_, L> {
     /// Applies the moved record of a version of `of`, superseded by record `until`.
     pub(super) fn put_version(
         &mut self,
@@ -48,7 +48,7 @@ impl<L: Ledger> Effects<'_, L> {
             Some((known, entry)) if entry.id == new.id => (key, old) = (known.into(), Some(entry)),
             _ => self.end_version(of, new.id)?,
         }
-        if old.is_none() && !self.ledger.keeps(new.id, until) {
+        if old.is_none() && !self.accounts.keeps(new.id, until) {
             self.dead(new.location, new.id);
             return Ok(());
         }
@@ -70,13 +70,13 @@ impl<L: Ledger> Effects<'_, L> {
     /// Record `id` comes between a version of `of` and its apparent successor. A log read from the beginning did not
     /// show that before: a tombstone or another version was moved after later records.
     pub(super) fn end_version(&mut self, of: &[u8], id: u64) -> Result<()> {
-        if !self.ledger.keeps(0, u64::MAX) {
+        if !self.accounts.keeps(0, u64::MAX) {
             return Ok(());
         }
         let Some((known, entry)) = self.version_behind(of, id)?.filter(|(_, entry)| entry.id < id) else {
             return Ok(());
         };
-        if !self.ledger.keeps(entry.id, id) {
+        if !self.accounts.keeps(entry.id, id) {
             return self.forget_version(&known, entry);
         }
         self.forget(&known[..].into(), entry.id, entry.location);
@@ -87,14 +87,14 @@ impl<L: Ledger> Effects<'_, L> {
     /// Record `id` removed everything in the root. Only there can later entries exist: the number of any other
     /// directory is not reused.
     pub(super) fn end_versions_in_root(&mut self, id: u64) -> Result<()> {
-        if !self.ledger.keeps(0, u64::MAX) {
+        if !self.accounts.keeps(0, u64::MAX) {
             return Ok(());
         }
         let (from, to) = entries_of(ROOT);
         let (from, to) = (versions_from(&from), versions_from(&to));
         let changed: Vec<_> = self.versions.range(from.clone()..to.clone()).map(|(key, _)| key.clone()).collect();
         changed.iter().filter_map(|key| superseded(key)).try_for_each(|(of, _)| self.end_version(&of, id))?;
-        let mut scan = self.ledger.snapshot().scan(Bound::Included(&from), Bound::Excluded(&to))?;
+        let mut scan = self.accounts.snapshot().scan(Bound::Included(&from), Bound::Excluded(&to))?;
         let mut last = Vec::new();
         while let Some((key, _)) = scan.next_entry()? {
             // The versions of a key are adjacent.
@@ -115,7 +115,7 @@ impl<L: Ledger> Effects<'_, L> {
     fn version_behind(&self, of: &[u8], sequence: u64) -> Result<Option<(Vec<u8>, Entry)>> {
         let mut behind = sequence;
         let before = loop {
-            let index = self.revealed.as_ref().unwrap_or(self.ledger.snapshot());
+            let index = self.revealed.as_ref().unwrap_or(self.accounts.snapshot());
             let Some((key, entry)) = index.version_behind(of, behind)? else { break None };
             if !self.versions.contains_key(&key) {
                 break Some((key, entry));
@@ -133,14 +133,14 @@ impl<L: Ledger> Effects<'_, L> {
     /// Until when a snapshot references a version superseded by record `until`, or one that the index already has;
     /// `None` if none does.
     pub(super) fn kept_until(&self, key: &[u8], old: Entry, until: u64) -> Result<Option<u64>> {
-        if is_superseded(key) || !self.ledger.keeps(old.id, until) {
+        if is_superseded(key) || !self.accounts.keeps(old.id, until) {
             return Ok(None);
         }
         let next = self.version_behind(key, old.id)?.map(|(_, entry)| entry.id);
         match next {
             // Its moved record was read before the one that superseded it.
             Some(next) if next == old.id => Ok(None),
-            Some(next) if next < until => Ok(Some(next).filter(|&next| self.ledger.keeps(old.id, next))),
+            Some(next) if next < until => Ok(Some(next).filter(|&next| self.accounts.keeps(old.id, next))),
             _ => Ok(Some(until)),
         }
     }
@@ -163,14 +163,16 @@ impl<L: Ledger> Effects<'_, L> {
 
     /// From here on, versions left by record `id` are those of a tree.
     pub(super) fn begin_tree(&mut self, id: u64) {
-        let is_there = self.ledger.early().is_some_and(|early| early.is_of(id) && early.is_whole);
+        let is_there = self.accounts.early().is_some_and(|early| early.is_of(id) && early.is_whole);
         self.left = Some(Left { until: id, waiting: Vec::new(), is_full: false, is_there });
     }
 
     /// Inserts the versions so far into the index, if there are more than memory should hold.
     pub(super) fn write_if_many(&mut self) -> Result<()> {
-        match (&mut self.left, self.ledger.piece()) {
-            (Some(left), Some(piece)) if left.waiting.len() >= piece && !left.is_full => left.write(self.ledger, false),
+        match (&mut self.left, self.accounts.piece()) {
+            (Some(left), Some(piece)) if left.waiting.len() >= piece && !left.is_full => {
+                left.write(self.accounts, false)
+            }
             _ => Ok(()),
         }
     }
@@ -178,13 +180,13 @@ impl<L: Ledger> Effects<'_, L> {
     /// The tree was traversed.
     pub(super) fn end_tree(&mut self) -> Result<()> {
         let Some(mut left) = self.left.take() else { return Ok(()) };
-        let is_begun = self.ledger.early().is_some_and(|early| early.is_of(left.until));
-        if is_begun && !left.is_there && !left.is_full && self.ledger.piece().is_some() {
-            left.write(self.ledger, true)?;
+        let is_begun = self.accounts.early().is_some_and(|early| early.is_of(left.until));
+        if is_begun && !left.is_there && !left.is_full && self.accounts.piece().is_some() {
+            left.write(self.accounts, true)?;
         }
         left.waiting.iter().for_each(|(key, entry)| self.set_version(key, *entry));
         if is_begun {
-            (self.revealed, self.takes_early_in) = (Some(self.ledger.revealed()), true);
+            (self.revealed, self.takes_early_in) = (Some(self.accounts.revealed()), true);
         }
         Ok(())
     }
@@ -193,8 +195,8 @@ impl<L: Ledger> Effects<'_, L> {
 impl Left {
     /// Inserts waiting versions into the index. If its device is full, they keep waiting and come with the batch, like
     /// everything else in the log for which the index has no space.
-    fn write<L: Ledger>(&mut self, ledger: &L, is_last: bool) -> Result<()> {
-        match ledger.write_early(self.until, self.waiting.clone(), is_last) {
+    fn write<L: Accounts>(&mut self, accounts: &L, is_last: bool) -> Result<()> {
+        match accounts.write_early(self.until, self.waiting.clone(), is_last) {
             Err(error) if error.kind() == ErrorKind::NoSpace => self.is_full = true,
             other => {
                 other?;

@@ -17,7 +17,7 @@ use super::{Base, OpenFile, StoredContent};
 use crate::devices::extents::Touched;
 use crate::engine::effects::{Before, Effects, Nameless, UNPLACED};
 use crate::engine::write::{LEAST_COMPRESSED_BYTES, entry_of};
-use crate::engine::{Engine, EngineLedger};
+use crate::engine::{Engine, EngineAccounts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::{Chunk, Descriptor};
@@ -202,8 +202,8 @@ impl Engine {
         give_numbers(&mut records, file.number, parent);
         let location = Location { segment: UNPLACED, offset: 0, record_bytes: records.len() as u64 };
         let entry = Entry { id, number: file.number, location, ..built.base.entry(attributes) };
-        let ledger = EngineLedger::new(self);
-        let mut effects = Effects::new(&ledger, Nameless::Go);
+        let accounts = EngineAccounts::new(self);
+        let mut effects = Effects::new(&accounts, Nameless::Go);
         effects.put_over(key, entry, built.base.descriptor(), Before::Unknown)?;
         effects.settle_names()?;
         let batch = Batched { alignment: geometry.alignment, ..self.batch_of(&mut records) };
@@ -211,7 +211,7 @@ impl Engine {
         effects.appended(writer.active_row(), written.position);
         effects.placed(written.segment, written.begin);
         let change = effects.finish(Some(written.position));
-        drop(ledger);
+        drop(accounts);
         writer.touched.merge(built.touched);
         self.apply_pending(&mut writer, change)?;
         // Nobody else changes the place while the lock is held.

@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use super::committer::{Existing, Named, Onto, RecordSubject, SeenEntry, Waiting};
 use super::entry_of;
 use crate::engine::effects::Before;
-use crate::engine::{Engine, EngineLedger};
+use crate::engine::{Engine, EngineAccounts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::entry::{Entry, Kind, Time};
@@ -124,7 +124,7 @@ fn directories_below(snapshot: &Snapshot, top: ObjectNumber) -> Result<Vec<Objec
 /// A piece being checked, record by record.
 struct Admission<'a, 'w> {
     engine: &'a Engine,
-    ledger: &'a EngineLedger<'a>,
+    accounts: &'a EngineAccounts<'a>,
     /// State of paths after the records so far; `gone` covers those of a removed tree.
     known: HashMap<&'w [u8], Option<PathState>>,
     gone: Option<&'w [u8]>,
@@ -186,7 +186,7 @@ impl<'w> Admission<'_, 'w> {
                 return Ok(known);
             }
         }
-        match self.ledger.snapshot.look_up(&entry_key(above, name))? {
+        match self.accounts.snapshot.look_up(&entry_key(above, name))? {
             Some(entry) if entry.kind == Kind::Directory => {
                 let mut directories = locks::write(&self.engine.directories);
                 directories.add(above, name, entry.number);
@@ -206,7 +206,7 @@ impl<'w> Admission<'_, 'w> {
             return Ok((None, Before::Unknown));
         }
         // A directory created by this piece is empty.
-        let entry = key().map(|key| self.ledger.snapshot.look_up(&key)).transpose()?.flatten();
+        let entry = key().map(|key| self.accounts.snapshot.look_up(&key)).transpose()?.flatten();
         let of = |entry: Entry| PathState { kind: entry.kind, number: Number::Of(entry.number) };
         Ok((entry.map(of), Before::Known(entry)))
     }
@@ -231,7 +231,7 @@ impl<'w> Admission<'_, 'w> {
             (Some(Kind::Directory), Kind::Directory) if !entry.number.is_none() => {
                 match there.map(|there| there.number) {
                     Some(Number::Of(number))
-                        if number != entry.number && has_entries(&self.ledger.snapshot, number)? =>
+                        if number != entry.number && has_entries(&self.accounts.snapshot, number)? =>
                     {
                         return Err(not_empty(path));
                     }
@@ -268,8 +268,8 @@ impl<'w> Admission<'_, 'w> {
     /// Checks another name of an object, which must still be where it was seen.
     fn name(&mut self, at: usize, path: &'w [u8], named: &Named) -> Result<Admitted> {
         let Named { entry, name, seen, followed, onto, .. } = named;
-        if seen.version != self.ledger.state.version {
-            let is_as_seen = |key: &[u8], entry| self.ledger.snapshot.look_up(key).map(|now| now == entry);
+        if seen.version != self.accounts.state.version {
+            let is_as_seen = |key: &[u8], entry| self.accounts.snapshot.look_up(key).map(|now| now == entry);
             if !is_as_seen(&entry_key(seen.directory, name), seen.entry)?
                 || followed.is_some() && !is_as_seen(&object_key(entry.number), *followed)?
             {
@@ -280,7 +280,7 @@ impl<'w> Admission<'_, 'w> {
             return self.put(at, path, entry);
         };
         let mut above_it = vec![ROOT];
-        let found = self.ledger.snapshot.directory_with(above, &mut |number, _, _| above_it.push(number))?;
+        let found = self.accounts.snapshot.directory_with(above, &mut |number, _, _| above_it.push(number))?;
         let Some(directory) = found else {
             let cause = "no such directory";
             return Err(Error::new(ErrorKind::NotFound, "give it the name", cause).at(&shown(above)));
@@ -293,7 +293,7 @@ impl<'w> Admission<'_, 'w> {
             Onto::Seen(there) if *there != directory => return Err(is_changed(path)),
             Onto::Seen(_) => {
                 let number = Number::Of(entry.number);
-                let before = Before::Known(self.ledger.snapshot.look_up(&entry_key(directory, new_name))?);
+                let before = Before::Known(self.accounts.snapshot.look_up(&entry_key(directory, new_name))?);
                 self.known.insert(path, Some(PathState { kind: entry.kind, number }));
                 return Ok(Admitted { before, number, parent: Number::Of(directory) });
             }
@@ -309,15 +309,15 @@ impl<'w> Admission<'_, 'w> {
         self.known.insert(path, None);
         (self.last, self.has_removals) = (None, true);
         let admitted = |before| Admitted { before, number: Number::None, parent: Number::Of(seen.directory) };
-        if seen.version == self.ledger.state.version || seen.has_other {
+        if seen.version == self.accounts.state.version || seen.has_other {
             return Ok(admitted(Before::Known(seen.entry)));
         }
         let Some((_, name)) = split(path) else { return Ok(admitted(Before::Unknown)) };
-        let now = self.ledger.snapshot.look_up(&entry_key(seen.directory, name))?;
+        let now = self.accounts.snapshot.look_up(&entry_key(seen.directory, name))?;
         // Another batch may have put something there meanwhile.
         let directory = now.filter(|entry| entry.kind == Kind::Directory).map(|entry| entry.number);
         if let Some(directory) = directory
-            && has_entries(&self.ledger.snapshot, directory)?
+            && has_entries(&self.accounts.snapshot, directory)?
         {
             return Err(not_empty(path));
         }
@@ -368,7 +368,7 @@ impl Engine {
     /// each record. The removal of a tree is the first record of a piece; it is dropped if the tree is gone.
     pub(super) fn admit_piece(
         &self,
-        ledger: &EngineLedger<'_>,
+        accounts: &EngineAccounts<'_>,
         records: &mut Vec<u8>,
         waiting: &mut Vec<Waiting>,
         alignment: Alignment,
@@ -377,14 +377,14 @@ impl Engine {
         let mut admitted = Vec::with_capacity(waiting.len());
         if let Some(first) = waiting.first_mut().filter(|first| matches!(first.subject, RecordSubject::TreeRemoval(_)))
         {
-            match remove_tree(&ledger.snapshot, records, first, alignment)? {
+            match remove_tree(&accounts.snapshot, records, first, alignment)? {
                 Some(removal) => admitted.push(removal),
                 None => _ = waiting.remove(0),
             }
         }
         let mut admission = Admission {
             engine: self,
-            ledger,
+            accounts,
             known: HashMap::with_capacity(waiting.len()),
             gone: None,
             missing: Vec::new(),

@@ -207,7 +207,7 @@ impl fmt::Debug for Client {
 
 /// What happens to a request.
 #[derive(Debug, Clone, Copy)]
-enum Fault {
+enum RequestFault {
     None,
     /// It does not arrive, and the client knows that.
     Fails,
@@ -229,19 +229,19 @@ enum Fault {
     DiesLate,
 }
 
-const FAULTS: [Fault; 12] = [
-    Fault::Fails,
-    Fault::Fails,
-    Fault::AnswerLost,
-    Fault::AnswerLost,
-    Fault::Lost,
-    Fault::Late,
-    Fault::Late,
-    Fault::Resent,
-    Fault::Repeated,
-    Fault::Dies,
-    Fault::DiesBefore,
-    Fault::DiesLate,
+const FAULTS: [RequestFault; 12] = [
+    RequestFault::Fails,
+    RequestFault::Fails,
+    RequestFault::AnswerLost,
+    RequestFault::AnswerLost,
+    RequestFault::Lost,
+    RequestFault::Late,
+    RequestFault::Late,
+    RequestFault::Resent,
+    RequestFault::Repeated,
+    RequestFault::Dies,
+    RequestFault::DiesBefore,
+    RequestFault::DiesLate,
 ];
 
 fn lost() -> ObjectError {
@@ -285,7 +285,7 @@ impl Client {
         }
     }
 
-    fn draw(&self) -> Fault {
+    fn draw(&self) -> RequestFault {
         self.with(|network| {
             let faults = network.weather.faults;
             match network.chance.happens(faults, 1000) {
@@ -293,7 +293,7 @@ impl Client {
                     network.disturbances += 1;
                     *network.chance.pick(&FAULTS)
                 }
-                false => Fault::None,
+                false => RequestFault::None,
             }
         })
     }
@@ -307,22 +307,22 @@ impl Client {
         let answer = self.with(|network| {
             network.say(|| format!("    {self:?}: {} {fault:?}", brief(&request)));
             let answer = match fault {
-                Fault::None => network.land(self.number, &request),
-                Fault::Fails => Err(failed()),
-                Fault::AnswerLost | Fault::Dies => {
+                RequestFault::None => network.land(self.number, &request),
+                RequestFault::Fails => Err(failed()),
+                RequestFault::AnswerLost | RequestFault::Dies => {
                     _ = network.land(self.number, &request);
                     Err(lost())
                 }
-                Fault::Lost | Fault::DiesBefore => Err(lost()),
-                Fault::Late | Fault::DiesLate => {
+                RequestFault::Lost | RequestFault::DiesBefore => Err(lost()),
+                RequestFault::Late | RequestFault::DiesLate => {
                     network.late.push((self.number, request));
                     Err(lost())
                 }
-                Fault::Resent => {
+                RequestFault::Resent => {
                     _ = network.land(self.number, &request);
                     network.land(self.number, &request)
                 }
-                Fault::Repeated => {
+                RequestFault::Repeated => {
                     network.late.push((self.number, request.clone()));
                     network.land(self.number, &request)
                 }
@@ -330,7 +330,7 @@ impl Client {
             network.say(|| format!("      {answer:?}"));
             answer
         });
-        if let Fault::Dies | Fault::DiesBefore | Fault::DiesLate = fault {
+        if let RequestFault::Dies | RequestFault::DiesBefore | RequestFault::DiesLate = fault {
             self.is_dead.store(true, Ordering::Relaxed);
         }
         self.between();
@@ -351,13 +351,13 @@ impl Client {
         let answer = self.with(|network| {
             network.say(|| format!("    {self:?}: {what} {name} {fault:?}"));
             match fault {
-                Fault::None => of(network).map(|answer| (answer, false)),
+                RequestFault::None => of(network).map(|answer| (answer, false)),
                 // Damaged in transit.
-                Fault::Resent | Fault::Repeated => of(network).map(|answer| (answer, true)),
+                RequestFault::Resent | RequestFault::Repeated => of(network).map(|answer| (answer, true)),
                 _ => Err(lost()),
             }
         });
-        if let Fault::Dies | Fault::DiesBefore | Fault::DiesLate = fault {
+        if let RequestFault::Dies | RequestFault::DiesBefore | RequestFault::DiesLate = fault {
             self.is_dead.store(true, Ordering::Relaxed);
         }
         self.between();

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::super::media::Content;
+use super::super::media::FileContent;
 use super::super::mishap::{FileKind, Image};
 use crate::devices::names::OTHER;
 
@@ -39,7 +39,7 @@ impl Released {
 /// Damaged places: the earlier content of the files, by device and path.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sound {
-    files: BTreeMap<(usize, String), Vec<Arc<Content>>>,
+    files: BTreeMap<(usize, String), Vec<Arc<FileContent>>>,
     /// Devices that did not do what they acknowledged, so that their correct content is unknown.
     doubted: BTreeSet<usize>,
 }
@@ -76,7 +76,7 @@ fn own_name(path: &str) -> &str {
     path.strip_suffix(OTHER).unwrap_or(path)
 }
 
-fn under_either_name<'a>(image: &'a Image, path: &str) -> Option<&'a Arc<Content>> {
+fn under_either_name<'a>(image: &'a Image, path: &str) -> Option<&'a Arc<FileContent>> {
     let own = own_name(path);
     image.get(own).or_else(|| image.get(&format!("{own}{OTHER}")))
 }

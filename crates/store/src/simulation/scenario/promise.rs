@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::device::Snapshot;
+use super::super::device::DeviceImage;
 use super::super::mishap::{Detached, FileKind};
 use crate::Geometry;
 
@@ -37,7 +37,7 @@ pub(crate) struct Condition {
     /// It was restored to an earlier state.
     pub(crate) is_restored: bool,
     /// Its kept state.
-    pub(crate) kept: Option<Snapshot>,
+    pub(crate) kept: Option<DeviceImage>,
     /// Another device has its place.
     pub(crate) is_swapped: bool,
     /// It has acknowledged writes without which the others continued, with writes of their own.
