@@ -14,7 +14,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use self::admission::{Admitted, Number, has_entries, not_empty};
+use self::admission::{Admitted, has_entries, not_empty};
 pub use self::committer::Existing;
 use self::committer::{Committer, Piece, RecordSubject, SeenEntry, Waiting, abandon};
 use super::early;
@@ -638,17 +638,10 @@ impl Engine {
         let mut effects = Effects::new(&accounts, Nameless::Go);
         effects.reserve(waiting.len());
         let first_id = self.give_ids(waiting.len() as u64)?;
-        let number_of = |number: Number, id: u64| match number {
-            Number::None => ObjectNumber::NONE,
-            Number::Own => ObjectNumber(id),
-            Number::Of(number) => number,
-            Number::OfRecord(at) => ObjectNumber(first_id + at as u64),
-            Number::Made(_) => unreachable!("an admitted piece has a record of each directory that it makes"),
-        };
         // If it cannot be applied, above all after an error in reading what is removed, the log is unchanged.
         let mut key = Vec::new();
         for ((record, Admitted { before, number, parent }), id) in waiting.iter().zip(admitted).zip(first_id..) {
-            let (number, parent) = (number_of(number, id), number_of(parent, id));
+            let (number, parent) = (number.resolve(id, first_id), parent.resolve(id, first_id));
             let encoded = &mut records[record.start..record.start + record.record_bytes];
             give_id(encoded, id);
             give_numbers(encoded, number, parent);

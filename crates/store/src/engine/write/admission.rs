@@ -40,6 +40,19 @@ pub(super) enum Number {
     Made(usize),
 }
 
+impl Number {
+    /// The number for record `id` of an admitted piece, whose first record has id `first_id`.
+    pub(super) fn resolve(self, id: u64, first_id: u64) -> ObjectNumber {
+        match self {
+            Number::None => ObjectNumber::NONE,
+            Number::Own => ObjectNumber(id),
+            Number::Of(number) => number,
+            Number::OfRecord(at) => ObjectNumber(first_id + at as u64),
+            Number::Made(_) => unreachable!("an admitted piece has a record of each directory that it makes"),
+        }
+    }
+}
+
 /// What was found for a record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Admitted {
