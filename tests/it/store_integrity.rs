@@ -169,7 +169,7 @@ fn without_redundancy_what_is_lost_is_named_and_given_up_only_on_demand() {
     let plan = plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &Progress::default()).unwrap();
     let said: Vec<String> = plan.lost.iter().map(Problem::to_string).collect();
     assert_eq!(said.len(), 3, "{said:?}");
-    for object in ["it concerns d0/e/3", "it concerns d0/e/6", "it concerns shared file"] {
+    for object in ["it affects d0/e/3", "it affects d0/e/6", "it affects shared file"] {
         assert!(said.iter().any(|said| said.contains(object) && said.contains("backup")), "{said:?}");
     }
     let kept = repair(

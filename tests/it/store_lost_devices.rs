@@ -171,7 +171,7 @@ fn swapped_emptied_and_old_devices_are_told_apart() {
     drop(Store::open(&sample.home()).unwrap());
     fs::rename(&away, &devices[1]).unwrap();
     let words = said(&sample);
-    assert!(words.contains("device 1 is old: it was away") && words.contains("restored from a copy"), "{words}");
+    assert!(words.contains("device 1 is stale: it was absent") && words.contains("restored from a copy"), "{words}");
     sample.is_whole();
     let plan = plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &Progress::default()).unwrap();
     let report = repair(
@@ -236,7 +236,7 @@ fn a_lost_home_is_made_again_by_naming_a_device() {
     fs::remove_dir_all(sample.home()).unwrap();
     drop(Store::create(&sample.home(), &Plan::default()).unwrap());
     let said = Store::open(&devices[3]).unwrap_err().to_string();
-    assert!(said.contains("another store has its home there"), "{said}");
+    assert!(said.contains("another store has its home in the place"), "{said}");
     assert_eq!(sample.unreadable(&Store::open_read_only(&devices[3]).unwrap()), 0);
     assert_eq!(Store::open(&sample.home()).unwrap().get(&key("d0/e/0")).unwrap(), None);
 }
@@ -341,7 +341,7 @@ fn what_has_no_place_is_not_rebuilt_into_it() {
     let options = RebuildOptions { device: DeviceNumber(0), ..RebuildOptions::default() };
     assert!(store.plan_rebuild(&options).unwrap().without_place > 0);
     let error = store.rebuild(&options, &Progress::default()).unwrap_err().to_string();
-    assert!(error.contains("have no other device to go to (name a directory on a new disk with --onto)"), "{error}");
+    assert!(error.contains("fit on no other device (name a directory on a new disk with --onto)"), "{error}");
     let options = RebuildOptions { device: DeviceNumber(1), ..RebuildOptions::default() };
     let error = store.plan_rebuild(&options).unwrap_err().to_string();
     assert!(error.contains("device 1 is in service at"), "{error}");

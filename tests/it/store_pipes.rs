@@ -162,7 +162,7 @@ fn an_archive_goes_in_from_a_file_and_from_a_pipe() {
         assert_eq!(on("stat", &home, [key, "--json"]).ended(0).json()["mtime_seconds"], 1_000_000_000);
     }
     let garbage = write_file(sandbox.path().join("garbage"), 5000);
-    complains(&on("import", &home, args![&garbage]).ended(2), &["no tar archive"]);
+    complains(&on("import", &home, args![&garbage]).ended(2), &["not a tar archive"]);
     let whole = fs::read(&archive).unwrap();
     fs::write(&archive, &whole[..1600]).unwrap();
     complains(&on("import", &home, args![&archive, "--prefix", "cut"]).ended(1), &["truncated"]);

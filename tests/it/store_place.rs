@@ -86,7 +86,8 @@ impl Place {
         devices.extend((0..slow).map(|number| directory(format!("slow{number}"))));
         let home = directory("home".to_owned());
         let mut place = Place { sandbox, home, devices, objects: BTreeMap::new(), made: 0 };
-        let mut arguments = args!["init", &place.home];
+        // On a full disk records would go to the slow devices.
+        let mut arguments = args!["init", &place.home, "--high-watermark", "100%"];
         for (number, device) in place.devices.iter().enumerate() {
             arguments.extend(args![if number < fast { "--fast" } else { "--slow" }, device]);
         }

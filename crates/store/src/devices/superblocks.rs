@@ -8,6 +8,8 @@ use crate::format::decode::Decoder;
 use crate::format::superblock::{CHECKSUM_BYTES, LENGTH_AT, MAGIC, SLOT_BYTES, SUPERBLOCK, Superblock, WRITES_AT};
 
 const SLOTS: u64 = 2;
+/// How often both slots are read before they count as damaged.
+const ATTEMPTS: usize = 3;
 /// Minimum length of a slot; slots are written in such pages.
 const PAGE_BYTES: usize = 4096;
 
@@ -24,14 +26,17 @@ impl Superblock {
     /// # Errors
     /// [`ErrorKind::Corrupt`] if the file exists and no slot is valid; any error of reading.
     pub(crate) fn read(device: &dyn Device) -> Result<Option<OnDevice>> {
-        let Some(slots) = read_slots(device)? else { return Ok(None) };
-        let newest = (0..SLOTS).zip(slots).filter_map(|(slot, found)| Some((slot, found?)));
-        match newest.max_by_key(|(_, superblock)| superblock.writes) {
-            Some((slot, superblock)) => Ok(Some(OnDevice { superblock, slot })),
-            None => Err(Error::new(ErrorKind::Corrupt, "read the superblock", "both of its slots are damaged")
-                .at(&device.place().join(SUPERBLOCK))
-                .advise("name another device of the store, and run granulo store repair")),
+        // A reader that loses the processor between the two slots may meet a write in each of them.
+        for _ in 0..ATTEMPTS {
+            let Some(slots) = read_slots(device)? else { return Ok(None) };
+            let newest = (0..SLOTS).zip(slots).filter_map(|(slot, found)| Some((slot, found?)));
+            if let Some((slot, superblock)) = newest.max_by_key(|(_, superblock)| superblock.writes) {
+                return Ok(Some(OnDevice { superblock, slot }));
+            }
         }
+        Err(Error::new(ErrorKind::Corrupt, "read the superblock", "both of its slots are damaged")
+            .at(&device.place().join(SUPERBLOCK))
+            .advise("name another device of the store, and run granulo store repair"))
     }
 
     /// How many of the two slots are valid, 0 to 2.

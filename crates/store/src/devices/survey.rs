@@ -229,7 +229,15 @@ impl SearchStart<'_> {
                 return FoundDevice { path, on_device: Some(found), trouble: None };
             }
         }
+        let is_it = |found: &OnDevice| {
+            let superblock = &found.superblock;
+            (superblock.geometry.store, superblock.identity) == (geometry.store, entry.identity)
+        };
         let trouble = match Superblock::read(&*self.platform.device(&was)) {
+            // It came back since, or could not be read a moment ago.
+            Ok(Some(found)) if is_it(&found) => {
+                return FoundDevice { path: was, on_device: Some(found), trouble: None };
+            }
             Ok(Some(_)) => Trouble::Stranger,
             Ok(None) if self.platform.node(&was).is_some() => Trouble::Empty,
             Ok(None) => Trouble::Missing("no such directory".into()),
