@@ -25,7 +25,7 @@ pub fn read_document<T: DeserializeOwned>(
     let found = serde_json::from_slice::<Schema>(text).ok()?.schema;
     let found = found.strip_prefix(kind)?.strip_prefix('/')?;
     if found.parse::<u32>().is_ok_and(|found| found > version) {
-        let newer = Error::new(ErrorKind::NewerVersion, operation, format!("it is of version {found}"));
+        let newer = Error::new(ErrorKind::NewerVersion, operation, format!("it has version {found}"));
         return Some(Err(newer.advise(format!("this granulo reads up to version {version}"))));
     }
     let read = serde_json::from_slice(text);

@@ -76,7 +76,7 @@ pub struct ObjectPrice {
 fn capacity<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let text = String::deserialize(deserializer)?;
     match parse_size(&text).map_err(serde::de::Error::custom)? {
-        0 => Err(serde::de::Error::custom("a device has at least one byte")),
+        0 => Err(serde::de::Error::custom("a device must have at least one byte")),
         bytes => Ok(bytes),
     }
 }
@@ -146,15 +146,18 @@ impl Prices {
         let figures =
             figures.chain(prices.object.iter().flat_map(|class| [class.per_gib_month, class.per_1000_requests]));
         if !figures.into_iter().all(|price| (0.0..=MOST_PRICE).contains(&price)) {
-            return Err(format!("a price is negative, no number, or above {MOST_PRICE:.0}"));
+            return Err(format!("a price is negative, not a number, or above {MOST_PRICE:.0}"));
         }
         let plain = prices.currency.len() <= MOST_CURRENCY && escape(prices.currency.as_bytes()) == prices.currency;
         if !plain {
-            return Err(format!("the currency is a word of at most {MOST_CURRENCY} bytes, such as EUR"));
+            return Err(format!("the currency must be a word of at most {MOST_CURRENCY} bytes, such as EUR"));
         }
         if let Some(unknown) = prices.object.iter().find(|price| !Prices::classes().contains(&price.class.as_str())) {
             let known = Prices::classes().join(", ");
-            return Err(format!("there is no storage class '{}'; they are {known}", escape(unknown.class.as_bytes())));
+            return Err(format!(
+                "there is no storage class '{}'; the classes are {known}",
+                escape(unknown.class.as_bytes())
+            ));
         }
         Ok(prices)
     }
@@ -295,8 +298,11 @@ mod tests {
             ("[[fast]]\nname='x'\nsize='1TB'\nprice = -1", "negative"),
             ("[[fast]]\nname='x'\nsize='0'\nprice = 1", "at least one byte"),
             ("[[fast]]\nname='x'\nsize='1TB'\nprice = 1e300", "above"),
-            ("currency = \"\\u001b[31m\"", "the currency is a word"),
-            ("[[object]]\nclass='standrd'\nper_gib_month=1", "there is no storage class 'standrd'; they are standard"),
+            ("currency = \"\\u001b[31m\"", "the currency must be a word"),
+            (
+                "[[object]]\nclass='standrd'\nper_gib_month=1",
+                "there is no storage class 'standrd'; the classes are standard",
+            ),
             ("x", "line 1"),
         ] {
             let error = Prices::parse(text).unwrap_err();

@@ -164,7 +164,7 @@ fn refuse(cause: impl Into<String>, advice: impl Into<String>) -> Error {
 /// layout.
 pub fn plan(population: &Population, about: About, request: &Request) -> Result<Plan> {
     if population.sizes.is_empty() {
-        return Err(refuse("there are no files in the source", "survey a tree that has some"));
+        return Err(refuse("the source has no files", "survey a tree with files"));
     }
     let largest_bytes = population.sizes.max();
     let usual = request.cutoffs.first().copied().unwrap_or(request.usual_bytes);
@@ -214,7 +214,7 @@ pub fn plan(population: &Population, about: About, request: &Request) -> Result<
 /// # Errors
 /// [`ErrorKind::NewerVersion`], [`ErrorKind::Corrupt`].
 pub fn read(text: &[u8]) -> Option<Result<Plan>> {
-    read_document("read the plan", SCHEMA, "make it again with granulo plan --json", text)
+    read_document("read the plan", SCHEMA, "write it again with granulo plan --json", text)
 }
 
 fn fast_tiers(population: &Population, request: &Request, spaces: &[ModelSpace], usual: u64) -> Result<Vec<FastTier>> {
@@ -280,7 +280,7 @@ fn check_fast(tiered: &[(&Model, Tiers)], device_bytes: u64, growth_fraction: f6
             .map(|kind| kind.name)
             .collect();
         return Err(refuse(
-            "a fast tier was given, but no chosen model has one",
+            "a fast tier was requested, but no chosen model has one",
             format!("models with a fast tier are {}", with.join(", ")),
         ));
     }
@@ -289,11 +289,11 @@ fn check_fast(tiered: &[(&Model, Tiers)], device_bytes: u64, growth_fraction: f6
     if u128::from(device_bytes) >= needed {
         return Err(refuse(
             format!(
-                "a fast tier of {} is larger than everything there is, which needs {}",
+                "a fast tier of {} is larger than all data, which needs {}",
                 format_size(device_bytes.into()),
                 format_size(needed)
             ),
-            "no tiers are needed: put everything on fast devices, or give a smaller --fast",
+            "no tiers are needed: put everything on fast devices, or reduce --fast",
         ));
     }
     Ok(())

@@ -51,7 +51,7 @@ impl Operations {
         const HEADER: &str = "decile_pct,read_bytes,write_bytes";
         let mut lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#') && !line.trim().is_empty());
         if lines.next().is_none_or(|(_, line)| line.trim() != HEADER) {
-            return Err(format!("the first line has to be '{HEADER}'"));
+            return Err(format!("the first line must be '{HEADER}'"));
         }
         let mut operations =
             Operations { name: name.to_owned(), reads: Distribution::default(), writes: Distribution::default() };
@@ -61,11 +61,11 @@ impl Operations {
             let fields: Vec<u64> = line.split(',').map_while(|field| field.trim().parse().ok()).collect();
             let row: [u64; 3] = fields.try_into().map_err(|_| wrong("three whole numbers were expected"))?;
             if row[0] <= before[0] || row[0] > 100 {
-                return Err(wrong("the per cent have to rise, up to 100"));
+                return Err(wrong("the percentages must rise to 100"));
             }
             for (at, distribution) in [(1, &mut operations.reads), (2, &mut operations.writes)] {
                 if row[at] < before[at] {
-                    return Err(wrong("the sizes may not fall"));
+                    return Err(wrong("the sizes must not decrease"));
                 }
                 let low = if row[at] > before[at] { before[at] + 1 } else { row[at] };
                 let count = u128::from(row[0] - before[0]) * u128::from(OPERATIONS_PER_PERCENT);
@@ -76,7 +76,7 @@ impl Operations {
             before = row;
         }
         if before[0] != 100 {
-            return Err("the last line has to be that of 100 per cent".to_owned());
+            return Err("the last line must be for 100 percent".to_owned());
         }
         Ok(operations)
     }
@@ -122,11 +122,11 @@ mod tests {
     fn wrong_tables_are_refused() {
         let header = "decile_pct,read_bytes,write_bytes\n";
         for (rows, cause) in [
-            ("", "100 per cent"),
+            ("", "100 percent"),
             ("10,1\n", "line 2: three whole numbers"),
-            ("10,5,5\n10,6,6\n", "line 3: the per cent"),
+            ("10,5,5\n10,6,6\n", "line 3: the percentages"),
             ("50,5,5\n100,4,6\n", "line 3: the sizes"),
-            ("101,5,5\n", "up to 100"),
+            ("101,5,5\n", "rise to 100"),
             ("100,x,1\n", "three whole numbers"),
         ] {
             let error = Operations::parse(&format!("{header}{rows}"), "x").unwrap_err();

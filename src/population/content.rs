@@ -57,14 +57,14 @@ impl Content {
             ("none", None) => Ok(Content::None),
             ("compressible", Some(ratio)) => match ratio.parse::<f64>() {
                 Ok(ratio) if (1.0..=1000.0).contains(&ratio) => Ok(Content::Compressible(ratio)),
-                _ => Err(format!("'{ratio}' is no ratio from 1 to 1000; write for example compressible:2.5")),
+                _ => Err(format!("'{ratio}' is not a ratio from 1 to 1000; write, for example, compressible:2.5")),
             },
-            ("compressible", None) => Err("say by how much, for example compressible:2.5".to_owned()),
+            ("compressible", None) => Err("a ratio is missing; write, for example, compressible:2.5".to_owned()),
             ("sparse", share) => match parse_percent(share.unwrap_or("50%"))? {
                 share if share <= 1.0 => Ok(Content::Sparse(share)),
                 _ => Err("at most 100% of the blocks can be holes".to_owned()),
             },
-            _ => Err(format!("'{text}' is none of zero, random, compressible:RATIO, sparse[:PERCENT], none")),
+            _ => Err(format!("'{text}' is not one of zero, random, compressible:RATIO, sparse[:PERCENT], none")),
         }
     }
 

@@ -140,22 +140,20 @@ impl Recipe {
             (None, Some(scale), _) => (count as f64 * scale).round(),
             (None, None, Some(_)) if total == 0 => {
                 return Err(
-                    fail("all files of the source are empty: no number of them makes bytes").advise("use --files")
+                    fail("all files of the source are empty: they cannot add up to --bytes").advise("use --files")
                 );
             }
             (None, None, Some(bytes)) => (bytes as f64 / mean).round(),
             (None, None, None) => {
-                return Err(fail("it is not said how many files").advise("use --files, --bytes or --scale"));
+                return Err(fail("the number of files is missing").advise("use --files, --bytes or --scale"));
             }
         };
         if files < 1.0 {
-            return Err(
-                fail("that would be less than one file").advise("ask for more with --files, --bytes or --scale")
-            );
+            return Err(fail("the result would be less than one file").advise("increase --files, --bytes or --scale"));
         }
         if files > MOST_FILES as f64 {
-            let cause = format!("{files:.0} files are more than any file system holds");
-            return Err(fail(&cause).advise("ask for less with --files or --scale"));
+            let cause = format!("{files:.0} files are more than any file system can hold");
+            return Err(fail(&cause).advise("reduce --files or --scale"));
         }
         let factor = match asked.bytes {
             Some(_) if total == 0 => return Err(fail("all files of the source are empty: there is nothing to scale")),

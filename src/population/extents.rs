@@ -106,20 +106,22 @@ pub fn pieces(file: impl AsFd) -> io::Result<u64> {
 
 /// The free space of the file system of `directory`; a sentence where it cannot be determined.
 pub fn free_space(directory: &Path) -> Result<FreeSpace, String> {
-    let Some(mount) = mount_of(directory) else { return Err("its file system is not among the mounts".to_owned()) };
+    let Some(mount) = mount_of(directory) else {
+        return Err("its file system is not in the list of mounts".to_owned());
+    };
     match mount.kind.as_str() {
         "ext2" | "ext3" | "ext4" => {
             let said = run("e2freefrag", "e2fsprogs", &[&mount.source])?;
-            of_e2freefrag(&said).ok_or_else(|| "e2freefrag said something else than expected".to_owned())
+            of_e2freefrag(&said).ok_or_else(|| "the output of e2freefrag has an unknown format".to_owned())
         }
         "xfs" => {
             let said =
                 run("xfs_spaceman", "xfsprogs", &["-c".as_ref(), "freesp -s".as_ref(), mount.point.as_os_str()])?;
             let block_bytes = rustix::fs::statvfs(directory).map_or(4096, |said| said.f_frsize);
             of_xfs_spaceman(&said, block_bytes)
-                .ok_or_else(|| "xfs_spaceman said something else than expected".to_owned())
+                .ok_or_else(|| "the output of xfs_spaceman has an unknown format".to_owned())
         }
-        other => Err(format!("there is no tool for {other} that says it")),
+        other => Err(format!("no tool shows it for {other}")),
     }
 }
 
@@ -135,7 +137,7 @@ fn run(tool: &str, package: &str, arguments: &[&OsStr]) -> Result<String, String
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it failed");
     let advice = if rustix::process::geteuid().is_root() { "" } else { "; it needs root" };
-    Err(format!("{tool} said: {}{advice}", crate::units::escape(last.trim().as_bytes())))
+    Err(format!("{tool} failed: {}{advice}", crate::units::escape(last.trim().as_bytes())))
 }
 
 /// `Num. free extent: 12`, `Avg. free extent: 34 KB`, `Max. free extent: 56 KB`.

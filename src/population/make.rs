@@ -252,8 +252,8 @@ impl<'m> Maker<'m> {
         let Ok(room) = Room::of(directory) else { return };
         if kept > 0 && room.available_bytes < kept {
             let left = format_size(room.available_bytes.into());
-            let cause = format!("only {left} are available yet, and {} are to stay free", format_size(kept.into()));
-            let error = Error::new(ErrorKind::NoSpace, "go on in", cause).at(self.path);
+            let cause = format!("only {left} are still available, but {} must stay free", format_size(kept.into()));
+            let error = Error::new(ErrorKind::NoSpace, "continue in", cause).at(self.path);
             self.end(Some(error.advise("free some space, or lower --keep-free")));
         }
     }
@@ -346,7 +346,7 @@ impl<'m> Maker<'m> {
             if entry < child_count {
                 let (child, name) = (children.start + entry, worker.name(at));
                 mkdirat(descriptor, name, Mode::from_raw_mode(0o777))
-                    .map_err(|errno| self.failure("make a directory in", errno))?;
+                    .map_err(|errno| self.failure("create a directory in", errno))?;
                 self.progress.add(0, 1, 0);
                 if !tree.files_of(child).is_empty() || !tree.children_of(child).is_empty() {
                     let at = At::Child { parent: place.clone(), name: name.into() };
@@ -354,7 +354,8 @@ impl<'m> Maker<'m> {
                 }
             } else {
                 let file = files.start + entry - child_count;
-                self.make_file(file, descriptor, at, worker).map_err(|errno| self.failure("make a file in", errno))?;
+                self.make_file(file, descriptor, at, worker)
+                    .map_err(|errno| self.failure("create a file in", errno))?;
             }
         }
         // The first child is pushed last, so that it is taken first.

@@ -179,32 +179,32 @@ impl Room {
         let fail = |kind, cause: String| Error::new(kind, "generate", cause);
         if let Some(inodes) = self.available_inodes.filter(|&inodes| needed.inodes > inodes) {
             let cause = format!(
-                "it takes {} inodes, and the file system has {} left",
+                "it needs {} inodes, but the file system has {} left",
                 format_count(needed.inodes.into()),
                 format_count(inodes.into())
             );
-            return Err(fail(ErrorKind::NoSpace, cause).advise("ask for fewer files, or choose another file system"));
+            return Err(fail(ErrorKind::NoSpace, cause).advise("use fewer files, or choose another file system"));
         }
         if let Some(limit) = allowed.limit_bytes.filter(|&limit| needed.bytes > u128::from(limit)) {
             let cause =
-                format!("it takes about {}, and the limit is {}", format_size(needed.bytes), format_size(limit.into()));
-            return Err(fail(ErrorKind::Usage, cause).advise("ask for less, or raise --limit"));
+                format!("it needs about {}, but the limit is {}", format_size(needed.bytes), format_size(limit.into()));
+            return Err(fail(ErrorKind::Usage, cause).advise("use fewer files, or raise --limit"));
         }
         let kept = self.kept_bytes(allowed);
         if needed.bytes.saturating_add(kept.into()) > u128::from(self.available_bytes) {
             let mut cause = format!(
-                "it takes about {}, and {} are available",
+                "it needs about {}, but {} are available",
                 format_size(needed.bytes),
                 format_size(self.available_bytes.into())
             );
             if kept > 0 {
                 let share = format_share(allowed.keep_free);
                 cause.push_str(&format!(
-                    ", of which {} ({share} of the file system) are to stay free",
+                    ", of which {} ({share} of the file system) must stay free",
                     format_size(kept.into())
                 ));
             }
-            let advice = "ask for less, leave the data out with --metadata-only, or lower --keep-free";
+            let advice = "use fewer files, omit the data with --metadata-only, or lower --keep-free";
             return Err(fail(ErrorKind::NoSpace, cause).advise(advice));
         }
         Ok(())

@@ -34,7 +34,7 @@ impl SizeLaw {
     /// # Errors
     /// A sentence that names the fault.
     pub fn parse(text: &str) -> Result<SizeLaw, String> {
-        let wrong = || format!("'{text}' is no law of sizes; write for example {NAME}:k=6,min=1KiB,max=10MiB");
+        let wrong = || format!("'{text}' is not a law of sizes; write, for example, {NAME}:k=6,min=1KiB,max=10MiB");
         let (name, options) = text.split_once(':').unwrap_or((text, ""));
         if name != NAME {
             return Err(wrong());
@@ -43,14 +43,14 @@ impl SizeLaw {
         for option in options.split(',').filter(|option| !option.is_empty()) {
             let (key, value) = option.split_once('=').ok_or_else(wrong)?;
             match key {
-                "k" => law.k = value.parse().map_err(|_| format!("'{value}' is no number for k"))?,
+                "k" => law.k = value.parse().map_err(|_| format!("'{value}' is not a number for k"))?,
                 "min" => law.min_bytes = parse_size(value)?,
                 "max" => law.max_bytes = parse_size(value)?,
                 _ => return Err(format!("{NAME} has no option '{key}'; it has k, min and max")),
             }
         }
         if !(0.0..=700.0).contains(&law.k) {
-            return Err("k is a number from 0 to 700".to_owned());
+            return Err("k must be a number from 0 to 700".to_owned());
         }
         if law.min_bytes > law.max_bytes {
             return Err("min is above max".to_owned());

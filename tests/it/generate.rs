@@ -264,13 +264,13 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
     refused(generate("vu-2005", &[]), &["--files, --bytes or --scale"]);
     refused(generate("vu-2005", &["--files", "0"]), &["less than one file"]);
     refused(generate("vu-2005", &["--scale", "0"]), &["is not a scale"]);
-    refused(generate("vu-2005", &["--files", "1000000000000000000"]), &["more than any file system holds"]);
-    refused(generate("vu-2005", &["--files", "100000000000", "--metadata-only"]), &["it takes"]);
-    refused(generate("vu-2005", &["--bytes", "8EiB"]), &["it takes"]);
+    refused(generate("vu-2005", &["--files", "1000000000000000000"]), &["more than any file system can hold"]);
+    refused(generate("vu-2005", &["--files", "100000000000", "--metadata-only"]), &["it needs"]);
+    refused(generate("vu-2005", &["--bytes", "8EiB"]), &["it needs"]);
     refused(generate("vu-2005", &["--files", "99999999999999999999"]), &["not a number"]);
     refused(generate("vu-2005", &["--files", "1000", "--limit", "1MiB"]), &["the limit is 1 MiB", "--limit"]);
     refused(generate("vu-2005", &["--files", "10", "--content", "text"]), &["compressible:RATIO"]);
-    refused(generate("vu-2005", &["--files", "10", "--sizes", "weighted:k=x"]), &["no number for k"]);
+    refused(generate("vu-2005", &["--files", "10", "--sizes", "weighted:k=x"]), &["not a number for k"]);
     refused(generate("weighted:min=2,max=1", &["--files", "10"]), &["min is above max"]);
     refused(generate("vu-2005", &["--files", "10", "--keep-free", "100%"]), &["less than 100 %"]);
     refused(generate("vu-2005", &["--files", "10", "--scale", "1/2"]), &["cannot be used with"]);
@@ -352,7 +352,7 @@ fn space_that_is_to_stay_free_stays_free() {
     let script = "mount -t tmpfs -o size=64m tmpfs \"$1/m\"
 \"$GRANULO\" generate weighted:k=0,min=1MB,max=1MB \"$1/m/tree\" --files 60 --keep-free 20%";
     let Some(ran) = in_mount_namespace(script, &args![sandbox.path()]) else { return };
-    refused(ran, &["(20.0 % of the file system) are to stay free"]);
+    refused(ran, &["(20.0 % of the file system) must stay free"]);
 }
 
 #[test]

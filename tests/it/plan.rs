@@ -189,7 +189,7 @@ fn the_measured_systems_are_built_in() {
     assert!(suited[1]["descriptors_possible"].as_u64().unwrap() > 50);
     assert!(suited[1]["small_files_assumed"].as_u64().unwrap() > 40);
     let ran = run(["plan", "Uni-5", "--model", "panfs", "--json"]).ended(0);
-    assert!(ran.said().contains("assumed to have the shape of vu-2005"));
+    assert!(ran.said().contains("assumed to have the distribution of vu-2005"));
     assert_eq!(ran.json()["source"]["files"], 139_440_887);
     assert!(ran.json()["source"]["notes"][0].as_str().unwrap().contains("assumed"));
     assert!(run(["plan", "Uni-5"]).ended(0).text().contains("assumed"));
@@ -253,28 +253,28 @@ fn wrong_requests_are_refused_with_what_would_be_right() {
     for (arguments, said) in [
         (vec!["plan", "vu-2005", "--model", "ext5"], "the models are block, ext2, ext3, ext4, xfs"),
         (vec!["plan", "vu-2005", "--model", "xfs:blok=1"], "options of xfs, with their defaults: block=4096"),
-        (vec!["plan", "vu-2005", "--model", "xfs:block=3000"], "block is a power of two from"),
+        (vec!["plan", "vu-2005", "--model", "xfs:block=3000"], "block must be a power of two from"),
         (vec!["plan", "vu-2005", "--model", "zfs:vdev=raidz2,disks=2"], "raidz2"),
         (vec!["allocate", "zfs:vdev=mirror,disks=1", "1"], "mirror"),
         (vec!["allocate", "minio:drives=4,parity=3", "1"], "more than half of 4 drives"),
-        (vec!["allocate", "ceph:k=0", "1"], "k is a whole number from"),
+        (vec!["allocate", "ceph:k=0", "1"], "k must be a whole number from"),
         (vec!["allocate", "ext4:block=1024,,inode", "1"], "'inode' is not option=value"),
         (vec!["allocate", "xfs"], "<SIZE>"),
         (vec!["allocate", "xfs", "16EiB"], "larger than any file can be"),
         (vec!["allocate", "xfs", "--up-to", "1TiB", "--step", "1"], "steps"),
         (vec!["allocate", "xfs", "--up-to", "1TiB", "--step", "0"], "steps"),
-        (vec!["plan", no_files], "there are no files in the source"),
-        (vec!["plan", "vu-2005", "--fast", "1PiB"], "is larger than everything there is"),
+        (vec!["plan", no_files], "the source has no files"),
+        (vec!["plan", "vu-2005", "--fast", "1PiB"], "is larger than all data"),
         (vec!["plan", "vu-2005", "--fast", "1GiB", "--model", "xfs"], "models with a fast tier are panfs, zfs"),
         (vec!["plan", "vu-2005", "--fill", "0%"], "more than 0 %"),
-        (vec!["plan", "vu-2005", "--growth", "-5%"], "per cent"),
-        (vec!["plan", "vu-2005", "--tolerance", "-5%"], "per cent"),
+        (vec!["plan", "vu-2005", "--growth", "-5%"], "not a percentage"),
+        (vec!["plan", "vu-2005", "--tolerance", "-5%"], "not a percentage"),
         (vec!["plan", "vu-2005", "--fill", "0.75"], "write 75% or 0.75%"),
         (vec!["plan", "--list", "--json"], "--list"),
         (vec!["show", "panasas", "--all"], "accepts only --json"),
         (vec!["plan", "nothere"], "granulo show panasas"),
         (vec!["plan", "vu-2005", "--prices", &prices], "line 1: missing field"),
-        (vec!["plan", "vu-2005", "--trace", &trace], "the first line has to be 'decile_pct,read_bytes,write_bytes'"),
+        (vec!["plan", "vu-2005", "--trace", &trace], "the first line must be 'decile_pct,read_bytes,write_bytes'"),
         (vec!["plan", "vu-2005", "--trace", &binary], "it is not text"),
         (vec!["plan", "vu-2005", "--prices", "/no/such/file"], "No such file"),
         (vec!["plan", "/no/such/survey"], "one of vu-1984, vu-2005, web-2005"),

@@ -27,7 +27,7 @@ const BINARY_UNITS: [&str; 9] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", 
 /// # Errors
 /// A sentence about the mistake, for the argument parser to print.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("'{text}' is not a size; write for example 65536, 64KiB, 64K (= KiB) or 64kB (= 1,000)");
+    let wrong = || format!("'{text}' is not a size; write, for example, 65536, 64KiB, 64K (= KiB) or 64kB (= 1,000)");
     let trimmed = text.trim();
     let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(trimmed.len());
     let (digits, suffix) = trimmed.split_at(split);
@@ -57,10 +57,10 @@ pub fn parse_percent(text: &str) -> Result<f64, String> {
     let number = trimmed.strip_suffix('%').map(str::trim_end);
     match number.unwrap_or(trimmed).parse::<f64>() {
         Ok(percent) if number.is_none() && percent > 0.0 && percent < 1.0 => {
-            Err(format!("'{text}' may be per cent or a fraction; write {}% or {text}%", percent * 100.0))
+            Err(format!("'{text}' may be a percentage or a fraction; write {}% or {text}%", percent * 100.0))
         }
         Ok(percent) if (0.0..=1e6).contains(&percent) => Ok(percent / 100.0),
-        _ => Err(format!("'{text}' is not a share in per cent; write for example 50%")),
+        _ => Err(format!("'{text}' is not a percentage; write, for example, 50%")),
     }
 }
 

@@ -225,7 +225,7 @@ impl GenerateArguments {
                 let parent = self.directory.parent().filter(|parent| !parent.as_os_str().is_empty());
                 let parent = parent.unwrap_or(Path::new("."));
                 rustix::fs::access(parent, rustix::fs::Access::WRITE_OK)
-                    .map_err(|errno| Error::io("make a directory in", parent, errno.into()))?;
+                    .map_err(|errno| Error::io("create a directory in", parent, errno.into()))?;
                 parent
             }
             Err(error) => return Err(fail(error)),

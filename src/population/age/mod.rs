@@ -203,7 +203,7 @@ impl Life<'_> {
     fn live(&mut self, aged: &mut Aged, tick: &mut Tick<'_>, started: Instant) -> Result<bool> {
         let smallest = self.tariff.bytes(self.design.sizes.value(0));
         if smallest > self.aging.level_bytes {
-            let cause = "not even the smallest file fits below the fill level";
+            let cause = "the smallest file does not fit below the fill level";
             return Err(Error::new(ErrorKind::Usage, "age", cause).at(self.path).advise("raise --fill or --limit"));
         }
         self.make_directories()?;
@@ -215,7 +215,7 @@ impl Life<'_> {
                 }
                 if self.is_tight() {
                     self.notes
-                        .push("The level was not reached: so much is to stay free of the file system.".to_owned());
+                        .push("The level was not reached: the rest of the file system must stay free.".to_owned());
                     break;
                 }
             }
@@ -224,7 +224,7 @@ impl Life<'_> {
                 Created::Whole => {}
                 Created::Interrupted => return Ok(false),
                 Created::Full => {
-                    self.notes.push("The level was not reached: the file system was full before.".to_owned());
+                    self.notes.push("The level was not reached: the file system became full first.".to_owned());
                     break;
                 }
             }
@@ -245,7 +245,7 @@ impl Life<'_> {
                 Created::Whole => {}
                 Created::Interrupted => continue,
                 Created::Full if self.living.count() == 0 => {
-                    let cause = "there is no room for a single file";
+                    let cause = "there is not enough space for a single file";
                     return Err(Error::new(ErrorKind::NoSpace, "age", cause).at(self.path));
                 }
                 Created::Full => self.delete()?,
@@ -269,9 +269,9 @@ impl Life<'_> {
         let most = descriptor_budget(1);
         if tree.directories() > most as u64 {
             let (directories, most) = (format_count(tree.directories().into()), format_count(most as u128));
-            let cause = format!("it keeps {directories} directories open, and {most} may be");
+            let cause = format!("it keeps {directories} directories open, but at most {most} are allowed");
             return Err(Error::new(ErrorKind::Usage, "age", cause).at(self.path).advise(
-                "raise the limit of open files (ulimit -n), or put more files into each with --directory-files",
+                "raise the limit on open files (ulimit -n), or put more files in each with --directory-files",
             ));
         }
         let mut name = Vec::new();
@@ -285,7 +285,7 @@ impl Life<'_> {
                 let parent = self.directories[directory as usize].as_fd();
                 let made = mkdirat(parent, name.as_slice(), Mode::from_raw_mode(0o777))
                     .and_then(|()| open_directory(parent, &name));
-                let made = made.map_err(|errno| self.failure("make a directory in", errno))?;
+                let made = made.map_err(|errno| self.failure("create a directory in", errno))?;
                 self.directories.push(made);
             }
         }
@@ -361,7 +361,7 @@ impl Life<'_> {
             Ok(()) => {}
             Err(Errno::NOSPC | Errno::DQUOT) => return Ok(Created::Full),
             Err(Errno::CANCELED) => return Ok(Created::Interrupted),
-            Err(errno) => return Err(self.failure("make a file in", errno)),
+            Err(errno) => return Err(self.failure("create a file in", errno)),
         }
         self.living.push(true);
         self.created += 1;
@@ -444,13 +444,13 @@ impl Life<'_> {
             let looked = opened.map_err(io::Error::from).and_then(|file| counted.look_at(File::from(file)));
             if let Err(error) = looked {
                 let cause = crate::error::os_message(&error);
-                self.note(format!("Extents of files cannot be seen on this file system ({cause})."));
+                self.note(format!("The extents of files cannot be determined on this file system ({cause})."));
                 return None;
             }
         }
         let free = free_space(self.path);
         if let Err(cause) = &free {
-            self.note(format!("Fragments of free space cannot be seen: {cause}."));
+            self.note(format!("The fragmentation of free space cannot be determined: {cause}."));
         }
         Some(counted.with(free.ok()))
     }

@@ -61,7 +61,7 @@ impl<W: Weight> TryFrom<&Encoded> for Distribution<W> {
             return Err("the arrays of a distribution differ in length");
         }
         if !encoded.value.is_sorted_by(|a, b| a < b) || !encoded.bin_low.is_sorted_by(|a, b| a < b) {
-            return Err("the values of a distribution do not rise");
+            return Err("the values of a distribution are not in ascending order");
         }
         let mut distribution = Distribution::<W>::default();
         let mut whole: u128 = 0;
@@ -70,7 +70,7 @@ impl<W: Weight> TryFrom<&Encoded> for Distribution<W> {
             match W::try_from(weight) {
                 _ if weight == 0 => Err("a cell of a distribution is empty"),
                 Ok(weight) if whole <= W::LIMIT => Ok(weight),
-                _ => Err("a distribution counts more than is possible"),
+                _ => Err("the counts of a distribution are too large"),
             }
         };
         for (&value, &weight) in encoded.value.iter().zip(&encoded.count) {
@@ -85,13 +85,13 @@ impl<W: Weight> TryFrom<&Encoded> for Distribution<W> {
             let count = encoded.bin_count[bin];
             let weight = weigh(count)?;
             if low <= EXACT_LIMIT || bin_range(bin_index(low)) != (low, high) {
-                return Err("a bin of a distribution has other edges than granulo gives it");
+                return Err("a bin of a distribution has unexpected edges");
             }
             let (Some(least), Some(most)) = (count.checked_mul(low.into()), count.checked_mul(high.into())) else {
-                return Err("a distribution counts more than is possible");
+                return Err("the counts of a distribution are too large");
             };
             if most > BINS_SUM_LIMIT || sum < least || sum > most {
-                return Err("the sum of a bin of a distribution is not that of values in it");
+                return Err("the sum of a bin of a distribution does not match its range and count");
             }
             distribution.bins[bin_index(low)] = weight;
             distribution.sums[bin_index(low)] = sum;
@@ -107,7 +107,7 @@ impl<W: Weight> TryFrom<&Encoded> for Distribution<W> {
                 distribution.binned_min = min;
                 distribution.binned_max = max;
             }
-            _ => return Err("the smallest and largest value of a distribution are not in its bins"),
+            _ => return Err("the smallest or largest value of a distribution is not in its bins"),
         }
         Ok(distribution)
     }

@@ -44,7 +44,7 @@ pub fn spread<W: Weight>(distribution: &mut Distribution<W>, interval: &Interval
         return Err("an interval ends before it begins");
     }
     let Some(most) = count.checked_mul(u128::from(high)).filter(|_| count <= W::LIMIT) else {
-        return Err("an interval counts more than is possible");
+        return Err("the counts of an interval are too large");
     };
     if count == 0 {
         return Ok(());
@@ -75,7 +75,7 @@ pub fn spread<W: Weight>(distribution: &mut Distribution<W>, interval: &Interval
 }
 
 fn add<W: Weight>(distribution: &mut Distribution<W>, value: u64, count: u128) -> Result<(), &'static str> {
-    let weight = W::try_from(count).map_err(|_| "an interval counts more than is possible")?;
+    let weight = W::try_from(count).map_err(|_| "the counts of an interval are too large")?;
     distribution.add(value, weight);
     Ok(())
 }

@@ -43,7 +43,7 @@ impl AtomicFile {
         let made = AtomicFile { path: path.to_owned(), temporary, file: Some(file) };
         if let (Some(replaced), Some(file)) = (replaced, &made.file) {
             resemble(file, &replaced).map_err(|error| {
-                fail(error).advise("it belongs to somebody else: remove it first, or choose another name")
+                fail(error).advise("it belongs to another user: remove it first, or choose another name")
             })?;
         }
         Ok(made)
@@ -183,7 +183,7 @@ pub fn read_bounded(operation: &'static str, path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(READ_LIMIT_BYTES + 1).read_to_end(&mut bytes).map_err(fail)?;
     if bytes.len() as u64 > READ_LIMIT_BYTES {
-        let cause = "it is larger than any result of granulo's can be";
+        let cause = "it is larger than any granulo result";
         return Err(Error::new(ErrorKind::NotRecognised, operation, cause).at(path));
     }
     Ok(bytes)

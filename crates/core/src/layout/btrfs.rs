@@ -35,13 +35,13 @@ pub(super) const BTRFS: Kind = Kind {
             name: "max_inline",
             default: "2048",
             range: Range::Size { least: 0, most: SECTOR_BYTES, power_of_two: false },
-            meaning: "files up to here lie in the metadata, 0 for none (mount -o max_inline=)",
+            meaning: "largest file stored inline in the metadata, 0 for none (mount -o max_inline=)",
         },
         Opt {
             name: "metadata",
             default: "dup",
             range: Range::Choice(&["dup", "single"]),
-            meaning: "copies of the metadata; raid1 has as many as dup (mkfs.btrfs -m)",
+            meaning: "copies of the metadata; raid1 keeps as many as dup (mkfs.btrfs -m)",
         },
         Opt {
             name: "node",
@@ -53,7 +53,7 @@ pub(super) const BTRFS: Kind = Kind {
             name: "checksum",
             default: "crc32c",
             range: Range::Choice(&["crc32c", "xxhash", "sha256", "blake2"]),
-            meaning: "what each sector is summed with (mkfs.btrfs --csum)",
+            meaning: "checksum of each sector (mkfs.btrfs --csum)",
         },
     ],
     build: |options| {

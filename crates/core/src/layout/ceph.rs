@@ -34,7 +34,7 @@ pub(super) const CEPH: Kind = Kind {
             name: "pool",
             default: "ec",
             range: Range::Choice(&["ec", "replicated"]),
-            meaning: "kind of pool; with a cutoff, of the large files",
+            meaning: "kind of pool; with a cutoff, of the pool for large files",
         },
         Opt { name: "k", default: "4", range: Range::Count { least: 1, most: 32 }, meaning: "data shards (ec)" },
         Opt { name: "m", default: "2", range: Range::Count { least: 1, most: 32 }, meaning: "parity shards (ec)" },
@@ -54,7 +54,7 @@ pub(super) const CEPH: Kind = Kind {
             name: "min_alloc",
             default: "4K",
             range: Range::Size { least: 512, most: 4 * MIB, power_of_two: true },
-            meaning: "bluestore_min_alloc_size of the devices when they were made",
+            meaning: "bluestore_min_alloc_size of the devices when they were created",
         },
         Opt {
             name: "fast_ec",
@@ -66,7 +66,7 @@ pub(super) const CEPH: Kind = Kind {
             name: "object",
             default: "4M",
             range: Range::Size { least: 0, most: 1 << 40, power_of_two: false },
-            meaning: "size of the RADOS objects of a file; 0 for one object however large",
+            meaning: "size of the RADOS objects of a file; 0 for one object of any size",
         },
         Opt {
             name: "onode",
@@ -90,7 +90,7 @@ pub(super) const CEPH: Kind = Kind {
             name: "db",
             default: "fast",
             range: Range::Choice(&["fast", "slow"]),
-            meaning: "where the RocksDB of slow devices lies: on a fast block.db, or with the data",
+            meaning: "location of the RocksDB of slow devices: on a fast block.db, or with the data",
         },
     ],
     build,
@@ -134,14 +134,16 @@ fn build(options: &Options) -> Result<Box<dyn Layout>, String> {
     let unpadded = options.switch("fast_ec");
     let spread = if options.choice("pool") == "ec" {
         if unpadded && !stripe_unit_bytes.is_multiple_of(PAGE_BYTES) {
-            return Err("fast_ec=on cuts stripes into whole pages of 4 KiB: give a stripe_unit of 4K or more \
-                 (Ceph recommends 16K)"
-                .to_owned());
+            return Err(
+                "fast_ec=on divides stripes into whole pages of 4 KiB: use a stripe_unit of at least 4K (Ceph \
+                recommends 16K)"
+                    .to_owned(),
+            );
         }
         Spread::Erasure { k: options.count("k"), m: options.count("m"), stripe_unit_bytes, unpadded }
     } else {
         if unpadded {
-            return Err("fast_ec=on is about erasure-coded pools: give pool=ec, or leave fast_ec out".to_owned());
+            return Err("fast_ec=on applies only to erasure-coded pools: use pool=ec, or omit fast_ec".to_owned());
         }
         Spread::Replicated { copies: options.count("copies") }
     };
@@ -270,18 +272,19 @@ impl Layout for Ceph {
     fn settings(&self, wanted: &Wanted) -> Vec<String> {
         let &Wanted { cutoff_bytes, fast_bytes, metadata_bytes, fill_fraction, .. } = wanted;
         let Spread::Replicated { copies } = self.fast.spread else { return Vec::new() };
-        let mut lines = vec!["# Before the OSDs are made: units of allocation, and where RocksDB lies.".to_owned()];
+        let mut lines = vec!["# Before creating the OSDs: allocation units, and the location of RocksDB.".to_owned()];
         for (class, min_alloc_bytes) in [("ssd", self.fast.min_alloc_bytes), ("hdd", self.pool.min_alloc_bytes)] {
             lines.push(format!("ceph config set osd bluestore_min_alloc_size_{class} {min_alloc_bytes}"));
         }
         if self.db_is_fast {
             lines.extend([
                 format!(
-                    "# Of the {} of fast devices at least {} are for block.db (DBSSD...), and the rest for data (SSD...).",
+                    "# Of the {} of fast devices, at least {} are for block.db (DBSSD...), and the rest is for data \
+                        (SSD...).",
                     format_size(fast_bytes),
                     format_size(metadata_bytes)
                 ),
-                "# A device of both has to be divided first: batch gives block.db all that it finds.".to_owned(),
+                "# Divide devices for both uses first: batch gives block.db all the space that it finds.".to_owned(),
                 "ceph-volume lvm batch --no-auto HDD... --db-devices DBSSD...".to_owned(),
             ]);
         } else {
@@ -298,7 +301,7 @@ impl Layout for Ceph {
         let data_bytes = ((fast_bytes as f64 * fill_fraction) as u128).saturating_sub(metadata_bytes);
         match data_bytes / u128::from(copies) {
             0 => lines.push(format!(
-                "# Nothing is left for data: metadata take {} of {}. Keep the pool small empty.",
+                "# No space is left for data: metadata needs {} of {}. Keep the pool small empty.",
                 format_size(metadata_bytes),
                 format_size(fast_bytes)
             )),
@@ -326,8 +329,8 @@ impl Layout for Ceph {
              Request.ContentLength > {cutoff_bytes} then Request.HTTP.StorageClass = \"LARGE\" end"
         );
         lines.extend([
-            "# Either object gateway, before the first object: the storage class LARGE for what is larger than the cutoff; \
-             uploads in parts name it themselves."
+            "# Either the object gateway, before the first object: the storage class LARGE for objects above the \
+                cutoff; multipart uploads must name it themselves."
                 .to_owned(),
             "ceph osd pool application enable small rgw".to_owned(),
             "ceph osd pool application enable large rgw".to_owned(),
@@ -340,12 +343,13 @@ impl Layout for Ceph {
             "radosgw-admin zone placement modify --rgw-zone default --placement-id default-placement \
              --storage-class STANDARD --data-pool small"
                 .to_owned(),
-            "# In a realm, commit that: radosgw-admin period update --commit".to_owned(),
-            "# Then restart the gateways: systemctl restart ceph-radosgw.target, or ceph orch restart rgw.NAME".to_owned(),
+            "# In a realm, commit the change: radosgw-admin period update --commit".to_owned(),
+            "# Then restart the gateways: systemctl restart ceph-radosgw.target, or ceph orch restart rgw.NAME"
+                .to_owned(),
             format!("echo '{script}' > by-size.lua"),
             "radosgw-admin script put --infile=by-size.lua --context=preRequest".to_owned(),
-            "# Or CephFS, with pools that are not the gateway's: the pool of a directory's new files, whatever their size; \
-             small can be the first data pool of FS."
+            "# Or CephFS, with pools other than the gateway's: the pool for new files of a directory, of any size; \
+                small can be the first data pool of FS."
                 .to_owned(),
         ]);
         if let Spread::Erasure { .. } = self.pool.spread {
@@ -524,7 +528,7 @@ mod tests {
         // A quota of 0 would mean none.
         for metadata_bytes in [2_999_999_998, 3_000_000_000, u128::MAX] {
             let said = said("ceph", metadata_bytes);
-            assert!(!said.contains("max_bytes") && said.contains("# Nothing is left for data"), "{said}");
+            assert!(!said.contains("max_bytes") && said.contains("# No space is left for data"), "{said}");
         }
         layout("ceph").settings(&Wanted::of(u64::MAX, u128::MAX));
     }
@@ -535,7 +539,7 @@ mod tests {
             layout(model).settings(&Wanted { metadata_bytes: 1 << 30, ..Wanted::of(4096, 10 << 30) }).join("\n")
         };
         let fast = said("ceph");
-        assert!(fast.contains("Of the 10 GiB of fast devices at least 1 GiB are for block.db (DBSSD...)"), "{fast}");
+        assert!(fast.contains("Of the 10 GiB of fast devices, at least 1 GiB are for block.db (DBSSD...)"), "{fast}");
         assert!(fast.contains("HDD... --db-devices DBSSD...\nceph-volume lvm batch --no-auto SSD...\n"), "{fast}");
         let slow = said("ceph:db=slow");
         assert!(!slow.contains("block.db") && !slow.contains("DBSSD"), "{slow}");
@@ -552,7 +556,9 @@ mod tests {
             };
             assert!(at("ceph osd pool create large") < at("ceph osd pool application enable large rgw"));
             assert!(at("ceph osd pool application enable small rgw") < at("radosgw-admin zonegroup placement add"));
-            assert!(at("radosgw-admin zone placement modify") < at("# In a realm, commit that: radosgw-admin period"));
+            assert!(
+                at("radosgw-admin zone placement modify") < at("# In a realm, commit the change: radosgw-admin period")
+            );
             assert!(at("# In a realm") < at("# Then restart the gateways"));
             assert!(at("ceph fs add_data_pool FS large") < at("setfattr"));
         }
@@ -578,8 +584,8 @@ mod tests {
     #[test]
     fn options_that_make_no_sense_together_are_refused() {
         for (name, cause) in [
-            ("ceph:fast_ec=on,stripe_unit=2K", "stripe_unit of 4K or more"),
-            ("ceph:pool=replicated,fast_ec=on", "give pool=ec"),
+            ("ceph:fast_ec=on,stripe_unit=2K", "stripe_unit of at least 4K"),
+            ("ceph:pool=replicated,fast_ec=on", "use pool=ec"),
         ] {
             assert!(Model::parse(name).unwrap_err().to_string().contains(cause), "{name}");
         }

@@ -61,7 +61,8 @@ pub(super) const EXT2: Kind = Kind {
 };
 
 /// `ext3:block=4096,inode=256`.
-pub(super) const EXT3: Kind = Kind { name: "ext3", summary: "ext3: whole blocks and indirect blocks, as ext2", ..EXT2 };
+pub(super) const EXT3: Kind =
+    Kind { name: "ext3", summary: "ext3: whole blocks and indirect blocks, like ext2", ..EXT2 };
 
 /// `ext4:block=4096,inode=256,inline=off,cluster=0,extent=0`.
 pub(super) const EXT4: Kind = Kind {
@@ -80,13 +81,13 @@ pub(super) const EXT4: Kind = Kind {
             name: "cluster",
             default: "0",
             range: Range::Size { least: 0, most: 256 * MIB, power_of_two: true },
-            meaning: "cluster size of bigalloc (mke2fs -O bigalloc -C), 0 without",
+            meaning: "cluster size of bigalloc (mke2fs -O bigalloc -C), 0 for none",
         },
         Opt {
             name: "extent",
             default: "0",
             range: Range::Size { least: 0, most: 2 * GIB, power_of_two: false },
-            meaning: "contiguous bytes that the allocator finds, 0 for as many as an extent can have",
+            meaning: "contiguous bytes that the allocator finds, 0 for the most that an extent can have",
         },
     ],
     build: build_ext4,
@@ -113,7 +114,9 @@ struct Ext {
 fn check_inode(options: &Options) -> Result<(u64, u64), String> {
     let (block, inode) = (options.size("block"), options.size("inode"));
     if inode > block {
-        return Err(format!("an inode of {inode} bytes does not fit a block of {block}; inode is at most block"));
+        return Err(format!(
+            "an inode of {inode} bytes does not fit in a block of {block}; inode must be at most block"
+        ));
     }
     Ok((block, inode))
 }
@@ -130,15 +133,15 @@ fn build_ext4(options: &Options) -> Result<Box<dyn Layout>, String> {
     let (cluster, extent) = (options.size("cluster"), options.size("extent"));
     if cluster != 0 && cluster < block_bytes {
         return Err(format!(
-            "a cluster of {cluster} bytes is smaller than a block of {block_bytes}; it is at least one"
+            "a cluster of {cluster} bytes is smaller than a block of {block_bytes}; it must be at least one"
         ));
     }
     if extent != 0 && extent < block_bytes.max(cluster) {
-        return Err(format!("an extent of {extent} bytes is smaller than a block or cluster; it is at least one"));
+        return Err(format!("an extent of {extent} bytes is smaller than a block or cluster; it must be at least one"));
     }
     let inline = options.switch("inline");
     if inline && inode_bytes <= OLD_INODE_BYTES {
-        return Err("an inode of 128 bytes has no room for inline files; inline=on needs inode=256 or more".to_owned());
+        return Err("an inode of 128 bytes has no space for inline files; inline=on needs inode=256 or more".to_owned());
     }
     let inline_bytes = inline.then(|| inode_bytes - OLD_INODE_BYTES);
     let found = if extent == 0 { EXTENT_BLOCKS } else { extent / block_bytes };
@@ -331,11 +334,11 @@ mod tests {
     #[test]
     fn what_does_not_go_together_is_said() {
         for (model, right) in [
-            ("ext4:inode=2048,block=1024", "inode is at most block"),
+            ("ext4:inode=2048,block=1024", "inode must be at most block"),
             ("ext4:inline=on,inode=128", "inode=256 or more"),
             ("ext4:cluster=1024", "at least one"),
             ("ext4:extent=1024", "at least one"),
-            ("ext2:inode=4096,block=2048", "inode is at most block"),
+            ("ext2:inode=4096,block=2048", "inode must be at most block"),
         ] {
             let said = Model::parse(model).unwrap_err().to_string();
             assert!(said.contains(right), "{said}");

@@ -38,7 +38,7 @@ pub(super) const FAT: Kind = Kind {
             name: "bits",
             default: "32",
             range: Range::Choice(&["12", "16", "32"]),
-            meaning: "bits of an entry of the table (mkfs.fat -F)",
+            meaning: "bits per table entry (mkfs.fat -F)",
         },
     ],
     build: |options| {

@@ -119,13 +119,15 @@ impl Striping {
     pub fn check(self) -> Result<(), String> {
         let unit = u64::from(self.stripe_unit_bytes);
         if !(1..=MOST_DATA).contains(&self.data) || self.parity > MOST_PARITY {
-            return Err(format!("a stripe has 1 to {MOST_DATA} units with data and at most {MOST_PARITY} with parity"));
+            return Err(format!(
+                "a stripe must have 1 to {MOST_DATA} data units and at most {MOST_PARITY} parity units"
+            ));
         }
         if !unit.is_power_of_two() || !(SECTOR_BYTES..=LARGEST_UNIT_BYTES).contains(&unit) {
-            return Err("a stripe unit is a power of two from 4 KiB to 4 MiB".to_owned());
+            return Err("a stripe unit must be a power of two from 4 KiB to 4 MiB".to_owned());
         }
         if unit * u64::from(self.data) > LARGEST_STRIPE_BYTES {
-            return Err(format!("{} units of {unit} bytes are more than a stripe of 32 MiB", self.data));
+            return Err(format!("{} units of {unit} bytes are more than the largest stripe, 32 MiB", self.data));
         }
         Ok(())
     }
@@ -220,7 +222,7 @@ impl Stripes {
         Striping { stripe_unit_bytes: self.unit_bytes, data: self.data, parity: self.parity }.check()?;
         let most = most_stripes(self.data.into(), self.unit_bytes.into()) * self.stripe_bytes();
         if self.length_bytes == 0 || self.length_bytes > most {
-            return Err(format!("a chunk of such units has 1 to {most} bytes, not {}", self.length_bytes));
+            return Err(format!("a chunk of such units must have 1 to {most} bytes, not {}", self.length_bytes));
         }
         Ok(())
     }
@@ -317,7 +319,7 @@ pub(super) const GRANULO: Kind = Kind {
             name: "cutoff",
             default: "64K",
             range: Range::Size { least: 0, most: GIB, power_of_two: false },
-            meaning: "largest object that is a record",
+            meaning: "largest object stored as a record",
         },
         Opt {
             name: "small",
@@ -335,7 +337,7 @@ pub(super) const GRANULO: Kind = Kind {
             name: "data",
             default: "8",
             range: Range::Count { least: 1, most: MOST_DATA as u64 },
-            meaning: "stripe units with data in a stripe",
+            meaning: "data units in a stripe",
         },
         Opt {
             name: "stripe_unit",
@@ -349,17 +351,12 @@ pub(super) const GRANULO: Kind = Kind {
             range: Range::Count { least: 0, most: u16::MAX as u64 },
             meaning: "length of a name, in bytes",
         },
-        Opt {
-            name: "atime",
-            default: "off",
-            range: Range::Switch,
-            meaning: "access times are kept, as an import does",
-        },
+        Opt { name: "atime", default: "off", range: Range::Switch, meaning: "store access times, as an import does" },
         Opt {
             name: "align",
             default: "none",
             range: Range::Choice(&["none", "512", "4096"]),
-            meaning: "content of files begins at multiples of so many bytes",
+            meaning: "alignment of file content, in bytes",
         },
     ],
     build: |options| {
@@ -536,7 +533,7 @@ mod tests {
     #[test]
     fn stripes_that_do_not_fit_into_memory_are_refused() {
         let said = Model::parse("granulo:data=64,stripe_unit=1M").unwrap_err().to_string();
-        assert!(said.contains("64 units of 1048576 bytes are more than a stripe of 32 MiB"), "{said}");
+        assert!(said.contains("64 units of 1048576 bytes are more than the largest stripe, 32 MiB"), "{said}");
         Model::parse("granulo:data=32,stripe_unit=1M").unwrap();
     }
 

@@ -45,7 +45,7 @@ pub(super) const HDFS: Kind = Kind {
             name: "local_block",
             default: "0",
             range: Range::Size { least: 0, most: 64 * KIB, power_of_two: true },
-            meaning: "block size of the DataNodes' file systems, to count what they allocate; 0 for what HDFS counts",
+            meaning: "block size of the DataNodes' file systems, to count what they allocate; 0 to count as HDFS does",
         },
     ],
     build,
@@ -71,7 +71,8 @@ fn build(options: &Options) -> Result<Box<dyn Layout>, String> {
     let block_bytes = options.size("block");
     if !block_bytes.is_multiple_of(CHECKSUMMED_BYTES) {
         return Err(format!(
-            "a block has whole checksums, so its size is a multiple of 512: give block={} instead of block={block_bytes}",
+            "a block has whole checksums, so its size must be a multiple of 512: use block={} instead of \
+                block={block_bytes}",
             block_bytes.next_multiple_of(CHECKSUMMED_BYTES)
         ));
     }
@@ -176,6 +177,6 @@ mod tests {
     #[test]
     fn a_block_of_half_a_checksum_is_refused() {
         let said = Model::parse("hdfs:block=1000").unwrap_err().to_string();
-        assert!(said.contains("give block=1024 instead"), "{said}");
+        assert!(said.contains("use block=1024 instead"), "{said}");
     }
 }

@@ -28,7 +28,7 @@ pub(super) const LUSTRE: Kind = Kind {
             name: "dom",
             default: "0",
             range: Range::Size { least: 0, most: MOST_DOM_BYTES, power_of_two: false },
-            meaning: "first bytes of every file on the metadata target: 0, or a multiple of 64K",
+            meaning: "bytes at the start of every file on the metadata target: 0, or a multiple of 64K",
         },
         Opt {
             name: "mdt_inode",
@@ -40,7 +40,7 @@ pub(super) const LUSTRE: Kind = Kind {
             name: "ost_inode",
             default: "512",
             range: Range::Size { least: 128, most: 64 * KIB, power_of_two: true },
-            meaning: "inode of one object on an object storage target",
+            meaning: "inode size of one object on an object storage target",
         },
         Opt {
             name: "stripes",
@@ -92,7 +92,7 @@ fn build(options: &Options) -> Result<Box<dyn Layout>, String> {
     let dom_bytes = options.size("dom");
     if !dom_bytes.is_multiple_of(STRIPE_ALIGN_BYTES) {
         return Err(format!(
-            "a component on the metadata target is a multiple of 64 KiB: give dom={}K instead of dom={dom_bytes}",
+            "a component on the metadata target must be a multiple of 64 KiB: use dom={}K instead of dom={dom_bytes}",
             round_up(dom_bytes, STRIPE_ALIGN_BYTES) / KIB
         ));
     }
@@ -163,14 +163,15 @@ impl Layout for Lustre {
         let per_inode = (share - share % u128::from(BYTES_PER_INODE_GRAIN)).clamp(least, MOST_BYTES_PER_INODE.into());
         let copies = if mirror > 1 { format!(", {mirror} times") } else { String::new() };
         let mut lines = vec![format!(
-            "# A metadata target of {}{copies}, with an inode for each {per_inode} bytes. {} files are expected; directories take \
-             inodes too.",
+            "# A metadata target of {}{copies}, with an inode for each {per_inode} bytes. {} files are expected; \
+                directories need inodes too.",
             format_size(usable_bytes),
             format_count(files)
         )];
         if share < least {
             lines.push(format!(
-                "# Less than {DEFAULT_BYTES_PER_INODE} is not advised. The target has room for {} inodes only: {} files need {}{copies}.",
+                "# Less than {DEFAULT_BYTES_PER_INODE} is not recommended. The target has space for only {} inodes: \
+                    {} files need {}{copies}.",
                 format_count(usable_bytes / least),
                 format_count(files),
                 format_size(files.saturating_mul(least)),
@@ -185,12 +186,12 @@ impl Layout for Lustre {
         let kib = dom_bytes / KIB;
         if dom_bytes != cutoff_bytes {
             lines.push(format!(
-                "# A component on the metadata target is a multiple of 64 KiB, at most 1 GiB: {kib} KiB for a cutoff of \
-                 {cutoff_bytes} bytes."
+                "# A component on the metadata target must be a multiple of 64 KiB, at most 1 GiB: {kib} KiB for a \
+                    cutoff of {cutoff_bytes} bytes."
             ));
         }
         if dom_bytes > DEFAULT_DOM_LIMIT_BYTES {
-            lines.push("# The limit of the server is 1 MiB where nothing else was set.".to_owned());
+            lines.push("# The default limit of the server is 1 MiB.".to_owned());
             lines.push(format!("lctl conf_param FSNAME-MDT0000.lod.dom_stripesize={kib}K"));
         }
         lines.push(format!("lfs setstripe -E {kib}K -L mdt -E -1 -S 1M -c {} DIR", self.stripes));
@@ -272,10 +273,10 @@ mod tests {
         assert_eq!(inodes(&said("lustre", 6_500_000_000, 1_000_000)), 6144);
         assert_eq!(inodes(&said("lustre:mdt_mirror=2", 13_000_000_000, 1_000_000)), 6144);
         let enough = said("lustre", 2_560_000_000, 1_000_000);
-        assert!(inodes(&enough) == 2560 && !enough.contains("room for"), "{enough}");
+        assert!(inodes(&enough) == 2560 && !enough.contains("space for"), "{enough}");
         let short = said("lustre:mdt_mirror=2", 4_096_000_000, 1_000_000);
         assert_eq!(inodes(&short), 2560);
-        assert!(short.contains("room for 800,000 inodes only: 1,000,000 files need 2.38 GiB, 2 times."), "{short}");
+        assert!(short.contains("space for only 800,000 inodes: 1,000,000 files need 2.38 GiB, 2 times."), "{short}");
         assert!(
             short.contains("target of 1.91 GiB, 2 times, with an inode for each 2560 bytes. 1,000,000 files"),
             "{short}"
@@ -290,6 +291,6 @@ mod tests {
     #[test]
     fn a_component_of_half_a_stripe_is_refused() {
         let said = Model::parse("lustre:dom=100K").unwrap_err().to_string();
-        assert!(said.contains("give dom=128K instead"), "{said}");
+        assert!(said.contains("use dom=128K instead"), "{said}");
     }
 }

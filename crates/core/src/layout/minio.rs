@@ -35,13 +35,14 @@ pub(super) const MINIO: Kind = Kind {
             name: "parity",
             default: "4",
             range: Range::Count { least: 0, most: 8 },
-            meaning: "parity shards (EC:4), at most half of the drives; unless given, 0 to 4 by the number of drives, as MinIO does",
+            meaning: "parity shards (EC:4), at most half of the drives; by default 0 to 4, depending on the number of \
+                drives, as in MinIO",
         },
         Opt {
             name: "versioned",
             default: "off",
             range: Range::Switch,
-            meaning: "the bucket keeps versions: only an eighth as large a shard is inline",
+            meaning: "the bucket is versioned: the largest inline shard is an eighth as large",
         },
         Opt {
             name: "inline",
@@ -98,7 +99,7 @@ fn build(options: &Options) -> Result<Box<dyn Layout>, String> {
     let parity = if options.is_given("parity") { options.count("parity") } else { usual };
     if parity > drives / 2 {
         return Err(format!(
-            "parity={parity} is more than half of {drives} drives: give at most {}; MinIO itself takes {usual}",
+            "parity={parity} is more than half of {drives} drives: use at most {}; the default of MinIO is {usual}",
             drives / 2
         ));
     }
@@ -306,7 +307,7 @@ mod tests {
         assert_eq!((usual(4), usual(6), usual(12)), (Some((4, 2)), Some((6, 3)), Some((12, 8))));
         let said = Model::parse("minio:drives=4,parity=4").unwrap_err().to_string();
         assert!(
-            said.contains("parity=4 is more than half of 4 drives: give at most 2; MinIO itself takes 2"),
+            said.contains("parity=4 is more than half of 4 drives: use at most 2; the default of MinIO is 2"),
             "{said}"
         );
     }

@@ -169,10 +169,10 @@ impl Model {
                 return wrong(format!("{name} has no option '{option}'"), kind.usage());
             };
             if values[at].is_some() {
-                return wrong(format!("option '{option}' is given twice"), "give each option once".to_owned());
+                return wrong(format!("option '{option}' is repeated"), "use each option once".to_owned());
             }
             if let Err(expected) = kind.options[at].range.check(value) {
-                return wrong(format!("'{value}' is no value for {option}"), format!("{option} is {expected}"));
+                return wrong(format!("'{value}' is invalid for {option}"), format!("{option} must be {expected}"));
             }
             values[at] = Some(value.to_owned());
         }
@@ -240,8 +240,8 @@ mod tests {
             ("zf", "there is no model 'zf'", "the models are block, ext2"),
             ("block:siz=1", "block has no option 'siz'", "size=4096"),
             ("block:size", "'size' is not option=value", "size=4096"),
-            ("block:size=3x", "'3x' is no value for size", "size is a size from 1 B"),
-            ("block:size=1,size=2", "given twice", "once"),
+            ("block:size=3x", "'3x' is invalid for size", "size must be a size from 1 B"),
+            ("block:size=1,size=2", "is repeated", "once"),
         ] {
             let error = Model::parse(text).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Usage);

@@ -70,7 +70,7 @@ pub(super) const NTFS: Kind = Kind {
             name: "name",
             default: "12",
             range: Range::Count { least: 1, most: 255 },
-            meaning: "length of a usual name, which takes from the room for a resident file",
+            meaning: "length of a typical name, which reduces the space for a resident file",
         },
         Opt {
             name: "descriptor",

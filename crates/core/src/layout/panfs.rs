@@ -31,7 +31,7 @@ pub(super) const PANFS: Kind = Kind {
             name: "data",
             default: "8",
             range: Range::Count { least: 2, most: 20 },
-            meaning: "data objects of a full stripe, beside one parity object; the system chooses 7 to 10",
+            meaning: "data objects of a full stripe, plus one parity object; the system chooses 7 to 10",
         },
         Opt {
             name: "packing",
@@ -51,7 +51,7 @@ pub(super) const PANFS: Kind = Kind {
         let width = data + 1;
         if osds != 0 && osds < width {
             return Err(format!(
-                "osds={osds} cannot hold a stripe of data={data} and a parity object: it takes at least osds={width}"
+                "osds={osds} cannot hold a stripe of data={data} and a parity object: it needs at least osds={width}"
             ));
         }
         Ok(Box::new(Panfs { data, packing: options.switch("packing"), sets_most: (osds / width).max(1) }))

@@ -61,7 +61,7 @@ impl Vdev {
             _ => parity + 1,
         };
         if disks < disks_least {
-            return Err(format!("{vdev} takes at least {disks_least} disks, not disks={disks}"));
+            return Err(format!("{vdev} needs at least {disks_least} disks, not disks={disks}"));
         }
         if draid_data != 0 && !is_draid {
             return Err(format!("draid_data={draid_data} is for draid1 to draid3, not for vdev={vdev}"));
@@ -70,8 +70,8 @@ impl Vdev {
             "single" => Shape::Single,
             "mirror" if disks > MIRROR_MOST => {
                 return Err(format!(
-                    "a mirror of disks={disks} would keep {disks} copies of everything; for a pool of several mirrors give the \
-                     disks of one, disks=2 to disks={MIRROR_MOST}"
+                    "a mirror of disks={disks} would keep {disks} copies of everything; for a pool of several \
+                        mirrors, use the disks of one, disks=2 to disks={MIRROR_MOST}"
                 ));
             }
             "mirror" => Shape::Mirror { copies: disks },
@@ -79,7 +79,8 @@ impl Vdev {
                 let most = disks - parity;
                 if draid_data > most {
                     return Err(format!(
-                        "draid_data={draid_data} and {parity} parity take more than disks={disks}: at most draid_data={most}"
+                        "draid_data={draid_data} and {parity} parity need more than disks={disks}: use at most \
+                            draid_data={most}"
                     ));
                 }
                 Shape::Draid { data: if draid_data == 0 { DRAID_DATA.min(most) } else { draid_data }, parity }
@@ -218,12 +219,12 @@ mod tests {
     #[test]
     fn an_impossible_vdev_says_what_would_be_possible() {
         for (name, disks, draid_data, said) in [
-            ("raidz2", 2, 0, "raidz2 takes at least 3 disks"),
+            ("raidz2", 2, 0, "raidz2 needs at least 3 disks"),
             ("raidz3", 3, 0, "at least 4 disks"),
-            ("mirror", 1, 0, "mirror takes at least 2 disks"),
+            ("mirror", 1, 0, "mirror needs at least 2 disks"),
             ("mirror", 8, 0, "disks=2 to disks=4"),
             ("draid1", 1, 0, "at least 2 disks"),
-            ("draid2", 8, 7, "at most draid_data=6"),
+            ("draid2", 8, 7, "use at most draid_data=6"),
             ("raidz1", 3, 2, "draid_data=2 is for draid1"),
         ] {
             let error = Vdev::new(name, disks, draid_data, 12).unwrap_err();

@@ -38,7 +38,7 @@ pub(super) const XFS: Kind = Kind {
             name: "security",
             default: "on",
             range: Range::Switch,
-            meaning: "a security module or default ACLs keep a part of each inode for attributes",
+            meaning: "a security module or default ACLs reserve part of each inode for attributes",
         },
     ],
     build: |options| {
@@ -46,7 +46,8 @@ pub(super) const XFS: Kind = Kind {
         let most = block_bytes / INODES_PER_BLOCK_LEAST;
         if inode_bytes > most {
             return Err(format!(
-                "an inode of {} does not fit: a block of {} holds at least {INODES_PER_BLOCK_LEAST}, so that inode is at most {}",
+                "an inode of {} is too large: a block of {} holds at least {INODES_PER_BLOCK_LEAST}, so inode must be \
+                    at most {}",
                 format_size(inode_bytes.into()),
                 format_size(block_bytes.into()),
                 format_size(most.into()),
@@ -255,6 +256,6 @@ mod tests {
     #[test]
     fn an_inode_that_does_not_fit_says_what_would() {
         let said = Model::parse("xfs:block=1024,inode=1024").unwrap_err().to_string();
-        assert!(said.contains("so that inode is at most 512 B"), "{said}");
+        assert!(said.contains("so inode must be at most 512 B"), "{said}");
     }
 }

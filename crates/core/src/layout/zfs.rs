@@ -48,12 +48,12 @@ pub(super) const ZFS: Kind = Kind {
     name: "zfs",
     summary: "OpenZFS: records on mirror, raidz or dRAID, small blocks on a special vdev",
     options: &[
-        Opt { name: "vdev", default: "raidz2", range: Range::Choice(VDEVS), meaning: "how a vdev is redundant" },
+        Opt { name: "vdev", default: "raidz2", range: Range::Choice(VDEVS), meaning: "redundancy of a vdev" },
         Opt {
             name: "disks",
             default: "8",
             range: Range::Count { least: 1, most: 255 },
-            meaning: "disks of one vdev; the copies of a mirror, which has 2 unless given",
+            meaning: "disks of one vdev; for a mirror its copies, by default 2",
         },
         Opt {
             name: "ashift",
@@ -71,31 +71,32 @@ pub(super) const ZFS: Kind = Kind {
             name: "special_cutoff",
             default: "0",
             range: Range::Size { least: 0, most: RECORD_MOST_BYTES, power_of_two: false },
-            meaning: "special_small_blocks: blocks up to here lie on a special vdev, with all metadata; 0: no such vdev",
+            meaning: "special_small_blocks: blocks up to this size are on a special vdev, with all metadata; 0: no \
+                such vdev",
         },
         Opt {
             name: "special_copies",
             default: "0",
             range: Range::Count { least: 0, most: 4 },
-            meaning: "sides of the special mirror; 0: as many as survive what the vdev survives, at least 2",
+            meaning: "sides of the special mirror; 0: enough to survive as many failures as the vdev, at least 2",
         },
         Opt {
             name: "compression",
             default: "on",
             range: Range::Switch,
-            meaning: "lz4, the default since OpenZFS 2.2; with compress=1 it takes off only the end of the last record",
+            meaning: "lz4, the default since OpenZFS 2.2; with compress=1 it only trims the end of the last record",
         },
         Opt {
             name: "compress",
             default: "1",
             range: Range::Ratio { most: 100.0 },
-            meaning: "ratio of the data, as zfs get compressratio shows it",
+            meaning: "compression ratio of the data, as shown by zfs get compressratio",
         },
         Opt {
             name: "indirect",
             default: "128K",
             range: Range::Size { least: 4 * KIB, most: 128 * KIB, power_of_two: true },
-            meaning: "indirect blocks (zfs_default_ibs); 16K in zfs-fuse and pools from before OpenZFS 0.7",
+            meaning: "size of indirect blocks (zfs_default_ibs); 16K in zfs-fuse and pools from before OpenZFS 0.7",
         },
         Opt {
             name: "draid_data",
@@ -113,7 +114,7 @@ pub(super) const ZFS: Kind = Kind {
         let vdev = Vdev::new(options.choice("vdev"), disks, options.count("draid_data"), options.count("ashift"))?;
         let ratio = options.ratio("compress");
         if ratio > 1.0 && !options.switch("compression") {
-            return Err(format!("compress={ratio} takes compression=on"));
+            return Err(format!("compress={ratio} needs compression=on"));
         }
         let special_copies = match options.count("special_copies") {
             0 => vdev.copies_as_safe().max(2),
@@ -555,9 +556,9 @@ mod tests {
     #[test]
     fn options_that_do_not_go_together_are_refused() {
         for (model, said) in [
-            ("zfs:vdev=raidz2,disks=2", "raidz2 takes at least 3 disks"),
+            ("zfs:vdev=raidz2,disks=2", "raidz2 needs at least 3 disks"),
             ("zfs:vdev=mirror,disks=8", "disks=2 to disks=4"),
-            ("zfs:compression=off,compress=2", "compress=2 takes compression=on"),
+            ("zfs:compression=off,compress=2", "compress=2 needs compression=on"),
         ] {
             let error = Model::parse(model).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");

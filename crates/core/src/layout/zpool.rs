@@ -27,7 +27,7 @@ pub(super) fn commands(
     let special = if special_copies > 1 { format!("special mirror {ssds}") } else { format!("special {ssds}") };
     let each = format_size(fast_bytes.div_ceil(special_copies.into()));
     lines.push(format!(
-        "# SSDs of {each} each, {special_copies} in all, or several such mirrors; a pool that loses one is lost."
+        "# SSDs of {each} each, {special_copies} in total, or several such mirrors; a pool that loses one is lost."
     ));
     let ashift = vdev.ashift();
     lines.push(format!("zpool create -o ashift={ashift} POOL {} {special}", vdev.create_words(disks)));
@@ -38,7 +38,7 @@ pub(super) fn commands(
             above if above > RECORD_MOST_BYTES => {
                 format!("No record is larger than {}.", property(RECORD_MOST_BYTES))
             }
-            above => format!("Plan again with zfs:recordsize={} and the other options as they are.", property(above)),
+            above => format!("Plan again with zfs:recordsize={} and the other options unchanged.", property(above)),
         };
         lines.push(format!(
             "# recordsize={} is not above the cutoff: all data goes to the special vdev. {advice}",
@@ -46,7 +46,7 @@ pub(super) fn commands(
         ));
     }
     if record_bytes > MIB {
-        lines.push("# The module parameter zfs_max_recordsize has to allow records above 1 MiB.".to_owned());
+        lines.push("# The module parameter zfs_max_recordsize must allow records above 1 MiB.".to_owned());
     }
     lines.push(format!("zfs set recordsize={} POOL", property(record_bytes)));
     if small_bytes == 0 {
@@ -57,7 +57,8 @@ pub(super) fn commands(
     if !small_bytes.is_power_of_two() || small_bytes > old_most {
         let nearest = (1u64 << small_bytes.ilog2()).min(old_most);
         lines.push(format!(
-            "# Before openzfs/zfs pull request 17497 (2025) it has to be a power of two, at most 1 MiB and the record size: {}.",
+            "# Before openzfs/zfs pull request 17497 (2025), it must be a power of two, at most 1 MiB and the record \
+                size: {}.",
             property(nearest)
         ));
     }
@@ -86,7 +87,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "# SSDs of 1 TiB each, 3 in all, or several such mirrors; a pool that loses one is lost.",
+                "# SSDs of 1 TiB each, 3 in total, or several such mirrors; a pool that loses one is lost.",
                 "zpool create -o ashift=12 POOL raidz2 DISK1 DISK2 DISK3 DISK4 DISK5 DISK6 DISK7 DISK8 special mirror SSD1 SSD2 SSD3",
                 "zfs set recordsize=128K POOL",
                 "zfs set special_small_blocks=64K POOL",
