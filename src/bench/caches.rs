@@ -28,8 +28,8 @@ pub fn drop_caches() -> Dropped {
         Err(error) => {
             let cause = crate::error::os_message(&error);
             let note = format!(
-                "The caches could not be dropped ({DROP}: {cause}), which needs root: what is called cold elsewhere is as the \
-                 operations before left it."
+                "The caches could not be dropped ({DROP}: {cause}), which needs root: phases that should start with a \
+                    cold cache start with what earlier operations left in it."
             );
             Dropped { state: CacheState::AsIs, note: Some(note) }
         }

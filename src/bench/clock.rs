@@ -55,7 +55,8 @@ pub fn harness(shortest_median_ns: f64) -> Harness {
 pub fn overhead_note(harness: &Harness) -> Option<String> {
     (harness.overhead_fraction > LARGEST_OVERHEAD_FRACTION).then(|| {
         format!(
-            "Measuring takes {:.0} ns of each operation, which is {} of the shortest median here: those times are too long by it.",
+            "Measuring adds {:.0} ns to each operation, which is {} of the shortest median here: those times are too \
+                long by that amount.",
             harness.empty_operation_ns,
             crate::units::format_share(harness.overhead_fraction),
         )

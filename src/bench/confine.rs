@@ -56,7 +56,7 @@ pub(super) fn check() -> Result<()> {
 /// The parent for new groups, and its version.
 fn parent() -> Result<(PathBuf, Version)> {
     if !rustix::process::geteuid().is_root() {
-        return Err(Error::new(ErrorKind::PermissionDenied, OPERATION, "making a control group needs root")
+        return Err(Error::new(ErrorKind::PermissionDenied, OPERATION, "creating a control group needs root")
             .advise("run it as root"));
     }
     if let Some(Hierarchy { root, own }) = of_controller("memory")? {
@@ -64,7 +64,7 @@ fn parent() -> Result<(PathBuf, Version)> {
         return Ok((if own.join("memory.limit_in_bytes").exists() { own } else { root }, Version::One));
     }
     let Some(Hierarchy { root, .. }) = unified()? else {
-        return Err(Error::new(ErrorKind::NotFound, OPERATION, "the memory controller of the kernel is not mounted")
+        return Err(Error::new(ErrorKind::NotFound, OPERATION, "the kernel's memory controller is not mounted")
             .advise("mount it: mount -t cgroup -o memory cgroup /sys/fs/cgroup/memory, or cgroup v2: mount -t cgroup2 cgroup2 /sys/fs/cgroup"));
     };
     let listed = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_default();
@@ -73,9 +73,10 @@ fn parent() -> Result<(PathBuf, Version)> {
         return Ok((root, Version::Two));
     }
     let error =
-        Error::new(ErrorKind::NotFound, OPERATION, "cgroup v2 has no memory controller for groups here").at(&root);
+        Error::new(ErrorKind::NotFound, OPERATION, "cgroup v2 has no memory controller for groups in this place")
+            .at(&root);
     Err(match has_memory(listed("cgroup.controllers")) {
-        true => error.advise(format!("switch it on: echo +memory > {}/cgroup.subtree_control", escape_path(&root))),
+        true => error.advise(format!("enable it: echo +memory > {}/cgroup.subtree_control", escape_path(&root))),
         false => error.advise("boot a kernel with CONFIG_MEMCG and without cgroup_disable=memory"),
     })
 }

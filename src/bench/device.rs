@@ -41,7 +41,7 @@ pub fn measure(path: &Path, stop: &AtomicBool) -> Result<Device> {
     let size_bytes = file.seek(SeekFrom::End(0)).map_err(fail)?;
     if size_bytes < LEAST_BYTES {
         let cause = format!("it has {}", format_size(size_bytes.into()));
-        let advice = format!("name one of {} or more", format_size(LEAST_BYTES.into()));
+        let advice = format!("name one of at least {}", format_size(LEAST_BYTES.into()));
         return Err(Error::new(ErrorKind::Usage, OPERATION, cause).at(path).advise(advice));
     }
     let time = |length| median(&file, length, size_bytes, stop).map_err(fail);

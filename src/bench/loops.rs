@@ -30,8 +30,12 @@ impl Loop {
     pub(super) fn attach(image: &Path, lock: &File) -> Result<Loop> {
         const OPERATION: &str = "attach a loop device";
         if !Path::new("/dev/loop-control").exists() {
-            return Err(Error::new(ErrorKind::NotFound, OPERATION, "there are none: /dev/loop-control is missing")
-                .advise("load the kernel's module loop, or measure in a directory"));
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                OPERATION,
+                "there are no loop devices: /dev/loop-control is missing",
+            )
+            .advise("load the kernel module loop, or measure in a directory"));
         }
         let mut arguments =
             vec!["--find".into(), "--show".into(), "--direct-io=on".into(), image.as_os_str().to_owned()];

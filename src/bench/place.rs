@@ -88,13 +88,13 @@ fn refuse(directory: &Path, name: &std::ffi::OsStr) -> Error {
     const OPERATION: &str = "measure in";
     let advice = "name an empty directory, or one that does not exist yet";
     if crate::store::is_store(directory) {
-        let cause = "it is a store, and a store of the user's is never measured";
+        let cause = "it is a store, and existing stores are never measured";
         return Error::new(ErrorKind::Exists, OPERATION, cause).at(directory).advise(advice);
     }
     let of_a_run = name.to_str().is_some_and(|name| super::scratch::owner(name).is_some());
     let cause = match of_a_run {
-        true => "another run measures in it".to_owned(),
-        false => format!("it is not empty: there is {}", volume::shown(Path::new(name))),
+        true => "another run is using it".to_owned(),
+        false => format!("it is not empty: it has {}", volume::shown(Path::new(name))),
     };
     Error::new(ErrorKind::Exists, OPERATION, cause).at(directory).advise(advice)
 }
@@ -238,7 +238,7 @@ impl Prepared {
         match &mut self.ground {
             Ground::Image(image) => image.remake()?,
             Ground::Directory { .. } => fs::remove_dir_all(&self.directory)
-                .map_err(|error| Error::io("remove the files below", &self.directory, error))?,
+                .map_err(|error| Error::io("remove the files in", &self.directory, error))?,
         }
         self.further.iter_mut().try_for_each(Prepared::renew)?;
         make(&self.directory)
@@ -318,7 +318,7 @@ impl Prepared {
 }
 
 fn make(directory: &Path) -> Result<()> {
-    fs::create_dir(directory).map_err(|error| Error::io("make the directory", directory, error))
+    fs::create_dir(directory).map_err(|error| Error::io("create the directory", directory, error))
 }
 
 fn subject(

@@ -115,7 +115,7 @@ pub(super) fn last_words(said: &[u8], status: std::process::ExitStatus) -> Strin
     let lines: Vec<String> =
         said.lines().map(str::trim).filter(|line| !line.is_empty()).map(|line| escape(line.as_bytes())).collect();
     match &lines[lines.len().saturating_sub(LINES)..] {
-        [] => format!("it ended with {status}"),
+        [] => format!("it exited with {status}"),
         last => last.join("; "),
     }
 }

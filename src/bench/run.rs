@@ -115,7 +115,7 @@ impl Run {
         if self.scratch.is_none() {
             self.scratch = Some(Arc::new(Scratch::create(&self.request.scratch)?));
         }
-        self.scratch.clone().ok_or_else(|| Error::new(ErrorKind::Io, "keep images", "there is no directory for them"))
+        self.scratch.clone().ok_or_else(|| Error::new(ErrorKind::Io, "keep images", "there is no directory for images"))
     }
 
     /// Prepares all places: plain files in each, and with `with_store` also granulo's store in each, on a file system

@@ -56,7 +56,7 @@ impl Scratch {
     /// # Errors
     /// Errors from creating it.
     pub fn create(parent: &Path) -> Result<Scratch> {
-        let fail = |error| Error::io("make a directory for the run in", parent, error);
+        let fail = |error| Error::io("create a directory for the run in", parent, error);
         let parent = fs::canonicalize(parent).map_err(fail)?;
         for attempt in 0u32.. {
             let path = parent.join(format!("{PREFIX}{}-{:08x}", std::process::id(), random(attempt)));
@@ -96,7 +96,7 @@ impl Scratch {
     /// Errors from creating it.
     pub fn directory(&self, name: &str) -> Result<PathBuf> {
         let path = self.path.join(name);
-        fs::create_dir(&path).map_err(|error| Error::io("make the directory", &path, error))?;
+        fs::create_dir(&path).map_err(|error| Error::io("create the directory", &path, error))?;
         Ok(path)
     }
 
@@ -119,13 +119,13 @@ impl Scratch {
         let free = room.available_bytes.saturating_sub(margin_bytes);
         if needed > free {
             let cause = format!(
-                "there is room for {}, {} of the file system left free, and images of {} are to be kept there",
+                "there is space for {}, with {} of the file system left free, but images may need {}",
                 format_size(free.into()),
                 crate::units::format_share(MARGIN_FRACTION),
                 format_size(needed.into()),
             );
-            let error = Error::new(ErrorKind::NoSpace, "make an image in", cause).at(&self.path);
-            return Err(error.advise("name another place with --scratch DIR, or a smaller size with --fs-size"));
+            let error = Error::new(ErrorKind::NoSpace, "create an image in", cause).at(&self.path);
+            return Err(error.advise("name another directory with --scratch DIR, or reduce --fs-size"));
         }
         promised.push((path.to_owned(), size_bytes));
         Ok(())
@@ -152,7 +152,7 @@ impl Drop for Scratch {
 /// # Errors
 /// Errors from listing `parent`.
 pub fn clear_left_overs(parent: &Path) -> Result<Cleared> {
-    let fail = |error| Error::io("look for left-overs in", parent, error);
+    let fail = |error| Error::io("look for leftovers in", parent, error);
     let parent = fs::canonicalize(parent).map_err(fail)?;
     let mut cleared = Cleared::default();
     for entry in fs::read_dir(&parent).map_err(fail)? {
@@ -183,7 +183,7 @@ pub(super) fn owner(name: &str) -> Option<u32> {
 
 /// Clears a directory away if its lock is free; returns whether it is gone.
 fn clear(path: &Path, process: u32) -> Result<bool> {
-    let fail = |error| Error::io("clear away", path, error);
+    let fail = |error| Error::io("clean up", path, error);
     let started = Instant::now();
     let _held = loop {
         match lock(path, false) {
@@ -236,9 +236,9 @@ fn empty(path: &Path) -> Result<()> {
     }
     if let Some(mount) = volume::mounts_below(path)?.first() {
         let cause = format!("{} is still mounted", escape_path(&mount.point));
-        return Err(Error::new(ErrorKind::Busy, "clear away", cause).at(path).advise("unmount it"));
+        return Err(Error::new(ErrorKind::Busy, "clean up", cause).at(path).advise("unmount it"));
     }
-    let fail = |error| Error::io("clear away", path, error);
+    let fail = |error| Error::io("clean up", path, error);
     for entry in fs::read_dir(path).map_err(fail)? {
         let entry = entry.map_err(fail)?;
         if entry.file_name() == LOCK {

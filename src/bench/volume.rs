@@ -44,7 +44,7 @@ pub fn mounts_below(directory: &Path) -> Result<Vec<Mount>> {
 /// # Errors
 /// If there is no such path, or the mounts cannot be read.
 pub fn mount_of(path: &Path) -> Result<Mount> {
-    let real = fs::canonicalize(path).map_err(|error| Error::io("look at", path, error))?;
+    let real = fs::canonicalize(path).map_err(|error| Error::io("examine", path, error))?;
     let above = mounts()?.into_iter().filter(|mount| real.starts_with(&mount.point));
     // Of several mounts on one point, the last is visible.
     let found = above.max_by_key(|mount| mount.point.as_os_str().len());
@@ -57,7 +57,7 @@ pub fn mount_of(path: &Path) -> Result<Mount> {
 /// Same as [`mount_of`].
 pub fn file_system(path: &Path) -> Result<FileSystem> {
     let mount = mount_of(path)?;
-    let found = statvfs(path).map_err(|error| Error::io("look at the file system of", path, error.into()))?;
+    let found = statvfs(path).map_err(|error| Error::io("examine the file system of", path, error.into()))?;
     let unit = if found.f_frsize == 0 { found.f_bsize } else { found.f_frsize };
     Ok(FileSystem {
         kind: mount.kind,

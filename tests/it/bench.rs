@@ -182,8 +182,8 @@ fn wrong_requests_are_refused_before_anything_is_done() {
         (args![&new, "--directory-files", "0"], "--directory-files"),
         (args![&new, "--order", "size"], "size"),
         (args![&new, "--size", "lots"], "lots"),
-        (args![&new, "--files", "1000000000", "--size", "1EiB"], "they would take"),
-        (args![&new, "--files", "900000000", "--size", "8KiB"], "there is room for"),
+        (args![&new, "--files", "1000000000", "--size", "1EiB"], "they would need"),
+        (args![&new, "--files", "900000000", "--size", "8KiB"], "there is space for"),
         (args![&new, &new], "named twice"),
         (args![&new, "--store", "--files", "1", "--size", "300MiB"], "256 MiB"),
         (args![new.join("below"), "--files", "1"], "No such file"),
@@ -207,7 +207,7 @@ fn what_is_not_empty_is_left_alone() {
     run(args!["store", "init", &store]).ended(0);
     let file = sandbox.path().join("file");
     fs::write(&file, b"x").unwrap();
-    for (place, words) in [(&full, "mine"), (&store, "it is a store"), (&file, "no directory")] {
+    for (place, words) in [(&full, "mine"), (&store, "it is a store"), (&file, "not a directory")] {
         let ran = run(args!["bench", "create", place, "--files", "10"]).ended(2);
         assert!(ran.said().contains(words), "{}", ran.said());
     }
@@ -280,7 +280,7 @@ fn file_systems_are_made_measured_and_gone() {
     // A FUSE program for FAT may lack what a store needs.
     expected.retain(|name| *name != on("fat") || ran.code == Some(0));
     assert_eq!(names, expected);
-    assert_eq!(ran.said().contains("granulo on fat is left out"), ran.code == Some(1), "{}", ran.said());
+    assert_eq!(ran.said().contains("granulo on fat is skipped"), ran.code == Some(1), "{}", ran.said());
     assert!(phases(&document).iter().all(|phase| phase.latencies.count == 300), "{document:?}");
     assert_eq!(phases(&document).len(), expected.len() * 2 * 3);
     let made = document.subjects[0].file_system.made_by.as_ref().unwrap();
@@ -328,8 +328,8 @@ fn a_subject_that_takes_too_long_has_fewer_files() {
     let ran = run([asked, args![&place]].concat()).ended(0);
     // The last file may exceed the limit.
     let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
-    let (_, limit) = text.split_once("place, create: ").expect(&text);
-    let (taken, rest) = limit.split_once(" s, then the time was up; ").expect(&text);
+    let (_, limit) = text.split_once("place, create: stopped at the time limit after ").expect(&text);
+    let (taken, rest) = limit.split_once(" s; ").expect(&text);
     let seconds: f64 = taken.split_once(" files in ").expect(&text).1.parse().unwrap();
     assert!((1.0..30.0).contains(&seconds) && rest.starts_with("30,000 were requested."), "{text}");
     nothing_left(&sandbox, &[]);

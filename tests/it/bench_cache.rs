@@ -240,7 +240,7 @@ fn a_command_that_fails_ends_it_with_its_own_words() {
         let ran =
             run(args!["bench", "cache", "--scratch", sandbox.path(), "--cache-sizes", "64M", "--", "sh", "-c", script])
                 .ended(2);
-        assert!(ran.said().contains(words) && ran.said().contains("without any limit"), "{}", ran.said());
+        assert!(ran.said().contains(words) && ran.said().contains("without a memory limit"), "{}", ran.said());
         nothing_left(&sandbox, &[]);
     }
     let ran = run(args!["bench", "cache", "--scratch", sandbox.path(), "--", "granulo-no-such-program"]).ended(2);
@@ -333,7 +333,7 @@ fn wrong_requests_are_refused_before_anything_is_done() {
         (args!["--block-sizes", "4X"], "4X"),
         (args!["--programs", "0"], "--programs"),
         (args!["--tree", &file], "COMMAND"),
-        (args!["--tree", &file, "--", "true"], "no directory"),
+        (args!["--tree", &file, "--", "true"], "not a directory"),
         (args!["--tree", sandbox.path().join("none"), "--", "true"], "none"),
         (args!["--programs", "3", "--", "true"], "--programs"),
     ] {
@@ -354,7 +354,7 @@ fn wrong_requests_are_refused_before_anything_is_done() {
             "true"
         ])
         .ended(2);
-        assert!(ran.said().contains("none of these file systems has blocks of 128"), "{}", ran.said());
+        assert!(ran.said().contains("none of these file systems supports blocks of 128"), "{}", ran.said());
     }
     nothing_left(&sandbox, &["file"]);
 }

@@ -83,7 +83,7 @@ impl Running {
             if let Some(status) = self.child.try_wait().unwrap() {
                 let mut said = String::new();
                 self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-                panic!("it ended with {status} before {what}: {said}");
+                panic!("it exited with {status} before {what}: {said}");
             }
             assert!(started.elapsed() < self.patience, "still not: {what}");
             sleep(Duration::from_millis(2));
@@ -298,7 +298,7 @@ fn an_emulated_disk_keeps_to_its_rates() {
     let limited = format!("{}:{} ", number.0, number.1);
     assert!(limits().lines().any(|line| line.starts_with(&limited)), "{}", limits());
     let document = end(run, places);
-    assert!(document.notes.iter().any(|note| note.contains("does not model")), "{:?}", document.notes);
+    assert!(document.notes.iter().any(|note| note.contains("Not modelled")), "{:?}", document.notes);
     assert!(!limits().lines().any(|line| line.starts_with(&limited)), "{}", limits());
     assert_eq!(left_below(sandbox.path()), Vec::<String>::new());
 }

@@ -261,7 +261,7 @@ fn a_hybrid_store_is_faster_than_one_on_slow_devices() {
         .collect();
     let (slow, fast) = (true, false);
     assert_eq!(devices, [(slow, vec![]), (fast, vec![]), (slow, vec![slow]), (fast, vec![slow, slow]), (fast, vec![])]);
-    assert!(document.notes.iter().any(|note| note.contains("does not model")), "{:?}", document.notes);
+    assert!(document.notes.iter().any(|note| note.contains("Not modelled")), "{:?}", document.notes);
     nothing_left(&sandbox, &[]);
 }
 
@@ -375,8 +375,8 @@ fn wrong_requests_are_refused_before_anything_is_done() {
         (args![&new, "--part", "rename"], "rename"),
         (args![&new, "--store-layout", "warm"], "warm"),
         (args![&new, "--fs-devices", "slow"], "--fs"),
-        (args![&new, "--files", "1000000000", "--largest", "1KiB"], "there is room for"),
-        (args!["--fs", "ext4", "--files", "1000000000"], "they would take an image"),
+        (args![&new, "--files", "1000000000", "--largest", "1KiB"], "there is space for"),
+        (args!["--fs", "ext4", "--files", "1000000000"], "they would need an image"),
     ] {
         let ran = run([args!["bench", "metadata"], arguments.clone()].concat()).ended(2);
         assert!(ran.said().contains(words), "{arguments:?}: {}", ran.said());
@@ -386,7 +386,7 @@ fn wrong_requests_are_refused_before_anything_is_done() {
     if can_make(FileSystemKind::Fat) && !fs::read_to_string("/proc/filesystems").unwrap().contains("vfat") {
         let arguments = args!["bench", "metadata", "--scratch", sandbox.path(), "--fs", "fat", "--part", "reads"];
         let ran = run([arguments, SMALL.map(Into::into).to_vec()].concat()).ended(2);
-        assert!(ran.said().contains("fusefat") && ran.said().contains("leave fat out"), "{}", ran.said());
+        assert!(ran.said().contains("fusefat") && ran.said().contains("omit fat"), "{}", ran.said());
         nothing_left(&sandbox, &["full"]);
     }
     if can_make(FileSystemKind::Ext4) {

@@ -199,7 +199,7 @@ fn what_there_is_no_room_for_is_refused_before() {
     // Blocks as large as the clusters of the source: three times the bytes. (On xfs: fusefat does not report the size
     // of clusters.)
     for (kind, options, files, words) in
-        [("xfs", "xfs=-b size=65536", "8000", "blocks of 64 KiB"), ("fat", "fat=", "40000", "there is room for")]
+        [("xfs", "xfs=-b size=65536", "8000", "blocks of 64 KiB"), ("fat", "fat=", "40000", "there is space for")]
     {
         let ran = pack(args![
             "--fs",
@@ -226,7 +226,7 @@ fn wrong_requests_are_refused_before_anything_is_done() {
     for (arguments, words) in [
         (args!["--files", "10"], "no target to measure"),
         (args![&place, "--files", "0"], "--files"),
-        (args![&place, "--files", "1000000000", "--size", "1TiB"], "pack so much"),
+        (args![&place, "--files", "1000000000", "--size", "1TiB"], "pack so many bytes"),
         (args![&place, "--ways", "files,files"], "repeats a value"),
         (args![&place, "--ways", "tar"], "tar"),
         (args![&place, "--orders", "size"], "size"),

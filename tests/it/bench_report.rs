@@ -39,7 +39,7 @@ fn what_is_no_result_is_refused() {
     let text = fs::read_to_string(&one).unwrap();
     let wrong = sandbox.path().join("wrong.json");
     for (from, to, expected) in [
-        ("granulo/bench/1", "granulo/bench/2", "it is of version 2"),
+        ("granulo/bench/1", "granulo/bench/2", "it has version 2"),
         ("\"started_at\"", "\"began_at\"", "missing field `started_at`"),
         ("\"bench\":\"create\"", "\"bench\":\"crate\"", "unknown variant `crate`"),
     ] {

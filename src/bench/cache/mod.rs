@@ -130,7 +130,7 @@ impl Workload {
                 // Everything in it, hidden or not.
                 let from = tree.join(".");
                 let arguments = [OsStr::new("-a"), OsStr::new("--"), from.as_os_str(), directory.as_os_str()];
-                programs::run("copy what the command needs", "cp", arguments, scratch.lock())?;
+                programs::run("copy the files that the command needs", "cp", arguments, scratch.lock())?;
                 Ok(None)
             }
             Workload::Command { tree: None, .. } => Ok(None),
@@ -148,7 +148,7 @@ impl Workload {
 /// Allocated bytes of the files below a directory.
 fn allocated_below(directory: &Path) -> Result<u64> {
     use std::os::unix::fs::MetadataExt;
-    let fail = |error| Error::io("look through", directory, error);
+    let fail = |error| Error::io("list", directory, error);
     let mut bytes = 0u64;
     for entry in fs::read_dir(directory).map_err(fail)? {
         let entry = entry.map_err(fail)?;
@@ -196,10 +196,9 @@ fn with_block_sizes(places: &[Place], block_sizes: &[u64]) -> Result<Vec<Place>>
         Place::Directory(_) => false,
     };
     if let Some(wrong) = block_sizes.iter().find(|&&size| !places.iter().any(|place| takes(place, size))) {
-        let cause = format!("none of these file systems has blocks of {}", format_size((*wrong).into()));
-        return Err(
-            Error::new(ErrorKind::Usage, "make file systems", cause).advise("ext4 has 1K, 2K and 4K, xfs 1K to 64K")
-        );
+        let cause = format!("none of these file systems supports blocks of {}", format_size((*wrong).into()));
+        return Err(Error::new(ErrorKind::Usage, "create the file systems", cause)
+            .advise("ext4 supports 1K, 2K and 4K, xfs 1K to 64K"));
     }
     let mut all = Vec::new();
     for place in places {
@@ -249,7 +248,7 @@ pub fn prepare(run: &mut Run, places: &[Place], block_sizes: &[u64]) -> Result<V
         match run.prepare(std::slice::from_ref(place), false) {
             Ok(mut places) => prepared.append(&mut places),
             Err(error) if may_be_too_large(place) && error.kind() == ErrorKind::Io => {
-                run.note(format!("Left out, because this kernel does not mount it: {error}."));
+                run.note(format!("Skipped because this kernel cannot mount it: {error}."));
             }
             Err(error) => return Err(error),
         }
@@ -331,11 +330,11 @@ pub fn cache(request: &CacheRequest, mut run: Run, mut places: Vec<Prepared>, pr
         }
     }
     run.note(
-        "The limit bounds the page cache and the memory of the programs together; nothing goes to swap. Before each run the file \
-         system is made again and mounted with cold caches.",
+        "The limit covers the page cache and the memory of the programs together; swap is not used. Before each run \
+            the file system is recreated and mounted with cold caches.",
     );
     if places.iter_mut().any(|place| place.image().is_none()) {
-        run.note("Of a directory, what its whole device read is shown, for whomever.");
+        run.note("For a directory, all reads of its device are shown, including those of other processes.");
     }
     let details = Details::Cache(details);
     Ok(run.end(places, Measured { series, details, shortest_median_ns: f64::INFINITY, complete }))
@@ -384,7 +383,7 @@ fn fit(
     details: &mut CacheDetails,
 ) -> Result<bool> {
     let Some(place) = places.first_mut() else {
-        return Err(Error::new(ErrorKind::Usage, "start", "there is nowhere to measure"));
+        return Err(Error::new(ErrorKind::Usage, "start", "no target was named"));
     };
     details.cache_sizes_bytes = request.sizes_bytes.clone();
     let show = |place: &Prepared, phase: &str| progress.begin(stage(place.name(), phase, 0), 0);
@@ -393,12 +392,8 @@ fn fit(
     note.into_iter().for_each(|note| run.note(note));
     if let Some(failure) = ran.failure {
         let cause = failure.cause;
-        return Err(Error::new(
-            ErrorKind::Usage,
-            "measure the workload",
-            format!("without any limit of memory, {cause}"),
-        )
-        .advise("see that it runs in a directory of its own; --tree DIR copies there what it needs"));
+        return Err(Error::new(ErrorKind::Usage, "measure the workload", format!("without a memory limit, {cause}"))
+            .advise("make sure that it runs in its own directory; --tree DIR copies the files that it needs there"));
     }
     let footprint_bytes = ran.peak_bytes.unwrap_or(ran.taken.page_cache_bytes + ran.taken.anonymous_bytes);
     let usual = Duration::from_secs_f64(ran.seconds * LONGEST_FACTOR).max(LEAST_LONGEST);
@@ -411,7 +406,7 @@ fn fit(
     }
     let mut stopped = false;
     let found = fit::least(footprint_bytes, &mut |limit_bytes| {
-        show(place, &format!("looking for the least that works, with {}", format_size(limit_bytes.into())));
+        show(place, &format!("searching for the smallest limit that works, with {}", format_size(limit_bytes.into())));
         let tried = trial(request, scratch, place, Some(limit_bytes), Some(longest), progress)?;
         stopped = tried.is_none();
         Ok(tried.map(|tried| tried.ran.failure.is_none()))
@@ -425,12 +420,12 @@ fn fit(
         None if stopped => Ok(false),
         None => {
             let cause = format!(
-                "it takes {} without a limit, and with twice that as the limit it was not done in {}",
+                "it needs {} without a limit, but with a limit of twice that it did not finish within {}",
                 format_size(footprint_bytes.into()),
                 format_duration(longest.as_secs_f64())
             );
             Err(Error::new(ErrorKind::Usage, "find cache sizes for the workload", cause)
-                .advise("give them: --cache-sizes 64M,128M; or more time: --longest 600"))
+                .advise("name them with --cache-sizes 64M,128M, or allow more time with --longest 600"))
         }
     }
 }

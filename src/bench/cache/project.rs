@@ -176,7 +176,7 @@ fn pass_path(compiler: &Path, pass: &str) -> Option<PathBuf> {
 }
 
 fn make(directory: &Path) -> Result<()> {
-    fs::create_dir(directory).map_err(|error| Error::io("make the directory", directory, error))
+    fs::create_dir(directory).map_err(|error| Error::io("create the directory", directory, error))
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -187,12 +187,12 @@ fn write(path: &Path, text: &str) -> Result<()> {
 pub(super) fn note(passes: &[String], bytes: u64) -> String {
     match passes {
         [] => format!(
-            "The passes of {COMPILER} could not be copied onto the file system that is measured: they are read from where they are, with \
-             the block size of that file system."
+            "The passes of {COMPILER} could not be copied onto the measured file system: they are read from their own \
+                file system, with its block size."
         ),
         passes => format!(
-            "The passes of the compiler ({}, {}) were run from the file system that is measured, where intermediate files were \
-             written too; what else it needs was read from where it is.",
+            "The passes of the compiler ({}, {}) were run from the measured file system, where intermediate files \
+                were also written; everything else that it needs was read from its own place.",
             passes.join(", "),
             format_size(bytes.into()),
         ),

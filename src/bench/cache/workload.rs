@@ -75,7 +75,7 @@ pub(super) fn run(
         return Ok(None);
     }
     let failure = match stopped {
-        Some(_) => Some((FailureKind::TooLong, format!("it was not done in {}", format_duration(seconds)))),
+        Some(_) => Some((FailureKind::TooLong, format!("it did not finish within {}", format_duration(seconds)))),
         None if status.success() => None,
         None if group.ran_out() => Some((FailureKind::OutOfMemory, "it ran out of memory".to_owned())),
         None => Some((FailureKind::Failed, format!("it failed: {}", programs::last_words(&words, status)))),

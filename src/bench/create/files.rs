@@ -110,7 +110,7 @@ impl FileOperations for Files {
         if directory > 0 && (number - 1).is_multiple_of(self.directory_files) {
             self.name.set_directory(directory);
             let made = mkdirat(&self.base, self.name.as_c_str(), Mode::from_raw_mode(0o755));
-            made.map_err(|error| self.fail("make the directory", error))?;
+            made.map_err(|error| self.fail("create the directory", error))?;
         }
         self.open_parent(number)?;
         let ends_batch = self.ends_batch();

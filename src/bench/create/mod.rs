@@ -154,8 +154,8 @@ impl CreateRequest {
         let Room { total_bytes, available_bytes, available_inodes, .. } = place.room()?;
         let is_made = place.image().is_some();
         let advice = match is_made {
-            true => "give it a larger --fs-size, or ask for fewer --files",
-            false => "ask for fewer --files, or name another directory",
+            true => "increase --fs-size, or use fewer --files",
+            false => "use fewer --files, or another directory",
         };
         let refuse = |cause: String| {
             let error = Error::new(ErrorKind::NoSpace, "create the files on", cause);
@@ -167,7 +167,7 @@ impl CreateRequest {
         let needed = self.files.saturating_mul(self.room_a_file(file_system.block_bytes));
         if needed > free {
             return refuse(format!(
-                "there is room for {}, and {} files take at least {}",
+                "there is space for {}, but {} files need at least {}",
                 format_size(free.into()),
                 format_count(self.files.into()),
                 format_size(needed.into())
@@ -178,7 +178,7 @@ impl CreateRequest {
         let needed = self.files.saturating_add(self.directories());
         match available_inodes.filter(|_| counts_inodes && !place.is_store()) {
             Some(inodes) if inodes < needed => refuse(format!(
-                "there is room for {} inodes, and {} are needed",
+                "there is space for {} inodes, but {} are needed",
                 format_count(inodes.into()),
                 format_count(needed.into())
             )),
@@ -202,7 +202,7 @@ struct Passed {
 pub fn create(request: &CreateRequest, mut run: Run, places: Vec<Prepared>, progress: &Progress) -> Result<Created> {
     if places.iter().any(Prepared::is_store) && request.size_bytes > LARGEST_OBJECT_BYTES {
         let cause =
-            format!("objects of a store are put whole here, up to {}", format_size(LARGEST_OBJECT_BYTES.into()));
+            format!("this bench writes objects of a store whole, up to {}", format_size(LARGEST_OBJECT_BYTES.into()));
         return Err(Error::new(ErrorKind::Usage, "measure a store", cause));
     }
     let (mut places, left_out) = leave_out(places)?;
@@ -257,7 +257,7 @@ fn leave_out(places: Vec<Prepared>) -> Result<(Vec<Prepared>, Vec<String>)> {
                 kept.push(place);
             }
             Err(error) if place.image().is_some() => {
-                left_out.push(format!("{} is left out: {error}.", place.name()));
+                left_out.push(format!("{} is skipped: {error}.", place.name()));
                 last = Some(error);
             }
             Err(error) => return Err(error),
@@ -336,7 +336,10 @@ fn pass(
             progress.set_operations(done);
             if let Some(longest) = request.longest.filter(|longest| done > 0 && started.elapsed() >= *longest) {
                 let (done, longest) = (format_count(done.into()), format_duration(longest.as_secs_f64()));
-                limit = Some(format!("{subject}, {}: {done} files in {longest}, then the time was up", phase.name()));
+                limit = Some(format!(
+                    "{subject}, {}: stopped at the time limit after {done} files in {longest}",
+                    phase.name()
+                ));
                 return false;
             }
         }
@@ -399,25 +402,25 @@ fn limit_of(error: Error, phase: Phase, place: &mut Prepared, made: u64) -> Resu
     let what = match place.subject().file_system.kind.as_str() {
         _ if is_full => "the file system is full",
         // Its space for metadata can be full while there is space for data.
-        "btrfs" => "the file system is full, or what it has for metadata",
-        _ => "the directory takes no more",
+        "btrfs" => "the file system or its space for metadata is full",
+        _ => "the directory is full",
     };
-    Ok(format!("{} took {} files: {what}", place.name(), format_count(made.into())))
+    Ok(format!("{} has space for {} files: {what}", place.name(), format_count(made.into())))
 }
 
 fn store_note(durability: Durability) -> String {
     match durability {
         Durability::None => {
-            "Objects of the store were committed one by one and not synced, and files not either; the sync after each phase is \
-             timed on its own."
+            "Objects of the store were committed one by one and not synced; files were not synced either. The sync \
+                after each phase is timed separately."
         }
         Durability::Each => {
-            "Every operation was durable when it returned: objects of the store in batches of one, files with fsync of the file and \
-             of its directory."
+            "Every operation was durable when it returned: objects of the store in batches of one, files by fsync of \
+                the file and its directory."
         }
         Durability::Batch => {
-            "Every 1,000 operations were made durable together: by a sync of the store, and for files by syncfs; the time is in \
-             that of the thousandth."
+            "Every 1,000 operations were made durable together, in the store by a sync, for files by syncfs; the time \
+                counts for the thousandth."
         }
     }
     .to_owned()

@@ -128,5 +128,5 @@ impl FileOperations for Objects {
 }
 
 fn missing(operation: &'static str, key: &Key) -> Error {
-    Error::new(ErrorKind::Lost, operation, "the object that was just put is not there").at(&key.to_path())
+    Error::new(ErrorKind::Lost, operation, "the object that was just stored is missing").at(&key.to_path())
 }

@@ -55,7 +55,7 @@ impl Controller {
         }
         let Some(Hierarchy { root, own }) = unified()?.filter(|found| lists(&found.root, "cgroup.controllers", "io"))
         else {
-            let cause = "the kernel has neither the controller blkio of cgroup v1 nor io of cgroup v2 mounted";
+            let cause = "neither the controller blkio of cgroup v1 nor io of cgroup v2 is mounted";
             return Err(Error::new(ErrorKind::NotFound, OPERATION, cause)
                 .advise("mount it: mount -t cgroup -o blkio cgroup /sys/fs/cgroup/blkio"));
         };
@@ -140,7 +140,7 @@ impl Controller {
     pub(super) fn gap(&self) -> Option<&'static str> {
         match self {
             Controller::Io { group, .. } if !lists(group, "cgroup.controllers", "memory") => {
-                Some("write-back, because the controller memory is off")
+                Some("write-back, because the memory controller is off")
             }
             _ => None,
         }

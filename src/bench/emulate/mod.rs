@@ -47,24 +47,27 @@ impl FromStr for Emulation {
     fn from_str(text: &str) -> std::result::Result<Emulation, String> {
         let (kind, options) = text.split_once(':').unwrap_or((text, ""));
         if kind != "hdd" {
-            return Err(format!("'{kind}' cannot be emulated; write hdd, or hdd:ops=120,bytes=160MB,read_ahead=4MiB"));
+            return Err(format!(
+                "'{kind}' cannot be emulated; write hdd or, for example, hdd:ops=120,bytes=160MB,read_ahead=4MiB"
+            ));
         }
         let mut emulation = Emulation::default();
         for option in options.split(',').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             let more_than_none = |number: u64| match number {
-                0 => Err(format!("{name} of an emulated disk is more than 0")),
+                0 => Err(format!("{name} of an emulated disk must be more than 0")),
                 number => Ok(number),
             };
             match name {
                 "ops" => {
-                    let number = value.parse().map_err(|_| format!("'{value}' is no number of operations a second"))?;
+                    let number =
+                        value.parse().map_err(|_| format!("'{value}' is not a number of operations per second"))?;
                     // The kernel stores the rate in 32 bits.
                     emulation.operations_per_second = more_than_none(number)?.min(u32::MAX.into());
                 }
                 "bytes" => emulation.bytes_per_second = more_than_none(parse_size(value)?)?,
                 "read_ahead" => emulation.read_ahead_bytes = Some(more_than_none(parse_size(value)?)?.min(64 * MIB)),
-                _ => return Err(format!("an emulated disk has no '{name}'; it has ops, bytes and read_ahead")),
+                _ => return Err(format!("an emulated disk has no option '{name}'; it has ops, bytes and read_ahead")),
             }
         }
         Ok(emulation)
@@ -88,7 +91,7 @@ impl Limited {
     /// # Errors
     /// [`ErrorKind::NotFound`] where the kernel has no such controller; errors from writing to it.
     pub(super) fn new(device: &Loop, emulation: Emulation, scratch: &Path) -> Result<Limited> {
-        let gone = || Error::new(ErrorKind::NotFound, OPERATION, "the loop device has gone").at(device.path());
+        let gone = || Error::new(ErrorKind::NotFound, OPERATION, "the loop device is gone").at(device.path());
         let number = device.number().ok_or_else(gone)?;
         let queue = PathBuf::from(format!("/sys/block/{}/queue", device.name()));
         let largest = line(&queue.join("max_sectors_kb").to_string_lossy()).parse::<u64>().unwrap_or(0).max(4) * KIB;
@@ -122,9 +125,9 @@ impl Limited {
         let Emulated { operations_per_second, bytes_per_second, read_ahead_bytes } = self.emulated;
         let gap = self.controller.gap().map_or(String::new(), |gap| format!("{gap}, "));
         format!(
-            "The slow disk is emulated: at most {} operations and {} MB a second in each direction, read-ahead {}. What it does not \
-             model: {gap}how far apart places are (every operation costs the same, as on an aged disk with its files spread about), a write \
-             cache in the disk, a queue that the disk sorts, faster and slower tracks.",
+            "The slow disk is emulated: at most {} operations and {} MB per second in each direction, read-ahead {}. \
+                Not modelled: {gap}seek distance (every operation costs the same, as on an aged disk with scattered \
+                files), a write cache in the disk, a queue that the disk sorts, faster and slower tracks.",
             format_count(operations_per_second.into()),
             format_count((bytes_per_second / 1_000_000).into()),
             format_size(read_ahead_bytes.into()),

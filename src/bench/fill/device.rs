@@ -46,8 +46,8 @@ impl Baseline {
                 if open(&path, is_direct).is_ok() {
                     if !is_direct {
                         place.note(format!(
-                            "The device of {name} cannot be read past the page cache (O_DIRECT); it was read through it, with the caches \
-                             dropped before where that is allowed."
+                            "The device of {name} does not allow reads that bypass the page cache (O_DIRECT); it was \
+                                read through the cache, which was dropped first where permitted."
                         ));
                     }
                     return Ok(Some(Baseline { path, size_bytes, is_direct, made: None, buffer: buffer() }));
@@ -58,12 +58,13 @@ impl Baseline {
         let room = place.room()?;
         if room.available_bytes / 2 < file_bytes {
             place.note(format!(
-                "How fast the device of {name} is was not measured: it cannot be opened, and for a file there is too little room."
+                "The speed of the device of {name} was not measured: it cannot be opened, and there is too little \
+                    space for a file."
             ));
             return Ok(None);
         }
         place.note(format!(
-            "The device of {name} cannot be opened, which needs root and a device of its own; a file was read instead."
+            "The device of {name} cannot be opened, which needs root and a separate device; a file was read instead."
         ));
         // Created before it is written, so that it is also removed when that fails.
         let mut baseline = Baseline {

@@ -67,14 +67,14 @@ impl<'c> Files<'c> {
 
     fn make_below(&self, name: &CStr) -> Result<OwnedFd> {
         let made = mkdirat(&self.base, name, Mode::from_raw_mode(0o755));
-        made.map_err(|error| self.fail("make the directory", name.to_bytes(), error))?;
+        made.map_err(|error| self.fail("create the directory", name.to_bytes(), error))?;
         self.open_below(name)
     }
 
     /// Walks everything below a directory, contents before their directory, and removes it if requested; returns the
     /// number of entries of a kind, without the directory itself.
     fn walk(&self, directory: &OwnedFd, wanted: FileType, removes: bool, go_on: &mut Going<'_>) -> Result<u64> {
-        let fail = |error: Errno| self.fail("go through", b"", error);
+        let fail = |error: Errno| self.fail("list", b"", error);
         let mut buffer = [MaybeUninit::uninit(); LISTING_BYTES];
         let mut found = 0;
         loop {
@@ -151,7 +151,7 @@ impl Ground for Files<'_> {
         if self.made != Some(group) {
             self.fill_path.set_directory(number, 1);
             let made = mkdirat(&self.fill, self.fill_path.as_c_str(), Mode::from_raw_mode(0o755));
-            made.map_err(|error| self.fail("make the directory", self.fill_path.as_bytes(), error))?;
+            made.map_err(|error| self.fail("create the directory", self.fill_path.as_bytes(), error))?;
             self.made = Some(group);
         }
         self.fill_path.set(number);
@@ -165,7 +165,7 @@ impl Ground for Files<'_> {
         let size_bytes = match statat(&self.fill, path, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(status) => status.st_size as u64,
             Err(Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(self.fail("look at", path.to_bytes(), error)),
+            Err(error) => return Err(self.fail("examine", path.to_bytes(), error)),
         };
         let removed = unlinkat(&self.fill, path, AtFlags::empty());
         removed.map_err(|error| self.fail("remove", path.to_bytes(), error))?;
@@ -204,7 +204,7 @@ impl Ground for Files<'_> {
                 false => path.set(number),
             }
             let made = mkdirat(&base, path.as_c_str(), Mode::from_raw_mode(0o755));
-            made.map_err(|error| self.fail("make the directory", path.as_bytes(), error))?;
+            made.map_err(|error| self.fail("create the directory", path.as_bytes(), error))?;
         }
         Ok(true)
     }
@@ -247,7 +247,7 @@ impl Ground for Files<'_> {
         for number in (0..count).step_by(path.below(1) as usize) {
             path.set_directory(number, 1);
             let made = mkdirat(&base, path.as_c_str(), Mode::from_raw_mode(0o755));
-            made.map_err(|error| self.fail("make the directory", path.as_bytes(), error))?;
+            made.map_err(|error| self.fail("create the directory", path.as_bytes(), error))?;
         }
         Ok(())
     }

@@ -105,7 +105,7 @@ impl Fill {
             vain = if room.used_bytes > highest { 0 } else { vain + 1 };
             highest = highest.max(room.used_bytes);
             if vain > MOST_VAIN_TRIES {
-                let cause = format!("it stays at {}, whatever is written", format_share(room.fill));
+                let cause = format!("it stays at {} however much is written", format_share(room.fill));
                 return Ok(if is_near { Filled::Reached } else { Filled::Full(cause) });
             }
             is_settled = false;
@@ -114,7 +114,7 @@ impl Fill {
                 Ok(false) => return Ok(Filled::Stopped),
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
                     let left = format_size(place.room()?.available_bytes.into());
-                    return Ok(Filled::Full(format!("{error}; by its own account {left} are available")));
+                    return Ok(Filled::Full(format!("{error}; it reports {left} as available")));
                 }
                 Err(error) => return Err(error),
             }
@@ -174,7 +174,7 @@ impl Fill {
                 return Ok(());
             }
         }
-        Err(Error::new(ErrorKind::Lost, "delete a file by chance", "none of those that were created is there"))
+        Err(Error::new(ErrorKind::Lost, "delete a random file", "none of the created files was found"))
     }
 
     /// Mean number of extents of up to `most` random files; `None` where that is unknown.

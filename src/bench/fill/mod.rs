@@ -158,8 +158,8 @@ trait Ground {
 }
 
 fn misread(path: &Path) -> Error {
-    let cause = "what was read is not what was written";
-    let advice = "do not trust this device, file system or memory before you know why";
+    let cause = "the data read differs from the data written";
+    let advice = "do not trust this device, file system or memory until you know the cause";
     Error::new(ErrorKind::Corrupt, "read back the file of", cause).at(path).advise(advice)
 }
 
@@ -170,7 +170,7 @@ fn misread(path: &Path) -> Error {
 /// [`ErrorKind::Usage`] for the first such directory; errors from examining it.
 pub fn check_directories(directories: &[PathBuf], with_store: bool, allow_root: bool) -> Result<()> {
     let device = |path: &Path| -> Result<(u64, Mount)> {
-        let found = fs::metadata(path).map_err(|error| Error::io("look at", path, error))?;
+        let found = fs::metadata(path).map_err(|error| Error::io("examine", path, error))?;
         Ok((found.dev(), volume::mount_of(path)?))
     };
     let refuse = |directory: &Path, cause: &str, advice: &str| {
@@ -189,20 +189,21 @@ pub fn check_directories(directories: &[PathBuf], with_store: bool, allow_root: 
             || mount.device == root.device
             || (mount.kind == root.kind && mount.source == root.source && root.device.0 != 0);
         if is_root && !allow_root {
-            let advice = "name a directory on another file system, have one made with --fs, or insist with --allow-root-file-system";
+            let advice =
+                "name a directory on another file system, create one with --fs, or use --allow-root-file-system";
             return refuse(
                 directory,
-                "it is on the root file system, and a system whose root is full does not work",
+                "it is on the root file system, and a system with a full root file system does not work",
                 advice,
             );
         }
         if with_store {
-            let cause = "files and a store in one directory would fill the same file system together";
-            return refuse(directory, cause, "have file systems made with --fs, of which each has its own");
+            let cause = "files and a store in one directory would fill the same file system";
+            return refuse(directory, cause, "create file systems with --fs, one for each");
         }
         if seen.contains(&number) {
-            let cause = "another directory that is to be filled is on the same file system";
-            return refuse(directory, cause, "name one of them");
+            let cause = "another of these directories is on the same file system";
+            return refuse(directory, cause, "name only one of them");
         }
         seen.push(number);
     }
@@ -250,14 +251,15 @@ pub fn fill(
     drop(subjects);
     let Steps { samples, reached, left_out, .. } = steps;
     if complete && reached.is_empty() {
-        let cause = left_out.first().map_or("there is no level to be reached", |left_out| &left_out.cause);
-        return Err(Error::new(ErrorKind::NoSpace, "fill to any of the levels", cause)
-            .advise("choose other --levels, or a larger --fs-size"));
+        let cause = left_out.first().map_or("there are no levels", |left_out| &left_out.cause);
+        return Err(Error::new(ErrorKind::NoSpace, "reach any level", cause)
+            .advise("choose other --levels, or increase --fs-size"));
     }
     if places.iter().any(Prepared::is_store) {
         run.note(
-            "A store was compacted when a level was reached, then filled further, and compacted after each round of tests, outside of what is timed, so \
-             that what was removed was given back. Where there was no room for that, it stays in the level.",
+            "A store was compacted when it reached a level, filled further, and compacted after each round of tests, \
+                outside the measured time, to free the space of removed files. Where there was no space for \
+                compaction, that space is part of the level.",
         );
     }
     let series = samples.into_iter().map(Sampled::series).collect();
@@ -284,7 +286,7 @@ fn make_whole(places: &mut [Prepared], progress: &Progress) -> Result<bool> {
     for place in places {
         let name = place.name().to_owned();
         let Some(image) = place.image() else { continue };
-        progress.begin(stage(&name, "write the image full", 0), 0);
+        progress.begin(stage(&name, "fill the holes of the image", 0), 0);
         let mut go_on = |done: u64, total: u64| {
             progress.set_total(total / MIB);
             progress.set_operations(done / MIB);

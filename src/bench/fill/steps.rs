@@ -92,7 +92,7 @@ impl Steps<'_> {
             Filled::Reached => {}
             Filled::Stopped => return Ok(None),
             Filled::Beyond(now) => {
-                let cause = format!("it is {} full already", format_share(now));
+                let cause = format!("it is already {} full", format_share(now));
                 self.leave_out(*at, level, &[], cause);
                 return Ok(Some(false));
             }
@@ -119,7 +119,7 @@ impl Steps<'_> {
             if !subject.without[group] && needed > room.available_bytes {
                 subject.without[group] = true;
                 let cause = format!(
-                    "it takes {}, and {} are available",
+                    "it needs {}, but {} are available",
                     format_size(needed.into()),
                     format_size(room.available_bytes.into())
                 );
@@ -221,7 +221,7 @@ impl Steps<'_> {
             return Ok(false);
         }
         if let Some((found, made)) = counted.filter(|(found, made)| found != made) {
-            let cause = format!("{made} were made, and {found} found");
+            let cause = format!("{made} were created, but {found} were found");
             return Err(Error::new(ErrorKind::Corrupt, test.name(), cause).at(place.directory()));
         }
         add(&mut self.samples, (*at, test.name(), Some(level)), dropped.state, seconds);

@@ -134,7 +134,7 @@ impl FromStr for FileSystemKind {
     fn from_str(text: &str) -> std::result::Result<FileSystemKind, String> {
         let names = || FileSystemKind::ALL.map(FileSystemKind::name).join(", ");
         let found = FileSystemKind::ALL.into_iter().find(|kind| kind.name() == text);
-        found.ok_or_else(|| format!("'{text}' cannot be made here; there are {}", names()))
+        found.ok_or_else(|| format!("'{text}' is not a supported file system; use one of {}", names()))
     }
 }
 
@@ -174,16 +174,18 @@ impl FileSystemSpec {
     /// # Errors
     /// [`ErrorKind::Usage`] for `-o` without a value, and for an argument that would be taken as the device.
     pub fn with_options(mut self, options: &str) -> Result<FileSystemSpec> {
-        let wrong = |cause: String| Error::new(ErrorKind::Usage, "make a file system", cause);
+        let wrong = |cause: String| Error::new(ErrorKind::Usage, "create a file system", cause);
         let mut words = options.split_whitespace();
         let mut mount: Vec<&str> = self.mount_options.split(',').filter(|option| !option.is_empty()).collect();
         let mut takes_value = false;
         while let Some(word) = words.next() {
             match word.strip_prefix("-o") {
-                Some("") => mount.push(words.next().ok_or_else(|| wrong(format!("-o of {} has no value", self.kind)))?),
+                Some("") => {
+                    mount.push(words.next().ok_or_else(|| wrong(format!("option -o of {} has no value", self.kind)))?)
+                }
                 Some(value) => mount.push(value),
                 None if !word.starts_with('-') && !takes_value => {
-                    let cause = format!("'{word}' in the options of {} belongs to no option", self.kind);
+                    let cause = format!("'{word}' in the options of {} does not belong to an option", self.kind);
                     return Err(wrong(cause));
                 }
                 None => {
@@ -213,16 +215,16 @@ impl FileSystemSpec {
 
     /// Checks that it can be created, before anything is done.
     pub(super) fn check(&self) -> Result<()> {
-        let wrong = |cause: String| Err(Error::new(ErrorKind::Usage, "make a file system", cause));
+        let wrong = |cause: String| Err(Error::new(ErrorKind::Usage, "create a file system", cause));
         let least = self.kind.least_bytes();
         if self.size_bytes < least {
-            let cause = format!("{} takes at least {}", self.kind, format_size(least.into()));
-            let error = Error::new(ErrorKind::Usage, "make a file system", cause);
-            return Err(error.advise("give it a larger --fs-size"));
+            let cause = format!("{} needs at least {}", self.kind, format_size(least.into()));
+            let error = Error::new(ErrorKind::Usage, "create a file system", cause);
+            return Err(error.advise("increase --fs-size"));
         }
         match self.block_bytes {
             Some(bytes) if !bytes.is_power_of_two() || !(512..=2048 * KIB).contains(&bytes) => {
-                wrong(format!("{} has no blocks of {}", self.kind, format_size(bytes.into())))
+                wrong(format!("{} does not support blocks of {}", self.kind, format_size(bytes.into())))
             }
             _ => Ok(()),
         }

@@ -28,7 +28,7 @@ use kind::Fuse;
 pub use kind::{FileSystemKind, FileSystemSpec};
 pub(super) use servers::end_servers;
 
-const OPERATION: &str = "make a file system";
+const OPERATION: &str = "create a file system";
 /// Time limit for a program to serve its file system, and to end after it is unmounted.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -57,13 +57,13 @@ pub fn check(specs: &[FileSystemSpec]) -> Result<()> {
         return Ok(());
     }
     if !rustix::process::geteuid().is_root() {
-        let cause = "mounting what was made needs root";
-        let advice = "run it as root, or name a directory to measure in, which needs no root";
+        let cause = "mounting a file system needs root";
+        let advice = "run it as root, or name a directory to measure, which needs no root";
         return Err(Error::new(ErrorKind::PermissionDenied, OPERATION, cause).advise(advice));
     }
     for spec in specs {
         spec.check()?;
-        let say = |error: Error| Error::new(error.kind(), "make the file system", explain(&error, spec.kind));
+        let say = |error: Error| Error::new(error.kind(), "create the file system", explain(&error, spec.kind));
         programs::find(&spec.kind.maker()).map_err(say)?;
         if let Some(fuse) = fuse_of(spec.kind) {
             programs::find(fuse.program).map_err(say)?;
@@ -116,7 +116,7 @@ impl Image {
             daemon: None,
             scratch: scratch.clone(),
         };
-        fs::create_dir(image.root()).map_err(|error| Error::io("make the directory", &image.root(), error))?;
+        fs::create_dir(image.root()).map_err(|error| Error::io("create the directory", &image.root(), error))?;
         image.scratch.promise(&image.file(), image.spec.size_bytes)?;
         image.remake()?;
         Ok(image)
@@ -173,14 +173,15 @@ impl Image {
         let mut notes: Vec<String> = self.limited.iter().map(Limited::note).collect();
         if self.device.as_ref().is_some_and(|device| !device.is_direct) {
             notes.push(format!(
-                "The image of {} is cached by the file system that it lies on, which cannot do direct I/O for it: what is read a second \
-                 time may come from memory.",
+                "The image of {} is cached by the file system below, which does not support direct I/O for it: \
+                    repeated reads may come from memory.",
                 self.spec.name()
             ));
         }
         if let Some(fuse) = self.fuse {
             notes.push(format!(
-                "{} is served by {} outside the kernel, because this kernel has no {}: every operation passes through another process.",
+                "{} is served by {} in user space, because this kernel has no {}: every operation passes through \
+                    another process.",
                 self.spec.name(),
                 fuse.program,
                 self.spec.kind.kernel_type()
@@ -196,7 +197,7 @@ impl Image {
     pub fn remake(&mut self) -> Result<()> {
         self.take_down()?;
         let (path, kind) = (self.file(), self.spec.kind);
-        let fail = |error| Error::io("make an image at", &path, error);
+        let fail = |error| Error::io("create an image at", &path, error);
         // Truncated first, so that it consists of holes again.
         let file = File::create(&path).map_err(fail)?;
         file.set_len(self.spec.size_bytes).map_err(fail)?;
@@ -335,7 +336,8 @@ impl Image {
     pub fn fill_holes(&mut self, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<bool> {
         self.unmount()?;
         let path = self.file();
-        let filled = fill_holes(&path, go_on).map_err(|error| Error::io("write the image", &path, error))?;
+        let filled =
+            fill_holes(&path, go_on).map_err(|error| Error::io("fill the holes of the image", &path, error))?;
         self.mount()?;
         Ok(filled)
     }
@@ -412,8 +414,8 @@ pub fn fitting_size_bytes(files: u64, size_bytes: u64, least_bytes: u64) -> Resu
     let for_files = files.saturating_mul(BYTES_AN_INODE.max(blocks.saturating_mul(2)));
     let size_bytes = for_files.saturating_add(for_files / 8).max(least_bytes);
     if size_bytes > 1 << 44 {
-        let cause = format!("they would take an image of {}", format_size(size_bytes.into()));
-        return Err(Error::new(ErrorKind::Usage, "make so many files", cause).advise("ask for fewer"));
+        let cause = format!("they would need an image of {}", format_size(size_bytes.into()));
+        return Err(Error::new(ErrorKind::Usage, "create so many files", cause).advise("use fewer files"));
     }
     Ok(size_bytes.next_multiple_of(1 << 20))
 }

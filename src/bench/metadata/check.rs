@@ -39,7 +39,7 @@ pub(super) fn file_system(image: &Image, scratch: &Scratch, progress: &Progress)
     const OPERATION: &str = "check the file system";
     let kind = image.spec().kind;
     let (Some((program, arguments)), Some(device)) = (program(kind), image.device()) else {
-        return Err(Error::new(ErrorKind::NotFound, OPERATION, format!("there is no program that checks {kind}")));
+        return Err(Error::new(ErrorKind::NotFound, OPERATION, format!("no program checks {kind}")));
     };
     let mut command = programs::command(program, scratch.lock())?;
     command.args(arguments).arg(device.path()).stdout(Stdio::piped()).stderr(Stdio::piped());

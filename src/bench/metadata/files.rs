@@ -49,7 +49,11 @@ impl FileSet {
     ) -> Result<FileSet> {
         let whole = source.count();
         if whole == 0 {
-            return Err(Error::new(ErrorKind::Usage, "make files like those of the source", "it has none"));
+            return Err(Error::new(
+                ErrorKind::Usage,
+                "create files like those of the source",
+                "the source has no files",
+            ));
         }
         let mut sizes: Vec<(u64, u64)> = Vec::new();
         let mut before = 0u128;

@@ -61,7 +61,7 @@ impl FromStr for StoreLayout {
         let all = [StoreLayout::Slow, StoreLayout::Hybrid, StoreLayout::Fast];
         all.into_iter()
             .find(|layout| layout.name() == text)
-            .ok_or_else(|| format!("'{text}' is no layout of a store; there are slow, hybrid and fast"))
+            .ok_or_else(|| format!("'{text}' is not a layout of a store; the layouts are slow, hybrid and fast"))
     }
 }
 
@@ -106,8 +106,8 @@ impl MetadataRequest {
         let bytes = self.entries().saturating_mul(entry_bytes).saturating_add(content_bytes);
         let bytes = bytes.saturating_add(bytes / 6).saturating_add(SPARE_BYTES);
         if bytes > LARGEST_IMAGE_BYTES {
-            let cause = format!("they would take an image of {}", format_size(bytes.into()));
-            return Err(Error::new(ErrorKind::Usage, "make so many files", cause).advise("ask for fewer"));
+            let cause = format!("they would need an image of {}", format_size(bytes.into()));
+            return Err(Error::new(ErrorKind::Usage, "create so many files", cause).advise("use fewer files"));
         }
         Ok(bytes.next_multiple_of(MIB))
     }
@@ -173,10 +173,9 @@ pub fn prepare(
                 place.rename(if is_store { format!("granulo on {name}") } else { name.clone() });
             }
             if place.subject().file_system.kind == HANGING {
-                let cause =
-                    "fusefat, which serves fat where the kernel does not, never ends when several directories grow";
-                let error = Error::new(ErrorKind::Usage, "make the files on", cause).at(Path::new(place.name()));
-                return Err(error.advise("leave fat out, or take a kernel that has vfat"));
+                let cause = "fusefat, which serves fat where the kernel does not, hangs when several directories grow";
+                let error = Error::new(ErrorKind::Usage, "create the files on", cause).at(Path::new(place.name()));
+                return Err(error.advise("omit fat, or use a kernel with vfat"));
             }
             let directory = place.directory().to_owned();
             subjects.push(Subject { place, plan: Plan::default(), directory });

@@ -140,18 +140,18 @@ impl FromStr for Mix {
             }
             let (name, value) = word
                 .split_once('=')
-                .ok_or_else(|| format!("'{word}' is no share; write for example lookup=24,read=18"))?;
+                .ok_or_else(|| format!("'{word}' is not a share; write, for example, lookup=24,read=18"))?;
             let place = Operation::ALL.iter().position(|operation| operation.name() == name).ok_or_else(|| {
                 let names: Vec<&str> = Operation::ALL.iter().map(|operation| operation.name()).collect();
-                format!("there is no operation '{name}'; there are {}", names.join(", "))
+                format!("there is no operation '{name}'; the operations are {}", names.join(", "))
             })?;
-            let weight: f64 = value.parse().map_err(|_| format!("'{value}' is no number"))?;
+            let weight: f64 = value.parse().map_err(|_| format!("'{value}' is not a number"))?;
             if !(0.0..=1e9).contains(&weight) {
-                return Err(format!("the share of {name} is a number from 0 up"));
+                return Err(format!("the share of {name} must be at least 0"));
             }
             mix.weights[place] = weight;
         }
-        if mix.total() > 0.0 { Ok(mix) } else { Err("the shares of a mix cannot all be 0".to_owned()) }
+        if mix.total() > 0.0 { Ok(mix) } else { Err("the shares of a mix must not all be 0".to_owned()) }
     }
 }
 

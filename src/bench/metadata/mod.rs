@@ -217,11 +217,11 @@ fn check_room(request: &MetadataRequest, set: &FileSet, place: &mut Prepared) ->
     let Room { total_bytes, available_bytes, available_inodes, .. } = place.room()?;
     let is_made = place.image().is_some();
     let advice = match is_made {
-        true => "give it a larger --fs-size, or ask for fewer --files and --listed",
-        false => "ask for fewer --files and --listed, or name another directory",
+        true => "increase --fs-size, or use fewer --files and --listed",
+        false => "use fewer --files and --listed, or another directory",
     };
     let refuse = |cause: String| {
-        Err(Error::new(ErrorKind::NoSpace, "make the files on", cause).at(Path::new(place.name())).advise(advice))
+        Err(Error::new(ErrorKind::NoSpace, "create the files on", cause).at(Path::new(place.name())).advise(advice))
     };
     let margin = if is_made { 0.0 } else { MARGIN_FRACTION };
     let free = available_bytes.saturating_sub((total_bytes as f64 * margin) as u64);
@@ -230,7 +230,7 @@ fn check_room(request: &MetadataRequest, set: &FileSet, place: &mut Prepared) ->
     // A hybrid store has most of its bytes on other devices.
     if needed > free && place.further().is_empty() {
         return refuse(format!(
-            "there is room for {}, and {} files take at least {}",
+            "there is space for {}, but {} files need at least {}",
             format_size(free.into()),
             format_count(request.entries().into()),
             format_size(needed.into())
@@ -241,7 +241,7 @@ fn check_room(request: &MetadataRequest, set: &FileSet, place: &mut Prepared) ->
         Some(0) | None => Ok(()),
         Some(inodes) if place.is_store() || inodes >= request.entries() => Ok(()),
         Some(inodes) => refuse(format!(
-            "it has {} inodes left, and {} files are asked for",
+            "it has {} inodes left, but {} files need one each",
             format_count(inodes.into()),
             format_count(request.entries().into())
         )),
@@ -262,7 +262,7 @@ fn fill(
     place.set_slow(false)?;
     let name = place.name().to_owned();
     let listed = if request.has(Part::List) || request.has(Part::Check) { request.listed } else { 0 };
-    progress.begin(stage(&name, "make the files", 0), request.files + listed);
+    progress.begin(stage(&name, "create the files", 0), request.files + listed);
     let mut go_on = |done: u64| {
         if done.is_multiple_of(FILES_BETWEEN) {
             progress.set_operations(done);
@@ -274,19 +274,19 @@ fn fill(
         false => on_files::fill(directory, set, listed, &mut go_on)?,
     };
     let Some(filled) = filled else { return Ok(None) };
-    progress.begin(stage(&name, "write them back", 0), 0);
+    progress.begin(stage(&name, "write back", 0), 0);
     place.sync()?;
     place.set_slow(true)?;
     if filled.listed < listed {
         details.limits.push(format!(
-            "{} has no more than {} entries in one directory, of {} that were asked for: it is not listed.",
+            "{} holds at most {} of {} entries in one directory: it is not listed.",
             place.name(),
             format_count(filled.listed.into()),
             format_count(listed.into())
         ));
     }
     if !filled.has_links {
-        place.note(format!("{} has no symbolic links: GETATTR stands for READLINK.", place.name()));
+        place.note(format!("{} has no symbolic links: GETATTR replaces READLINK.", place.name()));
     }
     Ok(Some(filled))
 }

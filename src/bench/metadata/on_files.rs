@@ -66,13 +66,13 @@ pub(super) fn fill(
     let mut has_links = true;
     for directory in 0..set.directories() {
         set.name_directory(directory, &mut name);
-        mkdirat(&base, name.as_str(), DIRECTORY_MODE).map_err(|error| fail("make the directory", &name, error))?;
+        mkdirat(&base, name.as_str(), DIRECTORY_MODE).map_err(|error| fail("create the directory", &name, error))?;
         set.name_link(directory, &mut name);
         set.name_target(directory, &mut target);
         if has_links && let Err(error) = symlinkat(target.as_str(), &base, name.as_str()) {
             // FAT and exFAT have no symbolic links.
             if ![Errno::PERM, Errno::NOSYS, Errno::OPNOTSUPP].contains(&error) {
-                return Err(fail("make the link", &name, error));
+                return Err(fail("create the link", &name, error));
             }
             has_links = false;
         }
@@ -91,7 +91,7 @@ pub(super) fn fill(
         openat(&base, name.as_str(), NEW_FILE, FILE_MODE).map_err(|error| fail("create", &name, error))?;
     }
     if listed > 0 {
-        mkdirat(&base, LISTED, DIRECTORY_MODE).map_err(|error| fail("make the directory", LISTED, error))?;
+        mkdirat(&base, LISTED, DIRECTORY_MODE).map_err(|error| fail("create the directory", LISTED, error))?;
     }
     for number in 0..listed {
         set.name_listed(number, &mut name);
@@ -303,5 +303,5 @@ impl Target for Files<'_> {
 }
 
 fn wrong(path: &Path) -> Error {
-    Error::new(ErrorKind::Corrupt, "read", "it is not what was written").at(path)
+    Error::new(ErrorKind::Corrupt, "read", "the data read differs from the data written").at(path)
 }

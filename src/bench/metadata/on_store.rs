@@ -218,9 +218,9 @@ pub(super) fn compact(home: &Path, progress: &Progress) -> Result<bool> {
 }
 
 fn missing(key: &Key) -> Error {
-    Error::new(ErrorKind::Lost, "find", "an object that was put is not there").at(&key.to_path())
+    Error::new(ErrorKind::Lost, "find", "a stored object is missing").at(&key.to_path())
 }
 
 fn wrong(key: &Key) -> Error {
-    Error::new(ErrorKind::Corrupt, "read", "it is not what was put").at(&key.to_path())
+    Error::new(ErrorKind::Corrupt, "read", "the data read differs from the data stored").at(&key.to_path())
 }

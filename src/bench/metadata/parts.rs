@@ -98,7 +98,7 @@ impl<'b> Bench<'b> {
         }
         if listed != total {
             let cause =
-                format!("there are {}, and {} were made", format_count(listed.into()), format_count(total.into()));
+                format!("there are {}, but {} were created", format_count(listed.into()), format_count(total.into()));
             let error = Error::new(ErrorKind::Corrupt, "list the entries", cause);
             return Err(error.at(&candidate.subject.directory));
         }
@@ -111,8 +111,8 @@ impl<'b> Bench<'b> {
         let small = self.set.count_up_to(self.request.small_bytes);
         if small < self.request.reads {
             self.notes.push(match small {
-                0 => "No file is small enough for the reads: see --small.".to_owned(),
-                small => format!("There are {} small files: some were read again.", format_count(small.into())),
+                0 => "No file is small enough for the reads; see --small.".to_owned(),
+                small => format!("There are only {} small files: some were read again.", format_count(small.into())),
             });
         }
         if numbers.is_empty() {
@@ -190,7 +190,7 @@ impl<'b> Bench<'b> {
             return Ok(true);
         };
         if check::program(image.spec().kind).is_none() {
-            self.notes.push(format!("{name} was not checked: no program is known that looks through all of it."));
+            self.notes.push(format!("{name} was not checked: no program is known that checks all of it."));
             return Ok(true);
         }
         self.progress.begin(stage(&name, "check", round), 0);
@@ -324,8 +324,8 @@ impl<'b> Bench<'b> {
         let load = Load { warm_up: Duration::ZERO, window: Duration::from_millis(300), ..self.offered(PER_SECOND, 0) };
         if let Some(idle) = load.run(&|_, _, _| Ok(()), &Fresh::new(), self.progress)? {
             self.notes.push(format!(
-                "An operation that does nothing, offered {} times a second, has a mean response time of {} (99 %: {}): that is how late \
-                 sleeping threads wake up here.",
+                "An empty operation, offered {} times per second, has a mean response time of {} (99 %: {}): that is \
+                    how late sleeping threads wake up here.",
                 format_count(PER_SECOND as u128),
                 format_duration(idle.response_seconds),
                 format_duration(idle.p99_seconds),
@@ -338,7 +338,7 @@ impl<'b> Bench<'b> {
 /// A note for a place that a load has filled.
 fn full(name: &str, offered_per_second: f64) -> String {
     format!(
-        "{name} became full at {} operations/s: it is offered no more. Give it a larger --fs-size, or fewer --loads.",
+        "{name} became full at {} operations/s: no higher load is offered. Increase --fs-size, or use fewer --loads.",
         format_count(offered_per_second.round() as u128)
     )
 }

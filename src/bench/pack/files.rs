@@ -53,7 +53,7 @@ impl<'p> Files<'p> {
                 if number.is_multiple_of(path.below(depth)) {
                     path.set_directory(number, depth);
                     let made = mkdirat(&self.base, path.as_c_str(), Mode::from_raw_mode(0o755));
-                    made.map_err(|error| self.fail("make the directory", path.as_bytes(), error))?;
+                    made.map_err(|error| self.fail("create the directory", path.as_bytes(), error))?;
                 }
             }
             path.set(number);
@@ -204,7 +204,7 @@ impl Tally {
             return Ok(());
         }
         let cause = format!(
-            "{} files with {} bytes were read, and {} with {} were written, each once",
+            "{} files with {} bytes were read, but {} files with {} bytes were written",
             self.files, self.bytes, population.files, population.bytes
         );
         Err(Error::new(ErrorKind::Corrupt, "load", cause).at(path))

@@ -125,8 +125,8 @@ impl Tally {
 
 /// The bytes read differ from those written.
 fn wrong(path: &Path) -> Error {
-    let cause = "what was read is not what was written";
-    let advice = "do not trust this device, file system or memory before you know why";
+    let cause = "the data read differs from the data written";
+    let advice = "do not trust this device, file system or memory until you know the cause";
     Error::new(ErrorKind::Corrupt, "load", cause).at(path).advise(advice)
 }
 
@@ -148,12 +148,12 @@ fn check_room(request: &PackRequest, places: &mut [Prepared]) -> Result<()> {
         }
         let cause = match lacks_inodes {
             true => format!(
-                "there is room for {} inodes, and {} files are to be made",
+                "there is space for {} inodes, but {} files need one each",
                 format_count(room.available_inodes.unwrap_or(0).into()),
                 format_count(inodes.into())
             ),
             false => format!(
-                "there is room for {}, and {} take at least {} in blocks of {}",
+                "there is space for {}, but {} need at least {} in blocks of {}",
                 format_size(free.into()),
                 population.name,
                 format_size(needed.into()),
@@ -161,8 +161,8 @@ fn check_room(request: &PackRequest, places: &mut [Prepared]) -> Result<()> {
             ),
         };
         let advice = match is_made {
-            true => "give it a larger --fs-size, or ask for fewer --files",
-            false => "ask for fewer --files, or name another directory",
+            true => "increase --fs-size, or use fewer --files",
+            false => "use fewer --files, or another directory",
         };
         let error = Error::new(ErrorKind::NoSpace, "pack the files on", cause);
         return Err(error.at(Path::new(place.name())).advise(advice));
@@ -362,7 +362,7 @@ impl<'r> Packing<'r> {
         if self.samples.is_empty() && complete {
             return Err(self
                 .first_error
-                .unwrap_or_else(|| Error::new(ErrorKind::Usage, "pack", "no way of keeping the files was asked for")));
+                .unwrap_or_else(|| Error::new(ErrorKind::Usage, "pack", "no way of storing the files was requested")));
         }
         let population = &self.request.population;
         let checked_bytes_per_second = check_rate(self.content);
@@ -373,18 +373,22 @@ impl<'r> Packing<'r> {
         let shortest = loads.fold(f64::INFINITY, f64::min);
         if check_seconds / shortest > LARGEST_CHECK_FRACTION {
             run.note(format!(
-                "Comparing what is loaded with what was written takes one processor {} each time ({} of the shortest load), which is in the \
-                 times of all loads but that of the flat file.",
+                "Comparing the loaded data with the written data needs {} on one processor each time ({} of the \
+                    shortest load), which is part of the times of all loads except that of the flat file.",
                 format_duration(check_seconds),
                 format_share(check_seconds / shortest)
             ));
         }
         if self.samples.iter().any(|sampled| sampled.measure == "store load") {
-            run.note("granulo's store was loaded by its own loader, with a thread for each processor; all else by one thread.");
+            run.note(
+                "granulo's store was loaded by its own loader, with one thread per processor; everything else by \
+                one thread.",
+            );
         }
         if places.iter().any(|place| place.subject().kind == super::result::SubjectKind::Directory) {
             run.note(
-                "What a way takes is what the file system had less of: in a directory, also what others wrote meanwhile.",
+                "The space that a way needs is the decrease of free space on the file system: in a directory, this \
+                    includes what other processes wrote meanwhile.",
             );
         }
         self.samples.sort_by_key(|sampled| sampled.subject);

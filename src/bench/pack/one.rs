@@ -211,7 +211,7 @@ pub(super) fn read_flat(
     if at == bytes {
         return Ok(true);
     }
-    let cause = format!("{at} bytes were read, and {bytes} written");
+    let cause = format!("{at} bytes were read, but {bytes} were written");
     Err(Error::new(ErrorKind::Corrupt, "read the flat file in", cause).at(directory))
 }
 

@@ -127,7 +127,7 @@ impl Population {
 fn check(files: u64, bytes: u128) -> Result<()> {
     if files > MOST_FILES || bytes > MOST_BYTES.into() {
         let cause = format!("{} files would have {}", format_count(files.into()), format_size(bytes));
-        return Err(Error::new(ErrorKind::Usage, "pack so much", cause).advise("ask for fewer or smaller files"));
+        return Err(Error::new(ErrorKind::Usage, "pack so many bytes", cause).advise("use fewer or smaller files"));
     }
     Ok(())
 }
