@@ -28,7 +28,7 @@ impl Exclude {
         let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
         let wrong = |error: globset::Error| {
             Error::new(ErrorKind::Usage, "use the pattern of --exclude", error.to_string())
-                .advise("write for example '*.tmp', '.git' or 'build/**'")
+                .advise("write, for example, '*.tmp', '.git' or 'build/**'")
         };
         for pattern in patterns {
             let whole = pattern.trim_end_matches('/');

@@ -464,7 +464,7 @@ impl<T: Tally> Snapshot<T> {
             let below_root = position > 0 && saved.parent > 0;
             let named = position == 0 || is_name(&saved.name, below_root);
             if !named || !saved.pending.are_names(position > 0) {
-                return Err("a name is not one");
+                return Err("a name is invalid");
             }
             let state = unpoisoned(node.state.get_mut());
             state.pending = saved.pending.clone();
@@ -497,7 +497,7 @@ impl<T: Tally> Snapshot<T> {
             stack.push(nodes[position as usize].clone());
         }
         if self.nodes.iter().zip(&on_stack).any(|(saved, &on_stack)| saved.pending.is_empty() == on_stack) {
-            return Err("the stack does not hold the directories with something to do");
+            return Err("the stack does not have the unfinished directories");
         }
         Ok(Frontier::with_stack(stack, kept_limit))
     }

@@ -137,9 +137,9 @@ impl Checkpoint {
             match identity(root) {
                 Some((device, inode)) if inode == inode_then => moved.insert(device_then, device),
                 _ => {
-                    let cause = "it is not what it was when the survey was interrupted";
-                    let error = Error::new(ErrorKind::NotFound, "go on with", cause).at(root);
-                    return Err(error.advise("mount it again, or begin the survey again"));
+                    let cause = "it differs from when the survey was interrupted";
+                    let error = Error::new(ErrorKind::NotFound, "resume the survey of", cause).at(root);
+                    return Err(error.advise("mount it again, or start the survey again"));
                 }
             };
         }
@@ -155,7 +155,7 @@ impl Checkpoint {
     /// A sentence that names the contradiction in the checkpoint.
     pub(crate) fn restore(&self, collector: &mut Collector) -> std::result::Result<(), &'static str> {
         if self.distributions.len() != Measure::ALL.len() + ByteMeasure::ALL.len() {
-            return Err("it has another number of distributions");
+            return Err("it has an unexpected number of distributions");
         }
         let mut distributions = Distributions::default();
         let (counted, weighted) = self.distributions.split_at(Measure::ALL.len());
@@ -166,7 +166,7 @@ impl Checkpoint {
             *distributions.by_bytes_mut(measure) = Distribution::try_from(encoded)?;
         }
         if !self.counts.is_plausible() || !self.overhead_by_size.is_whole() {
-            return Err("a count is larger than is possible");
+            return Err("a count is too large");
         }
         let shard = Shard {
             counts: self.counts.clone(),
@@ -205,29 +205,29 @@ impl Checkpoint {
     /// Reads a checkpoint from bytes; see [`read`](Self::read).
     pub fn parse(bytes: &[u8]) -> Result<Checkpoint> {
         let fail = |kind, cause: &str| Error::new(kind, "read the checkpoint", cause);
-        let damaged = |cause: &str| fail(ErrorKind::Corrupt, cause).advise("begin the survey again");
+        let damaged = |cause: &str| fail(ErrorKind::Corrupt, cause).advise("start the survey again");
         if !bytes.starts_with(MAGIC) {
             return Err(if bytes.starts_with(MAGIC_OF_ANY_VERSION) && bytes.len() >= MAGIC.len() {
-                fail(ErrorKind::NewerVersion, "another version of granulo wrote it")
-                    .advise("go on with that one, or begin again")
+                fail(ErrorKind::NewerVersion, "it was written by another version of granulo")
+                    .advise("resume with that version, or start again")
             } else {
-                fail(ErrorKind::NotRecognised, "it is not a checkpoint of granulo")
+                fail(ErrorKind::NotRecognised, "it is not a granulo checkpoint")
             });
         }
         let Some((header, body)) = bytes.split_at_checked(HEADER_BYTES) else {
-            return Err(damaged("it ends in the middle"));
+            return Err(damaged("it is truncated"));
         };
         let number = |at: usize| {
             let word: [u8; 8] = header[at..at + 8].try_into().unwrap_or_default();
             u64::from_le_bytes(word)
         };
         if number(MAGIC.len()) != body.len() as u64 {
-            return Err(damaged("it ends in the middle"));
+            return Err(damaged("it is truncated"));
         }
         if number(MAGIC.len() + 8) != XxHash3_64::oneshot(body) {
             return Err(damaged("its checksum is wrong"));
         }
-        postcard::from_bytes(body).map_err(|_| damaged("its fields contradict its length"))
+        postcard::from_bytes(body).map_err(|_| damaged("its fields do not match its length"))
     }
 }
 

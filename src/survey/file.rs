@@ -65,7 +65,7 @@ fn parse(text: &[u8]) -> Result<Survey> {
         fail(ErrorKind::Corrupt, cause.to_owned()).advise("the file was edited or damaged: take the survey again")
     };
     let cut =
-        || fail(ErrorKind::Corrupt, "the file ends in the middle".to_owned()).advise("copy it again or take it again");
+        || fail(ErrorKind::Corrupt, "it is truncated".to_owned()).advise("copy it again, or take the survey again");
     let json = |error: serde_json::Error| match error.classify() {
         serde_json::error::Category::Eof => cut(),
         _ if is_at_the_end(text, &error) => cut(),
@@ -81,8 +81,7 @@ fn parse(text: &[u8]) -> Result<Survey> {
     match version {
         Some(VERSION) => {}
         Some(newer) if newer > VERSION => {
-            let cause =
-                format!("it has version {newer} of the survey format, and this granulo knows version {VERSION}");
+            let cause = format!("it has version {newer} of the survey format; this granulo reads version {VERSION}");
             return Err(fail(ErrorKind::NewerVersion, cause).advise("use a newer granulo"));
         }
         _ => {
@@ -350,7 +349,7 @@ impl<K> TallyRow<K> {
         let counts = [self.files, self.small_files, self.directories];
         let bytes = [self.size_bytes, self.small_size_bytes, self.allocated_bytes, self.overhead_bytes];
         if counts.iter().any(|&count| count > MOST) || bytes.iter().any(|&sum| sum > MOST_BYTES) {
-            return Err("a row of the places counts more than is possible".to_owned());
+            return Err("the counts in a row of the places are too large".to_owned());
         }
         Ok(Tally {
             files: self.files,
@@ -441,9 +440,7 @@ impl PlacesRecord {
                 for row in lists.get(ranking.name()).map_or(&[][..], |list| list) {
                     let path = match &row.key.path {
                         None => None,
-                        Some(path) => {
-                            Some(unescape(path).ok_or("a path of the places is not escaped as it should be")?)
-                        }
+                        Some(path) => Some(unescape(path).ok_or("a path of the places is not escaped correctly")?),
                     };
                     rows[ranking as usize].push(DirectoryRow { path, depth: row.key.depth, tally: row.tally()? });
                 }
@@ -489,7 +486,7 @@ impl<K> TableRecord<K> {
             rows.push((kind(rank as u64, &row.key)?, row.tally()?));
         }
         if self.max_error > MOST {
-            return Err("a table of the places is off by more than is possible".to_owned());
+            return Err("the error of a table of the places is too large".to_owned());
         }
         Ok(KindTable::from_parts(rows, self.rest.tally()?, self.max_error))
     }
@@ -602,7 +599,7 @@ impl StoredDistribution {
     fn decode<W: Weight>(&self, name: &str) -> std::result::Result<Distribution<W>, String> {
         let distribution = Distribution::try_from(&self.detail).map_err(|cause| format!("{cause} ({name})"))?;
         if (distribution.count(), distribution.total()) != (self.count, self.total) {
-            return Err(format!("count or total of the distribution {name} is not that of its details"));
+            return Err(format!("the count or total of the distribution {name} does not match its details"));
         }
         Ok(distribution)
     }
@@ -624,7 +621,7 @@ impl Stored {
         }
         let padding = stored(Measure::FileSize.name())?.padding;
         if padding.is_some_and(|padding| padding.0.iter().any(|&bytes| bytes > MOST_BYTES)) {
-            return Err("the padding is larger than is possible".to_owned());
+            return Err("the padding is too large".to_owned());
         }
         let mut overhead_by_size = OverheadBySize::default();
         for (buckets, positive) in [(&self.overhead_by_size.positive, true), (&self.overhead_by_size.negative, false)] {
@@ -633,7 +630,7 @@ impl Stored {
                     return Err("a bucket of the overhead by size does not start at a power of two".to_owned());
                 }
                 if bucket.count > MOST || bucket.sum > MOST_BYTES {
-                    return Err("a bucket of the overhead by size counts more than is possible".to_owned());
+                    return Err("the counts in a bucket of the overhead by size are too large".to_owned());
                 }
                 overhead_by_size.record(bucket.low, positive, bucket.count, bucket.sum);
             }
@@ -644,11 +641,11 @@ impl Stored {
         };
         let others = [other_allocated.directories_bytes, other_allocated.symlinks_bytes];
         if !self.counts.is_plausible() || others.iter().any(|&bytes| bytes > MOST_BYTES) {
-            return Err("a count is larger than is possible".to_owned());
+            return Err("a count is too large".to_owned());
         }
         let time = |text: &Option<String>| match text {
             None => Ok(None),
-            Some(text) => parse_time(text).map(Some).ok_or("a time is not one of RFC 3339"),
+            Some(text) => parse_time(text).map(Some).ok_or("a time is not in RFC 3339 format"),
         };
         let (taken_at, reference_time) = (time(&self.taken_at)?, time(&self.ages_relative_to)?);
         Ok(Survey {

@@ -77,7 +77,7 @@ impl FileTable {
     pub fn create(target: &Path, parts: u32) -> Result<FileTable> {
         for part in 0..parts {
             let path = part_path(target, part);
-            fs::metadata(&path).map_err(|error| Error::io("go on with the table of files", &path, error))?;
+            fs::metadata(&path).map_err(|error| Error::io("resume the table of files", &path, error))?;
         }
         Ok(FileTable::begin(target, parts, TablePart::create(target, parts)?))
     }
@@ -111,7 +111,8 @@ impl FileTable {
 
     fn join(&mut self) -> (u32, Result<()>) {
         self.queue = None;
-        let lost = || Error::new(ErrorKind::Io, "write the table of files", "its thread ended").at(&self.target);
+        let lost =
+            || Error::new(ErrorKind::Io, "write the table of files", "its thread ended unexpectedly").at(&self.target);
         match self.writer.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
             _ => (self.first_part, Err(lost())),

@@ -62,28 +62,28 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
     }
     match request.method {
         MethodChoice::Walk if request.without_names => {
-            Err(usage("a walk goes by names").advise("leave out --without-names or --method"))
+            Err(usage("a walk needs names").advise("omit --without-names or --method"))
         }
         MethodChoice::Walk if request.incremental.is_some() => {
-            Err(usage("a walk reads everything").advise("leave out --incremental or --method"))
+            Err(usage("a walk reads everything").advise("omit --incremental or --method"))
         }
         MethodChoice::Walk => Ok(Chosen::Walk { reason: String::new() }),
         MethodChoice::InodeScan => {
             let [path] = &request.roots[..] else {
-                return Err(usage("it takes one path").advise("survey each by itself and merge the surveys"));
+                return Err(
+                    usage("an inode scan takes one path").advise("survey each path separately and merge the surveys")
+                );
             };
             if request.file_table.is_some() {
-                return Err(usage("a table of files is made by a walk").advise("leave out --files or --method"));
+                return Err(usage("a table of files needs a walk").advise("omit --files or --method"));
             }
             let target = ScanTarget::of(path)?;
             if request.without_names && !target.mount_points.is_empty() {
                 return Err(names_needed("what is hidden below a mount point").at(path));
             }
             if let Some(kind) = foreign_kind(&target) {
-                let error = usage(format!("it is a file system of the kind {kind}")).at(path);
-                return Err(
-                    error.advise("only ext2, ext3, ext4, xfs and btrfs are scanned; survey it with --method walk")
-                );
+                let error = usage(format!("its file system is {kind}")).at(path);
+                return Err(error.advise("only ext2, ext3, ext4, xfs and btrfs can be scanned; use --method walk"));
             }
             InodeScan::open(target, request, path).map(Chosen::Scan)
         }
@@ -108,7 +108,7 @@ fn usage(cause: impl Into<String>) -> Error {
 
 /// The error for an option that needs names.
 fn names_needed(what: &str) -> Error {
-    usage(format!("only names tell {what}")).advise("leave out --without-names")
+    usage(format!("only names show {what}")).advise("omit --without-names")
 }
 
 /// The kind of a mounted file system that cannot be scanned.
@@ -135,7 +135,7 @@ fn too_empty(InodeScan { target, source }: &InodeScan) -> Option<String> {
     let in_use = target.inodes_in_use().or_else(|| source.inodes_in_use())?;
     (places > PLACES_ALWAYS_READ && places / PLACES_AN_INODE > in_use).then(|| {
         let [places, in_use] = [places, in_use].map(|count| format_count(count.into()));
-        format!("its tables have {places} places to read for {in_use} inodes, and a walk is faster")
+        format!("its inode tables have {places} slots for {in_use} inodes in use, so a walk is faster")
     })
 }
 
@@ -145,14 +145,14 @@ fn in_memory(request: &Request, InodeScan { target, source }: &InodeScan) -> Opt
     let (in_use, in_memory) = (target.inodes_in_use()?, target.inodes_in_memory()?);
     (in_use > FEW_INODES && in_memory / 4 > in_use / 5).then(|| {
         let [in_memory, in_use] = [in_memory, in_use].map(|count| format_count(count.into()));
-        format!("the kernel has {in_memory} inodes of this kind in memory, of {in_use}, and a walk is as fast")
+        format!("the kernel has {in_memory} of {in_use} inodes in memory, so a walk is as fast")
     })
 }
 
 /// Why an inode scan would not produce the result of a walk.
 fn obstacle(request: &Request, target: &ScanTarget) -> Option<Error> {
     if request.file_table.is_some() {
-        return Some(usage("a table of files is made by a walk"));
+        return Some(usage("a table of files needs a walk"));
     }
     if request.without_names && !target.mount_points.is_empty() {
         return Some(names_needed("what is hidden below a mount point"));
@@ -163,8 +163,8 @@ fn obstacle(request: &Request, target: &ScanTarget) -> Option<Error> {
     let left_out = target.mount_points.iter().all(|nested| nested.is_left_out);
     match (request.options.one_file_system, left_out) {
         (true, true) => None,
-        (true, false) => Some(usage("parts of it are mounted below it once more")),
-        (false, _) => Some(usage("other file systems are mounted below it").advise("leave them out with -x")),
+        (true, false) => Some(usage("parts of it are also mounted below it")),
+        (false, _) => Some(usage("other file systems are mounted below it").advise("exclude them with -x")),
     }
 }
 
@@ -176,15 +176,13 @@ fn remembering<'s, S: InodeSource>(
     notes: &mut Vec<String>,
 ) -> Result<Remembering<'s, S>> {
     let identity = source.identity().ok_or_else(|| {
-        usage("what changed since an earlier one cannot be told on a file system of this kind")
-            .advise("leave out --incremental")
+        usage("changes since an earlier scan cannot be determined on this kind of file system")
+            .advise("omit --incremental")
     })?;
     let path = escape_path(&files.old);
     let names = match files.old.exists() {
-        true => {
-            RememberedNames::open(&files.old, identity).map_err(|cause| format!("{path} cannot be gone by: {cause}"))
-        }
-        false => Err(format!("there is no {path} yet")),
+        true => RememberedNames::open(&files.old, identity).map_err(|cause| format!("{path} cannot be used: {cause}")),
+        false => Err(format!("{path} does not exist yet")),
     };
     let names = names.map_err(|reason| notes.push(format!("{reason}; all directories were read"))).ok();
     Remembering::new(source, identity, names, &files.new, now)
@@ -192,7 +190,7 @@ fn remembering<'s, S: InodeSource>(
 
 fn directories_read([reused, read]: [u64; 2]) -> String {
     let all = format_count((reused + read).into());
-    format!("{} of {all} directories were read, the others are as they were", format_count(read.into()))
+    format!("{} of {all} directories were read; the others are unchanged", format_count(read.into()))
 }
 
 /// What all attempts to scan share.
@@ -239,7 +237,7 @@ impl InodeScan {
                 .kind()
             {
                 ErrorKind::NotRecognised => {
-                    let cause = "it is no ext2, ext3, ext4, xfs or btrfs file system";
+                    let cause = "it is not an ext2, ext3, ext4, xfs or btrfs file system";
                     Error::new(ErrorKind::NotRecognised, "read the superblock", cause)
                 }
                 _ => error,
@@ -266,7 +264,7 @@ impl InodeScan {
             Opened::Btrfs(btrfs) => btrfs.start() == btrfs.root(),
         };
         if request.without_names && !whole {
-            return Err(names_needed("what is below a directory that is no mount point").at(path));
+            return Err(names_needed("what is below a directory that is not a mount point").at(path));
         }
         Ok(Box::new(InodeScan { target, source }))
     }
@@ -344,21 +342,22 @@ impl InodeScan {
             Opened::Ext(ext) => {
                 found.extend_from_slice(ext.warnings());
                 if changed {
-                    found.push("the file system changed while its inodes were read".to_owned());
+                    found.push("the file system changed while its inodes were being read".to_owned());
                 }
                 if self.target.mount.is_none() && ext.needs_recovery() {
-                    let cause = "its journal has changes that are not in their place: it was not unmounted, or is mounted \
-                                 elsewhere";
+                    let cause = "its journal has changes that were not written back: it was not unmounted, or is \
+                        mounted elsewhere";
                     found.push(cause.to_owned());
                 }
             }
             Opened::Xfs(xfs) => {
                 found.extend_from_slice(xfs.warnings());
                 if self.target.mount.is_some() && (changed || xfs.has_changed()) {
-                    found.push("the file system changed while its inodes were read".to_owned());
+                    found.push("the file system changed while its inodes were being read".to_owned());
                 }
                 if self.target.mount.is_none() && xfs.was_replayed() {
-                    let cause = "its log had changes that are not in their place: it was not unmounted, or is mounted elsewhere";
+                    let cause =
+                        "its log had changes that were not written back: it was not unmounted, or is mounted elsewhere";
                     found.push(cause.to_owned());
                 }
             }
@@ -366,19 +365,28 @@ impl InodeScan {
             Opened::Btrfs(btrfs) => {
                 found.extend_from_slice(btrfs.warnings());
                 if btrfs.replaced() > 0 {
-                    found.push("parts of it were replaced before they were read, and read as they are now".to_owned());
+                    found
+                        .push("parts of it were replaced before they were read; their new content was read".to_owned());
                 }
                 if self.target.mount.is_none() && btrfs.needs_recovery() {
-                    let cause =
-                        "its log has changes that are in no transaction: it was not unmounted, or is mounted elsewhere";
+                    let cause = "its log has changes that are in no committed transaction: it was not unmounted, or \
+                        is mounted elsewhere";
                     found.push(cause.to_owned());
                 }
             }
         }
         for (count, one, many) in [
-            (ended.dangling, "name leads to no inode", "names lead to no inode"),
-            (ended.miscounted, "inode has not as many names as it says", "inodes have not as many names as they say"),
-            (ended.unreachable, "directory is not below the root", "directories are not below the root"),
+            (ended.dangling, "name refers to no inode", "names refer to no inode"),
+            (
+                ended.miscounted,
+                "inode does not have the number of names it states",
+                "inodes do not have the number of names they state",
+            ),
+            (
+                ended.unreachable,
+                "directory cannot be reached from the root",
+                "directories cannot be reached from the root",
+            ),
             (ended.doubled, "directory has a second name", "directories have a second name"),
         ] {
             if count > 0 && !ended.stopped {

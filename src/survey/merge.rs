@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub fn merge(surveys: Vec<Survey>) -> Result<Survey> {
     let mut surveys = surveys.into_iter();
     let fail = |cause: &str| Error::new(ErrorKind::Usage, "merge the surveys", cause);
-    let mut whole = surveys.next().ok_or_else(|| fail("there is none"))?;
+    let mut whole = surveys.next().ok_or_else(|| fail("there are no surveys"))?;
     let mut names: Vec<String> = whole.origin.name.take().into_iter().collect();
     if whole.origin.method == Method::Published {
         return Err(published());
@@ -30,11 +30,13 @@ pub fn merge(surveys: Vec<Survey>) -> Result<Survey> {
         let (mine, theirs) = (&whole.origin.options, &other.origin.options);
         if whole.origin.method != Method::Fsstats && other.origin.method != Method::Fsstats {
             if mine.hard_links != theirs.hard_links {
-                return Err(fail("they count hard links differently").advise("take them with the same --hard-links"));
+                return Err(
+                    fail("they count hard links differently").advise("take them again with the same --hard-links")
+                );
             }
             if mine.small_file_bytes != theirs.small_file_bytes && whole.places.is_some() && other.places.is_some() {
                 return Err(
-                    fail("they have different cutoffs for small files").advise("take them with the same --small")
+                    fail("they have different cutoffs for small files").advise("take them again with the same --small")
                 );
             }
         }
@@ -47,8 +49,8 @@ pub fn merge(surveys: Vec<Survey>) -> Result<Survey> {
 }
 
 fn published() -> Error {
-    let cause = "a published table has sizes and nothing else";
-    Error::new(ErrorKind::Usage, "merge the surveys", cause).advise("set it beside them: granulo compare")
+    let cause = "a published table has only sizes";
+    Error::new(ErrorKind::Usage, "merge the surveys", cause).advise("compare it with them: granulo compare")
 }
 
 /// Roots that are in more than one of `surveys`, or lie within a root of another: their contents would count twice.

@@ -125,8 +125,8 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
         request.anonymous = checkpoint.anonymous;
     }
     if request.anonymous && request.file_table.is_some() {
-        let cause = "a table of files is made of paths, and an anonymous survey has none";
-        return Err(Error::new(ErrorKind::Usage, "take the survey", cause).advise("leave out --files or --anonymous"));
+        let cause = "a table of files has paths, but an anonymous survey has none";
+        return Err(Error::new(ErrorKind::Usage, "take the survey", cause).advise("omit --files or --anonymous"));
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
     let started = Instant::now();
@@ -170,7 +170,7 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
     };
     let mut notes = Vec::new();
     if request.incremental.is_some() {
-        notes.push("a walk reads everything: --incremental has no effect, and no names were kept".to_owned());
+        notes.push("a walk reads everything: --incremental has no effect, and no names were stored".to_owned());
     }
     let mut warnings = Vec::new();
     let mut written = None;
@@ -253,7 +253,7 @@ fn owner_name(uid: u32) -> Option<String> {
 }
 
 fn contradiction(cause: &'static str) -> Error {
-    Error::new(ErrorKind::Corrupt, "go on with the checkpoint", cause).advise("begin the survey again")
+    Error::new(ErrorKind::Corrupt, "resume from the checkpoint", cause).advise("start the survey again")
 }
 
 fn begin<'c>(

@@ -33,10 +33,8 @@ pub fn open(source: &Path) -> Result<Source> {
         return Ok(of_system(&system));
     }
     let bytes = read_bounded("read the source", source).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => error.advise(format!(
-            "give a survey, an fsstats CSV, or one of {}, or a system of granulo show panasas",
-            names()
-        )),
+        ErrorKind::NotFound => error
+            .advise(format!("name a survey, an fsstats CSV, one of {}, or a system of granulo show panasas", names())),
         _ if source.is_dir() => Error::new(ErrorKind::Usage, "read the source", "it is a directory")
             .at(source)
             .advise("survey it first: granulo survey DIR -o FILE"),
@@ -50,7 +48,7 @@ pub fn open(source: &Path) -> Result<Source> {
         let (survey, warnings) = fsstats::read(&bytes, &name).map_err(|error| error.at(source))?;
         return Ok(Source { survey, warnings });
     }
-    let cause = if bytes.is_empty() { "it is empty" } else { "it is neither a survey of granulo's nor an fsstats CSV" };
+    let cause = if bytes.is_empty() { "it is empty" } else { "it is neither a granulo survey nor an fsstats CSV" };
     Err(Error::new(ErrorKind::NotRecognised, "read the source", cause)
         .at(source)
         .advise("write one with: granulo survey PATH -o FILE"))
@@ -64,8 +62,8 @@ fn names() -> String {
 
 /// A system for which only the number of files, their bytes and the largest size are published.
 fn of_system(system: &System) -> Source {
-    let warning = "only the number of files and their bytes are published (Welch and Noer 2013, Tables I and II): sizes are assumed \
-                   to have the shape of vu-2005, scaled to these";
+    let warning = "only the number of files and their bytes are published (Welch and Noer 2013, Tables I and II): the \
+        sizes are assumed to have the distribution of vu-2005, scaled to these totals";
     Source { survey: of_sizes(system.name, &system.distribution()), warnings: vec![warning.to_owned()] }
 }
 

@@ -91,11 +91,9 @@ pub fn source_of(input: Input, format: Option<Format>) -> Result<Box<dyn Source>
         Some(Format::Pcap) => Ok(Box::new(nfs::Reader::new(input)?)),
         Some(Format::Darshan) => Ok(Box::new(darshan::Reader::new(input)?)),
         Some(Format::Csv) => Ok(Box::new(csv::Reader::new(input, None)?)),
-        None => {
-            Err(Error::new(ErrorKind::NotRecognised, OPERATION, "it is no trace that granulo knows by its beginning")
-                .at(&path)
-                .advise("say what it is with --format, or which column of a table is what with --columns"))
-        }
+        None => Err(Error::new(ErrorKind::NotRecognised, OPERATION, "its format is not recognised")
+            .at(&path)
+            .advise("name the format with --format, or the columns of a table with --columns")),
     }
 }
 

@@ -55,19 +55,19 @@ impl Trouble {
     /// A description, to follow a count ("3 unreadable lines or records").
     pub fn words(self) -> &'static str {
         match self {
-            Trouble::Truncated => "cut off in the middle",
+            Trouble::Truncated => "truncated",
             Trouble::Damaged => "damaged",
-            Trouble::Unreadable => "not readable, left out",
-            Trouble::UnknownCall => "unknown calls, left out",
-            Trouble::Unfinished => "begun and never ended",
-            Trouble::Unmatched => "ended and never begun, left out",
-            Trouble::UnknownFile => "on files that were opened unseen",
-            Trouble::ClockBackwards => "times that go back",
-            Trouble::Incomplete => "with fields missing",
-            Trouble::Absurd => "with values that cannot be, left out",
-            Trouble::NotTraced => "seen, but not what they did",
+            Trouble::Unreadable => "unreadable, skipped",
+            Trouble::UnknownCall => "unknown calls, skipped",
+            Trouble::Unfinished => "started, but did not end",
+            Trouble::Unmatched => "ended without a start, skipped",
+            Trouble::UnknownFile => "on files whose open was not recorded",
+            Trouble::ClockBackwards => "with a time before the previous one",
+            Trouble::Incomplete => "with missing fields",
+            Trouble::Absurd => "with impossible values, skipped",
+            Trouble::NotTraced => "seen, but without their operations",
             Trouble::Lost => "lost by the recorder",
-            Trouble::TooMany => "too many to keep",
+            Trouble::TooMany => "too many to store",
         }
     }
 }

@@ -18,8 +18,9 @@ use crate::units::escape;
 /// Programs, and where to get them.
 const PROGRAMS: [(&str, &str); 3] =
     [("tshark", "install the package tshark"), ("darshan-parser", DARSHAN), ("darshan-dxt-parser", DARSHAN)];
-const DARSHAN: &str = "install darshan-util, of the version that wrote the log or a later one: 'spack install darshan-util', or from \
-    https://github.com/darshan-hpc/darshan; or give what it prints where it is installed: 'darshan-parser --show-incomplete LOG' as a file";
+const DARSHAN: &str = "install darshan-util, in the version that wrote the log or a later one: 'spack install \
+    darshan-util', or from https://github.com/darshan-hpc/darshan; or run 'darshan-parser --show-incomplete LOG' \
+    where it is installed, and use its output";
 
 /// Bytes of standard error that are kept.
 const COMPLAINT_BYTES: u64 = 16 << 10;
@@ -101,7 +102,7 @@ impl Program {
             Ok(status) => Err(format!(
                 "{}: {}",
                 self.name,
-                last_words(&words).unwrap_or_else(|| format!("it ended with {status}"))
+                last_words(&words).unwrap_or_else(|| format!("it exited with {status}"))
             )),
             Err(error) => Err(format!("{}: {}", self.name, crate::error::os_message(&error))),
         }

@@ -317,7 +317,7 @@ fn what_is_hidden_below_mount_points_is_left_out() {
     assert_eq!(crossing["method"], "walk");
     assert_eq!(crossing["counts"]["files"], 2);
     assert!(crossing["method_reason"].as_str().unwrap().contains("mounted below"), "{crossing}");
-    assert!(ran.said().contains("leave them out with -x"), "{}", ran.said());
+    assert!(ran.said().contains("exclude them with -x"), "{}", ran.said());
 }
 
 /// An image filled by `mke2fs -d` from a directory, without mounting it.
@@ -425,9 +425,9 @@ fn what_cannot_be_read_is_refused_with_a_reason() {
     let directory = sandbox();
     let path = |name: &str| directory.path().join(name);
     fs::write(path("text"), "no file system\n".repeat(1000)).unwrap();
-    refused(&path("text"), "it is no ext2, ext3, ext4, xfs or btrfs file system");
+    refused(&path("text"), "it is not an ext2, ext3, ext4, xfs or btrfs file system");
     fs::write(path("empty"), "").unwrap();
-    refused(&path("empty"), "it is no ext2, ext3, ext4, xfs or btrfs file system");
+    refused(&path("empty"), "it is not an ext2, ext3, ext4, xfs or btrfs file system");
     refused(&path("nothing"), "No such file or directory");
     let from = source(directory.path());
     let Some(image) = filled(directory.path(), "image", 32 * MIB, &["-t", "ext4", "-O", "^metadata_csum"], &from)
@@ -436,16 +436,16 @@ fn what_cannot_be_read_is_refused_with_a_reason() {
     };
     let feature = fs::read(&image).unwrap()[1024 + 0x60..1024 + 0x64].to_vec();
     patch(&image, 1024 + 0x63, &[0x40]);
-    refused(&image, "it has a feature that is not known here: incompat 0x40000000");
+    refused(&image, "it has an unsupported feature: incompat 0x40000000");
     patch(&image, 1024 + 0x60, &feature);
     File::options().write(true).open(&image).unwrap().set_len(20 * MIB).unwrap();
-    refused(&image, "bytes shorter than its superblock says");
+    refused(&image, "bytes shorter than its superblock states");
     File::options().write(true).open(&image).unwrap().set_len(32 * MIB).unwrap();
     assert_eq!(scan_of(&image)["counts"]["files"], 300);
     let ran = run(args!["survey", "--json", "--method", "inode-scan", &image, path("text")]).ended(2);
     assert!(ran.said().contains("one path"), "{}", ran.said());
     let ran = run(args!["survey", "--method", "inode-scan", &image, "--files", path("f.parquet")]).ended(2);
-    assert!(ran.said().contains("a table of files is made by a walk"), "{}", ran.said());
+    assert!(ran.said().contains("a table of files needs a walk"), "{}", ran.said());
     // A file is a file unless it is specified as an image.
     assert_eq!(survey(args![&image])["counts"]["files"], 1);
 }
@@ -467,7 +467,7 @@ fn circles_of_directories_are_not_walked_in() {
     assert_eq!(twice.json()["counts"]["directories"], 5);
     change("unlink a");
     let cut = run(args!["survey", "--json", "--method", "inode-scan", &image]).ended(0);
-    assert!(cut.said().contains("3 directories are not below the root"), "{}", cut.said());
+    assert!(cut.said().contains("3 directories cannot be reached from the root"), "{}", cut.said());
     let cut = cut.json();
     assert_eq!(cut["counts"]["files"], 1);
     assert_eq!(cut["counts"]["directories"], 2);
@@ -491,7 +491,7 @@ fn auto_takes_the_scan_of_a_mount_point_and_says_why_not() {
     let table = sandbox();
     let ran = run(args!["survey", "--json", &root, "--files", table.path().join("t.parquet")]).ended(0);
     assert_eq!(ran.json()["method"], "walk");
-    assert!(ran.said().contains("a table of files is made by a walk"), "{}", ran.said());
+    assert!(ran.said().contains("a table of files needs a walk"), "{}", ran.said());
     let copy = sandbox();
     let Some(mut nobody) = granulo_as_nobody(&copy) else { return };
     let ran: crate::harness::Ran = nobody.args(["survey", "--json"]).arg(&root).output().unwrap().into();
@@ -518,7 +518,7 @@ fn a_changing_file_system_is_said_to_be_one() {
     patch(&image, 1024, &superblock);
     let ran = run(args!["survey", "--json", "--method", "inode-scan", &image]).ended(0);
     assert_eq!(ran.json()["consistent"], false);
-    assert!(ran.said().contains("its journal has changes that are not in their place"), "{}", ran.said());
+    assert!(ran.said().contains("its journal has changes that were not written back"), "{}", ran.said());
 }
 
 /// Flips bytes in used parts of an image.

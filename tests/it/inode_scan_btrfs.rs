@@ -116,7 +116,7 @@ fn subvolumes_and_snapshots_are_counted_as_the_walk_does() {
         compare_all(&root.join(below), &["--hard-links", "each"], &[]);
         compare(&root.join(below), &["--hard-links", "each"], &[]);
     }
-    refused(&root.join("home-2/user"), "it stands for a subvolume that is elsewhere");
+    refused(&root.join("home-2/user"), "it refers to a subvolume that is elsewhere");
     btrfs(&["-q", "subvolume", "create"], &[&root.join(".snapshots")]);
     write_file(root.join(".snapshots/1/file"), 10);
     let without = compare_all(&root, &["--hard-links", "each"], &[]);
@@ -215,7 +215,7 @@ fn several_devices_are_read_while_they_are_mounted() {
         many(&unmount.0, 3000);
         compare(&unmount.0, &["--hard-links", "each"], &[]);
         drop(unmount);
-        refused(&images[0], "it has 4 devices and 1 could be read");
+        refused(&images[0], "it has 4 devices, but only 1 could be read");
     }
 }
 
@@ -256,22 +256,22 @@ fn damaged_btrfs_is_refused_or_said_to_be_damaged() {
     assert!(ran.said().contains("the first superblock is damaged; a copy was read"), "{}", ran.said());
     assert_same(&whole, &ran.json(), &["consistent", "inconsistencies"]);
     patch(&image, 64 << 20, &[0xff; 4096]);
-    refused(&image, "its checksum is wrong, and no copy is whole");
+    refused(&image, "its checksum is wrong, and no copy is intact");
     patch(&image, 64 << 10, superblock);
     // A feature of the future.
     let mut newer = superblock.to_vec();
     newer[0xbc + 5] |= 1;
     seal(&mut newer);
     patch(&image, 64 << 10, &newer);
-    refused(&image, "it has a feature that is not known here: incompat 0x10000000000");
+    refused(&image, "it has an unsupported feature: incompat 0x10000000000");
     patch(&image, 64 << 10, superblock);
     File::options().write(true).open(&image).unwrap().set_len(100 * MIB).unwrap();
-    refused(&image, "bytes shorter than its superblock says");
+    refused(&image, "bytes shorter than its superblock states");
     File::options().write(true).open(&image).unwrap().set_len(128 * MIB).unwrap();
     // Without the tree of trees nothing can be read.
     let trees = bytes.chunks(4096).position(|block| block[0x30..0x38] == u64_at(0x50).to_le_bytes()).unwrap();
     patch(&image, trees as u64 * 4096 + 200, &[0xff; 64]);
-    refused(&image, "its tree of trees cannot be read");
+    refused(&image, "its root tree cannot be read");
 }
 
 /// Gives a block its correct checksum.

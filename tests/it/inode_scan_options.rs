@@ -69,8 +69,8 @@ fn what_takes_names_is_refused_without_them() {
     populate(&root);
     for (more, cause) in [
         (args!["--exclude", "*.o", &root], "cannot be used with"),
-        (args!["--method", "walk", &root], "a walk goes by names"),
-        (args!["--method", "inode-scan", root.join("d1")], "a directory that is no mount point"),
+        (args!["--method", "walk", &root], "a walk needs names"),
+        (args!["--method", "inode-scan", root.join("d1")], "a directory that is not a mount point"),
     ] {
         let ran = run([args!["survey", "--without-names"], more].concat()).ended(2);
         assert!(ran.said().contains(cause), "{}", ran.said());
@@ -134,7 +134,7 @@ fn what_did_not_change_is_not_read_and_the_survey_is_the_same() {
         populate(&root);
         age(&root);
         let (first, said) = incremental(&root, &nightly, &nightly);
-        assert!(said.contains("nightly.json.names yet; all directories were read"), "{said}");
+        assert!(said.contains("nightly.json.names does not exist yet; all directories were read"), "{said}");
         assert_same(&scan_of(&root), &first, &[]);
         let (again, said) = incremental(&root, &nightly, &nightly);
         assert!(
@@ -194,14 +194,14 @@ fn names_that_cannot_be_gone_by_are_not() {
         fs::write(&names, &whole[..length]).unwrap();
         let (survey, said) = incremental(&root, &old, &new);
         assert_same(&first, &survey, &[]);
-        assert!(said.contains("cannot be gone by"), "{said}");
+        assert!(said.contains("cannot be used"), "{said}");
     }
     fs::write(&names, &whole).unwrap();
     let Some(other) = mounted(&["-t", "ext4"]) else { return };
     populate(&other.root());
     let (survey, said) = incremental(&other.root(), &old, &new);
     assert_same(&scan_of(&other.root()), &survey, &[]);
-    assert!(said.contains("it is of another file system"), "{said}");
+    assert!(said.contains("it belongs to another file system"), "{said}");
     let ran = run(args!["survey", "--method", "walk", &root, "--incremental", &old, "-o", &new]).ended(2);
     assert!(ran.said().contains("a walk reads everything"), "{}", ran.said());
     let ran = run(args!["survey", "-q", root.join("d1"), "--incremental", &old, "-o", &new]).ended(0);
@@ -267,6 +267,6 @@ fn auto_walks_where_the_tables_are_nearly_empty() {
     write_file(root.join("a/b"), 100);
     let ran = run(args!["survey", "--json", &root]).ended(0);
     assert_eq!(ran.json()["method"], "walk");
-    assert!(ran.said().contains("places to read for 13 inodes, and a walk is faster"), "{}", ran.said());
+    assert!(ran.said().contains("slots for 13 inodes in use, so a walk is faster"), "{}", ran.said());
     assert_eq!(scan_of(&root)["counts"]["files"], 1);
 }

@@ -175,7 +175,7 @@ fn an_image_of_xfs_is_surveyed_clean_or_not() {
     // The state after a crash.
     command(Command::new("cp").arg("--sparse=always").arg(image.file()).arg(&file));
     let found = scan();
-    assert!(found.said().contains("its log had changes that are not in their place"), "{}", found.said());
+    assert!(found.said().contains("its log had changes that were not written back"), "{}", found.said());
     for part in ["counts", "distributions"] {
         assert_same(&walked[part], &found.json()[part], &[]);
     }
@@ -220,13 +220,13 @@ fn damaged_xfs_is_refused_or_said_to_be_damaged() {
     let bytes = fs::read(&image).unwrap();
     let u32_at = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
     patch(&image, 90, &[0xff; 2]);
-    refused(&image, "its number of blocks is not that of its groups");
+    refused(&image, "its number of blocks does not match its groups");
     patch(&image, 84, &bytes[84..100]);
     patch(&image, 110, &[0xff; 2]);
     refused(&image, "its checksum is wrong");
     patch(&image, 110, &bytes[110..112]);
     patch(&image, 216, &[0x40]);
-    refused(&image, "it has a feature that is not known here: incompat 0x40000000");
+    refused(&image, "it has an unsupported feature: incompat 0x40000000");
     patch(&image, 216, &bytes[216..220]);
     // One group fewer.
     let group = u64::from(u32_at(84)) * u64::from(u32_at(4));
@@ -240,7 +240,7 @@ fn damaged_xfs_is_refused_or_said_to_be_damaged() {
     assert_eq!(&bytes[inode as usize..inode as usize + 2], b"IN");
     patch(&image, inode + 60, &[0xff; 2]);
     let ran = scan().ended(1);
-    assert!(ran.said().contains("its checksum is wrong, or it is another one"), "{}", ran.said());
+    assert!(ran.said().contains("its checksum is wrong, or it is another inode"), "{}", ran.said());
     assert_eq!(ran.json()["counts"]["files"], 299);
     patch(&image, inode + 60, &bytes[inode as usize + 60..inode as usize + 62]);
     // A log that cannot be read.
@@ -251,7 +251,7 @@ fn damaged_xfs_is_refused_or_said_to_be_damaged() {
     refused(&image, "the newest record of the log was not found");
     patch(&image, log, &bytes[log as usize..log as usize + 8]);
     File::options().write(true).open(&image).unwrap().set_len(200 * MIB).unwrap();
-    refused(&image, "bytes shorter than its superblock says");
+    refused(&image, "bytes shorter than its superblock states");
 }
 
 #[test]

@@ -248,7 +248,7 @@ fn a_damaged_checkpoint_is_refused_in_a_sentence() {
     for length in [0, 1, 23, 24, 39, 40, 41, good.len() / 2, good.len() - 1] {
         refused(&good[..length]);
     }
-    assert!(refused(&good[..good.len() - 1]).contains("ends in the middle"));
+    assert!(refused(&good[..good.len() - 1]).contains("it is truncated"));
     let mut longer = good.clone();
     longer.push(0);
     refused(&longer);
@@ -258,8 +258,8 @@ fn a_damaged_checkpoint_is_refused_in_a_sentence() {
     let mut newer = good.clone();
     newer[20..22].copy_from_slice(b"9 ");
     assert!(refused(&newer).contains("another version of granulo"));
-    assert!(refused(b"{\"schema\":\"granulo/survey/1\"}").contains("not a checkpoint"));
-    assert!(refused(&[0; 5000]).contains("not a checkpoint"));
+    assert!(refused(b"{\"schema\":\"granulo/survey/1\"}").contains("not a granulo checkpoint"));
+    assert!(refused(&[0; 5000]).contains("not a granulo checkpoint"));
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn a_checkpoint_that_lies_with_a_right_checksum_does_no_harm() {
     for length in (HEADER..good.len()).step_by((step * 3).max(1)) {
         let mut lie = good[..length].to_vec();
         seal(&mut lie);
-        assert!(refused(&lie).contains("fields contradict its length"), "cut to {length} bytes");
+        assert!(refused(&lie).contains("fields do not match its length"), "cut to {length} bytes");
     }
 }
 

@@ -165,7 +165,7 @@ fn other_files_are_told_apart_in_words() {
         b"granulo checkpoint v2  \n",
     ] {
         let said = with(bytes);
-        assert!(said.contains("neither a survey") || said.contains("not JSON"), "{said}");
+        assert!(said.contains("neither a granulo survey") || said.contains("not JSON"), "{said}");
     }
     assert!(with(b"{}").contains("without a schema"));
     assert!(with(b"{\"schema\":\"granulo/compare/1\"}").contains("granulo/compare/1"));
@@ -227,7 +227,7 @@ fn a_survey_file_cut_anywhere_is_damaged_not_believed() {
         let length = text.find(mark).unwrap() + mark.len() + behind;
         fs::write(&cut, &good[..length]).unwrap();
         let said = refused(&cut);
-        assert!(said.contains("ends in the middle"), "cut behind {:?}: {said}", &text[length - 10..length]);
+        assert!(said.contains("it is truncated"), "cut behind {:?}: {said}", &text[length - 10..length]);
     }
     assert!(granulo::survey::file::read(&good[..whole], &file).is_ok());
 }

@@ -111,7 +111,7 @@ fn a_trace_that_was_cut_off_gives_what_is_whole() {
     fs::write(&own, &bytes[..bytes.len() / 2]).unwrap();
     let cut = run(args!["trace", "read", &own, "--json"]).ended(1).json();
     assert_eq!((&cut["operations"], problem(&cut, "truncated")), (&65_536.into(), 1));
-    assert!(run(args!["trace", "read", &own]).ended(1).text().contains("cut off in the middle"));
+    assert!(run(args!["trace", "read", &own]).ended(1).text().contains("truncated"));
     let text = fs::read(&trace).unwrap();
     fs::write(&trace, &text[..text.len() / 2]).unwrap();
     let cut = run(args!["trace", "read", &trace, "--json"]).ended(1).json();
@@ -124,10 +124,10 @@ fn what_is_no_trace_is_refused() {
     let sandbox = sandbox();
     let path = sandbox.path().join("x");
     for (bytes, said) in [
-        (&b""[..], "no trace that granulo knows"),
-        (b"hello\nworld\n", "no trace that granulo knows"),
+        (&b""[..], "its format is not recognised"),
+        (b"hello\nworld\n", "its format is not recognised"),
         (b"granulo trace 9\n", "version 9"),
-        (b"granulo trace 1\n", "cut off"),
+        (b"granulo trace 1\n", "truncated"),
         (b"1 getpid() = 1\n", "no file operations"),
     ] {
         fs::write(&path, bytes).unwrap();
@@ -136,7 +136,7 @@ fn what_is_no_trace_is_refused() {
     }
     fs::write(&path, "some\ntext\n").unwrap();
     let forced = run(args!["trace", "read", &path, "--format", "strace"]).ended(2);
-    assert!(forced.said().contains("not readable, left out: line 1"), "{}", forced.said());
+    assert!(forced.said().contains("unreadable, skipped: line 1"), "{}", forced.said());
     assert!(run(args!["trace", "read", sandbox.path().join("none")]).ended(2).said().contains("No such file"));
     assert!(run(args!["trace", "read", &path, "--format", "x"]).ended(2).said().contains("strace"));
     // An unreadable trace leaves no output behind.

@@ -70,13 +70,13 @@ impl RememberedNames {
         file.read_at(&mut header, 0).map_err(|_| "it is too short".to_owned())?;
         let word = |at: usize| u64::from_le_bytes(header[24 + 8 * at..32 + 8 * at].try_into().unwrap_or_default());
         if header[..24] != *MAGIC {
-            return Err("it is not what granulo keeps names in, or of another version".to_owned());
+            return Err("it is not a file of names, or has another version".to_owned());
         }
         if word(4) != XxHash3_64::oneshot(&header[..HEADER_BYTES - 8]) {
             return Err("it is damaged".to_owned());
         }
         if word(0) != identity {
-            return Err("it is of another file system, or of this one before it was checked".to_owned());
+            return Err("it belongs to another file system, or was written before this one was checked".to_owned());
         }
         let (start, count) = (word(1), word(2));
         let length = count.saturating_mul(ENTRY_BYTES as u64);
@@ -141,7 +141,7 @@ impl<'s, S: InodeSource> Remembering<'s, S> {
     /// If `target` is not writable.
     pub fn new(source: &'s S, identity: u64, names: Option<RememberedNames>, target: &Path, now: i64) -> Result<Self> {
         let target_file = AtomicFile::create(target)?;
-        let file = target_file.file().map_err(|error| Error::io("keep the names in", target, error))?;
+        let file = target_file.file().map_err(|error| Error::io("store the names in", target, error))?;
         let keeping = Keeping {
             target: target_file,
             file,
@@ -173,7 +173,7 @@ impl<'s, S: InodeSource> Remembering<'s, S> {
     /// Errors from writing; the previous file then remains.
     pub fn complete(self, path: &Path) -> Result<()> {
         let mut keeping = unpoisoned(self.keeping.into_inner());
-        let fail = |error| Error::io("keep the names in", path, error);
+        let fail = |error| Error::io("store the names in", path, error);
         keeping.flush();
         if let Some(error) = keeping.failed.take() {
             return Err(fail(error));

@@ -473,8 +473,8 @@ impl Ahead {
 }
 
 fn no_root() -> Error {
-    let error = Error::new(ErrorKind::Corrupt, "find the directory to begin at", "its inode is no directory");
-    error.advise("check the file system, or survey with --method walk")
+    let error = Error::new(ErrorKind::Corrupt, "find the directory to start at", "its inode is not a directory");
+    error.advise("check the file system, or use --method walk")
 }
 
 fn owns<K>(directories: usize) -> Owns<K> {

@@ -74,8 +74,8 @@ impl ScanTarget {
         }
         let whole = path.canonicalize().map_err(fail)?;
         ScanTarget::of_directory(&whole, found.dev(), found.ino(), mounts).ok_or_else(|| {
-            let cause = "it is on no device that could be read";
-            Error::new(ErrorKind::NotFound, "scan the inodes of", cause).at(path).advise("survey it with --method walk")
+            let cause = "no readable device has it";
+            Error::new(ErrorKind::NotFound, "scan the inodes of", cause).at(path).advise("use --method walk")
         })
     }
 

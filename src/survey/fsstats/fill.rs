@@ -40,7 +40,7 @@ pub(super) fn survey_of(parsed: &Parsed, warnings: &mut Vec<String>) -> Result<S
             if is_file_size {
                 return Err(cause);
             }
-            warnings.push(format!("{cause}; it is left out"));
+            warnings.push(format!("{cause}; it is skipped"));
             continue;
         }
         if let Some(stated) = section.count
@@ -50,9 +50,8 @@ pub(super) fn survey_of(parsed: &Parsed, warnings: &mut Vec<String>) -> Result<S
             let stated = stated.times(1).unwrap_or(u128::MAX);
             let (stated, counted) = (format_count(stated), format_count(counted));
             let of = format!("line {}: the histogram '{}'", section.line, histogram.name);
-            warnings.push(format!(
-                "{of} says that it counts {stated}, but its rows add up to {counted}; the rows are taken"
-            ));
+            warnings
+                .push(format!("{of} states a count of {stated}, but its rows add up to {counted}; the rows are used"));
         }
         fill(&mut survey, histogram, section, &rows).map_err(in_name)?;
     }
@@ -118,7 +117,7 @@ fn rows(histogram: &Histogram, section: &Section, warnings: &mut Vec<String>) ->
         let most = count.checked_mul(high.into()).and_then(|most| most.checked_add(count));
         summed = summed.saturating_add(most.unwrap_or(u128::MAX));
         if counted > limit || summed > LARGEST_SUM {
-            return Err(at("the histogram counts more than is possible"));
+            return Err(at("the counts of the histogram are too large"));
         }
         if count == 0 {
             continue;
@@ -139,9 +138,7 @@ fn rows(histogram: &Histogram, section: &Section, warnings: &mut Vec<String>) ->
             && !by_size
             && !(possible.contains(&sum) || possible.contains(&(sum + sum / 1_000_000 + 1)))
         {
-            warnings.push(at(
-                "the sum of the values cannot be that of values in the bucket; the nearest possible is taken",
-            ));
+            warnings.push(at("the sum of the values is impossible for the bucket; the nearest possible sum is used"));
         }
         buckets.push(Bucket { line: row.line, interval: Interval { low, high, count, sum } });
     }
@@ -149,7 +146,7 @@ fn rows(histogram: &Histogram, section: &Section, warnings: &mut Vec<String>) ->
     for (one, next) in buckets.iter().zip(buckets.iter().skip(1)) {
         if next.interval.low <= one.interval.high && one.interval.high > 0 {
             let (first, second) = (one.line.min(next.line), one.line.max(next.line));
-            return Err(format!("line {second}: the bucket overlaps with that of line {first}"));
+            return Err(format!("line {second}: the bucket overlaps the one in line {first}"));
         }
     }
     Ok(buckets)
@@ -212,11 +209,11 @@ fn incomplete(
     let counts_nothing = section.count.is_some_and(|stated| stated.times(1) == Some(0));
     let fewer = |stated: Number| stated.times(counted_in(histogram) as u64).is_none_or(|stated| counted < stated);
     match section.count {
-        _ if section.torn => Some("is cut off in the middle of a line"),
+        _ if section.torn => Some("is truncated within a line"),
         Some(stated) if last && fewer(stated) && !agrees(histogram, stated, rows) => {
-            Some("is cut off: rows are missing")
+            Some("is truncated: rows are missing")
         }
-        None if last && cut => Some("is cut off"),
+        None if last && cut => Some("is truncated"),
         _ if section.rows.is_empty() && !counts_nothing => Some("has no rows"),
         _ => None,
     }

@@ -45,7 +45,7 @@ pub fn read(text: &[u8], name: &str) -> Result<(Survey, Vec<String>)> {
     }
     let (parsed, mut warnings) = Parser::parse(text).map_err(|cause| refuse(ErrorKind::Corrupt, cause))?;
     if parsed.found == 0 {
-        let cause = "no line in it starts with 'histogram,'".to_owned();
+        let cause = "none of its lines starts with 'histogram,'".to_owned();
         return Err(refuse(ErrorKind::NotRecognised, cause));
     }
     let mut survey = survey_of(&parsed, &mut warnings).map_err(|cause| refuse(ErrorKind::Corrupt, cause))?;
@@ -214,7 +214,7 @@ impl Parser {
         parser.close();
         if let Some((first, count)) = parser.not_understood {
             let others = if count > 1 { format!(" and {} others", count - 1) } else { String::new() };
-            parser.warnings.push(format!("line {first}{others} cannot be understood and is left out"));
+            parser.warnings.push(format!("line {first}{others} cannot be parsed and is skipped"));
         }
         Ok((parser.parsed, parser.warnings))
     }
@@ -280,8 +280,8 @@ impl Parser {
             known => {
                 self.skipping = true;
                 self.parsed.last = None;
-                let why = if known.is_some() { "is there already" } else { "is unknown" };
-                self.warn(format!("line {number}: the histogram '{shown}' {why}; it is left out"));
+                let why = if known.is_some() { "is repeated" } else { "is unknown" };
+                self.warn(format!("line {number}: the histogram '{shown}' {why}; it is skipped"));
             }
         }
     }
@@ -320,7 +320,7 @@ impl Parser {
         const MOST: usize = 50;
         match self.warnings.len() {
             0..MOST => self.warnings.push(warning),
-            MOST => self.warnings.push("further histograms are left out too".to_owned()),
+            MOST => self.warnings.push("further histograms are also skipped".to_owned()),
             _ => {}
         }
     }

@@ -57,10 +57,10 @@ fn a_merged_file_of_another_order_is_read_with_warnings() {
     assert_eq!((survey.counts.special, survey.counts.snapshot_directories_skipped), (14, 0));
     let any = |words: &str| warnings.iter().any(|warning| warning.contains(words));
     assert!(any("'access pattern' is unknown"), "{warnings:?}");
-    assert!(any("'file size' is there already"));
-    assert!(any("'mtime (files)' says that it counts 8,600, but its rows add up to 8,642"));
+    assert!(any("'file size' is repeated"));
+    assert!(any("'mtime (files)' states a count of 8,600, but its rows add up to 8,642"));
     assert!(any("there is no histogram 'atime (KB)'"));
-    assert!(any("cannot be understood"));
+    assert!(any("cannot be parsed"));
     // Its written form has all 15 histograms again.
     let (again, warnings) = read(written(&survey).as_bytes(), "again").unwrap();
     assert_eq!(warnings, [""; 0]);
@@ -72,11 +72,11 @@ fn a_merged_file_of_another_order_is_read_with_warnings() {
 fn a_cut_file_is_read_as_far_as_it_is_whole() {
     let (kind, message) = refused(CUT_IN_FILE_SIZE);
     assert_eq!(kind, ErrorKind::Corrupt);
-    assert!(message.contains("line 12: the histogram 'file size' is cut off"), "{message}");
+    assert!(message.contains("line 12: the histogram 'file size' is truncated"), "{message}");
     let (survey, warnings) = read(CUT_IN_NAME_LENGTH.as_bytes(), "cut").unwrap();
     assert_eq!((survey.counts.files, survey.size_bytes()), (4321, 298_583_063));
     assert!(survey.distributions.of(Measure::NameLength).is_empty());
-    assert!(warnings[0].contains("'filename length' is cut off"), "{warnings:?}");
+    assert!(warnings[0].contains("'filename length' is truncated"), "{warnings:?}");
     assert_eq!(warnings.len(), 1 + 8);
 }
 

@@ -60,9 +60,9 @@ impl Reader {
             let version = magic.strip_prefix(MAGIC_ANY_VERSION).and_then(|rest| rest.strip_suffix(b"\n"));
             let newer = version.and_then(|version| std::str::from_utf8(version).ok()?.trim().parse::<u32>().ok());
             return Err(match newer {
-                Some(version) if version > 1 => fail(ErrorKind::NewerVersion, &format!("it is of version {version}"))
+                Some(version) if version > 1 => fail(ErrorKind::NewerVersion, &format!("it has version {version}"))
                     .advise("this granulo reads version 1"),
-                _ => fail(ErrorKind::NotRecognised, "it is no trace of granulo's"),
+                _ => fail(ErrorKind::NotRecognised, "it is not a granulo trace"),
             }
             .at(&path));
         }
@@ -86,7 +86,7 @@ impl Reader {
         let head = reader.read_block()?.is_some_and(|frame| frame.kind == HEAD);
         match serde_json::from_slice(&reader.raw) {
             Ok(origin) if head => reader.origin = origin,
-            _ => return Err(fail(ErrorKind::Corrupt, "its head is cut off or damaged").at(&path)),
+            _ => return Err(fail(ErrorKind::Corrupt, "its header is truncated or damaged").at(&path)),
         }
         Ok(reader)
     }
@@ -99,15 +99,15 @@ impl Reader {
             if filled < FRAME_BYTES {
                 let passed = self.passed;
                 self.problems.count(Trouble::Truncated, || match filled {
-                    0 => format!("behind operation {passed}: the end is missing"),
-                    _ => format!("behind operation {passed}, in the frame of a block"),
+                    0 => format!("after operation {passed}: the end is missing"),
+                    _ => format!("after operation {passed}, in the header of a block"),
                 });
                 return Ok(None);
             }
             let Some(frame) = Frame::decode(&bytes) else {
                 let passed = self.passed;
                 self.problems.count(Trouble::Damaged, || {
-                    format!("behind operation {passed}: the frame of a block; nothing behind it was read")
+                    format!("after operation {passed}: the header of a block; nothing after it was read")
                 });
                 return Ok(None);
             };
@@ -115,7 +115,7 @@ impl Reader {
             if self.input.fill(&mut self.packed)? < self.packed.len() {
                 let lost = frame.operations;
                 self.problems.count(Trouble::Truncated, || {
-                    format!("in a block of {lost} operations, behind operation {}", frame.operations_before)
+                    format!("in a block of {lost} operations, after operation {}", frame.operations_before)
                 });
                 return Ok(None);
             }
@@ -138,7 +138,7 @@ impl Reader {
         self.passed += u64::from(frame.operations);
         self.lost_bytes += frame.packed_bytes as usize;
         self.problems.count(Trouble::Damaged, || {
-            format!("a block of {} operations, behind operation {}", frame.operations, frame.operations_before)
+            format!("a block of {} operations, after operation {}", frame.operations, frame.operations_before)
         });
     }
 
@@ -245,14 +245,14 @@ impl Reader {
                 let passed = self.passed;
                 if footer.operations != passed {
                     self.problems.count(Trouble::Damaged, || {
-                        format!("it has {passed} operations, and its end says {}", footer.operations)
+                        format!("it has {passed} operations, but its footer states {}", footer.operations)
                     });
                 }
             }
-            Err(_) => self.problems.count(Trouble::Damaged, || "its end".to_owned()),
+            Err(_) => self.problems.count(Trouble::Damaged, || "its footer".to_owned()),
         }
         if self.input.fill(&mut [0])? > 0 {
-            self.problems.count(Trouble::Unreadable, || "bytes behind its end".to_owned());
+            self.problems.count(Trouble::Unreadable, || "bytes after its end".to_owned());
         }
         Ok(())
     }
@@ -271,7 +271,7 @@ impl Source for Reader {
                 let left = std::mem::take(&mut self.left);
                 let passed = self.passed;
                 self.passed += u64::from(left);
-                self.problems.count(Trouble::Absurd, || format!("{left} operations behind operation {passed}"));
+                self.problems.count(Trouble::Absurd, || format!("{left} operations after operation {passed}"));
                 continue;
             }
             match self.read_block()? {
@@ -281,7 +281,7 @@ impl Source for Reader {
                     }
                 }
                 Some(frame) if frame.kind == FOOT => self.end()?,
-                Some(_) => self.problems.count(Trouble::Absurd, || "a second head".to_owned()),
+                Some(_) => self.problems.count(Trouble::Absurd, || "a second header".to_owned()),
                 None => self.ended = true,
             }
         }

@@ -158,7 +158,7 @@ impl Columns {
         let presets = || PRESETS.map(|(name, ..)| name).join(", ");
         if !text.contains('=') {
             return Err(format!(
-                "'{}' is no list of columns such as time=1:ms,op=4,offset=5,size=6, and none of {}",
+                "'{}' is neither a list of columns, such as time=1:ms,op=4,offset=5,size=6, nor one of {}",
                 escape(text.as_bytes()),
                 presets()
             ));
@@ -167,7 +167,7 @@ impl Columns {
         for part in text.split(',') {
             let column = column(part)?;
             if list.iter().any(|other| other.field == column.field) {
-                return Err(format!("'{}' names a field that has a column already", escape(part.as_bytes())));
+                return Err(format!("'{}' repeats a field", escape(part.as_bytes())));
             }
             list.push(column);
         }
@@ -250,29 +250,32 @@ fn column(part: &str) -> Result<Column, String> {
     let wrong = |what: &str| format!("'{}' {what}", escape(part.as_bytes()));
     let (name, place) = part.split_once('=').ok_or_else(|| wrong("is not FIELD=COLUMN"))?;
     let Some(&(field, _)) = Field::ALL.iter().find(|(_, known)| *known == name.trim()) else {
-        return Err(wrong(&format!("names no field; there are {}", Field::ALL.map(|(_, name)| name).join(", "))));
+        return Err(wrong(&format!(
+            "does not name a field; the fields are {}",
+            Field::ALL.map(|(_, name)| name).join(", ")
+        )));
     };
     let (places, unit_name) = place.split_once(':').map_or((place, None), |(places, unit)| (places, Some(unit.trim())));
     let places = places.split('+').map(|place| match place.trim() {
-        "" => Err(wrong("names no column")),
+        "" => Err(wrong("does not name a column")),
         place if place.bytes().all(|b| b.is_ascii_digit()) => match place.parse::<usize>() {
             Ok(number @ 1..=1000) => Ok(ColumnRef::Number(number - 1)),
-            _ => Err(wrong("has a column that cannot be; they count from 1")),
+            _ => Err(wrong("has an impossible column; columns count from 1")),
         },
         place => Ok(ColumnRef::Header(place.to_owned())),
     });
     let places: Vec<ColumnRef> = places.collect::<Result<_, _>>()?;
     if places.len() > 1 && !field.is_name() {
-        return Err(wrong("joins columns; only names can be made of several"));
+        return Err(wrong("joins columns; only names can consist of several"));
     }
     if unit_name.is_some() && field.is_name() {
-        return Err(wrong("has a unit, and is a name"));
+        return Err(wrong("has a unit, but is a name"));
     }
     let unit = match unit_name {
         None if field.is_time() => Unit::Of(1_000_000_000),
         None => Unit::Of(1),
         Some(name) => unit(field, name).ok_or_else(|| match field.is_time() {
-            true => wrong("has an unknown unit; there are s, ms, us, ns, 100ns and, for the time, filetime"),
+            true => wrong("has an unknown unit; the units are s, ms, us, ns, 100ns and, for the time, filetime"),
             false => wrong("has an unknown unit; write bytes, sectors (of 512 bytes), or any size such as 4KiB"),
         })?,
     };
@@ -313,17 +316,17 @@ mod tests {
         assert_eq!(columns.of(Field::Size).unwrap().unit, Unit::Of(4096));
         assert_eq!(columns.of(Field::Offset), None);
         for (text, says) in [
-            ("msx", "none of msr"),
+            ("msx", "nor one of msr"),
             ("size=0", "count from 1"),
-            ("size", "is no list"),
-            ("size=1,when=2", "names no field"),
-            ("size=1,size=2", "already"),
+            ("size", "neither a list"),
+            ("size=1,when=2", "does not name a field"),
+            ("size=1,size=2", "repeats a field"),
             ("size=1+2", "only names"),
             ("size=1:parsecs", "unknown unit"),
             ("time=1:KiB", "unknown unit"),
             ("duration=1:filetime", "unknown unit"),
             ("file=1:ms", "is a name"),
-            ("file=+", "names no column"),
+            ("file=+", "does not name a column"),
         ] {
             let error = Columns::parse(text).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");

@@ -120,14 +120,13 @@ impl Reader {
         let has = |field: Field| self.columns[field as usize].is_some();
         let mut notes = Vec::new();
         if !has(Field::Operation) {
-            notes.push("The table does not say what was done: every row counts as a read.".to_owned());
+            notes.push("The table has no operations: every row counts as a read.".to_owned());
         }
         if !has(Field::File) {
-            notes.push("The table names no files: all operations count as on one device.".to_owned());
+            notes.push("The table has no file names: all operations count as on one device.".to_owned());
         }
         if !has(Field::Offset) {
-            notes
-                .push("The table has no offsets: what was sequential and what was read again is not known.".to_owned());
+            notes.push("The table has no offsets: sequential and repeated requests are not known.".to_owned());
         }
         self.origin.clock = match self.columns[Field::Time as usize] {
             None => Clock::None,
@@ -167,7 +166,7 @@ impl Reader {
             None if text.iter().all(|b| b.is_ascii_digit() || b"-+.".contains(b)) => {
                 Err((Trouble::Absurd, "a number that is negative or too large"))
             }
-            None => Err((Trouble::Unreadable, "no number where one should be")),
+            None => Err((Trouble::Unreadable, "a number is missing")),
         }
     }
 
@@ -202,13 +201,13 @@ impl Reader {
     fn row(&mut self, fields: &[Cow<'_, [u8]>]) -> std::result::Result<Operation, Bad> {
         let kind = match self.field(fields, Field::Operation) {
             None if self.columns[Field::Operation as usize].is_none() => Kind::Read,
-            None | Some([]) => return Err((Trouble::Incomplete, "no kind of operation")),
-            Some(word) => line::kind(word).ok_or((Trouble::UnknownCall, "an unknown kind of operation"))?,
+            None | Some([]) => return Err((Trouble::Incomplete, "the operation is missing")),
+            Some(word) => line::kind(word).ok_or((Trouble::UnknownCall, "unknown operation"))?,
         };
         let time_ns = match self.time_ns(fields)? {
             Some(time) => time,
             None if self.columns[Field::Time as usize].is_none() => self.given,
-            None => return Err((Trouble::Incomplete, "no time")),
+            None => return Err((Trouble::Incomplete, "the time is missing")),
         };
         let size = self.value(fields, Field::Size)?;
         let offset_bytes = self.value(fields, Field::Offset)?;
@@ -217,7 +216,7 @@ impl Reader {
         let length_bytes = match size {
             Some(size) => size,
             None if !kind.moves_bytes() => 0,
-            None => return Err((Trouble::Incomplete, "no size")),
+            None => return Err((Trouble::Incomplete, "the size is missing")),
         };
         if offset_bytes.is_some_and(|offset| offset.checked_add(length_bytes).is_none()) {
             return Err((Trouble::Absurd, "an end beyond 2^64"));
@@ -250,7 +249,7 @@ impl Source for Reader {
             match state {
                 Line::End => {
                     if self.input.is_cut() {
-                        self.problems.count(Trouble::Truncated, || "the packed file".to_owned());
+                        self.problems.count(Trouble::Truncated, || "the compressed file".to_owned());
                     }
                     break None;
                 }
@@ -327,16 +326,16 @@ fn number(place: &ColumnRef, header: &[Vec<u8>], path: &Path) -> Result<usize> {
             let there = header.iter().map(|name| excerpt(name)).collect::<Vec<_>>().join(", ");
             Error::new(ErrorKind::NotFound, OPERATION, format!("its first line has no column '{name}'"))
                 .at(path)
-                .advise(format!("it has {there}; columns can be numbers too"))
+                .advise(format!("it has {there}; columns can also be numbers"))
         }),
     }
 }
 
 fn unknown(path: &Path) -> Error {
     let presets = PRESETS.map(|(name, ..)| name).join(", ");
-    Error::new(ErrorKind::Usage, OPERATION, "which column is what cannot be seen from the table")
+    Error::new(ErrorKind::Usage, OPERATION, "the meaning of its columns is unknown")
         .at(path)
-        .advise(format!("say it: --columns time=1,op=4,offset=5,size=6, or one of {presets}"))
+        .advise(format!("name them with --columns time=1,op=4,offset=5,size=6, or use one of {presets}"))
 }
 
 #[cfg(test)]

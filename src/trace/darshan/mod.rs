@@ -58,7 +58,7 @@ impl Reader {
         let path = input.path().to_owned();
         if path.as_os_str() == "-" {
             return Err(Error::new(ErrorKind::Usage, OPERATION, "Darshan's own parser does not read standard input")
-                .advise("name the file, or pipe what 'darshan-parser --show-incomplete LOG' prints"));
+                .advise("name the file, or pipe the output of 'darshan-parser --show-incomplete LOG'"));
         }
         drop(input);
         let mut notes = Vec::new();
@@ -73,7 +73,11 @@ impl Reader {
                 log.problems.count(Trouble::Damaged, || words);
             }
         } else {
-            notes.push("The program darshan-dxt-parser is missing: single reads and writes, if the log has them, are not seen.".to_owned());
+            notes.push(
+                "The program darshan-dxt-parser is missing: individual reads and writes in the log, if any, \
+                are not read."
+                    .to_owned(),
+            );
         }
         let (program, mut printed) = Program::start("darshan-parser", arguments, None, &path)?;
         read(&mut printed, &mut log)?;
@@ -145,16 +149,22 @@ impl Reader {
         let notes = &mut self.origin.notes;
         if counted {
             notes.push(
-                "Darshan counts requests of a file and does not list them: their sizes are those of its histogram, exact for the four \
-                commonest of a file; they are spread over the time of the file, and their offsets are not known."
+                "Darshan counts the requests to a file and does not list them: their sizes are from its histogram, \
+                    exact for the four most common ones of a file; they are spread over the time of the file, and \
+                    their offsets are unknown."
                     .to_owned(),
             );
         }
         if traced {
-            notes.push("Reads and writes of traced files are single requests (DXT); other operations are counts, spread over time.".to_owned());
+            notes.push(
+                "Reads and writes of traced files are individual requests (DXT); other operations are counts, \
+                spread over time."
+                    .to_owned(),
+            );
         }
         notes.push(
-            "Sizes of files are as far as they were touched. Requests of MPI-IO and HDF5 count as the POSIX calls that they become."
+            "File sizes are the highest offset that was accessed. Requests of MPI-IO and HDF5 count as the POSIX \
+                calls that they become."
                 .to_owned(),
         );
     }
@@ -179,7 +189,7 @@ impl Reader {
         if known > 0 && reads_and_writes > known {
             let file = self.files.get(record.file).map(excerpt).unwrap_or_default();
             self.problems.count_many(Trouble::Lost, reads_and_writes - known, || {
-                format!("requests to {file} that DXT had no room for")
+                format!("requests to {file} that did not fit in DXT's memory")
             });
         }
         let close = series::times(record, Kind::Close).0;
@@ -202,7 +212,7 @@ impl Reader {
                 if !fits {
                     let file = self.files.get(record.file).map(excerpt).unwrap_or_default();
                     self.problems
-                        .count(Trouble::Damaged, || format!("counts, sizes and bytes of {file} contradict each other"));
+                        .count(Trouble::Damaged, || format!("the counts, sizes and bytes of {file} are inconsistent"));
                 }
             }
             let mut start = start;
@@ -302,7 +312,7 @@ fn read(input: &mut Input, log: &mut Log) -> Result<()> {
             }
             Line::End => {
                 if input.is_cut() {
-                    log.problems.count(Trouble::Truncated, || "the packed file".to_owned());
+                    log.problems.count(Trouble::Truncated, || "the compressed file".to_owned());
                 }
                 return Ok(());
             }

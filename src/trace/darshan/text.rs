@@ -208,7 +208,7 @@ impl Log {
             let full = self.records.len() >= MOST_RECORDS;
             let number = if stream || full { None } else { self.index.number(&mut self.files, file) };
             if !stream && number.is_none() {
-                self.problems.count(Trouble::TooMany, || format!("files and ranks, from {} on", excerpt(file)));
+                self.problems.count(Trouble::TooMany, || format!("files and ranks, starting with {}", excerpt(file)));
             }
             self.open = Some((module, rank, id));
             let file = number.unwrap_or(u32::MAX);
@@ -257,7 +257,8 @@ impl Log {
             return Some(());
         };
         if self.segments.len() >= MOST_SEGMENTS {
-            self.problems.count(Trouble::TooMany, || format!("single reads and writes, from {} on", excerpt(line)));
+            self.problems
+                .count(Trouble::TooMany, || format!("individual reads and writes, starting with {}", excerpt(line)));
             return Some(());
         }
         self.segments.push(Segment {

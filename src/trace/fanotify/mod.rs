@@ -60,7 +60,7 @@ impl Recording {
         let reading =
             EventFFlags::O_RDONLY | EventFFlags::O_LARGEFILE | EventFFlags::O_CLOEXEC | EventFFlags::O_NOATIME;
         let fanotify = Fanotify::init(flags, reading).map_err(|error| match error {
-            Errno::EPERM => Error::new(ErrorKind::PermissionDenied, OPERATION, "fanotify is for root alone")
+            Errno::EPERM => Error::new(ErrorKind::PermissionDenied, OPERATION, "fanotify needs root")
                 .at(path)
                 .advise("run as root, or trace one command with 'granulo trace record -- COMMAND'"),
             Errno::ENOSYS => Error::new(ErrorKind::Io, OPERATION, "the kernel has no fanotify").at(path),
@@ -79,11 +79,14 @@ impl Recording {
         let mut origin = Origin::new("fanotify");
         origin.detail = Detail::WholeFiles;
         origin.notes = [
-            "fanotify tells that a file was read or written, not where and how much: an opening that was read counts as a read of the \
-                whole file, one that was written as what the file grew by, or as the whole file where it did not grow or was emptied.",
-            "Not seen: reads and writes through memory maps, through other mounts of the same file system and from other clients of a \
-                network file system; names that are made, removed and changed; what failed.",
-            "Several openings of a file by one process within moments may count as one; times are those of the report, not of the event.",
+            "fanotify reports that a file was read or written, but not the offset and length: an open with reads \
+                counts as one read of the whole file, an open with writes as a write of the bytes by which the file \
+                grew, or of the whole file if it did not grow or was truncated.",
+            "Not recorded: reads and writes through memory maps, through other mounts of the same file system, and \
+                from other clients of a network file system; the creation, removal and renaming of files; failed \
+                operations.",
+            "Several opens of a file by one process in quick succession may count as one; times are those of the \
+                report, not of the event.",
         ]
         .map(str::to_owned)
         .to_vec();

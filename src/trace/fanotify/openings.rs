@@ -111,7 +111,9 @@ impl Openings {
             std::collections::hash_map::Entry::Occupied(file) => file.into_mut(),
             std::collections::hash_map::Entry::Vacant(place) => {
                 let Some(number) = self.names.push(event.path) else {
-                    return self.problems.count(Trouble::TooMany, || format!("files, from {} on", excerpt(event.path)));
+                    return self
+                        .problems
+                        .count(Trouble::TooMany, || format!("files, starting with {}", excerpt(event.path)));
                 };
                 place.insert(File { number, size_bytes: event.size_bytes, openings: Vec::new(), emptied_by: None })
             }

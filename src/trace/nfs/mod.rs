@@ -140,12 +140,13 @@ impl Reader {
             Some(Err(words)) if self.assembler.packets == 0 => return Err(failed(&path, words)),
             Some(Err(words)) => self.calls.problems.count(Trouble::Truncated, || words),
             Some(Ok(())) if self.calls.messages == 0 => {
-                return Err(Error::new(ErrorKind::NotRecognised, OPERATION, "there are no calls of NFS in it").at(&path).advise(
-                    "capture whole packets of TCP port 2049, as 'tcpdump -i any -s 0 -w FILE.pcap port 2049' does; what is encrypted cannot be read",
+                return Err(Error::new(ErrorKind::NotRecognised, OPERATION, "it has no NFS calls").at(&path).advise(
+                    "capture whole packets of TCP port 2049, as 'tcpdump -i any -s 0 -w FILE.pcap port 2049' does; \
+                        encrypted traffic cannot be read",
                 ));
             }
             None if !self.whole => {
-                self.calls.problems.count(Trouble::Truncated, || "the output of tshark has no end".to_owned())
+                self.calls.problems.count(Trouble::Truncated, || "the output of tshark is truncated".to_owned())
             }
             _ => {}
         }
@@ -200,8 +201,8 @@ impl Calls {
     fn new() -> Calls {
         let mut origin = Origin::new("pcap");
         origin.notes = vec![
-            "Operations are calls of NFS: what clients have in their caches they do not ask for, and of the programs on a client nothing is \
-                known."
+            "Operations are NFS calls: reads from the caches of the clients are not recorded, and the programs on a \
+                client are unknown."
                 .to_owned(),
         ];
         Calls {
@@ -222,7 +223,7 @@ impl Calls {
     fn take(&mut self, message: Message) {
         let Some(xid) = message.xid else { return };
         if message.malformed {
-            self.problems.count(Trouble::Incomplete, || format!("call {xid:#x}: not all of it was captured"));
+            self.problems.count(Trouble::Incomplete, || format!("call {xid:#x}: only part of it was captured"));
         }
         if message.time_ns.saturating_add(OVERLAP_NS) < self.latest_ns {
             let back = (self.latest_ns - message.time_ns) as f64 / 1e9;
@@ -245,7 +246,7 @@ impl Calls {
                 Some(call) => self.complete(&call, Some(&message), client, server),
                 None => self
                     .problems
-                    .count(Trouble::Unmatched, || format!("reply {xid:#x}, of which the capture has no call")),
+                    .count(Trouble::Unmatched, || format!("reply {xid:#x}, whose call is not in the capture")),
             }
             return;
         }
@@ -255,7 +256,7 @@ impl Calls {
         }
         self.messages += u64::from(!is_mount);
         if !matches!((message.program, message.version), (NFS, 3 | 4) | (MOUNT, _)) {
-            self.problems.count(Trouble::UnknownCall, || format!("version {} of NFS", message.version));
+            self.problems.count(Trouble::UnknownCall, || format!("NFS version {}", message.version));
             return;
         }
         let time_ns = message.time_ns;
@@ -279,7 +280,7 @@ impl Calls {
                 && let Some(call) = self.pending.remove(&key)
             {
                 self.problems
-                    .count(Trouble::Unfinished, || format!("call {:#x}, which has no reply in the capture", key.2));
+                    .count(Trouble::Unfinished, || format!("call {:#x}, whose reply is not in the capture", key.2));
                 self.complete(&call, None, key.0, key.1);
             }
         }
@@ -290,7 +291,8 @@ impl Calls {
         match (call.program, call.version) {
             (NFS, 3) => {
                 if !version3::is_known(call.procedure) {
-                    self.problems.count(Trouble::UnknownCall, || format!("procedure {} of version 3", call.procedure));
+                    self.problems
+                        .count(Trouble::UnknownCall, || format!("procedure {} of NFS version 3", call.procedure));
                 }
                 self.ready.extend(version3::operation(call, reply, &mut self.known, &context));
             }

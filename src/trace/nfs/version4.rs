@@ -198,7 +198,7 @@ pub fn operations(
                 problems.count(Trouble::NotTraced, || "layouts: reads and writes go to other servers".to_owned());
             }
             opcode if opcode > code::HIGHEST && opcode != 10_044 => {
-                problems.count(Trouble::UnknownCall, || format!("operation {opcode} of version 4"));
+                problems.count(Trouble::UnknownCall, || format!("operation {opcode} of NFS version 4"));
             }
             _ => {}
         }

@@ -232,7 +232,7 @@ impl Reader {
         self.forget(pid);
         let line = self.line;
         if self.pending.len() >= MOST_PENDING || text.len() > LONGEST_PENDING {
-            return self.problems.count(Trouble::TooMany, || format!("line {line}: calls that have not ended"));
+            return self.problems.count(Trouble::TooMany, || format!("line {line}: unfinished calls"));
         }
         self.pending.insert(pid, Pending { text: text.to_vec(), time_ns, line });
     }
@@ -266,7 +266,7 @@ impl Reader {
         left.into_iter().for_each(|pid| self.forget(pid));
         if self.input.is_cut() {
             let line = self.line;
-            self.problems.count(Trouble::Truncated, || format!("line {line}: the packing ends early"));
+            self.problems.count(Trouble::Truncated, || format!("line {line}: the compressed data is truncated"));
         }
     }
 }

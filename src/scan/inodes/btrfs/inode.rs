@@ -19,7 +19,7 @@ pub(super) fn decode(data: &[u8], inode: u64, device: u64, sector_bytes: u32) ->
         return Ok(None);
     }
     let mode = u32_at(data, 52);
-    let kind = u16::try_from(mode).ok().and_then(Kind::of_mode).ok_or("its kind is none that there is")?;
+    let kind = u16::try_from(mode).ok().and_then(Kind::of_mode).ok_or("its kind is unknown")?;
     let (size_bytes, bytes) = (u64_at(data, 16), u64_at(data, 24));
     if size_bytes > i64::MAX as u64 || bytes > i64::MAX as u64 {
         return Err("its size is impossible");

@@ -154,17 +154,17 @@ impl<M: Medium> Btrfs<M> {
         let (top, directory) = resolve(&volume, &subvolumes, top, &choice.below)?;
         let ids = if choice.one_subvolume { vec![top] } else { subvolumes.below(top) };
         if ids.len() > MOST_TREES {
-            return Err(refuse(format!("it has {} subvolumes", ids.len())).advise("leave them out with -x"));
+            return Err(refuse(format!("it has {} subvolumes", ids.len())).advise("exclude them with -x"));
         }
         let (mut trees, mut leaves, mut parts) = (Vec::new(), Vec::new(), Vec::new());
         for id in ids {
             let from = (leaves.len(), parts.len());
             if let Err(error) = collect(&volume, &subvolumes, id, &mut leaves) {
-                warnings.push(format!("subvolume {id} is damaged, and inodes of it are missing: {error}"));
+                warnings.push(format!("subvolume {id} is damaged and some of its inodes are missing: {error}"));
             }
             if leaves.len() > MOST_LEAVES {
-                let cause = "it has more metadata, over all snapshots, than are read this way";
-                return Err(refuse(cause).advise("leave out snapshots with -x, or survey it with --method walk"));
+                let cause = "it has too much metadata, over all snapshots, for this method";
+                return Err(refuse(cause).advise("exclude snapshots with -x, or use --method walk"));
             }
             let of_part = |first: usize| first..leaves.len().min(first + PART_LEAVES);
             let tree = trees.len();
@@ -317,7 +317,7 @@ pub fn identifier(medium: &impl Medium) -> Result<[u8; 16]> {
 
 /// Returns the subvolume and inode number of the directory at a path.
 fn resolve(volume: &Volume<impl Medium>, subvolumes: &Subvolumes, top: u64, below: &[u8]) -> Result<(u64, u64)> {
-    let missing = |what: String| Error::new(ErrorKind::NotFound, "find the directory to begin at", what);
+    let missing = |what: String| Error::new(ErrorKind::NotFound, "find the directory to start at", what);
     let (mut tree, mut object) = (top, FIRST_FREE);
     let mut root = subvolumes.root(tree).ok_or_else(|| missing(format!("there is no subvolume {tree}")))?;
     for name in below.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
@@ -326,12 +326,12 @@ fn resolve(volume: &Volume<impl Medium>, subvolumes: &Subvolumes, top: u64, belo
         let read = volume.each_item(root.0, root.1, of(0), of(u64::MAX), &mut |_, data| {
             found = Entry::parse(data).filter(|entry| entry.name == name).map(|entry| entry.location).or(found);
         });
-        read.map_err(|error| refuse(format!("the way to the directory cannot be read: {error}")))?;
+        read.map_err(|error| refuse(format!("the path to the directory cannot be read: {error}")))?;
         match found {
             Some(location) if location.kind == ROOT_ITEM => {
                 let edge = subvolumes.edge(tree, location.object);
                 if edge.is_none_or(|edge| edge.directory != object || edge.name != name) {
-                    return Err(missing("it stands for a subvolume that is elsewhere".to_owned()));
+                    return Err(missing("it refers to a subvolume that is elsewhere".to_owned()));
                 }
                 (tree, object) = (location.object, FIRST_FREE);
                 root = subvolumes.root(tree).ok_or_else(|| missing(format!("there is no subvolume {tree}")))?;
@@ -345,7 +345,7 @@ fn resolve(volume: &Volume<impl Medium>, subvolumes: &Subvolumes, top: u64, belo
 
 /// Appends the leaves of a subvolume.
 fn collect(volume: &Volume<impl Medium>, subvolumes: &Subvolumes, id: u64, leaves: &mut Vec<Leaf>) -> io::Result<()> {
-    let (root, level) = subvolumes.root(id).ok_or_else(|| damaged("it has no tree"))?;
+    let (root, level) = subvolumes.root(id).ok_or_else(|| damaged("it has no B-tree"))?;
     let (start, most) = (leaves.len(), volume.most_blocks());
     let mut result = Ok(());
     volume.each_leaf(root, level, Key::default(), Key::LAST, &mut |leaf| {
@@ -540,7 +540,7 @@ impl<M: Medium> InodeSource for Btrfs<M> {
                 }
                 let Some(entry) = Entry::parse(data) else {
                     let (operation, inode, error) =
-                        ("list the directory", Some(object), damaged("an entry is cut off"));
+                        ("list the directory", Some(object), damaged("an entry is truncated"));
                     return listed(Listed::Damaged(Damage { operation, inode, error }));
                 };
                 match self.target(tree, object, &entry) {

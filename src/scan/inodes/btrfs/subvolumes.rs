@@ -37,7 +37,7 @@ impl Subvolumes {
     pub(super) fn read(volume: &Volume<impl Medium>, root: Pointer, level: u8) -> Result<Subvolumes> {
         let mut found = Subvolumes { default: TOP, ..Subvolumes::default() };
         let read = volume.each_item(root, level, Key::default(), Key::LAST, &mut |key, data| found.take(key, data));
-        read.map_err(|error| refuse(format!("its tree of trees cannot be read: {error}")))?;
+        read.map_err(|error| refuse(format!("its root tree cannot be read: {error}")))?;
         found.children.values_mut().for_each(|children| children.sort_unstable());
         Ok(found)
     }

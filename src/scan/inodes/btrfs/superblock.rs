@@ -69,7 +69,7 @@ impl Superblock {
             Ok(found) => return Ok((found, false)),
             Err(Refused::Unknown(what)) => {
                 let error = Error::new(ErrorKind::NotRecognised, "read the superblock", what);
-                return Err(error.advise("survey it with --method walk"));
+                return Err(error.advise("use --method walk"));
             }
             Err(refused) => refused,
         };
@@ -79,10 +79,10 @@ impl Superblock {
         }
         Err(match first {
             Refused::Damaged(cause) => {
-                Error::new(ErrorKind::Corrupt, "read the superblock", format!("{cause}, and no copy is whole"))
+                Error::new(ErrorKind::Corrupt, "read the superblock", format!("{cause}, and no copy is intact"))
                     .advise("check it with btrfs check")
             }
-            _ => Error::new(ErrorKind::NotRecognised, "read the superblock", "it is no btrfs"),
+            _ => Error::new(ErrorKind::NotRecognised, "read the superblock", "it is not btrfs"),
         })
     }
 }
@@ -95,7 +95,7 @@ fn at(medium: &impl Medium, offset: u64, checked: bool) -> std::result::Result<S
     })?;
     let found = parse(&bytes, checked)?;
     if u64_at(&bytes, 0x30) != offset {
-        return Err(Refused::Damaged("it is not where it says"));
+        return Err(Refused::Damaged("its location is not the one it states"));
     }
     Ok(found)
 }
@@ -110,7 +110,7 @@ fn parse(bytes: &[u8], checked: bool) -> std::result::Result<Superblock, Refused
         0 => Checksum::Crc32c,
         1 => Checksum::XxHash64,
         2 | 3 => Checksum::Other,
-        other => return Err(Refused::Unknown(format!("its checksums are of a kind that is not known here: {other}"))),
+        other => return Err(Refused::Unknown(format!("its checksum type is unsupported: {other}"))),
     };
     if checked && !is_whole(checksum, bytes) {
         return Err(Refused::Damaged("its checksum is wrong"));
@@ -120,18 +120,18 @@ fn parse(bytes: &[u8], checked: bool) -> std::result::Result<Superblock, Refused
     if not_known != 0 {
         let bit = 1u64 << not_known.trailing_zeros();
         let name = if bit == ZONED { "zones".to_owned() } else { format!("incompat {bit:#x}") };
-        return Err(Refused::Unknown(format!("it has a feature that is not known here: {name}")));
+        return Err(Refused::Unknown(format!("it has an unsupported feature: {name}")));
     }
     let (sector_bytes, node_bytes) = (u32_of(0x90), u32_of(0x94));
     let fits = |bytes: u32| bytes.is_power_of_two() && (512..=64 << 10).contains(&bytes);
     if !fits(sector_bytes) || !fits(node_bytes) || node_bytes < 4096 {
-        return Err(Refused::Damaged("its size of a block is impossible"));
+        return Err(Refused::Damaged("its block size is impossible"));
     }
     let identifier = identifier_at(0x20);
     let has_other = incompatible & METADATA_UUID != 0;
     let root = |at: usize, generation: u64| Pointer { block: u64_of(at), generation, first: None };
     let chunks = bytes.get(0x32b..0x32b + u32_of(0xa0) as usize).filter(|_| u32_of(0xa0) <= 2048);
-    let chunks = chunks.ok_or(Refused::Damaged("its list of chunks is too long"))?;
+    let chunks = chunks.ok_or(Refused::Damaged("its chunk list is too long"))?;
     Ok(Superblock {
         generation: u64_of(0x48),
         root: root(0x50, u64_of(0x48)),

@@ -35,15 +35,15 @@ impl<M: Medium> Volume<M> {
         for medium in media {
             let (found, copied) = Superblock::read(&medium, checked)?;
             if newest.as_ref().is_some_and(|newest| newest.identifier != found.identifier) {
-                return Err(refuse("its devices are of different file systems"));
+                return Err(refuse("its devices belong to different file systems"));
             }
             if copied {
                 warnings.push("the first superblock is damaged; a copy was read".to_owned());
             }
             if medium.length_bytes() < found.device_bytes {
                 let missing = found.device_bytes - medium.length_bytes();
-                let cause = format!("it is {missing} bytes shorter than its superblock says");
-                return Err(refuse(cause).advise("is it a part of an image?"));
+                let cause = format!("it is {missing} bytes shorter than its superblock states");
+                return Err(refuse(cause).advise("check whether the image is complete"));
             }
             devices.push((found.device, medium));
             if newest.as_ref().is_none_or(|newest| newest.generation < found.generation) {
@@ -52,8 +52,8 @@ impl<M: Medium> Volume<M> {
         }
         let superblock = newest.ok_or_else(|| refuse("it has no device"))?;
         if superblock.devices != devices.len() as u64 {
-            let cause = format!("it has {} devices and {} could be read", superblock.devices, devices.len());
-            return Err(refuse(cause).advise("mount it; then all of them are found"));
+            let cause = format!("it has {} devices, but only {} could be read", superblock.devices, devices.len());
+            return Err(refuse(cause).advise("mount it, so that all of them are found"));
         }
         let chunks = Chunks::new(superblock.chunks.clone());
         let mut volume = Volume { devices, superblock, chunks, checked };
@@ -65,7 +65,7 @@ impl<M: Medium> Volume<M> {
                     chunks.extend(Chunk::parse(data).map(|(chunk, _)| (key.offset, chunk)));
                 }
             })
-            .map_err(|error| refuse(format!("its tree of chunks cannot be read: {error}")))?;
+            .map_err(|error| refuse(format!("its chunk tree cannot be read: {error}")))?;
         volume.chunks = Chunks::new(chunks);
         Ok((volume, warnings))
     }
@@ -101,13 +101,13 @@ impl<M: Medium> Volume<M> {
 
     /// Reads a block into `bytes` from the first intact copy.
     pub(super) fn read(&self, pointer: Pointer, at_level: u8, bytes: &mut [u8]) -> io::Result<()> {
-        let mut last = damaged("a block of a tree is on no device");
+        let mut last = damaged("a tree block is on no device");
         for copy in 0..MOST_COPIES {
             let Some((number, offset)) = self.chunks.place(pointer.block, copy) else { break };
             let Some(medium) = self.device(number) else { continue };
             match medium.read_at(bytes, offset) {
                 Ok(()) if self.is_it(bytes, pointer, at_level) => return Ok(()),
-                Ok(()) => last = damaged("a block of a tree is damaged or was replaced"),
+                Ok(()) => last = damaged("a tree block is damaged or was replaced"),
                 Err(error) => last = error,
             }
         }
@@ -209,7 +209,7 @@ impl<M: Medium> Volume<M> {
             let first = child.first.unwrap_or_default();
             let next = children.peek().and_then(|next| next.first).unwrap_or(high);
             if first < low || first > high || before.is_some_and(|before| before >= first) {
-                return tell(Err(damaged("the keys of a tree are in no order")));
+                return tell(Err(damaged("the keys of a tree are out of order")));
             }
             before = Some(first);
             if next <= range.0 && next != high || first > range.1 {
@@ -253,5 +253,5 @@ impl<M: Medium> Volume<M> {
 }
 
 pub(super) fn refuse(cause: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Corrupt, "read the file system", cause).advise("survey it with --method walk")
+    Error::new(ErrorKind::Corrupt, "read the file system", cause).advise("use --method walk")
 }

@@ -32,7 +32,7 @@ pub(super) trait Follow {
 pub(super) fn extents(root: &[u8; BLOCK_BYTES], limit: u64, follow: &mut impl Follow) -> io::Result<()> {
     let levels = u16_at(root, 6);
     if levels > MOST_LEVELS {
-        return Err(damaged("its tree of extents has too many levels"));
+        return Err(damaged("its extent tree has too many levels"));
     }
     let mut next = 0;
     node(root, levels, limit, &mut next, follow).map(|_| ())
@@ -42,7 +42,7 @@ pub(super) fn extents(root: &[u8; BLOCK_BYTES], limit: u64, follow: &mut impl Fo
 fn node(bytes: &[u8], level: u16, limit: u64, next: &mut u64, follow: &mut impl Follow) -> io::Result<bool> {
     let (magic, entries, found) = (u16_at(bytes, 0), usize::from(u16_at(bytes, 2)), u16_at(bytes, 6));
     if magic != MAGIC || found != level || entries > bytes.len() / HEADER_BYTES - 1 {
-        return Err(damaged("a node of its tree of extents is damaged"));
+        return Err(damaged("a node of its extent tree is damaged"));
     }
     for entry in bytes[HEADER_BYTES..].chunks_exact(HEADER_BYTES).take(entries) {
         let logical = u64::from(u32_at(entry, 0));
@@ -57,7 +57,7 @@ fn node(bytes: &[u8], level: u16, limit: u64, next: &mut u64, follow: &mut impl 
             let block = u64::from(u32_at(entry, 4)) | u64::from(u16_at(entry, 8)) << 32;
             let child = follow.read(block)?;
             if u16_at(&child, 2) == 0 {
-                return Err(damaged("a node of its tree of extents is empty"));
+                return Err(damaged("a node of its extent tree is empty"));
             }
             if !node(&child, level - 1, limit, next, follow)? {
                 return Ok(false);
@@ -71,7 +71,7 @@ fn node(bytes: &[u8], level: u16, limit: u64, next: &mut u64, follow: &mut impl 
         let written = length <= MOST_WRITTEN;
         let count = u64::from(if written { length } else { length - MOST_WRITTEN });
         if count == 0 {
-            return Err(damaged("an extent of it is empty"));
+            return Err(damaged("one of its extents is empty"));
         }
         *next = logical + count;
         if written && !follow.run(first, count.min(limit - logical))? {

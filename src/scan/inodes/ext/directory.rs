@@ -22,7 +22,7 @@ pub(super) fn names(bytes: &[u8], mut tell: impl FnMut(&[u8], u32)) -> io::Resul
         let length = entry_bytes(u16_at(entry, 4), bytes.len());
         let fits = length >= HEADER_BYTES + name_bytes && length.is_multiple_of(4) && length <= entry.len();
         if !fits {
-            return Err(damaged("a block of it is damaged"));
+            return Err(damaged("one of its blocks is damaged"));
         }
         if inode != 0 && name_bytes > 0 {
             tell(&entry[HEADER_BYTES..HEADER_BYTES + name_bytes], inode);

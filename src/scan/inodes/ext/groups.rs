@@ -60,7 +60,7 @@ pub(super) fn read(medium: &impl Medium, superblock: &Superblock) -> Result<Grou
         }
     }
     if best.damaged.len() == best.groups.len() {
-        let error = Error::new(ErrorKind::Corrupt, "read the descriptors of groups", "none of them is whole");
+        let error = Error::new(ErrorKind::Corrupt, "read the group descriptors", "none of them is intact");
         return Err(error.advise("check the file system with e2fsck"));
     }
     Ok(best)

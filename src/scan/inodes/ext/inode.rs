@@ -55,7 +55,7 @@ pub(super) fn decode(superblock: &Superblock, number: u32, raw: &[u8], device: u
         return Decoded::None;
     }
     let Some(kind) = Kind::of_mode(mode) else {
-        return Decoded::Damaged("its kind is none that there is");
+        return Decoded::Damaged("its kind is unknown");
     };
     let high = if kind == Kind::File || superblock.large_directories { u64::from(u32_at(raw, 0x6c)) << 32 } else { 0 };
     let size_bytes = high | u64::from(u32_at(raw, 0x4));

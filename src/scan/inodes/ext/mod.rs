@@ -94,10 +94,9 @@ impl<M: Medium> Ext<M> {
         let superblock = Superblock::read(&medium)?;
         if medium.length_bytes() < superblock.length_bytes() {
             let missing = superblock.length_bytes() - medium.length_bytes();
-            let cause = format!("it is {missing} bytes shorter than its superblock says");
-            return Err(
-                Error::new(ErrorKind::Corrupt, "read the file system", cause).advise("is it a part of an image?")
-            );
+            let cause = format!("it is {missing} bytes shorter than its superblock states");
+            return Err(Error::new(ErrorKind::Corrupt, "read the file system", cause)
+                .advise("check whether the image is complete"));
         }
         let Groups { groups, damaged, copied } = groups::read(&medium, &superblock)?;
         let mut warnings = Vec::new();
@@ -105,7 +104,7 @@ impl<M: Medium> Ext<M> {
             warnings.push(format!("the first superblock is damaged; the copy in group {} was read", superblock.group));
         }
         if copied > 0 {
-            warnings.push(format!("the descriptors of {copied} groups are damaged; copies of them were read"));
+            warnings.push(format!("the descriptors of {copied} groups are damaged; their copies were read"));
         }
         if !damaged.is_empty() {
             warnings.push(format!("the descriptors of {} groups are damaged; their inodes are missing", damaged.len()));
@@ -132,7 +131,7 @@ impl<M: Medium> Ext<M> {
     fn offset(&self, first: u64, count: u64) -> io::Result<u64> {
         let end = first.checked_add(count).filter(|&end| end <= self.superblock.blocks);
         if end.is_none() || first < u64::from(self.superblock.first_data_block).max(1) {
-            return Err(damaged("a block of it is outside of the file system"));
+            return Err(damaged("one of its blocks is outside the file system"));
         }
         Ok(first * self.block_bytes())
     }
@@ -181,7 +180,7 @@ impl<M: Medium> Ext<M> {
         let mut targets = std::mem::take(&mut buffers.targets);
         targets.sort_unstable_by_key(|target| target.block);
         for SymlinkTarget { offset, mut stat, block } in targets.drain(..) {
-            let read = block.ok_or_else(|| damaged("its target is not where it should be")).and_then(|block| {
+            let read = block.ok_or_else(|| damaged("its target is not in the expected place")).and_then(|block| {
                 let mut first = [0];
                 self.medium.read_at(&mut first, self.offset(block, 1)?)?;
                 Ok(first[0])
@@ -287,7 +286,7 @@ impl<M: Medium> InodeSource for Ext<M> {
             match self.medium.read_at(&mut buffers.piece, start + (first * inode_bytes) as u64) {
                 Ok(()) => self.read_piece(part, first, &buffers.piece, &mut buffers.targets, found),
                 Err(error) => {
-                    found(Found::Damaged(Damage { operation: "read a table of inodes", inode: None, error }));
+                    found(Found::Damaged(Damage { operation: "read an inode table", inode: None, error }));
                 }
             }
         }

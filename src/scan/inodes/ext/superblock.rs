@@ -118,13 +118,13 @@ impl Superblock {
         match first {
             Refused::Damaged(cause) => {
                 let error =
-                    Error::new(ErrorKind::Corrupt, "read the superblock", format!("{cause}, and no copy is whole"));
+                    Error::new(ErrorKind::Corrupt, "read the superblock", format!("{cause}, and no copy is intact"));
                 Err(error.advise("check it with e2fsck"))
             }
             _ => Err(Error::new(
                 ErrorKind::NotRecognised,
                 "read the superblock",
-                "it is no ext2, ext3 or ext4 file system",
+                "it is not an ext2, ext3 or ext4 file system",
             )),
         }
     }
@@ -153,7 +153,7 @@ impl Superblock {
 }
 
 fn unknown(what: String) -> Error {
-    Error::new(ErrorKind::NotRecognised, "read the superblock", what).advise("survey it with --method walk")
+    Error::new(ErrorKind::NotRecognised, "read the superblock", what).advise("use --method walk")
 }
 
 fn at(medium: &impl Medium, offset: u64) -> std::result::Result<Superblock, Refused> {
@@ -186,24 +186,24 @@ fn parse(bytes: &[u8; BYTES]) -> std::result::Result<Superblock, Refused> {
     if not_known != 0 {
         let bit = 1 << not_known.trailing_zeros();
         let name = if bit == COMPRESSION { "compression".to_owned() } else { format!("incompat {bit:#x}") };
-        return Err(Refused::Unknown(format!("it has a feature that is not known here: {name}")));
+        return Err(Refused::Unknown(format!("it has an unsupported feature: {name}")));
     }
     if u32_of(0x48) == 1 {
-        return Err(Refused::Unknown("it was made by GNU Hurd, which lays out inodes in its own way".to_owned()));
+        return Err(Refused::Unknown("it was created by GNU Hurd, which has its own inode format".to_owned()));
     }
     let refuse = |wrong: bool, what| if wrong { Err(Refused::Damaged(what)) } else { Ok(()) };
-    refuse(u32_of(0x18) > MOST_LOG_BLOCK, "its size of a block is impossible")?;
+    refuse(u32_of(0x18) > MOST_LOG_BLOCK, "its block size is impossible")?;
     let block_bytes = 1024 << u32_of(0x18);
     let revised = u32_of(0x4c) > 0;
     let inode_bytes = if revised { u32::from(u16_of(0x58)) } else { 128 };
     let fits = inode_bytes >= 128 && inode_bytes.is_power_of_two() && inode_bytes <= block_bytes;
-    refuse(!fits, "its size of an inode is impossible")?;
+    refuse(!fits, "its inode size is impossible")?;
     let wide = incompatible & WIDE != 0;
     let descriptor_bytes = if wide { u32::from(u16_of(0xfe)) } else { 32 };
     let fits = descriptor_bytes >= if wide { 64 } else { 32 }
         && descriptor_bytes.is_power_of_two()
         && descriptor_bytes <= 1024;
-    refuse(!fits, "its size of a descriptor is impossible")?;
+    refuse(!fits, "its descriptor size is impossible")?;
     let high = if wide { u64::from(u32_of(0x150)) << 32 } else { 0 };
     let blocks = high | u64::from(u32_of(0x4));
     let (first_data_block, blocks_per_group) = (u32_of(0x14), u32_of(0x20));
@@ -217,9 +217,9 @@ fn parse(bytes: &[u8; BYTES]) -> std::result::Result<Superblock, Refused> {
     refuse(!whole || inodes_per_group > 8 * block_bytes, "its groups have an impossible number of inodes")?;
     let groups = (blocks - u64::from(first_data_block)).div_ceil(blocks_per_group.into());
     let all = groups * u64::from(inodes_per_group);
-    refuse(all != u64::from(inodes), "its number of inodes is not that of its groups")?;
+    refuse(all != u64::from(inodes), "its number of inodes does not match its groups")?;
     let tables = all.saturating_mul(inode_bytes.into());
-    refuse(tables > blocks * u64::from(block_bytes), "it is smaller than its tables of inodes")?;
+    refuse(tables > blocks * u64::from(block_bytes), "it is smaller than its inode tables")?;
     let first_inode = if revised { u32_of(0x54) } else { 11 };
     refuse(first_inode < 3 || first_inode > inodes, "its first inode is impossible")?;
     let seed = if incompatible & CSUM_SEED != 0 { u32_of(0x270) } else { crc32c(!0, &uuid) };

@@ -40,16 +40,16 @@ pub(super) fn of_group(
     read: ReadBlock<'_>,
     chunks: &mut Vec<Chunk>,
 ) -> io::Result<()> {
-    let start = superblock.place(group, 0, 1).ok_or_else(|| damaged("a group is outside of the file system"))?;
+    let start = superblock.place(group, 0, 1).ok_or_else(|| damaged("a group is outside the file system"))?;
     let sector_bytes = superblock.sector_bytes as usize;
     let (header, sealed) = read(start + HEADER_SECTOR * sector_bytes as u64, sector_bytes)?;
     let whole = !superblock.is_v5 || !sealed || is_sealed(&header, HEADER_CHECKSUM);
     if &header[..4] != HEADER_MAGIC || u32_at(&header, 8) != group || !whole {
-        return Err(damaged("the header of its inodes is damaged"));
+        return Err(damaged("its inode header is damaged"));
     }
     let (root, levels) = (u32_at(&header, 20), u32_at(&header, 24));
     if levels == 0 || levels > MOST_LEVELS {
-        return Err(damaged("its tree of inodes has too many levels"));
+        return Err(damaged("its inode tree has too many levels"));
     }
     Tree { superblock, group, read, chunks, next: 0 }.node(root, levels - 1)
 }
@@ -66,14 +66,14 @@ struct Tree<'r, 'c> {
 impl Tree<'_, '_> {
     fn node(&mut self, block: u32, level: u32) -> io::Result<()> {
         let place = self.superblock.place(self.group, block.into(), 1);
-        let place = place.ok_or_else(|| damaged("a node of its tree of inodes is outside of it"))?;
+        let place = place.ok_or_else(|| damaged("a node of its inode tree is outside it"))?;
         let (bytes, sealed) = (self.read)(place, self.superblock.block_bytes as usize)?;
         let is_v5 = self.superblock.is_v5;
         let (magic, header) = if is_v5 { (V5_MAGIC, 56) } else { (MAGIC, 16) };
         let count = usize::from(u16_at(&bytes, 6));
         let whole = !is_v5 || !sealed || is_sealed(&bytes, CHECKSUM);
         if &bytes[..4] != magic || u32::from(u16_at(&bytes, 4)) != level || !whole {
-            return Err(damaged("a node of its tree of inodes is damaged"));
+            return Err(damaged("a node of its inode tree is damaged"));
         }
         let entries = &bytes[header..];
         if level == 0 {
@@ -85,11 +85,11 @@ impl Tree<'_, '_> {
             let (key, child) = (u32_at(entries, 4 * at), u32_at(entries, 4 * (most + at)));
             let before = self.next;
             if u64::from(key) < before {
-                return Err(damaged("its tree of inodes is in no order"));
+                return Err(damaged("its inode tree is out of order"));
             }
             self.node(child, level - 1)?;
             if self.next == before {
-                return Err(damaged("a node of its tree of inodes is empty"));
+                return Err(damaged("a node of its inode tree is empty"));
             }
         }
         Ok(())
@@ -98,7 +98,7 @@ impl Tree<'_, '_> {
     fn record(&mut self, record: &[u8]) -> io::Result<()> {
         let (first, holes, free) = (u32_at(record, 0), u16_at(record, 4), u64_at(record, 8));
         if u64::from(first) < self.next || first > u32::MAX - CHUNK_INODES {
-            return Err(damaged("its tree of inodes is in no order"));
+            return Err(damaged("its inode tree is out of order"));
         }
         self.next = u64::from(first) + u64::from(CHUNK_INODES);
         let hole = |at: u32| ((1u64 << HOLE_INODES) - 1) << (at * HOLE_INODES);

@@ -15,7 +15,7 @@ const FREE: u16 = 0xffff;
 /// # Errors
 /// If an entry extends past the fork; the entries before it were reported.
 pub(super) fn of_inode(superblock: &Superblock, fork: &[u8], mut tell: impl FnMut(&[u8], u64)) -> io::Result<()> {
-    let cut = || damaged("an entry of it is damaged");
+    let cut = || damaged("one of its entries is damaged");
     let [count, wide, ..] = *fork else { return Err(cut()) };
     let number_bytes = if wide > 0 { 8 } else { 4 };
     let kind_bytes = usize::from(superblock.file_types);
@@ -46,9 +46,9 @@ pub(super) fn of_block(superblock: &Superblock, block: &[u8], mut tell: impl FnM
             block.len().saturating_sub(usize::try_from(hashes).unwrap_or(usize::MAX))
         }
         magic if magic == magics[1] => block.len(),
-        _ => return Err(damaged("a block of it is damaged")),
+        _ => return Err(damaged("one of its blocks is damaged")),
     };
-    let cut = || damaged("an entry of it is damaged");
+    let cut = || damaged("one of its entries is damaged");
     let kind_bytes = usize::from(superblock.file_types);
     while at + 8 < end {
         if u16_at(block, at) == FREE {

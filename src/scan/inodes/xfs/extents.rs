@@ -43,7 +43,7 @@ pub(super) fn of_tree(
 ) -> io::Result<()> {
     let level = u16_at(root, 0);
     if level == 0 || level > MOST_LEVELS {
-        return Err(damaged("its tree of extents has an impossible number of levels"));
+        return Err(damaged("its extent tree has an impossible number of levels"));
     }
     let mut tree = Tree { superblock, limit, next: 0, read, tell };
     let entries = root.get(4..).unwrap_or_default();
@@ -69,7 +69,7 @@ impl Tree<'_> {
             let before = self.next;
             self.node(block, level - 1)?;
             if self.next == before {
-                return Err(damaged("a node of its tree of extents is empty"));
+                return Err(damaged("a node of its extent tree is empty"));
             }
         }
         Ok(())
@@ -77,10 +77,10 @@ impl Tree<'_> {
 
     fn node(&mut self, block: u64, level: u16) -> io::Result<()> {
         let place = self.superblock.place_of(block, 1);
-        let bytes = (self.read)(place.ok_or_else(|| damaged("a block of it is outside of the file system"))?)?;
+        let bytes = (self.read)(place.ok_or_else(|| damaged("one of its blocks is outside the file system"))?)?;
         let (magic, header) = if self.superblock.is_v5 { (b"BMA3", 72) } else { (b"BMAP", 24) };
         if &bytes[..4] != magic || u16_at(&bytes, 4) != level {
-            return Err(damaged("a node of its tree of extents is damaged"));
+            return Err(damaged("a node of its extent tree is damaged"));
         }
         let (count, entries) = (u16_at(&bytes, 6), &bytes[header..]);
         if level > 0 {

@@ -40,14 +40,14 @@ pub(super) enum Decoded {
 /// Decodes an inode. `sealed`: whether its checksum must be valid; inodes from the log have none.
 pub(super) fn decode(superblock: &Superblock, inode: u64, raw: &[u8], sealed: bool, device: u64) -> Decoded {
     if u16_at(raw, 0) != MAGIC {
-        return Decoded::Damaged("it is none");
+        return Decoded::Damaged("it has no inode header");
     }
     let version = raw[4];
     if superblock.is_v5 != (version == 3) || !(1..=3).contains(&version) {
         return Decoded::Damaged("its version is impossible");
     }
     if superblock.is_v5 && (u64_at(raw, 152) != inode || sealed && !is_sealed(raw, CHECKSUM)) {
-        return Decoded::Damaged("its checksum is wrong, or it is another one");
+        return Decoded::Damaged("its checksum is wrong, or it is another inode");
     }
     let mode = u16_at(raw, 2);
     let link_count = if version == 1 { u16_at(raw, 6).into() } else { u32_at(raw, 16) };
@@ -56,7 +56,7 @@ pub(super) fn decode(superblock: &Superblock, inode: u64, raw: &[u8], sealed: bo
         return Decoded::None;
     }
     let Some(kind) = Kind::of_mode(mode) else {
-        return Decoded::Damaged("its kind is none that there is");
+        return Decoded::Damaged("its kind is unknown");
     };
     let (size_bytes, blocks) = (u64_at(raw, 56), u64_at(raw, 64));
     if size_bytes > i64::MAX as u64 || blocks > i64::MAX as u64 / u64::from(superblock.block_bytes) {

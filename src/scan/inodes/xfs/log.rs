@@ -111,8 +111,7 @@ impl Log {
     pub(super) fn read(medium: &impl Medium, superblock: &Superblock, checked: bool) -> io::Result<Log> {
         let start = superblock.log.ok_or_else(|| damaged("the log is on another device"))?;
         let blocks = superblock.log_blocks.into();
-        let start =
-            superblock.place_of(start, blocks).ok_or_else(|| damaged("the log is outside of the file system"))?;
+        let start = superblock.place_of(start, blocks).ok_or_else(|| damaged("the log is outside the file system"))?;
         let sectors = blocks * u64::from(superblock.block_bytes) / SECTOR as u64;
         if sectors < HEADER_SECTORS as u64 {
             return Err(damaged("the log is too short"));
@@ -128,7 +127,7 @@ impl Log {
         }
         let length = (head + sectors - tail) % sectors;
         if length * SECTOR as u64 > MOST_BYTES {
-            return Err(damaged("the log has more changes than fit into memory"));
+            return Err(damaged("the log has more changes than fit in memory"));
         }
         let unmounted = record.operations == 1 && record.data.get(9).is_some_and(|flags| flags & UNMOUNT != 0);
         if unmounted && (at + record.sectors) % sectors == head % sectors {
@@ -144,7 +143,7 @@ impl Log {
             sector = (sector + record.sectors) % sectors;
         }
         if done != length {
-            return Err(damaged("the newest record of the log is not whole"));
+            return Err(damaged("the newest record of the log is incomplete"));
         }
         Ok(log)
     }
@@ -176,7 +175,7 @@ fn newest_record(
         }
         let record = read_record(ring, superblock, sector, checked)?;
         if record.sectors > back {
-            return Err(damaged("the newest record of the log is not whole"));
+            return Err(damaged("the newest record of the log is incomplete"));
         }
         return Ok(Some((sector, record)));
     }
@@ -197,10 +196,10 @@ fn read_record(
         return Err(wrong());
     }
     if u32_at(&header, 300) != LITTLE_ENDIAN {
-        return Err(damaged("the log was written by a machine of another kind"));
+        return Err(damaged("the log was written by another type of machine"));
     }
     if header[304..320] != superblock.user_identifier {
-        return Err(damaged("the log is of another file system"));
+        return Err(damaged("the log belongs to another file system"));
     }
     // One header per 32 KiB of the largest possible record.
     let most = u32_at(&header, 320) as usize;

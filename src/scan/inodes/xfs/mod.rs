@@ -118,8 +118,8 @@ impl<M: Medium> Xfs<M> {
         let superblock = Superblock::parse(&bytes, !unchecked)?;
         if medium.length_bytes() < superblock.length_bytes() {
             let missing = superblock.length_bytes() - medium.length_bytes();
-            let cause = format!("it is {missing} bytes shorter than its superblock says");
-            return Err(refuse(cause).advise("is it a part of an image?"));
+            let cause = format!("it is {missing} bytes shorter than its superblock states");
+            return Err(refuse(cause).advise("check whether the image is complete"));
         }
         let log = Log::read(&medium, &superblock, !unchecked).map_err(|error| refuse(error.to_string()))?;
         let left = AtomicU64::new(superblock.blocks);
@@ -285,7 +285,7 @@ impl<M: Medium> Xfs<M> {
     fn finish_targets(&self, targets: &mut Vec<SymlinkTarget>, found: &mut dyn FnMut(Found<Listing>)) {
         targets.sort_unstable_by_key(|target| target.place);
         for SymlinkTarget { place, offset, mut stat } in targets.drain(..) {
-            let read = place.ok_or_else(|| damaged("its target is not where it should be")).and_then(|place| {
+            let read = place.ok_or_else(|| damaged("its target is not in the expected place")).and_then(|place| {
                 let mut start = [0; TARGET_HEADER_BYTES + 1];
                 self.read(place, &mut start)?;
                 let marked = self.superblock.is_v5 && &start[..4] == TARGET_MAGIC;
@@ -340,8 +340,8 @@ impl<M: Medium> InodeSource for Xfs<M> {
         let mut at = all.start;
         while at < all.end {
             let Some((Range { start, end }, behind)) = self.run(at, all.end) else {
-                let error = damaged("a chunk of inodes is outside of the file system");
-                found(Found::Damaged(Damage { operation: "read a chunk of inodes", inode: None, error }));
+                let error = damaged("an inode chunk is outside the file system");
+                found(Found::Damaged(Damage { operation: "read an inode chunk", inode: None, error }));
                 at += 1;
                 continue;
             };
@@ -361,7 +361,7 @@ impl<M: Medium> InodeSource for Xfs<M> {
                     }
                 }
                 Err(error) => {
-                    found(Found::Damaged(Damage { operation: "read a chunk of inodes", inode: None, error }));
+                    found(Found::Damaged(Damage { operation: "read an inode chunk", inode: None, error }));
                 }
             }
             at = behind;
@@ -434,7 +434,7 @@ impl<M: Medium> Xfs<M> {
             (Format::Local, fork) => {
                 directory::of_inode(&self.superblock, fork, |name, child| listed(Listed::Name(name, child)))
             }
-            _ => Err(damaged("its format is none of a directory")),
+            _ => Err(damaged("its format is not that of a directory")),
         }
     }
 
@@ -484,14 +484,14 @@ impl<'l, 'f, M: Medium> Lister<'l, 'f, M> {
             next = extent.offset + extent.count;
             self.run(extent.start, extent.count)?;
         }
-        if self.piece.is_empty() { Ok(()) } else { Err(damaged("a block of it is truncated")) }
+        if self.piece.is_empty() { Ok(()) } else { Err(damaged("one of its blocks is truncated")) }
     }
 
     fn run(&mut self, first: u64, count: u64) -> io::Result<()> {
         let xfs = self.xfs;
         xfs.spend(count)?;
         let start = xfs.superblock.place_of(first, count);
-        let start = start.ok_or_else(|| damaged("a block of it is outside of the file system"))?;
+        let start = start.ok_or_else(|| damaged("one of its blocks is outside the file system"))?;
         let length = count * xfs.block_bytes();
         for from in (0..length).step_by(PIECE_BYTES as usize) {
             let read = self.window.read(&xfs.medium, start + from, PIECE_BYTES.min(length - from) as usize)?;
@@ -523,7 +523,7 @@ fn tell<M>(xfs: &Xfs<M>, inode: u64, block: &[u8], sealed: bool, listed: &mut dy
     let told = if own {
         directory::of_block(&xfs.superblock, block, |name, child| listed(Listed::Name(name, child)))
     } else {
-        Err(damaged("a block of it is damaged, or another one"))
+        Err(damaged("one of its blocks is damaged, or is another block"))
     };
     if let Err(error) = told {
         listed(Listed::Damaged(Damage { operation: "list the directory", inode: Some(inode), error }));
@@ -531,7 +531,7 @@ fn tell<M>(xfs: &Xfs<M>, inode: u64, block: &[u8], sealed: bool, listed: &mut dy
 }
 
 fn refuse(cause: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Corrupt, "read the file system", cause).advise("survey it with --method walk")
+    Error::new(ErrorKind::Corrupt, "read the file system", cause).advise("use --method walk")
 }
 
 /// Two bytes, big-endian; 0 past the end.

@@ -57,12 +57,12 @@ impl Superblock {
     pub(super) fn parse(bytes: &[u8; BYTES], checked: bool) -> Result<Superblock> {
         let (u16_of, u32_of, u64_of) = (|at| u16_at(bytes, at), |at| u32_at(bytes, at), |at| u64_at(bytes, at));
         if &bytes[..4] != MAGIC {
-            return Err(Error::new(ErrorKind::NotRecognised, "read the superblock", "it is no XFS"));
+            return Err(Error::new(ErrorKind::NotRecognised, "read the superblock", "it is not XFS"));
         }
         let is_v5 = match u16_of(100) & 0xf {
             4 if u16_of(100) & V4_DIRECTORIES2 != 0 => false,
             5 => true,
-            version => return Err(unknown(format!("version {version} of XFS"))),
+            version => return Err(unknown(format!("XFS version {version}"))),
         };
         let incompatible = if is_v5 { u32_of(216) } else { 0 };
         let not_known = incompatible & !KNOWN;
@@ -70,7 +70,7 @@ impl Superblock {
             return Err(unknown(format!("incompat {:#x}", 1u32 << not_known.trailing_zeros())));
         }
         if incompatible & NEEDS_REPAIR != 0 {
-            return Err(damaged("it says that it has to be repaired"));
+            return Err(damaged("it is marked as needing repair"));
         }
         let more = if u16_of(100) & V4_MORE != 0 { u32_of(200) } else { 0 };
         let identifier_at = |at: usize| <[u8; 16]>::try_from(&bytes[at..at + 16]).unwrap_or_default();
@@ -115,7 +115,7 @@ impl Superblock {
             && bits == groups_log
             && groups_log + inodes_a_block <= 32;
         if !counts {
-            return Err(damaged("its number of blocks is not that of its groups"));
+            return Err(damaged("its number of blocks does not match its groups"));
         }
         Ok(superblock).and_then(|superblock| {
             let sealed = !is_v5 || !checked || superblock.is_sealed(bytes);
@@ -186,8 +186,8 @@ pub(super) fn is_sealed(block: &[u8], at: usize) -> bool {
 }
 
 fn unknown(what: String) -> Error {
-    let cause = format!("it has a feature that is not known here: {what}");
-    Error::new(ErrorKind::NotRecognised, "read the superblock", cause).advise("survey it with --method walk")
+    let cause = format!("it has an unsupported feature: {what}");
+    Error::new(ErrorKind::NotRecognised, "read the superblock", cause).advise("use --method walk")
 }
 
 fn damaged(cause: &str) -> Error {

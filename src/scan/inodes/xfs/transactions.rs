@@ -66,7 +66,7 @@ impl Transactions {
 }
 
 fn cut() -> io::Error {
-    damaged("a record of the log is cut off")
+    damaged("a record of the log is truncated")
 }
 
 /// Applies the items of a transaction: those that free blocks last. The first region is its header.
@@ -116,7 +116,7 @@ fn buffer(item: &[Vec<u8>], changes: &mut Changes) {
 fn inode(item: &[Vec<u8>], changes: &mut Changes) -> io::Result<()> {
     let (Some(format), Some(core)) = (item.first(), item.get(1)) else { return Err(cut()) };
     if format.len() < INODE_ITEM_BYTES {
-        return Err(damaged("the log was written by a machine of another kind"));
+        return Err(damaged("the log was written by another type of machine"));
     }
     let fields = u32_le(format, 4);
     let logged = changes.inode_mut(u64_le(format, 16));
