@@ -175,7 +175,7 @@ fn a_geometry_that_cannot_keep_its_promise_is_refused() {
         (args!["--cutoff", "2GiB"], ["at most 1 GiB", "2 GiB"]),
         (args!["--stripe-unit", "5000"], ["power of two", "5,000 bytes"]),
         (args!["--low-watermark", "95%"], ["watermark", "95 %"]),
-        (args!["--compress", "zstd:40"], ["level of zstd", "22"]),
+        (args!["--compress", "zstd:40"], ["zstd level", "22"]),
     ] {
         let mut all = args!["store", "init", &home];
         all.extend(options);
