@@ -187,7 +187,8 @@ fn any_call_that_fails_is_told_and_loses_nothing() {
         if checked.code != Some(0) {
             // A device that failed is left behind; nothing else is wrong, and repair fixes it.
             let found = checked.text();
-            let is_left_behind = |line: &str| line.starts_with("repairable: ") && line.contains(" is stale: it was absent");
+            let is_left_behind =
+                |line: &str| line.starts_with("repairable: ") && line.contains(" is stale: it was absent");
             let mut problems = found.lines().filter(|line| line.contains(": /"));
             let is_known = place.devices.len() > 1 && problems.all(is_left_behind);
             assert!(checked.code == Some(1) && is_known, "{what}, then check: {}{found}", checked.said());
