@@ -65,7 +65,7 @@
 //! | `maintain` | check, scrub, repair, rebuild, compaction, rebalance |
 //! | [`tree`] | file trees and archives, in and out |
 //!
-//! A wing uses only the wings below it; a test of the workspace enforces that and names the remaining exceptions.
+//! A wing uses only the wings below it; a test of the workspace enforces that.
 
 use std::ops::Range;
 use std::path::Path;

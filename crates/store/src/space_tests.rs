@@ -124,7 +124,7 @@ fn index_of(store: &Store) -> Indexed {
         entries.push((key.to_vec(), *entry));
     }
     let rows = view.state.segments.values().filter(|row| row.live_records > 0);
-    let segments = rows.map(|row| (row.number, row.live_records, row.live_bytes)).collect();
+    let segments = rows.map(|row| (row.number.0, row.live_records, row.live_bytes)).collect();
     (entries, segments, view.state.extents.values().map(|row| row.live_bytes).collect())
 }
 

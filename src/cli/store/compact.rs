@@ -159,6 +159,7 @@ impl CompactArguments {
 
 fn how_it_ended(done: &Compacted) -> Ended {
     for number in &done.damaged_segments {
+        let number = number.0;
         output::warn(&format!("segment {number:016x} is kept: it contains damage; see granulo store check --deep"));
     }
     for (device, file) in &done.damaged_extents {
@@ -222,7 +223,7 @@ fn done_words(done: &Compacted) -> String {
 
 fn document(plan: &CompactPlan, done: Option<Compacted>) -> CompactDocument {
     let segment = |segment: &crate::store::PlannedSegment| SegmentDocument {
-        number: segment.number,
+        number: segment.number.0,
         class: super::class_name(segment.class),
         copies: segment.copies,
         size_bytes: segment.size_bytes,
@@ -257,7 +258,7 @@ fn document(plan: &CompactPlan, done: Option<Compacted>) -> CompactDocument {
             moved_unit_bytes: done.moved_unit_bytes,
             gained_bytes: done.gained_bytes,
             waiting_bytes: done.waiting_bytes,
-            damaged_segments: done.damaged_segments,
+            damaged_segments: done.damaged_segments.into_iter().map(|number| number.0).collect(),
             damaged_extents: done
                 .damaged_extents
                 .into_iter()

@@ -69,7 +69,7 @@ pub(super) fn completeness_record() -> CompletenessRecord {
     let found = FOUND.get().cloned().unwrap_or_default();
     let missing = found.missing.iter().map(|missing| MissingRecord {
         cause: missing.cause.name(),
-        segments: missing.segments,
+        segments: missing.segments.map(|(first, last)| (first.0, last.0)),
         batches: missing.batches,
         after_nanoseconds: missing.after_nanoseconds,
         devices: missing.devices.iter().map(|device| device.0).collect(),

@@ -29,7 +29,7 @@ impl ProblemRecord {
             remedy: problem.remedy.name(),
             device: problem.device.map(|device| device.0),
             path: escape_path(&problem.path),
-            segment: problem.segment,
+            segment: problem.segment.map(|number| number.0),
             range: problem.range.clone().map(|range| (range.start, range.end)),
             object: problem.object.clone(),
             cause: problem.cause.clone(),

@@ -80,6 +80,7 @@ impl RebalanceArguments {
         }
         let is_amiss = done.as_ref().is_some_and(|done| done.is_interrupted || !done.damaged_segments.is_empty());
         for number in done.iter().flat_map(|done| &done.damaged_segments) {
+            let number = number.0;
             output::warn(&format!("segment {number:016x} is kept: it contains damage; see granulo store check --deep"));
         }
         if self.json {
@@ -141,7 +142,7 @@ fn document(plan: &RebalancePlan, done: Option<Rebalanced>) -> RebalanceDocument
             moved_records: done.moved_records,
             moved_bytes: done.moved_bytes,
             waiting_bytes: done.waiting_bytes,
-            damaged_segments: done.damaged_segments,
+            damaged_segments: done.damaged_segments.into_iter().map(|number| number.0).collect(),
             full: done.is_full,
             interrupted: done.is_interrupted,
         }),

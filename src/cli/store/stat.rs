@@ -111,7 +111,7 @@ fn document(key: &Key, status: Status, target: Option<String>, device: Option<(u
         xattrs: attributes.xattrs.iter().map(xattr).collect(),
         data_runs: attributes.holes.map(|holes| holes.data),
         id: entry.id,
-        segment: entry.location.segment,
+        segment: entry.location.segment.0,
         offset: entry.location.offset,
         record_bytes: entry.location.record_bytes,
     }

@@ -13,7 +13,7 @@ use crate::devices::threads;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::entry::{Entry, Location};
-use crate::format::ids::LogOffset;
+use crate::format::ids::{LogOffset, SegmentNumber};
 use crate::format::record::Record;
 
 /// A record to be read.
@@ -43,7 +43,7 @@ pub(crate) struct Joining {
 /// A range of a segment with wanted records, read in one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Span {
-    pub(crate) segment: u64,
+    pub(crate) segment: SegmentNumber,
     /// The range in the segment, in bytes.
     pub(crate) bytes: Range<u64>,
     /// Its records, as indexes into the list that was joined.
@@ -149,7 +149,7 @@ mod tests {
     const JOINING: Joining = Joining { gap_bytes: 64, longest_bytes: 1000 };
 
     fn wanted(segment: u64, offset: u64, record_bytes: u64) -> Wanted {
-        Wanted { location: Location { segment, offset, record_bytes }, id: 1, tag: 0 }
+        Wanted { location: Location { segment: SegmentNumber(segment), offset, record_bytes }, id: 1, tag: 0 }
     }
 
     #[test]
@@ -157,7 +157,8 @@ mod tests {
         let list =
             [wanted(1, 80, 100), wanted(1, 180, 100), wanted(1, 344, 100), wanted(1, 509, 100), wanted(2, 609, 100)];
         let found = spans(&list, JOINING);
-        let short: Vec<_> = found.iter().map(|span| (span.segment, span.bytes.clone(), span.wanted.clone())).collect();
+        let short: Vec<_> =
+            found.iter().map(|span| (span.segment.0, span.bytes.clone(), span.wanted.clone())).collect();
         assert_eq!(short, [(1, 80..444, 0..3), (1, 509..609, 3..4), (2, 609..709, 4..5)]);
     }
 

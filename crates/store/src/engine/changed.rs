@@ -87,6 +87,7 @@ mod tests {
 
     use super::*;
     use crate::format::entry::Location;
+    use crate::format::ids::SegmentNumber;
     use crate::format::index_key::{entries_of, entry_key};
 
     proptest! {
@@ -96,7 +97,7 @@ mod tests {
             let (mut changed, mut model) = (ChangedKeys::default(), BTreeMap::new());
             for (id, (within, length)) in steps.into_iter().enumerate() {
                 let key: Arc<[u8]> = entry_key(ObjectNumber(within), &b"name"[..length]).into();
-                let location = Location { segment: 1, offset: 0, record_bytes: 64 };
+                let location = Location { segment: SegmentNumber(1), offset: 0, record_bytes: 64 };
                 let entry = Entry::removal(id as u64, location);
                 prop_assert_eq!(changed.get(&key), model.get(&key).copied());
                 changed.insert(&key, entry);

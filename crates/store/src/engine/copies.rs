@@ -16,7 +16,7 @@ use crate::engine::recovery::RELEASED;
 use crate::engine::{Engine, View};
 use crate::error::{Error, Result};
 use crate::format::geometry::DeviceState;
-use crate::format::ids::{DeviceNumber, SegmentId};
+use crate::format::ids::{DeviceNumber, SegmentId, SegmentNumber};
 use crate::format::release::Released;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, SegmentName, segment_path};
 use crate::index::catalog::{Change, SegmentRow, State};
@@ -188,8 +188,8 @@ impl Engine {
         roomiest(slots, 1).first().map(|slot| slot.entry.number)
     }
 
-    fn is_active(&self, number: u64) -> bool {
-        self.writer().is_ok_and(|writer| writer.active.as_ref().is_some_and(|active| active.id.number.0 == number))
+    fn is_active(&self, number: SegmentNumber) -> bool {
+        self.writer().is_ok_and(|writer| writer.active.as_ref().is_some_and(|active| active.id.number == number))
     }
 
     fn copy_onto(
@@ -265,7 +265,7 @@ impl Engine {
             Some(name) => {
                 let is_it =
                     |row: &SegmentRow| SegmentName::from(row.id()) == name && row.devices.contains(&slot.entry.number);
-                released.has_segment(name.number) && !state.segments.get(&name.number.0).is_some_and(is_it)
+                released.has_segment(name.number) && !state.segments.get(&name.number).is_some_and(is_it)
             }
             None => name.ends_with(".new"),
         };

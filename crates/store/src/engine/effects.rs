@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Descriptor, Run};
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
-use crate::format::ids::{DeviceNumber, Epoch, ObjectNumber};
+use crate::format::ids::{DeviceNumber, Epoch, ObjectNumber, SegmentNumber};
 use crate::format::index_key::{ROOT, directory_of, entries_of, is_superseded, object_key, superseded};
 use crate::index::catalog::{Change, ExtentRow, Position, RangeRow, SegmentRow};
 use crate::index::{Early, Snapshot};
@@ -32,7 +32,7 @@ pub(crate) trait Accounts {
     /// The index before the batch.
     fn snapshot(&self) -> &Snapshot;
     /// A segment's account before the batch.
-    fn segment(&self, number: u64) -> Option<SegmentRow>;
+    fn segment(&self, number: SegmentNumber) -> Option<SegmentRow>;
     /// An extent file's account before the batch.
     fn extent(&self, device: DeviceNumber, file: u32) -> Option<ExtentRow>;
     /// Names of a shared object before the batch.
@@ -93,7 +93,7 @@ pub(crate) enum Nameless {
 
 /// Placeholder for the segment of records that are not appended yet: offsets are then relative to the beginning of
 /// their batch. So anything that prevents a batch from being applied is found before any of it is in the log.
-pub(crate) const UNPLACED: u64 = u64::MAX;
+pub(crate) const UNPLACED: SegmentNumber = SegmentNumber(u64::MAX);
 
 /// An account would become negative: the index does not match the log.
 fn short_account(what: &str) -> Error {
@@ -109,7 +109,7 @@ pub(crate) struct Effects<'l, L: Accounts> {
     keys: ChangedKeys,
     /// Changes of superseded versions, by key; `None`: removed.
     versions: BTreeMap<Vec<u8>, Option<Entry>>,
-    segments: BTreeMap<u64, SegmentRow>,
+    segments: BTreeMap<SegmentNumber, SegmentRow>,
     extents: BTreeMap<(DeviceNumber, u32), ExtentRow>,
     shared: BTreeMap<ObjectNumber, u64>,
     /// Shared objects that lost their last name, unless they get another before the batch ends.
@@ -176,7 +176,7 @@ impl<'l, L: Accounts> Effects<'l, L> {
     }
 
     /// A segment's account, mutable.
-    pub(crate) fn segment(&mut self, number: u64) -> Option<&mut SegmentRow> {
+    pub(crate) fn segment(&mut self, number: SegmentNumber) -> Option<&mut SegmentRow> {
         if !self.segments.contains_key(&number) {
             let row = if number == UNPLACED { unplaced_row() } else { self.accounts.segment(number)? };
             self.segments.insert(number, row);
@@ -195,7 +195,7 @@ impl<'l, L: Accounts> Effects<'l, L> {
     }
 
     /// The records with relative offsets were appended: their segment, and the offset of the batch in it.
-    pub(crate) fn placed(&mut self, segment: u64, begin: u64) {
+    pub(crate) fn placed(&mut self, segment: SegmentNumber, begin: u64) {
         for entry in self.keys.entries_mut().filter(|entry| entry.location.segment == UNPLACED) {
             entry.location = Location { segment, offset: begin + entry.location.offset, ..entry.location };
         }

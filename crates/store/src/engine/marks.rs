@@ -122,7 +122,7 @@ impl Engine {
             offset: position.offset,
             sequence: position.sequence,
             chain: position.chain,
-            segments_begun: writer.newest_segment,
+            segments_begun: writer.newest_segment.0,
             ids_reserved: if is_closed { &self.highest_id } else { &self.reserved_ids }.load(Ordering::Relaxed),
         });
     }
@@ -138,22 +138,20 @@ impl Engine {
         // which is removed now. Only another writer begins a segment after an unclean end.
         let rows = Arc::clone(&self.view().state.segments);
         for (row, next) in rows.values().zip(rows.values().skip(1)) {
-            let (number, next_number) = (SegmentNumber(row.number), SegmentNumber(next.number));
+            let (number, next_number) = (row.number, next.number);
             if released.has_segment(next_number) && !writer.released.has_segment(number) && row.epoch != next.epoch {
                 writer.released.add_end(number, LogOffset(row.size_bytes));
             }
         }
         // So are the segments that it skipped: they were begun, and a crash left them without anything that counts.
         if self.completeness_of(&self.view().state.notes).is_empty() {
-            let is_known = |number: u64, writer: &Writer| {
-                rows.get(&number).is_some_and(|row| !row.is_without_batches())
-                    || writer.released.has_segment(SegmentNumber(number))
+            let is_known = |number: SegmentNumber, writer: &Writer| {
+                rows.get(&number).is_some_and(|row| !row.is_without_batches()) || writer.released.has_segment(number)
             };
-            for &number in rows.keys().filter(|&&number| released.has_segment(SegmentNumber(number))) {
-                let skipped = (1..number).rev().take_while(|&before| !is_known(before, writer)).count() as u64;
-                for before in number - skipped..number {
-                    writer.released.add_segment(SegmentNumber(before));
-                }
+            for &number in rows.keys().filter(|&&number| released.has_segment(number)) {
+                let before = (1..number.0).rev().map(SegmentNumber);
+                let skipped: Vec<SegmentNumber> = before.take_while(|&before| !is_known(before, writer)).collect();
+                skipped.into_iter().for_each(|before| writer.released.add_segment(before));
             }
         }
         let mut record = release_record(&writer.released)?;

@@ -48,7 +48,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Location, Time};
 use crate::format::geometry::Geometry;
-use crate::format::ids::{DeviceNumber, Epoch, ObjectNumber, SegmentId};
+use crate::format::ids::{DeviceNumber, Epoch, ObjectNumber, SegmentId, SegmentNumber};
 use crate::format::index_key::ROOT;
 use crate::format::record::Seed;
 use crate::index::catalog::kept::Catalog;
@@ -132,7 +132,7 @@ pub(crate) struct Engine {
     /// Why nothing more may be written.
     latch: OnceLock<String>,
     /// Segment and offset of the first batch that a reader applied without a mark.
-    pub(crate) tail: Mutex<Option<(u64, u64)>>,
+    pub(crate) tail: Mutex<Option<(SegmentNumber, u64)>>,
     opened: Instant,
     /// When a reader last checked for changes, in nanoseconds since `opened`.
     looked: AtomicU64,
@@ -258,7 +258,7 @@ impl Engine {
     }
 
     /// The identity of a segment number, according to the index.
-    pub(crate) fn segment_id(&self, number: u64) -> SegmentId {
+    pub(crate) fn segment_id(&self, number: SegmentNumber) -> SegmentId {
         self.view().state.segments.get(&number).map_or(SegmentId::new(number, Epoch(0)), SegmentRow::id)
     }
 
@@ -415,14 +415,14 @@ impl Engine {
     }
 
     /// The devices with a readable copy of a segment, in an order that spreads load.
-    pub(crate) fn copies(&self, segment: u64) -> Vec<DeviceNumber> {
+    pub(crate) fn copies(&self, segment: SegmentNumber) -> Vec<DeviceNumber> {
         self.view().state.segments.get(&segment).map(|row| row.devices.clone()).unwrap_or_default()
     }
 
     /// The device with the `turn`-th copy of a segment, without building a list, and the identity of the segment;
     /// `None` if there are no more. All others follow those known to the index: a device that was missing when the
     /// index was built may have an unknown copy.
-    pub(crate) fn copy(&self, segment: u64, turn: usize) -> Option<(DeviceNumber, SegmentId)> {
+    pub(crate) fn copy(&self, segment: SegmentNumber, turn: usize) -> Option<(DeviceNumber, SegmentId)> {
         let view = self.view();
         let row = view.state.segments.get(&segment)?;
         let device = row.devices.get(turn).copied().or_else(|| {
@@ -500,7 +500,7 @@ impl Accounts for EngineAccounts<'_> {
         &self.snapshot
     }
 
-    fn segment(&self, number: u64) -> Option<SegmentRow> {
+    fn segment(&self, number: SegmentNumber) -> Option<SegmentRow> {
         self.state.segments.get(&number).cloned()
     }
 

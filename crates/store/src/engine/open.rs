@@ -303,7 +303,7 @@ impl Engine {
         let given = self.highest_id.fetch_max(reserved_before, Ordering::Relaxed).max(reserved_before);
         let ids_reserved = given + RESERVED_IDS;
         self.reserved_ids.store(ids_reserved, Ordering::Relaxed);
-        Ok(EpochStart { segments_begun: writer.newest_segment, last_batch: writer.position.sequence, ids_reserved })
+        Ok(EpochStart { segments_begun: writer.newest_segment.0, last_batch: writer.position.sequence, ids_reserved })
     }
 
     /// Writes another geometry to all devices in service, as a separate epoch.

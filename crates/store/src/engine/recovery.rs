@@ -55,7 +55,7 @@ pub(crate) const DETACHED: &str = "log.detached";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// Number of the segment.
-    pub segment: u64,
+    pub segment: SegmentNumber,
     /// The damaged range, in bytes.
     pub range: Range<u64>,
 }
@@ -146,7 +146,7 @@ impl Engine {
     }
 
     /// Identifies the segments in files from number `first` on, with their headers.
-    fn identified(&self, first: u64) -> Result<Vec<FoundSegment>> {
+    fn identified(&self, first: SegmentNumber) -> Result<Vec<FoundSegment>> {
         let slots = self.devices.slots();
         let is_in_service = |device: &DeviceNumber| slots.get(device.index()).is_some_and(|slot| slot.is_writable());
         let known = Arc::clone(&self.view().state.segments);
@@ -154,10 +154,8 @@ impl Engine {
         let mut epochs: BTreeMap<u32, Epoch> = BTreeMap::new();
         let mut unknown = Vec::new();
         let listed = segments(&self.devices)?;
-        for (&name, (devices, size_bytes)) in
-            listed.range(SegmentName { number: SegmentNumber(first), epoch_low_half: 0 }..)
-        {
-            let row = known.get(&name.number.0).map(SegmentRow::id).filter(|&id| SegmentName::from(id) == name);
+        for (&name, (devices, size_bytes)) in listed.range(SegmentName { number: first, epoch_low_half: 0 }..) {
+            let row = known.get(&name.number).map(SegmentRow::id).filter(|&id| SegmentName::from(id) == name);
             let half = SegmentId { number: name.number, epoch: Epoch(name.epoch_low_half.into()) };
             let mut scan = self.scan(row.unwrap_or(half), devices, 0);
             let header = scan.header(name).0;
@@ -244,13 +242,13 @@ impl Engine {
             released.merge(&newest);
             released.snapshots = newest.snapshots;
         }
-        let mut lineage = Lineage::new(found.clone(), &released, start.segment.max(1));
+        let mut lineage = Lineage::new(found.clone(), &released, start.segment.max(SegmentNumber(1)));
         let lacks_some = lineage.parts.iter().any(|part| part.missing.is_some())
-            || lineage.parts.first().is_none_or(|part| part.found.id.number.0 != start.segment);
+            || lineage.parts.first().is_none_or(|part| part.found.id.number != start.segment);
         if !is_from_scratch && lacks_some {
             // The index may be too old to know of their release.
             released.merge(&self.newest_released(&found));
-            lineage = Lineage::new(found, &released, start.segment.max(1));
+            lineage = Lineage::new(found, &released, start.segment.max(SegmentNumber(1)));
         }
         let mut replay = Replay::new(self, start, self.known_mark().max(witnessed), released);
         missing.iter().for_each(|missing| replay.completeness.add(missing.clone()));
@@ -341,7 +339,7 @@ impl Engine {
         lineage: &Lineage,
         completeness: &mut Completeness,
     ) -> Result<Option<Missing>> {
-        let part = lineage.parts.first().filter(|part| part.found.id.number.0 == position.segment);
+        let part = lineage.parts.first().filter(|part| part.found.id.number == position.segment);
         let Some(part) = part.filter(|_| position.commit > 0) else { return Ok(None) };
         let id = part.found.id;
         let mut scan = self.scan(id, &part.found.devices, position.commit);
@@ -382,10 +380,10 @@ impl Engine {
             Freed::Segment(number) => Some(*number),
             Freed::Extent { .. } | Freed::Table(_) => None,
         };
-        let freed: BTreeSet<u64> = view.freed.iter().filter_map(freed_segment).collect();
+        let freed: BTreeSet<SegmentNumber> = view.freed.iter().filter_map(freed_segment).collect();
         let mut is_old = false;
         for row in view.segments.values().filter(|row| row.live_records > 0 && !freed.contains(&row.number)) {
-            let is_released = released.has_segment(SegmentNumber(row.number));
+            let is_released = released.has_segment(row.number);
             is_old |= is_released;
             if !is_released && !listed.contains_key(&SegmentName::from(row.id())) {
                 completeness.add(Missing {
@@ -409,7 +407,7 @@ impl Engine {
         let mut bytes = 0;
         for part in &lineage.parts {
             let id = part.found.id;
-            let from = match id.number.0.cmp(&end.segment) {
+            let from = match id.number.cmp(&end.segment) {
                 Compared::Less => part.end.unwrap_or(u64::MAX),
                 Compared::Equal => end.offset,
                 Compared::Greater => 0,
@@ -438,7 +436,7 @@ impl Engine {
 
     /// Rewrites damage in a range of a segment's copies from a valid copy; returns the bytes rewritten. Copies that are
     /// valid and differ are left alone.
-    pub(crate) fn repair_segment(&self, number: u64, range: Range<u64>) -> Result<u64> {
+    pub(crate) fn repair_segment(&self, number: SegmentNumber, range: Range<u64>) -> Result<u64> {
         let id = self.segment_id(number);
         let copies = self.open_copies(id, &self.copies(number));
         let devices: Vec<DeviceNumber> = copies.iter().map(|&(device, _)| device).collect();
@@ -498,7 +496,7 @@ impl Engine {
     ///
     /// # Errors
     /// Any error of the catalog.
-    pub(super) fn complete_tail(&self, segment: u64, size_bytes: u64) -> Result<()> {
+    pub(super) fn complete_tail(&self, segment: SegmentNumber, size_bytes: u64) -> Result<()> {
         let wanted = usize::from(self.geometry().copies);
         loop {
             let Some(known) = self.view().state.segments.get(&segment).cloned() else { return Ok(()) };
@@ -566,8 +564,8 @@ impl Engine {
         let header = lineage.parts.last().and_then(|part| part.found.header);
         // The index may have a segment whose file a crash lost before its first batch: its number is used up all the
         // same.
-        let in_index = rows.last_key_value().map_or(0, |(&number, _)| number);
-        let newest = lineage.newest.max(end.segment).max(self.known_segments_begun()).max(in_index);
+        let in_index = rows.last_key_value().map_or(SegmentNumber(0), |(&number, _)| number);
+        let newest = lineage.newest.max(end.segment).max(SegmentNumber(self.known_segments_begun())).max(in_index);
         let is_clean = self.is_closed_at(end) && !replay.has_rest() && newest == end.segment;
         let mut released = replay.released;
         released.snapshots = self.view().state.snapshots.to_vec();

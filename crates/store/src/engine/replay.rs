@@ -23,7 +23,7 @@ use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::geometry::Class;
-use crate::format::ids::{DeviceNumber, ObjectNumber, SegmentId};
+use crate::format::ids::{DeviceNumber, ObjectNumber, SegmentId, SegmentNumber};
 use crate::format::index_key::ROOT_KEY;
 use crate::format::record::{Record, decode_directories};
 use crate::format::release::Released;
@@ -81,12 +81,12 @@ enum Unsettled {
     Batch(Stretch),
     Broken(Damage),
     /// Batches up to this one are in missing segments; the numbers of those that were not released.
-    Gap(u64, Option<(u64, u64)>),
+    Gap(u64, Option<(SegmentNumber, SegmentNumber)>),
 }
 
 impl Unsettled {
     /// The segment of a batch, and where the batch ends in it.
-    fn end(&self) -> Option<(u64, u64)> {
+    fn end(&self) -> Option<(SegmentNumber, u64)> {
         match self {
             Unsettled::Batch(stretch) => Some((stretch.position.segment, stretch.position.offset)),
             Unsettled::Broken(_) | Unsettled::Gap(..) => None,
@@ -118,7 +118,7 @@ pub(super) struct Replay<'e> {
     /// Batches that were applied without a mark.
     pub(super) adopted: u64,
     /// Segment and offset where the first of them begins.
-    pub(super) tail: Option<(u64, u64)>,
+    pub(super) tail: Option<(SegmentNumber, u64)>,
 }
 
 impl<'e> Replay<'e> {
@@ -145,13 +145,13 @@ impl<'e> Replay<'e> {
     /// Adds the account of a segment, if the catalog has none, or lacks a copy.
     fn add_row(&self, part: &LogPart) -> Result<()> {
         let (engine, id) = (self.engine, part.found.id);
-        let known = engine.view().state.segments.get(&id.number.0).cloned();
+        let known = engine.view().state.segments.get(&id.number).cloned();
         let mut devices = part.found.devices.clone();
         devices.extend(known.iter().flat_map(|row| &row.devices));
         devices.sort_unstable();
         devices.dedup();
         let new = SegmentRow {
-            number: id.number.0,
+            number: id.number,
             epoch: id.epoch,
             class: part.found.header.map_or(Class::Fast, |header| header.class),
             devices: Vec::new(),
@@ -168,7 +168,7 @@ impl<'e> Replay<'e> {
         engine.take_in(Change { segments: vec![row], ..Change::default() })
     }
 
-    fn broken(&mut self, segment: u64, range: Range<u64>) {
+    fn broken(&mut self, segment: SegmentNumber, range: Range<u64>) {
         if !range.is_empty() {
             self.unsettled.push_back(Unsettled::Broken(Damage { segment, range }));
         }
@@ -177,7 +177,7 @@ impl<'e> Replay<'e> {
     /// Reads the part of a segment that belongs to the log.
     pub(super) fn segment(&mut self, part: &LogPart) -> Result<()> {
         let (engine, id) = (self.engine, part.found.id);
-        let number = id.number.0;
+        let number = id.number;
         let from = if number == self.position.segment { self.position.offset } else { 0 };
         let mut scan = engine.scan(id, &part.found.devices, from);
         let end = part.end.unwrap_or(scan.end);
@@ -230,17 +230,17 @@ impl<'e> Replay<'e> {
 
     /// Whether the log continues after batches that were in released segments and are not applied.
     pub(super) fn skips(&self, parts: &[LogPart]) -> bool {
-        let is_there = |number: u64| parts.iter().any(|part| part.found.id.number.0 == number);
+        let is_there = |number: SegmentNumber| parts.iter().any(|part| part.found.id.number == number);
         parts.iter().filter(|part| part.missing.is_none()).filter_map(|part| part.found.header).any(|header| {
-            header.id.number.0 > self.position.segment
+            header.id.number > self.position.segment
                 && header.continues.sequence.0 > self.position.sequence
-                && !is_there(header.continues.segment.0)
+                && !is_there(header.continues.segment)
         })
     }
 
     /// At the beginning of another segment, checks whether it continues where the log before it ended.
     fn begin(&mut self, part: &LogPart) {
-        let number = part.found.id.number.0;
+        let number = part.found.id.number;
         let (sequence, chain) = match part.found.header {
             Some(header) => {
                 let Continued { sequence, chain, .. } = header.continues;
@@ -258,7 +258,13 @@ impl<'e> Replay<'e> {
     }
 
     /// Processes a commit, with the records that were read before it.
-    fn commit(&mut self, segment: u64, mut items: Vec<Item>, is_damaged: bool, committed: Committed) -> Result<()> {
+    fn commit(
+        &mut self,
+        segment: SegmentNumber,
+        mut items: Vec<Item>,
+        is_damaged: bool,
+        committed: Committed,
+    ) -> Result<()> {
         let Committed { at, end, commit, is_whole, refuted } = committed;
         let sequence = commit.sequence.0;
         if sequence <= self.read.sequence {
@@ -317,7 +323,7 @@ impl<'e> Replay<'e> {
         }
     }
 
-    fn gap(&mut self, sequence: u64, missing: Option<(u64, u64)>) {
+    fn gap(&mut self, sequence: u64, missing: Option<(SegmentNumber, SegmentNumber)>) {
         if missing.is_some() {
             let batches = Some((self.position.sequence + 1, sequence));
             self.missing(Cause::SegmentMissing, missing, batches);
@@ -330,7 +336,7 @@ impl<'e> Replay<'e> {
         self.recovered.damage.push(damage);
     }
 
-    fn missing(&mut self, cause: Cause, segments: Option<(u64, u64)>, batches: Option<(u64, u64)>) {
+    fn missing(&mut self, cause: Cause, segments: Option<(SegmentNumber, SegmentNumber)>, batches: Option<(u64, u64)>) {
         let after_nanoseconds = if cause == Cause::Damage { None } else { self.last_nanoseconds };
         self.completeness.add(Missing { cause, segments, batches, after_nanoseconds, devices: Vec::new() });
     }
@@ -343,7 +349,7 @@ impl<'e> Replay<'e> {
     pub(super) fn end(&mut self) -> Result<()> {
         let tail = self.holding()?;
         if self.engine.is_writer() {
-            let ends: BTreeMap<u64, u64> = tail.iter().filter_map(Unsettled::end).collect();
+            let ends: BTreeMap<SegmentNumber, u64> = tail.iter().filter_map(Unsettled::end).collect();
             ends.into_iter().try_for_each(|(segment, end)| self.engine.complete_tail(segment, end))?;
         }
         for unsettled in tail {
@@ -488,7 +494,7 @@ impl<'e> Replay<'e> {
 }
 
 /// The index entry for a record; `None` if its attributes or its content are inconsistent.
-fn item(segment: u64, offset: u64, record: &Record<'_>) -> Option<Item> {
+fn item(segment: SegmentNumber, offset: u64, record: &Record<'_>) -> Option<Item> {
     let head = &record.head;
     let location = Location { segment, offset, record_bytes: record.record_bytes() };
     let (mut descriptor, mut released, mut snapshot, mut directories) = (None, None, None, Vec::new());
@@ -544,7 +550,7 @@ impl Engine {
     pub(super) fn look_ahead(&self, parts: &[LogPart], from: Position) -> Result<()> {
         for part in parts {
             let id = part.found.id;
-            let from = if id.number.0 == from.segment { from.offset } else { 0 };
+            let from = if id.number == from.segment { from.offset } else { 0 };
             let mut scan = self.scan(id, &part.found.devices, from);
             let end = part.end.unwrap_or(part.found.size_bytes);
             let mut has_damage = scan.end < end;

@@ -14,7 +14,7 @@ use crate::devices::set::Slot;
 use crate::devices::threads;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::ids::{DeviceNumber, SegmentId, SegmentNumber};
+use crate::format::ids::{DeviceNumber, SegmentId};
 use crate::format::release::Released;
 use crate::format::segment::{SEGMENTS, segment_path};
 use crate::index::catalog::{Change, Freed};
@@ -262,7 +262,7 @@ impl Engine {
         let mut released = Released::default();
         for (_, freed) in &gone {
             match *freed {
-                Freed::Segment(number) => released.add_segment(SegmentNumber(number)),
+                Freed::Segment(number) => released.add_segment(number),
                 // One that could not be unlinked was released before.
                 Freed::Extent { device, file } if !writer.released.has_extent(device, file) => {
                     released.add_extent(device, file);

@@ -27,7 +27,7 @@ use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::geometry::{Class, Compression};
-use crate::format::ids::{DeviceNumber, ObjectNumber};
+use crate::format::ids::{DeviceNumber, ObjectNumber, SegmentNumber};
 use crate::format::index_key::{ROOT_KEY, entry_key, object_key, push_entry_key};
 use crate::format::key::{Key, goes_with, is_within, shared_key, shared_number, split};
 use crate::format::record::{LARGEST_ID, NewRecord, checksum, give_id, give_numbers};
@@ -557,7 +557,7 @@ pub(crate) fn entry_of(kind: Kind, attributes: &Attributes, now: Time) -> Entry 
         kind,
         id: 0,
         number: ObjectNumber::NONE,
-        location: Location { segment: 0, offset: 0, record_bytes: 0 },
+        location: Location { segment: SegmentNumber(0), offset: 0, record_bytes: 0 },
         size_bytes: 0,
         mode: attributes.mode,
         uid: attributes.uid,

@@ -1,6 +1,6 @@
 //! What the index knows about a key: its record, the record's location, and what a listing shows.
 
-use super::ids::ObjectNumber;
+use super::ids::{ObjectNumber, SegmentNumber};
 
 /// The kind of a record (docs/FORMAT.md, section 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,7 +76,7 @@ impl Time {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Location {
     /// Number of the segment.
-    pub segment: u64,
+    pub segment: SegmentNumber,
     /// Offset of the record's header, in bytes.
     pub offset: u64,
     /// Length of the record with header and padding, in bytes.
@@ -113,7 +113,7 @@ pub struct Entry {
 impl Entry {
     /// A name of a shared object, without id and location.
     pub(crate) fn link(number: ObjectNumber) -> Entry {
-        let location = Location { segment: 0, offset: 0, record_bytes: 0 };
+        let location = Location { segment: SegmentNumber(0), offset: 0, record_bytes: 0 };
         Entry { kind: Kind::Link, number, size_bytes: number.0, ..Entry::removal(0, location) }
     }
 

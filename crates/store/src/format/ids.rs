@@ -42,8 +42,8 @@ pub struct SegmentId {
 
 impl SegmentId {
     /// The segment `number` that was begun in `epoch`.
-    pub fn new(number: u64, epoch: Epoch) -> SegmentId {
-        SegmentId { number: SegmentNumber(number), epoch }
+    pub fn new(number: SegmentNumber, epoch: Epoch) -> SegmentId {
+        SegmentId { number, epoch }
     }
 
     /// The seed of its checksums.
@@ -79,6 +79,14 @@ impl DeviceNumber {
     /// Its place among the devices of its store.
     pub fn index(self) -> usize {
         self.0.into()
+    }
+}
+
+impl SegmentNumber {
+    /// The number of the next segment.
+    #[must_use]
+    pub fn next(self) -> SegmentNumber {
+        SegmentNumber(self.0 + 1)
     }
 }
 

@@ -433,14 +433,14 @@ impl<'a> Record<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::ids::Epoch;
+    use crate::format::ids::{Epoch, SegmentNumber};
     use crate::layout::granulo::{DESCRIPTOR_HEADER_BYTES, record_bytes};
     use proptest::prelude::*;
 
     const STORE: [u8; 16] = [9; 16];
 
     fn seed() -> Seed {
-        SegmentId::new(3, Epoch(4)).seed(&STORE)
+        SegmentId::new(SegmentNumber(3), Epoch(4)).seed(&STORE)
     }
 
     fn seal_here() -> Seal {
@@ -576,10 +576,10 @@ mod tests {
         let bytes = encode(Alignment::None, Kind::Removal, None, b"key", &[], b"");
         assert!(Record::decode(&bytes, seal_here()).is_some());
         let others = [
-            SegmentId::new(3, Epoch(4)).seed(&STORE).at(LogOffset(132)),
-            SegmentId::new(2, Epoch(4)).seed(&STORE).at(LogOffset(128)),
-            SegmentId::new(3, Epoch(5)).seed(&STORE).at(LogOffset(128)),
-            SegmentId::new(3, Epoch(4)).seed(&[8; 16]).at(LogOffset(128)),
+            SegmentId::new(SegmentNumber(3), Epoch(4)).seed(&STORE).at(LogOffset(132)),
+            SegmentId::new(SegmentNumber(2), Epoch(4)).seed(&STORE).at(LogOffset(128)),
+            SegmentId::new(SegmentNumber(3), Epoch(5)).seed(&STORE).at(LogOffset(128)),
+            SegmentId::new(SegmentNumber(3), Epoch(4)).seed(&[8; 16]).at(LogOffset(128)),
         ];
         assert!(others.into_iter().all(|seal| Record::decode(&bytes, seal).is_none()));
     }

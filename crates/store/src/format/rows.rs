@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::format::entry::Entry;
 use crate::format::geometry::Class;
-use crate::format::ids::{DeviceNumber, Epoch, ObjectNumber, SegmentId};
+use crate::format::ids::{DeviceNumber, Epoch, ObjectNumber, SegmentId, SegmentNumber};
 use crate::format::segment::SEGMENT_HEADER_BYTES;
 
 /// Memory of an entry besides its key: itself, its place in a chunk, and the reference counts of the key.
@@ -20,7 +20,7 @@ pub(crate) fn weight(key: &[u8]) -> usize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Position {
     /// Segment of the batch; 0 before the first.
-    pub segment: u64,
+    pub segment: SegmentNumber,
     /// Offset of its commit record.
     pub commit: u64,
     /// Offset of the end of its commit record.
@@ -35,7 +35,7 @@ pub struct Position {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentRow {
     /// Its number.
-    pub number: u64,
+    pub number: SegmentNumber,
     /// The epoch in which it was begun.
     pub epoch: Epoch,
     /// Class of the devices that hold it.
@@ -118,7 +118,7 @@ pub struct SnapshotRow {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Freed {
     /// A segment whose records were moved or are dead.
-    Segment(u64),
+    Segment(SegmentNumber),
     /// An extent file without live units.
     Extent {
         /// Device.
@@ -154,7 +154,7 @@ pub struct Change {
     /// New or changed segments.
     pub segments: Vec<SegmentRow>,
     /// Segments that no longer exist.
-    pub removed_segments: Vec<u64>,
+    pub removed_segments: Vec<SegmentNumber>,
     /// New or changed extent files.
     pub extents: Vec<ExtentRow>,
     /// Extent files that no longer exist.

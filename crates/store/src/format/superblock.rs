@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::decode::Decoder;
 use super::geometry::{Alignment, Class, Compression, DeviceEntry, DeviceState, Geometry, Node};
 use super::history::History;
-use super::ids::DeviceNumber;
+use super::ids::{DeviceNumber, SegmentNumber};
 use super::record::checksum;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -45,7 +45,7 @@ pub(crate) struct LogMark {
     /// The store was closed here.
     pub(crate) is_closed: bool,
     /// The segment, and the offset in it after the last durable batch.
-    pub(crate) segment: u64,
+    pub(crate) segment: SegmentNumber,
     pub(crate) offset: u64,
     /// That batch.
     pub(crate) sequence: u64,
@@ -242,7 +242,7 @@ fn encode_mark(mark: Option<LogMark>, onto: &mut Vec<u8>) {
     let LogMark { is_closed: _, segment, offset, sequence, chain, segments_begun, ids_reserved } =
         mark.unwrap_or_default();
     onto.push(flags);
-    for field in [segment, offset, sequence, chain, segments_begun, ids_reserved] {
+    for field in [segment.0, offset, sequence, chain, segments_begun, ids_reserved] {
         onto.extend_from_slice(&field.to_le_bytes());
     }
 }
@@ -251,7 +251,7 @@ fn decode_mark(at: &mut Decoder<'_>) -> Option<Option<LogMark>> {
     let flags = at.u8()?;
     let mark = LogMark {
         is_closed: flags & MARK_CLOSED != 0,
-        segment: at.u64()?,
+        segment: SegmentNumber(at.u64()?),
         offset: at.u64()?,
         sequence: at.u64()?,
         chain: at.u64()?,
@@ -295,7 +295,7 @@ pub(crate) mod tests {
     fn what_is_written_is_read() {
         let mark = LogMark {
             is_closed: true,
-            segment: 1,
+            segment: SegmentNumber(1),
             offset: 2,
             sequence: 3,
             chain: 4,

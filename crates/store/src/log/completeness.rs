@@ -8,7 +8,7 @@
 use std::fmt;
 
 use crate::format::decode::Decoder;
-use crate::format::ids::DeviceNumber;
+use crate::format::ids::{DeviceNumber, SegmentNumber};
 use crate::units::format_count;
 
 /// Why something may be missing.
@@ -45,7 +45,7 @@ pub struct Missing {
     /// Why.
     pub cause: Cause,
     /// The affected segments, first and last; `None` if unknown.
-    pub segments: Option<(u64, u64)>,
+    pub segments: Option<(SegmentNumber, SegmentNumber)>,
     /// The affected batches, first and last.
     pub batches: Option<(u64, u64)>,
     /// When the last batch before the gap was written, in nanoseconds since 1970.
@@ -61,7 +61,7 @@ impl fmt::Display for Missing {
             Some((first, last)) if first == last => format!("{one} {first}"),
             Some((first, last)) => format!("{many} {first} to {last}"),
         };
-        let segments = span(self.segments, "segment", "segments");
+        let segments = span(self.segments.map(|(first, last)| (first.0, last.0)), "segment", "segments");
         let batches = span(self.batches, "batch", "batches");
         match self.cause {
             Cause::Damage => write!(f, "{segments} of the log: damaged on every copy")?,
@@ -143,7 +143,7 @@ impl Completeness {
         let mut bytes = Vec::new();
         for Missing { cause, segments, batches, after_nanoseconds, devices } in &self.missing {
             bytes.push(*cause as u8);
-            for span in [segments, batches] {
+            for span in [&segments.map(|(first, last)| (first.0, last.0)), batches] {
                 let (is_there, (first, last)) = (span.is_some(), span.unwrap_or_default());
                 bytes.push(is_there.into());
                 bytes.extend_from_slice(&first.to_le_bytes());
@@ -169,6 +169,7 @@ impl Completeness {
                 Some((is_there != 0).then_some((first, last)))
             };
             let (segments, batches) = (span()?, span()?);
+            let segments = segments.map(|(first, last)| (SegmentNumber(first), SegmentNumber(last)));
             let (is_there, after) = (at.u8()?, at.u64()? as i64);
             let devices = (0..at.u16()?).map(|_| at.u16().map(DeviceNumber)).collect::<Option<_>>()?;
             let after_nanoseconds = (is_there != 0).then_some(after);
@@ -189,7 +190,7 @@ mod tests {
         for cause in Cause::ALL {
             let missing = Missing {
                 cause,
-                segments: (cause == Cause::Damage).then_some((1, 2)),
+                segments: (cause == Cause::Damage).then_some((SegmentNumber(1), SegmentNumber(2))),
                 batches: Some((3, 3)),
                 after_nanoseconds: Some(-1),
                 devices: vec![DeviceNumber(4), DeviceNumber(5)],

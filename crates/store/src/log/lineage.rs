@@ -32,7 +32,7 @@ pub(crate) struct LogPart {
     /// Where the next segment continues, if one does, or did before it was released.
     pub(crate) end: Option<u64>,
     /// Numbers of expected segments before it that were neither found nor released: first and last.
-    pub(crate) missing: Option<(u64, u64)>,
+    pub(crate) missing: Option<(SegmentNumber, SegmentNumber)>,
 }
 
 /// The log as found.
@@ -43,23 +43,27 @@ pub(crate) struct Lineage {
     /// Segments that are not part of the log and were not released.
     pub(crate) aside: Vec<FoundSegment>,
     /// The highest number found.
-    pub(crate) newest: u64,
+    pub(crate) newest: SegmentNumber,
 }
 
 /// What the following part says about the one sought.
 enum StatedEnd {
     /// Nothing: there is no following part, or its header is damaged.
     Unknown,
-    At(u64, u64),
+    At(SegmentNumber, u64),
 }
 
 impl Lineage {
     /// Sorts the segments found, starting from segment `first` (1: the whole log).
-    pub(crate) fn new(found: impl IntoIterator<Item = FoundSegment>, released: &Released, first: u64) -> Lineage {
+    pub(crate) fn new(
+        found: impl IntoIterator<Item = FoundSegment>,
+        released: &Released,
+        first: SegmentNumber,
+    ) -> Lineage {
         let mut lineage = Lineage::default();
-        let mut by_number: BTreeMap<u64, FoundSegment> = BTreeMap::new();
+        let mut by_number: BTreeMap<SegmentNumber, FoundSegment> = BTreeMap::new();
         for one in found {
-            let number = one.id.number.0;
+            let number = one.id.number;
             lineage.newest = lineage.newest.max(number);
             if number < first || released.has_segment(one.id.number) {
                 continue;
@@ -93,17 +97,17 @@ impl Lineage {
                 _ => released.end_of(found.id.number).map(|end| end.0),
             };
             continued = match found.header {
-                Some(header) => StatedEnd::At(header.continues.segment.0, header.continues.offset.0),
+                Some(header) => StatedEnd::At(header.continues.segment, header.continues.offset.0),
                 None => StatedEnd::Unknown,
             };
             // Segments expected between this one and the next one found.
-            let expected = match continued {
-                StatedEnd::At(segment, _) => segment,
-                StatedEnd::Unknown => number - 1,
+            let after_expected = match continued {
+                StatedEnd::At(segment, _) => segment.next(),
+                StatedEnd::Unknown => number,
             };
-            let before = candidates.peek().map_or(first.saturating_sub(1), |&(before, _)| before);
-            let is_missing = |number: &u64| !released.has_segment(SegmentNumber(*number));
-            let mut missing = (before + 1..=expected).filter(is_missing);
+            let lowest = candidates.peek().map_or(first, |&(before, _)| before.next());
+            let is_missing = |number: &SegmentNumber| !released.has_segment(*number);
+            let mut missing = (lowest.0..after_expected.0).map(SegmentNumber).filter(is_missing);
             let missing = if number > first {
                 missing.next().map(|lowest| (lowest, missing.next_back().unwrap_or(lowest)))
             } else {
@@ -125,7 +129,7 @@ mod tests {
     use crate::layout::granulo::Alignment;
 
     fn found(number: u64, continues: Option<(u64, u64)>) -> FoundSegment {
-        let id = SegmentId::new(number, Epoch(number));
+        let id = SegmentId::new(SegmentNumber(number), Epoch(number));
         let header = continues.map(|(segment, offset)| SegmentHeader {
             class: Class::Fast,
             copies: 1,
@@ -148,7 +152,14 @@ mod tests {
     type Summary = (u64, Option<u64>, Option<(u64, u64)>);
 
     fn parts(lineage: &Lineage) -> Vec<Summary> {
-        lineage.parts.iter().map(|part| (part.found.id.number.0, part.end, part.missing)).collect()
+        lineage
+            .parts
+            .iter()
+            .map(|part| {
+                let missing = part.missing.map(|(first, last)| (first.0, last.0));
+                (part.found.id.number.0, part.end, missing)
+            })
+            .collect()
     }
 
     fn aside(lineage: &Lineage) -> Vec<u64> {
@@ -158,15 +169,15 @@ mod tests {
     #[test]
     fn each_segment_ends_where_the_next_goes_on() {
         let all = [found(1, Some((0, 0))), found(2, Some((1, 500))), found(3, Some((2, 600)))];
-        let lineage = Lineage::new(all, &Released::default(), 1);
+        let lineage = Lineage::new(all, &Released::default(), SegmentNumber(1));
         assert_eq!(parts(&lineage), [(1, Some(500), None), (2, Some(600), None), (3, None, None)]);
-        assert_eq!((aside(&lineage), lineage.newest), (vec![], 3));
+        assert_eq!((aside(&lineage), lineage.newest.0), (vec![], 3));
     }
 
     #[test]
     fn what_lies_between_a_segment_and_the_one_it_continues_is_set_aside() {
         let all = [found(1, Some((0, 0))), found(2, Some((1, 500))), found(3, Some((1, 400)))];
-        let lineage = Lineage::new(all, &Released::default(), 1);
+        let lineage = Lineage::new(all, &Released::default(), SegmentNumber(1));
         assert_eq!(parts(&lineage), [(1, Some(400), None), (3, None, None)]);
         assert_eq!(aside(&lineage), [2]);
     }
@@ -174,17 +185,26 @@ mod tests {
     #[test]
     fn a_segment_that_is_not_there_is_missing_unless_it_was_released() {
         let all = [found(1, Some((0, 0))), found(5, Some((4, 500)))];
-        assert_eq!(parts(&Lineage::new(all.clone(), &Released::default(), 1))[1], (5, None, Some((2, 4))));
+        assert_eq!(
+            parts(&Lineage::new(all.clone(), &Released::default(), SegmentNumber(1)))[1],
+            (5, None, Some((2, 4)))
+        );
         let mut released = Released::default();
         released.add_segment(SegmentNumber(2));
-        assert_eq!(parts(&Lineage::new(all.clone(), &released, 1))[1], (5, None, Some((3, 4))));
+        assert_eq!(parts(&Lineage::new(all.clone(), &released, SegmentNumber(1)))[1], (5, None, Some((3, 4))));
         (3..5).for_each(|number| released.add_segment(SegmentNumber(number)));
-        assert_eq!(parts(&Lineage::new(all.clone(), &released, 1)), [(1, None, None), (5, None, None)]);
+        assert_eq!(parts(&Lineage::new(all.clone(), &released, SegmentNumber(1))), [(1, None, None), (5, None, None)]);
         released.add_end(SegmentNumber(1), LogOffset(700));
-        assert_eq!(parts(&Lineage::new(all, &released, 1)), [(1, Some(700), None), (5, None, None)]);
+        assert_eq!(parts(&Lineage::new(all, &released, SegmentNumber(1))), [(1, Some(700), None), (5, None, None)]);
         // Also the very first segment; what precedes the position of an index is not looked for.
-        assert_eq!(parts(&Lineage::new([found(3, Some((2, 9)))], &Released::default(), 1)), [(3, None, Some((1, 2)))]);
-        assert_eq!(parts(&Lineage::new([found(3, Some((2, 9)))], &Released::default(), 3)), [(3, None, None)]);
+        assert_eq!(
+            parts(&Lineage::new([found(3, Some((2, 9)))], &Released::default(), SegmentNumber(1))),
+            [(3, None, Some((1, 2)))]
+        );
+        assert_eq!(
+            parts(&Lineage::new([found(3, Some((2, 9)))], &Released::default(), SegmentNumber(3))),
+            [(3, None, None)]
+        );
     }
 
     #[test]
@@ -192,7 +212,7 @@ mod tests {
         let mut released = Released::default();
         released.add_segment(SegmentNumber(1));
         let all = [found(1, Some((0, 0))), found(2, Some((1, 500)))];
-        let lineage = Lineage::new(all, &released, 1);
+        let lineage = Lineage::new(all, &released, SegmentNumber(1));
         assert_eq!((parts(&lineage), aside(&lineage)), (vec![(2, None, None)], vec![]));
     }
 
@@ -200,16 +220,17 @@ mod tests {
     fn a_damaged_header_leaves_the_segment_in_the_log_and_a_file_without_anything_out_of_it() {
         let empty = FoundSegment { size_bytes: 128, ..found(4, None) };
         let all = [found(1, Some((0, 0))), found(2, None), found(3, Some((2, 700))), empty];
-        let lineage = Lineage::new(all, &Released::default(), 1);
+        let lineage = Lineage::new(all, &Released::default(), SegmentNumber(1));
         assert_eq!(parts(&lineage), [(1, None, None), (2, Some(700), None), (3, None, None)]);
-        assert_eq!((aside(&lineage), lineage.newest), (vec![4], 4));
+        assert_eq!((aside(&lineage), lineage.newest.0), (vec![4], 4));
     }
 
     #[test]
     fn of_two_with_one_number_the_one_with_more_weight_counts() {
-        let other = FoundSegment { weight: 2, id: SegmentId::new(1, Epoch(9)), ..found(1, Some((0, 0))) };
+        let other =
+            FoundSegment { weight: 2, id: SegmentId::new(SegmentNumber(1), Epoch(9)), ..found(1, Some((0, 0))) };
         for all in [[found(1, Some((0, 0))), other.clone()], [other.clone(), found(1, Some((0, 0)))]] {
-            let lineage = Lineage::new(all, &Released::default(), 1);
+            let lineage = Lineage::new(all, &Released::default(), SegmentNumber(1));
             assert_eq!((lineage.parts[0].found.id.epoch, aside(&lineage)), (Epoch(9), vec![1]));
         }
     }

@@ -49,7 +49,7 @@ pub(crate) struct Active {
 pub(crate) struct Writer {
     pub(crate) active: Option<Active>,
     /// Highest segment number ever assigned.
-    pub(crate) newest_segment: u64,
+    pub(crate) newest_segment: SegmentNumber,
     /// End of the last batch.
     pub(crate) position: Position,
     /// Sequence number of the last batch that is durable.
@@ -89,7 +89,7 @@ pub(crate) struct DirtyCopy {
 /// A batch that was written, and its location.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WrittenBatch {
-    pub(crate) segment: u64,
+    pub(crate) segment: SegmentNumber,
     /// Offset of its first record.
     pub(crate) begin: u64,
     pub(crate) position: Position,
@@ -142,7 +142,7 @@ impl Writer {
     pub(crate) fn active_row(&self) -> Option<SegmentRow> {
         let active = self.active.as_ref()?;
         Some(SegmentRow {
-            number: active.id.number.0,
+            number: active.id.number,
             epoch: active.id.epoch,
             class: active.on,
             devices: active.copies.iter().map(|&(device, _)| device).collect(),
@@ -236,7 +236,7 @@ impl Writer {
             active.copies.iter().for_each(|(_, file)| file.start_writeback(begin, active.end - begin));
         }
         let position = Position {
-            segment: active.id.number.0,
+            segment: active.id.number,
             commit: begin + length,
             offset: active.end,
             sequence: commit.sequence.0,
@@ -263,7 +263,7 @@ impl Writer {
         class: Class,
         batch: &Batched<'_>,
     ) -> Result<()> {
-        let number = self.newest_segment + 1;
+        let number = self.newest_segment.next();
         let id = SegmentId::new(number, batch.epoch);
         let slots = roomiest(devices.writable(class), geometry.copies.into());
         if slots.is_empty() {
@@ -278,7 +278,7 @@ impl Writer {
             id,
             created_nanoseconds: batch.now_nanoseconds,
             continues: Continued {
-                segment: SegmentNumber(self.position.segment),
+                segment: self.position.segment,
                 offset: LogOffset(self.position.offset),
                 sequence: BatchSequence(self.position.sequence),
                 chain: self.position.chain,

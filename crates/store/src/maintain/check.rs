@@ -24,7 +24,7 @@ use crate::engine::pace::Pace;
 use crate::engine::{Engine, View};
 use crate::error::{ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceState};
-use crate::format::ids::DeviceNumber;
+use crate::format::ids::{DeviceNumber, SegmentNumber};
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, SegmentName, segment_path};
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::Snapshot;
@@ -147,8 +147,8 @@ struct Checker<'c> {
     found: &'c mut dyn FnMut(Problem),
     objects: ObjectPaths,
     /// The index totals of each segment; `None` if the index could not be read to the end.
-    sums: Option<HashMap<u64, Sum>>,
-    freed: BTreeSet<u64>,
+    sums: Option<HashMap<SegmentNumber, Sum>>,
+    freed: BTreeSet<SegmentNumber>,
     /// Sizes of segments by device and number.
     sizes: HashMap<(DeviceNumber, SegmentName), u64>,
     /// Whether nobody else can be writing.
@@ -405,7 +405,7 @@ impl<'c> Checker<'c> {
     fn position(&mut self) {
         let position = self.view.state.position;
         let Some(row) = self.view.state.segments.get(&position.segment).cloned() else {
-            if position.segment > 0 {
+            if position.segment > SegmentNumber(0) {
                 let cause = format!("the log ends in segment {}, which is not in the catalog", position.segment);
                 self.found(Problem::new(
                     ProblemKind::Log,

@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, Geometry};
-use crate::format::ids::DeviceNumber;
+use crate::format::ids::{DeviceNumber, SegmentNumber};
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::index::catalog::{Freed, SegmentRow};
 use crate::layout::granulo::{ALIGNED_HEAD_BYTES, Alignment};
@@ -67,7 +67,7 @@ impl Default for CompactOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlannedSegment {
     /// Its number.
-    pub number: u64,
+    pub number: SegmentNumber,
     /// Class of the devices it is on.
     pub class: Class,
     /// Copies of it.
@@ -113,7 +113,7 @@ pub struct Compacted {
     /// Bytes that are freed when readers have ended, on all devices.
     pub waiting_bytes: u64,
     /// Segments that stay, as something in them is damaged on every copy.
-    pub damaged_segments: Vec<u64>,
+    pub damaged_segments: Vec<SegmentNumber>,
     /// Extent files that stay, by device and number, as parity cannot reconstruct damaged units in them.
     pub damaged_extents: BTreeSet<(DeviceNumber, u32)>,
     /// Whether it was interrupted.
@@ -174,7 +174,7 @@ pub(crate) fn dead_bytes(row: &SegmentRow) -> u64 {
 }
 
 /// Bytes of a segment besides `used_bytes`. Its records do not overlap, so that live bytes never exceed its size.
-fn left(segment: u64, size_bytes: u64, used_bytes: u64) -> u64 {
+fn left(segment: SegmentNumber, size_bytes: u64, used_bytes: u64) -> u64 {
     assert!(used_bytes <= size_bytes, "segment {segment} has {size_bytes} bytes, and {used_bytes} of them in use");
     size_bytes - used_bytes
 }
@@ -185,8 +185,8 @@ fn left(segment: u64, size_bytes: u64, used_bytes: u64) -> u64 {
 pub(crate) fn choose(
     rows: &[&SegmentRow],
     choice: Choice,
-    breaks: &BTreeMap<u64, u64>,
-    misaligned: &BTreeSet<u64>,
+    breaks: &BTreeMap<SegmentNumber, u64>,
+    misaligned: &BTreeSet<SegmentNumber>,
 ) -> Vec<PlannedSegment> {
     let is_dead = |row: &SegmentRow, percent: u8| {
         let dead = dead_bytes(row);
@@ -238,7 +238,7 @@ pub(crate) fn round(
 
 impl Engine {
     /// Whether a segment was freed and waits for readers.
-    pub(crate) fn is_freed(&self, number: u64) -> bool {
+    pub(crate) fn is_freed(&self, number: SegmentNumber) -> bool {
         self.view().state.freed.iter().any(|(_, freed)| *freed == Freed::Segment(number))
     }
 
@@ -258,11 +258,11 @@ impl Engine {
     }
 
     /// For each segment, the number of live records that do not directly follow the one with the preceding key.
-    fn breaks(&self) -> Result<BTreeMap<u64, u64>> {
-        let mut breaks: BTreeMap<u64, u64> = BTreeMap::new();
+    fn breaks(&self) -> Result<BTreeMap<SegmentNumber, u64>> {
+        let mut breaks: BTreeMap<SegmentNumber, u64> = BTreeMap::new();
         let snapshot = self.view().snapshot();
         let mut scan = snapshot.scan_from(&[])?;
-        let mut end = (0, 0);
+        let mut end = (SegmentNumber(0), 0);
         while let Some((_, entry)) = scan.next_entry()? {
             let location = entry.location;
             if location.segment != end.0 || location.offset < end.1 {
@@ -274,7 +274,7 @@ impl Engine {
     }
 
     /// The segments in which the content of files does not begin where it should, or for which that is unknown.
-    fn misaligned(&self, rows: &[&SegmentRow], alignment: Alignment) -> BTreeSet<u64> {
+    fn misaligned(&self, rows: &[&SegmentRow], alignment: Alignment) -> BTreeSet<SegmentNumber> {
         let mut bytes = Vec::new();
         let mut is_aligned = |row: &SegmentRow| {
             row.devices.iter().any(|&device| {
@@ -366,7 +366,7 @@ impl Engine {
                     return Err(self.no_room(left.iter().map(|segment| segment.live_bytes).min().unwrap_or(0)));
                 }
                 left = later;
-                let chosen: BTreeSet<u64> = chosen.iter().map(|segment| segment.number).collect();
+                let chosen: BTreeSet<SegmentNumber> = chosen.iter().map(|segment| segment.number).collect();
                 let moved = self.move_segments(&chosen, MoveTarget::SameClass(class), pace)?;
                 self.reclaim()?;
                 done.moved_records += moved.records;
@@ -432,7 +432,7 @@ mod tests {
     fn row(number: u64, size_bytes: u64, live_bytes: u64) -> SegmentRow {
         let live_records = live_bytes / 100;
         SegmentRow {
-            number,
+            number: SegmentNumber(number),
             epoch: Epoch(0),
             class: Class::Fast,
             devices: vec![DeviceNumber(0), DeviceNumber(1)],
@@ -444,9 +444,9 @@ mod tests {
         }
     }
 
-    fn numbers(rows: &[SegmentRow], choice: Choice, breaks: &BTreeMap<u64, u64>) -> Vec<u64> {
+    fn numbers(rows: &[SegmentRow], choice: Choice, breaks: &BTreeMap<SegmentNumber, u64>) -> Vec<u64> {
         let rows: Vec<&SegmentRow> = rows.iter().collect();
-        choose(&rows, choice, breaks, &BTreeSet::new()).iter().map(|segment| segment.number).collect()
+        choose(&rows, choice, breaks, &BTreeSet::new()).iter().map(|segment| segment.number.0).collect()
     }
 
     #[test]
@@ -470,7 +470,7 @@ mod tests {
         assert_eq!(numbers(&rows, Choice::Dead(30), &none), [4, 6, 3]);
         assert_eq!(numbers(&rows, Choice::Dead(100), &none), [4]);
         assert_eq!(numbers(&rows, Choice::All, &none), [4, 6, 3, 2, 1]);
-        let breaks = BTreeMap::from([(1, 13), (2, 8)]);
+        let breaks = BTreeMap::from([(SegmentNumber(1), 13), (SegmentNumber(2), 8)]);
         assert_eq!(numbers(&rows, Choice::DeadOrDisordered(30), &breaks), [4, 6, 3, 1]);
     }
 
@@ -478,8 +478,8 @@ mod tests {
     fn segments_with_content_elsewhere_are_chosen_and_grow() {
         let rows = [row(1, 10_128, 10_000), row(2, 10_128, 10_000), row(3, 10_128, 10_000)];
         let rows: Vec<&SegmentRow> = rows.iter().collect();
-        let chosen = choose(&rows, Choice::Dead(30), &BTreeMap::new(), &BTreeSet::from([2]));
-        assert_eq!(chosen.iter().map(|one| (one.number, one.is_realigned)).collect::<Vec<_>>(), [(2, true)]);
+        let chosen = choose(&rows, Choice::Dead(30), &BTreeMap::new(), &BTreeSet::from([SegmentNumber(2)]));
+        assert_eq!(chosen.iter().map(|one| (one.number.0, one.is_realigned)).collect::<Vec<_>>(), [(2, true)]);
         let bytes = Alignment::ALL.map(|alignment| chosen[0].moving_bytes(alignment));
         assert_eq!(bytes, [11_600, 11_600 + 100 * 768, 11_600 + 100 * 4352]);
     }

@@ -7,6 +7,7 @@
 //! were moved too (docs/FORMAT.md, section 8); in the same transaction as the last of these or a later one. Whenever
 //! moving ends, by a signal or a crash, the store is consistent: at worst, records exist twice.
 
+use crate::format::ids::SegmentNumber;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -53,12 +54,12 @@ pub(crate) struct Moved {
     /// Removals among them.
     pub(crate) removals: u64,
     /// Segments that were freed, and their bytes on all devices.
-    pub(crate) freed_segments: Vec<u64>,
+    pub(crate) freed_segments: Vec<SegmentNumber>,
     pub(crate) freed_bytes: u64,
     /// Bytes written to all devices.
     pub(crate) written_bytes: u64,
     /// Segments that stay, as something in them is damaged on every copy.
-    pub(crate) damaged_segments: Vec<u64>,
+    pub(crate) damaged_segments: Vec<SegmentNumber>,
     pub(crate) is_interrupted: bool,
     /// Whether fast devices are at the low watermark.
     pub(crate) is_full: bool,
@@ -81,7 +82,7 @@ struct Hand {
 /// One round.
 struct Round<'r, 'w> {
     engine: &'r Engine,
-    chosen: &'r BTreeSet<u64>,
+    chosen: &'r BTreeSet<SegmentNumber>,
     target: MoveTarget,
     /// Alignment of the encoded records.
     alignment: Alignment,
@@ -89,8 +90,8 @@ struct Round<'r, 'w> {
     unsynced_bytes: u64,
     moved: Moved,
     /// Number of records that the index had in each segment.
-    found: BTreeMap<u64, u64>,
-    damaged: BTreeSet<u64>,
+    found: BTreeMap<SegmentNumber, u64>,
+    damaged: BTreeSet<SegmentNumber>,
 }
 
 /// The lowest id of anything that may be dead in segments that stay: removals up to it are no longer needed.
@@ -105,13 +106,13 @@ impl Engine {
     /// Errors of reading the index or of writing. What was moved until then stays moved.
     pub(crate) fn move_segments(
         &self,
-        chosen: &BTreeSet<u64>,
+        chosen: &BTreeSet<SegmentNumber>,
         target: MoveTarget,
         pace: &mut Pace<'_>,
     ) -> Result<Moved> {
         {
             let mut writer = self.writer()?;
-            if writer.active.as_ref().is_some_and(|active| chosen.contains(&active.id.number.0)) {
+            if writer.active.as_ref().is_some_and(|active| chosen.contains(&active.id.number)) {
                 writer.close_segment();
             }
         }
@@ -321,11 +322,11 @@ impl Round<'_, '_> {
     /// Frees those of the chosen segments that are empty: the index had as many records in them as their accounts say,
     /// and these are now elsewhere. Those with dead records were scanned for removals, or have nothing that could need
     /// a removal.
-    fn free(&mut self, rows: &BTreeMap<u64, SegmentRow>, scanned: &BTreeSet<u64>) -> Result<()> {
+    fn free(&mut self, rows: &BTreeMap<SegmentNumber, SegmentRow>, scanned: &BTreeSet<SegmentNumber>) -> Result<()> {
         let engine = self.engine;
         let mut writer = engine.writer()?;
         let view_rows = std::sync::Arc::clone(&engine.view().state.segments);
-        let is_empty = |number: &&u64| {
+        let is_empty = |number: &&SegmentNumber| {
             let account = rows.get(number).map_or(0, |row| row.live_records);
             let is_there = view_rows.get(number).is_some_and(|row| row.live_records == 0 && row.live_bytes == 0);
             let without_removals =
@@ -335,7 +336,7 @@ impl Round<'_, '_> {
                 && account >= self.found.get(number).copied().unwrap_or(0)
                 && !self.damaged.contains(number)
         };
-        let empty: Vec<u64> = self.chosen.iter().filter(is_empty).copied().collect();
+        let empty: Vec<SegmentNumber> = self.chosen.iter().filter(is_empty).copied().collect();
         if empty.is_empty() {
             return Ok(());
         }

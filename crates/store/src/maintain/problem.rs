@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::format::ids::DeviceNumber;
+use crate::format::ids::{DeviceNumber, SegmentNumber};
 use crate::units::escape_path;
 
 /// What a problem is about. [`name`](ProblemKind::name)s are for programs and do not change.
@@ -131,7 +131,7 @@ pub struct Problem {
     /// Bytes of the file.
     pub range: Option<Range<u64>>,
     /// Number of the segment.
-    pub segment: Option<u64>,
+    pub segment: Option<SegmentNumber>,
     /// The index key of the object that it concerns.
     pub(crate) key: Option<Vec<u8>>,
     /// The object that it concerns, escaped; "shared file N" for a file with several names.
@@ -162,7 +162,7 @@ impl Problem {
         self
     }
 
-    pub(crate) fn within(mut self, segment: u64, range: Range<u64>) -> Problem {
+    pub(crate) fn within(mut self, segment: SegmentNumber, range: Range<u64>) -> Problem {
         (self.segment, self.range) = (Some(segment), Some(range));
         self
     }
@@ -206,7 +206,7 @@ mod tests {
             "a record is damaged",
             Remedy::Repair,
         );
-        let mut problem = problem.on(DeviceNumber(0)).within(1, 80..200);
+        let mut problem = problem.on(DeviceNumber(0)).within(SegmentNumber(1), 80..200);
         problem.object = Some("cats/1.jpg".to_owned());
         assert_eq!(
             problem.to_string(),

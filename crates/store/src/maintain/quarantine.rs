@@ -38,21 +38,21 @@ impl Engine {
     pub(crate) fn quarantine(&self) -> Result<Vec<Quarantined>> {
         let state = self.view().state.clone();
         let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
-        let last = state.segments.keys().next_back().copied().unwrap_or(0).max(state.position.segment);
-        let is_settled = |number: u64| self.is_writer() || number < last;
+        let last = state.segments.keys().next_back().copied().unwrap_or_default().max(state.position.segment);
+        let is_settled = |number: SegmentNumber| self.is_writer() || number < last;
         let mut all = Vec::new();
         for slot in self.devices.slots().iter().filter(|slot| slot.is_readable()) {
             let listed = names::list(&*slot.device, SEGMENTS)
                 .map_err(|error| Error::io("list", &slot.path.join(SEGMENTS), error))?;
             for (name, size_bytes) in listed.iter().filter_map(|(name, size)| Some((SegmentName::parse(name)?, *size)))
             {
-                let row = state.segments.get(&name.number.0).filter(|row| SegmentName::from(row.id()) == name);
+                let row = state.segments.get(&name.number).filter(|row| SegmentName::from(row.id()) == name);
                 let bytes = match row {
                     Some(row) => size_bytes.saturating_sub(row.size_bytes),
                     None if released.has_segment(name.number) => 0,
                     None => size_bytes,
                 };
-                if bytes > 0 && is_settled(name.number.0) {
+                if bytes > 0 && is_settled(name.number) {
                     all.push(Quarantined { segment: name.number, bytes, is_in_log: row.is_some() });
                 }
             }
@@ -80,7 +80,7 @@ impl Engine {
         let mut rows: Vec<SegmentRow> = Vec::new();
         let mut seen = BTreeSet::new();
         for one in self.quarantine()?.into_iter().filter(|one| seen.insert(one.segment)) {
-            match self.view().state.segments.get(&one.segment.0) {
+            match self.view().state.segments.get(&one.segment) {
                 Some(row) if one.is_in_log => rows.push(row.clone()),
                 // A release refers to a number, which another segment has.
                 Some(_) => {}

@@ -3,6 +3,7 @@
 //! Whole segments are moved, the oldest first, as compaction moves them, until fast devices are at the low watermark. A
 //! store without fast or without slow devices has nothing to rebalance.
 
+use crate::format::ids::SegmentNumber;
 use std::collections::BTreeSet;
 
 use super::compact::{PlannedSegment, round};
@@ -38,7 +39,7 @@ pub struct Rebalanced {
     /// Bytes that are freed when readers have ended, on all devices.
     pub waiting_bytes: u64,
     /// Segments that stay, as something in them is damaged on every copy.
-    pub damaged_segments: Vec<u64>,
+    pub damaged_segments: Vec<SegmentNumber>,
     /// Whether fast devices became full before everything was moved.
     pub is_full: bool,
     /// Whether it was interrupted.
@@ -80,7 +81,7 @@ impl Engine {
         let mut pace = Pace::new(bytes_per_second, progress);
         pace.stage("moving records", plan.live_bytes());
         let mut done = Rebalanced { is_full: !plan.left.is_empty(), ..Rebalanced::default() };
-        let chosen: BTreeSet<u64> = plan.segments.iter().map(|segment| segment.number).collect();
+        let chosen: BTreeSet<SegmentNumber> = plan.segments.iter().map(|segment| segment.number).collect();
         if !chosen.is_empty() {
             let moved = self.move_segments(&chosen, MoveTarget::Fast, &mut pace)?;
             self.reclaim()?;

@@ -25,7 +25,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Chunk, Component, Descriptor};
 use crate::format::entry::Kind;
 use crate::format::geometry::{Class, DeviceState, random_identity};
-use crate::format::ids::DeviceNumber;
+use crate::format::ids::{DeviceNumber, SegmentNumber};
 use crate::format::index_key::{object_key, until_of};
 use crate::format::record::checksum;
 use crate::format::segment::SEGMENTS;
@@ -394,7 +394,7 @@ impl Rebuild<'_> {
     fn segments(&mut self, pace: &mut Pace<'_>) -> Result<()> {
         let (engine, lost) = (self.engine, self.device);
         let (_pin, view) = engine.pinned()?;
-        let freed: BTreeSet<u64> = view
+        let freed: BTreeSet<SegmentNumber> = view
             .state
             .freed
             .iter()

@@ -22,7 +22,7 @@ use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::DeviceState;
-use crate::format::ids::{DeviceNumber, ObjectNumber};
+use crate::format::ids::{DeviceNumber, ObjectNumber, SegmentNumber};
 use crate::format::index_key::{ROOT_KEY, entry_of_key, is_superseded, object_of};
 use crate::format::key::Key;
 use crate::format::segment::SEGMENTS;
@@ -108,7 +108,7 @@ pub struct RepairReport {
     /// Segments that were freed with the quarantine.
     pub released: u64,
     /// Segments with such damage in the last check.
-    damaged_segments: BTreeSet<u64>,
+    damaged_segments: BTreeSet<SegmentNumber>,
 }
 
 impl RepairPlan {
@@ -223,9 +223,9 @@ pub(crate) fn repair_on(
         store.drop_lost(&lost, &mut report)?;
     }
     // A segment without a remaining lost object is freed, and the damage with it.
-    let kept: BTreeSet<u64> =
+    let kept: BTreeSet<SegmentNumber> =
         if options.drop_lost { BTreeSet::new() } else { lost.iter().filter_map(|problem| problem.segment).collect() };
-    let damaged: BTreeSet<u64> = report.damaged_segments.difference(&kept).copied().collect();
+    let damaged: BTreeSet<SegmentNumber> = report.damaged_segments.difference(&kept).copied().collect();
     let mut pace = Pace::new(options.bytes_per_second, progress);
     let mut result = store.give_back(&damaged, &mut report, &mut pace);
     if options.accept && result.is_ok() {
@@ -296,7 +296,12 @@ impl Store {
     }
 
     /// Empties segments with damage that no copy can repair.
-    fn give_back(&self, damaged: &BTreeSet<u64>, report: &mut RepairReport, pace: &mut Pace<'_>) -> Result<()> {
+    fn give_back(
+        &self,
+        damaged: &BTreeSet<SegmentNumber>,
+        report: &mut RepairReport,
+        pace: &mut Pace<'_>,
+    ) -> Result<()> {
         let engine = self.engine();
         // A missing device may have what is damaged on all others.
         let is_there = |slot: &Slot| slot.is_writable() || slot.entry.state == DeviceState::Gone;
@@ -326,7 +331,7 @@ impl Store {
         report.removed_files += engine.remove_leftovers()?;
         pace.stage("repairing", engine.stored_bytes());
         let mut scrubber = Scrubber::new(engine, found, false);
-        let result = scrubber.all((0, 0), pace);
+        let result = scrubber.all((SegmentNumber(0), 0), pace);
         report.scrub = scrubber.report;
         result?;
         report.copies = engine.complete_copies(pace)?;
@@ -500,7 +505,11 @@ impl Engine {
     ///
     /// # Errors
     /// As [`adjust`](Self::adjust).
-    pub(crate) fn change_devices(&self, number: u64, change: impl FnOnce(&mut Vec<DeviceNumber>)) -> Result<()> {
+    pub(crate) fn change_devices(
+        &self,
+        number: SegmentNumber,
+        change: impl FnOnce(&mut Vec<DeviceNumber>),
+    ) -> Result<()> {
         self.adjust(|state| {
             let Some(mut row) = state.segments.get(&number).cloned() else { return Change::default() };
             change(&mut row.devices);

@@ -45,7 +45,7 @@ impl Engine {
         range: Range<u64>,
         units: impl Iterator<Item = Run>,
     ) -> Result<()> {
-        for number in self.copies(segment.number.0) {
+        for number in self.copies(segment.number) {
             let path = segment_path(segment);
             let fail = |error| Error::io("make the log durable", &self.devices.place(number, &path), error);
             let (Ok(file), Some(device)) =

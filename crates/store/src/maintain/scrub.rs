@@ -25,7 +25,7 @@ use crate::engine::{Engine, View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::geometry::DeviceState;
-use crate::format::ids::DeviceNumber;
+use crate::format::ids::{DeviceNumber, SegmentNumber};
 use crate::format::segment::{SEGMENT_HEADER_BYTES, segment_path};
 use crate::index::catalog::{Freed, SegmentRow};
 use crate::progress::Progress;
@@ -184,9 +184,9 @@ impl Store {
     }
 }
 
-fn parse_position(text: &str) -> Option<(u64, u64)> {
+fn parse_position(text: &str) -> Option<(SegmentNumber, u64)> {
     let (segment, offset) = text.split_once(' ')?;
-    Some((segment.parse().ok()?, offset.parse().ok()?))
+    Some((SegmentNumber(segment.parse().ok()?), offset.parse().ok()?))
 }
 
 impl Engine {
@@ -234,7 +234,7 @@ impl<'m> Scrubber<'m> {
     }
 
     /// Verifies the index, unless an interrupted scrub was past it, and all segments from there on.
-    fn scrub(&mut self, at: Option<(u64, u64)>, pace: &mut Pace<'_>) -> Result<()> {
+    fn scrub(&mut self, at: Option<(SegmentNumber, u64)>, pace: &mut Pace<'_>) -> Result<()> {
         if at.is_none() {
             pace.stage("verifying the index", self.engine.index_bytes());
             self.is_ended = !self.index(pace)?;
@@ -292,22 +292,23 @@ impl<'m> Scrubber<'m> {
     }
 
     /// Verifies all segments from a segment and offset on.
-    pub(crate) fn all(&mut self, from: (u64, u64), pace: &mut Pace<'_>) -> Result<()> {
+    pub(crate) fn all(&mut self, from: (SegmentNumber, u64), pace: &mut Pace<'_>) -> Result<()> {
         let (mut next, mut offset) = from;
         loop {
             // A separate pin for each segment: what was freed meanwhile need not wait for the end.
             let (_pin, view) = self.engine.pinned()?;
-            let is_freed = |number: u64| view.state.freed.iter().any(|(_, freed)| *freed == Freed::Segment(number));
+            let is_freed =
+                |number: SegmentNumber| view.state.freed.iter().any(|(_, freed)| *freed == Freed::Segment(number));
             let row = view.state.segments.range(next..).map(|(_, row)| row.clone()).find(|row| !is_freed(row.number));
             let Some(row) = row else { return Ok(()) };
             let from = if row.number == next { offset } else { 0 };
             self.segment(&row, &view, from, pace)?;
-            (next, offset) = (row.number + 1, 0);
+            (next, offset) = (row.number.next(), 0);
             self.note(next, 0)?;
         }
     }
 
-    fn note(&mut self, segment: u64, offset: u64) -> Result<()> {
+    fn note(&mut self, segment: SegmentNumber, offset: u64) -> Result<()> {
         if !self.keeps_notes || self.noted.elapsed() < NOTED_EVERY && offset > 0 {
             return Ok(());
         }

@@ -23,7 +23,7 @@ use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Component, Descriptor, Run};
 use crate::format::entry::Kind;
-use crate::format::ids::DeviceNumber;
+use crate::format::ids::{DeviceNumber, SegmentNumber};
 use crate::index::catalog::{Change, ExtentRow, Freed};
 
 /// Bytes moved between two syncs of units with their records.
@@ -140,7 +140,7 @@ impl Engine {
         if let Some(missing) = self.completeness_of(&view.state.notes).first() {
             return Err(self.refuse(format!("part of the log is missing: {missing}")));
         }
-        let mut segments: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        let mut segments: BTreeMap<SegmentNumber, (u64, u64)> = BTreeMap::new();
         let mut extents: BTreeMap<ExtentId, u64> = BTreeMap::new();
         let mut unread = 0u64;
         let snapshot = view.snapshot();
@@ -160,11 +160,11 @@ impl Engine {
         }
         let rows = &view.state.segments;
         let end = view.state.position.segment;
-        if end > 0 && !rows.contains_key(&end) {
+        if end > SegmentNumber(0) && !rows.contains_key(&end) {
             return Err(self.refuse(format!("the log ends in segment {end}, which is not in the index")));
         }
-        let of_row = |number: &u64| rows.get(number).map_or((0, 0), |row| (row.live_records, row.live_bytes));
-        let numbers: BTreeSet<u64> = rows.keys().chain(segments.keys()).copied().collect();
+        let of_row = |number: &SegmentNumber| rows.get(number).map_or((0, 0), |row| (row.live_records, row.live_bytes));
+        let numbers: BTreeSet<SegmentNumber> = rows.keys().chain(segments.keys()).copied().collect();
         if let Some(number) =
             numbers.iter().find(|number| segments.get(number).copied().unwrap_or_default() != of_row(number))
         {

@@ -1,6 +1,7 @@
 //! Extent files: unreferenced bytes, removal, and compaction that frees whole files.
 
 use super::*;
+use crate::format::ids::SegmentNumber;
 
 fn extent_files(home: &Path) -> BTreeMap<std::path::PathBuf, u64> {
     let listed = std::fs::read_dir(home.join("extents")).unwrap().map(|entry| entry.unwrap());
@@ -197,7 +198,7 @@ fn a_removal_that_cannot_read_what_it_removes_leaves_it() {
     let away: Vec<_> = segments.iter().map(|path| (path, path.with_extension("away"))).collect();
     away.iter().for_each(|(path, away)| std::fs::rename(path, away).unwrap());
     for number in 1..=segments.len() as u64 {
-        store.engine().devices.forget_segment(store.engine().segment_id(number));
+        store.engine().devices.forget_segment(store.engine().segment_id(SegmentNumber(number)));
     }
     assert!(store.remove(&key("d/f00")).is_err());
     assert!(store.remove_tree(&key("d")).is_err());
@@ -216,7 +217,7 @@ fn a_descriptor_that_is_damaged_can_be_removed_and_its_units_are_counted_by_comp
     let home = sandbox.path().join("s");
     let (store, mut model) = with_dead_extents(&home);
     let entry = store.entry(&key("d/f00")).unwrap().unwrap().entry;
-    let path = segments(&home).swap_remove(entry.location.segment as usize - 1);
+    let path = segments(&home).swap_remove(entry.location.segment.0 as usize - 1);
     let mut content = std::fs::read(&path).unwrap();
     content[entry.location.offset as usize + 2000] ^= 1;
     std::fs::write(&path, content).unwrap();

@@ -166,7 +166,7 @@ fn a_number_that_only_the_index_has_is_not_used_again() {
     let never = |state: &State| {
         let newest = state.segments.last_key_value().unwrap().1.clone();
         let (live_bytes, live_records, dead_records) = (0, 0, 0);
-        let (number, epoch, size_bytes) = (newest.number + 1, Epoch(7), SEGMENT_HEADER_BYTES);
+        let (number, epoch, size_bytes) = (newest.number.next(), Epoch(7), SEGMENT_HEADER_BYTES);
         let row = SegmentRow {
             number,
             epoch,

@@ -34,7 +34,7 @@
 
 use super::{Change, ExtentRow, Freed, Position, RangeRow, SegmentRow, SnapshotRow, State, TableRow, recent};
 use crate::format::geometry::Class;
-use crate::format::ids::{DeviceNumber, Epoch, ObjectNumber};
+use crate::format::ids::{DeviceNumber, Epoch, ObjectNumber, SegmentNumber};
 
 /// Length of a section before its content, in bytes.
 const SECTION_HEAD_BYTES: usize = 5;
@@ -100,7 +100,7 @@ pub(crate) fn encode_change(version: u64, change: &Change) -> Vec<u8> {
         out.section(TABLES, |out| tables.iter().for_each(|row| put_table(out, row)));
     }
     out.rows(SEGMENTS, change.segments.iter(), put_segment);
-    out.rows(REMOVED_SEGMENTS, change.removed_segments.iter(), |out, number| put_u64(out, *number));
+    out.rows(REMOVED_SEGMENTS, change.removed_segments.iter(), |out, number| put_u64(out, number.0));
     out.rows(EXTENTS, change.extents.iter(), put_extent);
     out.rows(REMOVED_EXTENTS, change.removed_extents.iter(), |out, &(device, file)| put_file(out, device, file));
     out.rows(SHARED, change.shared.iter(), |out, &(number, names)| put_pair(out, number.0, names));
@@ -181,7 +181,7 @@ fn take_section(change: &mut Change, tag: u8, section: SectionReader<'_>) -> Opt
         RANGES => change.ranges = Some(section.list(SectionReader::range)?),
         TABLES => change.tables = Some(section.list(SectionReader::table)?),
         SEGMENTS => change.segments = section.list(SectionReader::segment)?,
-        REMOVED_SEGMENTS => change.removed_segments = section.list(SectionReader::u64)?,
+        REMOVED_SEGMENTS => change.removed_segments = section.list(|section| section.u64().map(SegmentNumber))?,
         EXTENTS => change.extents = section.list(SectionReader::extent)?,
         REMOVED_EXTENTS => change.removed_extents = section.list(|bytes| Some((bytes.device()?, bytes.u32()?)))?,
         SHARED => change.shared = section.list(|bytes| Some((ObjectNumber(bytes.u64()?), bytes.u64()?)))?,
@@ -228,7 +228,7 @@ impl Sections {
     fn position(&mut self, position: Position) {
         let Position { segment, commit, offset, sequence, chain } = position;
         self.section(POSITION, |out| {
-            [segment, commit, offset, sequence, chain].into_iter().for_each(|n| put_u64(out, n))
+            [segment.0, commit, offset, sequence, chain].into_iter().for_each(|n| put_u64(out, n))
         });
     }
 }
@@ -257,7 +257,7 @@ fn put_table(out: &mut Vec<u8>, row: &TableRow) {
 }
 
 fn put_segment(out: &mut Vec<u8>, row: &SegmentRow) {
-    put_pair(out, row.number, row.epoch.0);
+    put_pair(out, row.number.0, row.epoch.0);
     out.push(match row.class {
         Class::Fast => 1,
         Class::Slow => 2,
@@ -284,7 +284,7 @@ fn put_freed(out: &mut Vec<u8>, (epoch, freed): &(u64, Freed)) {
     match *freed {
         Freed::Segment(number) => {
             out.push(FREED_SEGMENT);
-            put_u64(out, number);
+            put_u64(out, number.0);
         }
         Freed::Extent { device, file } => {
             out.push(FREED_EXTENT);
@@ -379,7 +379,7 @@ impl<'b> SectionReader<'b> {
 
     fn position(&mut self) -> Option<Position> {
         Some(Position {
-            segment: self.u64()?,
+            segment: SegmentNumber(self.u64()?),
             commit: self.u64()?,
             offset: self.u64()?,
             sequence: self.u64()?,
@@ -402,7 +402,7 @@ impl<'b> SectionReader<'b> {
     }
 
     fn segment(&mut self) -> Option<SegmentRow> {
-        let (number, epoch) = (self.u64()?, Epoch(self.u64()?));
+        let (number, epoch) = (SegmentNumber(self.u64()?), Epoch(self.u64()?));
         let class = match self.chunk()? {
             [1] => Class::Fast,
             [2] => Class::Slow,
@@ -431,7 +431,7 @@ impl<'b> SectionReader<'b> {
     fn freed(&mut self) -> Option<(u64, Freed)> {
         let epoch = self.u64()?;
         let freed = match self.chunk()? {
-            [FREED_SEGMENT] => Freed::Segment(self.u64()?),
+            [FREED_SEGMENT] => Freed::Segment(SegmentNumber(self.u64()?)),
             [FREED_EXTENT] => Freed::Extent { device: self.device()?, file: self.u32()? },
             [FREED_TABLE] => Freed::Table(self.u64()?),
             _ => return None,

@@ -17,7 +17,7 @@ use super::{Change, State, encoding, journal};
 use crate::devices::device::{DeviceFile, Mode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::random_identity;
-use crate::format::ids::Epoch;
+use crate::format::ids::{Epoch, SegmentNumber};
 use crate::index::copies::{Copies, IndexDevice};
 use crate::index::table::INDEX_DIRECTORY;
 use crate::locks::lock;
@@ -275,7 +275,7 @@ impl Catalog {
     }
 
     /// Size of a segment according to the devices, 0 if they do not know it.
-    pub(crate) fn segment_bytes(&self, number: u64) -> u64 {
+    pub(crate) fn segment_bytes(&self, number: SegmentNumber) -> u64 {
         self.inner().state.segments.get(&number).map_or(0, |row| row.size_bytes)
     }
 

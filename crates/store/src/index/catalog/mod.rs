@@ -11,7 +11,7 @@
 //! | `encoding`, `recent` | the content of both |
 //! | `chunks` | changes since the newest table, in memory |
 
-use crate::format::ids::{DeviceNumber, ObjectNumber};
+use crate::format::ids::{DeviceNumber, ObjectNumber, SegmentNumber};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub struct State {
     /// Sorted tables, oldest first.
     pub tables: Arc<Vec<TableRow>>,
     /// Segments by number.
-    pub segments: Arc<BTreeMap<u64, SegmentRow>>,
+    pub segments: Arc<BTreeMap<SegmentNumber, SegmentRow>>,
     /// Extent files by device and number.
     pub extents: Arc<BTreeMap<(DeviceNumber, u32), ExtentRow>>,
     /// Number of names of each shared object, by its number.

@@ -23,7 +23,7 @@ const EPOCH: Epoch = Epoch(1);
 /// A change with something of each kind.
 pub(crate) fn a_change(recent: Vec<(Vec<u8>, Entry)>) -> Change {
     Change {
-        position: Some(Position { segment: 1, commit: 380, offset: 500, sequence: 3, chain: 77 }),
+        position: Some(Position { segment: SegmentNumber(1), commit: 380, offset: 500, sequence: 3, chain: 77 }),
         epoch: Some(4),
         highest_id: Some(900),
         next_table: Some(2),
@@ -33,7 +33,7 @@ pub(crate) fn a_change(recent: Vec<(Vec<u8>, Entry)>) -> Change {
         ranges: Some(vec![RangeRow { directory: ObjectNumber(7), id: 12 }]),
         tables: Some(vec![TableRow { number: 1, entries: 5, size_bytes: 8192, lowest_id: 1, highest_id: 9 }]),
         segments: vec![SegmentRow {
-            number: 1,
+            number: SegmentNumber(1),
             epoch: Epoch(2),
             class: Class::Slow,
             devices: vec![DeviceNumber(0), DeviceNumber(3)],
@@ -43,12 +43,12 @@ pub(crate) fn a_change(recent: Vec<(Vec<u8>, Entry)>) -> Change {
             dead_records: 1,
             lowest_id: 1,
         }],
-        removed_segments: vec![9],
+        removed_segments: vec![SegmentNumber(9)],
         extents: vec![ExtentRow { device: DeviceNumber(2), file: 1, end_bytes: 8192, live_bytes: 4096 }],
         removed_extents: vec![(DeviceNumber(2), 0)],
         shared: vec![(ObjectNumber(5), 2), (ObjectNumber(6), 0)],
         freed: vec![
-            (3, Freed::Segment(1)),
+            (3, Freed::Segment(SegmentNumber(1))),
             (3, Freed::Extent { device: DeviceNumber(2), file: 1 }),
             (4, Freed::Table(1)),
         ],
@@ -101,7 +101,7 @@ fn any_change() -> impl Strategy<Value = Change> {
     );
     (recent, segments, extents, others, numbers).prop_map(|(recent, segments, extents, others, numbers)| {
         let segment = |(number, devices): (u64, Vec<DeviceNumber>)| SegmentRow {
-            number,
+            number: SegmentNumber(number),
             epoch: Epoch(!number),
             class: if number % 2 == 0 { Class::Fast } else { Class::Slow },
             devices,
@@ -113,12 +113,12 @@ fn any_change() -> impl Strategy<Value = Change> {
         };
         let table = |number| TableRow { number, entries: 1, size_bytes: 4096, lowest_id: u64::MAX, highest_id: 0 };
         let freed = |&(epoch, number, kind, _): &(u64, u64, u8, bool)| match kind {
-            0 => (epoch, Freed::Segment(number)),
+            0 => (epoch, Freed::Segment(SegmentNumber(number))),
             1 => (epoch, Freed::Table(number)),
             _ => (epoch, Freed::Extent { device: DeviceNumber(3), file: u32::MAX - number as u32 }),
         };
         let position = |[segment, commit, offset, sequence, chain]: [u64; 5]| Position {
-            segment,
+            segment: SegmentNumber(segment),
             commit,
             offset,
             sequence,
@@ -140,7 +140,7 @@ fn any_change() -> impl Strategy<Value = Change> {
             ranges: recent.3,
             tables: recent.4.map(|numbers| numbers.into_iter().map(table).collect()),
             segments: segments.0.into_iter().map(segment).collect(),
-            removed_segments: segments.1,
+            removed_segments: segments.1.into_iter().map(SegmentNumber).collect(),
             extents: extents
                 .0
                 .into_iter()
@@ -178,7 +178,7 @@ fn open(world: &World) -> Option<Catalog> {
 }
 
 fn put(number: u64) -> Change {
-    let entry = Entry::removal(number, Location { segment: 1, offset: 80, record_bytes: 40 });
+    let entry = Entry::removal(number, Location { segment: SegmentNumber(1), offset: 80, record_bytes: 40 });
     Change { recent: vec![(format!("key {}", number % 100).into_bytes().into(), entry)], ..Change::default() }
 }
 
@@ -312,7 +312,7 @@ fn what_became_a_table_takes_no_space_in_the_catalog() {
     let writer = create(&world);
     let bytes = || world.device(0).list("index").unwrap().iter().map(|(_, bytes)| bytes).sum::<u64>();
     let empty = bytes();
-    let location = Location { segment: 1, offset: 80, record_bytes: 20_068 };
+    let location = Location { segment: SegmentNumber(1), offset: 80, record_bytes: 20_068 };
     let recent = |number: u32| (number.to_be_bytes()[..].into(), Entry::removal(u64::from(number), location));
     writer.commit(&Change { recent: (0..20_000).map(recent).collect(), ..Change::default() }).unwrap();
     assert!(bytes() > empty + 200_000);

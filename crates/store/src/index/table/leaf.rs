@@ -5,7 +5,7 @@
 //! the entry after one refers to the last entry before it that has more.
 
 use crate::format::entry::{Entry, Kind, Location, Time};
-use crate::format::ids::ObjectNumber;
+use crate::format::ids::{ObjectNumber, SegmentNumber};
 use crate::io::varint::{put, take, unzigzag, zigzag};
 
 /// Mode, owner, owning group.
@@ -36,7 +36,7 @@ pub(crate) struct Previous {
     /// Change time of the last entry; `None` at a restart.
     changed: Option<Time>,
     /// Segment of the last record, and where it ends; `None` at a restart.
-    place: Option<(u64, u64)>,
+    place: Option<(SegmentNumber, u64)>,
 }
 
 /// An entry as stored in a leaf, with the number of its class.
@@ -118,7 +118,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, before: &mut Previous, entry: &Entry, cl
         put(out, number_below);
     }
     if !adjacent {
-        put(out, segment);
+        put(out, segment.0);
         put(out, offset / 4);
     }
     put(out, record_bytes / 4);
@@ -149,15 +149,18 @@ pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Previous) -> Opt
     let id = before.id.wrapping_add(unzigzag(take(bytes, at)?) as u64);
     before.id = id;
     if kind >= Kind::Removal {
-        let location = Location { segment: 0, offset: 0, record_bytes: 0 };
+        let location = Location { segment: SegmentNumber(0), offset: 0, record_bytes: 0 };
         let (mtime, ctime) = (Time::default(), Time::default());
         let removal =
             LeafEntry { kind, id, number: ObjectNumber::NONE, location, size_bytes: 0, class: 0, mtime, ctime };
         return (tag == Kind::Removal as u8).then_some(removal);
     }
     let number = if tag & NUMBERED != 0 { id.checked_sub(take(bytes, at)?).filter(|&number| number > 0)? } else { id };
-    let (segment, offset) =
-        if tag & ADJACENT != 0 { before.place? } else { (take(bytes, at)?, take(bytes, at)?.checked_mul(4)?) };
+    let (segment, offset) = if tag & ADJACENT != 0 {
+        before.place?
+    } else {
+        (SegmentNumber(take(bytes, at)?), take(bytes, at)?.checked_mul(4)?)
+    };
     let record_bytes = take(bytes, at)?.checked_mul(4)?;
     let size = take(bytes, at)?;
     let size_bytes = if tag & SIZE_BELOW_RECORD != 0 { record_bytes.checked_sub(size)? } else { size };
@@ -196,7 +199,7 @@ mod tests {
             kind: Kind::File,
             id,
             number: ObjectNumber(id),
-            location: Location { segment: 3, offset, record_bytes },
+            location: Location { segment: SegmentNumber(3), offset, record_bytes },
             size_bytes,
             mode: 0o100_644,
             uid: 1,
@@ -208,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_change_time_is_told_once_for_entries_that_share_it() {
-        let nowhere = Location { segment: 0, offset: 0, record_bytes: 0 };
+        let nowhere = Location { segment: SegmentNumber(0), offset: 0, record_bytes: 0 };
         let time = |seconds, nanoseconds| Time { seconds, nanoseconds };
         let imported = |id, mtime| Entry { mtime, ctime: time(60, 9), ..file(id, 80 * id, 80, 0) };
         let written = |id, mtime| Entry { mtime, ctime: mtime, ..file(id, 80 * id, 80, 0) };
@@ -244,7 +247,7 @@ mod tests {
     #[test]
     fn a_record_right_after_the_last_takes_no_place_even_behind_a_removal() {
         let (mut out, mut before) = (Vec::new(), Previous::default());
-        let place = Location { segment: 9, offset: 4, record_bytes: 4 };
+        let place = Location { segment: SegmentNumber(9), offset: 4, record_bytes: 4 };
         let entries = [file(7, 80, 20_064, 20_000), Entry::removal(8, place), file(9, 20_144, 64, 0)];
         let mut lengths = Vec::new();
         for entry in &entries {
@@ -254,7 +257,7 @@ mod tests {
         }
         assert_eq!(lengths, [14, 2, 11]);
         let (mut at, mut before) = (0, Previous::default());
-        let nowhere = Location { segment: 0, offset: 0, record_bytes: 0 };
+        let nowhere = Location { segment: SegmentNumber(0), offset: 0, record_bytes: 0 };
         for entry in [entries[0], Entry::removal(8, nowhere), entries[2]] {
             let read = decode(&out, &mut at, &mut before).unwrap();
             assert_eq!(read.resolve(&[(0o100_644, 1, 2)]), Some(entry));

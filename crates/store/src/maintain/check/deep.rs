@@ -17,7 +17,7 @@ use crate::engine::pace::Pace;
 use crate::error::Result;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind};
-use crate::format::ids::DeviceNumber;
+use crate::format::ids::{DeviceNumber, SegmentNumber};
 use crate::format::record::decode_directories;
 use crate::format::segment::segment_path;
 use crate::index::catalog::SegmentRow;
@@ -28,9 +28,9 @@ use crate::units::format_count;
 struct LogPass {
     unclaimed: Unclaimed,
     /// Damage that no copy can repair, by segment.
-    damaged: BTreeMap<u64, Vec<Range<u64>>>,
+    damaged: BTreeMap<SegmentNumber, Vec<Range<u64>>>,
     /// Segments where the index has other records than were met.
-    doubtful: BTreeSet<u64>,
+    doubtful: BTreeSet<SegmentNumber>,
     /// Bytes of live units, by device and extent file.
     units: BTreeMap<(DeviceNumber, u32), u64>,
     /// Whether every descriptor could be read.
@@ -246,8 +246,8 @@ impl Checker<'_> {
 
     /// Which objects are in damaged bytes, and which entries refer to no valid record.
     fn concerned(&mut self, seen: &LogPass, pace: &mut Pace<'_>) -> Result<()> {
-        let mut hit: BTreeSet<(u64, u64)> = BTreeSet::new();
-        let suspects: BTreeSet<u64> = seen.damaged.keys().chain(&seen.doubtful).copied().collect();
+        let mut hit: BTreeSet<(SegmentNumber, u64)> = BTreeSet::new();
+        let suspects: BTreeSet<SegmentNumber> = seen.damaged.keys().chain(&seen.doubtful).copied().collect();
         if !suspects.is_empty() && self.sums.is_some() {
             let snapshot = self.snapshot.clone();
             let mut scan = snapshot.scan_versions_from(&[])?;

@@ -7,7 +7,7 @@ use super::{Checker, Sum};
 use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind};
-use crate::format::ids::ObjectNumber;
+use crate::format::ids::{ObjectNumber, SegmentNumber};
 use crate::format::index_key::{entry_key, is_superseded, object_key, object_of};
 use crate::index::paths::Ways;
 use crate::maintain::objects::ObjectPaths;
@@ -22,7 +22,7 @@ impl Checker<'_> {
 
     /// Reads the whole index once.
     pub(super) fn entries(&mut self, pace: &mut Pace<'_>) -> Result<()> {
-        let mut sums: HashMap<u64, Sum> = HashMap::new();
+        let mut sums: HashMap<SegmentNumber, Sum> = HashMap::new();
         let mut names: HashMap<ObjectNumber, u64> = HashMap::new();
         let mut shared = BTreeSet::new();
         let mut ways = Ways::default();
