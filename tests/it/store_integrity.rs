@@ -5,12 +5,12 @@ use std::fs;
 use std::path::PathBuf;
 
 use granulo::store::ids::DeviceNumber;
-use granulo::store::{
-    Cause, OpenOptions, Problem, Progress, RepairOptions, ScrubOptions, Store, plan_repair, rebuild_index, repair,
-};
+use granulo::store::{Cause, OpenOptions, Problem, Progress, RepairOptions, ScrubOptions, Store, rebuild_index};
 
 use crate::harness::{Ran, granulo};
-use crate::store_sample::{GEOMETRIES, Sample, bytes, check, file, files, flip, in_log, key};
+use crate::store_sample::{
+    GEOMETRIES, Sample, bytes, check, file, files, flip, in_log, key, planned, repaired, repaired_with,
+};
 
 #[test]
 fn a_whole_store_of_any_geometry_is_clean() {
@@ -103,19 +103,9 @@ fn what_is_damaged_is_repaired_from_redundancy() {
                 let status = store.last_scrub().unwrap();
                 assert_eq!((status.report.found, status.finished_nanoseconds.is_some()), (report.found, true));
             } else {
-                let plan =
-                    plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &Progress::default())
-                        .unwrap();
+                let plan = planned(&sample.home());
                 assert!(!plan.is_empty() && plan.lost.is_empty(), "{plan:?}");
-                let report = repair(
-                    &sample.home(),
-                    &OpenOptions::default(),
-                    &plan,
-                    RepairOptions::default(),
-                    &mut |_, _| {},
-                    &Progress::default(),
-                )
-                .unwrap();
+                let report = repaired_with(&sample.home(), &plan, RepairOptions::default());
                 assert!(report.is_complete && report.check.problems() == 0, "{path:?}: {report:?}");
             }
             sample.is_clean();
@@ -142,16 +132,7 @@ fn missing_and_truncated_files_are_explained_and_recreated() {
     fs::remove_file(&segment).unwrap();
     let (_, problems) = check(&Store::open_read_only(&sample.home()).unwrap(), false);
     assert!(problems.join("\n").contains("the segment is missing"), "{problems:?}");
-    let plan = plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &Progress::default()).unwrap();
-    repair(
-        &sample.home(),
-        &OpenOptions::default(),
-        &plan,
-        RepairOptions::default(),
-        &mut |_, _| {},
-        &Progress::default(),
-    )
-    .unwrap();
+    repaired(&sample.home());
     assert_eq!(fs::read(&segment).unwrap(), whole);
     sample.is_clean();
 }
@@ -166,26 +147,17 @@ fn without_redundancy_what_is_lost_is_named_and_given_up_only_on_demand() {
     flip(&segment, at, 7);
     let (_, at) = in_log(&sample, &sample.content["d1/first"][..64]);
     flip(&segment, at, 0);
-    let plan = plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &Progress::default()).unwrap();
+    let plan = planned(&sample.home());
     let said: Vec<String> = plan.lost.iter().map(Problem::to_string).collect();
     assert_eq!(said.len(), 3, "{said:?}");
     for object in ["it affects d0/e/3", "it affects d0/e/6", "it affects shared file"] {
         assert!(said.iter().any(|said| said.contains(object) && said.contains("backup")), "{said:?}");
     }
-    let kept = repair(
-        &sample.home(),
-        &OpenOptions::default(),
-        &plan,
-        RepairOptions::default(),
-        &mut |_, _| {},
-        &Progress::default(),
-    )
-    .unwrap();
+    let kept = repaired_with(&sample.home(), &plan, RepairOptions::default());
     assert_eq!((kept.dropped, kept.lost.len(), kept.given_back), (0, 3, 0));
     assert_eq!(sample.unreadable(&Store::open_read_only(&sample.home()).unwrap()), 4);
     let options = RepairOptions { drop_lost: true, ..RepairOptions::default() };
-    let dropped =
-        repair(&sample.home(), &OpenOptions::default(), &plan, options, &mut |_, _| {}, &Progress::default()).unwrap();
+    let dropped = repaired_with(&sample.home(), &plan, options);
     assert_eq!((dropped.dropped, dropped.given_back, dropped.check.problems()), (4, 1, 0), "{dropped:?}");
     for name in ["d0/e/3", "d0/e/6", "d1/first", "d2/second"] {
         let store = Store::open_read_only(&sample.home()).unwrap();
@@ -210,17 +182,7 @@ fn damage_where_no_object_is_in_use_costs_nothing() {
         let (report, problems) = check(&store, true);
         assert!(report.harmless > 0 && report.problems() == report.harmless, "{problems:?}");
         drop(store);
-        let plan =
-            plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &Progress::default()).unwrap();
-        let report = repair(
-            &sample.home(),
-            &OpenOptions::default(),
-            &plan,
-            RepairOptions::default(),
-            &mut |_, _| {},
-            &Progress::default(),
-        )
-        .unwrap();
+        let report = repaired(&sample.home());
         assert_eq!((report.given_back, report.check.problems()), (1, 0), "{report:?}");
         assert!(!segment.exists());
         sample.is_whole();
@@ -240,17 +202,7 @@ fn a_superblock_is_recreated_from_the_others() {
         fs::write(&superblock, vec![0x55; length]).unwrap();
         let (_, problems) = check(&Store::open_read_only(&sample.home()).unwrap(), false);
         assert!(problems.join("\n").contains(&format!("device {number} has a damaged superblock")), "{problems:?}");
-        let plan =
-            plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &Progress::default()).unwrap();
-        let report = repair(
-            &sample.home(),
-            &OpenOptions::default(),
-            &plan,
-            RepairOptions::default(),
-            &mut |_, _| {},
-            &Progress::default(),
-        )
-        .unwrap();
+        let report = repaired(&sample.home());
         assert_eq!(report.admitted, [DeviceNumber(number as u16)]);
         sample.is_clean();
     }

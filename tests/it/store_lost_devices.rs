@@ -7,12 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use granulo::store::ids::DeviceNumber;
-use granulo::store::{
-    Choice, CompactOptions, OpenOptions, Plan, Progress, RebuildOptions, RepairOptions, Store, plan_repair,
-    rebuild_index, repair,
-};
+use granulo::store::{Choice, CompactOptions, OpenOptions, Plan, Progress, RebuildOptions, Store, rebuild_index};
 
-use crate::store_sample::{GEOMETRIES, Sample, bytes, check, file, key};
+use crate::store_sample::{GEOMETRIES, Sample, bytes, check, file, key, repaired};
 
 #[test]
 fn a_rebuild_that_is_interrupted_goes_on_and_readers_read_meanwhile() {
@@ -173,16 +170,7 @@ fn swapped_emptied_and_old_devices_are_told_apart() {
     let words = said(&sample);
     assert!(words.contains("device 1 is stale: it was absent") && words.contains("restored from a copy"), "{words}");
     sample.is_whole();
-    let plan = plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &Progress::default()).unwrap();
-    let report = repair(
-        &sample.home(),
-        &OpenOptions::default(),
-        &plan,
-        RepairOptions::default(),
-        &mut |_, _| {},
-        &Progress::default(),
-    )
-    .unwrap();
+    let report = repaired(&sample.home());
     assert_eq!(report.admitted, [DeviceNumber(1)]);
     sample.is_clean();
     for number in [0, 1] {
@@ -212,16 +200,7 @@ fn a_lost_home_is_made_again_by_naming_a_device() {
         let (_, problems) = check(&store, false);
         assert!(problems.len() == 1 && problems[0].contains("the home has no superblock"), "{problems:?}");
         drop(store);
-        let plan = plan_repair(&devices[1], &OpenOptions::default(), None, &mut |_| {}, &Progress::default()).unwrap();
-        let report = repair(
-            &devices[1],
-            &OpenOptions::default(),
-            &plan,
-            RepairOptions::default(),
-            &mut |_, _| {},
-            &Progress::default(),
-        )
-        .unwrap();
+        let report = repaired(&devices[1]);
         assert!(report.is_complete);
         sample.is_clean();
     }
@@ -289,17 +268,7 @@ fn an_old_device_brings_nothing_back_that_others_gave_back() {
         let rebuilt = rebuild_index(&sample.home(), &OpenOptions::default()).unwrap();
         assert!(rebuilt.completeness().is_complete());
         drop(rebuilt);
-        let plan =
-            plan_repair(&sample.home(), &OpenOptions::default(), None, &mut |_| {}, &Progress::default()).unwrap();
-        let report = repair(
-            &sample.home(),
-            &OpenOptions::default(),
-            &plan,
-            RepairOptions::default(),
-            &mut |_, _| {},
-            &Progress::default(),
-        )
-        .unwrap();
+        let report = repaired(&sample.home());
         assert_eq!(report.admitted, [DeviceNumber(0)]);
         // The index on the old device is not used for the store.
         for _ in 0..2 {

@@ -6,10 +6,14 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use granulo::store::{Attributes, CheckOptions, CheckReport, Durability, Key, Plan, Problem, Progress, Store};
+use granulo::store::{
+    Attributes, CheckOptions, CheckReport, Durability, Key, OpenOptions, Plan, Problem, Progress, RepairOptions,
+    RepairPlan, RepairReport, Store, plan_repair, repair,
+};
 use tempfile::TempDir;
 
 use crate::harness::sandbox_for_many;
+pub use crate::store_place::{bytes, files};
 
 /// Numbers of fast and slow devices; copies, parity.
 pub const GEOMETRIES: [(usize, usize, u8, u8); 4] = [(0, 0, 1, 0), (2, 0, 2, 0), (2, 4, 2, 1), (3, 5, 3, 2)];
@@ -22,19 +26,6 @@ pub struct Sample {
     pub content: BTreeMap<String, Vec<u8>>,
     /// Blocks with units of live objects.
     pub units: Blocks,
-}
-
-/// Bytes that distinguish each object from the others.
-pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    (0..length)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 24) as u8
-        })
-        .collect()
 }
 
 pub fn key(path: &str) -> Key {
@@ -155,15 +146,22 @@ pub fn check(store: &Store, is_deep: bool) -> (CheckReport, Vec<String>) {
     (report, problems)
 }
 
-/// Files below a directory.
-pub fn files(directory: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
-    }
-    found.sort();
-    found
+/// What a repair of the store at `directory`, its home or a device, would do.
+#[track_caller]
+pub fn planned(directory: &Path) -> RepairPlan {
+    plan_repair(directory, &OpenOptions::default(), None, &mut |_| {}, &Progress::default()).unwrap()
+}
+
+/// Carries out the plan of a repair.
+#[track_caller]
+pub fn repaired_with(directory: &Path, plan: &RepairPlan, options: RepairOptions) -> RepairReport {
+    repair(directory, &OpenOptions::default(), plan, options, &mut |_, _| {}, &Progress::default()).unwrap()
+}
+
+/// Plans a repair and carries it out.
+#[track_caller]
+pub fn repaired(directory: &Path) -> RepairReport {
+    repaired_with(directory, &planned(directory), RepairOptions::default())
 }
 
 /// Flips one bit of a file.
