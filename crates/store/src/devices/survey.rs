@@ -223,21 +223,21 @@ impl SearchStart<'_> {
         }
         candidates.push(was.clone());
         candidates.extend(self.also.iter().cloned());
-        for path in candidates {
-            let found = self.of_this_store(&path, geometry);
-            if let Some(found) = found.filter(|found| found.superblock.identity == entry.identity) {
-                return FoundDevice { path, on_device: Some(found), trouble: None };
-            }
-        }
         let is_it = |found: &OnDevice| {
             let superblock = &found.superblock;
             (superblock.geometry.store, superblock.identity) == (geometry.store, entry.identity)
         };
-        let trouble = match Superblock::read(&*self.platform.device(&was)) {
-            // It came back since, or could not be read a moment ago.
-            Ok(Some(found)) if is_it(&found) => {
-                return FoundDevice { path: was, on_device: Some(found), trouble: None };
+        let mut at_was = Ok(None);
+        for path in candidates {
+            match Superblock::read(&*self.platform.device(&path)) {
+                Ok(Some(found)) if is_it(&found) && self.platform.node(&path).is_some() => {
+                    return FoundDevice { path, on_device: Some(found), trouble: None };
+                }
+                other if path == was => at_was = other,
+                _ => {}
             }
+        }
+        let trouble = match at_was {
             Ok(Some(_)) => Trouble::Stranger,
             Ok(None) if self.platform.node(&was).is_some() => Trouble::Empty,
             Ok(None) => Trouble::Missing("no such directory".into()),
