@@ -49,7 +49,7 @@ struct Item {
 
 impl Item {
     fn in_tail(&self) -> TailRecord<'_> {
-        (&self.key, self.kind, &self.entry, self.descriptor.as_ref())
+        (&self.key, &self.entry, self.descriptor.as_ref())
     }
 }
 

@@ -31,8 +31,8 @@ pub(super) struct EarlierVersions<'e> {
     behind_index: BTreeMap<Arc<[u8]>, (ObjectNumber, Location)>,
 }
 
-/// A record of a batch: its index key, kind, entry, and descriptor if it is that of a large object.
-pub(super) type TailRecord<'r> = (&'r Arc<[u8]>, Kind, &'r Entry, Option<&'r Descriptor>);
+/// A record of a batch: its index key, entry, and descriptor if it is that of a large object.
+pub(super) type TailRecord<'r> = (&'r Arc<[u8]>, &'r Entry, Option<&'r Descriptor>);
 
 impl<'e> EarlierVersions<'e> {
     pub(super) fn new(engine: &'e Engine) -> EarlierVersions<'e> {
@@ -53,13 +53,13 @@ impl<'e> EarlierVersions<'e> {
         }
         // A rename gives the old key to a tombstone of the same batch.
         let mut earlier = BTreeMap::new();
-        for (key, kind, ..) in records.clone() {
-            if matches!(kind, Kind::Large | Kind::Removal) {
+        for (key, entry, _) in records.clone() {
+            if matches!(entry.kind, Kind::Large | Kind::Removal) {
                 earlier.extend(self.look_up(key)?);
             }
         }
         let mut all = Vec::new();
-        for (_, _, entry, descriptor) in records.clone() {
+        for (_, entry, descriptor) in records.clone() {
             let Some(descriptor) = descriptor else { continue };
             let new = self.verify_new(descriptor, earlier.get(&entry.number).copied())?;
             if !self.counts(descriptor, &new) {
@@ -67,7 +67,7 @@ impl<'e> EarlierVersions<'e> {
             }
             all.push(new);
         }
-        for (key, _, entry, _) in records.filter(|(_, kind, ..)| *kind == Kind::Large) {
+        for (key, entry, _) in records.filter(|(.., descriptor)| descriptor.is_some()) {
             self.behind_index.insert(Arc::clone(key), (entry.number, entry.location));
         }
         Ok(Some(all))
