@@ -129,7 +129,8 @@ impl TraceOutput {
     }
 }
 
-/// Reads a source to its end, or until `progress` is asked to stop, with a progress line unless `quiet`; also writes it to `target`, if there is one.
+/// Reads a source to its end, or until `progress` is asked to stop, with a progress line unless `quiet`; also writes it
+/// to `target`, if there is one.
 fn pass(
     source: &mut dyn Source,
     options: Options,
