@@ -91,12 +91,14 @@ impl Error {
     }
 
     /// The same error, about `path`.
+    #[must_use]
     pub fn at(mut self, path: &Path) -> Error {
         self.path = Some(path.to_owned());
         self
     }
 
     /// The same error, with what to do next.
+    #[must_use]
     pub fn advise(mut self, advice: impl Into<String>) -> Error {
         self.advice = Some(advice.into());
         self

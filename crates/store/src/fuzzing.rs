@@ -20,7 +20,7 @@ use crate::format::geometry::Class;
 use crate::format::ids::{BatchSequence, DeviceNumber, Epoch, LogOffset, ObjectNumber, SegmentId, SegmentNumber};
 use crate::format::index_key::{ROOT, is_name};
 use crate::format::record::{LARGEST_ID, NewRecord, Record, checksum, seal};
-use crate::format::segment::{Commit, Continued, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::format::segment::{Commit, Continued, FIRST_BATCH_AT, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::format::superblock::{Superblock, VERSION};
 use crate::index::catalog::{State, TableRow, encoding, journal, manifest};
 use crate::index::table::block::{self, PAGE_BYTES, pages_of};
@@ -214,7 +214,7 @@ pub fn segment(bytes: &[u8]) {
         (begin, seal(&mut file[begin..], seed, LogOffset(begin as u64)))
     };
     let (mut rest, mut sequence, mut chain_before) = (bytes, BatchSequence(0), 0);
-    let mut written: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    let mut written: BTreeMap<LogOffset, Vec<u8>> = BTreeMap::new();
     let mut damages = Vec::new();
     let mut undamaged = BTreeSet::new();
     while !rest.is_empty() {
@@ -223,8 +223,8 @@ pub fn segment(bytes: &[u8]) {
         for id in 0..records {
             let length = number(&mut rest, 1) as usize;
             let (at, listed) = append(&mut file, Kind::File, id, take(&mut rest, length * 4));
-            written.insert(at as u64, file[at..].to_vec());
-            places.push(at as u64);
+            written.insert(LogOffset(at as u64), file[at..].to_vec());
+            places.push(LogOffset(at as u64));
             list.extend(listed);
         }
         sequence = sequence.next();
@@ -241,11 +241,11 @@ pub fn segment(bytes: &[u8]) {
         };
         chain_before = commit.chain();
         let (at, _) = append(&mut file, Kind::Commit, 0, &commit.encode());
-        written.insert(at as u64, file[at..].to_vec());
+        written.insert(LogOffset(at as u64), file[at..].to_vec());
         match damage % 3 {
             0 => damages.push(begin + damage % (file.len() - begin)),
             _ => {
-                places.push(at as u64);
+                places.push(LogOffset(at as u64));
                 undamaged.extend(places);
             }
         }
@@ -263,14 +263,18 @@ const SEED_OF: SegmentId = SegmentId { number: SegmentNumber(1), epoch: Epoch(2)
 const STORE: [u8; 16] = [1; 16];
 
 /// Returns the records in a segment, including commits, by their places.
-fn scan(bytes: &[u8]) -> BTreeMap<u64, Vec<u8>> {
-    let mut scan = SegmentScan::new(vec![(DeviceNumber(0), Arc::new(MemoryFile::new(bytes)))], SEED_OF.seed(&STORE), 0);
+fn scan(bytes: &[u8]) -> BTreeMap<LogOffset, Vec<u8>> {
+    let mut scan = SegmentScan::new(
+        vec![(DeviceNumber(0), Arc::new(MemoryFile::new(bytes)))],
+        SEED_OF.seed(&STORE),
+        LogOffset::START,
+    );
     let (header, without) = scan.header(SEED_OF.into());
     assert_ne!(header.is_some(), without == [DeviceNumber(0)]);
     let mut found = BTreeMap::new();
-    let within = |range: Range<u64>| {
-        assert!(range.start >= SEGMENT_HEADER_BYTES && range.end <= bytes.len() as u64 && !range.is_empty());
-        bytes[range.start as usize..range.end as usize].to_vec()
+    let within = |range: Range<LogOffset>| {
+        assert!(range.start >= FIRST_BATCH_AT && range.end.0 <= bytes.len() as u64 && !range.is_empty());
+        bytes[range.start.0 as usize..range.end.0 as usize].to_vec()
     };
     while let Some(step) = scan.next(true) {
         let range = match step {
@@ -279,7 +283,7 @@ fn scan(bytes: &[u8]) -> BTreeMap<u64, Vec<u8>> {
                 at..at + record.record_bytes()
             }
             ScanStep::Commit(committed, ..) => {
-                assert!(committed.commit.begin.0 + committed.commit.listed_bytes() == committed.at);
+                assert!(committed.commit.begin + committed.commit.listed_bytes() == committed.at);
                 for refuted in committed.refuted {
                     found.remove(&refuted);
                 }
@@ -295,7 +299,8 @@ fn scan(bytes: &[u8]) -> BTreeMap<u64, Vec<u8>> {
     found
 }
 
-/// Descriptors: what decodes is encoded identically, and every unit in it has an allowed place.
+/// Descriptors: what decodes is encoded identically, exactly the units with bytes have a checksum, and the runs are at
+/// least as long as what is not in the descriptor itself.
 ///
 /// # Panics
 /// On a violation of a law.
@@ -306,12 +311,13 @@ pub fn descriptor(bytes: &[u8]) {
         for stripe in 0..chunk.stripes.count() {
             for unit in 0..chunk.stripes.width() {
                 let run = chunk.unit(stripe, unit);
-                let position = chunk.stripes.position(stripe, unit);
-                assert_eq!(position.is_some(), run.length_bytes > 0);
-                assert!(position.is_none_or(|position| position < chunk.checksums.len()));
+                let checksum = chunk.stripes.checksum_index(stripe, unit);
+                assert_eq!(checksum.is_some(), run.length_bytes > 0);
+                assert!(checksum.is_none_or(|index| index < chunk.checksums.len()));
             }
         }
     }
+    // Longer by parity and padding. The packed bytes are part of the stored ones.
     assert!(
         descriptor.runs().map(|run| u128::from(run.length_bytes)).sum::<u128>()
             >= u128::from(descriptor.stored_bytes) - descriptor.packed.len() as u128

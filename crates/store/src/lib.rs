@@ -76,7 +76,7 @@ mod access;
 mod devices;
 mod engine;
 mod format;
-#[doc(hidden)]
+#[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
 mod index;
 mod log;
@@ -90,6 +90,8 @@ mod tests;
 pub mod tree;
 
 // The modules of the core, under their names in the core.
+#[cfg(test)]
+pub(crate) use granulo_core::random;
 pub(crate) use granulo_core::{error, io, layout, locks, units};
 
 pub use granulo_core::progress::{self, Progress};

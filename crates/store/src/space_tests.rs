@@ -20,7 +20,9 @@ use crate::Progress;
 use crate::engine::open::{Access, open_here};
 use crate::error::ErrorKind;
 use crate::format::entry::Location;
+use crate::format::ids::LogOffset;
 use crate::format::segment::SEGMENTS;
+use crate::random::Random;
 
 type Model = BTreeMap<String, Vec<u8>>;
 
@@ -36,14 +38,7 @@ fn file() -> Attributes {
 }
 
 fn bytes(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let step = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    std::iter::repeat_with(step).take(length).collect()
+    Random::new(seed).bytes(length)
 }
 
 fn small_segments() -> Plan {

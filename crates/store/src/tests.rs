@@ -9,6 +9,8 @@ use super::*;
 use crate::OpenOptions;
 use crate::engine::open::{Access, open_here};
 use crate::error::ErrorKind;
+use crate::format::ids::LogOffset;
+use crate::random::Random;
 
 mod handles;
 mod names;
@@ -26,14 +28,7 @@ fn file() -> Attributes {
 }
 
 fn bytes(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let step = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    std::iter::repeat_with(step).take(length).collect()
+    Random::new(seed).bytes(length)
 }
 
 /// Plans, by name, with directories below `home`.
@@ -217,7 +212,7 @@ fn a_shared_file_and_its_first_name_are_in_one_piece_of_the_log() {
     let rows = store.engine().view().state.segments.clone();
     for row in rows.values() {
         let copies = store.engine().open_copies(row.id(), &row.devices);
-        let mut scan = SegmentScan::new(copies, store.engine().seed(row.id()), 0);
+        let mut scan = SegmentScan::new(copies, store.engine().seed(row.id()), LogOffset::START);
         while let Some(ScanStep::Record(_, record, _) | ScanStep::Commit(_, record, _)) = scan.next(false) {
             match record.head.kind {
                 Kind::File if record.head.name.is_none() => {

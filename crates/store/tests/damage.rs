@@ -13,6 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use granulo_core::error::ErrorKind;
+use granulo_core::random::Random;
 use granulo_store::geometry::Alignment;
 use granulo_store::{
     Attributes, CheckOptions, Durability, Key, OpenOptions, Plan, Problem, Progress, RepairOptions, Store, plan_repair,
@@ -20,28 +21,8 @@ use granulo_store::{
 };
 use tempfile::TempDir;
 
-/// Random numbers that follow from a seed (splitmix64).
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
-
 fn bytes(seed: u64, length: usize) -> Vec<u8> {
-    let mut chance = Chance(seed);
-    let mut bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| chance.next().to_le_bytes()).collect();
-    bytes.truncate(length);
-    bytes
+    Random::new(seed).bytes(length)
 }
 
 fn key(path: &str) -> Key {
@@ -265,16 +246,16 @@ fn a_byte_of_any_file_that_is_another_one_is_found_or_harmless() {
         })
         .collect();
     for round in 0..number("GRANULO_DAMAGES", 240) {
-        let mut chance = Chance(seed << 32 | round);
+        let mut random = Random::new(seed << 32 | round);
         let at = (round % samples.len() as u64) as usize;
         let (sample, kinds) = (&samples[at], &kinds[at]);
-        let (_, paths) = kinds.iter().nth(chance.below(kinds.len() as u64) as usize).unwrap();
-        let path = paths[chance.below(paths.len() as u64) as usize];
+        let (_, paths) = kinds.iter().nth(random.below(kinds.len() as u64) as usize).unwrap();
+        let path = paths[random.below(paths.len() as u64) as usize];
         let content = &sample.pristine[path];
         // Half of them near the beginning, where the headers are.
-        let end = if chance.below(2) == 0 { content.len().min(512) } else { content.len() };
-        let offset = chance.below(end as u64);
-        let value = content[offset as usize] ^ (1 + chance.below(255)) as u8;
+        let end = if random.below(2) == 0 { content.len().min(512) } else { content.len() };
+        let offset = random.below(end as u64);
+        let value = content[offset as usize] ^ (1 + random.below(255)) as u8;
         let opened = fs::OpenOptions::new().write(true).open(path).unwrap();
         opened.write_all_at(&[value], offset).unwrap();
         let what = format!(

@@ -112,7 +112,7 @@ fn document(key: &Key, status: Status, target: Option<String>, device: Option<(u
         data_runs: attributes.holes.map(|holes| holes.data),
         id: entry.id,
         segment: entry.location.segment.0,
-        offset: entry.location.offset,
+        offset: entry.location.offset.0,
         record_bytes: entry.location.record_bytes,
     }
 }

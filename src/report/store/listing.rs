@@ -136,11 +136,11 @@ fn write_row(row: &ListingRow, widths: [usize; 4], out: &mut dyn Write) -> io::R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::ids::{ObjectNumber, SegmentNumber};
+    use crate::store::ids::{LogOffset, ObjectNumber, SegmentNumber};
     use crate::store::{Kind, Location, Time};
 
     fn entry(size_bytes: u64) -> Entry {
-        let location = Location { segment: SegmentNumber(1), offset: 80, record_bytes: 60 };
+        let location = Location { segment: SegmentNumber(1), offset: LogOffset(80), record_bytes: 60 };
         let (mode, mtime) = (0o100_640, Time { seconds: 86_400, nanoseconds: 0 });
         Entry {
             kind: Kind::File,

@@ -167,7 +167,7 @@ pub fn write_status(
     let length = format!("{} B", format_count(place.record_bytes.into()));
     line(
         what,
-        &format!("id {}, segment {} at {}, {length}", entry.id, place.segment, format_count(place.offset.into())),
+        &format!("id {}, segment {} at {}, {length}", entry.id, place.segment, format_count(place.offset.0.into())),
     )
 }
 

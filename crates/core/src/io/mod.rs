@@ -20,6 +20,7 @@ pub const READ_LIMIT_BYTES: u64 = 256 << 20;
 
 /// A file in progress. Dropped without [`commit`](Self::commit), it leaves nothing behind.
 #[derive(Debug)]
+#[must_use = "a file that is not committed is removed"]
 pub struct AtomicFile {
     path: PathBuf,
     temporary: PathBuf,

@@ -271,8 +271,8 @@ impl Stripes {
         last * self.width() + self.reached(last) + usize::from(self.parity)
     }
 
-    /// Position of a unit's checksum: stripe by stripe, data before parity. `None` for a data unit that is not reached.
-    pub fn position(self, stripe: usize, unit: usize) -> Option<usize> {
+    /// Index of a unit's checksum: stripe by stripe, data before parity. `None` for a data unit that is not reached.
+    pub fn checksum_index(self, stripe: usize, unit: usize) -> Option<usize> {
         let reached = self.reached(stripe);
         let data = usize::from(self.data);
         let within = if unit < reached { unit } else { reached + unit.checked_sub(data)? };
@@ -583,7 +583,7 @@ mod tests {
                     prop_assert_eq!(stripes.unit_in(stripe, component), unit);
                     let length = stripes.unit_length(stripe, unit) as u64;
                     prop_assert!(length <= stripes.unit_bytes.into() && length.is_multiple_of(SECTOR_BYTES));
-                    prop_assert_eq!(stripes.position(stripe, unit), (length > 0).then_some(next), "{} {}", stripe, unit);
+                    prop_assert_eq!(stripes.checksum_index(stripe, unit), (length > 0).then_some(next), "{} {}", stripe, unit);
                     next += usize::from(length > 0);
                     if length > 0 {
                         components[component] = stripe as u64 * u64::from(stripes.unit_bytes) + length;

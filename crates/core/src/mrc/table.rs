@@ -1,5 +1,7 @@
 //! The referenced blocks, by key: open addressing with linear probing, 16 bytes per entry.
 
+use crate::random::{STEP, mix};
+
 /// What is known about a block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
@@ -18,12 +20,9 @@ pub(super) const CLEAN: u32 = u32::MAX;
 const LEAST_ENTRIES: usize = 1 << 10;
 const NOTHING: Entry = Entry { key: 0, slot: FREE, dirty_from: CLEAN };
 
-/// Scrambles keys over 64 bits (the last steps of SplitMix64); a bijection.
+/// Scrambles keys over 64 bits; a bijection.
 pub(super) fn scatter(key: u64) -> u64 {
-    let mut mixed = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    mix(key.wrapping_add(STEP))
 }
 
 /// The table.

@@ -108,6 +108,7 @@ impl Content<'_> {
 
     /// Sets the bytes that are returned, and kept in memory, at a time: about that many, or one stripe unit if that is
     /// more. From 4 MiB on, devices are read in parallel.
+    #[must_use]
     pub fn in_pieces_of(mut self, bytes: u64) -> Self {
         self.piece_bytes = bytes.max(1);
         self

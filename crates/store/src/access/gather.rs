@@ -45,7 +45,7 @@ pub(crate) struct Joining {
 pub(crate) struct Span {
     pub(crate) segment: SegmentNumber,
     /// The range in the segment, in bytes.
-    pub(crate) bytes: Range<u64>,
+    pub(crate) bytes: Range<LogOffset>,
     /// Its records, as indexes into the list that was joined.
     pub(crate) wanted: Range<usize>,
 }
@@ -54,18 +54,18 @@ pub(crate) struct Span {
 pub(crate) fn spans(wanted: &[Wanted], joining: Joining) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for (at, Wanted { location, .. }) in wanted.iter().enumerate() {
-        let end = location.offset + location.record_bytes;
+        let Range { start, end } = location.range();
         match spans.last_mut() {
             Some(span)
                 if span.segment == location.segment
-                    && location.offset <= span.bytes.end + joining.gap_bytes
+                    && start <= span.bytes.end + joining.gap_bytes
                     && end.max(span.bytes.end) - span.bytes.start <= joining.longest_bytes =>
             {
                 // A record that is wanted twice must not shorten the range.
                 span.bytes.end = span.bytes.end.max(end);
                 span.wanted.end = at + 1;
             }
-            _ => spans.push(Span { segment: location.segment, bytes: location.offset..end, wanted: at..at + 1 }),
+            _ => spans.push(Span { segment: location.segment, bytes: start..end, wanted: at..at + 1 }),
         }
     }
     spans
@@ -83,7 +83,7 @@ impl Engine {
         let copies = self.copies(span.segment);
         let segment = self.segment_id(span.segment);
         let length = (span.bytes.end - span.bytes.start) as usize;
-        let begin = make_landing(buffer, length, span.bytes.start);
+        let begin = make_landing(buffer, length, span.bytes.start.0);
         for at in 0..copies.len() {
             let device = copies[(turn + at) % copies.len()];
             match self.read_copy(device, segment, span.bytes.start, length, buffer) {
@@ -94,7 +94,7 @@ impl Engine {
         begin
     }
 
-    /// The record at its place in a span that was read, or from another copy (then in `other`).
+    /// The record at its place in a span that was read, or from another copy (then in `fallback`).
     ///
     /// # Errors
     /// If no copy holds.
@@ -103,20 +103,21 @@ impl Engine {
         wanted: &Wanted,
         span: &Span,
         buffer: &'b [u8],
-        other: &'b mut Vec<u8>,
+        fallback: &'b mut Vec<u8>,
     ) -> Result<Record<'b>> {
         let at = (wanted.location.offset - span.bytes.start) as usize;
         let is_right =
             |record: &Record<'_>| record.head.id == wanted.id && record.record_bytes() == wanted.location.record_bytes;
-        let seal = self.seed(self.segment_id(span.segment)).at(LogOffset(wanted.location.offset));
+        let seal = self.seed(self.segment_id(span.segment)).at(wanted.location.offset);
         match buffer.get(at..).and_then(|bytes| Record::decode(bytes, seal)).filter(|record| is_right(record)) {
             Some(record) => Ok(record),
-            None => self.read_record(wanted.location, other, is_right),
+            None => self.read_record(wanted.location, fallback, is_right),
         }
     }
 
-    /// Reads the records of `wanted`, sorted by place, with up to `threads` threads: `take` receives the index in the
-    /// list and the record, or the error. In disk order, except that threads overtake each other.
+    /// Reads the records of `wanted`, sorted by place, with up to `most_threads` threads. `take` is called once per
+    /// record, by several threads at once, with its index in the list and the record, or the error. In disk order,
+    /// except that threads overtake each other.
     pub(crate) fn read_wanted(
         &self,
         wanted: &[Wanted],
@@ -127,13 +128,14 @@ impl Engine {
         let spans = spans(wanted, joining);
         let next = AtomicUsize::new(0);
         let work = || {
-            let (mut buffer, mut other) = (Vec::new(), Vec::new());
+            let (mut buffer, mut fallback) = (Vec::new(), Vec::new());
             loop {
                 let turn = next.fetch_add(1, Ordering::Relaxed);
                 let Some(span) = spans.get(turn) else { return };
+                // What could not be read is missing in the buffer: those records are then read one by one.
                 let begin = self.read_span(span, turn, &mut buffer);
                 for at in span.wanted.clone() {
-                    take(at, self.wanted_record(&wanted[at], span, &buffer[begin..], &mut other));
+                    take(at, self.wanted_record(&wanted[at], span, &buffer[begin..], &mut fallback));
                 }
             }
         };
@@ -149,7 +151,15 @@ mod tests {
     const JOINING: Joining = Joining { gap_bytes: 64, longest_bytes: 1000 };
 
     fn wanted(segment: u64, offset: u64, record_bytes: u64) -> Wanted {
-        Wanted { location: Location { segment: SegmentNumber(segment), offset, record_bytes }, id: 1, tag: 0 }
+        Wanted {
+            location: Location { segment: SegmentNumber(segment), offset: LogOffset(offset), record_bytes },
+            id: 1,
+            tag: 0,
+        }
+    }
+
+    fn range_of(span: &Span) -> Range<u64> {
+        span.bytes.start.0..span.bytes.end.0
     }
 
     #[test]
@@ -157,15 +167,14 @@ mod tests {
         let list =
             [wanted(1, 80, 100), wanted(1, 180, 100), wanted(1, 344, 100), wanted(1, 509, 100), wanted(2, 609, 100)];
         let found = spans(&list, JOINING);
-        let short: Vec<_> =
-            found.iter().map(|span| (span.segment.0, span.bytes.clone(), span.wanted.clone())).collect();
+        let short: Vec<_> = found.iter().map(|span| (span.segment.0, range_of(span), span.wanted.clone())).collect();
         assert_eq!(short, [(1, 80..444, 0..3), (1, 509..609, 3..4), (2, 609..709, 4..5)]);
     }
 
     #[test]
     fn a_long_record_is_read_by_itself_and_a_stretch_is_no_longer_than_allowed() {
         let list = [wanted(1, 0, 600), wanted(1, 600, 600), wanted(1, 1200, 5000), wanted(1, 6200, 10)];
-        let short: Vec<_> = spans(&list, JOINING).iter().map(|span| span.bytes.clone()).collect();
+        let short: Vec<_> = spans(&list, JOINING).iter().map(range_of).collect();
         assert_eq!(short, [0..600, 600..1200, 1200..6200, 6200..6210]);
     }
 

@@ -16,6 +16,7 @@ use crate::index::Snapshot;
 
 /// A pinned state. See [`Store::snapshot`].
 #[derive(Debug)]
+#[must_use = "the state is preserved only as long as this exists"]
 pub struct PinnedSnapshot {
     store: Store,
     snapshot: Snapshot,

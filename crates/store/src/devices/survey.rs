@@ -105,7 +105,7 @@ pub(crate) fn survey(platform: &dyn Platform, directory: &Path, also: &[PathBuf]
 
 impl SearchStart<'_> {
     fn look(&self, geometry: &Geometry) -> Survey {
-        let home = self.home(geometry);
+        let home = self.locate_home(geometry);
         let found: Vec<FoundDevice> =
             geometry.devices.iter().map(|entry| self.device(geometry, &home, entry)).collect();
         let on_home = match geometry.has_home_apart() {
@@ -189,7 +189,10 @@ impl SearchStart<'_> {
         found.filter(|found| found.superblock.geometry.store == geometry.store)
     }
 
-    fn home(&self, geometry: &Geometry) -> PathBuf {
+    /// The home's directory: the one that was named, if that is the home, or a device that is also the home (the store
+    /// then has no other device); else where the home is if it moved together with the named device; else where it was
+    /// recorded, even if it is not there now.
+    fn locate_home(&self, geometry: &Geometry) -> PathBuf {
         if self.first.number == NO_DEVICE || !geometry.has_home_apart() {
             return self.directory.to_owned();
         }

@@ -81,6 +81,7 @@ fn hash_at(list: &[Changed], place: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use crate::format::ids::LogOffset;
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
@@ -97,7 +98,7 @@ mod tests {
             let (mut changed, mut model) = (ChangedKeys::default(), BTreeMap::new());
             for (id, (within, length)) in steps.into_iter().enumerate() {
                 let key: Arc<[u8]> = entry_key(ObjectNumber(within), &b"name"[..length]).into();
-                let location = Location { segment: SegmentNumber(1), offset: 0, record_bytes: 64 };
+                let location = Location { segment: SegmentNumber(1), offset: LogOffset(0), record_bytes: 64 };
                 let entry = Entry::removal(id as u64, location);
                 prop_assert_eq!(changed.get(&key), model.get(&key).copied());
                 changed.insert(&key, entry);

@@ -16,9 +16,9 @@ use crate::engine::recovery::RELEASED;
 use crate::engine::{Engine, View};
 use crate::error::{Error, Result};
 use crate::format::geometry::DeviceState;
-use crate::format::ids::{DeviceNumber, SegmentId, SegmentNumber};
+use crate::format::ids::{DeviceNumber, LogOffset, SegmentId, SegmentNumber};
 use crate::format::release::Released;
-use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, SegmentName, segment_path};
+use crate::format::segment::{FIRST_BATCH_AT, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentName, segment_path};
 use crate::index::catalog::{Change, SegmentRow, State};
 use crate::locks::lock;
 use crate::log::scan::{DifferingCopies, ScanStep, SegmentScan};
@@ -133,7 +133,7 @@ impl Engine {
         if file.size().ok() != Some(row.size_bytes) {
             return false;
         }
-        let mut scan = SegmentScan::new(vec![(device, file)], self.seed(row.id()), 0);
+        let mut scan = SegmentScan::new(vec![(device, file)], self.seed(row.id()), LogOffset::START);
         let (header, _) = scan.header(row.id().into());
         header.is_some_and(|header| header.id == row.id() && header.store == self.geometry().store)
     }
@@ -201,19 +201,19 @@ impl Engine {
     ) -> Result<Copied> {
         let place = self.devices.place(copies.first().map_or(DeviceNumber(0), |copy| copy.0), &segment_path(row.id()));
         let fail = |error| Error::io("copy the segment", &place, error);
-        let mut scan = SegmentScan::new(copies.to_vec(), self.seed(row.id()), 0);
-        scan.end = row.size_bytes;
+        let mut scan = SegmentScan::new(copies.to_vec(), self.seed(row.id()), LogOffset::START);
+        scan.end = row.end();
         let mut copied = Copied::default();
         match scan.header(row.id().into()) {
             (Some(header), _) => target.write_at(&header.encode(), 0).map_err(fail)?,
             (None, _) => {
                 copied.damaged_bytes += SEGMENT_HEADER_BYTES;
-                copy_raw(copies, 0..SEGMENT_HEADER_BYTES, target).map_err(fail)?;
+                copy_raw(copies, LogOffset::START..FIRST_BATCH_AT, target).map_err(fail)?;
             }
         }
         let mut buffer = Vec::new();
         // A run of records on one copy.
-        let mut run: (usize, Range<u64>) = (0, SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES);
+        let mut run = (0, FIRST_BATCH_AT..FIRST_BATCH_AT);
         let source =
             |on: &DifferingCopies| copies.iter().position(|(device, _)| !on.without.contains(device)).unwrap_or(0);
         loop {
@@ -233,9 +233,9 @@ impl Engine {
             if !run.1.is_empty() {
                 buffer.clear();
                 let length = run.1.end - run.1.start;
-                copies[run.0].1.read_onto(&mut buffer, length as usize, run.1.start).map_err(fail)?;
-                target.append_at(&buffer, run.1.start).map_err(fail)?;
-                target.start_writeback(run.1.start, length);
+                copies[run.0].1.read_onto(&mut buffer, length as usize, run.1.start.0).map_err(fail)?;
+                target.append_at(&buffer, run.1.start.0).map_err(fail)?;
+                target.start_writeback(run.1.start.0, length);
                 copied.bytes += length;
                 pace.spend(length)?;
             }
@@ -243,7 +243,7 @@ impl Engine {
                 None => break,
                 Some((source, range, true)) => run = (source, range),
                 Some((_, range, false)) => {
-                    let range = range.start..range.end.min(row.size_bytes);
+                    let range = range.start..range.end.min(row.end());
                     copied.damaged_bytes += range.end - range.start;
                     copy_raw(copies, range.clone(), target).map_err(fail)?;
                     pace.spend(range.end - range.start)?;
@@ -281,7 +281,7 @@ impl Engine {
 /// Copies bytes that are not records from the first readable copy; the rest remains a hole.
 fn copy_raw(
     copies: &[(DeviceNumber, Arc<dyn DeviceFile>)],
-    range: Range<u64>,
+    range: Range<LogOffset>,
     target: &dyn DeviceFile,
 ) -> std::io::Result<()> {
     let mut buffer = Vec::new();
@@ -290,8 +290,8 @@ fn copy_raw(
         let length = (range.end - at).min(PIECE_BYTES);
         for (_, file) in copies {
             buffer.clear();
-            if file.read_onto(&mut buffer, length as usize, at).is_ok_and(|read| read as u64 == length) {
-                target.write_at(&buffer, at)?;
+            if file.read_onto(&mut buffer, length as usize, at.0).is_ok_and(|read| read as u64 == length) {
+                target.write_at(&buffer, at.0)?;
                 break;
             }
         }

@@ -102,7 +102,7 @@ impl KnownDirectories {
 mod tests {
     use super::*;
     use crate::format::entry::{Entry, Location};
-    use crate::format::ids::{ObjectNumber, SegmentNumber};
+    use crate::format::ids::{LogOffset, ObjectNumber, SegmentNumber};
     use crate::format::index_key::{entry_key, object_key};
     use crate::index::catalog::RangeRow;
 
@@ -117,7 +117,7 @@ mod tests {
             (known.directory(b""), known.directory(b"a\0e"), known.directory(b"a\0x")),
             (Some(ROOT), Some(ObjectNumber(20)), None)
         );
-        let place = Location { segment: SegmentNumber(1), offset: 80, record_bytes: 80 };
+        let place = Location { segment: SegmentNumber(1), offset: LogOffset(80), record_bytes: 80 };
         let removal = Entry::removal(9, place);
         let directory = Entry { kind: Kind::Directory, number: ObjectNumber(30), ..removal };
         let key = |name| entry_key(ROOT, name);

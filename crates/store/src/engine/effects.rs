@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Descriptor, Run};
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
-use crate::format::ids::{DeviceNumber, Epoch, ObjectNumber, SegmentNumber};
+use crate::format::ids::{DeviceNumber, Epoch, LogOffset, ObjectNumber, SegmentNumber};
 use crate::format::index_key::{ROOT, directory_of, entries_of, is_superseded, object_key, superseded};
 use crate::index::catalog::{Change, ExtentRow, Position, RangeRow, SegmentRow};
 use crate::index::{Early, Snapshot};
@@ -123,7 +123,7 @@ pub(crate) struct Effects<'l, L: Accounts> {
     /// This batch makes them visible.
     takes_early_in: bool,
     /// Units of large objects in records that are not appended yet, by offset.
-    unplaced_runs: BTreeMap<u64, Vec<Run>>,
+    unplaced_runs: BTreeMap<LogOffset, Vec<Run>>,
     highest_id: u64,
 }
 
@@ -190,14 +190,14 @@ impl<'l, L: Accounts> Effects<'l, L> {
             self.segments.entry(row.number).or_insert(row);
         }
         if let Some(row) = self.segment(position.segment) {
-            row.size_bytes = position.offset;
+            row.size_bytes = position.offset.0;
         }
     }
 
     /// The records with relative offsets were appended: their segment, and the offset of the batch in it.
-    pub(crate) fn placed(&mut self, segment: SegmentNumber, begin: u64) {
+    pub(crate) fn placed(&mut self, segment: SegmentNumber, begin: LogOffset) {
         for entry in self.keys.entries_mut().filter(|entry| entry.location.segment == UNPLACED) {
-            entry.location = Location { segment, offset: begin + entry.location.offset, ..entry.location };
+            entry.location = Location { segment, offset: begin + entry.location.offset.0, ..entry.location };
         }
         let Some(counted) = self.segments.remove(&UNPLACED) else { return };
         if let Some(row) = self.segment(segment) {

@@ -48,7 +48,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Location, Time};
 use crate::format::geometry::Geometry;
-use crate::format::ids::{DeviceNumber, Epoch, ObjectNumber, SegmentId, SegmentNumber};
+use crate::format::ids::{DeviceNumber, Epoch, LogOffset, ObjectNumber, SegmentId, SegmentNumber};
 use crate::format::index_key::ROOT;
 use crate::format::record::Seed;
 use crate::index::catalog::kept::Catalog;
@@ -132,7 +132,7 @@ pub(crate) struct Engine {
     /// Why nothing more may be written.
     latch: OnceLock<String>,
     /// Segment and offset of the first batch that a reader applied without a mark.
-    pub(crate) tail: Mutex<Option<(SegmentNumber, u64)>>,
+    pub(crate) tail: Mutex<Option<(SegmentNumber, LogOffset)>>,
     opened: Instant,
     /// When a reader last checked for changes, in nanoseconds since `opened`.
     looked: AtomicU64,
@@ -206,14 +206,14 @@ impl Engine {
     }
 
     /// How much of a segment was left or recovered by a writer. A reader uses the rest as it finds it.
-    pub(crate) fn recovered_bytes(&self, row: &SegmentRow) -> u64 {
+    pub(crate) fn recovered_end(&self, row: &SegmentRow) -> LogOffset {
         if self.is_writer() {
-            return row.size_bytes;
+            return row.end();
         }
-        let known = self.catalog.segment_bytes(row.number);
+        let known = LogOffset(self.catalog.segment_bytes(row.number));
         match *lock(&self.tail) {
             Some((segment, offset)) if row.number == segment => known.min(offset),
-            Some((segment, _)) if row.number > segment => 0,
+            Some((segment, _)) if row.number > segment => LogOffset::START,
             _ => known,
         }
     }
@@ -451,11 +451,11 @@ impl Engine {
         &self,
         device: DeviceNumber,
         segment: SegmentId,
-        offset: u64,
+        offset: LogOffset,
         length: usize,
         buffer: &mut Vec<u8>,
     ) -> std::io::Result<usize> {
-        self.devices.segment(device, segment, Mode::Read)?.read_onto(buffer, length, offset)
+        self.devices.segment(device, segment, Mode::Read)?.read_onto(buffer, length, offset.0)
     }
 }
 

@@ -8,12 +8,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
-use crate::format::ids::{DeviceNumber, Epoch, LogOffset, SegmentId};
+use crate::format::ids::{DeviceNumber, Epoch, SegmentId};
 use crate::format::record::Record;
 use crate::format::segment::segment_path;
 
 impl Engine {
-    /// Appends a record from the first valid copy to `buffer`; `is_right` checks what was read.
+    /// Reads a record from the first valid copy into `buffer`; `is_right` checks what was read.
     pub(crate) fn read_record<'b>(
         &self,
         location: Location,
@@ -25,7 +25,7 @@ impl Engine {
         let mut tried = 0;
         while let Some((device, segment)) = self.copy(location.segment, tried) {
             buffer.clear();
-            let seal = self.seed(segment).at(LogOffset(location.offset));
+            let seal = self.seed(segment).at(location.offset);
             match self.read_copy(device, segment, location.offset, location.record_bytes as usize, buffer) {
                 Ok(_) => holds = Record::decode(buffer, seal).is_some_and(|record| is_right(&record)),
                 // A device not known to have a copy.

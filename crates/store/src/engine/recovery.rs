@@ -22,7 +22,7 @@ use crate::engine::effects::{Effects, Nameless};
 use crate::engine::pace::Pace;
 use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineAccounts};
 use crate::error::{Error, Result};
-use crate::format::ids::{DeviceNumber, Epoch, SegmentId, SegmentNumber};
+use crate::format::ids::{DeviceNumber, Epoch, LogOffset, SegmentId, SegmentNumber};
 use crate::format::index_key::{first_object, object_key, object_of};
 use crate::format::record::Seed;
 use crate::format::release::Released;
@@ -56,8 +56,8 @@ pub(crate) const DETACHED: &str = "log.detached";
 pub struct Damage {
     /// Number of the segment.
     pub segment: SegmentNumber,
-    /// The damaged range, in bytes.
-    pub range: Range<u64>,
+    /// The damaged bytes.
+    pub range: Range<LogOffset>,
 }
 
 /// Result of recovery.
@@ -140,7 +140,7 @@ impl Engine {
     }
 
     /// Reads a segment from an offset on.
-    pub(super) fn scan(&self, segment: SegmentId, devices: &[DeviceNumber], from: u64) -> SegmentScan {
+    pub(super) fn scan(&self, segment: SegmentId, devices: &[DeviceNumber], from: LogOffset) -> SegmentScan {
         let (copies, unopened) = self.try_copies(segment, devices);
         SegmentScan::new(copies, self.seed(segment), from).beside(unopened)
     }
@@ -157,7 +157,7 @@ impl Engine {
         for (&name, (devices, size_bytes)) in listed.range(SegmentName { number: first, epoch_low_half: 0 }..) {
             let row = known.get(&name.number).map(SegmentRow::id).filter(|&id| SegmentName::from(id) == name);
             let half = SegmentId { number: name.number, epoch: Epoch(name.epoch_low_half.into()) };
-            let mut scan = self.scan(row.unwrap_or(half), devices, 0);
+            let mut scan = self.scan(row.unwrap_or(half), devices, LogOffset::START);
             let header = scan.header(name).0;
             if header.is_none()
                 && let Some((device, error)) = scan.take_error()
@@ -205,7 +205,8 @@ impl Engine {
         newest.sort_by_key(|found| std::cmp::Reverse(found.id.number));
         let mut released = Released::default();
         for one in newest {
-            let mut scan = SegmentScan::new(self.open_copies(one.id, &one.devices), self.seed(one.id), 0);
+            let mut scan =
+                SegmentScan::new(self.open_copies(one.id, &one.devices), self.seed(one.id), LogOffset::START);
             let (mut is_whole, mut has_batch) = (one.header.is_some(), false);
             while let Some(step) = scan.next(false) {
                 match step {
@@ -340,7 +341,7 @@ impl Engine {
         completeness: &mut Completeness,
     ) -> Result<Option<Missing>> {
         let part = lineage.parts.first().filter(|part| part.found.id.number == position.segment);
-        let Some(part) = part.filter(|_| position.commit > 0) else { return Ok(None) };
+        let Some(part) = part.filter(|_| position.commit > LogOffset::START) else { return Ok(None) };
         let id = part.found.id;
         let mut scan = self.scan(id, &part.found.devices, position.commit);
         let (mut is_it, mut is_other) = (false, false);
@@ -350,7 +351,8 @@ impl Engine {
                 && (commit.sequence.0, commit.chain()) == (position.sequence, position.chain);
             is_other = committed.at == position.commit && !is_it;
         }
-        let is_there = part.found.size_bytes >= position.offset && part.end.is_none_or(|end| end >= position.offset);
+        let is_there =
+            LogOffset(part.found.size_bytes) >= position.offset && part.end.is_none_or(|end| end >= position.offset);
         if is_it && is_there {
             return Ok(None);
         }
@@ -408,8 +410,8 @@ impl Engine {
         for part in &lineage.parts {
             let id = part.found.id;
             let from = match id.number.cmp(&end.segment) {
-                Compared::Less => part.end.unwrap_or(u64::MAX),
-                Compared::Equal => end.offset,
+                Compared::Less => part.end.map_or(u64::MAX, |end| end.0),
+                Compared::Equal => end.offset.0,
                 Compared::Greater => 0,
             };
             let behind = part.found.devices.iter().map(|&device| size_on(id, device).saturating_sub(from));
@@ -436,16 +438,16 @@ impl Engine {
 
     /// Rewrites damage in a range of a segment's copies from a valid copy; returns the bytes rewritten. Copies that are
     /// valid and differ are left alone.
-    pub(crate) fn repair_segment(&self, number: SegmentNumber, range: Range<u64>) -> Result<u64> {
+    pub(crate) fn repair_segment(&self, number: SegmentNumber, range: Range<LogOffset>) -> Result<u64> {
         let id = self.segment_id(number);
         let copies = self.open_copies(id, &self.copies(number));
         let devices: Vec<DeviceNumber> = copies.iter().map(|&(device, _)| device).collect();
         let mut scan = SegmentScan::new(copies, self.seed(id), range.start);
-        let mut repairs: Vec<(Vec<DeviceNumber>, u64, Vec<u8>)> = Vec::new();
-        if range.start == 0 {
+        let mut repairs: Vec<(Vec<DeviceNumber>, LogOffset, Vec<u8>)> = Vec::new();
+        if range.start == LogOffset::START {
             let (header, without) = scan.header(id.into());
             if let Some(header) = header.filter(|header| header.id == id && !without.is_empty()) {
-                repairs.push((without, 0, header.encode()));
+                repairs.push((without, LogOffset::START, header.encode()));
             }
         }
         let mut repaired_bytes = 0;
@@ -472,7 +474,7 @@ impl Engine {
                 for device in without {
                     let place = self.devices.place(device, &segment_path(id));
                     let Ok(file) = self.devices.segment(device, id, Mode::Write) else { continue };
-                    file.write_at(&bytes, at).map_err(|error| Error::io("repair", &place, error))?;
+                    file.write_at(&bytes, at.0).map_err(|error| Error::io("repair", &place, error))?;
                     repaired_bytes += bytes.len() as u64;
                     touched.insert(device);
                 }
@@ -496,11 +498,11 @@ impl Engine {
     ///
     /// # Errors
     /// Any error of the catalog.
-    pub(super) fn complete_tail(&self, segment: SegmentNumber, size_bytes: u64) -> Result<()> {
+    pub(super) fn complete_tail(&self, segment: SegmentNumber, end: LogOffset) -> Result<()> {
         let wanted = usize::from(self.geometry().copies);
         loop {
             let Some(known) = self.view().state.segments.get(&segment).cloned() else { return Ok(()) };
-            let row = SegmentRow { size_bytes, ..known.clone() };
+            let row = SegmentRow { size_bytes: end.0, ..known.clone() };
             let Some(device) = self.spare_for(&row, wanted) else { return Ok(()) };
             if self.copy_segment(&row, device, &mut Pace::new(None, &Progress::default())).is_err() {
                 return Ok(());
@@ -588,7 +590,7 @@ impl Engine {
         let wanted = header.map_or(row.devices.len(), |header: SegmentHeader| header.copies.into());
         let is_whole = copies.len() == row.devices.len()
             && copies.len() >= wanted.min(self.geometry().copies.into())
-            && copies.iter().all(|(_, file)| file.size().is_ok_and(|size| size == end.offset));
+            && copies.iter().all(|(_, file)| file.size().is_ok_and(|size| size == end.offset.0));
         if is_whole && row.size_bytes < self.geometry().segment_bytes {
             let (id, class, alignment) =
                 (row.id(), row.class, header.map_or(Alignment::None, |header| header.alignment));

@@ -23,12 +23,12 @@ use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::geometry::Class;
-use crate::format::ids::{DeviceNumber, ObjectNumber, SegmentId, SegmentNumber};
+use crate::format::ids::{DeviceNumber, LogOffset, ObjectNumber, SegmentId, SegmentNumber};
 use crate::format::index_key::ROOT_KEY;
 use crate::format::record::{Record, decode_directories};
 use crate::format::release::Released;
 use crate::format::rows::{Change, Position, SegmentRow, SnapshotRow};
-use crate::format::segment::{Continued, SEGMENT_HEADER_BYTES, segment_path};
+use crate::format::segment::{Continued, FIRST_BATCH_AT, SEGMENT_HEADER_BYTES, segment_path};
 use crate::format::superblock::LogMark;
 use crate::log::completeness::{Cause, Completeness, Missing};
 use crate::log::lineage::LogPart;
@@ -66,7 +66,7 @@ enum SnapshotChange {
 struct Stretch {
     items: Vec<Item>,
     /// Its offset in the segment: 0 for the first, which includes the header.
-    begin: u64,
+    begin: LogOffset,
     position: Position,
     highest_id: u64,
     is_whole: bool,
@@ -86,7 +86,7 @@ enum Unsettled {
 
 impl Unsettled {
     /// The segment of a batch, and where the batch ends in it.
-    fn end(&self) -> Option<(SegmentNumber, u64)> {
+    fn end(&self) -> Option<(SegmentNumber, LogOffset)> {
         match self {
             Unsettled::Batch(stretch) => Some((stretch.position.segment, stretch.position.offset)),
             Unsettled::Broken(_) | Unsettled::Gap(..) => None,
@@ -118,7 +118,7 @@ pub(super) struct Replay<'e> {
     /// Batches that were applied without a mark.
     pub(super) adopted: u64,
     /// Segment and offset where the first of them begins.
-    pub(super) tail: Option<(SegmentNumber, u64)>,
+    pub(super) tail: Option<(SegmentNumber, LogOffset)>,
 }
 
 impl<'e> Replay<'e> {
@@ -168,7 +168,7 @@ impl<'e> Replay<'e> {
         engine.take_in(Change { segments: vec![row], ..Change::default() })
     }
 
-    fn broken(&mut self, segment: SegmentNumber, range: Range<u64>) {
+    fn broken(&mut self, segment: SegmentNumber, range: Range<LogOffset>) {
         if !range.is_empty() {
             self.unsettled.push_back(Unsettled::Broken(Damage { segment, range }));
         }
@@ -178,7 +178,7 @@ impl<'e> Replay<'e> {
     pub(super) fn segment(&mut self, part: &LogPart) -> Result<()> {
         let (engine, id) = (self.engine, part.found.id);
         let number = id.number;
-        let from = if number == self.position.segment { self.position.offset } else { 0 };
+        let from = if number == self.position.segment { self.position.offset } else { LogOffset::START };
         let mut scan = engine.scan(id, &part.found.devices, from);
         let end = part.end.unwrap_or(scan.end);
         let there = scan.end.min(end);
@@ -221,8 +221,13 @@ impl<'e> Replay<'e> {
             if !is_damaged {
                 self.broken(number, self.read.offset..there);
             }
-            let position =
-                Position { segment: number, commit: 0, offset: there, sequence: self.read.sequence + 1, ..self.read };
+            let position = Position {
+                segment: number,
+                commit: LogOffset::START,
+                offset: there,
+                sequence: self.read.sequence + 1,
+                ..self.read
+            };
             self.unsettled.push_back(Unsettled::Batch(Stretch { items, position, ..Stretch::default() }));
         }
         self.settle()
@@ -250,11 +255,11 @@ impl<'e> Replay<'e> {
                 (sequence.0.max(self.read.sequence), chain)
             }
             None => {
-                self.broken(number, 0..SEGMENT_HEADER_BYTES);
+                self.broken(number, LogOffset::START..FIRST_BATCH_AT);
                 (self.read.sequence, self.read.chain)
             }
         };
-        self.read = Position { segment: number, commit: 0, offset: SEGMENT_HEADER_BYTES, sequence, chain };
+        self.read = Position { segment: number, commit: LogOffset::START, offset: FIRST_BATCH_AT, sequence, chain };
     }
 
     /// Processes a commit, with the records that were read before it.
@@ -273,21 +278,21 @@ impl<'e> Replay<'e> {
             return Ok(());
         }
         items.retain(|item| !refuted.contains(&item.entry.location.offset));
-        let of_lost = items.partition_point(|item| item.entry.location.offset < commit.begin.0);
+        let of_lost = items.partition_point(|item| item.entry.location.offset < commit.begin);
         let of_batch = items.split_off(of_lost);
         let goes_on = sequence == self.read.sequence + 1
-            && commit.begin.0 == self.read.offset
+            && commit.begin == self.read.offset
             && commit.chain_before == self.read.chain;
         let is_whole = is_whole && !is_damaged && goes_on;
         if !is_whole && !is_damaged {
             self.broken(segment, self.read.offset..end);
         }
         if !items.is_empty() {
-            let (begin, chain) = (commit.begin.0, commit.chain_before);
-            let position = Position { segment, commit: 0, offset: begin, sequence: sequence - 1, chain };
+            let (begin, chain) = (commit.begin, commit.chain_before);
+            let position = Position { segment, commit: LogOffset::START, offset: begin, sequence: sequence - 1, chain };
             self.unsettled.push_back(Unsettled::Batch(Stretch { items, position, ..Stretch::default() }));
         }
-        let begin = if commit.begin.0 == SEGMENT_HEADER_BYTES { 0 } else { commit.begin.0 };
+        let begin = if commit.begin == FIRST_BATCH_AT { LogOffset::START } else { commit.begin };
         self.read = Position { segment, commit: at, offset: end, sequence, chain: commit.chain() };
         self.mark = self.mark.max(commit.mark.0);
         self.unsettled.push_back(Unsettled::Batch(Stretch {
@@ -349,7 +354,7 @@ impl<'e> Replay<'e> {
     pub(super) fn end(&mut self) -> Result<()> {
         let tail = self.holding()?;
         if self.engine.is_writer() {
-            let ends: BTreeMap<SegmentNumber, u64> = tail.iter().filter_map(Unsettled::end).collect();
+            let ends: BTreeMap<SegmentNumber, LogOffset> = tail.iter().filter_map(Unsettled::end).collect();
             ends.into_iter().try_for_each(|(segment, end)| self.engine.complete_tail(segment, end))?;
         }
         for unsettled in tail {
@@ -366,7 +371,7 @@ impl<'e> Replay<'e> {
             // What is not visible now belongs to the log when it returns, so the log continues after it.
             if let Some(place) = self.marked_place.filter(|place| place.sequence == self.mark) {
                 let LogMark { segment, offset, sequence, chain, .. } = place;
-                self.position = Position { segment, commit: 0, offset, sequence, chain };
+                self.position = Position { segment, commit: LogOffset::START, offset, sequence, chain };
             }
         }
         Ok(())
@@ -463,7 +468,7 @@ impl<'e> Replay<'e> {
         }
         effects.settle_names()?;
         if let Some(row) = effects.segment(stretch.position.segment) {
-            row.size_bytes = row.size_bytes.max(stretch.position.offset);
+            row.size_bytes = row.size_bytes.max(stretch.position.offset.0);
         }
         self.recovered.batches += 1;
         self.recovered.records += stretch.items.len() as u64;
@@ -494,7 +499,7 @@ impl<'e> Replay<'e> {
 }
 
 /// The index entry for a record; `None` if its attributes or its content are inconsistent.
-fn item(segment: SegmentNumber, offset: u64, record: &Record<'_>) -> Option<Item> {
+fn item(segment: SegmentNumber, offset: LogOffset, record: &Record<'_>) -> Option<Item> {
     let head = &record.head;
     let location = Location { segment, offset, record_bytes: record.record_bytes() };
     let (mut descriptor, mut released, mut snapshot, mut directories) = (None, None, None, Vec::new());
@@ -550,9 +555,9 @@ impl Engine {
     pub(super) fn look_ahead(&self, parts: &[LogPart], from: Position) -> Result<()> {
         for part in parts {
             let id = part.found.id;
-            let from = if id.number == from.segment { from.offset } else { 0 };
+            let from = if id.number == from.segment { from.offset } else { LogOffset::START };
             let mut scan = self.scan(id, &part.found.devices, from);
-            let end = part.end.unwrap_or(part.found.size_bytes);
+            let end = part.end.unwrap_or(LogOffset(part.found.size_bytes));
             let mut has_damage = scan.end < end;
             scan.end = end.min(scan.end);
             while let Some(step) = scan.next(false) {

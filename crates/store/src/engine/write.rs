@@ -27,7 +27,7 @@ use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::geometry::{Class, Compression};
-use crate::format::ids::{DeviceNumber, ObjectNumber, SegmentNumber};
+use crate::format::ids::{DeviceNumber, LogOffset, ObjectNumber};
 use crate::format::index_key::{ROOT_KEY, entry_key, object_key, push_entry_key};
 use crate::format::key::{Key, goes_with, is_within, shared_key, shared_number, split};
 use crate::format::record::{LARGEST_ID, NewRecord, checksum, give_id, give_numbers};
@@ -47,6 +47,7 @@ pub(super) const LEAST_COMPRESSED_BYTES: usize = 64;
 
 /// Records that go to the log together; see [`Store::batch`]. Dropping it discards what was not committed.
 #[derive(Debug)]
+#[must_use = "a batch that is not committed is discarded"]
 pub struct Batch<'s> {
     store: &'s Store,
     durability: Durability,
@@ -557,7 +558,7 @@ pub(crate) fn entry_of(kind: Kind, attributes: &Attributes, now: Time) -> Entry 
         kind,
         id: 0,
         number: ObjectNumber::NONE,
-        location: Location { segment: SegmentNumber(0), offset: 0, record_bytes: 0 },
+        location: Location::NONE,
         size_bytes: 0,
         mode: attributes.mode,
         uid: attributes.uid,
@@ -652,8 +653,11 @@ impl Engine {
                 (None, None) => key.extend_from_slice(ROOT_KEY),
             }
             let key: Arc<[u8]> = key[..].into();
-            let location =
-                Location { segment: UNPLACED, offset: record.start as u64, record_bytes: record.record_bytes as u64 };
+            let location = Location {
+                segment: UNPLACED,
+                offset: LogOffset(record.start as u64),
+                record_bytes: record.record_bytes as u64,
+            };
             match &record.subject {
                 RecordSubject::Put(entry, descriptor) => {
                     let entry = Entry { id, number, location, ..**entry };

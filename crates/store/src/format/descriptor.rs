@@ -43,7 +43,7 @@ pub(crate) struct Chunk {
     pub(crate) stripes: Stripes,
     /// Its components: one per data and parity unit of a stripe.
     pub(crate) components: Vec<Component>,
-    /// XXH3 of each unit that has bytes, indexed by [`Stripes::position`].
+    /// XXH3 of each unit that has bytes, indexed by [`Stripes::checksum_index`].
     pub(crate) checksums: Vec<u64>,
 }
 
@@ -364,7 +364,7 @@ mod tests {
                         for stripe in 0..chunk.stripes.count() {
                             for unit in 0..chunk.stripes.width() {
                                 let run = chunk.unit(stripe, unit);
-                                let position = chunk.stripes.position(stripe, unit);
+                                let position = chunk.stripes.checksum_index(stripe, unit);
                                 prop_assert_eq!(position.is_some(), run.length_bytes > 0);
                                 prop_assert!(position.is_none_or(|at| at < chunk.checksums.len()));
                             }

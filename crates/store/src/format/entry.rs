@@ -1,6 +1,8 @@
 //! What the index knows about a key: its record, the record's location, and what a listing shows.
 
-use super::ids::{ObjectNumber, SegmentNumber};
+use std::ops::Range;
+
+use super::ids::{LogOffset, ObjectNumber, SegmentNumber};
 
 /// The kind of a record (docs/FORMAT.md, section 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,10 +79,20 @@ impl Time {
 pub struct Location {
     /// Number of the segment.
     pub segment: SegmentNumber,
-    /// Offset of the record's header, in bytes.
-    pub offset: u64,
+    /// Offset of the record's header.
+    pub offset: LogOffset,
     /// Length of the record with header and padding, in bytes.
     pub record_bytes: u64,
+}
+
+impl Location {
+    /// The location of a record of an entry that has none.
+    pub(crate) const NONE: Location = Location { segment: SegmentNumber(0), offset: LogOffset::START, record_bytes: 0 };
+
+    /// The offsets of its bytes.
+    pub fn range(&self) -> Range<LogOffset> {
+        self.offset..self.offset + self.record_bytes
+    }
 }
 
 /// What the index stores for a key.
@@ -113,8 +125,7 @@ pub struct Entry {
 impl Entry {
     /// A name of a shared object, without id and location.
     pub(crate) fn link(number: ObjectNumber) -> Entry {
-        let location = Location { segment: SegmentNumber(0), offset: 0, record_bytes: 0 };
-        Entry { kind: Kind::Link, number, size_bytes: number.0, ..Entry::removal(0, location) }
+        Entry { kind: Kind::Link, number, size_bytes: number.0, ..Entry::removal(0, Location::NONE) }
     }
 
     /// The shared object that a link is a name of.

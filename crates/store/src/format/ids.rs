@@ -4,6 +4,7 @@
 //! on a device that the rest of the store did not see.
 
 use std::fmt;
+use std::ops::{Add, AddAssign, Sub};
 
 use super::record::Seed;
 
@@ -49,6 +50,35 @@ impl SegmentId {
     /// The seed of its checksums.
     pub(crate) fn seed(self, store: &[u8; 16]) -> Seed {
         Seed::new(store, self)
+    }
+}
+
+impl LogOffset {
+    /// Where a segment begins.
+    pub const START: LogOffset = LogOffset(0);
+}
+
+impl Add<u64> for LogOffset {
+    type Output = LogOffset;
+
+    /// So many bytes further on.
+    fn add(self, bytes: u64) -> LogOffset {
+        LogOffset(self.0 + bytes)
+    }
+}
+
+impl AddAssign<u64> for LogOffset {
+    fn add_assign(&mut self, bytes: u64) {
+        self.0 += bytes;
+    }
+}
+
+impl Sub for LogOffset {
+    type Output = u64;
+
+    /// The bytes between two offsets.
+    fn sub(self, before: LogOffset) -> u64 {
+        self.0 - before.0
     }
 }
 
@@ -99,6 +129,12 @@ impl BatchSequence {
 }
 
 impl fmt::Display for ObjectNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for LogOffset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

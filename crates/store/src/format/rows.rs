@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::format::entry::Entry;
 use crate::format::geometry::Class;
-use crate::format::ids::{DeviceNumber, Epoch, ObjectNumber, SegmentId, SegmentNumber};
+use crate::format::ids::{DeviceNumber, Epoch, LogOffset, ObjectNumber, SegmentId, SegmentNumber};
 use crate::format::segment::SEGMENT_HEADER_BYTES;
 
 /// Memory of an entry besides its key: itself, its place in a chunk, and the reference counts of the key.
@@ -22,9 +22,9 @@ pub struct Position {
     /// Segment of the batch; 0 before the first.
     pub segment: SegmentNumber,
     /// Offset of its commit record.
-    pub commit: u64,
+    pub commit: LogOffset,
     /// Offset of the end of its commit record.
-    pub offset: u64,
+    pub offset: LogOffset,
     /// Its sequence number.
     pub sequence: u64,
     /// Chain after it.
@@ -58,6 +58,11 @@ impl SegmentRow {
     /// Whether a crash left it before its first batch: the log skips it, or will.
     pub fn is_without_batches(&self) -> bool {
         self.live_records + self.dead_records == 0 && self.size_bytes <= SEGMENT_HEADER_BYTES
+    }
+
+    /// Where it ends.
+    pub fn end(&self) -> LogOffset {
+        LogOffset(self.size_bytes)
     }
 
     /// Its identity.

@@ -14,6 +14,8 @@ use crate::layout::granulo::{
 pub(crate) const SEGMENTS: &str = "segments";
 /// Length of the header.
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = HEADER;
+/// Where the first batch of a segment begins.
+pub(crate) const FIRST_BATCH_AT: LogOffset = LogOffset(SEGMENT_HEADER_BYTES);
 const MAGIC: &[u8; 8] = b"granseg\0";
 const RESERVED_BYTES: usize = 24;
 
@@ -41,7 +43,7 @@ pub(crate) struct SegmentHeader {
     pub(crate) id: SegmentId,
     pub(crate) created_nanoseconds: i64,
     pub(crate) continues: Continued,
-    /// Highest sequence number of a record before it.
+    /// Highest id of a record before it.
     pub(crate) highest_id: u64,
 }
 
@@ -154,7 +156,7 @@ pub(crate) struct Commit {
     pub(crate) begin: LogOffset,
     pub(crate) chain_before: u64,
     pub(crate) time_nanoseconds: i64,
-    /// Highest sequence number of a record so far.
+    /// Highest id of a record so far.
     pub(crate) highest_id: u64,
     pub(crate) epoch: Epoch,
     /// The store was closed here.
@@ -207,22 +209,23 @@ impl Commit {
         bytes
     }
 
-    /// `None` if it is inconsistent.
+    /// Decodes the content of a commit record that was verified. `None` if it has an unknown flag, its list another length
+    /// than stated, or its chain does not match; the scan checks whether the list fits where the commit is.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Commit> {
         let mut at = Decoder::new(bytes);
         let (sequence, mark) = (BatchSequence(at.u64()?), BatchSequence(at.u64()?));
         let (begin, chain_before, chain) = (LogOffset(at.u64()?), at.u64()?, at.u64()?);
         let (time_nanoseconds, highest_id, epoch) = (at.u64()? as i64, at.u64()?, Epoch(at.u64()?));
-        let (records, flags) = (at.u32()?, at.u32()?);
+        let (record_count, flags) = (at.u32()?, at.u32()?);
         let list = at.rest();
-        if list.len() as u64 != u64::from(records) * LISTED_BYTES || flags & !CLOSE != 0 {
+        if list.len() as u64 != u64::from(record_count) * LISTED_BYTES || flags & !CLOSE != 0 {
             return None;
         }
-        let listed = |bytes: &[u8]| {
+        let decode_listed = |bytes: &[u8]| {
             let mut at = Decoder::new(bytes);
             Some(ListedRecord { record_bytes: u64::from(at.u32()?) * RECORD_ALIGNMENT_BYTES, checksum: at.u32()? })
         };
-        let list = list.chunks(LISTED_BYTES as usize).map(listed).collect::<Option<Vec<_>>>()?;
+        let list = list.chunks(LISTED_BYTES as usize).map(decode_listed).collect::<Option<Vec<_>>>()?;
         let is_close = flags & CLOSE != 0;
         let commit =
             Commit { sequence, mark, begin, chain_before, time_nanoseconds, highest_id, epoch, is_close, list };

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::decode::Decoder;
 use super::geometry::{Alignment, Class, Compression, DeviceEntry, DeviceState, Geometry, Node};
 use super::history::History;
-use super::ids::{DeviceNumber, SegmentNumber};
+use super::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use super::record::checksum;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -46,7 +46,7 @@ pub(crate) struct LogMark {
     pub(crate) is_closed: bool,
     /// The segment, and the offset in it after the last durable batch.
     pub(crate) segment: SegmentNumber,
-    pub(crate) offset: u64,
+    pub(crate) offset: LogOffset,
     /// That batch.
     pub(crate) sequence: u64,
     pub(crate) chain: u64,
@@ -242,7 +242,7 @@ fn encode_mark(mark: Option<LogMark>, onto: &mut Vec<u8>) {
     let LogMark { is_closed: _, segment, offset, sequence, chain, segments_begun, ids_reserved } =
         mark.unwrap_or_default();
     onto.push(flags);
-    for field in [segment.0, offset, sequence, chain, segments_begun, ids_reserved] {
+    for field in [segment.0, offset.0, sequence, chain, segments_begun, ids_reserved] {
         onto.extend_from_slice(&field.to_le_bytes());
     }
 }
@@ -252,7 +252,7 @@ fn decode_mark(at: &mut Decoder<'_>) -> Option<Option<LogMark>> {
     let mark = LogMark {
         is_closed: flags & MARK_CLOSED != 0,
         segment: SegmentNumber(at.u64()?),
-        offset: at.u64()?,
+        offset: LogOffset(at.u64()?),
         sequence: at.u64()?,
         chain: at.u64()?,
         segments_begun: at.u64()?,
@@ -269,7 +269,7 @@ fn decode_mark(at: &mut Decoder<'_>) -> Option<Option<LogMark>> {
 pub(crate) mod tests {
     use super::*;
     use crate::format::history::EpochEntry;
-    use crate::format::ids::{DeviceNumber, Epoch};
+    use crate::format::ids::{DeviceNumber, Epoch, LogOffset};
     use crate::simulation::subject::geometry;
 
     pub(crate) fn superblock() -> Superblock {
@@ -296,7 +296,7 @@ pub(crate) mod tests {
         let mark = LogMark {
             is_closed: true,
             segment: SegmentNumber(1),
-            offset: 2,
+            offset: LogOffset(2),
             sequence: 3,
             chain: 4,
             segments_begun: 5,

@@ -12,7 +12,7 @@ use crate::index::table::TableWriter;
 use crate::index::table::tests::{device, imported};
 use crate::log::published::manifest::tests::a_manifest;
 use crate::log::published::{MANIFEST, Machine, Writer};
-use crate::simulation::chance::Chance;
+use crate::random::Random;
 use crate::{Durability, Key, Plan, Store};
 
 /// Mutations per seed.
@@ -62,7 +62,7 @@ fn real() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let mut bytes = vec![("segment", "real", log.clone())];
     let header = SegmentHeader::decode(&log).unwrap();
     let seed = header.id.seed(&header.store);
-    let mut scan = SegmentScan::new(vec![(DeviceNumber(0), Arc::new(MemoryFile::new(&log)))], seed, 0);
+    let mut scan = SegmentScan::new(vec![(DeviceNumber(0), Arc::new(MemoryFile::new(&log)))], seed, LogOffset::START);
     loop {
         let (offset, found) = match scan.next(false) {
             Some(ScanStep::Record(offset, found, _)) => (offset, found),
@@ -79,7 +79,7 @@ fn real() -> Vec<(&'static str, &'static str, Vec<u8>)> {
             Kind::Removal => "removal",
             _ => continue,
         };
-        bytes.push(("record", name, log[offset as usize..(offset + found.record_bytes()) as usize].to_vec()));
+        bytes.push(("record", name, log[offset.0 as usize..(offset + found.record_bytes()).0 as usize].to_vec()));
     }
     let slots = fs::read(sandbox.path().join("slow0/superblock")).unwrap();
     let length = 8 + u32::from_le_bytes(slots[20..24].try_into().unwrap()) as usize;
@@ -152,24 +152,24 @@ fn tar_of_several_kinds() -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-fn mutate(bytes: &mut Vec<u8>, chance: &mut Chance) {
-    for _ in 0..=chance.below(4) {
+fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
+    for _ in 0..=random.below(4) {
         if bytes.is_empty() {
             return;
         }
-        let at = chance.below(bytes.len() as u64) as usize;
-        match chance.below(6) {
-            0 => bytes[at] ^= 1 << chance.below(8),
-            1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][chance.below(5) as usize],
+        let at = random.below(bytes.len() as u64) as usize;
+        match random.below(6) {
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5) as usize],
             2 => bytes.truncate(at),
             3 => {
-                let end = bytes.len().min(at + chance.below(64) as usize);
+                let end = bytes.len().min(at + random.below(64) as usize);
                 let piece = bytes[at..end].to_vec();
-                let to = chance.below(bytes.len() as u64) as usize;
+                let to = random.below(bytes.len() as u64) as usize;
                 bytes.splice(to..to, piece);
             }
             4 => {
-                let end = bytes.len().min(at + chance.below(64) as usize);
+                let end = bytes.len().min(at + random.below(64) as usize);
                 bytes.drain(at..end);
             }
             _ => {
@@ -190,7 +190,7 @@ fn no_decoder_panics_on_mutated_bytes_and_every_law_holds() {
             fs::write(directory.join(name), bytes).unwrap();
         }
     }
-    let mut chance = Chance::new(1);
+    let mut random = Random::new(1);
     for (name, target) in TARGETS {
         let seeds: Vec<&Vec<u8>> = real.iter().filter(|(of, _, _)| *of == name).map(|(_, _, bytes)| bytes).collect();
         assert!(!seeds.is_empty(), "{name} has no seed");
@@ -198,7 +198,7 @@ fn no_decoder_panics_on_mutated_bytes_and_every_law_holds() {
             target(seed);
             for _ in 0..MUTATIONS {
                 let mut bytes = seed.clone();
-                mutate(&mut bytes, &mut chance);
+                mutate(&mut bytes, &mut random);
                 target(&bytes);
             }
         }

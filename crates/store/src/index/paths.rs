@@ -261,11 +261,11 @@ impl Ways {
 mod tests {
     use super::*;
     use crate::format::entry::Location;
-    use crate::format::ids::SegmentNumber;
+    use crate::format::ids::{LogOffset, SegmentNumber};
 
     fn ways(directories: &[(u64, &str, u64, u64)], files: &[(u64, &str)]) -> Ways {
         let mut entries: Vec<(Vec<u8>, Entry)> = Vec::new();
-        let place = Location { segment: SegmentNumber(1), offset: 80, record_bytes: 80 };
+        let place = Location { segment: SegmentNumber(1), offset: LogOffset(80), record_bytes: 80 };
         for &(above, name, number, id) in directories {
             let entry = Entry { kind: Kind::Directory, number: ObjectNumber(number), ..Entry::removal(id, place) };
             entries.push((entry_key(ObjectNumber(above), name.as_bytes()), entry));

@@ -13,7 +13,7 @@ use std::time::Instant;
 use super::tests::Driver;
 use super::*;
 use crate::format::entry::{Location, Time};
-use crate::format::ids::{ObjectNumber, SegmentNumber};
+use crate::format::ids::{LogOffset, ObjectNumber, SegmentNumber};
 use crate::format::index_key::entry_key;
 use crate::index::catalog::Change;
 
@@ -109,7 +109,7 @@ fn entry_of(turn: u64, order: Order) -> Entry {
     let id = FIRST_ID + turn + turn / DIRECTORY_FILES;
     let location = Location {
         segment: SegmentNumber(1 + turn / SEGMENT_RECORDS),
-        offset: 128 + turn % SEGMENT_RECORDS * RECORD_BYTES,
+        offset: LogOffset(128 + turn % SEGMENT_RECORDS * RECORD_BYTES),
         record_bytes: RECORD_BYTES,
     };
     // A batch has one change time.

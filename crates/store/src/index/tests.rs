@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::devices::directory::Directory;
 use crate::format::entry::{Location, Time};
-use crate::format::ids::{ObjectNumber, SegmentNumber};
+use crate::format::ids::{LogOffset, ObjectNumber, SegmentNumber};
 use crate::format::index_key::{ROOT, ROOT_KEY, directory_of, entry_key, first_superseded, object_key, superseded_key};
 use crate::index::catalog::Change;
 use crate::index::table::tests::device;
@@ -114,7 +114,7 @@ struct Pair {
 }
 
 fn entry(id: u64, place: u64) -> Entry {
-    let location = Location { segment: SegmentNumber(place / 100), offset: place * 64, record_bytes: 64 };
+    let location = Location { segment: SegmentNumber(place / 100), offset: LogOffset(place * 64), record_bytes: 64 };
     let mtime = Time { seconds: id as i64, nanoseconds: 5 };
     Entry {
         kind: Kind::File,

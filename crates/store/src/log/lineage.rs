@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::format::ids::{DeviceNumber, SegmentId, SegmentNumber};
+use crate::format::ids::{DeviceNumber, LogOffset, SegmentId, SegmentNumber};
 use crate::format::release::Released;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
@@ -30,7 +30,7 @@ pub(crate) struct FoundSegment {
 pub(crate) struct LogPart {
     pub(crate) found: FoundSegment,
     /// Where the next segment continues, if one does, or did before it was released.
-    pub(crate) end: Option<u64>,
+    pub(crate) end: Option<LogOffset>,
     /// Numbers of expected segments before it that were neither found nor released: first and last.
     pub(crate) missing: Option<(SegmentNumber, SegmentNumber)>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Lineage {
 enum StatedEnd {
     /// Nothing: there is no following part, or its header is damaged.
     Unknown,
-    At(SegmentNumber, u64),
+    At(SegmentNumber, LogOffset),
 }
 
 impl Lineage {
@@ -94,10 +94,10 @@ impl Lineage {
                 }
                 StatedEnd::At(segment, offset) if number == segment => Some(offset),
                 // Its continuation may have been released since.
-                _ => released.end_of(found.id.number).map(|end| end.0),
+                _ => released.end_of(found.id.number),
             };
             continued = match found.header {
-                Some(header) => StatedEnd::At(header.continues.segment, header.continues.offset.0),
+                Some(header) => StatedEnd::At(header.continues.segment, header.continues.offset),
                 None => StatedEnd::Unknown,
             };
             // Segments expected between this one and the next one found.
@@ -157,7 +157,7 @@ mod tests {
             .iter()
             .map(|part| {
                 let missing = part.missing.map(|(first, last)| (first.0, last.0));
-                (part.found.id.number.0, part.end, missing)
+                (part.found.id.number.0, part.end.map(|end| end.0), missing)
             })
             .collect()
     }

@@ -15,7 +15,7 @@ use crate::devices::device::DeviceFile;
 use crate::format::entry::Kind;
 use crate::format::ids::{DeviceNumber, Epoch, LogOffset};
 use crate::format::record::{HEADER_BYTES, Lengths, ListedRecord, Record, Seed, kind_of};
-use crate::format::segment::{Commit, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentName};
+use crate::format::segment::{Commit, FIRST_BATCH_AT, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentName};
 use crate::layout::granulo::RECORD_ALIGNMENT_BYTES;
 use crate::layout::round_up;
 
@@ -33,7 +33,7 @@ struct Copy {
     seed: Seed,
     size_bytes: u64,
     bytes: Vec<u8>,
-    start: u64,
+    start: LogOffset,
     /// Length of the last read-ahead.
     window_bytes: usize,
     /// The last error of reading it.
@@ -42,11 +42,10 @@ struct Copy {
 
 impl Copy {
     /// The bytes from `offset`, at least `length` of them unless the copy ends; `None` if reading fails.
-    fn bytes(&mut self, offset: u64, length: usize) -> Option<&[u8]> {
-        let is_there = offset >= self.start && offset + length as u64 <= self.start + self.bytes.len() as u64;
-        if !is_there {
-            let goes_on =
-                !self.bytes.is_empty() && (self.start..=self.start + self.bytes.len() as u64).contains(&offset);
+    fn bytes(&mut self, offset: LogOffset, length: usize) -> Option<&[u8]> {
+        let read_end = self.start + self.bytes.len() as u64;
+        if offset < self.start || offset + length as u64 > read_end {
+            let goes_on = !self.bytes.is_empty() && (self.start..=read_end).contains(&offset);
             let window = if goes_on { (4 * self.window_bytes).min(WINDOW_BYTES) } else { LEAST_WINDOW_BYTES };
             self.window_bytes = window;
             self.start = offset;
@@ -63,30 +62,30 @@ impl Copy {
         self.bytes.get((offset - self.start) as usize..)
     }
 
-    fn read(&mut self, offset: u64, length: usize) -> io::Result<()> {
+    fn read(&mut self, offset: LogOffset, length: usize) -> io::Result<()> {
         self.bytes.clear();
-        self.file.read_onto(&mut self.bytes, length, offset).map(|_| ())
+        self.file.read_onto(&mut self.bytes, length, offset.0).map(|_| ())
     }
 
     /// The record at `offset`, if it is valid.
-    fn record(&mut self, offset: u64) -> Option<Record<'_>> {
-        let rest = self.size_bytes.checked_sub(offset)?;
+    fn record(&mut self, offset: LogOffset) -> Option<Record<'_>> {
+        let rest = self.size_bytes.checked_sub(offset.0)?;
         let lengths = Lengths::peek(self.bytes(offset, HEADER_BYTES)?)?;
         if lengths.record_bytes() as u64 > rest {
             return None;
         }
-        let seal = self.seed.at(LogOffset(offset));
+        let seal = self.seed.at(offset);
         Record::decode(self.bytes(offset, lengths.record_bytes())?, seal)
     }
 
     /// The record at `offset`, which was just verified.
-    fn verified(&mut self, offset: u64) -> Option<Record<'_>> {
+    fn verified(&mut self, offset: LogOffset) -> Option<Record<'_>> {
         let length = Lengths::peek(self.bytes(offset, HEADER_BYTES)?)?.record_bytes();
         Record::verified(self.bytes(offset, length)?)
     }
 
     /// The commit at `offset`, if it is valid.
-    fn commit(&mut self, offset: u64) -> Option<Commit> {
+    fn commit(&mut self, offset: LogOffset) -> Option<Commit> {
         let header = self.bytes(offset, HEADER_BYTES)?;
         if kind_of(header) != Some(Kind::Commit) {
             return None;
@@ -139,12 +138,12 @@ pub(crate) fn sealed_epoch(
 /// A record and its offset in the segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PlacedRecord {
-    at: u64,
+    at: LogOffset,
     listed: ListedRecord,
 }
 
 impl PlacedRecord {
-    fn range(&self) -> Range<u64> {
+    fn range(&self) -> Range<LogOffset> {
         self.at..self.at + self.listed.record_bytes
     }
 }
@@ -161,26 +160,26 @@ pub(crate) struct DifferingCopies {
 /// A commit, and how it relates to what was read before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Committed {
-    pub(crate) at: u64,
+    pub(crate) at: LogOffset,
     /// Where the commit record ends.
-    pub(crate) end: u64,
+    pub(crate) end: LogOffset,
     pub(crate) commit: Commit,
     /// Every record of its list was returned.
     pub(crate) is_whole: bool,
     /// Offsets of records that were returned and are within the batch, but not in its list: they are not part of the
     /// log.
-    pub(crate) refuted: Vec<u64>,
+    pub(crate) refuted: Vec<LogOffset>,
 }
 
 /// A step through a segment.
 #[derive(Debug)]
 pub(crate) enum ScanStep<'r> {
     /// A valid record, its offset, and what other copies have there.
-    Record(u64, Record<'r>, DifferingCopies),
+    Record(LogOffset, Record<'r>, DifferingCopies),
     /// The end of a batch, its record, and what other copies have there.
     Commit(Committed, Record<'r>, DifferingCopies),
     /// Bytes that are valid on no copy.
-    Damage(Range<u64>),
+    Damage(Range<LogOffset>),
 }
 
 /// What was found at an offset.
@@ -196,45 +195,45 @@ struct Candidate {
 
 /// A step before its record is looked up: which copy has it.
 enum Next {
-    Record(u64, usize, DifferingCopies),
+    Record(LogOffset, usize, DifferingCopies),
     Commit(Committed, usize, DifferingCopies),
-    Damage(Range<u64>),
+    Damage(Range<LogOffset>),
 }
 
 /// Reads one segment.
 #[derive(Debug)]
 pub(crate) struct SegmentScan {
     copies: Vec<Copy>,
-    at: u64,
+    at: LogOffset,
     /// Where the scan began; the batch that contains this offset is only read from there on.
-    from: u64,
+    from: LogOffset,
     /// Where the longest copy ends.
-    pub(crate) end: u64,
+    pub(crate) end: LogOffset,
     /// Records returned since the last commit.
     given: Vec<PlacedRecord>,
     /// Whether a commit was passed, so that no later one may reach back before `batch_begin`.
     has_commit: bool,
-    batch_begin: u64,
+    batch_begin: LogOffset,
     /// Records still to be returned at the offsets in a commit's list, and the offset of that commit.
-    listed: Option<(VecDeque<PlacedRecord>, u64)>,
+    listed: Option<(VecDeque<PlacedRecord>, LogOffset)>,
     /// A copy that could not be opened, and the error.
     unopened: Option<(DeviceNumber, io::Error)>,
 }
 
 impl SegmentScan {
     /// Begins at `from` (at the first record if that is 0).
-    pub(crate) fn new(files: Vec<(DeviceNumber, Arc<dyn DeviceFile>)>, seed: Seed, from: u64) -> SegmentScan {
+    pub(crate) fn new(files: Vec<(DeviceNumber, Arc<dyn DeviceFile>)>, seed: Seed, from: LogOffset) -> SegmentScan {
         let copy = |(device, file): (DeviceNumber, Arc<dyn DeviceFile>)| {
             let (size_bytes, error) = match file.size() {
                 Ok(size_bytes) => (size_bytes, None),
                 Err(error) => (0, Some(error)),
             };
-            Copy { device, file, seed, size_bytes, bytes: Vec::new(), start: 0, window_bytes: 0, error }
+            Copy { device, file, seed, size_bytes, bytes: Vec::new(), start: LogOffset::START, window_bytes: 0, error }
         };
         let copies: Vec<Copy> = files.into_iter().map(copy).collect();
-        let end = copies.iter().map(|copy| copy.size_bytes).max().unwrap_or(0);
-        let at = from.max(SEGMENT_HEADER_BYTES);
-        let (given, has_commit) = (Vec::new(), at == SEGMENT_HEADER_BYTES);
+        let end = LogOffset(copies.iter().map(|copy| copy.size_bytes).max().unwrap_or(0));
+        let at = from.max(FIRST_BATCH_AT);
+        let (given, has_commit) = (Vec::new(), at == FIRST_BATCH_AT);
         SegmentScan { copies, at, from: at, end, given, has_commit, batch_begin: at, listed: None, unopened: None }
     }
 
@@ -255,7 +254,7 @@ impl SegmentScan {
         let mut found = None;
         let mut without = Vec::new();
         for copy in &mut self.copies {
-            let header = copy.bytes(0, SEGMENT_HEADER_BYTES as usize).and_then(SegmentHeader::decode);
+            let header = copy.bytes(LogOffset::START, SEGMENT_HEADER_BYTES as usize).and_then(SegmentHeader::decode);
             match header.filter(is_right) {
                 Some(header) => found = found.or(Some(header)),
                 None => without.push(copy.device),
@@ -292,7 +291,7 @@ impl SegmentScan {
             match self.find(at, all) {
                 Some(Candidate { is_commit: false, copy, listed, copies, .. }) => {
                     self.given.push(PlacedRecord { at, listed });
-                    self.at = at + listed.record_bytes;
+                    self.at += listed.record_bytes;
                     return Some(Next::Record(at, copy, copies));
                 }
                 Some(Candidate { commit: Some(commit), copy, listed, copies, .. }) if self.accounts(&commit, at) => {
@@ -309,8 +308,8 @@ impl SegmentScan {
                     }
                     Some((commit, commit_at)) => {
                         self.listed = Some((self.missing(&commit), commit_at));
-                        if commit.begin.0 > at {
-                            return Some(Next::Damage(at..commit.begin.0));
+                        if commit.begin > at {
+                            return Some(Next::Damage(at..commit.begin));
                         }
                     }
                 },
@@ -319,7 +318,7 @@ impl SegmentScan {
     }
 
     /// The valid record at an offset, on any copy.
-    fn find(&mut self, at: u64, all: bool) -> Option<Candidate> {
+    fn find(&mut self, at: LogOffset, all: bool) -> Option<Candidate> {
         let mut found: Option<(usize, ListedRecord, u64)> = None;
         let mut copies = DifferingCopies::default();
         for (number, copy) in self.copies.iter_mut().enumerate() {
@@ -344,14 +343,14 @@ impl SegmentScan {
 
     /// Whether the list of a commit accounts for every byte from its beginning to the commit, and does not reach into
     /// earlier batches.
-    fn accounts(&self, commit: &Commit, at: u64) -> bool {
-        commit.begin.0.checked_add(commit.listed_bytes()) == Some(at)
-            && commit.begin.0 >= if self.has_commit { self.batch_begin } else { SEGMENT_HEADER_BYTES }
+    fn accounts(&self, commit: &Commit, at: LogOffset) -> bool {
+        commit.begin.0.checked_add(commit.listed_bytes()) == Some(at.0)
+            && commit.begin >= if self.has_commit { self.batch_begin } else { FIRST_BATCH_AT }
     }
 
     /// Records in the list of a commit that were not returned.
     fn missing(&self, commit: &Commit) -> VecDeque<PlacedRecord> {
-        let mut at = commit.begin.0;
+        let mut at = commit.begin;
         let placed = commit.list.iter().map(|&listed| {
             let placed = PlacedRecord { at, listed };
             at += listed.record_bytes;
@@ -387,7 +386,7 @@ impl SegmentScan {
         Next::Record(placed.at, copy, copies)
     }
 
-    fn listed_commit(&mut self, at: u64, all: bool) -> Next {
+    fn listed_commit(&mut self, at: LogOffset, all: bool) -> Next {
         self.listed = None;
         match self.find(at, all) {
             Some(Candidate { commit: Some(commit), copy, listed, copies, .. }) => {
@@ -405,14 +404,14 @@ impl SegmentScan {
     fn committed(
         &mut self,
         commit: Commit,
-        at: u64,
+        at: LogOffset,
         listed: ListedRecord,
         copy: usize,
         copies: DifferingCopies,
     ) -> Next {
         let is_whole = self.missing(&commit).is_empty();
-        let given = &self.given[self.given.partition_point(|given| given.at < commit.begin.0)..];
-        let (mut place, mut list) = (commit.begin.0, commit.list.iter().peekable());
+        let given = &self.given[self.given.partition_point(|given| given.at < commit.begin)..];
+        let (mut place, mut list) = (commit.begin, commit.list.iter().peekable());
         let is_refuted = |given: &&PlacedRecord| {
             while place < given.at
                 && let Some(listed) = list.next()
@@ -429,7 +428,7 @@ impl SegmentScan {
     }
 
     /// The next commit after damage that is intact on some copy and whose list accounts for every byte, and its offset.
-    fn later_commit(&mut self, damaged: u64) -> Option<(Commit, u64)> {
+    fn later_commit(&mut self, damaged: LogOffset) -> Option<(Commit, LogOffset)> {
         let mut at = damaged + RECORD_ALIGNMENT_BYTES;
         while at < self.end {
             for copy in 0..self.copies.len() {

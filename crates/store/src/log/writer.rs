@@ -20,7 +20,9 @@ use crate::format::ids::{BatchSequence, DeviceNumber, Epoch, LogOffset, SegmentI
 use crate::format::record::{HEADER_BYTES, NewRecord, seal};
 use crate::format::release::Released;
 use crate::format::rows::{Change, Position, SegmentRow};
-use crate::format::segment::{Commit, Continued, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, segment_path};
+use crate::format::segment::{
+    Commit, Continued, FIRST_BATCH_AT, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, segment_path,
+};
 use crate::layout::granulo::Alignment;
 
 /// A batch of at least this length is written to all copies in parallel, and then the devices start write-back of the
@@ -40,8 +42,8 @@ pub(crate) struct Active {
     pub(crate) alignment: Alignment,
     /// Devices and their copies.
     pub(crate) copies: Vec<(DeviceNumber, Arc<dyn DeviceFile>)>,
-    /// Offset of the next record, in bytes.
-    pub(crate) end: u64,
+    /// Offset of the next record.
+    pub(crate) end: LogOffset,
 }
 
 /// The writer's state, under one lock.
@@ -91,7 +93,7 @@ pub(crate) struct DirtyCopy {
 pub(crate) struct WrittenBatch {
     pub(crate) segment: SegmentNumber,
     /// Offset of its first record.
-    pub(crate) begin: u64,
+    pub(crate) begin: LogOffset,
     pub(crate) position: Position,
 }
 
@@ -146,7 +148,7 @@ impl Writer {
             epoch: active.id.epoch,
             class: active.on,
             devices: active.copies.iter().map(|&(device, _)| device).collect(),
-            size_bytes: active.end,
+            size_bytes: active.end.0,
             live_bytes: 0,
             live_records: 0,
             dead_records: 0,
@@ -175,12 +177,12 @@ impl Writer {
         let stay = self.active.as_ref().is_some_and(|active| {
             active.class == place.class
                 && active.alignment == batch.alignment
-                && (active.end <= SEGMENT_HEADER_BYTES || active.end + length <= place.segment_bytes)
+                && (active.end <= FIRST_BATCH_AT || (active.end + length).0 <= place.segment_bytes)
         });
         if !stay {
             self.begin_segment(devices, geometry, place.class, batch)?;
         }
-        let is_new = self.active.as_ref().is_some_and(|active| active.end == SEGMENT_HEADER_BYTES);
+        let is_new = self.active.as_ref().is_some_and(|active| active.end == FIRST_BATCH_AT);
         let is_misplaced = batch.alignment.padding_to_batch(SEGMENT_HEADER_BYTES) > 0 && !batch.records.is_empty();
         if is_new && (!self.released.is_empty() || is_misplaced) {
             // With an alignment, its commit ends where the next batch may begin.
@@ -202,19 +204,20 @@ impl Writer {
         let commit = Commit {
             sequence: BatchSequence(self.position.sequence).next(),
             mark: BatchSequence(self.durable_sequence),
-            begin: LogOffset(begin),
+            begin,
             chain_before: self.position.chain,
             time_nanoseconds: batch.now_nanoseconds,
             highest_id: batch.highest_id,
             epoch: batch.epoch,
             is_close: batch.is_close,
-            list: seal(batch.records, seed, LogOffset(begin)),
+            list: seal(batch.records, seed, begin),
         };
         let (content, mut end_record) = (commit.encode(), Vec::new());
         let record = NewRecord { content: &content, ..NewRecord::of(Kind::Commit) };
-        let padding_bytes = active.alignment.padding_to_batch(begin + length + (HEADER_BYTES + content.len()) as u64);
+        let padding_bytes =
+            active.alignment.padding_to_batch((begin + length).0 + (HEADER_BYTES + content.len()) as u64);
         record.encode_with(padding_bytes, Alignment::None, &mut end_record)?;
-        seal(&mut end_record, seed, LogOffset(begin + length));
+        seal(&mut end_record, seed, begin + length);
         if let Err((device, error)) = write_copies(&active.copies, batch.records, &end_record, begin) {
             let fail = Error::io("write to the segment", &devices.place(device, &segment_path(active.id)), error);
             if fail.kind() != ErrorKind::NoSpace {
@@ -223,7 +226,7 @@ impl Writer {
             for (device, file) in &active.copies {
                 // Durably: after a crash, a complete copy would be taken for the end of the log. If this fails, the
                 // content of the log is unknown.
-                file.set_size(begin).and_then(|()| file.sync()).map_err(|error| {
+                file.set_size(begin.0).and_then(|()| file.sync()).map_err(|error| {
                     Error::new(ErrorKind::Io, "truncate the segment", os_message(&error))
                         .at(&devices.place(*device, &segment_path(active.id)))
                 })?;
@@ -231,9 +234,9 @@ impl Writer {
             return Err(fail);
         }
         active.end = begin + length + end_record.len() as u64;
-        assert_eq!(active.alignment.padding_to_batch(active.end), 0, "a batch ends where another may begin");
+        assert_eq!(active.alignment.padding_to_batch(active.end.0), 0, "a batch ends where another may begin");
         if length >= LARGE_BYTES {
-            active.copies.iter().for_each(|(_, file)| file.start_writeback(begin, active.end - begin));
+            active.copies.iter().for_each(|(_, file)| file.start_writeback(begin.0, active.end - begin));
         }
         let position = Position {
             segment: active.id.number,
@@ -279,7 +282,7 @@ impl Writer {
             created_nanoseconds: batch.now_nanoseconds,
             continues: Continued {
                 segment: self.position.segment,
-                offset: LogOffset(self.position.offset),
+                offset: self.position.offset,
                 sequence: BatchSequence(self.position.sequence),
                 chain: self.position.chain,
             },
@@ -308,7 +311,7 @@ impl Writer {
         self.dirty_directories.extend(slots.iter().map(|slot| slot.entry.number));
         self.newest_segment = number;
         let (on, alignment) = (header.class, header.alignment);
-        self.active = Some(Active { id, class, on, alignment, copies, end: SEGMENT_HEADER_BYTES });
+        self.active = Some(Active { id, class, on, alignment, copies, end: FIRST_BATCH_AT });
         Ok(())
     }
 }
@@ -333,11 +336,11 @@ fn write_copies(
     copies: &[(DeviceNumber, Arc<dyn DeviceFile>)],
     records: &[u8],
     end_record: &[u8],
-    begin: u64,
+    begin: LogOffset,
 ) -> std::result::Result<(), (DeviceNumber, io::Error)> {
     let write = |(device, file): &(DeviceNumber, Arc<dyn DeviceFile>)| {
-        let written = file.append_at(records, begin);
-        let written = written.and_then(|()| file.write_at(end_record, begin + records.len() as u64));
+        let written = file.append_at(records, begin.0);
+        let written = written.and_then(|()| file.write_at(end_record, begin.0 + records.len() as u64));
         written.map_err(|error| (*device, error))
     };
     if (records.len() as u64) < LARGE_BYTES {

@@ -13,10 +13,10 @@ use crate::engine::pace::Pace;
 use crate::error::Result;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Location};
-use crate::format::ids::DeviceNumber;
+use crate::format::ids::{DeviceNumber, LogOffset};
 use crate::format::index_key::superseded;
 use crate::format::record::Record;
-use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_path};
+use crate::format::segment::{FIRST_BATCH_AT, SegmentHeader, segment_path};
 use crate::index::Snapshot;
 use crate::index::catalog::SegmentRow;
 use crate::log::scan::{Committed, DifferingCopies, ScanStep, SegmentScan};
@@ -38,7 +38,7 @@ pub(crate) struct Tally {
 #[derive(Debug)]
 pub(crate) struct AuditedRecord<'r> {
     /// Where it begins.
-    pub(crate) at: u64,
+    pub(crate) at: LogOffset,
     pub(crate) record: Record<'r>,
     /// Its key in the index, if the index has it; else the key of the record. Empty for what is not an object.
     pub(crate) key: Vec<u8>,
@@ -52,6 +52,13 @@ pub(crate) struct AuditedRecord<'r> {
     pub(crate) known: Option<Entry>,
 }
 
+impl AuditedRecord<'_> {
+    /// The offsets of its bytes.
+    pub(crate) fn range(&self) -> Range<LogOffset> {
+        self.at..self.at + self.record.record_bytes()
+    }
+}
+
 /// What the audit of a segment meets.
 #[derive(Debug)]
 pub(crate) enum Observation<'r> {
@@ -60,11 +67,11 @@ pub(crate) enum Observation<'r> {
     /// A valid record.
     Record(&'r AuditedRecord<'r>),
     /// Bytes that are not a record on any copy.
-    Damage(Range<u64>),
+    Damage(Range<LogOffset>),
     /// A commit record that does not end the batch before it.
-    Batch(Range<u64>, &'static str),
+    Batch(Range<LogOffset>, &'static str),
     /// Everything up to this offset was seen: work can resume here.
-    Batched(u64),
+    Batched(LogOffset),
 }
 
 /// Where a batch should end.
@@ -72,7 +79,7 @@ pub(crate) enum Observation<'r> {
 struct Running {
     sequence: u64,
     chain: u64,
-    begin: u64,
+    begin: LogOffset,
 }
 
 impl Engine {
@@ -85,23 +92,23 @@ impl Engine {
         &self,
         row: &SegmentRow,
         snapshot: &Snapshot,
-        from: u64,
+        from: LogOffset,
         pace: &mut Pace<'_>,
         see: &mut dyn FnMut(Observation<'_>, &mut Pace<'_>) -> Result<()>,
     ) -> Result<Tally> {
         let copies = self.open_segment_copies(row.id(), &row.devices);
         let count = copies.len() as u64;
         let mut scan = SegmentScan::new(copies, self.seed(row.id()), from);
-        scan.end = row.size_bytes;
+        scan.end = row.end();
         let mut tally = Tally::default();
         let has_versions = snapshot.has_versions()?;
         let mut running = None;
-        if from <= SEGMENT_HEADER_BYTES {
+        if from <= FIRST_BATCH_AT {
             let (header, without) = scan.header(row.id().into());
             running = header.map(|header| Running {
                 sequence: header.continues.sequence.0,
                 chain: header.continues.chain,
-                begin: SEGMENT_HEADER_BYTES,
+                begin: FIRST_BATCH_AT,
             });
             see(Observation::Header(header, without), pace)?;
         }
@@ -109,7 +116,7 @@ impl Engine {
             let (range, batch_ends) = match step {
                 ScanStep::Damage(range) => {
                     running = None;
-                    let range = range.start..range.end.min(row.size_bytes);
+                    let range = range.start..range.end.min(row.end());
                     see(Observation::Damage(range.clone()), pace)?;
                     (range, false)
                 }
@@ -183,7 +190,7 @@ fn follow(
         Some(running) if commit.sequence.0 != running.sequence + 1 => {
             Some("a commit does not have the next sequence number")
         }
-        Some(running) if commit.begin.0 != running.begin => {
+        Some(running) if commit.begin != running.begin => {
             Some("a commit belongs to another batch than the records before it")
         }
         Some(running) if commit.chain_before != running.chain => Some("the chain is broken before a commit"),
@@ -205,7 +212,7 @@ pub(crate) struct Flaws {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DamagedRecords {
     pub(crate) devices: Vec<DeviceNumber>,
-    pub(crate) range: Range<u64>,
+    pub(crate) range: Range<LogOffset>,
     pub(crate) records: u64,
     /// Key of the first, if it is an object.
     pub(crate) key: Option<Vec<u8>>,
@@ -220,18 +227,18 @@ impl Flaws {
         if met.without.is_empty() {
             return self.open.take();
         }
-        let end = met.at + met.record.record_bytes();
+        let range = met.range();
         if let Some(open) = &mut self.open
             && open.devices == met.without
-            && open.range.end == met.at
-            && end - open.range.start <= JOINED_BYTES
+            && open.range.end == range.start
+            && range.end - open.range.start <= JOINED_BYTES
         {
-            open.range.end = end;
+            open.range.end = range.end;
             open.records += 1;
             return None;
         }
         let key = met.record.head.kind.is_used().then(|| met.key.clone());
-        self.open.replace(DamagedRecords { devices: met.without.clone(), range: met.at..end, records: 1, key })
+        self.open.replace(DamagedRecords { devices: met.without.clone(), range, records: 1, key })
     }
 
     /// Whether everything that was found was returned.

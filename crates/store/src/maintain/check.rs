@@ -24,8 +24,8 @@ use crate::engine::pace::Pace;
 use crate::engine::{Engine, View};
 use crate::error::{ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceState};
-use crate::format::ids::{DeviceNumber, SegmentNumber};
-use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, SegmentName, segment_path};
+use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
+use crate::format::segment::{FIRST_BATCH_AT, SEGMENTS, SegmentName, segment_path};
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::Snapshot;
 use crate::index::catalog::{Freed, Position, SegmentRow};
@@ -386,7 +386,7 @@ impl<'c> Checker<'c> {
                 );
                 let problem =
                     Problem::new(ProblemKind::Account, self.engine.segment_place(row), cause, Remedy::RebuildIndex);
-                self.found(problem.within(row.number, 0..row.size_bytes));
+                self.found(problem.within(row.number, LogOffset::START..row.end()));
             }
             if self.freed.contains(&row.number) && sum.records > 0 {
                 let cause = format!("it is to be freed, but {} records in it are in use", sum.records);
@@ -472,7 +472,7 @@ impl<'c> Checker<'c> {
             let cause = "no device in service has it";
             self.found(
                 Problem::new(ProblemKind::SegmentMissing, self.engine.segment_place(row), cause, Remedy::Rebuild)
-                    .within(row.number, 0..row.size_bytes),
+                    .within(row.number, LogOffset::START..row.end()),
             );
         }
         for &device in &readable {
@@ -484,7 +484,7 @@ impl<'c> Checker<'c> {
                 _ => Remedy::Lost,
             };
             // A killed writer can leave copies of the end of the log that differ; the next writer makes them equal.
-            let recovered_bytes = self.engine.recovered_bytes(row);
+            let recovered_bytes = self.engine.recovered_end(row).0;
             let is_end = |size: u64| has_other && recovered_bytes < row.size_bytes && size >= recovered_bytes;
             let problem = match self.sizes.get(&(device, row.id().into())) {
                 None if is_end(0) => None,
@@ -498,7 +498,9 @@ impl<'c> Checker<'c> {
             };
             if let Some((kind, cause)) = problem {
                 self.found(
-                    Problem::new(kind, place.clone(), cause, remedy).on(device).within(row.number, 0..row.size_bytes),
+                    Problem::new(kind, place.clone(), cause, remedy)
+                        .on(device)
+                        .within(row.number, LogOffset::START..row.end()),
                 );
             }
         }
@@ -511,7 +513,7 @@ impl<'c> Checker<'c> {
             let cause = format!("it has {} of {wanted} copies", row.devices.len());
             self.found(
                 Problem::new(ProblemKind::Copies, self.engine.segment_place(row), cause, remedy)
-                    .within(row.number, 0..row.size_bytes),
+                    .within(row.number, LogOffset::START..row.end()),
             );
         }
     }
@@ -537,7 +539,8 @@ impl<'c> Checker<'c> {
         let mut unsound = Vec::new();
         for copy in copies {
             let device = copy.0;
-            let (header, _) = SegmentScan::new(vec![copy], self.engine.seed(row.id()), 0).header(row.id().into());
+            let (header, _) =
+                SegmentScan::new(vec![copy], self.engine.seed(row.id()), LogOffset::START).header(row.id().into());
             match header {
                 Some(header) if header.id == row.id() && header.store == store => sound.push(device),
                 Some(_) => unsound.push((device, "its header belongs to another segment or store")),
@@ -553,7 +556,7 @@ impl<'c> Checker<'c> {
             // Reading needs nothing from the header; moved records get a sound one.
             let remedy = if sound.is_empty() { Remedy::Harmless } else { Remedy::Repair };
             let problem = Problem::new(ProblemKind::SegmentHeader, place, cause, remedy);
-            self.found(problem.on(device).within(row.number, 0..SEGMENT_HEADER_BYTES));
+            self.found(problem.on(device).within(row.number, LogOffset::START..FIRST_BATCH_AT));
         }
     }
 

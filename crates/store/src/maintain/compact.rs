@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, Geometry};
-use crate::format::ids::{DeviceNumber, SegmentNumber};
+use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::index::catalog::{Freed, SegmentRow};
 use crate::layout::granulo::{ALIGNED_HEAD_BYTES, Alignment};
@@ -262,13 +262,13 @@ impl Engine {
         let mut breaks: BTreeMap<SegmentNumber, u64> = BTreeMap::new();
         let snapshot = self.view().snapshot();
         let mut scan = snapshot.scan_from(&[])?;
-        let mut end = (SegmentNumber(0), 0);
+        let mut end = (SegmentNumber(0), LogOffset::START);
         while let Some((_, entry)) = scan.next_entry()? {
             let location = entry.location;
             if location.segment != end.0 || location.offset < end.1 {
                 *breaks.entry(location.segment).or_default() += 1;
             }
-            end = (location.segment, location.offset + location.record_bytes);
+            end = (location.segment, location.range().end);
         }
         Ok(breaks)
     }
@@ -279,7 +279,8 @@ impl Engine {
         let mut is_aligned = |row: &SegmentRow| {
             row.devices.iter().any(|&device| {
                 bytes.clear();
-                let read = self.read_copy(device, row.id(), 0, SEGMENT_HEADER_BYTES as usize, &mut bytes);
+                let read =
+                    self.read_copy(device, row.id(), LogOffset::START, SEGMENT_HEADER_BYTES as usize, &mut bytes);
                 let header = read.ok().and_then(|_| SegmentHeader::decode(&bytes));
                 header.is_some_and(|header| header.id == row.id() && header.alignment == alignment)
             })

@@ -102,6 +102,7 @@ fn free_name(snapshot: &Snapshot, directory: &Key, name: &str, is_it: impl Fn(&E
 mod tests {
     use std::collections::BTreeMap;
     use std::fs;
+    use std::ops::Range;
     use std::path::Path;
 
     use super::*;
@@ -136,8 +137,8 @@ mod tests {
     fn place(store: &Store, path: &str) -> (String, u64, u64) {
         let engine = store.engine();
         let location = engine.view().snapshot().look_up_path(key(path).stored()).unwrap().unwrap().location;
-        let next = location.offset + location.record_bytes;
-        (segment_path(engine.segment_id(location.segment)), location.offset, next)
+        let Range { start, end } = location.range();
+        (segment_path(engine.segment_id(location.segment)), start.0, end.0)
     }
 
     /// Flips a bit in the records of these objects, and removes the index.

@@ -7,7 +7,7 @@
 //! were moved too (docs/FORMAT.md, section 8); in the same transaction as the last of these or a later one. Whenever
 //! moving ends, by a signal or a crash, the store is consistent: at worst, records exist twice.
 
-use crate::format::ids::SegmentNumber;
+use crate::format::ids::{LogOffset, SegmentNumber};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -226,11 +226,15 @@ impl Round<'_, '_> {
 
     /// Moves the removals of a segment that are still needed; returns whether to continue.
     fn move_removals(&mut self, row: &SegmentRow, lowest: u64, done: &mut BTreeSet<u64>) -> Result<bool> {
-        let mut scan = SegmentScan::new(self.engine.open_copies(row.id(), &row.devices), self.engine.seed(row.id()), 0);
+        let mut scan = SegmentScan::new(
+            self.engine.open_copies(row.id(), &row.devices),
+            self.engine.seed(row.id()),
+            LogOffset::START,
+        );
         let mut hand = Hand::default();
-        let mut is_damaged = scan.end < row.size_bytes;
+        let mut is_damaged = scan.end < row.end();
         // What follows is in quarantine: a removal there was never acknowledged.
-        scan.end = row.size_bytes;
+        scan.end = row.end();
         while let Some(step) = scan.next(false) {
             match step {
                 ScanStep::Damage(_) => is_damaged = true,
@@ -290,7 +294,8 @@ impl Round<'_, '_> {
             }
         };
         for BufferedRecord { key, entry, bytes } in &hand.records {
-            let location = Location { segment: UNPLACED, offset: bytes.start as u64, record_bytes: bytes.len() as u64 };
+            let location =
+                Location { segment: UNPLACED, offset: LogOffset(bytes.start as u64), record_bytes: bytes.len() as u64 };
             match entry.kind.is_used() {
                 true => effects.put(key, Entry { location, ..*entry }, None)?,
                 false => effects.dead(location, entry.id),

@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::format::ids::{DeviceNumber, SegmentNumber};
+use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::units::escape_path;
 
 /// What a problem is about. [`name`](ProblemKind::name)s are for programs and do not change.
@@ -157,16 +157,19 @@ impl Problem {
         }
     }
 
+    #[must_use]
     pub(crate) fn on(mut self, device: DeviceNumber) -> Problem {
         self.device = Some(device);
         self
     }
 
-    pub(crate) fn within(mut self, segment: SegmentNumber, range: Range<u64>) -> Problem {
-        (self.segment, self.range) = (Some(segment), Some(range));
+    #[must_use]
+    pub(crate) fn within(mut self, segment: SegmentNumber, range: Range<LogOffset>) -> Problem {
+        (self.segment, self.range) = (Some(segment), Some(range.start.0..range.end.0));
         self
     }
 
+    #[must_use]
     pub(crate) fn of(mut self, key: &[u8]) -> Problem {
         self.key = Some(key.to_vec());
         self
@@ -206,7 +209,7 @@ mod tests {
             "a record is damaged",
             Remedy::Repair,
         );
-        let mut problem = problem.on(DeviceNumber(0)).within(SegmentNumber(1), 80..200);
+        let mut problem = problem.on(DeviceNumber(0)).within(SegmentNumber(1), LogOffset(80)..LogOffset(200));
         problem.object = Some("cats/1.jpg".to_owned());
         assert_eq!(
             problem.to_string(),

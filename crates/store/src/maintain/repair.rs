@@ -22,7 +22,7 @@ use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::DeviceState;
-use crate::format::ids::{DeviceNumber, ObjectNumber, SegmentNumber};
+use crate::format::ids::{DeviceNumber, LogOffset, ObjectNumber, SegmentNumber};
 use crate::format::index_key::{ROOT_KEY, entry_of_key, is_superseded, object_of};
 use crate::format::key::Key;
 use crate::format::segment::SEGMENTS;
@@ -331,7 +331,7 @@ impl Store {
         report.removed_files += engine.remove_leftovers()?;
         pace.stage("repairing", engine.stored_bytes());
         let mut scrubber = Scrubber::new(engine, found, false);
-        let result = scrubber.all((SegmentNumber(0), 0), pace);
+        let result = scrubber.all(Default::default(), pace);
         report.scrub = scrubber.report;
         result?;
         report.copies = engine.complete_copies(pace)?;
@@ -428,7 +428,8 @@ impl Engine {
             ) else {
                 continue;
             };
-            let (header, _) = SegmentScan::new(vec![(number, file)], self.seed(row.id()), 0).header(row.id().into());
+            let (header, _) =
+                SegmentScan::new(vec![(number, file)], self.seed(row.id()), LogOffset::START).header(row.id().into());
             if header.is_some_and(|header| header.store == geometry.store && header.id == row.id()) {
                 return Ok(true);
             }

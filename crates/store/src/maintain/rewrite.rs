@@ -16,7 +16,7 @@ use crate::devices::names;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::format::descriptor::Run;
-use crate::format::ids::SegmentId;
+use crate::format::ids::{LogOffset, SegmentId};
 use crate::format::segment::{SEGMENTS, segment_path};
 
 impl Engine {
@@ -42,7 +42,7 @@ impl Engine {
     pub(crate) fn write_again(
         &self,
         segment: SegmentId,
-        range: Range<u64>,
+        range: Range<LogOffset>,
         units: impl Iterator<Item = Run>,
     ) -> Result<()> {
         for number in self.copies(segment.number) {
@@ -53,10 +53,10 @@ impl Engine {
             else {
                 continue;
             };
-            if range.start == 0 {
+            if range.start == LogOffset::START {
                 names::name_again(&*device, &path, SEGMENTS).map_err(fail)?;
             }
-            write_again(&file, range.clone()).and_then(|()| file.sync()).map_err(fail)?;
+            write_again(&file, range.start.0..range.end.0).and_then(|()| file.sync()).map_err(fail)?;
         }
         let known = Arc::clone(&self.view().state.extents);
         let mut named = BTreeSet::new();

@@ -16,7 +16,7 @@ use crate::engine::{Engine, EngineAccounts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
-use crate::format::ids::DeviceNumber;
+use crate::format::ids::{DeviceNumber, LogOffset};
 use crate::format::index_key::until_of;
 use crate::format::record::{Head, NewRecord, Record};
 use crate::index::catalog::{Change, ExtentRow, Freed, SegmentRow};
@@ -86,7 +86,7 @@ impl Engine {
         let geometry = self.geometry();
         for (record, start) in current.iter().zip(starts) {
             let record_bytes = record.bytes.len() as u64;
-            let location = Location { segment: UNPLACED, offset: start, record_bytes };
+            let location = Location { segment: UNPLACED, offset: LogOffset(start), record_bytes };
             match record.entry.kind.is_used() {
                 true => effects.put(&record.key, Entry { location, ..record.entry }, record.descriptor.as_ref())?,
                 false => effects.dead(location, record.entry.id),
@@ -135,7 +135,7 @@ impl Engine {
     pub(crate) fn salvage_segment(&self, row: &SegmentRow, pace: &mut Pace<'_>) -> Result<bool> {
         let snapshot = self.view().snapshot();
         let (mut moving, mut bytes) = (Vec::new(), 0);
-        self.audit_segment(row, &snapshot, 0, pace, &mut |sight, _| {
+        self.audit_segment(row, &snapshot, LogOffset::START, pace, &mut |sight, _| {
             let Observation::Record(met) = sight else { return Ok(()) };
             let location = Location { segment: row.number, offset: met.at, record_bytes: met.record.record_bytes() };
             let entry = match (met.record.head.kind, met.live) {

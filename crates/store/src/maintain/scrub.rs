@@ -25,8 +25,8 @@ use crate::engine::{Engine, View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::geometry::DeviceState;
-use crate::format::ids::{DeviceNumber, SegmentNumber};
-use crate::format::segment::{SEGMENT_HEADER_BYTES, segment_path};
+use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
+use crate::format::segment::{FIRST_BATCH_AT, segment_path};
 use crate::index::catalog::{Freed, SegmentRow};
 use crate::progress::Progress;
 use crate::units::format_count;
@@ -107,7 +107,7 @@ impl Store {
         found: &mut dyn FnMut(&Problem, bool),
         progress: &Progress,
     ) -> Result<ScrubReport> {
-        self.scrub_after(ScrubReport::default(), options, found, progress)
+        self.scrub_adding_to(ScrubReport::default(), options, found, progress)
     }
 
     /// As [`scrub`](Self::scrub); if the index is damaged on all copies, the store is reopened with one that is rebuilt
@@ -137,33 +137,37 @@ impl Store {
         let store = open(platform, &home, Access::RebuildIndex, how).and_then(Store::of)?;
         of_index.iter().for_each(|problem| found(problem, true));
         before.repaired += of_index.len() as u64;
-        let report = store.scrub_after(before, ScrubOptions { resume: false, ..options }, found, progress)?;
+        let report = store.scrub_adding_to(before, ScrubOptions { resume: false, ..options }, found, progress)?;
         Ok((store, report))
     }
 
-    fn scrub_after(
+    /// Scrubs, and adds to the result `so_far`; an interrupted scrub that is resumed, to what it noted instead.
+    fn scrub_adding_to(
         &self,
-        mut before: ScrubReport,
+        mut so_far: ScrubReport,
         options: ScrubOptions,
         found: &mut dyn FnMut(&Problem, bool),
         progress: &Progress,
     ) -> Result<ScrubReport> {
         let engine = self.engine();
+        // Only checks that the store is open for writing.
         drop(engine.writer()?);
         let mut pace = Pace::new(options.bytes_per_second, progress);
-        let mut at = None;
+        let mut resume_at = None;
         if options.resume {
-            at = engine.noted(POSITION).as_deref().and_then(parse_position);
-            if at.is_some() {
-                before = engine.noted(TALLY).as_deref().and_then(ScrubReport::decode).unwrap_or_default();
+            resume_at = engine.noted(POSITION).as_deref().and_then(parse_position);
+            if resume_at.is_some() {
+                so_far = engine.noted(TALLY).as_deref().and_then(ScrubReport::decode).unwrap_or_default();
             }
         }
         let mut scrubber = Scrubber::new(engine, found, true);
-        scrubber.report = before;
-        let result = scrubber.scrub(at, &mut pace);
-        scrubber.report.is_complete = pace.outcome(result)? && !scrubber.is_ended;
+        scrubber.report = so_far;
+        let result = scrubber.scrub(resume_at, &mut pace);
+        // A stop on request is not an error: the scrub is incomplete, and its position remains noted.
+        scrubber.report.is_complete = pace.outcome(result)? && !scrubber.lacks_index;
         let report = scrubber.report;
         if report.is_complete {
+            // Empty notes are removed.
             let finished = format!("{} {}", engine.platform.now_nanoseconds(), report.encode());
             engine.note(&[(POSITION, Vec::new()), (TALLY, Vec::new()), (FINISHED, finished.into_bytes())])?;
         }
@@ -184,9 +188,9 @@ impl Store {
     }
 }
 
-fn parse_position(text: &str) -> Option<(SegmentNumber, u64)> {
+fn parse_position(text: &str) -> Option<(SegmentNumber, LogOffset)> {
     let (segment, offset) = text.split_once(' ')?;
-    Some((SegmentNumber(segment.parse().ok()?), offset.parse().ok()?))
+    Some((SegmentNumber(segment.parse().ok()?), LogOffset(offset.parse().ok()?)))
 }
 
 impl Engine {
@@ -212,15 +216,15 @@ pub(crate) struct Scrubber<'m> {
     objects: ObjectPaths,
     /// Whether it notes its progress.
     keeps_notes: bool,
-    /// Whether it stops, as there is no index to compare with.
-    is_ended: bool,
+    /// Whether this pass found the index lost and stopped; the same in `report` may be from before a rebuild.
+    lacks_index: bool,
     noted: Instant,
 }
 
 impl<'m> Scrubber<'m> {
     pub(crate) fn new(engine: &'m Engine, found: &'m mut dyn FnMut(&Problem, bool), keeps_notes: bool) -> Scrubber<'m> {
         let (report, objects) = (ScrubReport::default(), ObjectPaths::default());
-        Scrubber { engine, report, found, objects, keeps_notes, is_ended: false, noted: Instant::now() }
+        Scrubber { engine, report, found, objects, keeps_notes, lacks_index: false, noted: Instant::now() }
     }
 
     fn found(&mut self, problem: Problem, is_repaired: bool) {
@@ -234,11 +238,11 @@ impl<'m> Scrubber<'m> {
     }
 
     /// Verifies the index, unless an interrupted scrub was past it, and all segments from there on.
-    fn scrub(&mut self, at: Option<(SegmentNumber, u64)>, pace: &mut Pace<'_>) -> Result<()> {
+    fn scrub(&mut self, at: Option<(SegmentNumber, LogOffset)>, pace: &mut Pace<'_>) -> Result<()> {
         if at.is_none() {
             pace.stage("verifying the index", self.engine.index_bytes());
-            self.is_ended = !self.index(pace)?;
-            if self.is_ended {
+            self.lacks_index = !self.index(pace)?;
+            if self.lacks_index {
                 self.report.is_index_lost = true;
                 return Ok(());
             }
@@ -292,7 +296,7 @@ impl<'m> Scrubber<'m> {
     }
 
     /// Verifies all segments from a segment and offset on.
-    pub(crate) fn all(&mut self, from: (SegmentNumber, u64), pace: &mut Pace<'_>) -> Result<()> {
+    pub(crate) fn all(&mut self, from: (SegmentNumber, LogOffset), pace: &mut Pace<'_>) -> Result<()> {
         let (mut next, mut offset) = from;
         loop {
             // A separate pin for each segment: what was freed meanwhile need not wait for the end.
@@ -301,15 +305,15 @@ impl<'m> Scrubber<'m> {
                 |number: SegmentNumber| view.state.freed.iter().any(|(_, freed)| *freed == Freed::Segment(number));
             let row = view.state.segments.range(next..).map(|(_, row)| row.clone()).find(|row| !is_freed(row.number));
             let Some(row) = row else { return Ok(()) };
-            let from = if row.number == next { offset } else { 0 };
+            let from = if row.number == next { offset } else { LogOffset::START };
             self.segment(&row, &view, from, pace)?;
-            (next, offset) = (row.number.next(), 0);
-            self.note(next, 0)?;
+            (next, offset) = (row.number.next(), LogOffset::START);
+            self.note(next, LogOffset::START)?;
         }
     }
 
-    fn note(&mut self, segment: SegmentNumber, offset: u64) -> Result<()> {
-        if !self.keeps_notes || self.noted.elapsed() < NOTED_EVERY && offset > 0 {
+    fn note(&mut self, segment: SegmentNumber, offset: LogOffset) -> Result<()> {
+        if !self.keeps_notes || self.noted.elapsed() < NOTED_EVERY && offset > LogOffset::START {
             return Ok(());
         }
         self.noted = Instant::now();
@@ -318,9 +322,15 @@ impl<'m> Scrubber<'m> {
     }
 
     /// Verifies one segment with all its copies, from an offset where a batch begins.
-    pub(crate) fn segment(&mut self, row: &SegmentRow, view: &View, from: u64, pace: &mut Pace<'_>) -> Result<()> {
+    pub(crate) fn segment(
+        &mut self,
+        row: &SegmentRow,
+        view: &View,
+        from: LogOffset,
+        pace: &mut Pace<'_>,
+    ) -> Result<()> {
         let engine = self.engine;
-        if from == 0 {
+        if from == LogOffset::START {
             self.sizes(row, pace)?;
         }
         let snapshot = view.snapshot();
@@ -374,19 +384,19 @@ impl<'m> Scrubber<'m> {
     }
 
     /// Bytes that are damaged on every copy, and the objects in them.
-    fn damage(&mut self, row: &SegmentRow, damaged: &[Range<u64>], view: &View) -> Result<()> {
+    fn damage(&mut self, row: &SegmentRow, damaged: &[Range<LogOffset>], view: &View) -> Result<()> {
         let place = self.engine.segment_place(row);
         let mut hit = vec![false; damaged.len()];
         let snapshot = view.snapshot();
         let mut scan = snapshot.scan_versions_from(&[])?;
         while let Some((key, entry)) = scan.next_entry()? {
-            let (start, end) = (entry.location.offset, entry.location.offset + entry.location.record_bytes);
-            let found = damaged.iter().position(|range| range.start < end && start < range.end);
+            let here = entry.location.range();
+            let found = damaged.iter().position(|range| range.start < here.end && here.start < range.end);
             let Some(at) = found.filter(|_| entry.location.segment == row.number) else { continue };
             hit[at] = true;
             let problem =
                 Problem::new(ProblemKind::Record, place.clone(), "the record is damaged on every copy", Remedy::Lost);
-            self.found(problem.within(row.number, start..end).of(key), false);
+            self.found(problem.within(row.number, here).of(key), false);
         }
         for (range, _) in damaged.iter().zip(hit).filter(|(_, hit)| !hit) {
             let problem =
@@ -430,7 +440,7 @@ impl<'m> Scrubber<'m> {
             }
             let remedy = if has_other { Remedy::Repair } else { Remedy::Lost };
             let problem = Problem::new(kind, place, cause, remedy).on(device);
-            self.found(problem.within(row.number, 0..row.size_bytes), is_repaired);
+            self.found(problem.within(row.number, LogOffset::START..row.end()), is_repaired);
         }
         Ok(())
     }
@@ -440,7 +450,7 @@ impl<'m> Scrubber<'m> {
         if !is_held && row.live_records + row.dead_records == 0 {
             return Ok(());
         }
-        let range = 0..SEGMENT_HEADER_BYTES;
+        let range = LogOffset::START..FIRST_BATCH_AT;
         let repaired_bytes = if is_held { self.engine.repair_segment(row.number, range.clone())? } else { 0 };
         for &device in without {
             let place = self.engine.devices.place(device, &segment_path(row.id()));

@@ -151,7 +151,7 @@ impl SimulatedDevice {
     ) -> io::Result<T> {
         let (mut state, failure) = self.world.begin(operation, self.number)?;
         let Some(errno) = failure else { return act(&mut state, self) };
-        if errno != Errno::NOSPC && state.chance.happens(1, 2) {
+        if errno != Errno::NOSPC && state.random.happens(1, 2) {
             let done = act(&mut state, self);
             // What is dropped here may be a handle, which takes the lock when it is dropped.
             drop(state);
@@ -212,7 +212,7 @@ impl Device for SimulatedDevice {
                 })
                 .collect();
             // In random order, to exclude that of the names.
-            state.chance.shuffle(&mut files);
+            state.random.shuffle(&mut files);
             Ok(files)
         })
     }
@@ -355,7 +355,7 @@ impl DeviceFile for SimulatedFile {
             return Err(Errno::FBIG.into());
         }
         // A write that fails may have been done up to any byte.
-        let meant = if failure.is_some() { state.chance.index(data.len() + 1) } else { data.len() };
+        let meant = if failure.is_some() { state.random.index(data.len() + 1) } else { data.len() };
         let room_bytes = state.room_bytes(self.device.number);
         let betrayal = failure.is_none().then(|| state.betrayal(self.device.number, self.kind)).flatten();
         let file = self.in_state(&mut state)?;

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::chance::Chance;
+use crate::random::Random;
 
 /// The allocation unit of files, in bytes.
 pub(crate) const BLOCK_BYTES: usize = 4096;
@@ -48,19 +48,19 @@ pub(crate) enum Luck {
 
 impl Luck {
     /// Draws the luck of a crash: the extremes are frequent, as they find most faults.
-    pub(crate) fn draw(chance: &mut Chance) -> Luck {
-        match chance.below(8) {
+    pub(crate) fn draw(random: &mut Random) -> Luck {
+        match random.below(8) {
             0 => Luck::Nothing,
             1 => Luck::Everything,
-            _ => Luck::Some(1 + chance.below(7)),
+            _ => Luck::Some(1 + random.below(7)),
         }
     }
 
-    fn keeps(self, chance: &mut Chance) -> bool {
+    fn keeps(self, random: &mut Random) -> bool {
         match self {
             Luck::Nothing => false,
             Luck::Everything => true,
-            Luck::Some(share) => chance.happens(share, 8),
+            Luck::Some(share) => random.happens(share, 8),
         }
     }
 }
@@ -148,54 +148,54 @@ impl FileContent {
     }
 
     /// Applies what a crash may leave of a change.
-    fn apply_remains(&mut self, change: &FileChange, luck: Luck, chance: &mut Chance) {
-        if !luck.keeps(chance) {
+    fn apply_remains(&mut self, change: &FileChange, luck: Luck, random: &mut Random) {
+        if !luck.keeps(random) {
             return;
         }
-        let whole = luck == Luck::Everything || chance.happens(1, 3);
+        let whole = luck == Luck::Everything || random.happens(1, 3);
         match change {
             _ if whole => self.apply(change),
             FileChange::Size(_) => self.apply(change),
-            FileChange::Write(offset, data) => self.write_remains(*offset, data, chance),
+            FileChange::Write(offset, data) => self.write_remains(*offset, data, random),
         }
     }
 
-    fn write_remains(&mut self, offset: u64, data: &[u8], chance: &mut Chance) {
+    fn write_remains(&mut self, offset: u64, data: &[u8], random: &mut Random) {
         let (old_end, start) = (self.bytes.len(), offset as usize);
         let mut written = Vec::new();
-        match chance.below(5) {
-            0 => written.push(0..chance.index(data.len() + 1)),
-            1 => written.push(chance.index(data.len() + 1)..data.len()),
-            2 => written.push(chance.range(data.len())),
+        match random.below(5) {
+            0 => written.push(0..random.index(data.len() + 1)),
+            1 => written.push(random.index(data.len() + 1)..data.len()),
+            2 => written.push(random.range(data.len())),
             // Sectors of the device, not of the write.
             3 => {
                 let mut from = 0;
                 while from < data.len() {
                     let to = data.len().min(from + SECTOR_BYTES - (start + from) % SECTOR_BYTES);
-                    if chance.happens(1, 2) {
+                    if random.happens(1, 2) {
                         written.push(from..to);
                     }
                     from = to;
                 }
             }
-            _ => self.set_size(old_end.max(start + chance.index(data.len() + 1)) as u64),
+            _ => self.set_size(old_end.max(start + random.index(data.len() + 1)) as u64),
         }
         for range in &written {
             self.write(offset + range.start as u64, &data[range.clone()]);
         }
         // Single bytes with another fate than their neighbours.
-        if chance.happens(1, 8) && !data.is_empty() {
-            let at = chance.index(data.len());
+        if random.happens(1, 8) && !data.is_empty() {
+            let at = random.index(data.len());
             self.write(offset + at as u64, &data[at..=at]);
         }
-        if self.bytes.len() > old_end && chance.happens(1, 4) {
+        if self.bytes.len() > old_end && random.happens(1, 4) {
             let mut holds = vec![false; self.bytes.len() - old_end];
             for range in written {
                 for at in (start + range.start).max(old_end)..(start + range.end).max(old_end) {
                     holds[at - old_end] = true;
                 }
             }
-            let garbage = chance.bytes(holds.len());
+            let garbage = random.bytes(holds.len());
             for (at, _) in holds.iter().enumerate().filter(|(_, holds)| !**holds) {
                 self.bytes[old_end + at] = garbage[at];
             }
@@ -245,7 +245,7 @@ impl File {
 
     /// Drops what a failed sync left only in memory: from now on the file reads as it is on the device, and that is
     /// durable.
-    pub(crate) fn drop_doubtful(&mut self, luck: Luck, chance: &mut Chance) {
+    pub(crate) fn drop_doubtful(&mut self, luck: Luck, random: &mut Random) {
         if !self.log.iter().any(|(_, certainty)| *certainty == Certainty::Doubtful) {
             return;
         }
@@ -255,12 +255,12 @@ impl File {
             log: self.log.iter().filter(|(_, certainty)| *certainty != Certainty::Pending).cloned().collect(),
             ..self.clone()
         };
-        *self = settled.remains(luck, chance);
+        *self = settled.remains(luck, random);
         waiting.into_iter().for_each(|(change, _)| self.change(change));
     }
 
     /// What a crash leaves.
-    pub(crate) fn remains(&self, luck: Luck, chance: &mut Chance) -> File {
+    pub(crate) fn remains(&self, luck: Luck, random: &mut Random) -> File {
         if self.log.is_empty() {
             return File::settled(Arc::clone(&self.base));
         }
@@ -268,7 +268,7 @@ impl File {
         for (change, certainty) in &self.log {
             match certainty {
                 Certainty::Sure => content.apply(change),
-                Certainty::Doubtful => content.apply_remains(change, luck, chance),
+                Certainty::Doubtful => content.apply_remains(change, luck, random),
                 Certainty::Pending => {}
             }
         }
@@ -279,10 +279,10 @@ impl File {
             .map(|(change, _)| change)
             .collect();
         if luck != Luck::Everything {
-            chance.shuffle(&mut pending);
+            random.shuffle(&mut pending);
         }
         for change in pending {
-            content.apply_remains(change, luck, chance);
+            content.apply_remains(change, luck, random);
         }
         File::settled(Arc::new(content))
     }
@@ -376,10 +376,10 @@ impl Names {
     }
 
     /// What a crash leaves.
-    pub(crate) fn remains(&self, luck: Luck, chance: &mut Chance) -> Names {
+    pub(crate) fn remains(&self, luck: Luck, random: &mut Random) -> Names {
         let mut names = self.base.clone();
         for (change, certainty) in &self.log {
-            if *certainty == Certainty::Sure || luck.keeps(chance) {
+            if *certainty == Certainty::Sure || luck.keeps(random) {
                 change.apply(&mut names);
             }
         }

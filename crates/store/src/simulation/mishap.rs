@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::chance::Chance;
 use super::device::{DeviceImage, SimulatedDevice};
 use super::media::{BLOCK_BYTES, File, FileChange, FileContent, Luck};
 use super::world::{Disk, World, WorldState};
 use crate::devices::names::OTHER;
+use crate::random::Random;
 
 /// The purpose of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,9 +108,9 @@ impl WorldState {
             .filter(|(path, file)| FileKind::of(path) == FileKind::Segment || **file == meant)
             .map(|(_, file)| *file)
             .collect();
-        let file = *self.chance.pick(&files);
+        let file = *self.random.pick(&files);
         let blocks = self.disks[device].files[&file].current.bytes.len() / BLOCK_BYTES;
-        let offset = (self.chance.index(blocks.max(1)) * BLOCK_BYTES) as u64;
+        let offset = (self.random.index(blocks.max(1)) * BLOCK_BYTES) as u64;
         if let Some(file) = self.disks[device].files.get_mut(&file) {
             file.change(FileChange::Write(offset, data.into()));
         }
@@ -181,9 +181,9 @@ impl World {
 
     /// Removes a device; all or some of what was not durable is lost.
     pub(crate) fn detach(&self, device: usize, absence: Absence, seed: u64) -> Detached {
-        let mut chance = Chance::new(seed);
+        let mut random = Random::new(seed);
         let mut state = self.state();
-        let gone = state.disks[device].remains(None, &mut chance);
+        let gone = state.disks[device].remains(None, &mut random);
         let node = if absence == Absence::Missing { 0 } else { state.new_node() };
         state.put(device, Disk { is_lost: absence == Absence::Failing, node, ..Disk::default() });
         Detached(gone)
@@ -201,10 +201,10 @@ impl World {
 
     /// Drops what failed syncs left only in memory: files read as they are on the devices.
     pub(crate) fn drop_pages(&self, seed: u64) {
-        let mut chance = Chance::new(seed);
+        let mut random = Random::new(seed);
         let mut state = self.state();
         for file in state.disks.iter_mut().flat_map(|disk| disk.files.values_mut()) {
-            file.drop_doubtful(Luck::draw(&mut chance), &mut chance);
+            file.drop_doubtful(Luck::draw(&mut random), &mut random);
         }
     }
 
@@ -257,7 +257,7 @@ impl World {
 
     /// Damages a place determined by `place`, in the files of a kind; returns where, if there is such a file.
     pub(crate) fn rot(&self, device: usize, kind: FileKind, rot: Rot, place: u64) -> Option<(String, u64)> {
-        let mut chance = Chance::new(place);
+        let mut random = Random::new(place);
         let files: Vec<(String, u64)> = self
             .device(device)
             .files()
@@ -265,7 +265,7 @@ impl World {
             .filter(|(path, size_bytes)| FileKind::of(path) == kind && *size_bytes > 0)
             .collect();
         let total: u64 = files.iter().map(|(_, size_bytes)| size_bytes).sum();
-        let mut at = chance.below(total);
+        let mut at = random.below(total);
         let (path, _) = files.into_iter().find(|(_, size_bytes)| {
             let is_here = at < *size_bytes;
             if !is_here {
@@ -274,7 +274,7 @@ impl World {
             is_here
         })?;
         match rot {
-            Rot::Bit => self.device(device).flip_bit(&path, at * 8 + chance.below(8)),
+            Rot::Bit => self.device(device).flip_bit(&path, at * 8 + random.below(8)),
             Rot::Unreadable => self.device(device).make_unreadable(&path, at, 1),
         }
         Some((path, at))

@@ -5,7 +5,6 @@
 //! | --- | --- |
 //! | [`bucket`] | a log that is published to a bucket, in a world of its own |
 //! | `cost` | the cost of a record that rots |
-//! | [`chance`] | random numbers from a seed |
 //! | [`media`] | what is written, separate from what is durable: one file, the names of one device |
 //! | [`mishap`] | faults of whole devices and single writes: missing, empty, stale, swapped, damaged, betrayed |
 //! | [`world`] | several devices that crash together; faults; the count of operations |
@@ -23,7 +22,6 @@
 //! of it. The simulation assumes only what docs/FORMAT.md, section 2, assumes of the media.
 
 pub(crate) mod bucket;
-pub(crate) mod chance;
 mod cost;
 pub(crate) mod device;
 pub(crate) mod ever;

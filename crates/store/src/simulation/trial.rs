@@ -11,12 +11,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::chance::Chance;
 use super::model::Model;
 use super::state::State;
 use super::workload::{Change, Durability, Generator, Operation};
 use super::world::{Fault, World};
 use crate::error::{Error, Result};
+use crate::random::Random;
 
 /// A store on trial.
 pub(crate) trait Subject: Sized {
@@ -60,7 +60,7 @@ pub(crate) struct Trial<S> {
 
 /// The seed of the remains of crash `number` before `operation`.
 fn seed_of_remains(seed: u64, operation: u64, number: u64) -> u64 {
-    Chance::new(seed ^ operation.rotate_left(24) ^ number.rotate_left(48)).next()
+    Random::new(seed ^ operation.rotate_left(24) ^ number.rotate_left(48)).any()
 }
 
 fn text(error: &Error) -> String {
@@ -149,27 +149,27 @@ fn crash<T: Subject>(
     model: &Mutex<Model>,
     seed: u64,
 ) -> std::result::Result<(), String> {
-    let mut chance = Chance::new(seed);
+    let mut random = Random::new(seed);
     // A killed process leaves everything that it wrote in the page cache, and the next to open the store must make what
     // it shows durable.
-    let is_kill = chance.happens(1, 4);
+    let is_kill = random.happens(1, 4);
     let mut left = if is_kill { world.after_kill(seed) } else { world.after_crash(seed) };
-    if chance.happens(1, 4) {
-        left.crash_at(chance.below(20));
+    if random.happens(1, 4) {
+        left.crash_at(random.below(20));
         // Whether it opened or not: its work is interrupted.
         drop(T::open(settings, &left));
-        left = left.after_crash(chance.next());
+        left = left.after_crash(random.any());
     }
     let (subject, state) = recover::<T>(settings, &left, model)?;
-    if !is_kill && !chance.happens(1, 4) {
+    if !is_kill && !random.happens(1, 4) {
         return Ok(());
     }
     // What was recovered was shown, so it is durable; and the store must continue to work.
     let model = Mutex::new(Model::of(state.clone()));
     let (cutoff_bytes, largest_bytes) = T::sizes(settings);
-    let mut generator = Generator::of(chance.next(), cutoff_bytes, largest_bytes, state);
+    let mut generator = Generator::of(random.any(), cutoff_bytes, largest_bytes, state);
     let mut run = Run { subject: Some(subject), model: &model };
-    left.crash_at(left.operations() + chance.below(60));
+    left.crash_at(left.operations() + random.below(60));
     for _ in 0..4 {
         match run.work(settings, &left, &generator.operation()) {
             _ if left.has_crashed() => break,
@@ -177,7 +177,7 @@ fn crash<T: Subject>(
             Err(error) => return Err(format!("after recovery, {error}")),
         }
     }
-    let left = left.after_crash(chance.next());
+    let left = left.after_crash(random.any());
     recover::<T>(settings, &left, &model).map_err(|cause| format!("after a second crash, {cause}"))?;
     Ok(())
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::chance::Chance;
 use super::state::State;
+use crate::random::Random;
 use crate::{Attributes, Holes, Key, Time};
 
 /// When a batch becomes durable: as `store::Durability`.
@@ -35,11 +35,11 @@ pub(crate) struct Recipe {
 impl Recipe {
     /// The bytes: random, or compressible for every other seed.
     pub(crate) fn bytes(self) -> Vec<u8> {
-        let mut chance = Chance::new(self.seed);
+        let mut random = Random::new(self.seed);
         if self.seed.is_multiple_of(2) {
-            return chance.bytes(self.length);
+            return random.bytes(self.length);
         }
-        let phrase = chance.bytes(61);
+        let phrase = random.bytes(61);
         phrase.iter().cycle().take(self.length).copied().collect()
     }
 }
@@ -159,7 +159,7 @@ pub(crate) fn pieces(durability: Durability, changes: &[Change]) -> Vec<&[Change
 /// Generates operations. It follows their effect on the state, so that a store must accept each of them.
 #[derive(Debug)]
 pub(crate) struct Generator {
-    chance: Chance,
+    random: Random,
     state: State,
     next_shared: u64,
     lengths: Vec<usize>,
@@ -178,34 +178,34 @@ impl Generator {
         let bounds = [1, 4096, 8192, cutoff_bytes, cutoff_bytes + 4096, largest_bytes - 1];
         let lengths = bounds.into_iter().flat_map(around).filter(|&length| length <= largest_bytes).collect();
         let next_shared = state.next_shared();
-        Generator { chance: Chance::new(seed), state, next_shared, lengths }
+        Generator { random: Random::new(seed), state, next_shared, lengths }
     }
 
     /// The next operation.
     pub(crate) fn operation(&mut self) -> Operation {
-        match self.chance.below(20) {
+        match self.random.below(20) {
             0..2 => return Operation::Sync,
             2 => return Operation::Compact,
             3 => return Operation::Reopen,
             _ => {}
         }
-        let durability = *self.chance.pick(&[Durability::Each, Durability::Batch, Durability::Batch, Durability::None]);
+        let durability = *self.random.pick(&[Durability::Each, Durability::Batch, Durability::Batch, Durability::None]);
         Operation::Batch(durability, self.changes())
     }
 
     /// The changes of a batch.
     pub(crate) fn changes(&mut self) -> Vec<Change> {
-        let count = *self.chance.pick(&[1, 1, 2, 3, 5, 9]);
+        let count = *self.random.pick(&[1, 1, 2, 3, 5, 9]);
         (0..count).map(|_| self.any_that_is_taken()).collect()
     }
 
     /// A few files with lengths in a range.
     pub(crate) fn puts(&mut self, lengths: Range<usize>) -> Vec<Change> {
-        let count = 1 + self.chance.index(4);
+        let count = 1 + self.random.index(4);
         let mut changes = Vec::new();
         for _ in 0..count {
-            let length = lengths.start + self.chance.index(lengths.len());
-            let recipe = Recipe { seed: self.chance.next(), length };
+            let length = lengths.start + self.random.index(lengths.len());
+            let recipe = Recipe { seed: self.random.any(), length };
             let attributes = self.attributes(0o100_000);
             changes.extend(self.put(attributes, recipe));
         }
@@ -252,7 +252,7 @@ impl Generator {
 
     /// A snapshot, or the removal of an existing one.
     pub(crate) fn snapshot(&mut self) -> Vec<Change> {
-        let key = Key::parse(self.chance.pick(&["monday", "tuesday", "wednesday"])).expect("a name");
+        let key = Key::parse(self.random.pick(&["monday", "tuesday", "wednesday"])).expect("a name");
         let is_there = self.state.snapshots().any(|(name, _)| *name == key);
         vec![if is_there { Change::RemoveSnapshot(key) } else { Change::Snapshot(key) }]
     }
@@ -270,14 +270,14 @@ impl Generator {
 
     fn any_write(&mut self) -> Change {
         let key = self.there();
-        let lengths = [self.state.length(&key), *self.chance.pick(&self.lengths) as u64];
-        let around = *self.chance.pick(&lengths);
-        let at = if self.chance.happens(1, 3) { around } else { self.chance.below(around + 1) };
-        if self.chance.happens(1, 4) {
+        let lengths = [self.state.length(&key), *self.random.pick(&self.lengths) as u64];
+        let around = *self.random.pick(&lengths);
+        let at = if self.random.happens(1, 3) { around } else { self.random.below(around + 1) };
+        if self.random.happens(1, 4) {
             return Change::Resize(key, at);
         }
-        let length = 1 + self.chance.index(6000);
-        Change::Write(key, at, Recipe { seed: self.chance.next(), length })
+        let length = 1 + self.random.index(6000);
+        Change::Write(key, at, Recipe { seed: self.random.any(), length })
     }
 
     /// A file with this content.
@@ -319,14 +319,14 @@ impl Generator {
     }
 
     fn any_change(&mut self) -> Change {
-        match self.chance.below(45) {
+        match self.random.below(45) {
             32..40 => self.any_name(),
             40..42 => self.snapshot().remove(0),
             42.. => self.any_write(),
             0..14 => {
                 let mut attributes = self.attributes(0o100_000);
                 let mut recipe = self.recipe();
-                if self.chance.happens(1, 8) {
+                if self.random.happens(1, 8) {
                     let holes = self.holes();
                     recipe.length = holes.data.iter().map(|(_, length)| *length as usize).sum();
                     attributes.holes = Some(holes);
@@ -339,14 +339,14 @@ impl Generator {
                 if shared.is_empty() {
                     return Change::Shared(self.key(), self.attributes(0o100_000), self.recipe());
                 }
-                Change::Link(self.chance.pick(&shared).clone(), self.key())
+                Change::Link(self.random.pick(&shared).clone(), self.key())
             }
             19..22 => Change::Directory(self.key(), self.attributes(0o040_000)),
             22 => {
-                let length = 1 + self.chance.index(200);
+                let length = 1 + self.random.index(200);
                 Change::Symlink(self.key(), self.attributes(0o120_000), vec![b't'; length])
             }
-            23 => Change::Special(self.key(), self.attributes(0o020_000), self.chance.below(9) as u32, 7),
+            23 => Change::Special(self.key(), self.attributes(0o020_000), self.random.below(9) as u32, 7),
             24..28 => Change::Remove(self.there()),
             28..30 => Change::RemoveDirectory(self.there()),
             _ => Change::RemoveTree(self.there()),
@@ -354,7 +354,7 @@ impl Generator {
     }
 
     fn any_name(&mut self) -> Change {
-        match self.chance.below(8) {
+        match self.random.below(8) {
             6..8 => Change::Attributes(self.there(), self.attributes(0)),
             0..3 => Change::Rename(self.there(), self.key()),
             3 => Change::Rename(self.there(), self.there()),
@@ -367,9 +367,9 @@ impl Generator {
     fn key(&mut self) -> Key {
         const NAMES: [&[u8]; 4] = [b"a", b"a-b", b"\xff\x01", b"long name with spaces"];
         let mut path = Vec::new();
-        for _ in 0..=self.chance.below(3) {
+        for _ in 0..=self.random.below(3) {
             path.push(b'/');
-            path.extend_from_slice(NAMES[self.chance.index(NAMES.len())]);
+            path.extend_from_slice(NAMES[self.random.index(NAMES.len())]);
         }
         Key::parse(path).expect("names without NUL")
     }
@@ -377,33 +377,33 @@ impl Generator {
     /// An existing key, or any if there is none.
     fn there(&mut self) -> Key {
         let keys: Vec<Key> = self.state.objects().map(|(key, _)| key.clone()).collect();
-        if keys.is_empty() { self.key() } else { self.chance.pick(&keys).clone() }
+        if keys.is_empty() { self.key() } else { self.random.pick(&keys).clone() }
     }
 
     fn recipe(&mut self) -> Recipe {
-        let length = match self.chance.below(8) {
+        let length = match self.random.below(8) {
             0 => 0,
-            1..6 => self.chance.index(3000),
-            _ => *self.chance.pick(&self.lengths),
+            1..6 => self.random.index(3000),
+            _ => *self.random.pick(&self.lengths),
         };
-        Recipe { seed: self.chance.next(), length }
+        Recipe { seed: self.random.any(), length }
     }
 
     fn time(&mut self) -> Time {
-        let seconds = *self.chance.pick(&[0, 1, -1, 1_700_000_000, (1 << 39) - 1, -(1 << 39)]);
-        Time { seconds, nanoseconds: self.chance.below(1_000_000_000) as u32 }
+        let seconds = *self.random.pick(&[0, 1, -1, 1_700_000_000, (1 << 39) - 1, -(1 << 39)]);
+        Time { seconds, nanoseconds: self.random.below(1_000_000_000) as u32 }
     }
 
     fn attributes(&mut self, kind: u16) -> Attributes {
-        let mode = kind | self.chance.below(0o10000) as u16;
-        let (uid, gid) = (*self.chance.pick(&[0, 1000, u32::MAX]), self.chance.below(3) as u32);
+        let mode = kind | self.random.below(0o10000) as u16;
+        let (uid, gid) = (*self.random.pick(&[0, 1000, u32::MAX]), self.random.below(3) as u32);
         let mtime = self.time();
-        let atime = self.chance.happens(1, 3).then(|| self.time());
+        let atime = self.random.happens(1, 3).then(|| self.time());
         let mut xattrs = Vec::new();
         for name in ["user.a", "user.b"] {
-            if self.chance.happens(1, 8) {
-                let length = self.chance.index(100);
-                xattrs.push((name.as_bytes().to_vec(), self.chance.bytes(length)));
+            if self.random.happens(1, 8) {
+                let length = self.random.index(100);
+                xattrs.push((name.as_bytes().to_vec(), self.random.bytes(length)));
             }
         }
         // Some objects have given change and birth times.
@@ -417,13 +417,13 @@ impl Generator {
     /// Up to three runs of data, with holes between and perhaps at both ends.
     fn holes(&mut self) -> Holes {
         let (mut at, mut data) = (0, Vec::new());
-        for _ in 0..self.chance.below(4) {
-            let offset = at + 1 + self.chance.below(9000);
-            let length = 1 + self.chance.below(5000);
+        for _ in 0..self.random.below(4) {
+            let offset = at + 1 + self.random.below(9000);
+            let length = 1 + self.random.below(5000);
             data.push((offset, length));
             at = offset + length;
         }
-        Holes { size_bytes: at + self.chance.below(9000), data }
+        Holes { size_bytes: at + self.random.below(9000), data }
     }
 }
 

@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::io::Errno;
 
-use super::chance::Chance;
 use super::media::{File, Luck, Names};
 use super::mishap::{Betrayal, FileKind};
 use crate::index::table::INDEX_DIRECTORY;
+use crate::random::Random;
 
 /// The directory of the devices of a new world, by their numbers.
 pub(crate) const HERE: &str = "/here";
@@ -84,13 +84,13 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    pub(super) fn remains(&self, luck: Option<Luck>, chance: &mut Chance) -> Disk {
-        let names = self.names.remains(luck.unwrap_or_else(|| Luck::draw(chance)), chance);
+    pub(super) fn remains(&self, luck: Option<Luck>, random: &mut Random) -> Disk {
+        let names = self.names.remains(luck.unwrap_or_else(|| Luck::draw(random)), random);
         let of_names: BTreeSet<u64> = names.current.values().copied().collect();
         let mut files = BTreeMap::new();
         for (number, file) in &self.files {
             // Chance is drawn for every file, so that the remains of one do not depend on the names of others.
-            let file = file.remains(luck.unwrap_or_else(|| Luck::draw(chance)), chance);
+            let file = file.remains(luck.unwrap_or_else(|| Luck::draw(random)), random);
             if of_names.contains(number) {
                 files.insert(*number, file);
             }
@@ -115,7 +115,7 @@ pub(super) struct WorldState {
     pub(super) disks: Vec<Disk>,
     /// Open handles, by device and file: removed files keep their space until these are closed.
     pub(super) handles: BTreeMap<(usize, u64), usize>,
-    pub(super) chance: Chance,
+    pub(super) random: Random,
     /// Number of draws for the store, in this world and in earlier ones.
     drawn: u64,
     /// The time, in this world and in later ones.
@@ -135,7 +135,7 @@ pub(super) struct WorldState {
 }
 
 impl WorldState {
-    fn new(disks: Vec<Disk>, chance: Chance) -> WorldState {
+    fn new(disks: Vec<Disk>, random: Random) -> WorldState {
         let next_file = 1 + disks.iter().flat_map(|disk| disk.files.keys()).max().copied().unwrap_or(0);
         WorldState {
             places: (0..disks.len()).map(|number| (format!("{HERE}/{number}"), number)).collect(),
@@ -143,7 +143,7 @@ impl WorldState {
             reads: BTreeMap::new(),
             disks,
             handles: BTreeMap::new(),
-            chance,
+            random,
             drawn: 0,
             now_nanoseconds: 1_000_000_000,
             next_file,
@@ -156,9 +156,9 @@ impl WorldState {
     }
 
     /// The world after this one: the disks keep their places.
-    fn followed_by(&self, disks: Vec<Disk>, chance: Chance) -> World {
+    fn followed_by(&self, disks: Vec<Disk>, random: Random) -> World {
         let (places, drawn, now_nanoseconds) = (self.places.clone(), self.drawn, self.now_nanoseconds);
-        World::of(WorldState { places, drawn, now_nanoseconds, ..WorldState::new(disks, chance) })
+        World::of(WorldState { places, drawn, now_nanoseconds, ..WorldState::new(disks, random) })
     }
 
     fn has_crashed(&self) -> bool {
@@ -213,7 +213,7 @@ impl fmt::Debug for World {
 impl World {
     /// `devices` empty devices without limited capacity.
     pub(crate) fn new(devices: usize, seed: u64) -> World {
-        World::of(WorldState::new(vec![Disk::default(); devices], Chance::new(seed)))
+        World::of(WorldState::new(vec![Disk::default(); devices], Random::new(seed)))
     }
 
     fn of(state: WorldState) -> World {
@@ -228,8 +228,8 @@ impl World {
     pub(crate) fn draw(&self) -> u64 {
         let mut state = self.state();
         state.drawn += 1;
-        let seed = state.chance.next().wrapping_add(state.drawn << 32);
-        Chance::new(seed).next()
+        let seed = state.random.any().wrapping_add(state.drawn << 32);
+        Random::new(seed).any()
     }
 
     /// The time, in nanoseconds; never the same twice.
@@ -300,9 +300,9 @@ impl World {
     /// What a reboot would find after a power failure now; sometimes the index is lost entirely, as is allowed. This
     /// world continues unchanged.
     pub(crate) fn after_crash(&self, seed: u64) -> World {
-        let mut chance = Chance::new(!seed);
+        let mut random = Random::new(!seed);
         let world = self.after_power_failure(seed);
-        if chance.happens(1, 16) {
+        if random.happens(1, 16) {
             world.state().disks.iter_mut().for_each(|disk| disk.names.forget(INDEX_DIRECTORY));
         }
         world
@@ -310,26 +310,26 @@ impl World {
 
     /// What a reboot would find after a power failure now.
     pub(crate) fn after_power_failure(&self, seed: u64) -> World {
-        let mut chance = Chance::new(seed);
+        let mut random = Random::new(seed);
         // Either everything that is not durable has the same luck, or each file and each device its own.
-        let luck = if chance.happens(1, 2) { Some(Luck::draw(&mut chance)) } else { None };
+        let luck = if random.happens(1, 2) { Some(Luck::draw(&mut random)) } else { None };
         let state = self.state();
-        let disks = state.disks.iter().map(|disk| disk.remains(luck, &mut chance)).collect();
-        state.followed_by(disks, chance)
+        let disks = state.disks.iter().map(|disk| disk.remains(luck, &mut random)).collect();
+        state.followed_by(disks, random)
     }
 
     /// What another process would find if the writing processes were killed now: everything that was written, durable
     /// or not.
     pub(crate) fn after_kill(&self, seed: u64) -> World {
         let state = self.state();
-        state.followed_by(state.disks.clone(), Chance::new(seed))
+        state.followed_by(state.disks.clone(), Random::new(seed))
     }
 
     /// What a reboot after a clean shutdown would find.
     pub(crate) fn after_shutdown(&self) -> World {
         let state = self.state();
         let disks = state.disks.iter().map(Disk::settled).collect();
-        state.followed_by(disks, state.chance.clone())
+        state.followed_by(disks, state.random.clone())
     }
 
     /// Exchanges the places of two devices.

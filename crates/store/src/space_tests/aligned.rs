@@ -20,21 +20,22 @@ fn look_at_segments(store: &Store) -> [usize; 3] {
     let rows: Vec<_> = engine.view().state.segments.values().cloned().collect();
     let mut count = [0; 3];
     for row in rows {
-        let mut scan = SegmentScan::new(engine.open_copies(row.id(), &row.devices), engine.seed(row.id()), 0);
+        let mut scan =
+            SegmentScan::new(engine.open_copies(row.id(), &row.devices), engine.seed(row.id()), LogOffset::START);
         let header: SegmentHeader = scan.header(row.id().into()).0.unwrap();
         let alignment = header.alignment;
-        let content_of = |at: u64, record: &Record<'_>, ahead: u64| {
-            let begin = at + record.head.lengths.head_bytes() as u64 + ahead;
+        let content_of = |at: LogOffset, record: &Record<'_>, ahead: u64| {
+            let begin = at.0 + record.head.lengths.head_bytes() as u64 + ahead;
             assert_eq!(begin % alignment.bytes().unwrap_or(1), 0, "content of {:?}", record.head.name);
         };
         let mut has_files = false;
         while let Some(step) = scan.next(false) {
             match step {
                 ScanStep::Damage(range) => panic!("damage in segment {} at {range:?}", row.number),
-                ScanStep::Commit(committed, ..) => assert_eq!(alignment.padding_to_batch(committed.end), 0),
+                ScanStep::Commit(committed, ..) => assert_eq!(alignment.padding_to_batch(committed.end.0), 0),
                 ScanStep::Record(at, record, _) => {
                     if let Some(unit) = alignment.bytes().filter(|_| record.head.kind != Kind::Release) {
-                        assert_eq!((at + ALIGNED_HEAD_BYTES) % unit, 0);
+                        assert_eq!((at.0 + ALIGNED_HEAD_BYTES) % unit, 0);
                         assert_eq!(record.record_bytes() % unit, 0);
                     }
                     match record.head.kind {

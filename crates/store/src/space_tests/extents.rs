@@ -219,7 +219,7 @@ fn a_descriptor_that_is_damaged_can_be_removed_and_its_units_are_counted_by_comp
     let entry = store.entry(&key("d/f00")).unwrap().unwrap().entry;
     let path = segments(&home).swap_remove(entry.location.segment.0 as usize - 1);
     let mut content = std::fs::read(&path).unwrap();
-    content[entry.location.offset as usize + 2000] ^= 1;
+    content[entry.location.offset.0 as usize + 2000] ^= 1;
     std::fs::write(&path, content).unwrap();
     // Its references are unknown: the files whose accounts exceed the sum of the others stay.
     let error = store.get(&key("d/f00")).unwrap_err();

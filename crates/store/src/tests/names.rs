@@ -199,17 +199,13 @@ fn threads_that_rename_each_others_directories_lose_nothing() {
         for thread in 0..THREADS {
             let store = &store;
             scope.spawn(move || {
-                let mut state = thread as u64 + 1;
+                let mut random = Random::new(thread as u64);
                 for _ in 0..ROUNDS {
                     let keys: Vec<Key> =
                         store.walk(&Key::root()).unwrap().filter_map(|one| Some(one.ok()?.key)).collect();
-                    let mut pick = |limit: usize| {
-                        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                        (state >> 33) as usize % limit
-                    };
-                    let (from, into) = (keys[pick(keys.len())].clone(), keys[pick(keys.len())].clone());
+                    let (from, into) = (random.pick(&keys).clone(), random.pick(&keys).clone());
                     let Some(name) = from.name() else { continue };
-                    let done = match pick(4) {
+                    let done = match random.below(4) {
                         0 => store.exchange(&from, &into),
                         _ => store.rename(&from, &into.child(name).unwrap(), Existing::Refuse),
                     };

@@ -199,7 +199,7 @@ fn an_archive_that_is_cut_off_anywhere_is_noticed() {
     for length in 0..bytes.len() - 1024 {
         match read(&bytes[..length]) {
             Err(_) => {}
-            Ok((_, is_complete)) => assert!(!is_complete, "cut off at {length}"),
+            Ok((_, is_complete)) => assert!(!is_complete, "truncated at {length}"),
         }
     }
     assert!(matches!(read(b""), Err(Broken::Content { at: 0, .. })));

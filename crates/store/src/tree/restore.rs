@@ -63,6 +63,8 @@ enum RestoreFailure {
     Store(Error),
     /// It changed before the export came to it.
     Gone(&'static str),
+    /// Its content contradicts its kind or its attributes.
+    Malformed(&'static str),
     /// Only root may create it.
     NotAllowed,
     /// The export is over.
@@ -130,6 +132,7 @@ impl<'e> Restorer<'e> {
             Err(RestoreFailure::Over) => return,
             Err(RestoreFailure::NotAllowed) => self.done.specials_not_made += 1,
             Err(RestoreFailure::Target(errno)) => report(Error::io("export to", &path(), errno.into())),
+            Err(RestoreFailure::Malformed(why)) => report(Error::new(ErrorKind::Corrupt, "export", why).at(&path())),
             Err(RestoreFailure::Gone(why)) => report(Error::new(ErrorKind::NotFound, "export", why).at(&path())),
             // A lost object does not end the export of the others.
             Err(RestoreFailure::Store(error)) => report(error),
@@ -230,34 +233,51 @@ impl<'e> Restorer<'e> {
         let (target, attributes) = self.content(job)?;
         let target = CString::new(target).map_err(|_| RestoreFailure::Target(Errno::INVAL))?;
         symlinkat(&target, directory, name)?;
-        self.finish_entry(directory, name, &attributes, &job.listed.key)?;
+        self.set_owner_and_xattrs(directory, name, &attributes, &job.listed.key)?;
+        utimensat(directory, name, &times(&attributes), AtFlags::SYMLINK_NOFOLLOW)?;
         self.done.symlinks += 1;
         Ok(())
     }
 
+    /// Makes a device, fifo or socket; its content is the major and the minor number of the device.
     fn make_special(&mut self, job: &RestoreTask<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<()> {
         let (content, attributes) = self.content(job)?;
-        let number = |at: usize| {
+        let device_part = |at: usize| {
             let bytes = content.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-            bytes.map(u32::from_le_bytes).ok_or(RestoreFailure::Gone("it has no device number"))
+            bytes.map(u32::from_le_bytes).ok_or(RestoreFailure::Malformed("it has no device number"))
         };
-        let device = makedev(number(0)?, number(4)?);
-        let mode = Mode::from_raw_mode(u32::from(attributes.mode & 0o7777));
-        match mknodat(directory, name, FileType::from_raw_mode(attributes.mode.into()), Mode::RUSR | Mode::WUSR, device)
-        {
+        let (major, minor) = (device_part(0)?, device_part(4)?);
+        let (file_type, private) = (FileType::from_raw_mode(attributes.mode.into()), Mode::RUSR | Mode::WUSR);
+        match mknodat(directory, name, file_type, private, makedev(major, minor)) {
             Err(Errno::PERM) if !self.export.is_root_user => return Err(RestoreFailure::NotAllowed),
             made => made?,
         }
-        let owned = self.finish_entry(directory, name, &attributes, &job.listed.key)?;
-        // No call for this neither follows symlinks nor requires opening the file: open it as a path first, then use
-        // that.
-        let entry = openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-        if status(&entry)?.file_type() != FileType::Symlink {
-            let mode = if owned { mode } else { mode & Mode::from_raw_mode(0o1777) };
-            chmod(format!("/proc/self/fd/{}", entry.as_raw_fd()), mode)?;
+        let finished = self.finish_special(directory, name, &attributes, &job.listed.key);
+        if finished.is_err() {
+            // The cause is reported; failing to remove what is incomplete adds nothing.
+            let _ = unlinkat(directory, name, AtFlags::empty());
         }
+        finished?;
         self.done.specials += 1;
         Ok(())
+    }
+
+    /// Sets the attributes of a device, fifo or socket, the times last.
+    fn finish_special(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        name: &CStr,
+        attributes: &Attributes,
+        key: &Key,
+    ) -> Result<()> {
+        let owned = self.set_owner_and_xattrs(directory, name, attributes, key)?;
+        // chmod by name follows a symlink that somebody put here meanwhile, and opening a device may have effects:
+        // O_PATH opens the entry itself, and /proc names it for chmod.
+        let entry = openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        if status(&entry)?.file_type() != FileType::Symlink {
+            chmod(format!("/proc/self/fd/{}", entry.as_raw_fd()), permissions(attributes, owned))?;
+        }
+        Ok(utimensat(directory, name, &times(attributes), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
     fn content(&mut self, job: &RestoreTask<'_>) -> Result<(Vec<u8>, Attributes)> {
@@ -347,8 +367,8 @@ impl<'e> Restorer<'e> {
         Ok(())
     }
 
-    /// Sets the attributes of what cannot be opened, except permissions; returns whether it has its owner.
-    fn finish_entry(
+    /// Sets owner and extended attributes of what cannot be opened; returns whether it has its owner.
+    fn set_owner_and_xattrs(
         &mut self,
         directory: BorrowedFd<'_>,
         name: &CStr,
@@ -363,7 +383,6 @@ impl<'e> Restorer<'e> {
             let set = lsetxattr(&path, &xattr[..], value, XattrFlags::empty());
             self.check_xattr(set, xattr, key);
         }
-        utimensat(directory, name, &times(attributes), AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(owned)
     }
 
@@ -416,7 +435,7 @@ fn write_runs(file: &File, attributes: &Attributes, content: &[u8]) -> Result<u6
     for &(offset, length) in &holes.data {
         let run =
             usize::try_from(offset).ok().and_then(|offset| content.get(offset..)?.get(..usize::try_from(length).ok()?));
-        file.write_all_at(run.ok_or(RestoreFailure::Gone("its holes contradict its size"))?, offset)?;
+        file.write_all_at(run.ok_or(RestoreFailure::Malformed("its holes contradict its size"))?, offset)?;
         written += length;
     }
     Ok(written)

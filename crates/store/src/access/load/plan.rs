@@ -3,7 +3,7 @@
 //! Keys that are adjacent on disk are planned as they come; others wait in a [`LoadWindow`] and follow in disk order, in
 //! several passes if they exceed its size. So every wanted record is planned once, whatever the order.
 
-use crate::format::ids::SegmentNumber;
+use crate::format::ids::{LogOffset, SegmentNumber};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -56,13 +56,13 @@ impl Engine {
 #[derive(Debug, Default)]
 struct LoadWindow {
     /// Earlier passes had the places before this.
-    from: (SegmentNumber, u64),
+    from: (SegmentNumber, LogOffset),
     /// Later passes have the places from here on.
-    until: Option<(SegmentNumber, u64)>,
+    until: Option<(SegmentNumber, LogOffset)>,
     wanted: Vec<Wanted>,
 }
 
-fn at(wanted: &Wanted) -> (SegmentNumber, u64) {
+fn at(wanted: &Wanted) -> (SegmentNumber, LogOffset) {
     (wanted.location.segment, wanted.location.offset)
 }
 

@@ -105,7 +105,7 @@ impl fmt::Display for UnitFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             UnitFault::Absent => f.write_str("is missing"),
-            UnitFault::Short => f.write_str("is cut off"),
+            UnitFault::Short => f.write_str("is truncated"),
             UnitFault::Changed => f.write_str("is damaged"),
             UnitFault::Unreadable(cause) => write!(f, "cannot be read: {cause}"),
         }
@@ -489,7 +489,7 @@ impl ExtentFiles {
 
 /// Whether the bytes of a unit match its checksum.
 fn is_intact(chunk: &Chunk, stripe: usize, unit: usize, bytes: &[u8]) -> bool {
-    let expected = chunk.stripes.position(stripe, unit).and_then(|position| chunk.checksums.get(position));
+    let expected = chunk.stripes.checksum_index(stripe, unit).and_then(|index| chunk.checksums.get(index));
     expected.is_some_and(|&expected| expected == checksum(bytes))
 }
 

@@ -74,7 +74,7 @@ impl ExtentFiles {
         let units = (range.start / unit_bytes) as usize..(range.end - 1) as usize / unit_bytes as usize + 1;
         let base = out.len();
         if range.end - range.start >= PARALLEL_BYTES && chunk.stripes.data > 1 {
-            self.read_at_once(number, chunk, units.clone(), out, wrong)?;
+            self.read_in_parallel(number, chunk, units.clone(), out, wrong)?;
         } else {
             self.read_in_order(number, chunk, units.clone(), out, wrong)?;
         }
@@ -131,10 +131,11 @@ impl ExtentFiles {
         intact
     }
 
-    /// Reads units from all devices in parallel.
-    fn read_at_once(
+    /// Appends data units of a chunk, counted through all its stripes, and reads from all devices in parallel. Wrong units
+    /// are reconstructed. After an error the appended bytes are not verified; the caller truncates them.
+    fn read_in_parallel(
         &self,
-        number: usize,
+        chunk_number: usize,
         chunk: &Chunk,
         units: Range<usize>,
         out: &mut Vec<u8>,
@@ -145,29 +146,31 @@ impl ExtentFiles {
         let (stripe, unit) = place_of(chunk, units.end - 1);
         let length = (units.end - 1 - units.start) * unit_bytes + chunk.stripes.unit_length(stripe, unit);
         out.resize(base + length, 0);
-        let threads = chunk.stripes.width().min(MOST_THREADS);
-        let mut work: Vec<Vec<(usize, &mut [u8])>> = (0..threads).map(|_| Vec::new()).collect();
-        for (unit, place) in units.clone().zip(out[base..].chunks_mut(unit_bytes)) {
+        let groups = chunk.stripes.width().min(MOST_THREADS);
+        let mut work: Vec<Vec<(usize, &mut [u8])>> = (0..groups).map(|_| Vec::new()).collect();
+        for (unit, buffer) in units.clone().zip(out[base..].chunks_mut(unit_bytes)) {
             let (stripe, in_stripe) = place_of(chunk, unit);
-            work[chunk.stripes.component(stripe, in_stripe) % threads].push((unit, place));
+            work[chunk.stripes.component(stripe, in_stripe) % groups].push((unit, buffer));
         }
-        let read = |work: Vec<(usize, &mut [u8])>| -> Vec<(usize, UnitFault)> {
-            work.into_iter()
-                .filter_map(|(unit, place)| {
+        let faults_of = |group: Vec<(usize, &mut [u8])>| -> Vec<(usize, UnitFault)> {
+            group
+                .into_iter()
+                .filter_map(|(unit, buffer)| {
                     let (stripe, in_stripe) = place_of(chunk, unit);
-                    self.read_unit_into(chunk, stripe, in_stripe, place).err().map(|flaw| (unit, flaw))
+                    self.read_unit_into(chunk, stripe, in_stripe, buffer).err().map(|fault| (unit, fault))
                 })
                 .collect()
         };
-        let mut bad: Vec<(usize, UnitFault)> = threads::each(work, threads, read).into_iter().flatten().collect();
-        bad.sort_unstable_by_key(|&(unit, _)| unit);
-        for (unit, flaw) in &bad {
-            note(wrong, number, chunk, place_of(chunk, *unit), flaw.clone());
+        let mut faults: Vec<(usize, UnitFault)> =
+            threads::each(work, groups, faults_of).into_iter().flatten().collect();
+        faults.sort_unstable_by_key(|&(unit, _)| unit);
+        for (unit, fault) in &faults {
+            note(wrong, chunk_number, chunk, place_of(chunk, *unit), fault.clone());
         }
         let mut restored = Restored::default();
-        for (unit, _) in bad {
+        for (unit, _) in faults {
             let (stripe, in_stripe) = place_of(chunk, unit);
-            let bytes = restored.unit(self, number, chunk, stripe, in_stripe, wrong)?;
+            let bytes = restored.unit(self, chunk_number, chunk, stripe, in_stripe, wrong)?;
             let at = base + (unit - units.start) * unit_bytes;
             out[at..at + bytes.len()].copy_from_slice(bytes);
         }

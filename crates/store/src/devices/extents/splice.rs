@@ -331,11 +331,11 @@ mod tests {
             for stripe in begin..end {
                 for unit in 0..stripes.width() {
                     prop_assert_eq!(part.unit(stripe - begin, unit).length_bytes, whole.unit(stripe, unit).length_bytes);
-                    let position = part.stripes.position(stripe - begin, unit);
-                    prop_assert_eq!(position.is_some(), stripes.position(stripe, unit).is_some());
-                    if let (Some(position), Some(before)) = (position, stripes.position(stripe, unit)) {
+                    let index = part.stripes.checksum_index(stripe - begin, unit);
+                    prop_assert_eq!(index.is_some(), stripes.checksum_index(stripe, unit).is_some());
+                    if let (Some(index), Some(before)) = (index, stripes.checksum_index(stripe, unit)) {
                         prop_assert_eq!(part.unit(stripe - begin, unit), whole.unit(stripe, unit));
-                        prop_assert_eq!(part.checksums[position], whole.checksums[before]);
+                        prop_assert_eq!(part.checksums[index], whole.checksums[before]);
                     }
                 }
             }

@@ -25,6 +25,7 @@ use crate::format::rows::ExtentRow;
 use crate::format::superblock::SUPERBLOCK;
 use crate::layout::granulo::{PACKED_BYTES, Stripes, Striping};
 use crate::locks::lock;
+use crate::random::Random;
 
 /// A directory with a configurable amount of space and number of successful writes.
 #[derive(Debug)]
@@ -229,14 +230,7 @@ fn rule(data: u8, parity: u8) -> Striping {
 }
 
 fn content(length: usize) -> Vec<u8> {
-    let mut state = length as u64 | 1;
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        bytes.extend_from_slice(&(state ^ state >> 29).to_le_bytes());
-    }
-    bytes.truncate(length);
-    bytes
+    Random::new(length as u64).bytes(length)
 }
 
 const WIDTHS: [(u8, u8); 8] = [(1, 0), (1, 1), (1, 2), (2, 1), (4, 1), (4, 2), (8, 2), (10, 1)];
@@ -463,7 +457,7 @@ fn a_writer_that_is_dropped_or_fails_gives_up_its_places() {
     assert!(taken > 8_000_000 && bench.allocator.is_claimed(DeviceNumber(1), 0));
     drop(writer);
     assert!(!bench.allocator.is_claimed(DeviceNumber(1), 0));
-    assert_eq!(bench.file_bytes(), taken, "nothing is punched or cut off");
+    assert_eq!(bench.file_bytes(), taken, "nothing is punched or truncated");
 
     bench.limited(DeviceNumber(1)).writes.store(40, Ordering::Relaxed);
     let mut writer = bench.writer(1, rule, Some(object.len() as u64));

@@ -56,6 +56,7 @@ impl Growing {
 
 /// Writes one large object. If dropped without [`finish`](Self::finish), it abandons what it wrote.
 #[derive(Debug)]
+#[must_use = "units that are not finished are given back"]
 pub(crate) struct LargeWriter {
     files: Arc<ExtentFiles>,
     allocator: Arc<Allocator>,

@@ -4,7 +4,7 @@
 //! large object whose retained parts all stay in place, only affected stripes are written (see `splice`); any other is
 //! rewritten from beginning to end, in bounded memory.
 //!
-//! All of this holds only the lock of the pending state. Then, with the writer's lock held, the record is checked to be
+//! Building it holds only the lock of the pending state. Then, with the writer's lock held, the record is checked to be
 //! still the one that was read: if the object was put, renamed or moved meanwhile, the new bytes are abandoned, and
 //! everything is repeated over the current state. So a batch and a handle that write the same object each see the
 //! other's complete work. An object without a name gets no record: from then on it is what was built.
@@ -23,7 +23,7 @@ use crate::format::attributes::Attributes;
 use crate::format::descriptor::{Chunk, Descriptor};
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::geometry::Compression;
-use crate::format::ids::ObjectNumber;
+use crate::format::ids::{LogOffset, ObjectNumber};
 use crate::format::index_key::entry_of_key;
 use crate::format::key::shared_key;
 use crate::format::record::{NewRecord, give_id, give_numbers};
@@ -148,14 +148,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Builds the new object; units are written.
+    /// Builds the new object and writes its units, which nothing references yet: they are not synced (see
+    /// [`Touched`]), and given back if this fails.
     fn build(&self, number: ObjectNumber, base: &Base, pending: &Pending) -> Result<Built> {
         let mut plan = pending.plan(base)?;
-        let over = pending.attributes_over(&base.attributes, plan.holes.take());
+        let attributes_before_ctime = pending.attributes_over(&base.attributes, plan.holes.take());
         let ctime = Some(pending.given_ctime().unwrap_or_else(|| self.now()));
-        let attributes = Attributes { ctime, ..over };
+        let attributes = Attributes { ctime, ..attributes_before_ctime };
         let size_bytes = plan.size_bytes;
-        let built =
+        let built_of =
             |content, fresh, touched| Ok(Built { base: Base { attributes, size_bytes, content }, fresh, touched });
         if is_record(plan.stored_bytes, self.geometry().cutoff_bytes) {
             let mut content = Vec::with_capacity(plan.stored_bytes as usize);
@@ -163,23 +164,24 @@ impl Engine {
                 content.extend_from_slice(bytes);
                 Ok(())
             })?;
-            return built(StoredContent::Whole(content), Vec::new(), Touched::default());
+            return built_of(StoredContent::Whole(content), Vec::new(), Touched::default());
         }
-        // The units that stay need not be read, whichever devices new ones would go to.
+        // By splicing first: stripes that stay in place are neither read nor written, even if new ones would now go to
+        // other devices. Units are placed by the number of the object: its path may change while it is open.
         if let (StoredContent::Striped(before), Some(edits)) = (&base.content, plan.edits()) {
             let (order, rule) = self.striping_of(&shared_key(number));
             let stored_bytes = plan.stored_bytes;
             let (allocator, striping) = (self.allocator(), (&order[..], rule));
             if let Some(spliced) = self.extents.splice(&allocator, striping, before, &edits, stored_bytes)? {
                 let descriptor = Descriptor { stored_bytes, packed: spliced.packed, chunks: spliced.chunks };
-                return built(StoredContent::Striped(descriptor), spliced.fresh, spliced.touched);
+                return built_of(StoredContent::Striped(descriptor), spliced.fresh, spliced.touched);
             }
         }
         let mut writer = self.begin_large(&shared_key(number), Some(plan.stored_bytes));
         self.each_piece(base, &plan, &mut |bytes| writer.write(bytes))?;
         let written = writer.finish()?;
         let fresh = written.descriptor.chunks.clone();
-        built(StoredContent::Striped(written.descriptor), fresh, written.touched)
+        built_of(StoredContent::Striped(written.descriptor), fresh, written.touched)
     }
 
     /// Rewrites the record of an object with what was built, if its record is still that of `before`; returns whether
@@ -200,7 +202,7 @@ impl Engine {
         let id = self.give_ids(1)?;
         give_id(&mut records, id);
         give_numbers(&mut records, file.number, parent);
-        let location = Location { segment: UNPLACED, offset: 0, record_bytes: records.len() as u64 };
+        let location = Location { segment: UNPLACED, offset: LogOffset::START, record_bytes: records.len() as u64 };
         let entry = Entry { id, number: file.number, location, ..built.base.entry(attributes) };
         let accounts = EngineAccounts::new(self);
         let mut effects = Effects::new(&accounts, Nameless::Go);

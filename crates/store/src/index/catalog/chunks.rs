@@ -185,10 +185,10 @@ mod tests {
 
     use super::*;
     use crate::format::entry::Location;
-    use crate::format::ids::SegmentNumber;
+    use crate::format::ids::{LogOffset, SegmentNumber};
 
     fn entry(id: u64) -> Entry {
-        Entry::removal(id, Location { segment: SegmentNumber(1), offset: 0, record_bytes: 64 })
+        Entry::removal(id, Location { segment: SegmentNumber(1), offset: LogOffset(0), record_bytes: 64 })
     }
 
     proptest! {

@@ -34,7 +34,7 @@
 
 use super::{Change, ExtentRow, Freed, Position, RangeRow, SegmentRow, SnapshotRow, State, TableRow, recent};
 use crate::format::geometry::Class;
-use crate::format::ids::{DeviceNumber, Epoch, ObjectNumber, SegmentNumber};
+use crate::format::ids::{DeviceNumber, Epoch, LogOffset, ObjectNumber, SegmentNumber};
 
 /// Length of a section before its content, in bytes.
 const SECTION_HEAD_BYTES: usize = 5;
@@ -228,7 +228,7 @@ impl Sections {
     fn position(&mut self, position: Position) {
         let Position { segment, commit, offset, sequence, chain } = position;
         self.section(POSITION, |out| {
-            [segment.0, commit, offset, sequence, chain].into_iter().for_each(|n| put_u64(out, n))
+            [segment.0, commit.0, offset.0, sequence, chain].into_iter().for_each(|n| put_u64(out, n))
         });
     }
 }
@@ -380,8 +380,8 @@ impl<'b> SectionReader<'b> {
     fn position(&mut self) -> Option<Position> {
         Some(Position {
             segment: SegmentNumber(self.u64()?),
-            commit: self.u64()?,
-            offset: self.u64()?,
+            commit: LogOffset(self.u64()?),
+            offset: LogOffset(self.u64()?),
             sequence: self.u64()?,
             chain: self.u64()?,
         })

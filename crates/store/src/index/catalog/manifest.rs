@@ -233,6 +233,7 @@ pub(crate) fn encode(
 }
 
 /// A document with arbitrary content; for fuzzing.
+#[cfg(any(test, feature = "testing"))]
 pub(crate) fn sealed(content: &[u8]) -> Vec<u8> {
     let (_, mut bytes) = encode(&[7; 16], Epoch(1), 2, 3, &State::default());
     bytes.truncate(HEAD_BYTES);

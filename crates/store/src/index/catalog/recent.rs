@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::format::entry::{Entry, Kind, Location, Time};
-use crate::format::ids::{ObjectNumber, SegmentNumber};
+use crate::format::ids::{LogOffset, ObjectNumber, SegmentNumber};
 use crate::io::varint::{put, take, take_bytes, unzigzag, zigzag};
 
 /// Dropped keys, and keys with their new entries.
@@ -27,7 +27,7 @@ pub(crate) fn encode<'a>(out: &mut Vec<u8>, changes: impl Iterator<Item = (&'a [
         let Location { segment, offset, record_bytes } = entry.location;
         let owners = [u64::from(entry.mode), u64::from(entry.uid), u64::from(entry.gid)];
         for number in
-            [entry.id, entry.number.0, segment.0, offset, record_bytes, entry.size_bytes].into_iter().chain(owners)
+            [entry.id, entry.number.0, segment.0, offset.0, record_bytes, entry.size_bytes].into_iter().chain(owners)
         {
             put(out, number);
         }
@@ -60,7 +60,7 @@ fn decode_entry(bytes: &[u8], at: &mut usize, kind: Kind) -> Option<Entry> {
         kind,
         id: number()?,
         number: ObjectNumber(number()?),
-        location: Location { segment: SegmentNumber(number()?), offset: number()?, record_bytes: number()? },
+        location: Location { segment: SegmentNumber(number()?), offset: LogOffset(number()?), record_bytes: number()? },
         size_bytes: number()?,
         mode: number()?.try_into().ok()?,
         uid: number()?.try_into().ok()?,

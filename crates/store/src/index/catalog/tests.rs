@@ -12,7 +12,7 @@ use crate::devices::device::{Device, Mode};
 use crate::error::ErrorKind;
 use crate::format::entry::{Entry, Location};
 use crate::format::geometry::Class;
-use crate::format::ids::{DeviceNumber, Epoch, ObjectNumber};
+use crate::format::ids::{DeviceNumber, Epoch, LogOffset, ObjectNumber};
 use crate::index::copies::IndexDevice;
 use crate::index::table::tests::any_entry;
 use crate::simulation::world::{Fault, World};
@@ -23,7 +23,13 @@ const EPOCH: Epoch = Epoch(1);
 /// A change with something of each kind.
 pub(crate) fn a_change(recent: Vec<(Vec<u8>, Entry)>) -> Change {
     Change {
-        position: Some(Position { segment: SegmentNumber(1), commit: 380, offset: 500, sequence: 3, chain: 77 }),
+        position: Some(Position {
+            segment: SegmentNumber(1),
+            commit: LogOffset(380),
+            offset: LogOffset(500),
+            sequence: 3,
+            chain: 77,
+        }),
         epoch: Some(4),
         highest_id: Some(900),
         next_table: Some(2),
@@ -119,8 +125,8 @@ fn any_change() -> impl Strategy<Value = Change> {
         };
         let position = |[segment, commit, offset, sequence, chain]: [u64; 5]| Position {
             segment: SegmentNumber(segment),
-            commit,
-            offset,
+            commit: LogOffset(commit),
+            offset: LogOffset(offset),
             sequence,
             chain,
         };
@@ -178,7 +184,7 @@ fn open(world: &World) -> Option<Catalog> {
 }
 
 fn put(number: u64) -> Change {
-    let entry = Entry::removal(number, Location { segment: SegmentNumber(1), offset: 80, record_bytes: 40 });
+    let entry = Entry::removal(number, Location { segment: SegmentNumber(1), offset: LogOffset(80), record_bytes: 40 });
     Change { recent: vec![(format!("key {}", number % 100).into_bytes().into(), entry)], ..Change::default() }
 }
 
@@ -312,7 +318,7 @@ fn what_became_a_table_takes_no_space_in_the_catalog() {
     let writer = create(&world);
     let bytes = || world.device(0).list("index").unwrap().iter().map(|(_, bytes)| bytes).sum::<u64>();
     let empty = bytes();
-    let location = Location { segment: SegmentNumber(1), offset: 80, record_bytes: 20_068 };
+    let location = Location { segment: SegmentNumber(1), offset: LogOffset(80), record_bytes: 20_068 };
     let recent = |number: u32| (number.to_be_bytes()[..].into(), Entry::removal(u64::from(number), location));
     writer.commit(&Change { recent: (0..20_000).map(recent).collect(), ..Change::default() }).unwrap();
     assert!(bytes() > empty + 200_000);

@@ -5,7 +5,7 @@
 //! the entry after one refers to the last entry before it that has more.
 
 use crate::format::entry::{Entry, Kind, Location, Time};
-use crate::format::ids::{ObjectNumber, SegmentNumber};
+use crate::format::ids::{LogOffset, ObjectNumber, SegmentNumber};
 use crate::io::varint::{put, take, unzigzag, zigzag};
 
 /// Mode, owner, owning group.
@@ -36,7 +36,7 @@ pub(crate) struct Previous {
     /// Change time of the last entry; `None` at a restart.
     changed: Option<Time>,
     /// Segment of the last record, and where it ends; `None` at a restart.
-    place: Option<(SegmentNumber, u64)>,
+    place: Option<(SegmentNumber, LogOffset)>,
 }
 
 /// An entry as stored in a leaf, with the number of its class.
@@ -73,7 +73,7 @@ pub(crate) fn refuse(entry: &Entry) -> Option<&'static str> {
         Kind::TreeRemoval | Kind::Commit | Kind::Release | Kind::Snapshot => {
             Some("entries of this kind are not in an index")
         }
-        _ if offset % 4 != 0 || record_bytes % 4 != 0 || offset.checked_add(record_bytes).is_none() => {
+        _ if offset.0 % 4 != 0 || record_bytes % 4 != 0 || offset.0.checked_add(record_bytes).is_none() => {
             Some("the location of its record is impossible")
         }
         _ if entry.number.is_none() || entry.number.0 > entry.id => Some("the number of its object is impossible"),
@@ -119,7 +119,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, before: &mut Previous, entry: &Entry, cl
     }
     if !adjacent {
         put(out, segment.0);
-        put(out, offset / 4);
+        put(out, offset.0 / 4);
     }
     put(out, record_bytes / 4);
     put(out, below_record.unwrap_or(entry.size_bytes));
@@ -149,7 +149,7 @@ pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Previous) -> Opt
     let id = before.id.wrapping_add(unzigzag(take(bytes, at)?) as u64);
     before.id = id;
     if kind >= Kind::Removal {
-        let location = Location { segment: SegmentNumber(0), offset: 0, record_bytes: 0 };
+        let location = Location::NONE;
         let (mtime, ctime) = (Time::default(), Time::default());
         let removal =
             LeafEntry { kind, id, number: ObjectNumber::NONE, location, size_bytes: 0, class: 0, mtime, ctime };
@@ -159,7 +159,7 @@ pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Previous) -> Opt
     let (segment, offset) = if tag & ADJACENT != 0 {
         before.place?
     } else {
-        (SegmentNumber(take(bytes, at)?), take(bytes, at)?.checked_mul(4)?)
+        (SegmentNumber(take(bytes, at)?), LogOffset(take(bytes, at)?.checked_mul(4)?))
     };
     let record_bytes = take(bytes, at)?.checked_mul(4)?;
     let size = take(bytes, at)?;
@@ -179,7 +179,7 @@ pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Previous) -> Opt
     };
     before.changed = Some(ctime);
     before.seconds = seconds;
-    before.place = Some((segment, offset.checked_add(record_bytes)?));
+    before.place = Some((segment, LogOffset(offset.0.checked_add(record_bytes)?)));
     let location = Location { segment, offset, record_bytes };
     let number = ObjectNumber(number);
     Some(LeafEntry { kind, id, number, location, size_bytes, class, mtime, ctime })
@@ -199,7 +199,7 @@ mod tests {
             kind: Kind::File,
             id,
             number: ObjectNumber(id),
-            location: Location { segment: SegmentNumber(3), offset, record_bytes },
+            location: Location { segment: SegmentNumber(3), offset: LogOffset(offset), record_bytes },
             size_bytes,
             mode: 0o100_644,
             uid: 1,
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_change_time_is_told_once_for_entries_that_share_it() {
-        let nowhere = Location { segment: SegmentNumber(0), offset: 0, record_bytes: 0 };
+        let nowhere = Location::NONE;
         let time = |seconds, nanoseconds| Time { seconds, nanoseconds };
         let imported = |id, mtime| Entry { mtime, ctime: time(60, 9), ..file(id, 80 * id, 80, 0) };
         let written = |id, mtime| Entry { mtime, ctime: mtime, ..file(id, 80 * id, 80, 0) };
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn a_record_right_after_the_last_takes_no_place_even_behind_a_removal() {
         let (mut out, mut before) = (Vec::new(), Previous::default());
-        let place = Location { segment: SegmentNumber(9), offset: 4, record_bytes: 4 };
+        let place = Location { segment: SegmentNumber(9), offset: LogOffset(4), record_bytes: 4 };
         let entries = [file(7, 80, 20_064, 20_000), Entry::removal(8, place), file(9, 20_144, 64, 0)];
         let mut lengths = Vec::new();
         for entry in &entries {
@@ -257,7 +257,7 @@ mod tests {
         }
         assert_eq!(lengths, [14, 2, 11]);
         let (mut at, mut before) = (0, Previous::default());
-        let nowhere = Location { segment: SegmentNumber(0), offset: 0, record_bytes: 0 };
+        let nowhere = Location::NONE;
         for entry in [entries[0], Entry::removal(8, nowhere), entries[2]] {
             let read = decode(&out, &mut at, &mut before).unwrap();
             assert_eq!(read.resolve(&[(0o100_644, 1, 2)]), Some(entry));
@@ -293,7 +293,7 @@ mod tests {
         for number in [0, 2].map(ObjectNumber) {
             assert!(refuse(&Entry { number, ..wrong }).is_some());
         }
-        wrong.location.offset = 82;
+        wrong.location.offset = LogOffset(82);
         assert!(refuse(&wrong).is_some());
         let unknown_class = [Kind::File as u8, 0, 1, 1, 1, 1, 7, 0, 0];
         let read = decode(&unknown_class, &mut 0, &mut Previous::default()).unwrap();

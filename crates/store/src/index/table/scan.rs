@@ -11,7 +11,7 @@ use super::block::{Block, BlockCursor};
 use super::filter::FILTER_LEVEL;
 use super::leaf::{self, Previous};
 use super::reader::Table;
-use super::window::{Reach, SharedWindow};
+use super::window::SharedWindow;
 use crate::error::Result;
 use crate::format::entry::Entry;
 
@@ -33,15 +33,16 @@ impl TableScan {
     ///
     /// # Errors
     /// As [`Table::look_up`].
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn new(table: Arc<Table>, from: Bound<&[u8]>) -> Result<TableScan> {
-        let window = SharedWindow::new(&table, Reach::Near);
+        let window = SharedWindow::new(&table, super::window::Reach::Near);
         TableScan::within(table, window, from)
     }
 
     /// The same, with a window shared with other scans of the table.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// As [`Table::look_up`].
     pub(crate) fn within(table: Arc<Table>, window: SharedWindow, from: Bound<&[u8]>) -> Result<TableScan> {
         let page = match from {
             Bound::Included(key) | Bound::Excluded(key) => table.leaf_page(key)?.unwrap_or(0),

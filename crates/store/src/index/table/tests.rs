@@ -13,7 +13,7 @@ use crate::devices::device::Device;
 use crate::devices::directory::Directory;
 use crate::error::ErrorKind;
 use crate::format::entry::{Entry, Kind, Location, Time};
-use crate::format::ids::{ObjectNumber, SegmentNumber};
+use crate::format::ids::{LogOffset, ObjectNumber, SegmentNumber};
 use crate::index::catalog::TableRow;
 
 /// A device with an index directory, removed with the returned guard.
@@ -32,9 +32,10 @@ pub(crate) fn any_entry() -> impl Strategy<Value = Entry> {
     (kinds, prop_oneof![1u64..1000, 1..=u64::MAX], place, small, (0u16..4, 0u32..3, 0u32..3), any::<i64>(), 0..4u32)
         .prop_map(|(kind, id, (segment, offset, length), size_bytes, (mode, uid, gid), seconds, part)| {
             if kind == Kind::Removal {
-                return Entry::removal(id, Location { segment: SegmentNumber(0), offset: 0, record_bytes: 0 });
+                return Entry::removal(id, Location::NONE);
             }
-            let location = Location { segment: SegmentNumber(segment), offset: offset * 4, record_bytes: length * 4 };
+            let location =
+                Location { segment: SegmentNumber(segment), offset: LogOffset(offset * 4), record_bytes: length * 4 };
             let mtime = Time { seconds, nanoseconds: part * 333_333_333 };
             // Some share that of others; some are far off.
             let ctime = match id % 4 {
@@ -88,7 +89,11 @@ pub(crate) fn imported(count: u64) -> BTreeMap<Vec<u8>, Entry> {
                 kind: Kind::File,
                 id: number + 1,
                 number: ObjectNumber(number + 1),
-                location: Location { segment: SegmentNumber(1 + number / 3000), offset, record_bytes },
+                location: Location {
+                    segment: SegmentNumber(1 + number / 3000),
+                    offset: LogOffset(offset),
+                    record_bytes,
+                },
                 size_bytes: record_bytes - 80,
                 mode: 0o100_644,
                 uid: 1000,

@@ -33,6 +33,7 @@ use crate::io::varint;
 const WRITE_BYTES: usize = 1 << 20;
 
 /// A sorted table being written. Dropped without [`finish`](Self::finish), it leaves nothing behind.
+#[must_use = "a table that is not finished is removed"]
 pub(crate) struct TableWriter<'a> {
     device: &'a dyn Device,
     number: u64,

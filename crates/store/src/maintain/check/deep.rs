@@ -17,7 +17,7 @@ use crate::engine::pace::Pace;
 use crate::error::Result;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind};
-use crate::format::ids::{DeviceNumber, SegmentNumber};
+use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::record::decode_directories;
 use crate::format::segment::segment_path;
 use crate::index::catalog::SegmentRow;
@@ -28,7 +28,7 @@ use crate::units::format_count;
 struct LogPass {
     unclaimed: Unclaimed,
     /// Damage that no copy can repair, by segment.
-    damaged: BTreeMap<SegmentNumber, Vec<Range<u64>>>,
+    damaged: BTreeMap<SegmentNumber, Vec<Range<LogOffset>>>,
     /// Segments where the index has other records than were met.
     doubtful: BTreeSet<SegmentNumber>,
     /// Bytes of live units, by device and extent file.
@@ -63,7 +63,7 @@ impl Checker<'_> {
     fn segment_bytes(&mut self, row: &SegmentRow, seen: &mut LogPass, pace: &mut Pace<'_>) -> Result<()> {
         let (engine, snapshot) = (self.engine, self.snapshot.clone());
         let mut flaws = Flaws::default();
-        let tally = engine.audit_segment(row, &snapshot, 0, pace, &mut |sight, pace| {
+        let tally = engine.audit_segment(row, &snapshot, LogOffset::START, pace, &mut |sight, pace| {
             match sight {
                 Observation::Header(..) | Observation::Batched(_) => {}
                 Observation::Damage(range) => seen.damaged.entry(row.number).or_default().push(range),
@@ -93,7 +93,7 @@ impl Checker<'_> {
 
     fn flaw(&mut self, row: &SegmentRow, flaw: DamagedRecords) {
         // A killed writer can leave copies of the end of the log that differ; the next writer makes them equal.
-        if flaw.range.start >= self.engine.recovered_bytes(row) {
+        if flaw.range.start >= self.engine.recovered_end(row) {
             return;
         }
         for &device in &flaw.devices {
@@ -124,7 +124,7 @@ impl Checker<'_> {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
             let cause = "this copy has a different record than the first, and both are valid: neither is overwritten";
             let problem = Problem::new(ProblemKind::Divergence, place, cause, Remedy::Lost).on(device);
-            self.found(problem.within(row.number, met.at..met.at + met.record.record_bytes()));
+            self.found(problem.within(row.number, met.range()));
         }
         match (head.kind, met.known) {
             (Kind::Commit | Kind::Release | Kind::Snapshot, _) => {}
@@ -144,8 +144,7 @@ impl Checker<'_> {
                     "the log has a newer record of it than the index",
                     Remedy::RebuildIndex,
                 );
-                let end = met.at + met.record.record_bytes();
-                self.found(problem.within(row.number, met.at..end).of(&key));
+                self.found(problem.within(row.number, met.range()).of(&key));
             }
             _ => {}
         }
@@ -154,14 +153,13 @@ impl Checker<'_> {
                 Ok(descriptor) => self.large(&entry, &key, &descriptor, seen, pace)?,
                 Err(error) => {
                     seen.has_all_descriptors = false;
-                    let end = met.at + met.record.record_bytes();
                     let problem = Problem::new(
                         ProblemKind::Record,
                         self.engine.segment_place(row),
                         error.to_string(),
                         Remedy::Lost,
                     );
-                    self.found(problem.within(row.number, met.at..end).of(&key));
+                    self.found(problem.within(row.number, met.range()).of(&key));
                 }
             }
         }
@@ -246,7 +244,7 @@ impl Checker<'_> {
 
     /// Which objects are in damaged bytes, and which entries refer to no valid record.
     fn concerned(&mut self, seen: &LogPass, pace: &mut Pace<'_>) -> Result<()> {
-        let mut hit: BTreeSet<(SegmentNumber, u64)> = BTreeSet::new();
+        let mut hit: BTreeSet<(SegmentNumber, LogOffset)> = BTreeSet::new();
         let suspects: BTreeSet<SegmentNumber> = seen.damaged.keys().chain(&seen.doubtful).copied().collect();
         if !suspects.is_empty() && self.sums.is_some() {
             let snapshot = self.snapshot.clone();
@@ -260,7 +258,7 @@ impl Checker<'_> {
                 pace.spend(0)?;
                 let Some(row) = self.view.state.segments.get(&location.segment).cloned() else { continue };
                 let Err(error) = self.engine.read_entry(entry, &mut buffer).map(|_| ()) else { continue };
-                let range = location.offset..location.offset + location.record_bytes;
+                let range = location.range();
                 let damage = seen
                     .damaged
                     .get(&row.number)

@@ -124,7 +124,7 @@ impl Checker<'_> {
         let Some(row) = self.view.state.segments.get(&location.segment) else {
             return Some(format!("the index has it in segment {}, which is not in the catalog", location.segment));
         };
-        let is_beyond = location.offset.saturating_add(location.record_bytes) > row.size_bytes;
+        let is_beyond = location.offset.0.saturating_add(location.record_bytes) > row.size_bytes;
         is_beyond.then(|| {
             format!(
                 "the index has it at {} of segment {}, which has {} bytes",

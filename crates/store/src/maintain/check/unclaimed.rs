@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use crate::format::ids::{ObjectNumber, SegmentNumber};
+use crate::format::ids::{LogOffset, ObjectNumber, SegmentNumber};
 use crate::format::index_key::directory_of;
 use crate::format::record::checksum;
 
@@ -22,7 +22,7 @@ const TREES_LIMIT: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Unclaimed {
     /// Highest id of a record of the key, and its segment and offset.
-    put: HashMap<Vec<u8>, (u64, SegmentNumber, u64)>,
+    put: HashMap<Vec<u8>, (u64, SegmentNumber, LogOffset)>,
     /// Highest id of a removal, by the hash of the key.
     removed: HashMap<u64, u64>,
     /// Highest id of a removal of a tree with the directory.
@@ -38,7 +38,7 @@ impl Unclaimed {
     }
 
     /// A record of a key that is missing from the index.
-    pub(super) fn put(&mut self, key: &[u8], id: u64, segment: SegmentNumber, offset: u64) {
+    pub(super) fn put(&mut self, key: &[u8], id: u64, segment: SegmentNumber, offset: LogOffset) {
         if !self.is_looked_at(checksum(key)) {
             return;
         }
@@ -85,7 +85,7 @@ impl Unclaimed {
     }
 
     /// Keys that nothing removed: key, segment and offset of the newest record.
-    pub(super) fn end(self) -> Vec<(Vec<u8>, SegmentNumber, u64)> {
+    pub(super) fn end(self) -> Vec<(Vec<u8>, SegmentNumber, LogOffset)> {
         if self.has_too_many_trees {
             return Vec::new();
         }
@@ -119,7 +119,7 @@ mod tests {
         let mut log = Unclaimed::default();
         let keys = [key(1, b"a"), key(1, b"b"), key(5, b"c"), key(6, b"d"), key(1, b"h")];
         for (at, key) in keys.iter().enumerate() {
-            log.put(key, 10 + at as u64, SegmentNumber(1), 80);
+            log.put(key, 10 + at as u64, SegmentNumber(1), LogOffset(80));
         }
         log.removal(&keys[0], 20);
         log.removal(&keys[1], 9);
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn with_too_many_removed_directories_nothing_is_concluded() {
         let mut log = Unclaimed::default();
-        log.put(&key(1, b"a"), 1, SegmentNumber(1), 80);
+        log.put(&key(1, b"a"), 1, SegmentNumber(1), LogOffset(80));
         let directories: Vec<ObjectNumber> = (2..2 + TREES_LIMIT as u64).map(ObjectNumber).collect();
         log.tree_removal(&key(1, b"b"), &directories, 2);
         log.tree_removal(&key(1, b"c"), &[ObjectNumber(1)], 3);
@@ -145,7 +145,7 @@ mod tests {
         let mut log = Unclaimed::default();
         for number in 0..4 * LIMIT as u64 {
             let key = number.to_le_bytes();
-            log.put(&key, number + 1, SegmentNumber(1), 80);
+            log.put(&key, number + 1, SegmentNumber(1), LogOffset(80));
             if number % 2 == 0 {
                 log.removal(&key, u64::MAX);
             }

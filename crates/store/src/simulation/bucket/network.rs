@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{MutexGuard, Weak};
 use std::{fmt, io};
 
-use super::super::chance::Chance;
 use super::play::Play;
 use super::truth::{Truth, Verdict};
 use crate::devices::objects::{Expected, Head, ListedObject, Memory, ObjectError, Objects, Page, Piece, Tag};
 use crate::error::Result as StoreResult;
 use crate::locks::lock;
 use crate::log::published::{MANIFEST, Surroundings};
+use crate::random::Random;
 
 /// A request that changes something.
 #[derive(Debug, Clone)]
@@ -47,7 +47,7 @@ pub(super) struct Weather {
 /// The bucket, the requests in transit, and its history.
 #[derive(Debug)]
 pub(super) struct Network {
-    pub(super) chance: Chance,
+    pub(super) random: Random,
     pub(super) weather: Weather,
     pub(super) bucket: Memory,
     pub(super) truth: Truth,
@@ -67,21 +67,21 @@ pub(super) struct Network {
 
 impl Network {
     pub(super) fn new(seed: u64, is_traced: bool) -> Network {
-        let mut chance = Chance::new(seed);
+        let mut random = Random::new(seed);
         let weather = Weather {
-            faults: *chance.pick(&[0, 20, 60, 150, 400]),
-            interludes: *chance.pick(&[0, 20, 60, 200]),
-            landings: *chance.pick(&[20, 100, 300]),
-            overwrites: chance.happens(1, 3),
-            lags: chance.happens(1, 3),
-            twins: *chance.pick(&[0, 5, 30]),
-            attempts: *chance.pick(&[1, 2, 3, 5]),
-            page_objects: *chance.pick(&[1, 2, 5, 1000]),
+            faults: *random.pick(&[0, 20, 60, 150, 400]),
+            interludes: *random.pick(&[0, 20, 60, 200]),
+            landings: *random.pick(&[20, 100, 300]),
+            overwrites: random.happens(1, 3),
+            lags: random.happens(1, 3),
+            twins: *random.pick(&[0, 5, 30]),
+            attempts: *random.pick(&[1, 2, 3, 5]),
+            page_objects: *random.pick(&[1, 2, 5, 1000]),
         };
         let bucket = Memory::with_pages_of(weather.page_objects);
         let trace = is_traced.then(|| vec![format!("{weather:?}")]);
         Network {
-            chance,
+            random,
             weather,
             bucket,
             truth: Truth::default(),
@@ -140,7 +140,7 @@ impl Network {
         if self.late.is_empty() {
             return false;
         }
-        let at = self.chance.index(self.late.len());
+        let at = self.random.index(self.late.len());
         let (client, request) = self.late.swap_remove(at);
         self.disturbances += 1;
         let answer = self.land(client, &request).is_ok();
@@ -153,8 +153,8 @@ impl Network {
 
     /// Some late requests never arrive.
     pub(super) fn lose_some(&mut self) {
-        let chance = &mut self.chance;
-        self.late.retain(|_| chance.happens(1, 2));
+        let random = &mut self.random;
+        self.late.retain(|_| random.happens(1, 2));
     }
 
     /// Listings return the current state.
@@ -272,13 +272,13 @@ impl Client {
         let acts = {
             let mut network = play.network();
             let (landings, interludes) = (network.weather.landings, network.weather.interludes);
-            if network.chance.happens(landings, 1000) {
+            if network.random.happens(landings, 1000) {
                 network.land_late();
             }
-            if network.weather.lags && network.chance.happens(1, 4) {
+            if network.weather.lags && network.random.happens(1, 4) {
                 network.catch_up();
             }
-            network.chance.happens(interludes, 1000)
+            network.random.happens(interludes, 1000)
         };
         if acts {
             play.interlude();
@@ -288,10 +288,10 @@ impl Client {
     fn draw(&self) -> RequestFault {
         self.with(|network| {
             let faults = network.weather.faults;
-            match network.chance.happens(faults, 1000) {
+            match network.random.happens(faults, 1000) {
                 true => {
                     network.disturbances += 1;
-                    *network.chance.pick(&FAULTS)
+                    *network.random.pick(&FAULTS)
                 }
                 false => RequestFault::None,
             }
@@ -382,7 +382,7 @@ impl Objects for Client {
     fn read(&self, name: &str, range: Range<u64>) -> Result<Piece, ObjectError> {
         let (mut piece, is_damaged) = self.ask("read", name, |network| network.bucket.read(name, range))?;
         if is_damaged && !piece.bytes.is_empty() {
-            let at = self.with(|network| network.chance.index(piece.bytes.len()));
+            let at = self.with(|network| network.random.index(piece.bytes.len()));
             piece.bytes[at] ^= 0x10;
         }
         Ok(piece)
@@ -404,7 +404,7 @@ impl Objects for Client {
 
 impl Surroundings for Client {
     fn random(&self) -> StoreResult<u64> {
-        Ok(self.with(|network| network.chance.next()))
+        Ok(self.with(|network| network.random.any()))
     }
 
     fn now_nanoseconds(&self) -> i64 {

@@ -51,7 +51,7 @@ pub(super) fn play(seed: u64, is_traced: bool) -> Result<Seen, (String, Vec<Stri
     let stage = Stage { actors: (0..ACTORS).map(|_| Some(Actor::Nobody)).collect(), clients: 0, contents: 0 };
     let network = Mutex::new(Network::new(seed, is_traced));
     let play = Arc::new_cyclic(|this| Play { network, stage: Mutex::new(stage), this: this.clone() });
-    let turns = play.network().chance.below(TURNS);
+    let turns = play.network().random.below(TURNS);
     for _ in 0..turns {
         play.turn();
         if play.is_broken() {
@@ -80,7 +80,7 @@ impl Play {
     }
 
     fn below(&self, end: u64) -> u64 {
-        self.network().chance.below(end)
+        self.network().random.below(end)
     }
 
     fn disturbances(&self) -> u64 {
@@ -246,7 +246,7 @@ impl Play {
             let mut content = stage.contents.to_le_bytes().to_vec();
             drop(stage);
             let length = self.below(24) as usize;
-            content.extend(self.network().chance.bytes(length));
+            content.extend(self.network().random.bytes(length));
             parts.push(content);
         }
         let objects: Vec<PublishedObject> = writer.manifest().objects().cloned().collect();
@@ -268,7 +268,7 @@ impl Play {
     }
 
     fn pin(&self, writer: &mut Writer, client: &Client) -> Result<(), WriteError> {
-        let name = format!("pin {}", self.network().chance.next());
+        let name = format!("pin {}", self.network().random.any());
         let asked = self.ask(client, Wish::Pin(name.clone()));
         let told = writer.pin(&name);
         self.told(asked, client, &told);
@@ -393,17 +393,17 @@ impl Play {
             return;
         }
         network.disturbances += 1;
-        let path = network.chance.pick(&paths).clone();
+        let path = network.random.pick(&paths).clone();
         let Ok(found) = network.bucket.read(&path, 0..u64::MAX) else { return };
         let mut bytes = found.bytes;
         if bytes.is_empty() {
             // Nothing is left of it.
             return;
         }
-        let at = network.chance.index(bytes.len());
+        let at = network.random.index(bytes.len());
         let bucket = network.bucket.clone();
         _ = bucket.delete(&path);
-        let how = network.chance.below(4);
+        let how = network.random.below(4);
         match how {
             0 => {}
             1 => {

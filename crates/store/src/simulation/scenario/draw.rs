@@ -3,48 +3,48 @@
 //! Workloads end at any operation: nothing is made durable or closed before a device disappears or the power fails,
 //! unless by chance. Faults within redundancy are drawn often, most often one loss together with one damaged place.
 
-use super::super::chance::Chance;
 use super::super::mishap::{Absence, FileKind, Rot};
 use super::super::workload::Durability;
 use super::{End, Scenario, Shape, Step, Work};
+use crate::random::Random;
 
 /// Most steps of a scenario.
 const MOST_STEPS: u64 = 12;
 
 /// The scenario of a seed.
 pub(crate) fn draw(seed: u64) -> Scenario {
-    let mut chance = Chance::new(seed);
-    let shape = *chance.pick(&Shape::ALL);
-    let mut draw = Draw { devices: shape.geometry().devices.len(), chance };
+    let mut random = Random::new(seed);
+    let shape = *random.pick(&Shape::ALL);
+    let mut draw = Draw { devices: shape.geometry().devices.len(), random };
     let mut steps = vec![draw.batch()];
-    for _ in 0..2 + draw.chance.below(MOST_STEPS - 2) {
+    for _ in 0..2 + draw.random.below(MOST_STEPS - 2) {
         draw.next(&mut steps);
     }
     Scenario { shape, seed, steps }
 }
 
 struct Draw {
-    chance: Chance,
+    random: Random,
     devices: usize,
 }
 
 impl Draw {
     fn next(&mut self, steps: &mut Vec<Step>) {
-        let step = match self.chance.below(32) {
+        let step = match self.random.below(32) {
             0..9 => self.batch(),
             9 => Step::Sync,
             10 => Step::Close,
             11..13 => Step::Kill,
-            13..15 => Step::PowerFailure(self.chance.next()),
+            13..15 => Step::PowerFailure(self.random.any()),
             15..18 => {
                 let step = self.cuttable();
-                let end = if self.chance.happens(1, 3) { End::Kill } else { End::Power(self.chance.next()) };
-                Step::Cut(self.chance.below(60), end, Box::new(step))
+                let end = if self.random.happens(1, 3) { End::Kill } else { End::Power(self.random.any()) };
+                Step::Cut(self.random.below(60), end, Box::new(step))
             }
             18..21 => {
                 let device = self.device();
                 steps.push(Step::Away(device, self.absence()));
-                if self.chance.happens(1, 2) {
+                if self.random.happens(1, 2) {
                     steps.push(self.rot());
                 }
                 self.maintenance_or_work(device)
@@ -54,42 +54,42 @@ impl Draw {
             24 => {
                 let device = self.device();
                 steps.extend([Step::Keep(device), self.batch(), self.batch()]);
-                if self.chance.happens(1, 2) { Step::Restore(device) } else { Step::IndexOld(device) }
+                if self.random.happens(1, 2) { Step::Restore(device) } else { Step::IndexOld(device) }
             }
             25 => Step::IndexLost(self.device()),
             26 => {
                 let device = self.device();
-                steps.extend([Step::Full(device, self.chance.below(12)), self.batch(), self.cuttable()]);
+                steps.extend([Step::Full(device, self.random.below(12)), self.batch(), self.cuttable()]);
                 Step::Room(device)
             }
             27 => {
-                steps.extend([Step::Fails(self.device(), self.chance.below(40)), self.batch(), self.batch()]);
-                Step::DropPages(self.chance.next())
+                steps.extend([Step::Fails(self.device(), self.random.below(40)), self.batch(), self.batch()]);
+                Step::DropPages(self.random.any())
             }
-            28 if self.chance.happens(1, 3) => {
-                Step::Betray(self.device(), FileKind::Segment, self.chance.happens(1, 2))
+            28 if self.random.happens(1, 3) => {
+                Step::Betray(self.device(), FileKind::Segment, self.random.happens(1, 2))
             }
-            28 => match self.chance.below(4) {
+            28 => match self.random.below(4) {
                 0 => Step::Move,
                 1 => Step::Copy,
                 _ => Step::Swap(self.device(), self.device()),
             },
-            29 => Step::Pin(self.chance.happens(2, 3)),
+            29 => Step::Pin(self.random.happens(2, 3)),
             _ => self.cuttable(),
         };
         steps.push(step);
     }
 
     fn device(&mut self) -> usize {
-        self.chance.index(self.devices)
+        self.random.index(self.devices)
     }
 
     fn absence(&mut self) -> Absence {
-        *self.chance.pick(&[Absence::Unmounted, Absence::Unmounted, Absence::Missing, Absence::Failing])
+        *self.random.pick(&[Absence::Unmounted, Absence::Unmounted, Absence::Missing, Absence::Failing])
     }
 
     fn batch(&mut self) -> Step {
-        let work = *self.chance.pick(&[
+        let work = *self.random.pick(&[
             Work::Any,
             Work::Any,
             Work::Small,
@@ -104,12 +104,12 @@ impl Draw {
             Work::Snapshot,
             Work::Planted,
         ]);
-        let durability = *self.chance.pick(&[Durability::Batch, Durability::Batch, Durability::Each, Durability::None]);
-        Step::Batch(work, durability, self.chance.next())
+        let durability = *self.random.pick(&[Durability::Batch, Durability::Batch, Durability::Each, Durability::None]);
+        Step::Batch(work, durability, self.random.any())
     }
 
     fn rot(&mut self) -> Step {
-        let kind = *self.chance.pick(&[
+        let kind = *self.random.pick(&[
             FileKind::Segment,
             FileKind::Segment,
             FileKind::Extent,
@@ -119,12 +119,12 @@ impl Draw {
             FileKind::Journal,
             FileKind::Table,
         ]);
-        let rot = if self.chance.happens(2, 3) { Rot::Bit } else { Rot::Unreadable };
-        Step::Rot(self.device(), kind, rot, self.chance.next())
+        let rot = if self.random.happens(2, 3) { Rot::Bit } else { Rot::Unreadable };
+        Step::Rot(self.device(), kind, rot, self.random.any())
     }
 
     fn cuttable(&mut self) -> Step {
-        match self.chance.below(13) {
+        match self.random.below(13) {
             0..4 => self.batch(),
             4 => Step::Sync,
             5 => Step::Close,
@@ -133,13 +133,13 @@ impl Draw {
             8 => Step::Repair,
             9 => Step::Compact,
             10 => Step::RebuildIndex,
-            11 => Step::Pin(self.chance.happens(1, 2)),
+            11 => Step::Pin(self.random.happens(1, 2)),
             _ => Step::Check,
         }
     }
 
     fn maintenance_or_work(&mut self, device: usize) -> Step {
-        match self.chance.below(6) {
+        match self.random.below(6) {
             0 => Step::Rebuild(device),
             1 => Step::Repair,
             2 => Step::Back(device),

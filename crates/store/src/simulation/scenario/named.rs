@@ -1,11 +1,11 @@
 //! Scenarios with a name: each lost something once, in this store or in another.
 
-use super::super::chance::Chance;
 use super::super::mishap::{Absence, FileKind, Rot};
 use super::super::workload::Durability;
 use super::play::play;
 use super::shrink::shrink;
 use super::{End, Scenario, Shape, Step, Work};
+use crate::random::Random;
 
 /// Seeds for each scenario.
 const SEEDS: u64 = 12;
@@ -68,7 +68,7 @@ fn what_is_adopted_from_one_copy_bears_as_many_losses_as_the_rest() {
             keeps(shape, |seed| {
                 let unacknowledged = Step::Batch(Work::Small, Durability::None, seed);
                 let rename = Step::Batch(Work::Rename, Durability::Each, seed);
-                let power = Step::PowerFailure(Chance::new(seed).next());
+                let power = Step::PowerFailure(Random::new(seed).any());
                 vec![unacknowledged, power, rename, Step::Check, Step::Close, gone(device), Step::Look]
             });
         }
@@ -92,7 +92,7 @@ fn a_segment_that_a_crash_left_without_anything_is_not_missed_when_the_next_is_g
     for shape in [Shape::One, Shape::Mirror, Shape::Raid5] {
         keeps(shape, |seed| {
             let unacknowledged = Step::Batch(Work::Small, Durability::None, seed);
-            let power = Step::PowerFailure(Chance::new(seed).next());
+            let power = Step::PowerFailure(Random::new(seed).any());
             let removal = Step::Batch(Work::TreeRemoval, Durability::Batch, seed);
             let steps = vec![unacknowledged, power, small(seed), removal, Step::Kill, small(seed + 1), Step::Compact];
             [steps, vec![Step::Close, Step::IndexLost(0), Step::IndexLost(1), Step::RebuildIndex]].concat()

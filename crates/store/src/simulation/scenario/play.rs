@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 
-use super::super::chance::Chance;
 use super::super::ever::Ever;
 use super::super::mishap::{FileKind, Image};
 use super::super::model::Model;
@@ -26,6 +25,7 @@ use crate::OpenOptions;
 use crate::engine::open::Access;
 use crate::error::{Error, ErrorKind};
 use crate::format::ids::DeviceNumber;
+use crate::random::Random;
 use crate::{Geometry, Key};
 
 /// The largest object in scenarios, in bytes.
@@ -67,7 +67,7 @@ pub(crate) fn play(scenario: &Scenario) -> Result<u64, Failure> {
             break;
         }
     }
-    Ok(play.points)
+    Ok(play.judged)
 }
 
 struct Play {
@@ -82,8 +82,8 @@ struct Play {
     seats: Vec<usize>,
     sound: Sound,
     released: Released,
-    chance: Chance,
-    points: u64,
+    random: Random,
+    judged: u64,
     /// The home.
     home: PathBuf,
     /// The directory with the home and the devices.
@@ -125,8 +125,8 @@ impl Play {
             sound: Sound::default(),
             released: Released::default(),
             // Separate from that of the world, and from that of the steps: epochs are random, and never repeat.
-            chance: Chance::new(Chance::new(!scenario.seed).next()),
-            points: 0,
+            random: Random::new(Random::new(!scenario.seed).any()),
+            judged: 0,
             place: HERE.to_owned(),
             places: 0,
             is_set_unsure: false,
@@ -153,7 +153,7 @@ impl Play {
             // It continued without what failed.
             self.conditions.iter_mut().for_each(Condition::doubt);
         }
-        if self.is_over || !is_done { Ok(()) } else { self.look_around() }
+        if self.is_over || !is_done { Ok(()) } else { self.check_laws() }
     }
 
     /// Returns whether there was anything to do.
@@ -423,7 +423,7 @@ impl Play {
             return Ok(());
         }
         self.doubt_set();
-        if self.chance.happens(1, 2) {
+        if self.random.happens(1, 2) {
             self.end(End::Kill);
         } else {
             // It closes; what it cannot make durable is in doubt.
@@ -454,7 +454,7 @@ impl Play {
     fn end(&mut self, end: End) {
         self.has_torn |= self.model.has_doubt();
         self.world = match end {
-            End::Kill => self.world.after_kill(self.chance.next()),
+            End::Kill => self.world.after_kill(self.random.any()),
             End::Power(seed) => {
                 self.keep_sound();
                 self.world.after_power_failure(seed)
@@ -464,33 +464,36 @@ impl Play {
         self.writer = None;
     }
 
-    /// A reader looks; a writer opens on a copy of the world, is killed, and opens again.
-    fn look_around(&mut self) -> Outcome {
+    /// Checks the laws (docs/FORMAT.md, section 3): the running writer is compared with the model, which learns from it
+    /// what was applied; then, on a copy of the world as a kill would leave it, a reader and, unless faults are pending,
+    /// two writers, one after the kill of the other.
+    fn check_laws(&mut self) -> Outcome {
         self.note_lost();
         if let Some(writer) = &self.writer {
             let (promise, look) = (self.promise(), writer.look());
             if promise.is_whole && look.ended.is_none() && look.unreadable.is_empty() {
                 self.model.observe(&look.state).map_err(|mismatch| format!("the writer: {mismatch}"))?;
             }
-            // It had proof at its start, and does not notice that devices disappear until it writes to them.
+            // `Some(false)` becomes unknown: it had proof at its start, and does not notice that devices disappear until it writes to them.
             let has_proof = promise.has_proof.filter(|has_proof| *has_proof);
             self.judge(Promise { has_proof, ..promise }, &look, "the writer")?;
-            self.points += 1;
+            self.judged += 1;
         }
         let (promise, may_fail) = (self.promise(), self.may_fail());
-        let copy = self.world.after_kill(self.chance.next());
+        let copy = self.world.after_kill(self.random.any());
         self.look_as_reader(&copy, promise)?;
         if may_fail {
+            // An opening may fail now, and leave part of an epoch.
             return Ok(());
         }
         let first = self.look_as_writer(&copy, promise)?;
-        let again = copy.after_kill(self.chance.next());
+        let again = copy.after_kill(self.random.any());
         let second = self.look_as_writer(&again, promise)?;
         if let (Some(first), Some(second)) = (first, second)
             && promise.is_whole
             && let Err(mismatch) = Model::of(first.state).allows(&second.state)
         {
-            return Err(format!("law 3: who recovers twice finds something else: {mismatch}"));
+            return Err(format!("law 3: a second recovery finds another state: {mismatch}"));
         }
         Ok(())
     }
@@ -515,7 +518,7 @@ impl Play {
         let before = world.images();
         let access = if self.lacks_tables() { Access::ReadWithoutIndex } else { Access::Read };
         let reader = Simulated::open_as(&self.home, world, access);
-        self.points += 1;
+        self.judged += 1;
         let outcome = match &reader {
             Ok(reader) => {
                 let outcome = self.judge(promise, &reader.look(), "a reader");
@@ -548,7 +551,7 @@ impl Play {
     fn look_as_writer(&mut self, world: &World, promise: Promise) -> Result<Option<Look>, String> {
         let before: Vec<Image> = world.images();
         let writer = Simulated::open_as(&self.home, world, Access::Write);
-        self.points += 1;
+        self.judged += 1;
         let after = world.images();
         patient(&before, &after, &self.released, &self.sound)?;
         match writer {

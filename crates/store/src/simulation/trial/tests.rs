@@ -58,7 +58,7 @@ struct Toy {
 
 fn frame(sequence: u64, piece: u64) -> [u8; FRAME_BYTES] {
     let mut frame = [0; FRAME_BYTES];
-    let checksum = Chance::new(sequence.rotate_left(32) ^ piece).next();
+    let checksum = Random::new(sequence.rotate_left(32) ^ piece).any();
     let fields = [FRAME_BYTES as u64, checksum, sequence, piece];
     for (field, place) in fields.iter().zip(frame.chunks_exact_mut(8)) {
         place.copy_from_slice(&field.to_le_bytes());

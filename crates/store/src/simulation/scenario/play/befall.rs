@@ -62,7 +62,7 @@ impl Play {
         let condition = &mut self.conditions[device];
         match step {
             Step::Away(_, absence) => {
-                condition.away = Some(world.detach(disk, *absence, self.chance.next()));
+                condition.away = Some(world.detach(disk, *absence, self.random.any()));
                 if has_writer {
                     condition.doubt();
                 }
@@ -136,7 +136,7 @@ impl Play {
 
     /// Law 6: what is done to a copy is not done to the original.
     pub(super) fn copy(&mut self) -> Outcome {
-        let world = self.world.after_kill(self.chance.next());
+        let world = self.world.after_kill(self.random.any());
         let before = world.images();
         let to = self.another_place();
         world.copy_below(&self.place, &to);

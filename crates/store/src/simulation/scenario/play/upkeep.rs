@@ -180,7 +180,7 @@ impl Play {
         if !is_sound(&self.conditions) || self.may_fail() {
             return Ok(());
         }
-        let copy = self.world.after_kill(self.chance.next());
+        let copy = self.world.after_kill(self.random.any());
         let open = |access| Simulated::open_as(&self.home, &copy, access).map_err(|error| text(&error));
         let mut reader = open(Access::Read)?;
         if reader.look().announced == Announced::Tail {
