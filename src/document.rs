@@ -1,19 +1,20 @@
-//! JSON documents of granulo's: recognised by their schema, a newer one refused by name.
+//! Reading granulo's JSON documents: the schema says the kind and the version, and a newer version is refused.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The JSON document of `schema` (`granulo/plan/1`) that `text` holds; `None` if it is something else. `again`: how to
-/// get a new one, for the error.
+/// Reads `text` as the JSON document of `schema` (such as `granulo/plan/1`). `None` if it is not JSON (also if it is
+/// truncated) or has another schema. `advice` says how to get a new one.
 ///
 /// # Errors
-/// [`ErrorKind::NewerVersion`] and [`ErrorKind::Corrupt`], of what says that it is such a document.
+/// [`ErrorKind::NewerVersion`] if the kind is right and the version higher; [`ErrorKind::Corrupt`] if kind and version are
+/// right and the rest is not.
 pub fn read_document<T: DeserializeOwned>(
     operation: &'static str,
     schema: &str,
-    again: &str,
+    advice: &str,
     text: &[u8],
 ) -> Option<Result<T>> {
     #[derive(Deserialize)]
@@ -22,12 +23,12 @@ pub fn read_document<T: DeserializeOwned>(
     }
     let (kind, version) = schema.rsplit_once('/')?;
     let version: u32 = version.parse().ok()?;
-    let found = serde_json::from_slice::<Schema>(text).ok()?.schema;
-    let found = found.strip_prefix(kind)?.strip_prefix('/')?;
-    if found.parse::<u32>().is_ok_and(|found| found > version) {
-        let newer = Error::new(ErrorKind::NewerVersion, operation, format!("it has version {found}"));
+    let found_schema = serde_json::from_slice::<Schema>(text).ok()?.schema;
+    let found_version = found_schema.strip_prefix(kind)?.strip_prefix('/')?;
+    if found_version.parse::<u32>().is_ok_and(|found| found > version) {
+        let newer = Error::new(ErrorKind::NewerVersion, operation, format!("it has version {found_version}"));
         return Some(Err(newer.advise(format!("this granulo reads up to version {version}"))));
     }
     let read = serde_json::from_slice(text);
-    Some(read.map_err(|error| Error::new(ErrorKind::Corrupt, operation, error.to_string()).advise(again)))
+    Some(read.map_err(|error| Error::new(ErrorKind::Corrupt, operation, error.to_string()).advise(advice)))
 }

@@ -75,7 +75,7 @@ pub mod trace;
 
 // The crates of the lower layers, re-exported as modules.
 pub use granulo_core::{distribution, error, layout, mrc, progress, units};
-use granulo_core::{io, locks};
+use granulo_core::{io, locks, random};
 pub use granulo_store as store;
 
 /// The README's examples, compiled and run as tests.

@@ -12,9 +12,10 @@ use crate::mrc::device::{Device, LONG_BYTES, SHORT_BYTES};
 use crate::population::scramble;
 use crate::units::{MIB, escape_path, format_size};
 
-/// Reads timed per length, at most, and the time limit for them.
-const READS: u64 = 400;
-const LONGEST: Duration = Duration::from_secs(4);
+/// Reads timed for each length, at most.
+const MOST_READS: u64 = 400;
+/// Limit of the time for each length.
+const TIME_LIMIT: Duration = Duration::from_secs(4);
 /// Alignment of direct reads in memory that suits every device.
 const ALIGNMENT: usize = 4096;
 /// Smallest range in which random reads are far apart.
@@ -44,7 +45,7 @@ pub fn measure(path: &Path, stop: &AtomicBool) -> Result<Device> {
         let advice = format!("name one of at least {}", format_size(LEAST_BYTES.into()));
         return Err(Error::new(ErrorKind::Usage, OPERATION, cause).at(path).advise(advice));
     }
-    let time = |length| median(&file, length, size_bytes, stop).map_err(fail);
+    let time = |length| median_read_seconds(&file, length, size_bytes, stop).map_err(fail);
     let (short_seconds, long_seconds) = (time(SHORT_BYTES)?, time(LONG_BYTES)?);
     match (short_seconds, long_seconds) {
         (Some(short), Some(long)) => Ok(Device::fitted(escape_path(path), short, long)),
@@ -52,19 +53,21 @@ pub fn measure(path: &Path, stop: &AtomicBool) -> Result<Device> {
     }
 }
 
-/// Median time of reads at random offsets; `None` if the time limit allowed none.
-fn median(file: &File, length: u64, size_bytes: u64, stop: &AtomicBool) -> std::io::Result<Option<f64>> {
+/// Median seconds of reads of `length` bytes at random offsets, as many as [`MOST_READS`] and [`TIME_LIMIT`] allow; `None`
+/// if stopped before the first.
+fn median_read_seconds(file: &File, length: u64, size_bytes: u64, stop: &AtomicBool) -> std::io::Result<Option<f64>> {
     let mut buffer = vec![0; length as usize + ALIGNMENT];
     let begin = (buffer.as_ptr() as usize).wrapping_neg() % ALIGNMENT;
-    let places = size_bytes / length;
+    let slots = size_bytes / length;
     let (started, mut seconds) = (Instant::now(), Vec::new());
-    for number in 0..READS {
-        if stop.load(Ordering::Relaxed) || started.elapsed() > LONGEST {
+    for number in 0..MOST_READS {
+        if stop.load(Ordering::Relaxed) || started.elapsed() > TIME_LIMIT {
             break;
         }
-        let place = scramble(number ^ length << 32) % places * length;
+        // Other offsets for each length: a cache of the device has nothing of the second series.
+        let offset = scramble(number ^ (length << 32)) % slots * length;
         let before = Instant::now();
-        file.read_exact_at(&mut buffer[begin..begin + length as usize], place)?;
+        file.read_exact_at(&mut buffer[begin..begin + length as usize], offset)?;
         seconds.push(before.elapsed().as_secs_f64());
     }
     seconds.sort_by(f64::total_cmp);

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::{Errno, pwrite, write};
 
-use super::chance::{STEP, draw, mix};
+use super::streams::draw;
+use crate::random::{STEP, mix};
 use crate::units::{format_share, parse_percent};
 
 /// Largest number of bytes that one call writes; the size of a worker's buffer.

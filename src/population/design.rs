@@ -1,14 +1,15 @@
 //! The design of a tree: everything that follows from distributions, a number of files and a seed.
 
 use super::SECONDS_A_DAY;
-use super::chance::{Stream, below, draw, start};
 use super::content::seed_of;
 use super::names::{LONGEST, SeededNames};
 use super::permutation::Permutation;
 use super::stratify::{Table, scaled, stratify};
+use super::streams::{Stream, draw, start};
 use super::tree::Tree;
 use crate::distribution::Distribution;
 use crate::error::{Error, ErrorKind, Result};
+use crate::random::below;
 
 /// Files per directory where nothing else is known.
 pub const DIRECTORY_FILES: u64 = 100;

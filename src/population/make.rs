@@ -170,14 +170,14 @@ impl Drop for Working<'_, '_> {
 }
 
 /// Makes the tree of `design` in the empty directory `root`, located at `path`. Counts files, directories
-/// without the root, and the sizes of the files in `progress`, from 0; ends early if that is asked to stop, and what was
-/// made so far remains.
+/// without the root, and the sizes of the files in `progress`, from 0. Ends early if `progress` is asked to stop or too
+/// little space is left, and what was made so far remains. Raises the limit on open files of the process.
 pub fn make(root: OwnedFd, path: &Path, design: &Design, settings: MakeOptions, progress: &Progress) -> Made {
     progress.restart();
     let started = Instant::now();
     let kept = AtomicUsize::new(1);
     let threads = settings.threads.max(1);
-    let synced = root.try_clone();
+    let root_again = root.try_clone();
     let place = Arc::new(OpenDirectory { descriptor: Some(root), parent: None, name: Box::default(), kept: &kept });
     let maker = Maker {
         design,
@@ -197,12 +197,13 @@ pub fn make(root: OwnedFd, path: &Path, design: &Design, settings: MakeOptions, 
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| maker.work())).collect();
         while workers.iter().any(|worker| !worker.is_finished()) {
+            // Polled more often at first, so that a short run need not wait for a tick.
             std::thread::park_timeout(TICK.min(started.elapsed() / 4 + Duration::from_millis(1)));
             if progress.should_stop() {
                 maker.end(None);
             }
-            if let Ok(directory) = &synced {
-                maker.look_at_the_room(directory.as_fd());
+            if let Ok(directory) = &root_again {
+                maker.end_if_space_is_low(directory.as_fd());
             }
         }
     });
@@ -210,7 +211,7 @@ pub fn make(root: OwnedFd, path: &Path, design: &Design, settings: MakeOptions, 
     let mut failed = lock(&maker.failed).take();
     // Errors of the device show here at the latest.
     if settings.sync
-        && let Err(error) = synced.and_then(|directory| Ok(rustix::fs::syncfs(directory)?))
+        && let Err(error) = root_again.and_then(|directory| Ok(rustix::fs::syncfs(directory)?))
     {
         failed.get_or_insert_with(|| Error::io("write back", path, error));
     }
@@ -247,7 +248,7 @@ impl<'m> Maker<'m> {
         self.changed.notify_all();
     }
 
-    fn look_at_the_room(&self, directory: BorrowedFd<'_>) {
+    fn end_if_space_is_low(&self, directory: BorrowedFd<'_>) {
         let kept = self.settings.kept_bytes;
         let Ok(room) = Room::of(directory) else { return };
         if kept > 0 && room.available_bytes < kept {
@@ -374,8 +375,11 @@ impl<'m> Maker<'m> {
         worker: &mut Worker,
     ) -> std::result::Result<(), Errno> {
         let size = self.design.size(file);
-        let written =
-            Written { size, seed: self.design.content_seed(file), times: self.design.times(file, self.settings.now) };
+        let written = FileToWrite {
+            size,
+            seed: self.design.content_seed(file),
+            times: self.design.times(file, self.settings.now),
+        };
         let Worker { names, ends, buffer } = worker;
         let name = &names[begin(ends, at)..ends[at]];
         match write_file(directory, name, &written, &self.settings, &self.stop, buffer) {
@@ -393,7 +397,7 @@ impl<'m> Maker<'m> {
 
 /// A file to write.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Written {
+pub(super) struct FileToWrite {
     pub(super) size: u64,
     pub(super) seed: u64,
     pub(super) times: FileTimes,
@@ -403,21 +407,21 @@ pub(super) struct Written {
 pub(super) fn write_file(
     directory: BorrowedFd<'_>,
     name: &[u8],
-    written: &Written,
+    contents: &FileToWrite,
     settings: &MakeOptions,
     stop: &AtomicBool,
     buffer: &mut Buffer,
 ) -> std::result::Result<(), Errno> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let descriptor = openat(directory, name, flags, Mode::from_raw_mode(0o666))?;
-    let Written { size, seed, .. } = *written;
+    let FileToWrite { size, seed, .. } = *contents;
     let filled = settings.content.write_to(descriptor.as_fd(), size, seed, settings.block_bytes, stop, buffer);
     if filled.is_err() {
         // A partial file is removed.
         let _ = unlinkat(directory, name, AtFlags::empty());
         return filled;
     }
-    let FileTimes { mtime, atime } = written.times;
+    let FileTimes { mtime, atime } = contents.times;
     if mtime.is_some() || atime.is_some() {
         let time = |seconds: Option<i64>| match seconds {
             Some(seconds) => Timespec { tv_sec: seconds, tv_nsec: 0 },

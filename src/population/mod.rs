@@ -10,7 +10,7 @@
 //! | --- | --- |
 //! | `stratify` | a number of values with the distribution of a source, stratified, not sampled |
 //! | `weighted`, [`profiles`] | sizes by a law; the profiles of Geriatrix |
-//! | `permutation`, `chance` | which file has which size; numbers from a seed |
+//! | `permutation`, `streams` | which file has which size; numbers from a seed |
 //! | `tree`, `names` | directories and names |
 //! | `content` | bytes |
 //! | `design`, `make`, `room` | the planned tree; making it; the space that it needs |
@@ -21,7 +21,6 @@
 //! the contents of the disk.
 
 pub mod age;
-pub(crate) mod chance;
 mod content;
 pub(crate) mod design;
 pub mod document;
@@ -32,15 +31,16 @@ mod permutation;
 pub mod profiles;
 mod room;
 pub(crate) mod stratify;
+pub(crate) mod streams;
 mod tree;
 pub(crate) mod weighted;
 
-pub(crate) use chance::scramble;
 pub use content::Content;
 pub use design::{Amount, Design, FileTimes, Recipe, Shape};
 pub use make::{Made, MakeOptions, make};
 pub(crate) use permutation::Permutation;
 pub use room::{Allowed, Needed, Room};
+pub(crate) use streams::scramble;
 pub use weighted::SizeLaw;
 
 /// Seconds of a day, the unit of ages.

@@ -5,8 +5,9 @@
 //! [`CODE`] characters; the rest is filler): they look random and cannot collide. When all names of a length are used
 //! up, the next one is longer.
 
-use super::chance::{Stream, below, draw, start};
 use super::permutation::Permutation;
+use super::streams::{Stream, draw, start};
+use crate::random::below;
 
 const LETTERS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 /// Characters that make names distinct: 36^12 is 4.7 · 10^18.

@@ -4,7 +4,7 @@
 //! (cycle walking) (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002): fewer than two
 //! applications on average.
 
-use super::chance::{STEP, mix};
+use crate::random::{STEP, mix};
 
 const ROUNDS: usize = 6;
 

@@ -10,9 +10,10 @@
 
 use std::ops::Range;
 
-use super::chance::{Chance, Stream};
 use super::stratify::{Table, stratify};
+use super::streams::{Stream, sequence};
 use crate::distribution::Distribution;
+use crate::random::Random;
 
 /// Child directories per directory where nothing else is known.
 const FAN_OUT: u64 = 100;
@@ -43,10 +44,10 @@ impl Tree {
         let mut pool = Vec::with_capacity(directories as usize);
         stratify(entries, directories).for_each(|value, count| pool.extend(std::iter::repeat_n(value, count as usize)));
         settle(&mut pool, u128::from(files) + u128::from(directories) - 1);
-        let mut chance = Chance::new(seed, Stream::Directories);
-        chance.shuffle(&mut pool);
+        let mut random = sequence(seed, Stream::Directories);
+        random.shuffle(&mut pool);
         let levels = depths.map(|depths| levels(&stratify(depths, directories), directories));
-        let laid_out = levels.and_then(|levels| by_levels(levels, pool.clone(), &mut chance));
+        let laid_out = levels.and_then(|levels| by_levels(levels, pool.clone(), &mut random));
         let (entries, children) = laid_out.unwrap_or_else(|| breadth_first(pool));
         let files = entries.iter().zip(&children).map(|(entries, children)| entries - children);
         Tree::of(files, &children)
@@ -208,7 +209,7 @@ fn levels(depths: &Table, directories: u64) -> Vec<u64> {
 
 /// Entries and children of each directory, with the levels as requested or a little deeper; `None` where these entries
 /// cannot be arranged like that.
-fn by_levels(mut levels: Vec<u64>, mut pool: Vec<u64>, chance: &mut Chance) -> Option<(Vec<u64>, Vec<u64>)> {
+fn by_levels(mut levels: Vec<u64>, mut pool: Vec<u64>, random: &mut Random) -> Option<(Vec<u64>, Vec<u64>)> {
     let mut children = Vec::with_capacity(pool.len());
     let (mut at, mut depth) = (0usize, 0);
     while depth < levels.len() {
@@ -216,7 +217,7 @@ fn by_levels(mut levels: Vec<u64>, mut pool: Vec<u64>, chance: &mut Chance) -> O
         let mut wanted = levels.get(depth + 1).copied().unwrap_or(0);
         let (before, after) = pool.split_at_mut(at);
         let (level, rest) = after.split_at_mut(size);
-        let mut holds = enrich(level, rest, wanted, chance);
+        let mut holds = enrich(level, rest, wanted, random);
         if holds < u128::from(wanted) {
             // On deep levels only empty ones may be left. Directories without children may be exchanged with any.
             let mut childless: Vec<&mut u64> = before
@@ -226,7 +227,7 @@ fn by_levels(mut levels: Vec<u64>, mut pool: Vec<u64>, chance: &mut Chance) -> O
                 .map(|(entries, _)| entries)
                 .collect();
             let mut entries: Vec<u64> = childless.iter().map(|entries| **entries).collect();
-            holds = enrich(level, &mut entries, wanted, chance);
+            holds = enrich(level, &mut entries, wanted, random);
             childless.iter_mut().zip(entries).for_each(|(place, entries)| **place = entries);
         }
         if holds < u128::from(wanted) {
@@ -258,7 +259,7 @@ fn by_levels(mut levels: Vec<u64>, mut pool: Vec<u64>, chance: &mut Chance) -> O
 
 /// Exchanges directories of a level for larger ones of the rest until it has `wanted` entries, if possible; returns the
 /// entries it then has.
-fn enrich(level: &mut [u64], rest: &mut [u64], wanted: u64, chance: &mut Chance) -> u128 {
+fn enrich(level: &mut [u64], rest: &mut [u64], wanted: u64, random: &mut Random) -> u128 {
     let mut holds: u128 = level.iter().map(|&entries| u128::from(entries)).sum();
     if holds >= u128::from(wanted) {
         return holds;
@@ -279,8 +280,8 @@ fn enrich(level: &mut [u64], rest: &mut [u64], wanted: u64, chance: &mut Chance)
             break;
         }
     }
-    chance.shuffle(level);
-    chance.shuffle(rest);
+    random.shuffle(level);
+    random.shuffle(rest);
     holds
 }
 

@@ -1,8 +1,8 @@
 //! Sizes by a law: the weighting of Atkinson's fill test (2013), "weighted to create more smaller files than larger
 //! ones, using an e^(k(x-1)) function where k is a configurable constant and x is a random number between 0 and 1".
 
-use super::chance::Chance;
 use crate::distribution::Distribution;
+use crate::random::Random;
 use crate::units::{KIB, MIB, parse_size};
 
 /// `min + (max - min) · e^(k(x-1))` for an `x` between 0 and 1.
@@ -66,8 +66,8 @@ impl SizeLaw {
     }
 
     /// A random size.
-    pub(crate) fn draw(&self, chance: &mut Chance) -> u64 {
-        self.at(chance.fraction())
+    pub(crate) fn draw(&self, random: &mut Random) -> u64 {
+        self.at(random.fraction())
     }
 
     /// The mean of all sizes: the integral.
@@ -102,8 +102,8 @@ mod tests {
         assert!((sizes.mean() - law.mean()).abs() < 1.0, "{} {}", sizes.mean(), law.mean());
         // Half of them are below the size at one half.
         assert!((sizes.quantile(1, 2) as i64 - law.at(0.5) as i64).abs() <= 1);
-        let mut chance = Chance::of_seed(3);
-        let drawn: u64 = (0..10_000).map(|_| law.draw(&mut chance)).sum();
+        let mut random = Random::new(3);
+        let drawn: u64 = (0..10_000).map(|_| law.draw(&mut random)).sum();
         assert!((drawn as f64 / 10_000.0 - law.mean()).abs() < 10.0);
         assert_eq!(SizeLaw { k: 0.0, ..law }.mean(), 2000.0);
     }

@@ -208,6 +208,7 @@ impl Collector {
     }
 
     /// The same, and counts in `progress`, from 0: regular files, directories, bytes and errors, exact at the end.
+    #[must_use]
     pub fn with_progress(mut self, progress: &Progress) -> Collector {
         progress.restart();
         self.progress = progress.clone();
@@ -215,6 +216,7 @@ impl Collector {
     }
 
     /// The same, and also writes a row for each file.
+    #[must_use]
     pub fn with_file_table(mut self, table: FileTable) -> Collector {
         self.file_table = Some(table);
         self

@@ -5,6 +5,7 @@ use crate::distribution::{Distribution, Weight};
 /// What is measured of each file, directory, symlink or name, once each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(usize)]
+#[non_exhaustive]
 pub enum Measure {
     /// Size of each regular file.
     FileSize,

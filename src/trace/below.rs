@@ -1,6 +1,6 @@
 //! A source filtered to the files below some directories.
 
-use super::{Names, Operation, Origin, Problems, Source};
+use super::{Findings, Operation, Source};
 use crate::error::Result;
 
 /// The files of another source at or below some paths. Numbers and names do not change.
@@ -51,20 +51,8 @@ impl Source for Below {
         Ok(None)
     }
 
-    fn files(&self) -> &Names {
-        self.inner.files()
-    }
-
-    fn processes(&self) -> &Names {
-        self.inner.processes()
-    }
-
-    fn origin(&self) -> &Origin {
-        self.inner.origin()
-    }
-
-    fn problems(&self) -> &Problems {
-        self.inner.problems()
+    fn findings(&self) -> Findings<'_> {
+        self.inner.findings()
     }
 
     fn progress(&self) -> (u64, Option<u64>) {

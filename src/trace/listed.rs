@@ -1,6 +1,6 @@
 //! Operations in memory, as a source.
 
-use super::{Names, Operation, Origin, Problems, Source};
+use super::{Findings, Names, Operation, Origin, Problems, Source};
 use crate::error::Result;
 
 /// A source of operations that were assembled in memory.
@@ -40,20 +40,8 @@ impl Source for Listed {
         Ok(operation)
     }
 
-    fn files(&self) -> &Names {
-        &self.files
-    }
-
-    fn processes(&self) -> &Names {
-        &self.processes
-    }
-
-    fn origin(&self) -> &Origin {
-        &self.origin
-    }
-
-    fn problems(&self) -> &Problems {
-        &self.problems
+    fn findings(&self) -> Findings<'_> {
+        Findings { files: &self.files, processes: &self.processes, origin: &self.origin, problems: &self.problems }
     }
 
     fn progress(&self) -> (u64, Option<u64>) {

@@ -97,20 +97,44 @@ pub trait Source {
     /// Errors from reading; if nothing more can be read.
     fn next(&mut self) -> Result<Option<Operation>>;
 
-    /// Names of the files found so far, by number.
-    fn files(&self) -> &Names;
-
-    /// Names of the processes, clients or hosts found so far, by number.
-    fn processes(&self) -> &Names;
-
-    /// Origin of the operations.
-    fn origin(&self) -> &Origin;
-
-    /// Problems found so far.
-    fn problems(&self) -> &Problems;
+    /// What was found besides the operations so far.
+    fn findings(&self) -> Findings<'_>;
 
     /// Progress: how much of the input has been read, and its size if that is known.
     fn progress(&self) -> (u64, Option<u64>);
+
+    /// Names of the files found so far, by number.
+    fn files(&self) -> &Names {
+        self.findings().files
+    }
+
+    /// Names of the processes, clients or hosts found so far, by number.
+    fn processes(&self) -> &Names {
+        self.findings().processes
+    }
+
+    /// Origin of the operations.
+    fn origin(&self) -> &Origin {
+        self.findings().origin
+    }
+
+    /// Problems found so far.
+    fn problems(&self) -> &Problems {
+        self.findings().problems
+    }
+}
+
+/// What a reader has found besides operations.
+#[derive(Debug, Clone, Copy)]
+pub struct Findings<'s> {
+    /// Names of the files, by number.
+    pub files: &'s Names,
+    /// Names of the processes, clients or hosts, by number.
+    pub processes: &'s Names,
+    /// Origin of the operations.
+    pub origin: &'s Origin,
+    /// Problems.
+    pub problems: &'s Problems,
 }
 
 /// Origin of operations.
@@ -144,6 +168,7 @@ impl Origin {
 /// Origin of times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Clock {
     /// 1970, UTC.
     Wall,
@@ -156,6 +181,7 @@ pub enum Clock {
 /// Granularity of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Detail {
     /// A read or write is one request.
     Requests,

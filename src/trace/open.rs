@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Format of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Format {
     /// granulo's own columnar format.
     Granulo,

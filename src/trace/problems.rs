@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Kinds of problems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Trouble {
     /// The input ends prematurely.
     Truncated,

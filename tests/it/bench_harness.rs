@@ -18,6 +18,7 @@ use granulo::testing::bench::images::{self, FileSystemKind, FileSystemSpec};
 use granulo::testing::bench::place::{Place, Prepared};
 use granulo::testing::bench::result::{CacheState, CreateDetails, Details, SubjectKind};
 use granulo::testing::bench::run::{Measured, Request, Run};
+use granulo_core::random::Random;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -243,14 +244,9 @@ fn read_rates(place: &mut Prepared) -> (f64, f64) {
     const READS: u64 = 300;
     let path: PathBuf = place.directory().join("file");
     let mut file = File::create(&path).unwrap();
-    let mut state = 1u64;
+    let mut random = Random::new(1);
     for _ in 0..FILE_BYTES / MIB {
-        let mut piece = Vec::with_capacity(MIB as usize);
-        while piece.len() < MIB as usize {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            piece.extend_from_slice(&state.to_le_bytes());
-        }
-        file.write_all(&piece).unwrap();
+        file.write_all(&random.bytes(MIB as usize)).unwrap();
     }
     file.sync_all().unwrap();
     drop(file);

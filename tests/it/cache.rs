@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use granulo_core::random::Random;
 use serde_json::Value;
 
 use crate::args;
@@ -13,35 +14,25 @@ use crate::harness::{assert_golden, run, sandbox, skip, source_tree};
 /// A read or write: file, offset, length, whether it writes.
 type Request = (u64, u64, u64, bool);
 
-/// Pseudorandom numbers.
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) % end
-    }
-}
-
 /// Typical program behaviour: some files read as a whole repeatedly, records of a larger one, a growing log.
 fn requests(count: usize) -> Vec<Request> {
-    let mut chance = Chance(7);
+    let mut random = Random::new(7);
     let mut requests = Vec::new();
     let mut log_bytes = 0;
     while requests.len() < count {
-        match chance.next(10) {
+        match random.below(10) {
             0..5 => {
-                let file = chance.next(12) * chance.next(12);
+                let file = random.below(12) * random.below(12);
                 let size = 1000 + file * 1700;
                 let whole = (0..size).step_by(8192).map(|at| (file, at, 8192.min(size - at), false));
                 requests.extend(whole);
             }
             5..9 => {
-                let record = chance.next(2000) * chance.next(2000) / 2000;
-                requests.push((200, record * 512, 512, chance.next(3) == 0));
+                let record = random.below(2000) * random.below(2000) / 2000;
+                requests.push((200, record * 512, 512, random.below(3) == 0));
             }
             _ => {
-                let length = 100 + chance.next(900);
+                let length = 100 + random.below(900);
                 requests.push((201, log_bytes, length, true));
                 log_bytes += length;
             }

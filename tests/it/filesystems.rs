@@ -12,6 +12,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use granulo::layout::{Layout, Model};
+use granulo_core::random::Random;
 use rustix::fs::{FallocateFlags, fallocate, statvfs, syncfs};
 
 use crate::images::{Image, Mount};
@@ -82,13 +83,8 @@ fn name(number: u64) -> String {
 
 /// A name of `length` characters in scrambled order.
 fn scrambled(number: u64, length: usize) -> String {
-    let mut state = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let letter = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        char::from(b'a' + (state % 26) as u8)
-    };
+    let mut random = Random::new(number);
+    let letter = |_| char::from(b'a' + random.below(26) as u8);
     // The number itself makes names unique.
     let letters: String = (0..length - 6).map(letter).collect();
     format!("{letters}{number:06}")

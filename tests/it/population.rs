@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use granulo::distribution::published;
 use granulo::layout::{Layout, Model};
+use granulo_core::random::Random;
 
 use crate::images::{Image, Mount};
 use crate::{btrfs, xfs};
@@ -42,30 +43,13 @@ struct Bytes {
     metadata: u64,
 }
 
-/// Pseudorandom numbers that are the same in every run: SplitMix64.
-pub struct Numbers(pub u64);
-
-impl Numbers {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+/// A name of 5 to 30 bytes; `number` makes it unique in a directory.
+fn name(random: &mut Random, number: usize) -> String {
+    let mut name = format!("{number:x}.");
+    for _ in name.len()..5 + random.index(26) {
+        name.push(char::from(*random.pick(b"abcdefghijklmnopqrstuvwxyz0123456789_-.")));
     }
-
-    pub fn within(&mut self, low: usize, high: usize) -> usize {
-        low + (self.next() % (high - low + 1) as u64) as usize
-    }
-
-    /// A name of 5 to 30 bytes; `number` makes it unique in a directory.
-    fn name(&mut self, number: usize) -> String {
-        let mut name = format!("{number:x}.");
-        for _ in name.len()..self.within(5, 30) {
-            name.push(char::from(b"abcdefghijklmnopqrstuvwxyz0123456789_-."[self.within(0, 38)]));
-        }
-        name
-    }
+    name
 }
 
 /// The size of the file in the middle of each of [`FILES`] equal parts of VU 2005.
@@ -86,19 +70,17 @@ fn sizes() -> Vec<u64> {
 
 impl Population {
     fn make() -> Population {
-        let mut numbers = Numbers(2005);
+        let mut random = Random::new(2005);
         let mut sizes = sizes();
-        for at in (1..FILES).rev() {
-            sizes.swap(at, numbers.within(0, at));
-        }
+        random.shuffle(&mut sizes);
         let mut sizes = VecDeque::from(sizes);
         let mut directories = Vec::new();
         while !sizes.is_empty() {
             let number = directories.len();
-            let files = sizes.drain(..numbers.within(10, 50).min(sizes.len())).collect::<Vec<u64>>();
-            let files = files.into_iter().enumerate().map(|(at, size)| (numbers.name(at), size)).collect();
-            let parent = number.checked_sub(1).map(|last| numbers.within(0, last));
-            directories.push(Directory { parent, name: numbers.name(1000 + number), files });
+            let files = sizes.drain(..(10 + random.index(41)).min(sizes.len())).collect::<Vec<u64>>();
+            let files = files.into_iter().enumerate().map(|(at, size)| (name(&mut random, at), size)).collect();
+            let parent = number.checked_sub(1).map(|last| random.index(last + 1));
+            directories.push(Directory { parent, name: name(&mut random, 1000 + number), files });
         }
         Population { directories }
     }
@@ -114,10 +96,7 @@ impl Population {
 
     /// Writes it, directory by directory, several in parallel.
     fn write(&self, root: &Path) {
-        let content: Vec<u8> = {
-            let mut numbers = Numbers(1);
-            (0..1 << 17).flat_map(|_| numbers.next().to_le_bytes()).collect()
-        };
+        let content = Random::new(1).bytes(1 << 20);
         let work = Mutex::new(self.paths(root).into_iter().zip(&self.directories));
         let write_next = || {
             let Some((path, directory)) = work.lock().unwrap().next() else { return false };

@@ -159,7 +159,7 @@ fn a_survey_that_was_interrupted_twice_ends_like_one_that_was_not() {
 
     let resumed = survey(args!["--resume", long.checkpoint(), "-o", long.path("s.json")]);
     assert_same(&whole, &resumed, &[]);
-    assert!(!long.checkpoint().exists(), "nothing is left to go on with");
+    assert!(!long.checkpoint().exists(), "nothing is left to continue with");
     let written = serde_json::from_slice(&fs::read(long.path("s.json")).unwrap()).unwrap();
     assert_same(&whole, &written, &[]);
 }

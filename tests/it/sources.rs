@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use granulo_core::random::Random;
 use serde_json::Value;
 
 use crate::args;
@@ -186,13 +187,10 @@ fn other_files_are_told_apart_in_words() {
 fn noise_is_refused_and_never_a_panic() {
     let sandbox = sandbox();
     let file = sandbox.path().join("noise");
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = Random::new(1);
     for start in ["", "{", "histogram,", "{\"schema\":\"granulo/survey/1\","] {
         let mut bytes = start.as_bytes().to_vec();
-        for _ in 0..4096 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            bytes.push((state >> 56) as u8);
-        }
+        bytes.extend(random.bytes(4096));
         fs::write(&file, bytes).unwrap();
         refused(&file);
     }

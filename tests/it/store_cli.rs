@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
+use granulo_core::random::Random;
 use serde_json::Value;
 use tempfile::TempDir;
 use unicode_width::UnicodeWidthStr;
@@ -64,14 +65,7 @@ pub fn complains(ran: &Ran, parts: &[&str]) {
 
 /// Bytes without a repeating pattern that could hide a misplaced block.
 pub fn noise(length: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..length).map(|_| next()).collect()
+    Random::new(1).bytes(length)
 }
 
 /// The commands that the help of the store lists.

@@ -24,6 +24,7 @@ use granulo::error::ErrorKind;
 use granulo::store::{
     Attributes, Batch, CheckOptions, Choice, CompactOptions, Durability, Key, Plan, Problem, Progress, Store,
 };
+use granulo_core::random::Random;
 
 use crate::harness::sandbox_for_many;
 
@@ -37,23 +38,6 @@ const KEYS: u64 = 24;
 const CUTOFF_BYTES: u64 = 16 << 10;
 /// How long a writer may take for its first commit.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Pseudorandom numbers from a seed (splitmix64).
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
 
 /// A change in a batch.
 enum Change {
@@ -70,8 +54,8 @@ type Content = (u64, usize);
 type State = BTreeMap<String, Content>;
 
 fn bytes((seed, length): Content) -> Vec<u8> {
-    let mut chance = Chance(seed);
-    let mut bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| chance.next().to_le_bytes()).collect();
+    let mut random = Random::new(seed);
+    let mut bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| random.any().to_le_bytes()).collect();
     bytes.truncate(length);
     bytes
 }
@@ -87,23 +71,23 @@ fn counter(thread: u64) -> String {
 
 /// The changes of a batch, from its thread and number alone. No key occurs twice in a batch, so that it is atomic.
 fn changes(thread: u64, batch: u64) -> Vec<Change> {
-    let mut chance = Chance(thread << 48 | batch);
+    let mut random = Random::new(thread << 48 | batch);
     if batch % 32 == 31 {
-        return vec![Change::RemoveTree(format!("t{thread}/d{}", chance.below(4)))];
+        return vec![Change::RemoveTree(format!("t{thread}/d{}", random.below(4)))];
     }
     let mut free: Vec<u64> = (0..KEYS).collect();
     let mut made = Vec::new();
-    for _ in 0..=chance.below(6) {
-        let mut take = || name(thread, free.swap_remove(chance.below(free.len() as u64) as usize));
+    for _ in 0..=random.below(6) {
+        let mut take = || name(thread, free.swap_remove(random.below(free.len() as u64) as usize));
         let (one, other) = (take(), take());
-        let length = match chance.below(8) {
+        let length = match random.below(8) {
             0 => 0,
-            1 => CUTOFF_BYTES + 1 + chance.below(100_000),
+            1 => CUTOFF_BYTES + 1 + random.below(100_000),
             2 => CUTOFF_BYTES,
-            _ => chance.below(4000),
+            _ => random.below(4000),
         };
-        let content = (chance.next(), length as usize);
-        made.push(match chance.below(8) {
+        let content = (random.any(), length as usize);
+        made.push(match random.below(8) {
             0 | 1 => Change::Remove(one),
             2 => Change::Link([one, other], content),
             _ => Change::Put(one, content),
@@ -345,7 +329,7 @@ fn kill_writers(plan: &dyn Fn(&Path) -> Plan) {
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let seed = number("GRANULO_KILL_SEED").unwrap_or_else(clock);
     println!("GRANULO_KILL_SEED={seed}");
-    let mut chance = Chance(seed);
+    let mut random = Random::new(seed);
     let sandbox = sandbox_for_many();
     let home = sandbox.path().join("home");
     drop(Store::create(&home, &plan(sandbox.path())).unwrap());
@@ -353,9 +337,9 @@ fn kill_writers(plan: &dyn Fn(&Path) -> Plan) {
     let mut while_opening = 0;
     for kill in 1..=kills {
         let mut writer = Writer::start(&home);
-        if chance.below(4) == 0 {
+        if random.below(4) == 0 {
             // While it starts, opens and recovers.
-            thread::sleep(Duration::from_micros(chance.below(60_000)));
+            thread::sleep(Duration::from_micros(random.below(60_000)));
             while_opening += 1;
         } else {
             writer.wait_until_it_writes();
@@ -363,7 +347,7 @@ fn kill_writers(plan: &dyn Fn(&Path) -> Plan) {
             assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
             // A reader beside it sees everything acknowledged before the read.
             let reader = Store::open_read_only(&home).unwrap();
-            thread::sleep(Duration::from_micros(chance.below(120_000)));
+            thread::sleep(Duration::from_micros(random.below(120_000)));
             let acknowledged = writer.said().acknowledged;
             reader.refresh().unwrap();
             for thread in 0..THREADS {
@@ -373,7 +357,7 @@ fn kill_writers(plan: &dyn Fn(&Path) -> Plan) {
                     "kill {kill}: thread {thread} acknowledged {acknowledged:?}, a reader sees {seen}"
                 );
             }
-            thread::sleep(Duration::from_micros(chance.below(3000)));
+            thread::sleep(Duration::from_micros(random.below(3000)));
         }
         let said = writer.kill();
         // It found what the reader saw after the previous writer was killed.
@@ -390,7 +374,7 @@ fn kill_writers(plan: &dyn Fn(&Path) -> Plan) {
         expected.compare(&reader, acknowledged, &format!("kill {kill}, a reader"));
         is_sound(&reader, false);
         drop(reader);
-        if kill < kills && chance.below(2) == 0 {
+        if kill < kills && random.below(2) == 0 {
             // The next writer to be killed recovers what this one left.
             continue;
         }

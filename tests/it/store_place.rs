@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use granulo_core::random::Random;
 use tempfile::TempDir;
 
 use crate::args;
@@ -28,15 +29,7 @@ pub struct Place {
 
 /// Bytes that distinguish each object from the others.
 pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    (0..length)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 24) as u8
-        })
-        .collect()
+    Random::new(seed).bytes(length)
 }
 
 /// Files below a directory.

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use granulo::error::ErrorKind;
 use granulo::progress::Progress;
 use granulo::store::{Attributes, Durability, Key, Plan, Store, Time};
+use granulo_core::random::Random;
 use serde_json::Value;
 
 use crate::args;
@@ -24,14 +25,7 @@ fn key(number: u64) -> Key {
 }
 
 fn content(number: u64, size_bytes: usize) -> Vec<u8> {
-    let mut state = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    std::iter::repeat_with(next).take(size_bytes).collect()
+    Random::new(number).bytes(size_bytes)
 }
 
 #[track_caller]

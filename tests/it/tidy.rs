@@ -13,7 +13,7 @@ const MOST_LINES: usize = 700;
 const LONGER: [(&str, usize); 0] = [];
 
 /// Words that mean something else here, mark unfinished work, or that nobody in the field uses; and the right word.
-const BANNED: [(&[&str], &str); 18] = [
+const BANNED: [(&[&str], &str); 21] = [
     (&["waste"], "overhead"),
     (&["wasted"], "overhead"),
     (&["slack"], "overhead"),
@@ -32,6 +32,9 @@ const BANNED: [(&[&str], &str); 18] = [
     (&["bad", "minutes"], "is noisy"),
     (&["is", "no", "checkpoint"], "is not a checkpoint"),
     (&["can", "be", "given", "several", "times"], "may be repeated"),
+    (&["cut", "off"], "truncated"),
+    (&["go", "on", "with"], "continue with"),
+    (&["dealt"], "stratified"),
 ];
 
 /// Every source file of the workspace, with its path from the root.

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::process::Command;
 
 use granulo::layout::Model;
+use granulo_core::random::Random;
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::harness::{skip, write_file};
 use crate::images::{Image, Mount, run};
-use crate::population::Numbers;
 
 const KIB: u64 = 1 << 10;
 
@@ -93,13 +93,13 @@ pub fn assert_symlinks(model: &Model, root: &Path, lengths: &[usize]) {
 
 /// A directory with `entries` entries; `name_length` receives the number of each.
 fn make_directory(path: &Path, entries: u64, name_length: impl Fn(u64) -> usize) {
-    let mut numbers = Numbers(entries);
+    let mut random = Random::new(entries);
     fs::create_dir(path).unwrap();
     for number in 0..entries {
         let length = name_length(number);
         let mut name = format!("{number:x}.");
         while name.len() < length {
-            name.push(char::from(b'a' + numbers.within(0, 25) as u8));
+            name.push(char::from(b'a' + (random.any() % 26) as u8));
         }
         name.truncate(length.max(4));
         File::create(path.join(&name)).unwrap();

@@ -11,8 +11,9 @@ use crate::bench::caches::drop_caches;
 use crate::bench::place::Prepared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::population::SizeLaw;
-use crate::population::chance::Chance;
+use crate::population::streams::sequence_of_seed;
 use crate::progress::Progress;
+use crate::random::Random;
 use crate::units::{format_share, format_size};
 
 /// Largest difference to the requested level.
@@ -49,7 +50,7 @@ pub(super) enum Filled {
 /// The files that fill one place.
 #[derive(Debug)]
 pub(super) struct Fill {
-    chance: Chance,
+    random: Random,
     /// Created files; they are numbered from 0.
     created: u64,
     pub files: u64,
@@ -62,7 +63,7 @@ pub(super) struct Fill {
 impl Fill {
     pub(super) fn new(seed: u64) -> Fill {
         Fill {
-            chance: Chance::of_seed(seed),
+            random: sequence_of_seed(seed),
             created: 0,
             files: 0,
             bytes: 0,
@@ -136,7 +137,7 @@ impl Fill {
             if progress.should_stop() {
                 return Ok(false);
             }
-            let size_bytes = filling.sizes.draw(&mut self.chance).min(left - left % block_bytes);
+            let size_bytes = filling.sizes.draw(&mut self.random).min(left - left % block_bytes);
             ground.create(self.created, size_bytes)?;
             self.created += 1;
             self.files += 1;
@@ -167,7 +168,7 @@ impl Fill {
     /// Deletes a random file.
     fn delete(&mut self, ground: &mut dyn Ground) -> Result<()> {
         for _ in 0..MOST_DRAWS {
-            if let Some(size_bytes) = ground.delete(self.chance.below(self.created))? {
+            if let Some(size_bytes) = ground.delete(self.random.below(self.created))? {
                 self.files -= 1;
                 self.bytes = self.bytes.saturating_sub(size_bytes);
                 self.deleted += 1;
@@ -181,7 +182,7 @@ impl Fill {
     pub(super) fn extents(&mut self, most: u64, ground: &mut dyn Ground) -> Result<Option<f64>> {
         let (mut extents, mut files) = (0, 0);
         for _ in 0..most.min(2 * self.created) {
-            match ground.extents(self.chance.below(self.created))? {
+            match ground.extents(self.random.below(self.created))? {
                 Extents::Of(count) => (extents, files) = (extents + count, files + 1),
                 Extents::None => {}
                 Extents::Unknown => return Ok(None),

@@ -37,7 +37,7 @@ pub struct Population {
 enum Sizes {
     Same(u64),
     /// Stratified from a distribution, in an order from the seed.
-    Dealt(Box<Design>),
+    Stratified(Box<Design>),
 }
 
 impl Population {
@@ -56,7 +56,7 @@ impl Population {
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] if they are larger than any disk, and for a distribution without files.
-    pub fn dealt(name: &str, sizes: &Distribution, files: u64, seed: u64) -> Result<Population> {
+    pub fn stratified(name: &str, sizes: &Distribution, files: u64, seed: u64) -> Result<Population> {
         if sizes.is_empty() {
             return Err(Error::new(ErrorKind::Usage, "pack", "the source has no files").advise("choose another source"));
         }
@@ -65,7 +65,7 @@ impl Population {
         let bytes = design.sizes.total();
         check(files, bytes)?;
         let name = format!("{} × sizes of {name}", format_count(files.into()));
-        Ok(Population { name, files, bytes: bytes as u64, sizes: Sizes::Dealt(Box::new(design)) })
+        Ok(Population { name, files, bytes: bytes as u64, sizes: Sizes::Stratified(Box::new(design)) })
     }
 
     /// Size of a file; the first number is 0.
@@ -73,7 +73,7 @@ impl Population {
     pub fn size(&self, file: u64) -> u64 {
         match &self.sizes {
             Sizes::Same(size_bytes) => *size_bytes,
-            Sizes::Dealt(design) => design.size(file),
+            Sizes::Stratified(design) => design.size(file),
         }
     }
 
@@ -81,7 +81,7 @@ impl Population {
     pub fn size_bytes(&self) -> Option<u64> {
         match self.sizes {
             Sizes::Same(size_bytes) => Some(size_bytes),
-            Sizes::Dealt(_) => None,
+            Sizes::Stratified(_) => None,
         }
     }
 
@@ -102,7 +102,7 @@ impl Population {
         let of = |size: u64| size.div_ceil(block_bytes).saturating_mul(block_bytes).saturating_add(METADATA_BYTES);
         match &self.sizes {
             Sizes::Same(size_bytes) => of(*size_bytes).saturating_mul(self.files),
-            Sizes::Dealt(design) => {
+            Sizes::Stratified(design) => {
                 let mut bytes = 0u64;
                 design.sizes.for_samples(SAMPLES, |size, count| {
                     bytes = bytes.saturating_add(of(size).saturating_mul(count));
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn sizes_are_those_of_the_source() {
         let sizes = published::find("vu-2005").unwrap().distribution();
-        let population = Population::dealt("vu-2005", sizes, 5000, 1).unwrap();
+        let population = Population::stratified("vu-2005", sizes, 5000, 1).unwrap();
         let total: u64 = (0..5000).map(|file| population.size(file)).sum();
         assert_eq!((total, population.size_bytes()), (population.bytes, None));
         assert!(population.room_bytes(4096) > population.bytes + 5000 * 512);
@@ -163,7 +163,7 @@ mod tests {
     fn what_is_absurd_is_refused() {
         assert!(Population::same(u64::MAX, 1).is_err() && Population::same(2, u64::MAX).is_err());
         let sizes = published::find("vu-2005").unwrap().distribution();
-        assert!(Population::dealt("vu-2005", sizes, u64::MAX, 1).is_err());
-        assert!(Population::dealt("nothing", &Distribution::default(), 1, 1).is_err());
+        assert!(Population::stratified("vu-2005", sizes, u64::MAX, 1).is_err());
+        assert!(Population::stratified("nothing", &Distribution::default(), 1, 1).is_err());
     }
 }

@@ -125,7 +125,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let home = directory.path().join("store");
         let sizes = published::find("vu-2005").unwrap().distribution();
-        let population = Population::dealt("vu-2005", sizes, 2000, 1).unwrap();
+        let population = Population::stratified("vu-2005", sizes, 2000, 1).unwrap();
         assert!((0..2000).any(|file| population.size(file) > PIECE_BYTES as u64));
         let content = Content::random(1);
         let store = put(&home, &population, &content, &mut |_| true).unwrap().unwrap();
@@ -135,7 +135,7 @@ mod tests {
         assert!(load(&home, &population, &content, progress).unwrap());
         let other = load(&home, &population, &Content::random(2), progress).unwrap_err();
         assert_eq!(other.kind(), ErrorKind::Corrupt);
-        let more = Population::dealt("vu-2005", sizes, 2001, 1).unwrap();
+        let more = Population::stratified("vu-2005", sizes, 2001, 1).unwrap();
         assert!(load(&home, &more, &content, progress).is_err());
         progress.stop();
         assert!(!load(&home, &population, &content, progress).unwrap());

@@ -59,7 +59,8 @@ pub(super) struct CacheArguments {
 impl CacheArguments {
     pub(super) fn run(mut self) -> Result<Ended> {
         if self.shared.store {
-            return Err(usage_error("a command needs files and cannot run on --store").advise("remove --store"));
+            return Err(usage_error("bench cache runs programs, which need files, and cannot measure --store")
+                .advise("remove --store"));
         }
         if self.shared.directories.is_empty() && self.shared.fs.is_empty() {
             self.shared.fs.push(FileSystemKind::Ext4);
@@ -70,7 +71,7 @@ impl CacheArguments {
         let mut run = self.shared.begin()?;
         let progress = signals::progress()?;
         let prepared = prepare(&mut run, &places, &self.block_sizes);
-        self.shared.say_cleared(&run);
+        self.shared.report_leftovers(&run);
         let prepared = prepared?;
         let document = self.shared.during(&progress, || cache(&request, run, prepared, &progress))?;
         let warnings = match &document.details {

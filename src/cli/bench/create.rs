@@ -80,7 +80,7 @@ impl CreateArguments {
         let mut run = self.shared.begin()?;
         let progress = signals::progress()?;
         let prepared = run.prepare(&places, self.shared.store);
-        self.shared.say_cleared(&run);
+        self.shared.report_leftovers(&run);
         let prepared = prepared?;
         let Created { document, left_out } =
             self.shared.during(&progress, || create(&request, run, prepared, &progress))?;

@@ -124,7 +124,7 @@ impl FillArguments {
         let mut run = self.shared.begin()?;
         let progress = signals::progress()?;
         let prepared = run.prepare(&places, self.shared.store);
-        self.shared.say_cleared(&run);
+        self.shared.report_leftovers(&run);
         let prepared = prepared?;
         let announce = |estimate: Estimate| {
             if !self.shared.quiet {

@@ -159,7 +159,7 @@ impl MetadataArguments {
         let mut run = self.shared.begin()?;
         let progress = signals::progress()?;
         let prepared = prepare(&mut run, &request, &places, self.shared.store, stores.as_ref());
-        self.shared.say_cleared(&run);
+        self.shared.report_leftovers(&run);
         let prepared = prepared?;
         let document = self.shared.during(&progress, || metadata(&request, run, prepared, &progress))?;
         let warnings = match &document.details {

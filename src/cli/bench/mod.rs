@@ -144,7 +144,7 @@ impl Shared {
         Ok(places)
     }
 
-    /// Begins a run, after checking that its result can be written; reports leftovers of killed runs.
+    /// Begins a run, after checking that its result can be written.
     fn begin(&self) -> Result<Run> {
         if let Some(path) =
             self.output.as_deref().filter(|path| std::fs::metadata(path).map_or(true, |found| found.is_file()))
@@ -157,7 +157,7 @@ impl Shared {
     }
 
     /// Reports the leftovers of killed runs.
-    fn say_cleared(&self, run: &Run) {
+    fn report_leftovers(&self, run: &Run) {
         let cleared = run.cleared();
         for path in &cleared.removed {
             output::note(&format!("removed leftovers of a killed run: {}", escape_path(path)));

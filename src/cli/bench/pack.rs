@@ -93,7 +93,7 @@ impl PackArguments {
         let mut run = self.shared.begin()?;
         let progress = signals::progress()?;
         let prepared = run.prepare(&places, false);
-        self.shared.say_cleared(&run);
+        self.shared.report_leftovers(&run);
         let prepared = prepared?;
         if let Some(seconds) = self.slow_seconds(&request) {
             output::note(&format!("on disks this slow, this takes about {}", format_duration(seconds)));
@@ -106,7 +106,7 @@ impl PackArguments {
         let population = match &self.source {
             Some(source) => {
                 let (name, sizes) = sizes_of(source)?;
-                Population::dealt(&name, &sizes, self.files, self.shared.seed)?
+                Population::stratified(&name, &sizes, self.files, self.shared.seed)?
             }
             None => Population::same(self.files, self.size)?,
         };

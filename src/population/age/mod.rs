@@ -22,15 +22,16 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, fallocate, mkdirat, openat, syncfs, unlinkat};
 use rustix::io::Errno;
 
-use super::chance::{Chance, Stream, below, draw, start};
 use super::content::{Buffer, Content};
 use super::design::{Design, FileTimes};
 use super::extents::{Counted, Fragmentation, SAMPLE, free_space};
-use super::make::{MakeOptions, Written, descriptor_budget, open_directory, write_file};
+use super::make::{FileToWrite, MakeOptions, descriptor_budget, open_directory, write_file};
 use super::names::Used;
 use super::room::{Room, Tariff};
+use super::streams::{Stream, draw, sequence, start};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
+use crate::random::{Random, below};
 use crate::units::format_count;
 pub use ages::Ages;
 use living::Living;
@@ -89,12 +90,13 @@ pub struct Aged {
 
 /// Result of creating a file.
 enum Created {
-    Whole,
-    /// The file system is full.
+    Done,
+    /// No space: in the file system, or below the level.
     Full,
     Interrupted,
 }
 
+/// The state of a file system that ages.
 struct Life<'a> {
     design: &'a Design,
     aging: &'a Aging,
@@ -108,12 +110,13 @@ struct Life<'a> {
     deleted: u64,
     left_out: u64,
     size_bytes: u64,
-    taken_bytes: u64,
+    allocated_bytes: u64,
     places_start: u64,
     names_start: u64,
-    chance: Chance,
+    random: Random,
     buffer: Buffer,
-    unsynced: (u64, u64),
+    unsynced_operations: u64,
+    unsynced_bytes: u64,
     notes: Vec<String>,
 }
 
@@ -166,16 +169,17 @@ pub fn age(
         deleted: 0,
         left_out: 0,
         size_bytes: 0,
-        taken_bytes: 0,
+        allocated_bytes: 0,
         places_start: seed(Stream::AgingPlaces),
         names_start: seed(Stream::AgingNames),
-        chance: Chance::new(design.seed, Stream::Aging),
+        random: sequence(design.seed, Stream::Aging),
         buffer: Buffer::default(),
-        unsynced: (0, 0),
+        unsynced_operations: 0,
+        unsynced_bytes: 0,
         notes: Vec::new(),
     };
     let mut tick = |life: &Life<'_>, operations: u64| {
-        progress.set(life.living.count(), life.taken_bytes);
+        progress.set(life.living.count(), life.allocated_bytes);
         progress.set_operations(operations);
         !progress.should_stop()
     };
@@ -221,7 +225,7 @@ impl Life<'_> {
             }
             tried += 1;
             match self.create()? {
-                Created::Whole => {}
+                Created::Done => {}
                 Created::Interrupted => return Ok(false),
                 Created::Full => {
                     self.notes.push("The level was not reached: the file system became full first.".to_owned());
@@ -242,7 +246,7 @@ impl Life<'_> {
             let tight = looks && self.is_tight();
             let created = if tight || !self.next_fits() { Created::Full } else { self.create()? };
             match created {
-                Created::Whole => {}
+                Created::Done => {}
                 Created::Interrupted => continue,
                 Created::Full if self.living.count() == 0 => {
                     let cause = "there is not enough space for a single file";
@@ -293,7 +297,7 @@ impl Life<'_> {
     }
 
     /// The number of the next creation.
-    fn next(&self) -> u64 {
+    fn next_creation(&self) -> u64 {
         self.living.creations()
     }
 
@@ -329,9 +333,9 @@ impl Life<'_> {
     /// Whether the next file fits below the level; files that would not fit even alone are skipped first.
     fn next_fits(&mut self) -> bool {
         loop {
-            let taken = self.tariff.bytes(self.size_of(self.next()));
+            let taken = self.tariff.bytes(self.size_of(self.next_creation()));
             if taken <= self.aging.level_bytes {
-                return self.taken_bytes + taken <= self.aging.level_bytes;
+                return self.allocated_bytes + taken <= self.aging.level_bytes;
             }
             self.living.push(false);
             self.left_out += 1;
@@ -344,17 +348,18 @@ impl Life<'_> {
         self.settings.kept_bytes > 0 && room.is_ok_and(|room| room.available_bytes < self.settings.kept_bytes)
     }
 
-    /// Creates the next file.
+    /// Creates the next file, of which [`next_fits`](Self::next_fits) said that it fits. A file that cannot be completed is
+    /// not counted.
     fn create(&mut self) -> Result<Created> {
-        let creation = self.next();
+        let creation = self.next_creation();
         let size = self.size_of(creation);
         let name = self.name_of(creation);
-        let written = Written { size, seed: self.design.content_seed(creation), times: FileTimes::default() };
+        let contents = FileToWrite { size, seed: self.design.content_seed(creation), times: FileTimes::default() };
         let mut buffer = std::mem::take(&mut self.buffer);
         let directory = self.directory_of(creation);
         let made = match self.settings.content {
             Content::None => reserve(directory, &name, size),
-            _ => write_file(directory, &name, &written, &self.settings, self.progress.stop_flag(), &mut buffer),
+            _ => write_file(directory, &name, &contents, &self.settings, self.progress.stop_flag(), &mut buffer),
         };
         self.buffer = buffer;
         match made {
@@ -366,9 +371,9 @@ impl Life<'_> {
         self.living.push(true);
         self.created += 1;
         self.size_bytes += size;
-        self.taken_bytes += self.tariff.bytes(size);
-        self.done(size)?;
-        Ok(Created::Whole)
+        self.allocated_bytes += self.tariff.bytes(size);
+        self.sync_if_due(size)?;
+        Ok(Created::Done)
     }
 
     /// Deletes a file; at least one must exist.
@@ -381,25 +386,26 @@ impl Life<'_> {
         self.living.remove(creation);
         self.deleted += 1;
         self.size_bytes -= size;
-        self.taken_bytes -= self.tariff.bytes(size);
-        self.done(0)
+        self.allocated_bytes -= self.tariff.bytes(size);
+        self.sync_if_due(0)
     }
 
-    /// Writes back at intervals.
-    fn done(&mut self, bytes: u64) -> Result<()> {
-        self.unsynced.0 += 1;
-        self.unsynced.1 += bytes;
-        if self.unsynced.0 >= SYNC_OPERATIONS || self.unsynced.1 >= SYNC_BYTES { self.sync() } else { Ok(()) }
+    /// Counts an operation, and writes back at intervals.
+    fn sync_if_due(&mut self, bytes: u64) -> Result<()> {
+        self.unsynced_operations += 1;
+        self.unsynced_bytes += bytes;
+        let is_due = self.unsynced_operations >= SYNC_OPERATIONS || self.unsynced_bytes >= SYNC_BYTES;
+        if is_due { self.sync() } else { Ok(()) }
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.unsynced = (0, 0);
+        (self.unsynced_operations, self.unsynced_bytes) = (0, 0);
         syncfs(&self.directories[0]).map_err(|errno| self.failure("write back", errno))
     }
 
     /// The first creation in an interval that ends at this fraction of the time.
     fn since(&self, part: f64) -> u64 {
-        let now = self.next();
+        let now = self.next_creation();
         now - ((now as f64 * part) as u64).min(now)
     }
 
@@ -417,7 +423,7 @@ impl Life<'_> {
             }
             behind = before;
         }
-        let rank = rank + self.chance.below(among);
+        let rank = rank + self.random.below(among);
         self.living.at(rank)
     }
 

@@ -403,7 +403,8 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
         self.visitor.failed(damage.operation, damage.error, &path);
     }
 
-    /// Runs `work` on each thread and waits, with periodic ticks.
+    /// Runs `work` on as many new threads as the scope has, each with its number, and returns the results by number.
+    /// Meanwhile this thread calls `on_tick` after each `tick`. A panic continues here once all have ended.
     fn in_parallel<R: Send>(
         &self,
         tick: Duration,
@@ -412,23 +413,24 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
     ) -> Vec<R> {
         let work = &work;
         std::thread::scope(|scope| {
-            let (alive, ended) = mpsc::channel::<()>();
+            // Nothing is sent: it disconnects when the last thread drops its sender, also in a panic.
+            let (running, all_ended) = mpsc::channel::<()>();
             let workers: Vec<_> = (0..self.scope.threads.max(1))
                 .map(|worker| {
-                    let alive = alive.clone();
+                    let running = running.clone();
                     scope.spawn(move || {
                         let result = work(worker);
-                        drop(alive);
+                        drop(running);
                         result
                     })
                 })
                 .collect();
-            drop(alive);
-            while ended.recv_timeout(tick) == Err(RecvTimeoutError::Timeout) {
+            drop(running);
+            while all_ended.recv_timeout(tick) == Err(RecvTimeoutError::Timeout) {
                 on_tick();
             }
             let finished = workers.into_iter().map(|worker| worker.join());
-            finished.map(|ended| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+            finished.map(|joined| joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
         })
     }
 }

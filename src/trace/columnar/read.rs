@@ -7,7 +7,7 @@ use super::{BLOCK, COLUMNS, FOOT, FRAME_BYTES, Footer, Frame, HEAD, MAGIC, MAGIC
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::varint::{take, take_bytes, unzigzag};
 use crate::trace::input::OPERATION;
-use crate::trace::{Input, Kind, Names, Operation, Origin, Problems, Source, Trouble};
+use crate::trace::{Findings, Input, Kind, Names, Operation, Origin, Problems, Source, Trouble};
 
 /// Name of a file or process whose own name was in a damaged block.
 const LOST_NAME: &[u8] = b"(name lost)";
@@ -288,20 +288,8 @@ impl Source for Reader {
         Ok(None)
     }
 
-    fn files(&self) -> &Names {
-        &self.files
-    }
-
-    fn processes(&self) -> &Names {
-        &self.processes
-    }
-
-    fn origin(&self) -> &Origin {
-        &self.origin
-    }
-
-    fn problems(&self) -> &Problems {
-        &self.problems
+    fn findings(&self) -> Findings<'_> {
+        Findings { files: &self.files, processes: &self.processes, origin: &self.origin, problems: &self.problems }
     }
 
     fn progress(&self) -> (u64, Option<u64>) {

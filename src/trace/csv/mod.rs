@@ -17,7 +17,7 @@ pub use columns::{Column, ColumnRef, Columns, Field, PRESETS, Unit};
 
 use super::input::{Input, Line, OPERATION};
 use super::problems::excerpt;
-use super::{Clock, Index, Kind, Names, Operation, Origin, Problems, Source, Trouble};
+use super::{Clock, Findings, Index, Kind, Names, Operation, Origin, Problems, Source, Trouble};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A longer line is not a line of a table.
@@ -292,20 +292,8 @@ impl Source for Reader {
         Ok(operation)
     }
 
-    fn files(&self) -> &Names {
-        &self.files
-    }
-
-    fn processes(&self) -> &Names {
-        &self.processes
-    }
-
-    fn origin(&self) -> &Origin {
-        &self.origin
-    }
-
-    fn problems(&self) -> &Problems {
-        &self.problems
+    fn findings(&self) -> Findings<'_> {
+        Findings { files: &self.files, processes: &self.processes, origin: &self.origin, problems: &self.problems }
     }
 
     fn progress(&self) -> (u64, Option<u64>) {

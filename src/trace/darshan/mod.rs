@@ -15,7 +15,7 @@ use self::text::{Log, Module, Record, Segment, counter};
 use super::input::{Input, Line, OPERATION};
 use super::problems::excerpt;
 use super::program::{Program, failed, find};
-use super::{Clock, Index, Kind, Names, Operation, Origin, Problems, Source, Trouble};
+use super::{Clock, Findings, Index, Kind, Names, Operation, Origin, Problems, Source, Trouble};
 use crate::error::{Error, ErrorKind, Result};
 
 /// First bytes of a darshan-parser text.
@@ -276,20 +276,8 @@ impl Source for Reader {
             .map(|operation| Operation { time_ns: operation.time_ns.saturating_add(self.start_ns), ..operation }))
     }
 
-    fn files(&self) -> &Names {
-        &self.files
-    }
-
-    fn processes(&self) -> &Names {
-        &self.processes
-    }
-
-    fn origin(&self) -> &Origin {
-        &self.origin
-    }
-
-    fn problems(&self) -> &Problems {
-        &self.problems
+    fn findings(&self) -> Findings<'_> {
+        Findings { files: &self.files, processes: &self.processes, origin: &self.origin, problems: &self.problems }
     }
 
     fn progress(&self) -> (u64, Option<u64>) {

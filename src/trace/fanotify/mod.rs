@@ -16,7 +16,7 @@ use nix::sys::fanotify::{EventFFlags, Fanotify, FanotifyEvent, InitFlags, MarkFl
 use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
 
 use self::openings::{Event, Happened, Openings};
-use super::{Detail, Names, Operation, Origin, Problems, Source, Trouble};
+use super::{Detail, Findings, Operation, Origin, Source, Trouble};
 use crate::error::{Error, ErrorKind, Result};
 
 const OPERATION: &str = "record on";
@@ -202,20 +202,13 @@ impl Source for Recording {
         }
     }
 
-    fn files(&self) -> &Names {
-        &self.openings.names
-    }
-
-    fn processes(&self) -> &Names {
-        &self.openings.processes
-    }
-
-    fn origin(&self) -> &Origin {
-        &self.origin
-    }
-
-    fn problems(&self) -> &Problems {
-        &self.openings.problems
+    fn findings(&self) -> Findings<'_> {
+        Findings {
+            files: &self.openings.names,
+            processes: &self.openings.processes,
+            origin: &self.origin,
+            problems: &self.openings.problems,
+        }
     }
 
     fn progress(&self) -> (u64, Option<u64>) {

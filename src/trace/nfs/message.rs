@@ -55,17 +55,21 @@ pub fn names(fields: Fields<'_>) -> impl Iterator<Item = &[u8]> {
     fields.iter().filter(|(field, _)| *field == Field::Name).filter_map(|(_, value)| as_bytes(value))
 }
 
-/// Handles, in order.
-pub fn handles(fields: Fields<'_>) -> Vec<Handle<'_>> {
+/// The bytes that stand for the hash of a file handle where there is none: its last four, as text with colons.
+const HASH_CHARACTERS: usize = 11;
+
+/// The file handles, in order. Without its bytes a handle is identified by its hash; without a hash the last bytes of the
+/// handle stand in for it.
+pub fn file_handles(fields: Fields<'_>) -> Vec<Handle<'_>> {
     let mut list: Vec<Handle<'_>> = Vec::new();
     for (field, value) in fields {
         let Some(bytes) = as_bytes(value) else { continue };
         match field {
-            // The hash precedes the bytes.
+            // The hash precedes the bytes: until they come, the hash is in their place.
             Field::HandleHash => list.push(Handle { bytes, hash: bytes }),
             Field::Handle => match list.last_mut().filter(|handle| handle.bytes == handle.hash) {
                 Some(handle) => handle.bytes = bytes,
-                None => list.push(Handle { bytes, hash: &bytes[bytes.len().saturating_sub(12)..] }),
+                None => list.push(Handle { bytes, hash: &bytes[bytes.len().saturating_sub(HASH_CHARACTERS)..] }),
             },
             _ => {}
         }
@@ -78,7 +82,7 @@ pub fn entries(fields: Fields<'_>) -> Vec<(&[u8], Handle<'_>)> {
     let starts: Vec<usize> = (0..fields.len()).filter(|&at| fields[at].0 == Field::EntryName).collect();
     let ends = starts.iter().skip(1).copied().chain([fields.len()]);
     let entry = |(start, end): (usize, usize)| {
-        let handle = handles(&fields[start..end]).first().copied()?;
+        let handle = file_handles(&fields[start..end]).first().copied()?;
         Some((as_bytes(&fields[start].1)?, handle))
     };
     starts.iter().copied().zip(ends).filter_map(entry).collect()

@@ -19,7 +19,7 @@ use self::pdml::{Field, Token};
 use self::version4::Context;
 use super::input::{Input, OPERATION};
 use super::program::{Program, failed};
-use super::{Index, Names, Operation, Origin, Problems, Source, Trouble};
+use super::{Findings, Index, Names, Operation, Origin, Problems, Source, Trouble};
 use crate::error::{Error, ErrorKind, Result};
 
 const NFS: u64 = 100_003;
@@ -176,20 +176,13 @@ impl Source for Reader {
         }
     }
 
-    fn files(&self) -> &Names {
-        &self.calls.known.names
-    }
-
-    fn processes(&self) -> &Names {
-        &self.calls.clients
-    }
-
-    fn origin(&self) -> &Origin {
-        &self.calls.origin
-    }
-
-    fn problems(&self) -> &Problems {
-        &self.calls.problems
+    fn findings(&self) -> Findings<'_> {
+        Findings {
+            files: &self.calls.known.names,
+            processes: &self.calls.clients,
+            origin: &self.calls.origin,
+            problems: &self.calls.problems,
+        }
     }
 
     fn progress(&self) -> (u64, Option<u64>) {
@@ -310,7 +303,7 @@ impl Calls {
             _ => None,
         });
         if let (Some(path), Some(reply)) = (path, reply)
-            && let Some(handle) = message::handles(&reply.fields).first()
+            && let Some(handle) = message::file_handles(&reply.fields).first()
         {
             self.known.mounted(server, path, handle.bytes);
         }

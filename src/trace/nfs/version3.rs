@@ -1,7 +1,7 @@
 //! Converts a call of version 3 (RFC 1813) and its reply to an operation.
 
 use super::handles::Handles;
-use super::message::{Message, entries, first, handles, last, names};
+use super::message::{Message, entries, file_handles, first, last, names};
 use super::pdml::Field;
 use super::version4::Context;
 use crate::trace::{Kind, Operation};
@@ -37,7 +37,7 @@ pub fn operation(call: &Message, reply: Option<&Message>, known: &mut Handles, c
     let kind = kind(call.procedure, call)?;
     let status = reply.and_then(|reply| first(&reply.fields, Field::Status));
     let failed = reply.is_some_and(|reply| reply.refused) || status.is_some_and(|status| status != 0);
-    let given = handles(&call.fields);
+    let given = file_handles(&call.fields);
     let mut directory_and_name = given
         .iter()
         .skip(usize::from(kind == Kind::Link && call.procedure == 15))
@@ -45,7 +45,7 @@ pub fn operation(call: &Message, reply: Option<&Message>, known: &mut Handles, c
         .filter_map(|(handle, name)| Some((known.file(context.server, handle.bytes, handle.hash)?, name)))
         .collect::<Vec<_>>()
         .into_iter();
-    let told = reply.filter(|_| !failed).map(|reply| handles(&reply.fields)).unwrap_or_default();
+    let told = reply.filter(|_| !failed).map(|reply| file_handles(&reply.fields)).unwrap_or_default();
     let own =
         |known: &mut Handles| given.first().and_then(|handle| known.file(context.server, handle.bytes, handle.hash));
     let file = match (directory_and_name.next(), told.first()) {

@@ -2,7 +2,7 @@
 //! of its operations are its purpose.
 
 use super::handles::Handles;
-use super::message::{Fields, Message, first, handles, names};
+use super::message::{Fields, Message, file_handles, first, names};
 use super::pdml::Field;
 use crate::trace::{Kind, Operation, Problems, Trouble};
 
@@ -130,7 +130,7 @@ impl Walk<'_> {
         };
         let behind = (at + 1..calls.len()).take_while(|&next| !moves(calls[next].opcode));
         let next = behind.into_iter().find(|&next| calls[next].opcode == code::GETFH)?;
-        let handle = handles(self.replies.get(next)?.fields).first().copied()?;
+        let handle = file_handles(self.replies.get(next)?.fields).first().copied()?;
         Some((handle.bytes.to_vec(), handle.hash.to_vec()))
     }
 
@@ -170,7 +170,7 @@ pub fn operations(
         let mut names = names(part.fields);
         match part.opcode {
             code::PUTFH => {
-                let handle = handles(part.fields).first().copied();
+                let handle = file_handles(part.fields).first().copied();
                 walk.current = handle.and_then(|handle| known.file(context.server, handle.bytes, handle.hash));
             }
             code::PUTROOTFH | code::PUTPUBFH => walk.current = known.root(context.server),

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use super::input::Line;
 use super::problems::excerpt;
-use super::{Clock, Input, Names, Operation, Origin, Problems, Source, Trouble};
+use super::{Clock, Findings, Input, Operation, Origin, Problems, Source, Trouble};
 use crate::error::Result;
 use calls::{Doing, shares};
 use line::{Prefixed, Stamp};
@@ -135,6 +135,7 @@ impl Reader {
     }
 
     /// Sets the traced command.
+    #[must_use]
     pub fn with_command(mut self, command: String) -> Reader {
         self.origin.command = Some(command);
         self
@@ -286,20 +287,13 @@ impl Source for Reader {
         }
     }
 
-    fn files(&self) -> &Names {
-        &self.world.files
-    }
-
-    fn processes(&self) -> &Names {
-        &self.world.process_names
-    }
-
-    fn origin(&self) -> &Origin {
-        &self.origin
-    }
-
-    fn problems(&self) -> &Problems {
-        &self.problems
+    fn findings(&self) -> Findings<'_> {
+        Findings {
+            files: &self.world.files,
+            processes: &self.world.process_names,
+            origin: &self.origin,
+            problems: &self.problems,
+        }
     }
 
     fn progress(&self) -> (u64, Option<u64>) {

@@ -224,10 +224,11 @@ impl<M: Medium> Volume<M> {
         true
     }
 
-    /// Reports the items of a tree from `from` to `to`.
+    /// Calls `tell` with each item of a tree whose key is in `from..=to`, in order.
     ///
     /// # Errors
-    /// If a block of it cannot be read.
+    /// If a block of it cannot be read, or there are more leaves than the devices have blocks; the items before were
+    /// passed.
     pub(super) fn each_item(
         &self,
         root: Pointer,
@@ -237,16 +238,20 @@ impl<M: Medium> Volume<M> {
         tell: &mut dyn FnMut(Key, &[u8]),
     ) -> io::Result<()> {
         let mut block = vec![0; self.node_bytes()];
-        let (mut result, mut left) = (Ok(()), self.most_blocks().max(1));
+        let (mut result, mut leaves_left) = (Ok(()), self.most_blocks().max(1));
         self.each_leaf(root, root_level, from, to, &mut |leaf| {
-            left = left.saturating_sub(1);
+            let Some(left) = leaves_left.checked_sub(1) else {
+                result = Err(io::Error::new(io::ErrorKind::InvalidData, "it has more leaves than there are blocks"));
+                return false;
+            };
+            leaves_left = left;
             let read = leaf.and_then(|leaf| self.read(leaf, 0, &mut block));
             if let Err(error) = read {
                 result = Err(error);
                 return false;
             }
             items(&block).filter(|(key, _)| (from..=to).contains(key)).for_each(|(key, data)| tell(key, data));
-            left > 0
+            true
         });
         result
     }
