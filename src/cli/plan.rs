@@ -113,7 +113,7 @@ impl PlanArguments {
         if survey.origin.resolution == Resolution::Buckets && notes.is_empty() {
             notes.push("sizes between the edges of its table are interpolated".to_owned());
         }
-        let about = About { name: survey.origin.name.clone(), notes };
+        let about = About { name: survey.origin.name.clone(), notes, facts: survey.origin.facts.clone() };
         let plan = plan(&survey.population(), about, &request)
             .map_err(|error| if error.path().is_none() { error.at(path) } else { error })?;
         if let Some(page) = &self.report {
@@ -129,11 +129,11 @@ impl PlanArguments {
     }
 
     fn list(&self) -> Result<Ended> {
-        let systems = systems::with_shares()?;
+        let systems = systems::assess_all()?;
         output::print(|out| {
             report::plan::write_models_list(kinds(), out)?;
             writeln!(out)?;
-            report::plan::write_systems(&systems, out)
+            report::systems::write_systems(&systems, out)
         })
     }
 }

@@ -10,7 +10,7 @@ use super::{Ended, output, sources, usage_error};
 use crate::distribution::published;
 use crate::error::Result;
 use crate::io::write_atomically;
-use crate::plan::systems::{self, Suited, System, SystemShares};
+use crate::plan::systems::{self, AssessedSystem, Suited};
 use crate::plan::tier::RATIOS;
 use crate::population::profiles;
 use crate::report::{self, terminal};
@@ -113,13 +113,12 @@ impl ShowArguments {
             return Err(usage_error("the table of measured systems accepts only --json")
                 .advise("name one system, such as granulo show Uni-5 --all"));
         }
-        let systems = systems::with_shares()?;
+        let systems = systems::assess_all()?;
         if !self.json {
-            return output::print(|out| report::plan::write_systems(&systems, out));
+            return output::print(|out| report::systems::write_systems(&systems, out));
         }
         let suited = systems::suited(&systems);
-        let rows: Vec<SystemRow> = systems.iter().map(|(system, shares)| SystemRow { system, shares }).collect();
-        output::print_json(&Systems { schema: "granulo/systems/1", ratios: RATIOS, suited, systems: rows })
+        output::print_json(&Systems { schema: "granulo/systems/1", ratios: RATIOS, suited, systems: &systems })
     }
 }
 
@@ -130,12 +129,5 @@ struct Systems<'a> {
     ratios: [f64; 3],
     /// How many systems each ratio suits.
     suited: [Suited; 3],
-    systems: Vec<SystemRow<'a>>,
-}
-
-#[derive(Serialize)]
-struct SystemRow<'a> {
-    #[serde(flatten)]
-    system: &'a System,
-    shares: &'a SystemShares,
+    systems: &'a [AssessedSystem],
 }

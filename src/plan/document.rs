@@ -8,6 +8,7 @@ use super::operations::{Operations, Served};
 use super::population::Population;
 use super::recommend::{Recommendation, TOLERANCE, recommend};
 use super::space::{ModelSpace, model_space};
+use super::systems::Fact;
 use super::tier::{Allowance, Fit, Profile, Tier, Tiers, cutoffs, scale};
 use crate::document::read_document;
 use crate::error::{Error, ErrorKind, Result};
@@ -103,6 +104,9 @@ pub struct Source {
     pub tree_is_known: bool,
     /// Remarks: what was assumed or interpolated.
     pub notes: Vec<String>,
+    /// What is published about it and what is assumed; empty for one that was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub facts: Vec<Fact>,
 }
 
 /// Name of a population, with remarks.
@@ -112,6 +116,8 @@ pub struct About {
     pub name: Option<String>,
     /// Sentences for people.
     pub notes: Vec<String>,
+    /// What is published about it and what is assumed.
+    pub facts: Vec<Fact>,
 }
 
 /// How block sizes serve operations.
@@ -191,6 +197,7 @@ pub fn plan(population: &Population, about: About, request: &Request) -> Result<
             largest_bytes,
             tree_is_known: population.tree.is_some(),
             notes: about.notes,
+            facts: about.facts,
         },
         recommendation: (population.size_bytes() > 0)
             .then(|| recommend(&rows, served, request.tolerance_fraction))

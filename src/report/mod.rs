@@ -13,6 +13,7 @@ pub mod plan;
 pub mod plan_page;
 mod plan_words;
 pub mod store;
+pub mod systems;
 pub mod terminal;
 pub mod trace;
 pub mod trace_page;

@@ -7,9 +7,9 @@ use anstyle::{AnsiColor, Style};
 use super::chart::{COLUMNS, bar, left, right, shorten, wrap};
 use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
 use super::plan_words::{costs_sentence, fit_sentence, recommendation_sentences, source_sentence};
+use super::systems::write_facts;
 use super::terminal::exact_size;
 use crate::layout::Kind;
-use crate::plan::systems::{System, SystemShares, suited};
 use crate::plan::tier::{RATIOS, Tier};
 use crate::plan::{FastTier, Plan};
 use crate::units::{KIB, MIB, format_count, format_share, format_size};
@@ -36,6 +36,7 @@ pub fn write_plan(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         shorten(plan.source.name.as_deref().unwrap_or("anonymous survey"), COLUMNS)
     )?;
     prose(&source_sentence(plan), out)?;
+    write_facts(&plan.source.facts, out)?;
     write_block_sizes(plan, out)?;
     write_models(plan, out)?;
     if let Some(first) = plan.fast_tiers.first() {
@@ -410,51 +411,6 @@ pub fn write_models_list(kinds: &[&Kind], out: &mut dyn Write) -> io::Result<()>
                 writeln!(out, "         {}{line}", left(if index == 0 { &label } else { "" }, 25))?;
             }
         }
-    }
-    Ok(())
-}
-
-/// The systems of Welch and Noer, and how the three ratios suit them.
-///
-/// # Errors
-/// Any error of `out`.
-pub fn write_systems(systems: &[(System, SystemShares)], out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{HEADING}The 65 file systems of Welch and Noer (2013){HEADING:#}")?;
-    writeln!(
-        out,
-        "{FAINT}{:8}{:>10}{:>14}{:>10}{:>9}{:>9}{:>9}{:>10}{FAINT:#}",
-        "system", "data", "files", "mean", "least", "most", "assumed", "fast"
-    )?;
-    for (system, shares) in systems {
-        writeln!(
-            out,
-            "{:8}{}{}{}{}{}{}{}",
-            system.name,
-            right(&format_size(system.size_bytes), 10),
-            right(&format_count(system.files.into()), 14),
-            right(&format_size(system.size_bytes / u128::from(system.files.max(1))), 10),
-            right(&format_share(shares.descriptors_least_fraction), 9),
-            right(&format_share(shares.descriptors_most_fraction), 9),
-            right(&format_share(shares.descriptors_assumed_fraction), 9),
-            right(&format_share(shares.fast_to_slow_assumed), 10),
-        )?;
-    }
-    faint(
-        "Least, most: object descriptors (16 KiB per component object) as a share of the file data, for any distribution with these numbers \
-         of files and bytes. Assumed: the same with the shape of vu-2005. Fast: descriptors and files up to 64 KiB, mirrored, as a \
-         ratio to the slow tier, also assumed.",
-        out,
-    )?;
-    heading("Number of systems for which a ratio of fast to slow capacity suffices", out)?;
-    writeln!(
-        out,
-        "{FAINT}{:>8}{:>22}{:>22}{:>26}{FAINT:#}",
-        "ratio", "descriptors, certain", "descriptors, possible", "with files <= 64 KiB"
-    )?;
-    for (ratio, suited) in RATIOS.iter().zip(suited(systems)) {
-        let counts = [suited.descriptors_certain, suited.descriptors_possible, suited.small_files_assumed];
-        let [certain, possible, assumed] = counts.map(|count| format!("{count} of 65"));
-        writeln!(out, "{:>8}{certain:>22}{possible:>22}{:>26}", format_share(*ratio), format!("{assumed}, assumed"))?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use anstyle::{AnsiColor, Style};
 
 use super::chart::{COLUMNS, bar, left, right, shorten, wrap};
 use super::paragraphs::{FAINT, HEADING, heading};
+use super::systems::write_facts;
 use super::words::{remarks, sentences};
 use crate::distribution::published::Published;
 use crate::distribution::{Bucket, Distribution, Weight};
@@ -62,6 +63,7 @@ pub fn write_summary(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
     if sizes.is_empty() {
         return Ok(());
     }
+    write_facts(&survey.origin.facts, out)?;
     write_histogram(sizes, out)?;
     write_block_sizes(survey, out)?;
     write_ages(survey, out)?;

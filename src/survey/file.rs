@@ -20,6 +20,7 @@ use super::places::{DirectoryRow, Extension, Kind, KindTable, Places, Ranking, T
 use super::{Counts, MOST, Method, Options, Origin, OtherAllocated, OverheadBySize, Resolution, Survey};
 use crate::distribution::{Bucket, Distribution, Encoded, Weight, bucket_number};
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::systems::Fact;
 use crate::plan::{BlockSize, Padding, block_sizes};
 use crate::units::{escape, fraction, unescape};
 
@@ -131,6 +132,8 @@ pub struct Document<'a> {
     inconsistencies: &'a [String],
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     without_names: bool,
+    #[serde(skip_serializing_if = "<[Fact]>::is_empty")]
+    facts: &'a [Fact],
     resolution: Resolution,
     taken_at: Option<String>,
     ages_relative_to: Option<String>,
@@ -164,6 +167,7 @@ impl<'a> Document<'a> {
             consistent: (origin.method == Method::InodeScan).then_some(origin.inconsistencies.is_empty()),
             inconsistencies: &origin.inconsistencies,
             without_names: origin.without_names,
+            facts: &origin.facts,
             resolution: origin.resolution,
             taken_at: origin.taken_at.map(format_time),
             ages_relative_to: origin.reference_time.map(format_time),
@@ -506,6 +510,8 @@ struct Stored {
     inconsistencies: Vec<String>,
     #[serde(default)]
     without_names: bool,
+    #[serde(default)]
+    facts: Vec<Fact>,
     resolution: Resolution,
     #[serde(default)]
     taken_at: Option<String>,
@@ -656,6 +662,7 @@ impl Stored {
                 method_reason: safe(self.method_reason),
                 inconsistencies: self.inconsistencies.into_iter().map(safe).collect(),
                 without_names: self.without_names,
+                facts: self.facts.into_iter().map(|fact| fact.map_text(safe)).collect(),
                 resolution: self.resolution,
                 taken_at,
                 reference_time,

@@ -26,6 +26,7 @@ pub use checkpoint::Checkpoint;
 use serde::{Deserialize, Serialize};
 
 use crate::distribution::{Bucket, bucket_number};
+use crate::plan::systems::Fact;
 use crate::plan::{Padding, Population, Tree};
 use crate::units::{SMALL_FILE_BYTES, fraction};
 use errors::ErrorLog;
@@ -68,6 +69,8 @@ pub struct Origin {
     pub inconsistencies: Vec<String>,
     /// Whether names were not read: entries, names, depths, extensions and locations of files are then unknown.
     pub without_names: bool,
+    /// What is published about the population and what is assumed; empty for one that was measured.
+    pub facts: Vec<Fact>,
     /// How fine the data are.
     pub resolution: Resolution,
     /// Start, seconds since 1970. `None` if unknown.
@@ -93,6 +96,7 @@ impl Default for Origin {
             method_reason: String::new(),
             inconsistencies: Vec::new(),
             without_names: false,
+            facts: Vec::new(),
             resolution: Resolution::Exact,
             taken_at: None,
             reference_time: None,

@@ -288,6 +288,7 @@ pub(super) fn origin(request: &Request, taken_at: i64, elapsed_seconds: f64, com
         method_reason: String::new(),
         inconsistencies: Vec::new(),
         without_names: false,
+        facts: Vec::new(),
         resolution: Resolution::Exact,
         taken_at: Some(taken_at),
         reference_time: None,

@@ -8,7 +8,7 @@ use crate::distribution::Distribution;
 use crate::distribution::published::{self, Published};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::read_bounded;
-use crate::plan::systems::{self, System};
+use crate::plan::systems::{self, FactKind, System, SystemPopulation};
 use crate::units::escape;
 
 /// A population, with remarks on how it was read.
@@ -30,7 +30,7 @@ pub fn open(source: &Path) -> Result<Source> {
         return Ok(Source { survey: of_published(published), warnings: Vec::new() });
     }
     if let Some(system) = source.to_str().and_then(systems::find) {
-        return Ok(of_system(&system));
+        return of_system(&system);
     }
     let bytes = read_bounded("read the source", source).map_err(|error| match error.kind() {
         ErrorKind::NotFound => error
@@ -60,11 +60,20 @@ fn names() -> String {
     names.join(", ")
 }
 
-/// A system for which only the number of files, their bytes and the largest size are published.
-fn of_system(system: &System) -> Source {
-    let warning = "only the number of files and their bytes are published (Welch and Noer 2013, Tables I and II): the \
-        sizes are assumed to have the distribution of vu-2005, scaled to these totals";
-    Source { survey: of_sizes(system.name, &system.distribution()), warnings: vec![warning.to_owned()] }
+/// A system of which some figures are published (Welch and Noer 2013), and no distribution.
+fn of_system(system: &System) -> Result<Source> {
+    let SystemPopulation { sizes, facts } = system.population()?;
+    let mut warnings = vec![
+        "only some figures are published (Welch and Noer 2013): between them, sizes are assumed to have the \
+         distribution of vu-2005"
+            .to_owned(),
+    ];
+    let contradictions = facts.iter().filter(|fact| fact.kind == FactKind::Contradiction);
+    warnings.extend(contradictions.map(|fact| format!("the source contradicts itself: {}", fact.words)));
+    let mut survey = of_sizes(system.name, &sizes);
+    survey.counts.directories = system.directories;
+    survey.origin.facts = facts;
+    Ok(Source { survey, warnings })
 }
 
 /// A published table as a survey, with sizes only.

@@ -185,14 +185,46 @@ fn the_measured_systems_are_built_in() {
         let counts: Vec<u64> = suited.iter().map(|ratio| ratio[key].as_u64().unwrap()).collect();
         assert!(counts.is_sorted() && counts[2] <= 65, "{key}: {counts:?}");
     }
+    // The figures of the tables, and what the text adds.
+    let fin_7 = systems.iter().find(|system| system["name"] == "Fin-7").unwrap();
+    assert_eq!((&fin_7["directories"], &fin_7["directory_entries_max"]), (&442.into(), &15_541.into()));
+    assert_eq!((&fin_7["name_length_mean"], &fin_7["name_length_max"]), (&19.into(), &26.into()));
+    let facts = fin_7["facts"].as_array().unwrap();
+    assert!(facts.iter().any(|fact| fact["kind"] == "published" && fact["least"] == 0.6));
+    assert!((fin_7["shares"]["small_files_assumed_fraction"].as_f64().unwrap() - 0.6).abs() < 1e-6);
     // "Most systems can easily afford … a configuration that has 1.5 % to 3 % of its capacity in SSD."
     assert!(suited[1]["descriptors_possible"].as_u64().unwrap() > 50);
     assert!(suited[1]["small_files_assumed"].as_u64().unwrap() > 40);
     let ran = run(["plan", "Uni-5", "--model", "panfs", "--json"]).ended(0);
     assert!(ran.said().contains("assumed to have the distribution of vu-2005"));
     assert_eq!(ran.json()["source"]["files"], 139_440_887);
+    assert_eq!(ran.json()["source"]["facts"].as_array().unwrap().len(), 5);
     assert!(ran.json()["source"]["notes"][0].as_str().unwrap().contains("assumed"));
     assert!(run(["plan", "Uni-5"]).ended(0).text().contains("assumed"));
+}
+
+#[test]
+fn what_is_published_of_a_system_is_told_from_what_is_assumed() {
+    let text = run(["show", "Bio-2"]).ended(0).text();
+    assert!(text.contains("the largest 408 GiB") && text.contains("29 directories"), "{text}");
+    assert!(text.contains("\nassumed          between these figures"), "{text}");
+    assert!(text.contains("\ncontradiction    the text says “a system with less than 500 files"), "{text}");
+    let ran = run(["show", "LANL-9", "--json"]).ended(0);
+    assert!(ran.said().contains("a mean of 5,427 KiB, but their bytes and files give 6,122 KiB"), "{}", ran.said());
+    let facts = ran.json()["facts"].clone();
+    let kinds: Vec<&str> = facts.as_array().unwrap().iter().map(|fact| fact["kind"].as_str().unwrap()).collect();
+    for kind in ["published", "typical", "assumed", "contradiction"] {
+        assert!(kinds.contains(&kind), "{kinds:?}");
+    }
+    // A survey file that was made of it still has them.
+    let sandbox = sandbox();
+    let file = sandbox.path().join("lanl-9.json");
+    fs::write(&file, ran.text()).unwrap();
+    assert_eq!(run(args!["show", &file, "--json"]).ended(0).json()["facts"], facts);
+    let plan = run(["plan", "Bio-1", "--model", "panfs"]).ended(0).text();
+    assert!(plan.contains("published        65.0 % of the files are from 1 MiB to below 4 MiB (65.0 %)"), "{plan}");
+    assert!(run(["show", "panasas"]).ended(0).text().contains("LANL-9†"));
+    assert!(run(["show", "vu-2005", "--json"]).ended(0).json().get("facts").is_none());
 }
 
 #[test]
