@@ -111,6 +111,13 @@ fn no_source_file_is_too_long() {
 }
 
 #[test]
+fn a_module_with_others_inside_is_a_directory_with_mod_rs() {
+    let beside = |name: &String| source_tree().join(name.trim_end_matches(".rs")).is_dir();
+    let wrong: Vec<String> = sources().into_iter().map(|(name, _)| name).filter(beside).collect();
+    assert!(wrong.is_empty(), "move them to mod.rs in the directory beside them: {wrong:?}");
+}
+
+#[test]
 fn every_source_file_begins_by_saying_what_it_is() {
     let missing: Vec<String> =
         sources().into_iter().filter(|(_, text)| !text.starts_with("//! ")).map(|(name, _)| name).collect();
