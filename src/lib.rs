@@ -60,6 +60,8 @@
 //! [`cli::main`] is the `granulo` command. The other modules are internal: the feature `testing` shows some of them to the
 //! tests of this workspace, and promises nothing.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod bench;
 pub mod cli;
 mod document;

@@ -13,7 +13,7 @@ const DROP: &str = "/proc/sys/vm/drop_caches";
 
 /// Result of dropping the caches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dropped {
+pub(crate) struct Dropped {
     /// The state that was reached.
     pub state: CacheState,
     /// Why the caches are not cold.
@@ -21,7 +21,7 @@ pub struct Dropped {
 }
 
 /// Writes back all dirty data and drops pages, directory entries and inodes from memory.
-pub fn drop_caches() -> Dropped {
+pub(crate) fn drop_caches() -> Dropped {
     rustix::fs::sync();
     match fs::write(DROP, "3\n") {
         Ok(()) => Dropped { state: CacheState::Cold, note: None },
@@ -38,7 +38,7 @@ pub fn drop_caches() -> Dropped {
 
 /// Writes to `bytes` of memory, at most half of what is available, and frees it, so that the kernel has it ready.
 /// Returns the number of bytes.
-pub fn touch_memory(bytes: u64) -> u64 {
+pub(crate) fn touch_memory(bytes: u64) -> u64 {
     const PIECE_BYTES: usize = 64 << 20;
     let bytes = bytes.min(available_memory_bytes() / 2);
     let mut held = Vec::new();

@@ -9,13 +9,13 @@ use super::result::Harness;
 use super::samples::Latencies;
 
 /// Target: measuring takes at most this share of the shortest operation.
-pub const LARGEST_OVERHEAD_FRACTION: f64 = 0.05;
+pub(crate) const LARGEST_OVERHEAD_FRACTION: f64 = 0.05;
 /// Empty operations that are timed.
 const EMPTY_OPERATIONS: u32 = 200_000;
 
 /// Performs an operation and records its time.
 #[inline(always)]
-pub fn timed<T>(latencies: &mut Latencies, operation: impl FnOnce() -> T) -> T {
+pub(crate) fn timed<T>(latencies: &mut Latencies, operation: impl FnOnce() -> T) -> T {
     let started = Instant::now();
     let outcome = operation();
     latencies.record(nanoseconds_since(started));
@@ -24,7 +24,7 @@ pub fn timed<T>(latencies: &mut Latencies, operation: impl FnOnce() -> T) -> T {
 
 /// Same for a fallible operation; a failed one is not recorded.
 #[inline(always)]
-pub fn try_timed<T, E>(latencies: &mut Latencies, operation: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+pub(crate) fn try_timed<T, E>(latencies: &mut Latencies, operation: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     let started = Instant::now();
     let outcome = operation();
     let time_ns = nanoseconds_since(started);
@@ -36,13 +36,13 @@ pub fn try_timed<T, E>(latencies: &mut Latencies, operation: impl FnOnce() -> Re
 
 /// Nanoseconds since `started`.
 #[inline(always)]
-pub fn nanoseconds_since(started: Instant) -> u64 {
+pub(crate) fn nanoseconds_since(started: Instant) -> u64 {
     started.elapsed().as_nanos() as u64
 }
 
 /// Overhead of measuring, relative to the shortest median of the timed operations (in nanoseconds; infinite if there
 /// are none).
-pub fn harness(shortest_median_ns: f64) -> Harness {
+pub(crate) fn harness(shortest_median_ns: f64) -> Harness {
     let mut latencies = Latencies::default();
     for _ in 0..EMPTY_OPERATIONS {
         timed(&mut latencies, || black_box(()));
@@ -52,7 +52,7 @@ pub fn harness(shortest_median_ns: f64) -> Harness {
 }
 
 /// A note for the result if measuring took a larger share than the target.
-pub fn overhead_note(harness: &Harness) -> Option<String> {
+pub(crate) fn overhead_note(harness: &Harness) -> Option<String> {
     (harness.overhead_fraction > LARGEST_OVERHEAD_FRACTION).then(|| {
         format!(
             "Measuring adds {:.0} ns to each operation, which is {} of the shortest median here: those times are too \

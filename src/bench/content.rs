@@ -13,11 +13,11 @@ use crate::population::streams::sequence_of_seed;
 /// Size of the ring, in bytes: larger than the window of compressing file systems, smaller than a processor's cache.
 const RING_BYTES: usize = 256 << 10;
 /// Largest piece, in bytes.
-pub const PIECE_BYTES: usize = 1 << 20;
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
 /// Content of files by their number.
 #[derive(Debug, Clone)]
-pub struct Content {
+pub(crate) struct Content {
     /// The ring, followed by a repetition as long as a piece.
     ring: Vec<u8>,
     is_zero: bool,
@@ -25,7 +25,7 @@ pub struct Content {
 
 impl Content {
     /// Random bytes of a seed.
-    pub fn random(seed: u64) -> Content {
+    pub(crate) fn random(seed: u64) -> Content {
         let mut ring = vec![0; RING_BYTES];
         population::Content::Random.fill(&mut ring, seed, 0);
         while ring.len() < RING_BYTES + PIECE_BYTES {
@@ -35,19 +35,19 @@ impl Content {
     }
 
     /// Zeros.
-    pub fn zero() -> Content {
+    pub(crate) fn zero() -> Content {
         Content { ring: vec![0; RING_BYTES + PIECE_BYTES], is_zero: true }
     }
 
     /// Returns `length` bytes of a file from `offset`, at most [`PIECE_BYTES`].
     #[inline]
-    pub fn piece(&self, file: u64, offset: u64, length: u64) -> &[u8] {
+    pub(crate) fn piece(&self, file: u64, offset: u64, length: u64) -> &[u8] {
         let start = self.start(file, offset);
         &self.ring[start..start + length.min(PIECE_BYTES as u64) as usize]
     }
 
     /// Whether `bytes` are those of a file from `offset`.
-    pub fn is(&self, file: u64, offset: u64, bytes: &[u8]) -> bool {
+    pub(crate) fn is(&self, file: u64, offset: u64, bytes: &[u8]) -> bool {
         let start = self.start(file, offset);
         // Up to the end of the ring, then repeatedly from its beginning.
         let (first, rest) = bytes.split_at(bytes.len().min(RING_BYTES - start));
@@ -61,14 +61,14 @@ impl Content {
     }
 
     /// A reader of the content of a file of `size_bytes`.
-    pub fn reader(&self, file: u64, size_bytes: u64) -> ContentReader<'_> {
+    pub(crate) fn reader(&self, file: u64, size_bytes: u64) -> ContentReader<'_> {
         ContentReader { content: self, file, at: 0, size_bytes }
     }
 }
 
 /// The content of one file as a stream.
 #[derive(Debug)]
-pub struct ContentReader<'c> {
+pub(crate) struct ContentReader<'c> {
     content: &'c Content,
     file: u64,
     at: u64,

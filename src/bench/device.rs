@@ -25,7 +25,7 @@ const LEAST_BYTES: u64 = 64 * MIB;
 ///
 /// # Errors
 /// Errors from opening or reading; a file that is too small, or on a file system without direct reads.
-pub fn measure(path: &Path, stop: &AtomicBool) -> Result<Device> {
+pub(crate) fn measure(path: &Path, stop: &AtomicBool) -> Result<Device> {
     const OPERATION: &str = "measure";
     let fail = |error: std::io::Error| {
         let advice = "name a block device, or a file on a file system with direct reads (O_DIRECT)";

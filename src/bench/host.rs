@@ -5,7 +5,7 @@ use std::fs;
 use super::result::Host;
 
 /// Describes the machine; the current load becomes the load before the run.
-pub fn host() -> Host {
+pub(crate) fn host() -> Host {
     Host {
         kernel: line("/proc/sys/kernel/osrelease"),
         machine: std::env::consts::ARCH.to_owned(),
@@ -19,13 +19,13 @@ pub fn host() -> Host {
 }
 
 /// One-minute load average; 0 if the kernel does not report it.
-pub fn load_average() -> f64 {
+pub(crate) fn load_average() -> f64 {
     read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
 }
 
 /// Memory that can be used without evicting other pages, in bytes: what the kernel reports as available, within the
 /// limits of the memory cgroups of the process.
-pub fn available_memory_bytes() -> u64 {
+pub(crate) fn available_memory_bytes() -> u64 {
     let limits = read("/proc/self/cgroup");
     let left = limits.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);

@@ -46,26 +46,26 @@
 //! | [`caches`], [`clock`] | caches before a measurement; timing |
 //! | [`host`], [`volume`], [`programs`] | descriptions of machine, file system, device and programs in a result |
 
-pub mod cache;
-pub mod caches;
+pub(crate) mod cache;
+pub(crate) mod caches;
 mod cgroups;
-pub mod clock;
+pub(crate) mod clock;
 mod confine;
-pub mod content;
-pub mod create;
-pub mod device;
+pub(crate) mod content;
+pub(crate) mod create;
+pub(crate) mod device;
 pub mod emulate;
 pub mod fill;
-pub mod host;
+pub(crate) mod host;
 pub mod images;
-pub mod loops;
-pub mod metadata;
+pub(crate) mod loops;
+pub(crate) mod metadata;
 mod numbered;
-pub mod pack;
+pub(crate) mod pack;
 pub mod place;
-pub mod programs;
+pub(crate) mod programs;
 pub mod result;
 pub mod run;
-pub mod samples;
-pub mod scratch;
-pub mod volume;
+pub(crate) mod samples;
+pub(crate) mod scratch;
+pub(crate) mod volume;

@@ -43,7 +43,7 @@ const PROGRAMS: [(&str, &str, &str); 21] = [
 ///
 /// # Errors
 /// [`ErrorKind::NotFound`], with the package to install.
-pub fn find(program: &str) -> Result<PathBuf> {
+pub(crate) fn find(program: &str) -> Result<PathBuf> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let mut places = std::env::split_paths(&paths).map(|directory| directory.join(program));
     places.find(|path| path.is_file()).ok_or_else(|| {
@@ -57,7 +57,7 @@ pub fn find(program: &str) -> Result<PathBuf> {
 }
 
 /// Version that a program reports; empty if it reports none.
-pub fn version(program: &str) -> Tool {
+pub(crate) fn version(program: &str) -> Tool {
     let argument = PROGRAMS.iter().find(|(name, ..)| *name == program).map_or(&"--version", |(.., argument)| argument);
     // The programs of dosfstools do not report it, except this one.
     let (asked, argument) = if program.ends_with(".fat") { ("fatlabel", "--version") } else { (program, *argument) };

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::distribution::Distribution;
 
 /// Largest number of bins of a curve; a power of two.
-pub const CURVE_BINS: usize = 1024;
+pub(crate) const CURVE_BINS: usize = 1024;
 /// Operations that count as "first" and "last".
-pub const EDGE_OPERATIONS: usize = 1000;
+pub(crate) const EDGE_OPERATIONS: usize = 1000;
 
 /// Median and spread of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ pub struct CurveBin {
 
 /// Times of many operations, in the order in which they were done.
 #[derive(Debug, Clone)]
-pub struct Latencies {
+pub(crate) struct Latencies {
     times: Distribution,
     /// Operations per full bin; a power of two.
     width: u64,
@@ -147,7 +147,7 @@ impl Bin {
 impl Latencies {
     /// Records the next operation.
     #[inline]
-    pub fn record(&mut self, time_ns: u64) {
+    pub(crate) fn record(&mut self, time_ns: u64) {
         self.times.record(time_ns);
         if self.count < EDGE_OPERATIONS as u64 {
             self.first_ns = self.first_ns.saturating_add(time_ns);
@@ -170,12 +170,12 @@ impl Latencies {
     }
 
     /// Number of operations so far.
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
     /// Their statistics.
-    pub fn summary(&self) -> LatencySummary {
+    pub(crate) fn summary(&self) -> LatencySummary {
         let edge = self.last.len().max(1) as f64;
         let mut first = 0;
         let curve = self.bins.iter().map(|bin| {

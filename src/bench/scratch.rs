@@ -151,7 +151,7 @@ impl Drop for Scratch {
 ///
 /// # Errors
 /// Errors from listing `parent`.
-pub fn clear_left_overs(parent: &Path) -> Result<Cleared> {
+pub(crate) fn clear_left_overs(parent: &Path) -> Result<Cleared> {
     let fail = |error| Error::io("look for leftovers in", parent, error);
     let parent = fs::canonicalize(parent).map_err(fail)?;
     let mut cleared = Cleared::default();

@@ -33,7 +33,7 @@ pub struct Room {
 ///
 /// # Errors
 /// Same as [`mounts`].
-pub fn mounts_below(directory: &Path) -> Result<Vec<Mount>> {
+pub(crate) fn mounts_below(directory: &Path) -> Result<Vec<Mount>> {
     let mut below: Vec<Mount> = mounts()?.into_iter().filter(|mount| mount.point.starts_with(directory)).collect();
     below.reverse();
     Ok(below)
@@ -43,7 +43,7 @@ pub fn mounts_below(directory: &Path) -> Result<Vec<Mount>> {
 ///
 /// # Errors
 /// If there is no such path, or the mounts cannot be read.
-pub fn mount_of(path: &Path) -> Result<Mount> {
+pub(crate) fn mount_of(path: &Path) -> Result<Mount> {
     let real = fs::canonicalize(path).map_err(|error| Error::io("examine", path, error))?;
     let above = mounts()?.into_iter().filter(|mount| real.starts_with(&mount.point));
     // Of several mounts on one point, the last is visible.
@@ -55,7 +55,7 @@ pub fn mount_of(path: &Path) -> Result<Mount> {
 ///
 /// # Errors
 /// Same as [`mount_of`].
-pub fn file_system(path: &Path) -> Result<FileSystem> {
+pub(crate) fn file_system(path: &Path) -> Result<FileSystem> {
     let mount = mount_of(path)?;
     let found = statvfs(path).map_err(|error| Error::io("examine the file system of", path, error.into()))?;
     let unit = if found.f_frsize == 0 { found.f_bsize } else { found.f_frsize };
@@ -72,7 +72,7 @@ pub fn file_system(path: &Path) -> Result<FileSystem> {
 ///
 /// # Errors
 /// Same as [`mount_of`].
-pub fn device(path: &Path) -> Result<Device> {
+pub(crate) fn device(path: &Path) -> Result<Device> {
     let mount = mount_of(path)?;
     let number = match mount.device {
         (0, _) => fs::metadata(&mount.source).ok().filter(|found| found.rdev() != 0).map(|found| {
@@ -86,7 +86,7 @@ pub fn device(path: &Path) -> Result<Device> {
 }
 
 /// A block device by its number; `None` if there is none.
-pub fn block_device((major, minor): (u32, u32)) -> Option<Device> {
+pub(crate) fn block_device((major, minor): (u32, u32)) -> Option<Device> {
     let directory = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
     let name = directory.file_name()?.to_string_lossy().into_owned();
     // A partition has no queue and no model; the disk that contains it has.
@@ -112,7 +112,7 @@ pub fn block_device((major, minor): (u32, u32)) -> Option<Device> {
 ///
 /// # Errors
 /// Errors from statfs.
-pub fn room(path: &Path) -> Result<Room> {
+pub(crate) fn room(path: &Path) -> Result<Room> {
     let found = statvfs(path).map_err(|error| Error::io("read the free space of", path, error.into()))?;
     let unit = if found.f_frsize == 0 { found.f_bsize } else { found.f_frsize };
     let used = found.f_blocks.saturating_sub(found.f_bfree);

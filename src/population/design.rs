@@ -12,11 +12,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::random::below;
 
 /// Files per directory where nothing else is known.
-pub const DIRECTORY_FILES: u64 = 100;
+pub(crate) const DIRECTORY_FILES: u64 = 100;
 /// Length of names where nothing else is known.
 const NAME_LENGTH: u64 = 12;
 /// More files than any current file system holds; everything is exact below.
-pub const MOST_FILES: u64 = 1 << 48;
+pub(crate) const MOST_FILES: u64 = 1 << 48;
 
 const OPERATION: &str = "generate";
 

@@ -10,7 +10,7 @@ const ROUNDS: usize = 6;
 
 /// A permutation of `0..length`.
 #[derive(Debug, Clone)]
-pub struct Permutation {
+pub(crate) struct Permutation {
     length: u64,
     low_bits: u32,
     low_mask: u64,
@@ -20,7 +20,7 @@ pub struct Permutation {
 
 impl Permutation {
     /// The permutation of `0..length` that belongs to `start`.
-    pub fn new(length: u64, start: u64) -> Permutation {
+    pub(crate) fn new(length: u64, start: u64) -> Permutation {
         let bits = (u64::BITS - length.saturating_sub(1).leading_zeros()).max(2);
         let low_bits = bits / 2;
         let mut key = start;
@@ -39,7 +39,7 @@ impl Permutation {
 
     /// The image of `index`.
     #[inline]
-    pub fn at(&self, index: u64) -> u64 {
+    pub(crate) fn at(&self, index: u64) -> u64 {
         // From outside the range, the walk may never return.
         assert!(index < self.length, "{index} is not below {}", self.length);
         let mut value = index;

@@ -55,7 +55,7 @@ pub struct Needed {
 
 /// The space that single files need on a file system.
 #[derive(Debug)]
-pub struct Tariff {
+pub(crate) struct Tariff {
     layout: Box<dyn Layout>,
     inode: u128,
     written: f64,
@@ -63,7 +63,7 @@ pub struct Tariff {
 
 impl Tariff {
     /// The space that a file of a size needs, with its metadata.
-    pub fn bytes(&self, size: u64) -> u64 {
+    pub(crate) fn bytes(&self, size: u64) -> u64 {
         let space = self.layout.file(size);
         let data = if self.written == 1.0 {
             space.allocated_bytes
@@ -74,7 +74,7 @@ impl Tariff {
     }
 
     /// The mean over the files of a distribution.
-    pub fn mean_bytes(&self, sizes: &Distribution) -> f64 {
+    pub(crate) fn mean_bytes(&self, sizes: &Distribution) -> f64 {
         let (mut bytes, mut count) = (0.0, 0.0);
         for cell in sizes.cells() {
             bytes += self.bytes(cell.mean()) as f64 * cell.count as f64;

@@ -36,7 +36,7 @@ impl CellValues {
 
 /// Values in rising order, by their rank.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Table {
+pub(crate) struct Table {
     rows: Vec<CellValues>,
     count: u64,
 }
@@ -44,7 +44,7 @@ pub struct Table {
 impl Table {
     /// The value of a rank below the number of values, counted from the smallest.
     #[inline]
-    pub fn value(&self, rank: u64) -> u64 {
+    pub(crate) fn value(&self, rank: u64) -> u64 {
         let behind = self.rows.partition_point(|row| row.first <= rank);
         match self.rows.get(behind.wrapping_sub(1)) {
             Some(row) => row.value(rank - row.first),
@@ -53,7 +53,7 @@ impl Table {
     }
 
     /// Calls `each` with each value and its number, by rising value.
-    pub fn for_each(&self, mut each: impl FnMut(u64, u64)) {
+    pub(crate) fn for_each(&self, mut each: impl FnMut(u64, u64)) {
         for row in &self.rows {
             if row.span == 1 {
                 each(row.base, row.count);
@@ -64,7 +64,7 @@ impl Table {
     }
 
     /// Calls `each` with at most `most` representative values per cell, and the number of values that each represents.
-    pub fn for_samples(&self, most: u64, mut each: impl FnMut(u64, u64)) {
+    pub(crate) fn for_samples(&self, most: u64, mut each: impl FnMut(u64, u64)) {
         for row in &self.rows {
             let pieces = if row.span == 1 { 1 } else { most.clamp(1, row.count) };
             let until = |piece: u64| (u128::from(row.count) * u128::from(piece) / u128::from(pieces)) as u64;
@@ -76,27 +76,27 @@ impl Table {
     }
 
     /// All values as a distribution.
-    pub fn distribution(&self) -> Distribution {
+    pub(crate) fn distribution(&self) -> Distribution {
         let mut distribution = Distribution::default();
         self.for_each(|value, count| distribution.add(value, count));
         distribution
     }
 
     /// The sum of all values.
-    pub fn total(&self) -> u128 {
+    pub(crate) fn total(&self) -> u128 {
         let mut total = 0;
         self.for_each(|value, count| total += u128::from(value) * u128::from(count));
         total
     }
 
     /// The largest value; 0 if there are none.
-    pub fn max(&self) -> u64 {
+    pub(crate) fn max(&self) -> u64 {
         self.rows.last().map_or(0, |row| row.value(row.count - 1))
     }
 }
 
 /// `count` values with the distribution of `source`; none if that is empty.
-pub fn stratify(source: &Distribution, count: u64) -> Table {
+pub(crate) fn stratify(source: &Distribution, count: u64) -> Table {
     let cells: Vec<Cell> = source.cells().collect();
     let counts = shares(&cells, count);
     let max = source.max();
@@ -152,7 +152,7 @@ fn shares(cells: &[Cell], count: u64) -> Vec<u64> {
 /// A lower bound of the distance by sum: no `count` values with the mean of `source` can be nearer to it. Everything
 /// above the largest of them is missing, and the largest alone is too large a part; it can be chosen, but not so that
 /// both are small.
-pub fn least_distance_by_sum(source: &Distribution, count: u64) -> f64 {
+pub(crate) fn least_distance_by_sum(source: &Distribution, count: u64) -> f64 {
     least_distance(&source.cells().collect::<Vec<_>>(), count)
 }
 
@@ -177,7 +177,7 @@ fn least_distance(cells: &[Cell], count: u64) -> f64 {
 }
 
 /// The smallest number of values for which [`least_distance_by_sum`] is at most `distance`, within 1 %.
-pub fn count_for_distance(source: &Distribution, distance: f64) -> u64 {
+pub(crate) fn count_for_distance(source: &Distribution, distance: f64) -> u64 {
     let cells: Vec<Cell> = source.cells().collect();
     let enough = |count: u64| least_distance(&cells, count) <= distance;
     let mut most = 1u64;
@@ -197,7 +197,7 @@ pub fn count_for_distance(source: &Distribution, distance: f64) -> u64 {
 }
 
 /// `source` with every value multiplied by `factor`.
-pub fn scaled(source: &Distribution, factor: f64) -> Distribution {
+pub(crate) fn scaled(source: &Distribution, factor: f64) -> Distribution {
     const SAMPLES: u64 = 16;
     let max = source.max();
     let mut scaled = Distribution::default();

@@ -46,7 +46,7 @@ pub(super) fn draw(start: u64, index: u64) -> u64 {
 
 /// A number that looks random and belongs to `number` alone.
 #[inline]
-pub fn scramble(number: u64) -> u64 {
+pub(crate) fn scramble(number: u64) -> u64 {
     draw(number, 0)
 }
 

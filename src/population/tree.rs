@@ -22,7 +22,7 @@ const DEEPEST: usize = 1000;
 
 /// The directories of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tree {
+pub(crate) struct Tree {
     /// Number of files before each directory, then of all files.
     first_file: Vec<u64>,
     /// Number of the first child of each directory, then of all directories.
@@ -105,12 +105,12 @@ impl Tree {
     }
 
     /// Number of directories, with the root.
-    pub fn directories(&self) -> u64 {
+    pub(crate) fn directories(&self) -> u64 {
         self.first_child.len() as u64 - 1
     }
 
     /// Number of files.
-    pub fn files(&self) -> u64 {
+    pub(crate) fn files(&self) -> u64 {
         self.first_file[self.first_file.len() - 1]
     }
 
@@ -135,7 +135,7 @@ impl Tree {
     }
 
     /// Entries of each directory.
-    pub fn entries(&self) -> Distribution {
+    pub(crate) fn entries(&self) -> Distribution {
         let mut entries = Distribution::default();
         for directory in 0..self.directories() {
             let (files, children) = (self.files_of(directory), self.children_of(directory));
@@ -145,7 +145,7 @@ impl Tree {
     }
 
     /// Depth of each directory.
-    pub fn depths(&self) -> Distribution {
+    pub(crate) fn depths(&self) -> Distribution {
         let mut depths = Distribution::default();
         (0..).zip(&self.levels).for_each(|(depth, &count)| depths.add(depth, count));
         depths

@@ -23,7 +23,7 @@ impl Default for SizeLaw {
 }
 
 /// Name of a law: `weighted:k=6,min=1KiB,max=10MiB`.
-pub const NAME: &str = "weighted";
+pub(crate) const NAME: &str = "weighted";
 
 /// Values with which a law is laid out.
 const POINTS: u64 = 1 << 20;

@@ -16,7 +16,7 @@ const BYTES: Style = AnsiColor::Magenta.on_default();
 ///
 /// # Errors
 /// Any error of `out`.
-pub fn write_allocations(model: &Model, sizes: &[u64], out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_allocations(model: &Model, sizes: &[u64], out: &mut dyn Write) -> io::Result<()> {
     const BAR: usize = 20;
     let most = sizes.iter().map(|&size| model.layout.file(size).allocated_bytes).max().unwrap_or(0);
     let reports = model.layout.reported(0).is_some();

@@ -25,7 +25,7 @@ const USELESS_ROWS: usize = 1;
 ///
 /// # Errors
 /// Any error of `out`.
-pub fn write_study(study: &Study, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_study(study: &Study, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&format!("Cache study of {}", study.trace), COLUMNS))?;
     prose(&source_sentence(study), out)?;
     if study.seen.reads + study.seen.writes == 0 {

@@ -29,7 +29,7 @@ struct Page<'a> {
 ///
 /// # Errors
 /// Any error of `out`.
-pub fn write(studies: &[Study], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write(studies: &[Study], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
     let title = match studies {
         [only] => format!("Cache study of {}", only.trace),
         several => format!("Cache study of {} traces", several.len()),

@@ -20,7 +20,7 @@ const LABEL: usize = 10;
 ///
 /// # Errors
 /// Any error of `out`.
-pub fn write_comparison(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_comparison(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
     let sources: Vec<usize> = (0..comparison.sources.len()).collect();
     for (index, group) in sources.chunks(SOURCES_ACROSS).enumerate() {
         if index > 0 {

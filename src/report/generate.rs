@@ -18,7 +18,7 @@ const FAINT: Style = Style::new().dimmed();
 ///
 /// # Errors
 /// Any error of `out`.
-pub fn write_plan(document: &Document, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_plan(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     let plan = &document.plan;
     let title = format!("{}, like {}", shorten(&document.directory, COLUMNS / 2), document.source);
     writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&title, COLUMNS))?;
@@ -62,7 +62,7 @@ pub fn write_plan(document: &Document, out: &mut dyn Write) -> io::Result<()> {
 ///
 /// # Errors
 /// Any error of `out`.
-pub fn write_result(document: &Document, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_result(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     if let Some(made) = &document.made {
         writeln!(out)?;
         write_sentences(&[made_words(document, made)], out)?;
@@ -241,7 +241,7 @@ fn write_aging(aging: &Aging, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Progress of aging, for the progress line.
-pub fn aging_progress_words(now: &Snapshot, level_bytes: u64, operations: u64) -> String {
+pub(crate) fn aging_progress_words(now: &Snapshot, level_bytes: u64, operations: u64) -> String {
     let there = format!(
         "{} files · {} of {}",
         format_count(now.objects.into()),
@@ -261,7 +261,7 @@ pub fn aging_progress_words(now: &Snapshot, level_bytes: u64, operations: u64) -
 }
 
 /// Progress of making, for the progress line.
-pub fn progress_words(now: &Snapshot, whole: u64) -> String {
+pub(crate) fn progress_words(now: &Snapshot, whole: u64) -> String {
     let per_second = now.objects as f64 / now.elapsed.as_secs_f64().max(0.05);
     format!(
         "{} of {} files ({}) · {} · {} files/s",

@@ -1,20 +1,20 @@
 //! Reports: results for people. Reports depend on results, never the reverse.
 
-pub mod allocate;
+pub(crate) mod allocate;
 pub mod bench;
-pub mod cache;
-pub mod cache_page;
+pub(crate) mod cache;
+pub(crate) mod cache_page;
 mod chart;
-pub mod compare;
-pub mod generate;
+pub(crate) mod compare;
+pub(crate) mod generate;
 pub mod page;
 mod paragraphs;
-pub mod plan;
-pub mod plan_page;
+pub(crate) mod plan;
+pub(crate) mod plan_page;
 mod plan_words;
-pub mod store;
-pub mod systems;
+pub(crate) mod store;
+pub(crate) mod systems;
 pub mod terminal;
 pub mod trace;
-pub mod trace_page;
-pub mod words;
+pub(crate) mod trace_page;
+pub(crate) mod words;

@@ -29,7 +29,7 @@ const DETAILS_FOR: usize = 2;
 ///
 /// # Errors
 /// Any error of `out`.
-pub fn write_plan(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_plan(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "{HEADING}{}{HEADING:#}",
@@ -398,7 +398,7 @@ fn money(amount: f64) -> String {
 ///
 /// # Errors
 /// Any error of `out`.
-pub fn write_models_list(kinds: &[&Kind], out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_models_list(kinds: &[&Kind], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{HEADING}Layout models, with their options and defaults{HEADING:#}")?;
     for kind in kinds {
         for (index, line) in wrap(kind.summary, COLUMNS - 9).iter().enumerate() {

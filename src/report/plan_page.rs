@@ -48,7 +48,7 @@ struct Curve<'a> {
 ///
 /// # Errors
 /// Any error of `out`.
-pub fn write(plan: &Plan, models: &[Model], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write(plan: &Plan, models: &[Model], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
     let name = plan.source.name.as_deref().unwrap_or("anonymous survey");
     let sizes_bytes = sizes();
     let curve = |model| Curve::of(model, &sizes_bytes);

@@ -6,7 +6,7 @@ use crate::plan::{FastTier, Plan};
 use crate::units::{format_count, format_share, format_size};
 
 /// The population of the plan.
-pub fn source_sentence(plan: &Plan) -> String {
+pub(super) fn source_sentence(plan: &Plan) -> String {
     let source = &plan.source;
     let mut sentences = vec![format!(
         "{} files with {} in total, the largest {}.",
@@ -22,7 +22,7 @@ pub fn source_sentence(plan: &Plan) -> String {
 }
 
 /// Which block size to use, and why.
-pub fn recommendation_sentences(plan: &Plan) -> Vec<String> {
+pub(super) fn recommendation_sentences(plan: &Plan) -> Vec<String> {
     let Some(chosen) = &plan.recommendation else { return Vec::new() };
     let mut sentences = vec![format!(
         "Use {} blocks: the files need {}, {} more than with 1 KiB blocks (up to {} is allowed), and {} of them fit in one block.",
@@ -63,7 +63,7 @@ pub fn recommendation_sentences(plan: &Plan) -> Vec<String> {
 }
 
 /// The cutoff that a fast tier holds, and what happens to the rest.
-pub fn fit_sentence(plan: &Plan, tier: &FastTier, fit: &Fit) -> String {
+pub(super) fn fit_sentence(plan: &Plan, tier: &FastTier, fit: &Fit) -> String {
     let device = format!("A fast tier of {}, all copies together,", format_size(fit.fast_device_bytes));
     let usable = match fit.usable_bytes == fit.fast_device_bytes {
         true => String::new(),
@@ -101,7 +101,7 @@ fn spill_sentence(spill: &Spill, overflows: bool) -> String {
 }
 
 /// The cheapest option.
-pub fn costs_sentence(plan: &Plan, tier: &FastTier) -> Option<String> {
+pub(super) fn costs_sentence(plan: &Plan, tier: &FastTier) -> Option<String> {
     let cheapest = tier.cheapest.as_ref()?;
     let currency = plan.currency.as_deref().unwrap_or("");
     let cost = format!("{} {currency}", format_count(cheapest.cost.round() as u128));

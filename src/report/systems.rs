@@ -49,7 +49,7 @@ fn kind_word(kind: FactKind) -> &'static str {
 ///
 /// # Errors
 /// Any error of `out`.
-pub fn write_systems(systems: &[AssessedSystem], out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_systems(systems: &[AssessedSystem], out: &mut dyn Write) -> io::Result<()> {
     write_tables(systems, out)?;
     write_shares(systems, out)?;
     heading("Number of systems for which a ratio of fast to slow capacity suffices", out)?;

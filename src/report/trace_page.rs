@@ -35,7 +35,7 @@ struct Decile {
 ///
 /// # Errors
 /// Any error of `out`.
-pub fn write(traces: &[(Document, Vec<String>)], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write(traces: &[(Document, Vec<String>)], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
     let then = Operations::published();
     let deciles = then.reads.deciles().into_iter().zip(then.writes.deciles());
     let row = |(tenth, (read_bytes, write_bytes)): (u32, (u64, u64))| Decile {

@@ -10,7 +10,7 @@ use crate::units::{KIB, format_count, format_share, format_size, fraction};
 const NO_NAMES: &str = "Names were not read (--without-names), so directory sizes, name lengths, depths, extensions and file locations are unknown.";
 
 /// The answer in a few sentences, the most important first.
-pub fn sentences(survey: &Survey) -> Vec<String> {
+pub(crate) fn sentences(survey: &Survey) -> Vec<String> {
     let sizes = survey.distributions.of(Measure::FileSize);
     let (files, bytes) = (sizes.count(), sizes.total());
     if files == 0 {
@@ -115,7 +115,7 @@ fn block_size_costs(survey: &Survey) -> String {
 }
 
 /// Other entries, what was skipped and what looked wrong, as short phrases; empty if there was nothing.
-pub fn remarks(survey: &Survey) -> Vec<String> {
+pub(crate) fn remarks(survey: &Survey) -> Vec<String> {
     let counts = &survey.counts;
     let remark = |count: u64, one: &str, many: &str| {
         let words = if count == 1 { one } else { many };

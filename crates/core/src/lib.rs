@@ -46,6 +46,9 @@
 //!
 //! A module uses only layers below its own; a test reads the imports and enforces that.
 
+#![warn(unreachable_pub)]
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod distribution;
 pub mod error;
 pub mod io;

@@ -67,6 +67,9 @@
 //!
 //! A wing uses only the wings below it; a test of the workspace enforces that.
 
+#![warn(unreachable_pub)]
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;

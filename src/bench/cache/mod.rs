@@ -15,7 +15,7 @@
 
 mod fit;
 mod project;
-pub mod published;
+pub(crate) mod published;
 mod workload;
 
 use std::ffi::{OsStr, OsString};
@@ -34,11 +34,11 @@ use super::scratch::Scratch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
 use crate::units::{GIB, KIB, MIB, escape_path, format_duration, format_size};
-pub use project::Project;
+pub(crate) use project::Project;
 use workload::Ran;
 
 /// Default limit of a run: this many times the run time without a memory limit.
-pub const LONGEST_FACTOR: f64 = 10.0;
+pub(crate) const LONGEST_FACTOR: f64 = 10.0;
 /// A run may take at least this long, however short it is without a limit.
 const LEAST_LONGEST: Duration = Duration::from_secs(10);
 /// Size of a file system for the default workload.
@@ -48,7 +48,7 @@ const ORDINARY_BLOCK_BYTES: u64 = 4 * KIB;
 
 /// The workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Workload {
+pub(crate) enum Workload {
     /// Compiling a generated project.
     Compile(Project),
     /// A command of the user, in a copy of a directory of theirs.
@@ -62,7 +62,7 @@ pub enum Workload {
 
 /// A request for `bench cache`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CacheRequest {
+pub(crate) struct CacheRequest {
     /// The workload.
     pub workload: Workload,
     /// Limits, in bytes; if empty, five from the least with which the workload runs to twice its footprint.
@@ -75,7 +75,7 @@ pub struct CacheRequest {
 
 impl Workload {
     /// Describes the workload.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Workload::Compile(project) => project.name(),
             Workload::Command { command, .. } => {
@@ -88,7 +88,7 @@ impl Workload {
     ///
     /// # Errors
     /// A missing program, with its package; a tree that does not exist.
-    pub fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         programs::find("sh")?;
         match self {
             Workload::Compile(_) => programs::find(project::COMPILER).map(|_| ()),
@@ -109,7 +109,7 @@ impl Workload {
     ///
     /// # Errors
     /// Errors from reading the tree.
-    pub fn room_bytes(&self) -> Result<u64> {
+    pub(crate) fn room_bytes(&self) -> Result<u64> {
         match self {
             Workload::Command { tree: Some(tree), .. } => {
                 Ok(allocated_below(tree)?.saturating_mul(2).saturating_add(PROJECT_ROOM_BYTES).next_multiple_of(MIB))
@@ -162,7 +162,7 @@ fn allocated_below(directory: &Path) -> Result<u64> {
 }
 
 /// Block sizes to measure for a kind of file system if none are named; empty for the default of its mkfs.
-pub fn usual_block_sizes(kind: FileSystemKind) -> &'static [u64] {
+pub(crate) fn usual_block_sizes(kind: FileSystemKind) -> &'static [u64] {
     const EXT: [u64; 3] = [KIB, 2 * KIB, 4 * KIB];
     const XFS: [u64; 5] = [KIB, 2 * KIB, 4 * KIB, 16 * KIB, 64 * KIB];
     match kind {
@@ -225,7 +225,7 @@ fn with_block_sizes(places: &[Place], block_sizes: &[u64]) -> Result<Vec<Place>>
 ///
 /// # Errors
 /// Same as [`Run::prepare`]; errors from setting up memory limits.
-pub fn prepare(run: &mut Run, places: &[Place], block_sizes: &[u64]) -> Result<Vec<Prepared>> {
+pub(crate) fn prepare(run: &mut Run, places: &[Place], block_sizes: &[u64]) -> Result<Vec<Prepared>> {
     confine::check()?;
     let all = with_block_sizes(places, block_sizes)?;
     let specs: Vec<FileSystemSpec> = all
@@ -281,7 +281,12 @@ struct Trial {
 ///
 /// # Errors
 /// Errors from preparing a place; a workload that fails without a limit.
-pub fn cache(request: &CacheRequest, mut run: Run, mut places: Vec<Prepared>, progress: &Progress) -> Result<Document> {
+pub(crate) fn cache(
+    request: &CacheRequest,
+    mut run: Run,
+    mut places: Vec<Prepared>,
+    progress: &Progress,
+) -> Result<Document> {
     let scratch = run.scratch()?;
     if let Workload::Compile(_) = request.workload {
         run.uses(project::COMPILER);

@@ -31,7 +31,7 @@ const STRUCTURES: u64 = 50;
 
 /// Size of a project, and the number of builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Project {
+pub(crate) struct Project {
     /// Programs.
     pub programs: u64,
     /// Headers, which every source file includes.

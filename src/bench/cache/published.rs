@@ -8,7 +8,7 @@ const FIG_5: &str = include_str!("../../../data/tanenbaum_fig5_cache_seconds.csv
 
 /// Run times by cache size and block size.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Matrix {
+pub(crate) struct Matrix {
     /// Block sizes of the columns.
     pub block_sizes_bytes: Vec<u64>,
     /// Cache size, and seconds for each block size.
@@ -16,7 +16,7 @@ pub struct Matrix {
 }
 
 /// Fig. 5 of Tanenbaum, Herder and Bos (2006).
-pub fn fig_5() -> Matrix {
+pub(crate) fn fig_5() -> Matrix {
     let mut lines = FIG_5.lines().filter(|line| !line.starts_with('#'));
     let number = |field: &str| field.parse::<f64>().unwrap_or(0.0);
     let columns = lines.next().unwrap_or_default().split(',').skip(1);

@@ -30,10 +30,10 @@ use crate::units::{format_count, format_duration, format_size};
 use files::Files;
 use objects::{LARGEST_OBJECT_BYTES, Objects};
 use order::Numbers;
-pub use order::Order;
+pub(crate) use order::Order;
 
 /// Largest number of files.
-pub const MOST_FILES: u64 = 1_000_000_000;
+pub(crate) const MOST_FILES: u64 = 1_000_000_000;
 /// Operations per batch with [`Durability::Batch`].
 const BATCH_OPERATIONS: u64 = 1000;
 /// Largest write, in bytes.
@@ -49,7 +49,7 @@ const FULL_FRACTION: f64 = 0.005;
 
 /// When operations are durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
+pub(crate) enum Durability {
     /// After the sync that follows the phase.
     None,
     /// Each operation, on return: fsync of the file and of its directory; a batch of one object.
@@ -60,7 +60,7 @@ pub enum Durability {
 
 impl Durability {
     /// Its name in results.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Durability::None => "none",
             Durability::Each => "each",
@@ -71,7 +71,7 @@ impl Durability {
 
 /// A request for `bench create`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CreateRequest {
+pub(crate) struct CreateRequest {
     /// Number of files.
     pub files: u64,
     /// Size of each.
@@ -92,7 +92,7 @@ pub struct CreateRequest {
 
 /// A result, and the subjects that were left out.
 #[derive(Debug)]
-pub struct Created {
+pub(crate) struct Created {
     /// The result.
     pub document: Document,
     /// Why each subject was left out.
@@ -199,7 +199,12 @@ struct Passed {
 /// # Errors
 /// [`ErrorKind::NoSpace`] if a place has too little space for the files, or a user's file system becomes full; any
 /// error of an operation.
-pub fn create(request: &CreateRequest, mut run: Run, places: Vec<Prepared>, progress: &Progress) -> Result<Created> {
+pub(crate) fn create(
+    request: &CreateRequest,
+    mut run: Run,
+    places: Vec<Prepared>,
+    progress: &Progress,
+) -> Result<Created> {
     if places.iter().any(Prepared::is_store) && request.size_bytes > LARGEST_OBJECT_BYTES {
         let cause =
             format!("this bench writes objects of a store whole, up to {}", format_size(LARGEST_OBJECT_BYTES.into()));

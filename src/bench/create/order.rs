@@ -4,7 +4,7 @@ use crate::population::Permutation;
 
 /// The order of deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub(crate) enum Order {
     /// In order of creation.
     Creation,
     /// In reverse order of creation.
@@ -19,7 +19,7 @@ pub enum Order {
 
 impl Order {
     /// Its name in results.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Order::Creation => "creation",
             Order::Reverse => "reverse",

@@ -17,7 +17,7 @@ use crate::random::Random;
 use crate::units::{format_share, format_size};
 
 /// Largest difference to the requested level.
-pub const TOLERANCE: f64 = 0.01;
+pub(super) const TOLERANCE: f64 = 0.01;
 /// Share of a file system that is too small for another file.
 const GRAIN_FRACTION: f64 = 0.0005;
 /// Consecutive attempts to fill that may fail to raise the level.

@@ -18,7 +18,7 @@ const COMM_BYTES: usize = 15;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Kills this user's programs that were told to serve something below a directory.
-pub fn end_servers(directory: &Path) {
+pub(crate) fn end_servers(directory: &Path) {
     let found = |process: i32| serves(process, directory).unwrap_or(false);
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

@@ -13,7 +13,7 @@ use crate::population::{Permutation, scramble};
 use crate::units::MIB;
 
 /// Largest size that can be requested, in bytes.
-pub const LARGEST_BYTES: u64 = 64 * MIB;
+pub(crate) const LARGEST_BYTES: u64 = 64 * MIB;
 /// Number of different offsets at which content begins.
 const PLACES: u64 = 64 << 10;
 /// Initial number of files with fresh names, for removal.

@@ -34,7 +34,7 @@ const LARGEST_IMAGE_BYTES: u64 = 1 << 44;
 
 /// The devices of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StoreLayout {
+pub(crate) enum StoreLayout {
     /// Slow devices only.
     Slow,
     /// A fast device, and slow ones for large objects.
@@ -45,7 +45,7 @@ pub enum StoreLayout {
 
 impl StoreLayout {
     /// Its name.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             StoreLayout::Slow => "slow",
             StoreLayout::Hybrid => "hybrid",
@@ -67,7 +67,7 @@ impl FromStr for StoreLayout {
 
 /// Stores to create on file systems of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stores {
+pub(crate) struct Stores {
     /// Layouts to create.
     pub layouts: Vec<StoreLayout>,
     /// The file system of their devices.
@@ -80,7 +80,7 @@ pub struct Stores {
 
 /// A place, and what to create there.
 #[derive(Debug)]
-pub struct Subject {
+pub(crate) struct Subject {
     pub(super) place: Prepared,
     /// The plan of a store.
     pub(super) plan: Plan,
@@ -99,7 +99,7 @@ impl MetadataRequest {
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] if the size is absurd.
-    pub fn room_bytes(&self, kinds: &[FileSystemKind], with_store: bool) -> Result<u64> {
+    pub(crate) fn room_bytes(&self, kinds: &[FileSystemKind], with_store: bool) -> Result<u64> {
         let entry_bytes = kinds.iter().map(|&kind| entry_bytes(kind)).max().unwrap_or(0);
         let entry_bytes = entry_bytes.max(if with_store { OBJECT_BYTES } else { 0 });
         let content_bytes = self.file_set()?.totals(4096).1;
@@ -140,7 +140,7 @@ fn with_inodes(spec: &FileSystemSpec, entries: u64) -> FileSystemSpec {
 ///
 /// # Errors
 /// Same as [`Run::prepare`]; a missing program that checks a file system, with its package.
-pub fn prepare(
+pub(crate) fn prepare(
     run: &mut Run,
     request: &MetadataRequest,
     places: &[Place],

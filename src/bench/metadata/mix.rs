@@ -10,7 +10,7 @@ use crate::bench::result::MixShare;
 
 /// An operation of NFS version 3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
+pub(super) enum Operation {
     /// Resolves a name to a file.
     Lookup,
     /// Reads bytes of a file.
@@ -41,7 +41,7 @@ pub enum Operation {
 
 impl Operation {
     /// All operations.
-    pub const ALL: [Operation; 13] = [
+    pub(super) const ALL: [Operation; 13] = [
         Operation::Lookup,
         Operation::Read,
         Operation::Write,
@@ -58,7 +58,7 @@ impl Operation {
     ];
 
     /// Its name in the protocol, in lower case.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Operation::Lookup => "lookup",
             Operation::Read => "read",
@@ -79,7 +79,7 @@ impl Operation {
 
 /// Shares of operations.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Mix {
+pub(crate) struct Mix {
     /// Weight of each operation, in the order of [`Operation::ALL`].
     weights: [f64; Operation::ALL.len()],
 }

@@ -18,7 +18,7 @@ mod mix;
 mod on_files;
 mod on_store;
 mod parts;
-pub mod published;
+pub(crate) mod published;
 mod reads;
 mod series;
 mod target;
@@ -35,12 +35,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
 use crate::units::{format_count, format_size};
 use files::FileSet;
-pub use files::LARGEST_BYTES;
-pub use layout::{StoreLayout, Stores, Subject, prepare};
-pub use mix::Mix;
+pub(crate) use files::LARGEST_BYTES;
+pub(crate) use layout::{StoreLayout, Stores, Subject, prepare};
+pub(crate) use mix::Mix;
 use on_files::Filled;
 use parts::Bench;
-pub use series::SUSTAINED_FRACTION;
+pub(crate) use series::SUSTAINED_FRACTION;
 use target::Fresh;
 
 /// Share of a user's file system that stays free.
@@ -50,7 +50,7 @@ const ROOM_A_FILE_BYTES: u64 = 128;
 
 /// Which parts are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub(crate) enum Part {
     /// The mix of operations at increasing rates.
     Load,
     /// A full check; for a store, of every byte.
@@ -63,7 +63,7 @@ pub enum Part {
 
 /// Offered rates.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Loads {
+pub(crate) enum Loads {
     /// From this rate on, doubled until it is not sustained.
     From(f64),
     /// These rates, ascending.
@@ -72,7 +72,7 @@ pub enum Loads {
 
 /// A request for `bench metadata`.
 #[derive(Debug, Clone)]
-pub struct MetadataRequest {
+pub(crate) struct MetadataRequest {
     /// Source of the sizes.
     pub source: String,
     /// Distribution of file sizes.
@@ -159,7 +159,7 @@ impl Candidate {
 ///
 /// # Errors
 /// Errors from filling a place or measuring in it; [`ErrorKind::Corrupt`] if the bytes read differ from those written.
-pub fn metadata(
+pub(crate) fn metadata(
     request: &MetadataRequest,
     mut run: Run,
     mut subjects: Vec<Subject>,

@@ -6,7 +6,7 @@ const TABLE_III: &str = include_str!("../../../data/panasas_performance.csv");
 
 /// A figure for disks, and for disks with SSDs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Figure {
+pub(crate) struct Figure {
     /// One of `sfs`, `check`, `list`, `reads`.
     pub benchmark: String,
     /// Either `operations/s` or `seconds`.
@@ -21,13 +21,13 @@ pub struct Figure {
 
 impl Figure {
     /// Speed-up of the hybrid.
-    pub fn speed_up(&self) -> f64 {
+    pub(crate) fn speed_up(&self) -> f64 {
         if self.unit == "seconds" { self.all_disk / self.hybrid } else { self.hybrid / self.all_disk }
     }
 }
 
 /// Table III of Welch and Noer (2013).
-pub fn table_3() -> Vec<Figure> {
+pub(crate) fn table_3() -> Vec<Figure> {
     let rows = TABLE_III.lines().filter(|line| !line.starts_with('#')).skip(1);
     let number = |field: Option<&str>| field.and_then(|field| field.parse::<f64>().ok());
     let figure = |row: &str| {
@@ -41,7 +41,7 @@ pub fn table_3() -> Vec<Figure> {
 }
 
 /// The figure of one benchmark.
-pub fn figure(benchmark: &str) -> Option<Figure> {
+pub(crate) fn figure(benchmark: &str) -> Option<Figure> {
     table_3().into_iter().find(|figure| figure.benchmark == benchmark)
 }
 

@@ -3,7 +3,7 @@
 use crate::bench::result::{CacheState, LoadPoint, Series};
 
 /// A load is sustained if at least this share of it is achieved.
-pub const SUSTAINED_FRACTION: f64 = 0.95;
+pub(crate) const SUSTAINED_FRACTION: f64 = 0.95;
 
 /// Series that are still incomplete.
 #[derive(Debug, Default)]

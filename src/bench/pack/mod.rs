@@ -13,7 +13,7 @@
 mod files;
 mod one;
 mod population;
-pub mod published;
+pub(crate) mod published;
 mod stored;
 
 use std::hint::black_box;
@@ -31,7 +31,7 @@ use crate::population::streams::sequence_of_seed;
 use crate::progress::Progress;
 use crate::units::{MIB, format_count, format_duration, format_share, format_size};
 use files::Files;
-pub use population::{MOST_FILES, PUBLISHED_FILES, PUBLISHED_SIZE_BYTES, Population};
+pub(crate) use population::{MOST_FILES, PUBLISHED_FILES, PUBLISHED_SIZE_BYTES, Population};
 
 /// Kernel memory per cached file beyond its content, in bytes.
 const MEMORY_A_FILE_BYTES: u64 = 1536;
@@ -45,7 +45,7 @@ type Going<'g> = dyn FnMut(u64) -> bool + 'g;
 
 /// A way of storing the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub(crate) enum Way {
     /// Separate files.
     Files,
     /// Objects in granulo's store.
@@ -58,10 +58,10 @@ pub enum Way {
 
 impl Way {
     /// All ways.
-    pub const ALL: [Way; 4] = [Way::Files, Way::Store, Way::Composite, Way::Flat];
+    pub(crate) const ALL: [Way; 4] = [Way::Files, Way::Store, Way::Composite, Way::Flat];
 
     /// Its name in results.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Way::Files => "files",
             Way::Store => "store",
@@ -73,7 +73,7 @@ impl Way {
 
 /// The order in which many files are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub(crate) enum Order {
     /// By name; the names are known in advance, as in the article's program.
     Name,
     /// In directory order.
@@ -84,7 +84,7 @@ pub enum Order {
 
 impl Order {
     /// Its name in results.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Order::Name => "by name",
             Order::Listed => "as listed",
@@ -95,7 +95,7 @@ impl Order {
 
 /// A request for `bench pack`.
 #[derive(Debug)]
-pub struct PackRequest {
+pub(crate) struct PackRequest {
     /// The files to pack.
     pub population: Population,
     /// Ways of storing them.
@@ -175,7 +175,12 @@ fn check_room(request: &PackRequest, places: &mut [Prepared]) -> Result<()> {
 /// # Errors
 /// [`ErrorKind::NoSpace`] if a place has too little space for the files; [`ErrorKind::Corrupt`] if the bytes read
 /// differ from those written; the first failure, if nothing could be measured.
-pub fn pack(request: &PackRequest, run: Run, mut places: Vec<Prepared>, progress: &Progress) -> Result<Document> {
+pub(crate) fn pack(
+    request: &PackRequest,
+    run: Run,
+    mut places: Vec<Prepared>,
+    progress: &Progress,
+) -> Result<Document> {
     check_room(request, &mut places)?;
     let content = Content::random(run.seed());
     let mut packing = Packing {

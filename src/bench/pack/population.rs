@@ -7,11 +7,11 @@ use crate::population::design::{Design, Recipe};
 use crate::units::{GIB, MIB, format_count, format_size};
 
 /// Number of files in the article.
-pub const PUBLISHED_FILES: u64 = 50_000;
+pub(crate) const PUBLISHED_FILES: u64 = 50_000;
 /// Size of each.
-pub const PUBLISHED_SIZE_BYTES: u64 = 20_000;
+pub(crate) const PUBLISHED_SIZE_BYTES: u64 = 20_000;
 /// Largest number of files.
-pub const MOST_FILES: u64 = 1_000_000_000;
+pub(crate) const MOST_FILES: u64 = 1_000_000_000;
 /// Most bytes of all files together.
 const MOST_BYTES: u64 = 1 << 46;
 /// Least space per file beyond its content: name and inode.
@@ -23,7 +23,7 @@ const NAME_LIMIT: usize = 255;
 
 /// Files to be packed.
 #[derive(Debug)]
-pub struct Population {
+pub(crate) struct Population {
     /// Its name in results.
     pub name: String,
     /// Number of files.
@@ -45,7 +45,7 @@ impl Population {
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] if they are larger than any disk.
-    pub fn same(files: u64, size_bytes: u64) -> Result<Population> {
+    pub(crate) fn same(files: u64, size_bytes: u64) -> Result<Population> {
         let bytes = files.saturating_mul(size_bytes);
         check(files, bytes.into())?;
         let name = format!("{} × {} bytes", format_count(files.into()), format_count(size_bytes.into()));
@@ -56,7 +56,7 @@ impl Population {
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] if they are larger than any disk, and for a distribution without files.
-    pub fn stratified(name: &str, sizes: &Distribution, files: u64, seed: u64) -> Result<Population> {
+    pub(crate) fn stratified(name: &str, sizes: &Distribution, files: u64, seed: u64) -> Result<Population> {
         if sizes.is_empty() {
             return Err(Error::new(ErrorKind::Usage, "pack", "the source has no files").advise("choose another source"));
         }
@@ -70,7 +70,7 @@ impl Population {
 
     /// Size of a file; the first number is 0.
     #[inline]
-    pub fn size(&self, file: u64) -> u64 {
+    pub(crate) fn size(&self, file: u64) -> u64 {
         match &self.sizes {
             Sizes::Same(size_bytes) => *size_bytes,
             Sizes::Stratified(design) => design.size(file),
@@ -78,7 +78,7 @@ impl Population {
     }
 
     /// Size of each file, if all are equal.
-    pub fn size_bytes(&self) -> Option<u64> {
+    pub(crate) fn size_bytes(&self) -> Option<u64> {
         match self.sizes {
             Sizes::Same(size_bytes) => Some(size_bytes),
             Sizes::Stratified(_) => None,
@@ -86,7 +86,7 @@ impl Population {
     }
 
     /// Whether this is the population of the article.
-    pub fn is_published(&self) -> bool {
+    pub(crate) fn is_published(&self) -> bool {
         self.files == PUBLISHED_FILES && self.size_bytes() == Some(PUBLISHED_SIZE_BYTES)
     }
 
@@ -96,7 +96,7 @@ impl Population {
     }
 
     /// Estimated space of the files in blocks of `block_bytes`; the maximum over all ways.
-    pub fn room_bytes(&self, block_bytes: u64) -> u64 {
+    pub(crate) fn room_bytes(&self, block_bytes: u64) -> u64 {
         const SAMPLES: u64 = 16;
         let block_bytes = block_bytes.max(1);
         let of = |size: u64| size.div_ceil(block_bytes).saturating_mul(block_bytes).saturating_add(METADATA_BYTES);
@@ -113,7 +113,7 @@ impl Population {
     }
 
     /// Suggested size of a file system for it.
-    pub fn image_bytes(&self) -> u64 {
+    pub(crate) fn image_bytes(&self) -> u64 {
         let blocks = self.room_bytes(4096);
         let inodes = self.files.saturating_mul(BYTES_AN_INODE);
         // xfs preallocates space behind a growing file, up to its size again: a store's segments occupy more than their

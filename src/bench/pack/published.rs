@@ -13,7 +13,7 @@ const MEASURED: [(&str, &str, f64, f64); 5] = [
 ];
 
 /// All rows, in the order of the article.
-pub fn all() -> Vec<PackPublished> {
+pub(crate) fn all() -> Vec<PackPublished> {
     let row = |&(system, file_system, one_file_seconds, many_files_seconds): &(&str, &str, f64, f64)| PackPublished {
         system: system.to_owned(),
         file_system: file_system.to_owned(),

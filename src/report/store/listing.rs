@@ -18,20 +18,20 @@ const ROWS_MEASURED: usize = 1024;
 
 /// The names of owners and groups on this machine; the number where there is none.
 #[derive(Debug, Default)]
-pub struct Owners {
+pub(crate) struct Owners {
     users: HashMap<u32, String>,
     groups: HashMap<u32, String>,
 }
 
 impl Owners {
     /// The name of a user, escaped.
-    pub fn user(&mut self, uid: u32) -> &str {
+    pub(crate) fn user(&mut self, uid: u32) -> &str {
         let name = || uzers::get_user_by_uid(uid).map(|user| escape(user.name().as_encoded_bytes()));
         self.users.entry(uid).or_insert_with(|| name().unwrap_or_else(|| uid.to_string()))
     }
 
     /// The name of a group, escaped.
-    pub fn group(&mut self, gid: u32) -> &str {
+    pub(crate) fn group(&mut self, gid: u32) -> &str {
         let name = || uzers::get_group_by_gid(gid).map(|group| escape(group.name().as_encoded_bytes()));
         self.groups.entry(gid).or_insert_with(|| name().unwrap_or_else(|| gid.to_string()))
     }
@@ -39,7 +39,7 @@ impl Owners {
 
 /// An object of a listing.
 #[derive(Debug)]
-pub struct Line<'a> {
+pub(crate) struct Line<'a> {
     /// Its name, escaped.
     pub name: String,
     /// Its entry in the index.
@@ -54,7 +54,7 @@ pub struct Line<'a> {
 
 /// Columns in progress.
 #[derive(Debug, Default)]
-pub struct Columns {
+pub(crate) struct Columns {
     owners: Owners,
     waiting: Vec<ListingRow>,
     /// Widths of names, owner, group, size; known once rows were written.
@@ -75,7 +75,7 @@ impl Columns {
     ///
     /// # Errors
     /// Any error of writing.
-    pub fn add(&mut self, line: Line<'_>, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn add(&mut self, line: Line<'_>, out: &mut dyn Write) -> io::Result<()> {
         let Line { name, entry, names, device, target } = line;
         let size = match device {
             Some((major, minor)) => format!("{major}, {minor}"),
@@ -106,7 +106,7 @@ impl Columns {
     ///
     /// # Errors
     /// Any error of writing.
-    pub fn finish(&mut self, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn finish(&mut self, out: &mut dyn Write) -> io::Result<()> {
         let mut widths = self.widths.unwrap_or_default();
         for row in &self.waiting {
             for (width, text) in widths.iter_mut().zip(&row.middle) {

@@ -2,7 +2,7 @@
 //!
 //! Names are printed escaped. Times are in UTC: a store may be read on another machine than the one that wrote it.
 
-pub mod listing;
+pub(crate) mod listing;
 mod time;
 
 use std::io::{self, Write};
@@ -15,12 +15,12 @@ use super::terminal::exact_size;
 use crate::store::{Entry, Kind, Status};
 use crate::units::format_count;
 use listing::Owners;
-pub use time::{format_minute, format_nanosecond};
+pub(crate) use time::{format_minute, format_nanosecond};
 
 /// The type of an object, in the terms of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ObjectType {
+pub(crate) enum ObjectType {
     /// A regular file, whether it is a record or striped.
     File,
     /// A directory.
@@ -39,7 +39,7 @@ pub enum ObjectType {
 
 impl ObjectType {
     /// The type of an entry; for one of several names of a file, that of the file.
-    pub fn of(entry: &Entry) -> ObjectType {
+    pub(crate) fn of(entry: &Entry) -> ObjectType {
         match (entry.kind, FileType::from_raw_mode(entry.mode.into())) {
             (Kind::Directory, _) => ObjectType::Directory,
             (Kind::Symlink, _) => ObjectType::Symlink,
@@ -52,12 +52,12 @@ impl ObjectType {
     }
 
     /// Whether it has device numbers.
-    pub fn is_device(self) -> bool {
+    pub(crate) fn is_device(self) -> bool {
         matches!(self, ObjectType::BlockDevice | ObjectType::CharacterDevice)
     }
 
     /// Its name.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             ObjectType::File => "file",
             ObjectType::Directory => "directory",
@@ -83,7 +83,7 @@ impl ObjectType {
 }
 
 /// Type and permissions as `ls` prints them: `-rwsr-xr-t`.
-pub fn format_mode(object_type: ObjectType, mode: u16) -> String {
+pub(crate) fn format_mode(object_type: ObjectType, mode: u16) -> String {
     let mut text = String::with_capacity(10);
     text.push(object_type.letter());
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
@@ -101,7 +101,7 @@ pub fn format_mode(object_type: ObjectType, mode: u16) -> String {
 }
 
 /// Counts in words, without those that are 0: `1,200 files, 1 directory`.
-pub fn count_words(counts: &[(u64, &str, &str)]) -> String {
+pub(crate) fn count_words(counts: &[(u64, &str, &str)]) -> String {
     let words = |&(count, one, many): &(u64, &str, &str)| {
         let what = if count == 1 { one } else { many };
         format!("{} {what}", format_count(count.into()))
@@ -113,7 +113,7 @@ pub fn count_words(counts: &[(u64, &str, &str)]) -> String {
 ///
 /// # Errors
 /// Any error of writing.
-pub fn write_sentences(sentences: &[String], out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_sentences(sentences: &[String], out: &mut dyn Write) -> io::Result<()> {
     wrap(&sentences.join(" "), COLUMNS).iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
@@ -121,7 +121,7 @@ pub fn write_sentences(sentences: &[String], out: &mut dyn Write) -> io::Result<
 ///
 /// # Errors
 /// Any error of writing.
-pub fn write_status(
+pub(crate) fn write_status(
     key: &str,
     status: &Status,
     points_to: Option<&str>,

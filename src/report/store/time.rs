@@ -4,13 +4,13 @@ use crate::store::Time;
 use crate::units::civil;
 
 /// To the minute, as in a listing: `2026-01-31 12:00`.
-pub fn format_minute(time: Time) -> String {
+pub(crate) fn format_minute(time: Time) -> String {
     let (year, month, day, hour, minute, _) = civil(time.seconds);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
 }
 
 /// With all digits, as in RFC 3339: `2026-01-31T12:00:00.000000001Z`.
-pub fn format_nanosecond(time: Time) -> String {
+pub(crate) fn format_nanosecond(time: Time) -> String {
     let (year, month, day, hour, minute, second) = civil(time.seconds);
     let nanoseconds = time.nanoseconds;
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanoseconds:09}Z")

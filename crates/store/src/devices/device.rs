@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// Must exist; only read.
     Read,
     /// Must exist; read and written.
@@ -38,7 +38,7 @@ const LINE_BYTES: usize = 64;
 /// The kernel copies with `rep movsb`, which is three to five times slower if the target is 1 to 63 bytes further into
 /// its page than the source into its own (measured on an EPYC: 2.3 instead of 11 GB/s). Large allocations begin 16
 /// bytes into a page.
-pub fn make_landing(buffer: &mut Vec<u8>, length: usize, offset: u64) -> usize {
+pub(crate) fn make_landing(buffer: &mut Vec<u8>, length: usize, offset: u64) -> usize {
     buffer.clear();
     buffer.reserve_exact(length + LINE_BYTES);
     let begin = (offset as usize).wrapping_sub(buffer.as_ptr() as usize) % LINE_BYTES;
@@ -47,7 +47,7 @@ pub fn make_landing(buffer: &mut Vec<u8>, length: usize, offset: u64) -> usize {
 }
 
 /// A directory on a device. Paths are relative to it, with `/` between components.
-pub trait Device: Send + Sync + Debug {
+pub(crate) trait Device: Send + Sync + Debug {
     /// Its location, for messages.
     fn place(&self) -> PathBuf;
     /// Opens the file at `path`.
@@ -67,7 +67,7 @@ pub trait Device: Send + Sync + Debug {
 }
 
 /// An open file on a device.
-pub trait DeviceFile: Send + Sync + Debug {
+pub(crate) trait DeviceFile: Send + Sync + Debug {
     /// Reads up to `buffer.len()` bytes from `offset`; fewer only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Appends up to `length` bytes from `offset` to `buffer`; returns how many, fewer only at the end of the file.

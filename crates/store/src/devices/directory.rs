@@ -31,7 +31,7 @@ const PRIVATE_DIRECTORY_MODE: u32 = 0o700;
 
 /// A directory of a file system.
 #[derive(Debug, Clone)]
-pub struct Directory {
+pub(crate) struct Directory {
     root: PathBuf,
     /// Permission bits of created files.
     file_mode: u16,
@@ -42,13 +42,13 @@ impl Directory {
     /// The directory at `path`, which need not exist yet: [`create_directory`](Device::create_directory) of the empty
     /// path creates it.
     #[cfg(test)]
-    pub fn new(path: impl Into<PathBuf>) -> Directory {
+    pub(crate) fn new(path: impl Into<PathBuf>) -> Directory {
         Directory::with_mode(path, PRIVATE_MODE)
     }
 
     /// The same; files created in it get these permission bits, and directories the same plus search permission,
     /// whatever the umask.
-    pub fn with_mode(path: impl Into<PathBuf>, file_mode: u16) -> Directory {
+    pub(crate) fn with_mode(path: impl Into<PathBuf>, file_mode: u16) -> Directory {
         Directory { root: path.into(), file_mode, direct: Arc::default() }
     }
 

@@ -11,6 +11,6 @@ pub(crate) mod index_key;
 pub mod key;
 pub(crate) mod record;
 pub(crate) mod release;
-pub mod rows;
+pub(crate) mod rows;
 pub(crate) mod segment;
 pub(crate) mod superblock;

@@ -112,7 +112,7 @@ pub(crate) struct Archive<R> {
 }
 
 impl<R: Read> Archive<R> {
-    pub fn new(stream: R) -> Archive<R> {
+    pub(crate) fn new(stream: R) -> Archive<R> {
         Archive {
             stream,
             position: 0,
@@ -127,7 +127,7 @@ impl<R: Read> Archive<R> {
     }
 
     /// The next member; `None` at the end.
-    pub fn next(&mut self) -> Result<Option<Member>> {
+    pub(crate) fn next(&mut self) -> Result<Option<Member>> {
         let (mut long_name, mut long_link, mut local) = (None, None, Extended::default());
         loop {
             self.skip()?;
@@ -166,7 +166,7 @@ impl<R: Read> Archive<R> {
     }
 
     /// The unread data of the current member.
-    pub fn data(&mut self) -> Data<'_, R> {
+    pub(crate) fn data(&mut self) -> Data<'_, R> {
         Data { archive: self }
     }
 

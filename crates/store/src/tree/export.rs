@@ -205,12 +205,12 @@ impl Drop for TargetDirectory<'_> {
 
 impl Export<'_> {
     /// The target path of an object, for messages.
-    pub fn path_of(&self, key: &Key) -> std::path::PathBuf {
+    pub(super) fn path_of(&self, key: &Key) -> std::path::PathBuf {
         path_of(self.target, &self.options.prefix, key)
     }
 
     /// Leaves the attributes of a directory to the end.
-    pub fn finish_later(&self, key: Key) {
+    pub(super) fn finish_later(&self, key: Key) {
         lock(&self.late).push(key);
     }
 

@@ -22,7 +22,7 @@ impl<K, T> Default for SharedNames<K, T> {
 
 impl<K: Hash + Eq, T: Clone> SharedNames<K, T> {
     /// What the first name passed on, if it was seen; this is then a later name.
-    pub fn later(&mut self, file: K) -> Option<T> {
+    pub(super) fn later(&mut self, file: K) -> Option<T> {
         let Entry::Occupied(mut occupied) = self.seen.entry(file) else { return None };
         let (left, to_come) = occupied.get_mut();
         let left = left.clone();
@@ -34,7 +34,7 @@ impl<K: Hash + Eq, T: Clone> SharedNames<K, T> {
     }
 
     /// Notes the first of `count` names, and what it passes on.
-    pub fn first(&mut self, file: K, count: u64, left: T) {
+    pub(super) fn first(&mut self, file: K, count: u64, left: T) {
         if count > 1 {
             self.seen.insert(file, (left, count - 1));
         }
@@ -63,7 +63,7 @@ impl<T> Default for Handover<T> {
 
 impl<T: Copy> Handover<T> {
     /// Sets the result of the first name; `None` if it failed. Only the first call counts.
-    pub fn set(&self, value: Option<T>) {
+    pub(super) fn set(&self, value: Option<T>) {
         let mut state = lock(&self.state);
         if let HandoverState::Open = *state {
             *state = value.map_or(HandoverState::Failed, HandoverState::Done);
@@ -72,7 +72,7 @@ impl<T: Copy> Handover<T> {
     }
 
     /// The value, without waiting.
-    pub fn known(&self) -> Option<T> {
+    pub(super) fn known(&self) -> Option<T> {
         match *lock(&self.state) {
             HandoverState::Done(value) => Some(value),
             HandoverState::Open | HandoverState::Failed => None,
@@ -80,7 +80,7 @@ impl<T: Copy> Handover<T> {
     }
 
     /// Waits for the value. The work on the first name was handed out before, so it will come.
-    pub fn wait(&self) -> Option<T> {
+    pub(super) fn wait(&self) -> Option<T> {
         let mut state = lock(&self.state);
         loop {
             match *state {

@@ -32,7 +32,7 @@ pub(super) enum Said<T> {
 
 impl<T> Said<T> {
     /// The effective value: the member's own, or else the global one.
-    pub fn or(self, global: Said<T>) -> Option<T> {
+    pub(super) fn or(self, global: Said<T>) -> Option<T> {
         match (self, global) {
             (Said::Value(value), _) | (Said::Nothing, Said::Value(value)) => Some(value),
             _ => None,
@@ -67,7 +67,7 @@ impl Common {
     }
 
     /// Takes in a global header; returns how many attributes it has, which are omitted.
-    pub fn take_global(&mut self, bytes: &[u8], looked_at: &mut u64) -> Decoded<u64> {
+    pub(super) fn take_global(&mut self, bytes: &[u8], looked_at: &mut u64) -> Decoded<u64> {
         let mut left_out = 0;
         for record in extended(bytes) {
             let (keyword, value) = record?;
@@ -95,7 +95,7 @@ pub(super) struct Extended {
 
 impl Extended {
     /// Reads the records of a header. The last one of a keyword counts.
-    pub fn read(bytes: &[u8], looked_at: &mut u64) -> Decoded<Extended> {
+    pub(super) fn read(bytes: &[u8], looked_at: &mut u64) -> Decoded<Extended> {
         let mut read = Extended::default();
         let mut sparse = SparseRecords::default();
         let (mut path, mut sparse_name) = (None, None);

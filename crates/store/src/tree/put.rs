@@ -108,7 +108,7 @@ impl From<Error> for PutFailure {
 }
 
 impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
-    pub fn new(
+    pub(super) fn new(
         store: &'s Store,
         ledger: &'l Ledger<'w>,
         access_times: bool,
@@ -133,7 +133,7 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
     ///
     /// # Errors
     /// Errors of the store, except objects that it cannot hold: those are reported.
-    pub fn put_all(&mut self, tasks: Vec<Task>, memory: Vec<u8>) -> Result<Option<ReadyBatch<'s>>> {
+    pub(super) fn put_all(&mut self, tasks: Vec<Task>, memory: Vec<u8>) -> Result<Option<ReadyBatch<'s>>> {
         let mut batch = self.store.batch(Durability::None);
         let held = |task: &Task| match task.found.status.size_bytes {
             size if size <= SMALL_BYTES => size + RECORD_BYTES,

@@ -115,12 +115,12 @@ impl Drop for Restorer<'_> {
 }
 
 impl<'e> Restorer<'e> {
-    pub fn new(export: &'e Export<'e>) -> Restorer<'e> {
+    pub(super) fn new(export: &'e Export<'e>) -> Restorer<'e> {
         Restorer { export, buffer: Buffer::default(), done: ExportSummary::default() }
     }
 
     /// Creates an object, or reports why not.
-    pub fn take(&mut self, job: RestoreTask<'_>) {
+    pub(super) fn take(&mut self, job: RestoreTask<'_>) {
         let made = if self.export.ledger.is_over() { Err(RestoreFailure::Over) } else { self.make(&job) };
         if let Some(shared) = job.shared.as_ref().filter(|_| !job.is_link) {
             shared.made.set(made.is_ok().then_some(()));
@@ -328,7 +328,7 @@ impl<'e> Restorer<'e> {
     }
 
     /// Opens a directory of the target by its key, one component at a time.
-    pub fn open_below_root(&self, key: &Key) -> std::result::Result<OwnedFd, Errno> {
+    pub(super) fn open_below_root(&self, key: &Key) -> std::result::Result<OwnedFd, Errno> {
         let below = key.below(&self.export.options.prefix).unwrap_or_default();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut opened = openat(&self.export.root, c".", flags, Mode::empty())?;
@@ -339,7 +339,7 @@ impl<'e> Restorer<'e> {
     }
 
     /// Sets the attributes of a directory, or leaves that to the end if nothing could be created in it afterwards.
-    pub fn finish_directory(&mut self, directory: &OwnedFd, key: &Key, is_end: bool) {
+    pub(super) fn finish_directory(&mut self, directory: &OwnedFd, key: &Key, is_end: bool) {
         let attributes = match self.export.store.stat(key) {
             Ok(Some(status)) => status.attributes,
             Ok(None) => return,

@@ -62,7 +62,7 @@ impl UnsyncedBytes {
     ///
     /// # Errors
     /// Errors of committing and syncing.
-    pub fn commit(&mut self, store: &Store, piece: ReadyBatch<'_>) -> Result<Vec<u8>> {
+    pub(super) fn commit(&mut self, store: &Store, piece: ReadyBatch<'_>) -> Result<Vec<u8>> {
         let memory = piece.batch.commit_for_memory()?;
         self.content_bytes += piece.content_bytes;
         if self.content_bytes >= SYNC_BYTES {
@@ -86,17 +86,17 @@ impl Drop for OpenTurns<'_, '_, '_, '_> {
 }
 
 impl<'s, 'l, 'w> Turns<'s, 'l, 'w> {
-    pub fn new(store: &'s Store, ledger: &'l Ledger<'w>) -> Turns<'s, 'l, 'w> {
+    pub(super) fn new(store: &'s Store, ledger: &'l Ledger<'w>) -> Turns<'s, 'l, 'w> {
         Turns { store, ledger, state: Mutex::default(), moved: Condvar::new() }
     }
 
     /// Memory for the next batch, empty.
-    pub fn memory(&self) -> Vec<u8> {
+    pub(super) fn memory(&self) -> Vec<u8> {
         lock(&self.state).spare.pop().unwrap_or_default()
     }
 
     /// Hands in piece `number`, to be committed after those before it; `None` if it is empty.
-    pub fn hand_in(&self, number: u64, piece: Option<ReadyBatch<'s>>) {
+    pub(super) fn hand_in(&self, number: u64, piece: Option<ReadyBatch<'s>>) {
         let bytes = piece.as_ref().map_or(0, |piece| piece.held_bytes);
         let mut state = lock(&self.state);
         while state.next != number && state.parked_bytes + bytes > MOST_PARKED_BYTES {
@@ -108,12 +108,12 @@ impl<'s, 'l, 'w> Turns<'s, 'l, 'w> {
     }
 
     /// Pieces are handed in until the result is dropped, for whatever reason.
-    pub fn open<'t>(&'t self) -> OpenTurns<'t, 's, 'l, 'w> {
+    pub(super) fn open<'t>(&'t self) -> OpenTurns<'t, 's, 'l, 'w> {
         OpenTurns { turns: self }
     }
 
     /// Commits pieces in order until all are committed. After a failure nothing is committed any more.
-    pub fn commit_all(&self) {
+    pub(super) fn commit_all(&self) {
         let mut unsynced = UnsyncedBytes::default();
         let mut state = lock(&self.state);
         loop {

@@ -79,7 +79,12 @@ impl<'l, 'w> SourceTree<'l, 'w> {
     ///
     /// # Errors
     /// If the root cannot be opened, is not a directory, or is the store's own.
-    pub fn open(source: &Path, prefix: Key, bounds: WalkFilter, ledger: &'l Ledger<'w>) -> Result<SourceTree<'l, 'w>> {
+    pub(super) fn open(
+        source: &Path,
+        prefix: Key,
+        bounds: WalkFilter,
+        ledger: &'l Ledger<'w>,
+    ) -> Result<SourceTree<'l, 'w>> {
         let fail = |errno: Errno| Error::io("import", source, errno.into());
         let root = match open(source, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
             Err(Errno::NOTDIR) => {
@@ -99,12 +104,12 @@ impl<'l, 'w> SourceTree<'l, 'w> {
     }
 
     /// The path of a key in the source, for messages.
-    pub fn path_of(&self, key: &Key) -> PathBuf {
+    pub(super) fn path_of(&self, key: &Key) -> PathBuf {
         path_of(&self.source, &self.prefix, key)
     }
 
     /// The next step; `None` at the end.
-    pub fn next(&mut self) -> Option<WalkStep> {
+    pub(super) fn next(&mut self) -> Option<WalkStep> {
         if let Some(root) = self.root.take() {
             self.enter(&root);
             return Some(WalkStep::Enter(root));
