@@ -14,7 +14,8 @@ use crate::plan::systems::{self, AssessedSystem, Suited};
 use crate::plan::tier::RATIOS;
 use crate::population::profiles;
 use crate::report::{self, terminal};
-use crate::survey::file::{Detail, write};
+use crate::survey::answers::Answers;
+use crate::survey::file::{Detail, Document, write};
 use crate::survey::fsstats;
 use crate::units::parse_size;
 
@@ -75,7 +76,11 @@ impl ShowArguments {
             write_atomically(path, |out| fsstats::write(&survey, out))?;
         }
         if self.json {
-            return output::print(|out| write(&survey, Detail::Full, out));
+            let answers = Answers::of(&survey, &self.cutoff, &self.block_size);
+            return match answers.is_empty() {
+                true => output::print(|out| write(&survey, Detail::Full, out)),
+                false => output::print_json(&Answered { survey: Document::of(&survey, Detail::Full), answers }),
+            };
         }
         output::print(|out| {
             if self.cutoff.is_empty() && self.block_size.is_empty() {
@@ -120,6 +125,14 @@ impl ShowArguments {
         let suited = systems::suited(&systems);
         output::print_json(&Systems { schema: "granulo/systems/1", ratios: RATIOS, suited, systems: &systems })
     }
+}
+
+/// A survey with what was asked about it.
+#[derive(Serialize)]
+struct Answered<'a> {
+    #[serde(flatten)]
+    survey: Document<'a>,
+    answers: Answers,
 }
 
 #[derive(Serialize)]

@@ -7,10 +7,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::block_size::BLOCK_SIZES;
-use crate::distribution::{Distribution, Interval, spread};
+use crate::distribution::Distribution;
+use crate::distribution::published::{fig_4, through_percentiles};
 use crate::units::fraction;
-
-const FIG_4: &str = include_str!("../../data/tanenbaum_fig4_dynamic_deciles.csv");
 
 /// Name of the operations of Fig. 4.
 pub const PUBLISHED: &str = "vu-2005";
@@ -40,7 +39,15 @@ pub struct Served {
 impl Operations {
     /// The operations of Fig. 4: four days of a file server at the VU in 2005.
     pub fn published() -> Operations {
-        Operations::parse(FIG_4, PUBLISHED).unwrap_or_else(|cause| unreachable!("the built-in table is sound: {cause}"))
+        Operations::through(&fig_4(), PUBLISHED)
+            .unwrap_or_else(|cause| unreachable!("the built-in table is sound: {cause}"))
+    }
+
+    /// Sizes through rows of per cent, read and write.
+    fn through(rows: &[[u64; 3]], name: &str) -> Result<Operations, &'static str> {
+        let column =
+            |at: usize| through_percentiles(rows.iter().map(move |row| (row[0], row[at])), OPERATIONS_PER_PERCENT);
+        Ok(Operations { name: name.to_owned(), reads: column(1)?, writes: column(2)? })
     }
 
     /// Reads deciles: lines of `decile_pct,read_bytes,write_bytes`, rising to 100 per cent; `#` begins a comment.
@@ -53,8 +60,7 @@ impl Operations {
         if lines.next().is_none_or(|(_, line)| line.trim() != HEADER) {
             return Err(format!("the first line must be '{HEADER}'"));
         }
-        let mut operations =
-            Operations { name: name.to_owned(), reads: Distribution::default(), writes: Distribution::default() };
+        let mut rows = Vec::new();
         let mut before = [0u64; 3];
         for (number, line) in lines {
             let wrong = |what: &str| format!("line {}: {what}", number + 1);
@@ -63,22 +69,16 @@ impl Operations {
             if row[0] <= before[0] || row[0] > 100 {
                 return Err(wrong("the percentages must rise to 100"));
             }
-            for (at, distribution) in [(1, &mut operations.reads), (2, &mut operations.writes)] {
-                if row[at] < before[at] {
-                    return Err(wrong("the sizes must not decrease"));
-                }
-                let low = if row[at] > before[at] { before[at] + 1 } else { row[at] };
-                let count = u128::from(row[0] - before[0]) * u128::from(OPERATIONS_PER_PERCENT);
-                // One of them has exactly the size in the table.
-                distribution.record(row[at]);
-                spread(distribution, &Interval { low, high: row[at], count: count - 1, sum: None }).map_err(wrong)?;
+            if row[1] < before[1] || row[2] < before[2] {
+                return Err(wrong("the sizes must not decrease"));
             }
+            rows.push(row);
             before = row;
         }
         if before[0] != 100 {
             return Err("the last line must be for 100 percent".to_owned());
         }
-        Ok(operations)
+        Ok(Operations::through(&rows, name)?)
     }
 
     /// How the usual block sizes serve them.

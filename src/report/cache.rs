@@ -203,7 +203,7 @@ fn write_policies(study: &Study, sizes: &[u64], out: &mut dyn Write) -> io::Resu
     let columns = columns_of_a_figure(policies.len() + 1);
     for block in &study.block_sizes {
         heading(&format!("Miss ratio by policy, with {} blocks", size(block.block_bytes)), out)?;
-        write!(out, "{FAINT}{}{}", right("cache", LABEL_COLUMNS), right("LRU curve", columns))?;
+        write!(out, "{FAINT}{}{}", right("cache", LABEL_COLUMNS), right("curve", columns))?;
         policies.iter().try_for_each(|policy| write!(out, "{}", right(policy.name(), columns)))?;
         writeln!(out, "{FAINT:#}")?;
         for &cache_bytes in sizes.iter().filter(|&&size| size >= block.block_bytes) {

@@ -10,8 +10,9 @@ use super::systems::write_facts;
 use super::words::{remarks, sentences};
 use crate::distribution::published::Published;
 use crate::distribution::{Bucket, Distribution, Weight};
-use crate::plan::{BLOCK_SIZES, BlockSize, block_size, block_sizes};
+use crate::plan::{BLOCK_SIZES, BlockSize, block_sizes};
 use crate::population::profiles::Profile;
+use crate::survey::answers::Answers;
 use crate::survey::file::{format_time, up_to};
 use crate::survey::measure::{ByteMeasure, Measure};
 use crate::survey::places::{DirectoryRow, Kind, KindTable, Places, Ranking, Tally, TopDirectories};
@@ -288,31 +289,29 @@ fn kind_table<K: Eq + std::hash::Hash + Ord + Copy>(
 /// Any error of `out`.
 pub fn write_answers(survey: &Survey, cutoffs: &[u64], blocks: &[u64], out: &mut dyn Write) -> io::Result<()> {
     let sizes = survey.distributions.of(Measure::FileSize);
+    let answers = Answers::of(survey, cutoffs, blocks);
     if !cutoffs.is_empty() {
         heading("Files of this size or smaller", out)?;
         writeln!(out, "{FAINT}{:>14}{:>16}{:>9}{:>12}{:>9}{FAINT:#}", "cutoff", "files", "", "bytes", "")?;
     }
-    for &cutoff in cutoffs {
-        let at = sizes.up_to(cutoff);
-        let doubt = match at.doubt {
+    for at in &answers.cutoffs {
+        let doubt = match at.doubt_files {
             0 => String::new(),
             doubt => format!("  ± {} files", format_count(doubt)),
         };
         writeln!(
             out,
             "{}{}{}{}{}{doubt}",
-            right(&exact_size(cutoff), 14),
-            right(&format_count(at.count), 16),
-            right(&format_share(fraction(at.count, sizes.count())), 9),
-            right(&format_size(at.sum), 12),
-            right(&format_share(fraction(at.sum, sizes.total())), 9),
+            right(&exact_size(at.cutoff_bytes), 14),
+            right(&format_count(at.files), 16),
+            right(&format_share(at.files_fraction), 9),
+            right(&format_size(at.size_bytes), 12),
+            right(&format_share(at.bytes_fraction), 9),
         )?;
     }
     if !blocks.is_empty() {
-        let rows: Vec<BlockSize> =
-            blocks.iter().map(|&block_bytes| block_size(sizes, survey.padding.as_ref(), block_bytes)).collect();
-        write_growth(&rows, out)?;
-        write_deciles(sizes, &rows.iter().collect::<Vec<_>>(), out)?;
+        write_growth(&answers.block_sizes, out)?;
+        write_deciles(sizes, &answers.block_sizes.iter().collect::<Vec<_>>(), out)?;
     }
     if blocks.iter().any(|block_bytes| survey.padding.is_none() || !BLOCK_SIZES.contains(block_bytes)) {
         writeln!(out, "{FAINT}Figures for files above 64 KiB are estimates, within 1 % of each file.{FAINT:#}")?;

@@ -69,12 +69,15 @@ pub fn sentences(summary: &Summary, source: &dyn Source) -> Vec<String> {
         Clock::None => String::new(),
         _ => format!(" in {}", format_duration(summary.span_seconds())),
     };
-    sentences.push(format!(
-        "{}{time} by {} on {}.",
-        plural(summary.operations, "operation", "operations"),
-        plural(source.processes().len() as u64, "process", "processes"),
-        plural(summary.files.touched, "file or directory", "files and directories"),
-    ));
+    let operations = plural(summary.operations, "operation", "operations");
+    sentences.push(match source.processes().len() as u64 {
+        0 if summary.files.touched == 0 => format!("{operations}{time}."),
+        processes => format!(
+            "{operations}{time} by {} on {}.",
+            plural(processes, "process", "processes"),
+            plural(summary.files.touched, "file or directory", "files and directories"),
+        ),
+    });
     let (reads, writes) = (&summary.sides.reads, &summary.sides.writes);
     for (side, verb, files) in [(reads, "read", summary.files.read()), (writes, "written", summary.files.written())] {
         if side.whole.is_empty() {
@@ -88,10 +91,10 @@ pub fn sentences(summary: &Summary, source: &dyn Source) -> Vec<String> {
         sentences.push(format!(
             "{} {} {verb}, in {}{requests}; half of these were {} or less.",
             format_size(side.whole.total()),
-            if files == 1 {
-                "of 1 file was".to_owned()
-            } else {
-                format!("of {} files were", format_count(files.into()))
+            match files {
+                0 => "were".to_owned(),
+                1 => "of 1 file was".to_owned(),
+                many => format!("of {} files were", format_count(many.into())),
             },
             plural(side.whole.count() as u64, "whole-file operation", "whole-file operations"),
             format_size(match summary.has_requests {

@@ -6,6 +6,7 @@
 //! beside others by [`mod@compare`].
 
 mod ages;
+pub mod answers;
 pub(crate) mod checkpoint;
 pub(crate) mod collect;
 pub mod compare;

@@ -21,6 +21,7 @@ pub(crate) mod nfs;
 mod open;
 mod problems;
 mod program;
+pub mod published;
 pub(crate) mod strace;
 pub mod summary;
 pub(crate) mod whole;

@@ -289,6 +289,18 @@ fn a_cutoff_and_a_block_size_are_answered_afterwards() {
     let text =
         run(args!["show", &file, "--cutoff", "2KiB", "--block-size", "1000", "--block-size", "64K"]).ended(0).text();
     assert!(text.contains("2 KiB") && text.contains("1000 B") && text.contains("64 KiB"), "{text}");
+    // The same for programs, to the byte.
+    let arguments = ["--cutoff", "2KiB", "--cutoff", "65536", "--block-size", "1000", "--block-size", "64K", "--json"];
+    let json = run(args!["show", &file].into_iter().chain(arguments.map(Into::into))).ended(0).json();
+    let answers = &json["answers"];
+    let at = |number: usize| &answers["cutoffs"][number];
+    assert_eq!((&at(0)["cutoff_bytes"], &at(1)["cutoff_bytes"]), (&2048.into(), &65_536.into()));
+    let up_to = json["up_to"].as_array().unwrap().iter().find(|row| row["size_bytes"] == 65_536).unwrap();
+    assert_eq!((&at(1)["files_fraction"], &at(1)["doubt_files"]), (&up_to["files_fraction"], &0.into()));
+    assert_eq!(answers["block_sizes"][0]["block_bytes"], 1000);
+    let row = json["block_sizes"].as_array().unwrap().iter().find(|row| row["block_bytes"] == 65_536).unwrap();
+    assert_eq!(&answers["block_sizes"][1], row);
+    assert_eq!(json["distributions"], run(args!["show", &file, "--json"]).ended(0).json()["distributions"]);
     for wrong in [["--cutoff", "many"], ["--block-size", "0"], ["--block-size", "99999999999E"]] {
         run(args!["show", &file, wrong[0], wrong[1]]).ended(2);
     }

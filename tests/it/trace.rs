@@ -276,6 +276,48 @@ fn a_recorded_command_keeps_its_status_and_its_output() {
 }
 
 #[test]
+fn the_json_of_a_recording_is_all_of_standard_output() {
+    if !can_trace() {
+        return;
+    }
+    let sandbox = sandbox();
+    write_file(sandbox.path().join("a"), 10);
+    let own = sandbox.path().join("t.gtrace");
+    let ran = finish(
+        granulo()
+            .current_dir(sandbox.path())
+            .args(["trace", "record", "--json", "-o"])
+            .arg(&own)
+            .args(["--", "cat", "a"]),
+    );
+    let ran = ran.ended(0);
+    // What the command prints is not lost.
+    assert!(ran.said().contains("xxxxxxxxxx") && ran.said().contains("wrote "), "{}", ran.said());
+    let json = ran.json();
+    assert_eq!((&json["schema"], &json["name"]), (&"granulo/trace/1".into(), &"cat a".into()));
+    assert_eq!(json["kinds"], run(args!["trace", "read", &own, "--json"]).ended(0).json()["kinds"]);
+}
+
+#[test]
+fn the_published_operations_are_read_like_a_trace() {
+    let json = run(["trace", "read", "vu-2005", "--json"]).ended(0).json();
+    assert_eq!((&json["recorder"], &json["operations"]), (&"published".into(), &4_280_000.into()));
+    assert_eq!(json["reads"]["whole"]["deciles"].as_array().unwrap()[..3], [889, 1965, 3055]);
+    // A plan counts the same operations.
+    let plan = run(["plan", "vu-2005", "--trace", "vu-2005", "--json"]).ended(0).json();
+    for row in plan["operations"]["served"].as_array().unwrap() {
+        for side in ["reads", "writes"] {
+            let same = json[side]["one_block"].as_array().unwrap();
+            let same = same.iter().find(|other| other["block_bytes"] == row["block_bytes"]).unwrap();
+            let share = row[format!("{side}_fraction")].as_f64().unwrap();
+            assert!((share - same["whole_fraction"].as_f64().unwrap()).abs() < 1e-3, "{side}: {row} {same}");
+        }
+    }
+    let text = run(["trace", "read", "vu-2005"]).ended(0).text();
+    assert!(text.contains("4,280,000 operations.") && text.contains("were read, in 3,200,000 whole-file"), "{text}");
+}
+
+#[test]
 fn a_signal_reaches_the_recorded_command() {
     if !can_trace() {
         return;

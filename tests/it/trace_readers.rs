@@ -364,14 +364,15 @@ fn what_is_done_on_a_mount_is_seen_as_whole_files() {
         head -c 70000 /dev/zero > "$1/in/old"
         head -c 10 /dev/zero > "$1/out/of-sight"
         printf 12345 > "$1/in/log"
-        "$GRANULO" trace record --mount "$1/in" -o "$2" -- sh -c '
-            sleep 0.3; cat "$1/in/old" > "$1/in/new"; sleep 0.3; cat "$1/out/of-sight" > /dev/null; printf 678 >> "$1/in/log"; exit 3' sh "$1" || echo "ended $?"
+        "$GRANULO" trace record --json --mount "$1/in" -o "$2" > "$3" -- sh -c '
+            sleep 0.3; cat "$1/in/old" > "$1/in/new"; sleep 0.3; cat "$1/out/of-sight" > /dev/null; printf 678 >> "$1/in/log"; echo heard; exit 3' sh "$1" || echo "ended $?"
         "$GRANULO" trace read --json "$2"
     "#;
     let sandbox = sandbox();
     let (mount, kept) = (sandbox.path().join("mount"), sandbox.path().join("kept.gtrace"));
+    let recorded = sandbox.path().join("recorded.json");
     fs::create_dir(&mount).unwrap();
-    let Some(ran) = in_mount_namespace(script, &args![&mount, &kept]) else { return };
+    let Some(ran) = in_mount_namespace(script, &args![&mount, &kept, &recorded]) else { return };
     let ran: Ran = ran.ended(0);
     let text = ran.text();
     let (ended, json) = text.split_once('\n').unwrap();
@@ -385,6 +386,11 @@ fn what_is_done_on_a_mount_is_seen_as_whole_files() {
     assert!([70_003, 70_008].contains(&written), "{written}");
     assert!(trace["command"].as_str().unwrap().starts_with("sh -c"), "{}", trace["command"]);
     assert_eq!(trace["reads"]["requests"], Value::Null);
+    // The recording itself printed the same, named by its command, and nothing else.
+    let printed: Value = serde_json::from_str(&fs::read_to_string(&recorded).unwrap()).unwrap();
+    assert_eq!((&printed["schema"], &printed["kinds"]), (&"granulo/trace/1".into(), &trace["kinds"]));
+    assert_eq!(printed["name"], trace["command"]);
+    assert!(ran.said().contains("heard"), "{}", ran.said());
 }
 
 #[test]

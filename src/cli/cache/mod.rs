@@ -151,7 +151,7 @@ fn sizes(text: &str) -> Parsed<Sizes> {
 
 fn policies(text: &str) -> Parsed<Policies> {
     if text == "all" {
-        return Ok(Policies(Policy::EVERY[1..].to_vec()));
+        return Ok(Policies(Policy::EVERY.to_vec()));
     }
     let found = Policy::EVERY.into_iter().find(|policy| policy.name().eq_ignore_ascii_case(text));
     found.map(|policy| Policies(vec![policy])).ok_or_else(|| {
@@ -370,7 +370,7 @@ mod tests {
         for policy in Policy::EVERY {
             assert_eq!(policies(&policy.name().to_lowercase()).unwrap().0, [policy]);
         }
-        assert_eq!(policies("all").unwrap().0.len(), 5);
+        assert_eq!(policies("all").unwrap().0, Policy::EVERY);
         assert!(policies("mru").unwrap_err().contains("lru, fifo, clock, 2q, s3-fifo, arc, all"));
     }
 }

@@ -33,34 +33,44 @@ impl Live<'_> {
             [] => recording,
             command => recording.with_command(typed(command)),
         };
-        let name = escape_path(recording.below());
+        let below = escape_path(recording.below());
+        let name = if self.command.is_empty() { below.clone() } else { typed(self.command) };
         let mut source = self.counting.of(Box::new(recording))?;
         let source = &mut *source;
         let mut target = self.output.map(|path| TraceOutput::create(path, source)).transpose()?;
         let command = match self.command {
             [] => {
-                output::note(&format!("recording file operations below {name}; press Ctrl-C to stop"));
+                output::note(&format!("recording file operations below {below}; press Ctrl-C to stop"));
                 None
             }
-            command => Some(until_it_ends(command, stop.clone())?),
+            command => Some(until_it_ends(command, self.json, stop.clone())?),
         };
         // The source ends by itself when the flag is set, with what happened until then.
         let summary = pass(source, self.counting.options(), target.as_mut(), &Progress::default(), false)?;
         let status = command.map(wait).transpose()?;
-        match target {
-            Some(target) => target.finish(source)?,
-            None if summary.operations == 0 && !self.json => {
-                output::note(&format!("no file below {name} was opened or closed"))
-            }
-            None => drop(show(&name, &summary, source, self.json)?),
+        let is_written = target.is_some();
+        target.map_or(Ok(()), |target| target.finish(source))?;
+        if self.json || !is_written && summary.operations > 0 {
+            show(&name, &summary, source, self.json)?;
+        } else if !is_written {
+            output::note(&format!("no file below {below} was opened or closed"));
         }
         Ok((Ended::Well, status))
     }
 }
 
-/// Starts a command; `stop` is set when it ends.
-fn until_it_ends(command: &[OsString], stop: Arc<AtomicBool>) -> Result<JoinHandle<std::io::Result<ExitStatus>>> {
-    let child = Command::new(&command[0]).args(&command[1..]).spawn();
+/// Starts a command, with its standard output on standard error if `quiet`; `stop` is set when it ends.
+fn until_it_ends(
+    command: &[OsString],
+    quiet: bool,
+    stop: Arc<AtomicBool>,
+) -> Result<JoinHandle<std::io::Result<ExitStatus>>> {
+    let mut started = Command::new(&command[0]);
+    started.args(&command[1..]);
+    if quiet {
+        started.stdout(std::io::stderr());
+    }
+    let child = started.spawn();
     let mut child: Child = child.map_err(|error| Error::io("run", command[0].as_ref(), error))?;
     Ok(std::thread::spawn(move || {
         let status = child.wait();

@@ -18,7 +18,8 @@ use crate::units::escape_path;
 ///
 /// Reads strace output, best with -f -ttt -T -y; NFS packet captures (through tshark); Darshan logs, or the output of
 /// darshan-parser; tables with one line per operation, such as block traces; and .gtrace files. All may be compressed
-/// with gzip or zstd. Lines that cannot be parsed are counted.
+/// with gzip or zstd. Lines that cannot be parsed are counted. The name vu-2005 stands for the published deciles of
+/// a file server.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  strace -f -ttt -T -y -o make.strace make\n  granulo trace read make.strace\n  \
     granulo trace read make.strace --below src -o make.gtrace\n  granulo trace read make.gtrace --json | jq .reads.whole.deciles\n  granulo trace read nfs.pcap\n  \
@@ -42,7 +43,7 @@ pub(super) struct ReadArguments {
 
 impl ReadArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let mut source = self.counting.of(self.opening.open()?)?;
+        let mut source = self.counting.of(self.opening.open_or_published()?)?;
         let source = &mut *source;
         let progress = signals::progress()?;
         let mut target = self.output.as_deref().map(|path| TraceOutput::create(path, source)).transpose()?;

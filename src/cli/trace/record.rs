@@ -158,7 +158,7 @@ pub(super) struct RecordArguments {
     keep_strace: Option<PathBuf>,
     #[command(flatten)]
     counting: Counting,
-    /// Print the summary as JSON
+    /// Print the summary as JSON; the standard output of COMMAND goes to standard error
     #[arg(long)]
     json: bool,
     /// Command to run
@@ -184,6 +184,10 @@ impl RecordArguments {
         let mut strace = Command::new("strace");
         strace.args(["-f", "--seccomp-bpf", "-q", "-ttt", "-T", "-y", "-s", "0", "-e", "signal=none", "-e"]);
         strace.arg(format!("trace={}", calls.join(","))).args(["-o", &out, "--"]).args(&self.command);
+        if self.json {
+            // Standard output is for the document alone.
+            strace.stdout(io::stderr());
+        }
         let first_pid = Arc::new(AtomicI32::new(0));
         pass_signals_on(first_pid.clone()).map_err(fail)?;
         let mut child = strace.spawn().map_err(|error| {
@@ -214,9 +218,10 @@ impl RecordArguments {
             kept_target.flatten().map_or(Ok(()), AtomicFile::commit)?;
             output::note(&format!("kept the output of strace in {}", escape_path(path)));
         }
-        match target {
-            Some(target) => target.finish(source)?,
-            None => drop(show(&typed(&self.command), &summary, source, self.json)?),
+        let is_written = target.is_some();
+        target.map_or(Ok(()), |target| target.finish(source))?;
+        if self.json || !is_written {
+            show(&typed(&self.command), &summary, source, self.json)?;
         }
         Ok(ended(status))
     }

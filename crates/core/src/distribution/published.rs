@@ -28,6 +28,8 @@ use super::{Distribution, EXACT_LIMIT, Interval, spread};
 const FIG_1: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/tanenbaum_fig1_cdf.csv"));
 const FIG_3: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/tanenbaum_fig3_deciles.csv"));
 
+const FIG_4: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/tanenbaum_fig4_dynamic_deciles.csv"));
+
 const SOURCE: &str = "A. S. Tanenbaum, J. N. Herder, H. Bos: File size distribution on UNIX systems - then and now. \
                       ACM SIGOPS Operating Systems Review 40(1), 2006";
 
@@ -130,6 +132,38 @@ pub fn fig_3() -> Vec<Decile> {
         Some(Decile { largest_bytes, weight_percent: weights?.try_into().ok()? })
     };
     rows(FIG_3).filter_map(decile).collect()
+}
+
+/// Fig. 4: deciles of the sizes of reads and of writes at the VU in 2005. A row has per cent of the operations, the
+/// largest read and the largest write.
+pub fn fig_4() -> Vec<[u64; 3]> {
+    let row = |row: Vec<&str>| -> Option<[u64; 3]> {
+        let fields: Option<Vec<u64>> = row.iter().map(|field| field.parse().ok()).collect();
+        fields?.try_into().ok()
+    };
+    rows(FIG_4).filter_map(row).collect()
+}
+
+/// The distribution with these quantiles, each a per cent and the largest value up to there, both rising; a per cent is
+/// `count_per_percent` values. Between quantiles, values are log-uniform.
+///
+/// # Errors
+/// A sentence, if there are more values than a distribution may hold.
+pub fn through_percentiles(
+    quantiles: impl IntoIterator<Item = (u64, u64)>,
+    count_per_percent: u64,
+) -> Result<Distribution, &'static str> {
+    let mut distribution = Distribution::default();
+    let mut before = (0, 0);
+    for (percent, largest) in quantiles {
+        let count = u128::from(percent.saturating_sub(before.0)) * u128::from(count_per_percent);
+        // One of them has exactly that value.
+        distribution.record(largest);
+        let low = if largest > before.1 { before.1 + 1 } else { largest };
+        spread(&mut distribution, &Interval { low, high: largest, count: count.saturating_sub(1), sum: None })?;
+        before = (percent, largest);
+    }
+    Ok(distribution)
 }
 
 /// The fields of each row, without the comments and the column names.
