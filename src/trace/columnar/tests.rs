@@ -73,7 +73,7 @@ fn a_trace_of_several_blocks_comes_back() {
 }
 
 #[test]
-fn a_trace_that_was_cut_off_gives_every_whole_block() {
+fn a_truncated_trace_gives_every_whole_block() {
     let mut listed = reads(150_000);
     let bytes = packed(&mut listed);
     let starts = frames(&bytes);

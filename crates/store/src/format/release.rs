@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_overflows_is_refused() {
+    fn what_is_truncated_or_overflows_is_refused() {
         let mut released = Released::default();
         released.add_segment(SegmentNumber(7));
         released.add_extent(DeviceNumber(1), 9);

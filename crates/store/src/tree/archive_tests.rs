@@ -180,7 +180,7 @@ fn long_names_of_gnu_and_every_kind_of_member() {
 }
 
 #[test]
-fn an_archive_that_is_cut_off_anywhere_is_noticed() {
+fn an_archive_that_is_truncated_anywhere_is_noticed() {
     let mut builder = Builder::new(Vec::new());
     let long = "p/".repeat(80) + "name";
     paxed(&mut builder, &[("path", long.as_bytes())], block(EntryType::Regular, 700), "x", &[7; 700]);

@@ -105,7 +105,7 @@ fn a_bit_that_flips_in_one_copy_of_manifest_or_journal_is_found_and_made_good() 
 }
 
 #[test]
-fn a_file_of_the_index_that_is_gone_or_cut_off_comes_back() {
+fn a_file_of_the_index_that_is_gone_or_truncated_comes_back() {
     let geometry = geometry(2, 0, 2, (2, 0));
     let world = made(&geometry);
     let mut subject = Simulated::open(&geometry, &world).unwrap();

@@ -400,7 +400,7 @@ fn one_device_alone_writes_then_the_other_alone_and_both_return() {
 }
 
 #[test]
-fn a_snapshot_has_a_tree_that_was_removed_and_a_sweep_is_cut_off() {
+fn a_snapshot_has_a_tree_that_was_removed_and_a_sweep_is_interrupted() {
     let tree = |seed| Step::Batch(Work::TreeRemoval, Durability::Batch, seed);
     let snapshot = |seed| Step::Batch(Work::Snapshot, Durability::Batch, seed);
     for shape in [Shape::One, Shape::Mirror, Shape::Raid5] {
