@@ -478,7 +478,7 @@ fn a_file_becomes_a_directory_and_names_are_taken_again_within_one_archive() {
 }
 
 #[test]
-fn what_is_no_archive_and_what_is_cut_off_is_said() {
+fn what_is_not_an_archive_and_what_is_truncated_is_said() {
     use tar::EntryType as Is;
     let place = Place::new();
     let refused = place.import_tar(&[7; 5000]).unwrap_err();

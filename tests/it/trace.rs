@@ -102,7 +102,7 @@ fn a_conversion_says_the_same() {
 }
 
 #[test]
-fn a_trace_that_was_cut_off_gives_what_is_whole() {
+fn a_truncated_trace_gives_what_is_whole() {
     let sandbox = sandbox();
     let trace = strace_of_a_copy(&sandbox, 100_000);
     let own = sandbox.path().join("copy.gtrace");

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_or_cut_off_leaves() {
+    fn what_is_removed_or_truncated_leaves() {
         let (all, _) = events(vec![operation(Kind::Unlink, None, 0), operation(Kind::Truncate, None, 70)], true);
         let cut = |size_bytes| Event::Cut { file: 3, size_bytes };
         assert_eq!(all, [cut(0), cut(70), Event::Size { file: 3, size_bytes: 70 }]);
