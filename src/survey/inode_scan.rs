@@ -222,6 +222,12 @@ impl ScanContext<'_> {
     }
 }
 
+fn open_ext(device: Device, target: &ScanTarget) -> Result<Opened> {
+    let ext = Ext::open(device, target.device)?;
+    let is_written_to = target.mount.as_ref().is_some_and(|mount| mount.writable);
+    Ok(Opened::Ext(Box::new(if is_written_to { ext.await_changes() } else { ext })))
+}
+
 impl InodeScan {
     fn open(target: ScanTarget, request: &Request, path: &Path) -> Result<Box<InodeScan>> {
         target.synchronise();
@@ -233,16 +239,14 @@ impl InodeScan {
         let past_cache = |path: &PathBuf| read(path, Device::open_past_cache(path));
         let source = match mounted.or_else(|| file_system(&device)) {
             // On ext, copies of the superblock are tried where the magic number is missing.
-            None => Ext::open(device, target.device).map(|ext| Opened::Ext(Box::new(ext))).map_err(|error| match error
-                .kind()
-            {
+            None => open_ext(device, &target).map_err(|error| match error.kind() {
                 ErrorKind::NotRecognised => {
                     let cause = "it is not an ext2, ext3, ext4, xfs or btrfs file system";
                     Error::new(ErrorKind::NotRecognised, "read the superblock", cause)
                 }
                 _ => error,
             }),
-            Some(FileSystem::Ext) => Ext::open(device, target.device).map(|ext| Opened::Ext(Box::new(ext))),
+            Some(FileSystem::Ext) => open_ext(device, &target),
             Some(FileSystem::Xfs) => {
                 let device = past_cache(&target.device_path)?;
                 Xfs::open(device, target.device, false).map(|xfs| Opened::Xfs(Box::new(xfs)))
@@ -376,6 +380,7 @@ impl InodeScan {
             }
         }
         for (count, one, many) in [
+            (ended.damaged, "inode or directory is damaged", "inodes or directories are damaged"),
             (ended.dangling, "name refers to no inode", "names refer to no inode"),
             (
                 ended.miscounted,

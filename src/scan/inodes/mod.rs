@@ -13,6 +13,7 @@
 //! [`ext`] reads ext2, ext3 and ext4, [`btrfs`] and [`xfs`] read the file systems of those names. [`target`] identifies
 //! what a path refers to, and [`medium`] reads it.
 
+mod ahead;
 pub mod btrfs;
 mod checksum;
 pub mod ext;
@@ -90,7 +91,7 @@ pub enum Found<L> {
         /// For a directory, the location of its names.
         listing: Option<L>,
     },
-    /// Something unreadable.
+    /// Something unreadable. An inode counts as damaged where a name leads to it.
     Damaged(Damage),
 }
 
@@ -101,6 +102,10 @@ pub enum Listed<'a> {
     Name(&'a [u8], u64),
     /// The name of a directory where another file system begins, which is left out.
     Elsewhere(&'a [u8]),
+    /// A name that is listed but cannot be looked up.
+    Unreadable(&'a [u8], io::Error),
+    /// The directory was removed meanwhile.
+    Gone,
     /// An unreadable part.
     Damaged(Damage),
 }

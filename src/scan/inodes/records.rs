@@ -1,7 +1,7 @@
 //! Records of inodes until their names are read: eight bytes each, for millions of inodes.
 //!
-//! A record has the kind, whether a name was found, and the size and allocation of a file up to 16 GiB. Larger files
-//! and those with several names are stored separately. The record of a directory has its position among the
+//! A record has the kind, whether a name was found, and the size and allocation of a file up to 16 GiB. Larger files,
+//! those with several names, and damaged inodes are stored separately. The record of a directory has its position among the
 //! directories.
 
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use hashbrown::HashMap;
 
-use super::Slot;
+use super::{Damage, Slot};
 use crate::scan::{Kind, Stat};
 
 const KIND_BITS: u64 = 0b111;
@@ -19,6 +19,8 @@ const DIRECTORY: u64 = 2;
 const OTHER: u64 = 3;
 /// A file that is stored in `aside`.
 const ASIDE: u64 = 4;
+/// An inode in `damaged`.
+const DAMAGED: u64 = 5;
 /// A name was found.
 const MET: u64 = 1 << 3;
 const SIZE_SHIFT: u32 = 4;
@@ -40,6 +42,7 @@ pub(super) struct Aside {
 pub(super) struct PartRecords {
     packed: Box<[AtomicU64]>,
     aside: HashMap<u32, Aside>,
+    damaged: HashMap<u32, Damage>,
 }
 
 /// The records of all inodes, by part.
@@ -58,6 +61,8 @@ pub(super) enum Known {
     /// The position among the directories.
     Directory(u32),
     Other,
+    /// It is in use, and unreadable.
+    Damaged,
 }
 
 #[inline]
@@ -70,6 +75,7 @@ fn known(part: &PartRecords, slot: Slot, record: u64) -> Known {
         },
         DIRECTORY => Known::Directory((record >> SIZE_SHIFT) as u32),
         OTHER => Known::Other,
+        DAMAGED => Known::Damaged,
         // This combination, which no file in `aside` has, marks an inode with several names that is not a file.
         ASIDE if record & MET != 0 => Known::Other,
         ASIDE => part.aside.get(&(slot.offset as u32)).map_or(Known::Free, |aside| Known::File {
@@ -83,7 +89,16 @@ fn known(part: &PartRecords, slot: Slot, record: u64) -> Known {
 
 impl PartRecords {
     pub(super) fn new(slots: usize) -> PartRecords {
-        PartRecords { packed: (0..slots).map(|_| AtomicU64::new(FREE)).collect(), aside: HashMap::new() }
+        let packed = (0..slots).map(|_| AtomicU64::new(FREE)).collect();
+        PartRecords { packed, aside: HashMap::new(), damaged: HashMap::new() }
+    }
+
+    /// Records an inode that is unreadable.
+    pub(super) fn put_damaged(&mut self, offset: usize, damage: Damage) {
+        if let Some(place) = self.packed.get_mut(offset) {
+            *place.get_mut() = DAMAGED;
+            self.damaged.insert(offset as u32, damage);
+        }
     }
 
     /// Records an inode.
@@ -135,6 +150,11 @@ impl Records {
     fn place(&self, slot: Slot) -> Option<(&PartRecords, &AtomicU64)> {
         let part = self.parts.get(slot.part)?.get()?;
         Some((part, part.packed.get(slot.offset)?))
+    }
+
+    /// Why an inode is unreadable.
+    pub(super) fn damage(&self, slot: Slot) -> Option<&Damage> {
+        self.place(slot)?.0.damaged.get(&(slot.offset as u32))
     }
 
     /// Sets the position of a directory.
@@ -229,6 +249,20 @@ mod tests {
         assert!(matches!(records.get(Slot { part: 0, offset: 0 }), Known::Free));
         assert!(matches!(records.get(Slot { part: 2, offset: 0 }), Known::Free));
         assert!(matches!(records.get(Slot { part: 1, offset: cases.len() }), Known::Free));
+    }
+
+    #[test]
+    fn what_is_damaged_keeps_its_reason() {
+        let mut part = PartRecords::new(2);
+        let (operation, error) = ("read the inode", crate::scan::inodes::damaged("its checksum is wrong"));
+        part.put_damaged(1, Damage { operation, inode: Some(2), error });
+        let records = Records::new(1);
+        records.set(0, part);
+        let slot = |offset| Slot { part: 0, offset };
+        assert!(matches!(records.meet(slot(1)), Known::Damaged));
+        assert!(records.damage(slot(0)).is_none());
+        assert_eq!(records.damage(slot(1)).map(|damage| damage.inode), Some(Some(2)));
+        assert_eq!((records.names(slot(1)), records.miscounted()), (0, 0));
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! The passes of a scan: tables, then directories in device order, then the tree bottom-up.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use super::ahead::{Ahead, CHUNK};
 use super::records::{Known, PartRecords, Records};
 use super::tree::{At, Links, Tree};
-use super::{Damage, Found, InodeSource, InodeVisitor, Listed, Named, Scope};
+use super::{Damage, Found, InodeSource, InodeVisitor, Listed, Named, Scope, damaged};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::{Batch, Directory, Kind, SNAPSHOT_DIRECTORIES, Skipped, Stat, Tally, join};
 
@@ -16,14 +18,6 @@ use crate::scan::{Batch, Directory, Kind, SNAPSHOT_DIRECTORIES, Skipped, Stat, T
 const BATCH_INODES: usize = 128;
 /// Names per batch.
 const BATCH_NAMES: usize = 256;
-/// Directories that a thread takes at a time.
-const CHUNK: usize = 64;
-/// Chunks of directories that are in memory are faster than this.
-const SLOW_CHUNK: Duration = Duration::from_millis(1);
-/// Chunks to read ahead.
-const CHUNKS_AHEAD: usize = 64;
-/// Gaps between two directories up to this size are read ahead with them.
-const GAP_BYTES: u64 = 64 << 10;
 
 /// Outcome of a scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,7 +25,7 @@ pub struct Ended {
     /// It was stopped.
     pub stopped: bool,
     /// Whether to repeat the scan, counted by name, with a fresh visitor: there are directories to leave out, or some
-    /// that are unreachable from the root.
+    /// that are unreachable from the root, or names are missing because something is damaged.
     pub again: bool,
     /// Names that lead to no inode.
     pub dangling: u64,
@@ -41,6 +35,8 @@ pub struct Ended {
     pub unreachable: u64,
     /// Directories with several names.
     pub doubled: u64,
+    /// Inodes and parts of directories that could not be read, each time that they were needed.
+    pub damaged: u64,
 }
 
 /// A scan of a source that reports to a visitor.
@@ -49,6 +45,7 @@ pub struct Scan<'s, S: InodeSource, V: InodeVisitor> {
     visitor: &'s V,
     scope: &'s Scope,
     stop: AtomicBool,
+    damaged: AtomicU64,
 }
 
 /// A directory from the tables.
@@ -88,7 +85,7 @@ struct Pass<'t> {
 impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
     /// Creates a scan; [`run`](Self::run) performs it.
     pub fn new(source: &'s S, visitor: &'s V, scope: &'s Scope) -> Scan<'s, S, V> {
-        Scan { source, visitor, scope, stop: AtomicBool::new(false) }
+        Scan { source, visitor, scope, stop: AtomicBool::new(false), damaged: AtomicU64::new(0) }
     }
 
     /// Ends the scan soon.
@@ -119,7 +116,7 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
         } else {
             self.count_all(&records, directories, root, tick, &mut on_tick)
         };
-        Ok(Ended { stopped: self.stopped(), dangling, ..ended })
+        Ok(Ended { stopped: self.stopped(), dangling, damaged: self.damaged.load(Relaxed), ..ended })
     }
 
     fn stopped(&self) -> bool {
@@ -132,7 +129,7 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
             Some(Known::Directory(position)) => Ok(position),
             // A stopped scan may not have reached the root.
             _ if self.stopped() => Ok(0),
-            _ => Err(no_root()),
+            _ => Err(no_root(self.source.slot(root).and_then(|slot| records.damage(slot)))),
         }
     }
 
@@ -140,8 +137,11 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
     fn count_inodes_alone(&self, tick: Duration, on_tick: &mut dyn FnMut()) -> Result<Ended> {
         let directories = self.read_tables(None, true, tick, on_tick);
         match self.stopped() || directories.iter().any(|entry| entry.inode == self.source.root()) {
-            true => Ok(Ended { stopped: self.stopped(), ..Ended::default() }),
-            false => Err(no_root()),
+            true => {
+                let damaged = self.damaged.load(Relaxed);
+                Ok(Ended { stopped: self.stopped(), damaged, ..Ended::default() })
+            }
+            false => Err(no_root(None)),
         }
     }
 
@@ -162,7 +162,8 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
         drop(directories);
         let tree = Tree::new(self.scope.path.clone(), root, true, count, found);
         let unreachable = count as u64 - reachable(&tree);
-        let again = !self.stopped() && (unreachable > 0 || tree.doubled > 0 || snapshots.load(Relaxed) > 0);
+        let is_other = unreachable > 0 || tree.doubled > 0 || snapshots.load(Relaxed) > 0;
+        let again = !self.stopped() && (is_other || self.damaged.load(Relaxed) > 0);
         if !again {
             self.finish(&tree, &owns, None);
         }
@@ -229,7 +230,14 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
                             self.push(worker, &mut batch, stat, stat.link_count);
                         }
                     }
-                    Found::Damaged(damage) => self.report(damage),
+                    Found::Damaged(damage) => {
+                        // Whether it matters depends on the names.
+                        let slot = damage.inode.and_then(|inode| self.source.slot(inode));
+                        match (&mut records_of_part, slot.filter(|slot| slot.part == part)) {
+                            (Some(records), Some(slot)) => records.put_damaged(slot.offset, damage),
+                            _ => self.report(damage),
+                        }
+                    }
                 });
                 if let (Some(records), Some(of_part)) = (records, records_of_part) {
                     records.set(part, of_part);
@@ -337,7 +345,8 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
                 if let Some(place) = owns.get(chunk) {
                     let _ = place.set(own);
                 }
-                ahead.ask(self.source, directories, chunk, started.elapsed());
+                let listing = |position: usize| &directories[position].listing;
+                ahead.ask(self.source, directories.len(), listing, chunk, started.elapsed());
             }
             dangling.fetch_add(reader.dangling, Relaxed);
             snapshots.fetch_add(reader.snapshots, Relaxed);
@@ -395,12 +404,22 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
         tree.visit(enter, |below: &mut V::Tally, left| below.add(&left), leave);
     }
 
-    fn report(&self, damage: Damage) {
-        let path = || match damage.inode {
+    fn report(&self, Damage { operation, inode, error }: Damage) {
+        self.failed(operation, error, &|| self.path_of_inode(inode));
+    }
+
+    /// Something is unreadable.
+    fn failed(&self, operation: &'static str, error: io::Error, path: &dyn Fn() -> Vec<u8>) {
+        self.damaged.fetch_add(1, Relaxed);
+        self.visitor.failed(operation, error, path);
+    }
+
+    /// Identifies an inode whose path is not known.
+    fn path_of_inode(&self, inode: Option<u64>) -> Vec<u8> {
+        match inode {
             Some(inode) => [&self.scope.path[..], format!(" (inode {inode})").as_bytes()].concat(),
             None => self.scope.path.clone(),
-        };
-        self.visitor.failed(damage.operation, damage.error, &path);
+        }
     }
 
     /// Runs `work` on as many new threads as the scope has, each with its number, and returns the results by number.
@@ -435,47 +454,9 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
     }
 }
 
-/// Reads directories ahead once they prove not to be in memory; otherwise a thread would wait for each in turn.
-#[derive(Default)]
-struct Ahead {
-    is_slow: AtomicBool,
-    /// Number of chunks that were requested.
-    asked: AtomicUsize,
-}
-
-impl Ahead {
-    /// Called when `chunk` was read, with the time that it took.
-    fn ask<S: InodeSource>(&self, source: &S, directories: &[Entry<S::Listing>], chunk: usize, taken: Duration) {
-        if taken > SLOW_CHUNK {
-            self.is_slow.store(true, Relaxed);
-        }
-        if !self.is_slow.load(Relaxed) {
-            return;
-        }
-        let until = chunk + 1 + CHUNKS_AHEAD;
-        let from = self.asked.fetch_max(until, Relaxed).max(chunk + 1);
-        let part = directories.len().min(from * CHUNK)..directories.len().min(until.max(from) * CHUNK);
-        let mut range: Option<(u64, u64)> = None;
-        for (offset, length) in directories[part].iter().filter_map(|entry| source.extent(&entry.listing)) {
-            match &mut range {
-                Some((start, end)) if offset >= *start && offset <= *end + GAP_BYTES => {
-                    *end = (*end).max(offset + length)
-                }
-                _ => {
-                    if let Some((start, end)) = range.replace((offset, offset + length)) {
-                        source.will_need(start, end - start);
-                    }
-                }
-            }
-        }
-        if let Some((start, end)) = range {
-            source.will_need(start, end - start);
-        }
-    }
-}
-
-fn no_root() -> Error {
-    let error = Error::new(ErrorKind::Corrupt, "find the directory to start at", "its inode is not a directory");
+fn no_root(damage: Option<&Damage>) -> Error {
+    let cause = damage.map_or("its inode is not a directory".to_owned(), |damage| damage.error.to_string());
+    let error = Error::new(ErrorKind::Corrupt, "find the directory to start at", cause);
     error.advise("check the file system, or use --method walk")
 }
 
@@ -522,10 +503,21 @@ impl<S: InodeSource, V: InodeVisitor> Reader<'_, S, V> {
                     self.elsewhere(&below, name, &mut own);
                 }
             }
-            Listed::Damaged(damage) => {
-                // Directories are read once or twice; damage is reported in the pass where names count.
+            // Directories are read once or twice; damage is reported in the pass where names count.
+            Listed::Damaged(Damage { operation, inode, error }) => {
                 if self.pass.names {
-                    scan.report(damage);
+                    self.failed(operation, error, position, None, inode);
+                }
+            }
+            Listed::Unreadable(name, error) => {
+                if self.pass.names && name != b"." && name != b".." {
+                    self.unreadable(position, &below, name, error, &mut own);
+                }
+            }
+            Listed::Gone => {
+                if self.pass.names {
+                    self.dangling += 1;
+                    scan.visitor.skipped(self.worker, Skipped::Vanished, 1);
                 }
             }
         });
@@ -552,6 +544,12 @@ impl<S: InodeSource, V: InodeVisitor> Reader<'_, S, V> {
             Known::Free => {
                 self.dangling += 1;
                 return scan.visitor.skipped(worker, Skipped::Vanished, 1);
+            }
+            Known::Damaged => {
+                let error = slot.and_then(|slot| self.records.damage(slot)).map(|damage| &damage.error);
+                let error = error
+                    .map_or_else(|| damaged("it is damaged"), |error| io::Error::new(error.kind(), error.to_string()));
+                return self.unreadable(parent, below_root, name, error, own);
             }
             Known::Directory(child) => {
                 if self.pass.links {
@@ -584,6 +582,34 @@ impl<S: InodeSource, V: InodeVisitor> Reader<'_, S, V> {
         }
     }
 
+    /// What a name leads to is unreadable, but the name counts.
+    fn unreadable(&self, parent: u32, below_root: &[u8], name: &[u8], error: io::Error, own: &mut Own<V::Tally>) {
+        let (scan, worker) = (self.scan, self.worker);
+        if scan.scope.exclude.matches(below_root, name) {
+            return scan.visitor.skipped(worker, Skipped::Excluded, 1);
+        }
+        own.entries += 1;
+        scan.visitor.name_alone(worker, name);
+        self.failed("read the inode of", error, parent, Some(name), None);
+    }
+
+    /// Something is unreadable in a directory, or is the directory itself. Its path is known once the tree is.
+    fn failed(
+        &self,
+        operation: &'static str,
+        error: io::Error,
+        directory: u32,
+        name: Option<&[u8]>,
+        inode: Option<u64>,
+    ) {
+        let path = || match (self.pass.filter, name) {
+            (Some(filter), Some(name)) => join(filter.tree.path(directory), name),
+            (Some(filter), None) => filter.tree.path(directory),
+            (None, _) => self.scan.path_of_inode(inode),
+        };
+        self.scan.failed(operation, error, &path);
+    }
+
     /// The target of the name is left out, but the name counts.
     fn elsewhere(&mut self, below_root: &[u8], name: &[u8], own: &mut Own<V::Tally>) {
         let (scan, worker) = (self.scan, self.worker);
@@ -601,8 +627,8 @@ impl<S: InodeSource, V: InodeVisitor> Reader<'_, S, V> {
     /// Why a directory is left out, if it is. A directory with several names counts at one of them.
     fn left_out(&self, filter: &Filter<'_>, parent: u32, child: u32) -> Option<Skipped> {
         if !filter.tree.is_child(parent, child) {
-            let error = super::damaged("it has several names");
-            self.scan.report(Damage { operation: "read the directory", inode: None, error });
+            let path = || self.scan.scope.path.clone();
+            self.scan.visitor.failed("read the directory", damaged("it has several names"), &path);
             return Some(Skipped::Root);
         }
         filter.cut.get(&child).copied()

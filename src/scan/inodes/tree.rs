@@ -112,6 +112,11 @@ impl Tree {
         self.assemble(directory, Vec::new())
     }
 
+    /// The whole path of a directory that is reachable from the root.
+    pub(super) fn path(&self, directory: u32) -> Vec<u8> {
+        self.assemble(directory, self.path.clone())
+    }
+
     fn assemble(&self, directory: u32, path: Vec<u8>) -> Vec<u8> {
         let mut names = Vec::new();
         let mut at = directory;
@@ -194,7 +199,7 @@ pub(super) struct At<'t> {
 
 impl DirectoryLocation for At<'_> {
     fn path(&self) -> Vec<u8> {
-        self.tree.assemble(self.directory, self.tree.path.clone())
+        self.tree.path(self.directory)
     }
 
     fn depth(&self) -> u32 {

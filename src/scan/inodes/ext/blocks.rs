@@ -1,8 +1,8 @@
 //! Locates the blocks of a directory, through extents or lists of block numbers.
 //!
-//! Both are read in directory order and produce runs of blocks. Damage cannot make this run for long: an extent must
-//! follow the previous one, a node of the tree is one level below its parent and not empty, and the caller limits the
-//! number of blocks.
+//! Both are read in directory order and produce runs of blocks. What is below a damaged node is lost, and nothing else.
+//! Damage cannot make this run for long: an extent must follow the previous one, a node of the tree is one level below
+//! its parent and not empty, and the caller limits the number of blocks.
 
 use std::io;
 
@@ -18,14 +18,56 @@ const MOST_WRITTEN: u16 = 1 << 15;
 /// Block numbers in the inode itself.
 const DIRECT: usize = 12;
 
-/// Operations for following a map: reads one of its blocks, and receives a run of data blocks.
+/// Operations for following a map: reads its blocks, and receives runs of data blocks.
 pub(super) trait Follow {
-    /// Reads a block of the map.
+    /// Reads a block of numbers.
     fn read(&mut self, block: u64) -> io::Result<Vec<u8>>;
+    /// Reads a node of extents, and verifies its checksum.
+    fn read_node(&mut self, block: u64) -> io::Result<Vec<u8>>;
     /// Block numbers per block.
     fn numbers_a_block(&self) -> u64;
-    /// Receives `count` blocks from `first`; returns `false` to stop.
-    fn run(&mut self, first: u64, count: u64) -> io::Result<bool>;
+    /// Receives `count` blocks from `first`, which are those from `logical` of the directory.
+    fn run(&mut self, logical: u64, first: u64, count: u64) -> io::Result<()>;
+    /// A part of the map is damaged, or leads nowhere.
+    fn lost(&mut self, error: io::Error);
+}
+
+/// Whether the root of a map in an inode is one that Linux would accept: its blocks are among `blocks`, its extents in
+/// order.
+pub(super) fn is_valid(root: &[u8; BLOCK_BYTES], extents: bool, first_data_block: u32, blocks: u64) -> bool {
+    let is_inside = |first: u64, count: u64| first > first_data_block.into() && first + count <= blocks;
+    if !extents {
+        let mut numbers = root.chunks_exact(4).take(DIRECT).map(|number| u64::from(u32_at(number, 0)));
+        return numbers.all(|number| number == 0 || is_inside(number, 1));
+    }
+    let [magic, entries, most, levels] = [0, 2, 4, 6].map(|at| u16_at(root, at));
+    let most_entries = (BLOCK_BYTES / HEADER_BYTES - 1) as u16;
+    let is_header = magic == MAGIC && entries <= most && (1..=most_entries).contains(&most) && levels <= MOST_LEVELS;
+    if !is_header || entries == 0 && levels > 0 {
+        return false;
+    }
+    let mut next = 0;
+    root[HEADER_BYTES..].chunks_exact(HEADER_BYTES).take(entries.into()).all(|entry| {
+        let logical = u64::from(u32_at(entry, 0));
+        let (first, count, _) = if levels > 0 { (child(entry), 1, true) } else { extent(entry) };
+        let is_in_range = levels > 0 || logical + count < 1 << 32;
+        let is_next = logical >= next && count > 0 && is_in_range && is_inside(first, count);
+        next = logical + count;
+        is_next
+    })
+}
+
+/// The block of a child, from its entry.
+fn child(entry: &[u8]) -> u64 {
+    u64::from(u32_at(entry, 4)) | u64::from(u16_at(entry, 8)) << 32
+}
+
+/// First block and length of an extent, and whether it was written.
+fn extent(entry: &[u8]) -> (u64, u64, bool) {
+    let length = u16_at(entry, 4);
+    let first = u64::from(u32_at(entry, 8)) | u64::from(u16_at(entry, 6)) << 32;
+    let is_written = length <= MOST_WRITTEN;
+    (first, u64::from(if is_written { length } else { length - MOST_WRITTEN }), is_written)
 }
 
 /// Follows extents up to block number `limit` of the directory.
@@ -34,12 +76,11 @@ pub(super) fn extents(root: &[u8; BLOCK_BYTES], limit: u64, follow: &mut impl Fo
     if levels > MOST_LEVELS {
         return Err(damaged("its extent tree has too many levels"));
     }
-    let mut next = 0;
-    node(root, levels, limit, &mut next, follow).map(|_| ())
+    node(root, levels, limit, &mut 0, follow)
 }
 
-/// A node of the tree; returns `false` to stop.
-fn node(bytes: &[u8], level: u16, limit: u64, next: &mut u64, follow: &mut impl Follow) -> io::Result<bool> {
+/// A node of the tree.
+fn node(bytes: &[u8], level: u16, limit: u64, next: &mut u64, follow: &mut impl Follow) -> io::Result<()> {
     let (magic, entries, found) = (u16_at(bytes, 0), usize::from(u16_at(bytes, 2)), u16_at(bytes, 6));
     if magic != MAGIC || found != level || entries > bytes.len() / HEADER_BYTES - 1 {
         return Err(damaged("a node of its extent tree is damaged"));
@@ -50,79 +91,79 @@ fn node(bytes: &[u8], level: u16, limit: u64, next: &mut u64, follow: &mut impl 
             return Err(damaged("its extents overlap"));
         }
         if logical >= limit {
-            return Ok(false);
+            break;
         }
         *next = logical;
         if level > 0 {
-            let block = u64::from(u32_at(entry, 4)) | u64::from(u16_at(entry, 8)) << 32;
-            let child = follow.read(block)?;
-            if u16_at(&child, 2) == 0 {
-                return Err(damaged("a node of its extent tree is empty"));
-            }
-            if !node(&child, level - 1, limit, next, follow)? {
-                return Ok(false);
+            if let Err(error) = below(child(entry), level - 1, limit, next, follow) {
+                follow.lost(error);
             }
             // Nothing else may begin where this one did.
             *next = (*next).max(logical + 1);
             continue;
         }
-        let length = u16_at(entry, 4);
-        let first = u64::from(u32_at(entry, 8)) | u64::from(u16_at(entry, 6)) << 32;
-        let written = length <= MOST_WRITTEN;
-        let count = u64::from(if written { length } else { length - MOST_WRITTEN });
+        let (first, count, is_written) = extent(entry);
         if count == 0 {
             return Err(damaged("one of its extents is empty"));
         }
         *next = logical + count;
-        if written && !follow.run(first, count.min(limit - logical))? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Follows lists of block numbers up to block number `limit` of the directory.
-pub(super) fn numbers(root: &[u8; BLOCK_BYTES], limit: u64, follow: &mut impl Follow) -> io::Result<()> {
-    let mut at = 0;
-    let (direct, indirect) = root.split_at(4 * DIRECT);
-    if !list(direct, 0, limit, &mut at, follow)? {
-        return Ok(());
-    }
-    for (level, number) in (1..).zip(indirect.chunks_exact(4)) {
-        if !list(number, level, limit, &mut at, follow)? {
-            return Ok(());
+        if is_written {
+            follow.run(logical, first, count.min(limit - logical))?;
         }
     }
     Ok(())
 }
 
-/// A list of block numbers, `level` steps above those of the directory; returns `false` to stop.
-fn list(bytes: &[u8], level: u32, limit: u64, at: &mut u64, follow: &mut impl Follow) -> io::Result<bool> {
+/// The node in `block`.
+fn below(block: u64, level: u16, limit: u64, next: &mut u64, follow: &mut impl Follow) -> io::Result<()> {
+    let bytes = follow.read_node(block)?;
+    if u16_at(&bytes, 2) == 0 {
+        return Err(damaged("a node of its extent tree is empty"));
+    }
+    node(&bytes, level, limit, next, follow)
+}
+
+/// Follows lists of block numbers up to block number `limit` of the directory.
+pub(super) fn numbers(root: &[u8; BLOCK_BYTES], limit: u64, follow: &mut impl Follow) {
+    let mut at = 0;
+    let (direct, indirect) = root.split_at(4 * DIRECT);
+    list(direct, 0, limit, &mut at, follow);
+    for (level, number) in (1..).zip(indirect.chunks_exact(4)) {
+        list(number, level, limit, &mut at, follow);
+    }
+}
+
+/// A list of block numbers, `level` steps above those of the directory.
+fn list(bytes: &[u8], level: u32, limit: u64, at: &mut u64, follow: &mut impl Follow) {
     let mut numbers = bytes.chunks_exact(4).map(|number| u64::from(u32_at(number, 0))).peekable();
     while let Some(number) = numbers.next() {
         if *at >= limit {
-            return Ok(false);
+            return;
         }
-        match (number, level) {
-            // A hole: skips the blocks that this number would have covered.
-            (0, level) => *at = at.saturating_add(follow.numbers_a_block().pow(level)),
+        // The blocks that this number covers.
+        let covered = follow.numbers_a_block().saturating_pow(level);
+        let result = match (number, level) {
+            (0, _) => Ok(()),
             (first, 0) => {
                 let mut count = 1;
                 while *at + count < limit && numbers.next_if_eq(&(first + count)).is_some() {
                     count += 1;
                 }
-                *at += count;
-                if !follow.run(first, count)? {
-                    return Ok(false);
-                }
+                let result = follow.run(*at, first, count);
+                *at += count - 1;
+                result
             }
-            (block, level) => {
-                let block = follow.read(block)?;
-                if !list(&block, level - 1, limit, at, follow)? {
-                    return Ok(false);
+            (block, level) => match follow.read(block) {
+                Ok(block) => {
+                    list(&block, level - 1, limit, at, follow);
+                    continue;
                 }
-            }
+                Err(error) => Err(error),
+            },
+        };
+        if let Err(error) = result {
+            follow.lost(error);
         }
+        *at = at.saturating_add(covered);
     }
-    Ok(true)
 }

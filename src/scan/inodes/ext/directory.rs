@@ -9,23 +9,42 @@ use super::{u16_at, u32_at};
 use crate::scan::inodes::damaged;
 
 const HEADER_BYTES: usize = 8;
+/// Size of the shortest entry.
+const LEAST_BYTES: usize = 12;
+
+/// What entries may contain.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Number of inodes of the file system.
+    pub(super) inodes: u32,
+    /// Whether names may consist of any bytes.
+    pub(super) is_encrypted: bool,
+}
 
 /// Reports the names in `bytes`.
 ///
 /// # Errors
-/// If an entry extends past the block or is too short; the entries before it were reported.
-pub(super) fn names(bytes: &[u8], mut tell: impl FnMut(&[u8], u32)) -> io::Result<()> {
+/// If an entry is none that Linux would accept: it extends past the block, is too short, leaves no room for another,
+/// refers to an impossible inode, or has a name that no file can have. The entries before it were reported.
+pub(super) fn names(bytes: &[u8], limits: Limits, mut tell: impl FnMut(&[u8], u32)) -> io::Result<()> {
     let mut at = 0;
     while bytes.len() - at >= HEADER_BYTES {
         let entry = &bytes[at..];
         let (inode, name_bytes) = (u32_at(entry, 0), usize::from(entry[6]));
         let length = entry_bytes(u16_at(entry, 4), bytes.len());
-        let fits = length >= HEADER_BYTES + name_bytes && length.is_multiple_of(4) && length <= entry.len();
-        if !fits {
+        let fits = length >= LEAST_BYTES.max(HEADER_BYTES + name_bytes)
+            && length.is_multiple_of(4)
+            && (length == entry.len() || length + LEAST_BYTES <= entry.len());
+        if !fits || inode > limits.inodes {
             return Err(damaged("one of its blocks is damaged"));
         }
         if inode != 0 && name_bytes > 0 {
-            tell(&entry[HEADER_BYTES..HEADER_BYTES + name_bytes], inode);
+            let name = &entry[HEADER_BYTES..HEADER_BYTES + name_bytes];
+            let is_impossible = || name.iter().fold(false, |found, &byte| found | (byte == 0) | (byte == b'/'));
+            if !limits.is_encrypted && is_impossible() {
+                return Err(damaged("one of its names is impossible"));
+            }
+            tell(name, inode);
         }
         at += length;
     }
@@ -33,7 +52,7 @@ pub(super) fn names(bytes: &[u8], mut tell: impl FnMut(&[u8], u32)) -> io::Resul
 }
 
 /// Decodes a 16-bit entry length: with blocks of 64 KiB, its two lowest bits are the highest bits of the length.
-fn entry_bytes(stored: u16, block_bytes: usize) -> usize {
+pub(super) fn entry_bytes(stored: u16, block_bytes: usize) -> usize {
     let stored = usize::from(stored);
     match stored {
         0 | 0xffff if block_bytes > 0xffff => block_bytes,
@@ -57,7 +76,8 @@ mod tests {
 
     fn told(bytes: &[u8]) -> (Vec<(Vec<u8>, u32)>, bool) {
         let mut found = Vec::new();
-        let whole = names(bytes, |name, inode| found.push((name.to_vec(), inode))).is_ok();
+        let limits = Limits { inodes: 1000, is_encrypted: false };
+        let whole = names(bytes, limits, |name, inode| found.push((name.to_vec(), inode))).is_ok();
         (found, whole)
     }
 
@@ -65,11 +85,21 @@ mod tests {
     fn names_are_told_until_the_first_that_cannot_be() {
         let good = [entry(5, 12, b"abc"), entry(0, 16, b"gone"), entry(7, 36, b"x")].concat();
         assert_eq!(told(&good), (vec![(b"abc".to_vec(), 5), (b"x".to_vec(), 7)], true));
-        for bad in [entry(6, 0, b""), entry(6, 8, b"x"), entry(6, 10, b"x"), entry(6, 400, b"x")[..40].to_vec()] {
+        for bad in [
+            [entry(6, 0, b""), vec![0; 8]].concat(),
+            [entry(6, 8, b"x"), vec![0; 8]].concat(),
+            [entry(6, 10, b"x"), vec![0; 8]].concat(),
+            entry(6, 400, b"x")[..40].to_vec(),
+            [entry(6, 16, b"x"), vec![0; 8]].concat(),
+            entry(1001, 12, b"x"),
+            entry(6, 12, b"x/y"),
+            entry(6, 12, b"x\0"),
+        ] {
             let bytes = [entry(5, 12, b"abc"), bad].concat();
-            let (found, _) = told(&bytes);
+            let (found, is_whole) = told(&bytes);
+            assert!(!is_whole);
             assert_eq!(found[0].0, b"abc");
-            assert!(found.len() < 2 || bytes.len() < 20, "{found:?}");
+            assert_eq!(found.len(), 1, "{found:?}");
         }
         assert_eq!(told(&[0; 4096]), (vec![], false));
         assert_eq!(told(&[]), (vec![], true));

@@ -1,7 +1,7 @@
 //! Group descriptors: the location of each group's inode table, and how much of it was ever used.
 
 use super::checksum::crc16;
-use super::superblock::Superblock;
+use super::superblock::{MOST_RETRIES, RETRY_AFTER, Superblock};
 use super::{u16_at, u32_at};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::inodes::checksum::crc32c;
@@ -9,7 +9,7 @@ use crate::scan::inodes::medium::Medium;
 
 const INODES_UNINITIALISED: u16 = 1;
 /// Offset of the checksum in a descriptor.
-const CHECKSUM: usize = 0x1e;
+pub(super) const CHECKSUM: usize = 0x1e;
 
 /// A group's inode table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,14 @@ pub(super) struct Groups {
 /// # Errors
 /// [`ErrorKind::Corrupt`] if no inode table can be found.
 pub(super) fn read(medium: &impl Medium, superblock: &Superblock) -> Result<Groups> {
-    let (first, unreadable) = from(medium, superblock, 0);
+    let (mut first, mut unreadable) = from(medium, superblock, 0);
+    for _ in 0..MOST_RETRIES {
+        // The kernel may be writing them.
+        if superblock.group == 0 && !first.damaged.is_empty() {
+            std::thread::sleep(RETRY_AFTER);
+            (first, unreadable) = from(medium, superblock, 0);
+        }
+    }
     if superblock.group == 0 && first.damaged.is_empty() && !unreadable {
         return Ok(first);
     }
@@ -94,7 +101,7 @@ fn from(medium: &impl Medium, superblock: &Superblock, home: u64) -> (Groups, bo
 }
 
 /// The block with descriptor block `number`.
-fn place(superblock: &Superblock, home: u64, number: u64) -> u64 {
+pub(super) fn place(superblock: &Superblock, home: u64, number: u64) -> u64 {
     let small = superblock.block_bytes == 1024;
     if !superblock.has_meta_bg || number < u64::from(superblock.first_meta_bg) {
         let own = u64::from(small && superblock.first_data_block == 0);
@@ -118,18 +125,7 @@ fn parse(superblock: &Superblock, number: u32, descriptor: &[u8]) -> Option<Grou
         return None;
     }
     let stored = u16_at(descriptor, CHECKSUM);
-    let expected = match superblock.seed {
-        Some(seed) => {
-            let crc = crc32c(crc32c(seed, &number.to_le_bytes()), &descriptor[..CHECKSUM]);
-            Some(crc32c(crc32c(crc, &[0; 2]), &descriptor[CHECKSUM + 2..]) as u16)
-        }
-        None if superblock.crc16 => {
-            let crc = crc16(crc16(!0, &superblock.uuid), &number.to_le_bytes());
-            let crc = crc16(crc, &descriptor[..CHECKSUM]);
-            Some(if wide { crc16(crc, &descriptor[CHECKSUM + 2..]) } else { crc })
-        }
-        None => None,
-    };
+    let expected = checksum(superblock, number, descriptor);
     let all = superblock.inodes_per_group;
     let slots = match expected {
         Some(expected) if expected != stored => return None,
@@ -142,4 +138,21 @@ fn parse(superblock: &Superblock, number: u32, descriptor: &[u8]) -> Option<Grou
         None => all,
     };
     Some(Group { table, slots })
+}
+
+/// The checksum that a descriptor should have, if descriptors have any.
+pub(super) fn checksum(superblock: &Superblock, number: u32, descriptor: &[u8]) -> Option<u16> {
+    let (first, rest) = (&descriptor[..CHECKSUM], &descriptor[CHECKSUM + 2..]);
+    match superblock.seed {
+        Some(seed) => {
+            let crc = crc32c(crc32c(seed, &number.to_le_bytes()), first);
+            Some(crc32c(crc32c(crc, &[0; 2]), rest) as u16)
+        }
+        None if superblock.crc16 => {
+            let crc = crc16(crc16(!0, &superblock.uuid), &number.to_le_bytes());
+            let crc = crc16(crc, first);
+            Some(if descriptor.len() >= 64 { crc16(crc, rest) } else { crc })
+        }
+        None => None,
+    }
 }

@@ -5,7 +5,7 @@ use std::hash::Hasher;
 use twox_hash::XxHash3_64;
 
 use super::superblock::Superblock;
-use super::{u16_at, u32_at};
+use super::{blocks, checksum, u16_at, u32_at};
 use crate::scan::{Kind, Stat, Timestamp};
 
 /// Offset of the 60 bytes of block numbers, extents, a short target or small data.
@@ -16,13 +16,16 @@ const FIRST_BYTES: usize = 128;
 /// Size of the fields beyond it that are defined today.
 const NAMED_EXTRA_BYTES: usize = 32;
 
+const IMMUTABLE: u32 = 0x10;
+const APPEND_ONLY: u32 = 0x20;
 pub(super) const ENCRYPTED: u32 = 0x800;
+pub(super) const INDEXED: u32 = 0x1000;
 const HUGE: u32 = 0x4_0000;
 pub(super) const EXTENTS: u32 = 0x8_0000;
 const ATTRIBUTE: u32 = 0x20_0000;
 pub(super) const INLINE: u32 = 0x1000_0000;
+const CASEFOLDED: u32 = 0x4000_0000;
 
-const EXTENT_MAGIC: u16 = 0xf30a;
 const SECTOR_BYTES: u64 = 512;
 
 /// Content of a slot in a table.
@@ -35,6 +38,9 @@ pub(super) enum Decoded {
     Damaged(&'static str),
 }
 
+/// Why something with a wrong checksum is unusable.
+pub(super) const CHECKSUM_WRONG: &str = "its checksum is wrong";
+
 /// Whether the inode of this number is internal to the file system.
 fn is_reserved(superblock: &Superblock, number: u32) -> bool {
     number != ROOT && (number < superblock.first_inode || superblock.hidden.contains(&number))
@@ -46,12 +52,17 @@ pub(super) const ROOT: u32 = 2;
 /// Decodes an inode. `raw` has the inode size of the file system.
 #[inline(always)]
 pub(super) fn decode(superblock: &Superblock, number: u32, raw: &[u8], device: u64) -> Decoded {
-    let link_count = u16_at(raw, 0x1a);
-    if link_count == 0 || is_reserved(superblock, number) {
+    let (mode, link_count) = (u16_at(raw, 0), u16_at(raw, 0x1a));
+    // Free, or deleted: then it has the time of that. Damage to either does not matter.
+    let is_free = link_count == 0 && (mode == 0 || u32_at(raw, 0x14) != 0);
+    if is_free || is_reserved(superblock, number) {
         return Decoded::None;
     }
-    let (mode, flags) = (u16_at(raw, 0), u32_at(raw, 0x20));
-    if flags & ATTRIBUTE != 0 {
+    if superblock.inode_seed.is_some_and(|seed| !checksum::inode_is_intact(seed, number, raw)) {
+        return Decoded::Damaged(CHECKSUM_WRONG);
+    }
+    let flags = u32_at(raw, 0x20);
+    if link_count == 0 || flags & ATTRIBUTE != 0 {
         return Decoded::None;
     }
     let Some(kind) = Kind::of_mode(mode) else {
@@ -110,11 +121,35 @@ fn impossible(
     if kind == Kind::Directory && size_bytes > superblock.length_bytes() {
         return Some("it is a directory larger than the file system");
     }
-    let mapped = matches!(kind, Kind::Directory | Kind::File);
-    if mapped && flags & (EXTENTS | INLINE) == EXTENTS && u16_at(raw, BLOCK) != EXTENT_MAGIC {
-        return Some("its extents are damaged");
+    let extra = if raw.len() > FIRST_BYTES { usize::from(u16_at(raw, 0x80)) } else { 0 };
+    if FIRST_BYTES + extra > raw.len() || !extra.is_multiple_of(4) {
+        return Some("its length is impossible");
     }
-    None
+    let unindexed = !superblock.indexes && superblock.seed.is_some();
+    if flags & INDEXED != 0 && unindexed || flags & CASEFOLDED != 0 && !superblock.casefold {
+        return Some("it has a feature that the file system lacks");
+    }
+    let high = if superblock.descriptor_bytes > 32 { u64::from(u16_at(raw, 0x76)) << 32 } else { 0 };
+    let attributes = high | u64::from(u32_at(raw, 0x68));
+    let is_inside = attributes > superblock.first_data_block.into() && attributes < superblock.blocks;
+    if attributes != 0 && !is_inside {
+        return Some("its attributes are outside the file system");
+    }
+    let is_symlink = matches!(kind, Kind::Symlink { .. });
+    if is_symlink && flags & (IMMUTABLE | APPEND_ONLY) != 0 {
+        return Some("it is a symlink with flags that no symlink has");
+    }
+    let attribute_sectors = if attributes != 0 { superblock.cluster_sectors } else { 0 };
+    let map: &[u8; BLOCK_BYTES] = raw.get(BLOCK..BLOCK + BLOCK_BYTES)?.try_into().ok()?;
+    let is_inline = flags & INLINE != 0;
+    if is_symlink && !is_inline && sectors == attribute_sectors {
+        let length = map.iter().position(|&byte| byte == 0).unwrap_or(BLOCK_BYTES);
+        let is_whole = flags & ENCRYPTED != 0 || length > 0 && length as u64 == size_bytes;
+        return (!is_whole).then_some("its target is damaged");
+    }
+    let is_mapped = is_symlink || matches!(kind, Kind::Directory | Kind::File);
+    let is_valid = || blocks::is_valid(map, flags & EXTENTS != 0, superblock.first_data_block, superblock.blocks);
+    (is_mapped && !is_inline && !is_valid()).then_some("the location of its blocks is damaged")
 }
 
 /// Bytes in use beyond the first 128.

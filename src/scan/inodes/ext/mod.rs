@@ -1,29 +1,39 @@
 //! ext2, ext3 and ext4, read from a device or an image.
 //!
-//! Nothing is trusted: every number is checked against the bounds of the file system before it is used, and impossible
-//! values are reported as damage. Only inodes with names (a link count above 0) count: deleted ones and those that are
+//! Nothing is trusted: every number is checked against the bounds of the file system before it is used, every checksum
+//! that the file system has is verified ([`checksum`]), and impossible values are reported as damage, as Linux would
+//! refuse them. Only inodes with names (a link count above 0) count: deleted ones and those that are
 //! unlinked and still open have none, and internal inodes (journal, quotas, attributes, orphans) are left out by number
 //! or flag. The values of `stat` are computed as Linux does, also where that is odd (data in the inode counts as
 //! allocated).
 //!
 //! A mounted file system is read through the page cache of its device, where the kernel keeps the same tables and
-//! directories: after it is synchronised, the bytes read are the current ones.
+//! directories: after it is synchronised, the bytes read are the current ones. The kernel changes an inode or a block
+//! first and its checksum afterwards; so what is wrong is read again for a while ([`Ext::await_changes`]).
 
 mod blocks;
 mod checksum;
 mod directory;
 mod groups;
+mod index;
 mod inode;
+mod listing;
+#[cfg(feature = "testing")]
+mod seal;
 mod superblock;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
-use self::blocks::Follow;
 use self::groups::Groups;
-use self::inode::{BLOCK, BLOCK_BYTES, Decoded, ENCRYPTED, EXTENTS, INLINE, ROOT};
+use self::inode::{BLOCK, BLOCK_BYTES, Decoded, ENCRYPTED, INLINE, ROOT};
+use self::listing::Lister;
+pub use self::listing::Listing;
+#[cfg(feature = "testing")]
+pub use self::seal::seal;
 use self::superblock::Superblock;
-use super::medium::{Medium, Window};
+use super::medium::Medium;
 use super::{Damage, Found, InodeSource, Listed, Slot, damaged};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::{Kind, Stat};
@@ -32,6 +42,10 @@ use crate::scan::{Kind, Stat};
 const PIECE_BYTES: usize = 64 << 10;
 /// Groups to read ahead.
 const AHEAD_PARTS: usize = 4;
+/// How long to wait for a checksum that is wrong: at first, and at most, doubled each time.
+const WAITS_MS: [u64; 2] = [1, 128];
+/// How long to wait in all: what is still wrong then is damaged.
+const ALL_WAITS_MS: u64 = 2000;
 /// Symlink targets up to this size are in the inode.
 const SHORT_TARGET_BYTES: u64 = BLOCK_BYTES as u64;
 
@@ -45,34 +59,15 @@ pub struct Ext<M> {
     device: u64,
     /// Directory blocks that may still be read: all directories together have no more than the file system.
     left: AtomicU64,
-}
-
-/// A directory: the location of its names, and its state.
-#[derive(Debug)]
-pub struct Listing {
-    place: ListingBlocks,
-    version: u64,
-    /// Time of the last change, in seconds since 1970.
-    changed: u32,
-}
-
-/// Location of the names of a directory.
-#[derive(Debug)]
-enum ListingBlocks {
-    /// In consecutive blocks.
-    Run { first: u64, count: u32 },
-    /// In blocks that a map in the inode refers to, with or without extents. `limit`: number of blocks of the
-    /// directory.
-    Map { root: Box<[u8; BLOCK_BYTES]>, extents: bool, limit: u64 },
-    /// In the inode: the names of both parts.
-    Inline(Box<[Vec<u8>; 2]>),
+    /// Milliseconds left to wait for the kernel.
+    patience: AtomicU64,
 }
 
 /// Buffers that a thread reuses.
 #[derive(Debug, Default)]
 pub struct Buffers {
     piece: Vec<u8>,
-    window: Window,
+    listing: listing::Buffers,
     targets: Vec<SymlinkTarget>,
 }
 
@@ -110,7 +105,14 @@ impl<M: Medium> Ext<M> {
             warnings.push(format!("the descriptors of {} groups are damaged; their inodes are missing", damaged.len()));
         }
         let left = AtomicU64::new(superblock.blocks);
-        Ok(Ext { medium, superblock, groups, warnings, device, left })
+        Ok(Ext { medium, superblock, groups, warnings, device, left, patience: AtomicU64::new(0) })
+    }
+
+    /// Expects that the kernel writes meanwhile: a wrong checksum may then be one that is being changed.
+    #[must_use]
+    pub fn await_changes(self) -> Ext<M> {
+        self.patience.store(ALL_WAITS_MS, Relaxed);
+        self
     }
 
     /// Problems of the file system as a whole.
@@ -142,36 +144,62 @@ impl<M: Medium> Ext<M> {
         spent.map(|_| ()).map_err(|_| damaged("directories have more blocks than the file system"))
     }
 
-    /// A directory, from its inode.
-    fn listing(&self, raw: &[u8], stat: &Stat, flags: u32) -> Listing {
-        let changed = stat.ctime.seconds.max(stat.mtime.seconds).clamp(0, u32::MAX.into()) as u32;
-        Listing { place: self.place(raw, stat.size_bytes, flags), version: inode::version(raw), changed }
-    }
-
-    /// Location of a directory's names, from its inode.
-    fn place(&self, raw: &[u8], size_bytes: u64, flags: u32) -> ListingBlocks {
-        let map: &[u8; BLOCK_BYTES] = raw[BLOCK..BLOCK + BLOCK_BYTES].try_into().unwrap_or(&[0; BLOCK_BYTES]);
-        if flags & INLINE != 0 {
-            // The first four bytes are the number of the parent.
-            let first = &map[4..(size_bytes as usize).clamp(4, BLOCK_BYTES)];
-            return ListingBlocks::Inline(Box::new(
-                [first, inode::inline_rest(raw).unwrap_or_default()].map(<[u8]>::to_vec),
-            ));
-        }
-        let limit = size_bytes.div_ceil(self.block_bytes());
-        let extents = flags & EXTENTS != 0;
-        let single = if extents { single_extent(map) } else { Some((u32_at(map, 0).into(), 1)) };
-        match single {
-            Some((first, count)) if first != 0 && count >= limit => ListingBlocks::Run { first, count: limit as u32 },
-            _ => ListingBlocks::Map { root: Box::new(*map), extents, limit },
+    /// Reads something again while it is damaged, if the kernel may be writing it.
+    fn settled<T>(&self, mut read: impl FnMut() -> (T, bool)) -> T {
+        let mut wait = WAITS_MS[0];
+        loop {
+            let (found, is_intact) = read();
+            let is_over = || self.patience.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(wait)).is_err();
+            if is_intact || wait > WAITS_MS[1] || is_over() {
+                return found;
+            }
+            std::thread::sleep(Duration::from_millis(wait));
+            wait *= 2;
         }
     }
 
-    /// The block of a symlink's target.
-    fn target(&self, raw: &[u8], flags: u32) -> Option<u64> {
-        match self.place(raw, 1, flags & EXTENTS) {
-            ListingBlocks::Run { first, .. } => Some(first),
-            _ => None,
+    /// An inode as it is in its table now.
+    fn read_inode(&self, number: u32) -> io::Result<Vec<u8>> {
+        let slot = self.slot(number.into()).ok_or(io::ErrorKind::NotFound)?;
+        let mut raw = vec![0; self.superblock.inode_bytes as usize];
+        let start = self.groups[slot.part].table * self.block_bytes();
+        self.medium.read_at(&mut raw, start + slot.offset as u64 * u64::from(self.superblock.inode_bytes))?;
+        Ok(raw)
+    }
+
+    /// Lists a directory that was damaged, or was being written, as it is now.
+    #[cold]
+    fn list_again(&self, inode: u64, before: &Listing, buffers: &mut Buffers, listed: &mut dyn FnMut(Listed<'_>)) {
+        let number = inode as u32;
+        let current = self.settled(|| {
+            let raw = self.read_inode(number).unwrap_or_default();
+            let current = match self.decode(number, &raw) {
+                Decoded::Inode { stat, flags } if stat.kind == Kind::Directory => {
+                    Some(Listing::new(self, number, &raw, &stat, flags)).filter(|now| now.is_of_same(before))
+                }
+                Decoded::Damaged(_) => return (None, false),
+                _ => None,
+            };
+            let mut prepare = |now| Lister::new(self, inode, now, &mut buffers.listing).prepare();
+            let is_settled = current.as_ref().is_none_or(|now| prepare(now).is_ok());
+            (Some(current), is_settled)
+        });
+        let now = match &current {
+            Some(None) => return listed(Listed::Gone),
+            Some(Some(now)) => now,
+            None => before,
+        };
+        let mut lister = Lister::new(self, inode, now, &mut buffers.listing);
+        match lister.prepare() {
+            Ok(()) => lister.list(listed),
+            Err(error) => lister.list_damaged(error, listed),
+        }
+    }
+
+    fn decode(&self, number: u32, raw: &[u8]) -> Decoded {
+        match raw.len() >= self.superblock.inode_bytes as usize {
+            true => inode::decode(&self.superblock, number, raw, self.device),
+            false => Decoded::None,
         }
     }
 
@@ -186,13 +214,15 @@ impl<M: Medium> Ext<M> {
                 Ok(first[0])
             });
             match read {
-                Ok(first) => stat.kind = Kind::Symlink { absolute: first == b'/' },
+                Ok(first) => {
+                    stat.kind = Kind::Symlink { absolute: first == b'/' };
+                    found(Found::Inode { offset, stat, listing: None });
+                }
                 Err(error) => {
                     let inode = Some(stat.inode);
                     found(Found::Damaged(Damage { operation: "read the target of the symlink", inode, error }));
                 }
             }
-            found(Found::Inode { offset, stat, listing: None });
         }
         buffers.targets = targets;
     }
@@ -211,40 +241,68 @@ impl<M: Medium> Ext<M> {
         let before = (part as u64 * u64::from(self.superblock.inodes_per_group)) as u32 + 1;
         for (offset, raw) in (first..).zip(piece.chunks_exact(inode_bytes)) {
             let number = before + offset as u32;
-            match inode::decode(&self.superblock, number, raw, self.device) {
-                Decoded::None => {}
-                Decoded::Damaged(cause) => {
-                    let (operation, inode) = ("read the inode", Some(number.into()));
-                    found(Found::Damaged(Damage { operation, inode, error: damaged(cause) }));
-                }
-                Decoded::Inode { mut stat, flags } => match &mut stat.kind {
-                    Kind::Directory => {
-                        let listing = Some(self.listing(raw, &stat, flags));
-                        found(Found::Inode { offset, stat, listing });
-                    }
-                    Kind::Symlink { absolute } => {
-                        let inside = stat.size_bytes < SHORT_TARGET_BYTES || flags & INLINE != 0;
-                        if inside || flags & ENCRYPTED != 0 {
-                            // Encrypted targets count as relative: they cannot be read.
-                            *absolute = flags & ENCRYPTED == 0 && raw[BLOCK] == b'/';
-                            found(Found::Inode { offset, stat, listing: None });
-                        } else {
-                            targets.push(SymlinkTarget { offset, stat, block: self.target(raw, flags) });
-                        }
-                    }
-                    _ => found(Found::Inode { offset, stat, listing: None }),
-                },
+            let decoded = inode::decode(&self.superblock, number, raw, self.device);
+            if matches!(decoded, Decoded::Damaged(_)) && self.patience.load(Relaxed) > 0 {
+                self.read_again(offset, number, targets, found);
+                continue;
             }
+            self.tell(offset, number, raw, decoded, targets, found);
         }
     }
-}
 
-/// The only extent of a map, if it has exactly one: first block and length.
-fn single_extent(map: &[u8; BLOCK_BYTES]) -> Option<(u64, u64)> {
-    let single = u16_at(map, 2) == 1 && u16_at(map, 6) == 0 && u32_at(map, 12) == 0;
-    let length = u16_at(map, 16);
-    let first = u64::from(u32_at(map, 20)) | u64::from(u16_at(map, 18)) << 32;
-    (single && length <= 1 << 15).then_some((first, length.into()))
+    /// An inode that was damaged, or was being written.
+    #[cold]
+    fn read_again(
+        &self,
+        offset: usize,
+        number: u32,
+        targets: &mut Vec<SymlinkTarget>,
+        found: &mut impl FnMut(Found<Listing>),
+    ) {
+        let raw = self.settled(|| {
+            let raw = self.read_inode(number).unwrap_or_default();
+            let is_intact = !matches!(self.decode(number, &raw), Decoded::Damaged(_));
+            (raw, is_intact)
+        });
+        self.tell(offset, number, &raw, self.decode(number, &raw), targets, found);
+    }
+
+    /// Reports a decoded inode.
+    #[inline(always)]
+    fn tell(
+        &self,
+        offset: usize,
+        number: u32,
+        raw: &[u8],
+        decoded: Decoded,
+        targets: &mut Vec<SymlinkTarget>,
+        found: &mut impl FnMut(Found<Listing>),
+    ) {
+        match decoded {
+            Decoded::None => {}
+            Decoded::Damaged(cause) => {
+                let (operation, inode) = ("read the inode", Some(number.into()));
+                found(Found::Damaged(Damage { operation, inode, error: damaged(cause) }));
+            }
+            Decoded::Inode { mut stat, flags } => match &mut stat.kind {
+                Kind::Directory => {
+                    let listing = Some(Listing::new(self, number, raw, &stat, flags));
+                    found(Found::Inode { offset, stat, listing });
+                }
+                Kind::Symlink { absolute } => {
+                    let inside = stat.size_bytes < SHORT_TARGET_BYTES || flags & INLINE != 0;
+                    if inside || flags & ENCRYPTED != 0 {
+                        // Encrypted targets count as relative: they cannot be read.
+                        *absolute = flags & ENCRYPTED == 0 && raw[BLOCK] == b'/';
+                        found(Found::Inode { offset, stat, listing: None });
+                    } else {
+                        targets.push(SymlinkTarget { offset, stat, block: listing::target(raw, flags) });
+                    }
+                }
+                _ => found(Found::Inode { offset, stat, listing: None }),
+            },
+        }
+    }
 }
 
 impl<M: Medium> InodeSource for Ext<M> {
@@ -294,28 +352,15 @@ impl<M: Medium> InodeSource for Ext<M> {
     }
 
     fn position(&self, listing: &Listing) -> u64 {
-        match &listing.place {
-            ListingBlocks::Inline(_) => 0,
-            ListingBlocks::Run { first, .. } => *first,
-            ListingBlocks::Map { root, extents: true, .. } if u16_at(&root[..], 6) == 0 => u32_at(&root[..], 20).into(),
-            ListingBlocks::Map { root, extents: true, .. } => u32_at(&root[..], 16).into(),
-            ListingBlocks::Map { root, .. } => u32_at(&root[..], 0).into(),
-        }
+        listing.position()
     }
 
     fn list(&self, inode: u64, listing: &Listing, buffers: &mut Buffers, listed: &mut dyn FnMut(Listed<'_>)) {
-        let mut lister = Lister { ext: self, window: &mut buffers.window, inode, listed };
-        let result = match &listing.place {
-            ListingBlocks::Inline(parts) => {
-                parts.iter().for_each(|part| lister.block(part));
-                Ok(())
-            }
-            ListingBlocks::Run { first, count } => lister.run(*first, (*count).into()).map(|_| ()),
-            ListingBlocks::Map { root, extents: true, limit } => blocks::extents(root, *limit, &mut lister),
-            ListingBlocks::Map { root, extents: false, limit } => blocks::numbers(root, *limit, &mut lister),
-        };
-        if let Err(error) = result {
-            lister.damage(error);
+        let mut lister = Lister::new(self, inode, listing, &mut buffers.listing);
+        match lister.prepare() {
+            Ok(()) => lister.list(listed),
+            Err(_) if self.patience.load(Relaxed) > 0 => self.list_again(inode, listing, buffers, listed),
+            Err(error) => lister.list_damaged(error, listed),
         }
     }
 
@@ -324,13 +369,8 @@ impl<M: Medium> InodeSource for Ext<M> {
     }
 
     fn extent(&self, listing: &Listing) -> Option<(u64, u64)> {
-        match listing.place {
-            ListingBlocks::Run { first, count } => {
-                let offset = self.offset(first, count.into()).ok()?;
-                Some((offset, u64::from(count) * self.block_bytes()))
-            }
-            _ => None,
-        }
+        let (first, count) = listing.run()?;
+        Some((self.offset(first, count).ok()?, count * self.block_bytes()))
     }
 
     fn will_need(&self, offset: u64, length: u64) {
@@ -348,59 +388,6 @@ impl<M: Medium> InodeSource for Ext<M> {
     fn begin_listing(&self) {
         self.medium.will_not_go_on();
         self.left.store(self.superblock.blocks, Relaxed);
-    }
-}
-
-/// Lists one directory.
-struct Lister<'l, 'f, M> {
-    ext: &'l Ext<M>,
-    window: &'l mut Window,
-    inode: u64,
-    listed: &'l mut (dyn FnMut(Listed<'_>) + 'f),
-}
-
-impl<M> Lister<'_, '_, M> {
-    fn block(&mut self, bytes: &[u8]) {
-        tell(self.inode, bytes, self.listed);
-    }
-
-    fn damage(&mut self, error: io::Error) {
-        (self.listed)(Listed::Damaged(Damage { operation: "list the directory", inode: Some(self.inode), error }));
-    }
-}
-
-/// Reports the names in a block, and any damage in it.
-fn tell(inode: u64, bytes: &[u8], listed: &mut dyn FnMut(Listed<'_>)) {
-    let told = directory::names(bytes, |name, child| listed(Listed::Name(name, child.into())));
-    if let Err(error) = told {
-        listed(Listed::Damaged(Damage { operation: "list the directory", inode: Some(inode), error }));
-    }
-}
-
-impl<M: Medium> Follow for Lister<'_, '_, M> {
-    fn read(&mut self, block: u64) -> io::Result<Vec<u8>> {
-        self.ext.spend(1)?;
-        let mut bytes = vec![0; self.ext.block_bytes() as usize];
-        self.ext.medium.read_at(&mut bytes, self.ext.offset(block, 1)?)?;
-        Ok(bytes)
-    }
-
-    fn numbers_a_block(&self) -> u64 {
-        self.ext.block_bytes() / 4
-    }
-
-    fn run(&mut self, first: u64, count: u64) -> io::Result<bool> {
-        self.ext.spend(count)?;
-        let (start, block_bytes) = (self.ext.offset(first, count)?, self.ext.block_bytes());
-        let a_piece = (PIECE_BYTES as u64 / block_bytes).max(1);
-        for from in (0..count).step_by(a_piece as usize) {
-            let length = (a_piece.min(count - from) * block_bytes) as usize;
-            let piece = self.window.read(&self.ext.medium, start + from * block_bytes, length)?;
-            for block in piece.chunks_exact(block_bytes as usize) {
-                tell(self.inode, block, self.listed);
-            }
-        }
-        Ok(true)
     }
 }
 

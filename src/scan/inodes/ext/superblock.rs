@@ -1,5 +1,7 @@
 //! The superblock of an ext file system, at offset 1,024 and in copies.
 
+use std::time::Duration;
+
 use twox_hash::XxHash3_64;
 
 use super::{u16_at, u32_at};
@@ -11,14 +13,21 @@ use crate::scan::inodes::medium::Medium;
 const OFFSET: u64 = 1024;
 const BYTES: usize = 1024;
 const MAGIC: u16 = 0xef53;
+/// A superblock or descriptor with a wrong checksum is read again this often, after this time.
+pub(super) const MOST_RETRIES: usize = 3;
+pub(super) const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// Largest block size: 64 KiB.
 const MOST_LOG_BLOCK: u32 = 6;
+/// Largest cluster size: 1 GiB.
+const MOST_LOG_CLUSTER: u32 = 20;
 /// Compatible features.
+const DIR_INDEX: u32 = 0x20;
 const SPARSE_SUPER2: u32 = 0x200;
 /// Features that a reader need not know.
 const RO_SPARSE_SUPER: u32 = 0x1;
 const RO_HUGE_FILE: u32 = 0x8;
 const RO_GDT_CSUM: u32 = 0x10;
+const RO_BIGALLOC: u32 = 0x200;
 const RO_METADATA_CSUM: u32 = 0x400;
 /// Incompatible features: a reader that does not know one misreads the file system.
 const COMPRESSION: u32 = 0x1;
@@ -28,6 +37,9 @@ const META_BG: u32 = 0x10;
 const WIDE: u32 = 0x80;
 const CSUM_SEED: u32 = 0x2000;
 const LARGE_DIRECTORIES: u32 = 0x4000;
+const CASEFOLD: u32 = 0x2_0000;
+/// The only algorithm of metadata checksums: CRC-32C.
+const CRC32C: u8 = 1;
 /// File types in entries, recovery, meta_bg, extents, 64 bits, multiple mount protection, flex_bg, attributes in
 /// inodes, data in entries, a seed for checksums, large directories, inline data, encryption, case-insensitive names.
 const KNOWN: u32 = 0x2
@@ -43,7 +55,7 @@ const KNOWN: u32 = 0x2
     | LARGE_DIRECTORIES
     | 0x8000
     | 0x1_0000
-    | 0x2_0000;
+    | CASEFOLD;
 
 /// The fields of a superblock that are used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,9 +76,16 @@ pub(super) struct Superblock {
     pub(super) first_meta_bg: u32,
     pub(super) has_meta_bg: bool,
     pub(super) huge_files: bool,
+    /// Sectors that a separate block of attributes needs.
+    pub(super) cluster_sectors: u64,
     pub(super) large_directories: bool,
+    /// Whether directories may be indexed; then those of one block are read as if they were.
+    pub(super) indexes: bool,
+    pub(super) casefold: bool,
     /// The seed of metadata checksums, if there are any.
     pub(super) seed: Option<u32>,
+    /// The same for those of inodes, which have them only where Linux created the file system.
+    pub(super) inode_seed: Option<u32>,
     /// Whether descriptors have the older CRC-16 checksums.
     pub(super) crc16: bool,
     pub(super) uuid: [u8; 16],
@@ -98,7 +117,15 @@ impl Superblock {
     /// [`ErrorKind::NotRecognised`] if it is not ext, or has unknown features, [`ErrorKind::Corrupt`] if no superblock
     /// is intact.
     pub(super) fn read(medium: &impl Medium) -> Result<Superblock> {
-        let first = match at(medium, OFFSET) {
+        let mut first = at(medium, OFFSET);
+        for _ in 0..MOST_RETRIES {
+            // The kernel may be writing it.
+            if matches!(first, Err(Refused::Damaged(_))) {
+                std::thread::sleep(RETRY_AFTER);
+                first = at(medium, OFFSET);
+            }
+        }
+        let first = match first {
             Ok(found) => return Ok(found),
             Err(Refused::Unknown(what)) => return Err(unknown(what)),
             Err(refused) => refused,
@@ -152,6 +179,17 @@ impl Superblock {
     }
 }
 
+/// Gives the first superblock of an image the checksum that it should have.
+#[cfg(feature = "testing")]
+pub(super) fn seal(image: &mut [u8]) {
+    let start = OFFSET as usize;
+    let Some(bytes) = image.get_mut(start..start + BYTES) else { return };
+    if u32_at(bytes, 0x64) & RO_METADATA_CSUM != 0 {
+        let crc = crc32c(!0, &bytes[..0x3fc]);
+        bytes[0x3fc..].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
 fn unknown(what: String) -> Error {
     Error::new(ErrorKind::NotRecognised, "read the superblock", what).advise("use --method walk")
 }
@@ -178,6 +216,9 @@ fn parse(bytes: &[u8; BYTES]) -> std::result::Result<Superblock, Refused> {
     let checksummed = read_only & RO_METADATA_CSUM != 0;
     if checksummed && crc32c(!0, &bytes[..0x3fc]) != u32_of(0x3fc) {
         return Err(Refused::Damaged("its checksum is wrong"));
+    }
+    if checksummed && bytes[0x175] != CRC32C {
+        return Err(Refused::Unknown(format!("its checksums have an unsupported type: {}", bytes[0x175])));
     }
     if incompatible & JOURNAL_DEVICE != 0 {
         return Err(Refused::Unknown("it is the journal of another file system".to_owned()));
@@ -223,6 +264,8 @@ fn parse(bytes: &[u8; BYTES]) -> std::result::Result<Superblock, Refused> {
     let first_inode = if revised { u32_of(0x54) } else { 11 };
     refuse(first_inode < 3 || first_inode > inodes, "its first inode is impossible")?;
     let seed = if incompatible & CSUM_SEED != 0 { u32_of(0x270) } else { crc32c(!0, &uuid) };
+    let log_cluster = if read_only & RO_BIGALLOC != 0 { u32_of(0x1c) } else { u32_of(0x18) };
+    let by_linux = u32_of(0x48) == 0;
     Ok(Superblock {
         block_bytes,
         blocks,
@@ -240,8 +283,12 @@ fn parse(bytes: &[u8; BYTES]) -> std::result::Result<Superblock, Refused> {
         first_meta_bg: u32_of(0x104),
         has_meta_bg: incompatible & META_BG != 0,
         huge_files: read_only & RO_HUGE_FILE != 0,
+        cluster_sectors: (1024u64 << log_cluster.min(MOST_LOG_CLUSTER)) / 512,
         large_directories: incompatible & LARGE_DIRECTORIES != 0,
+        indexes: compatible & DIR_INDEX != 0,
+        casefold: incompatible & CASEFOLD != 0,
         seed: checksummed.then_some(seed),
+        inode_seed: (checksummed && by_linux).then_some(seed),
         crc16: !checksummed && read_only & RO_GDT_CSUM != 0,
         uuid,
         identity: XxHash3_64::oneshot(&[&uuid, &bytes[0x108..0x10c], &bytes[0x40..0x44]].concat()),

@@ -292,13 +292,15 @@ impl<M: Medium> Xfs<M> {
                 Ok(if marked { start[TARGET_HEADER_BYTES] } else { start[0] })
             });
             match read {
-                Ok(first) => stat.kind = Kind::Symlink { absolute: first == b'/' },
+                Ok(first) => {
+                    stat.kind = Kind::Symlink { absolute: first == b'/' };
+                    found(Found::Inode { offset, stat, listing: None });
+                }
                 Err(error) => {
                     let inode = Some(stat.inode);
                     found(Found::Damaged(Damage { operation: "read the target of the symlink", inode, error }));
                 }
             }
-            found(Found::Inode { offset, stat, listing: None });
         }
     }
 }
