@@ -66,6 +66,12 @@ impl Image {
         Some(image)
     }
 
+    /// Unmounts it, so that the image is complete.
+    pub fn unmount(&mut self) {
+        run(Command::new("umount").arg(self.root()));
+        self.mounted = false;
+    }
+
     /// Its mount point.
     pub fn root(&self) -> PathBuf {
         self.directory.path().join("root")

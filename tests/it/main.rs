@@ -23,6 +23,7 @@ mod harness;
 mod images;
 mod inode_scan;
 mod inode_scan_btrfs;
+mod inode_scan_checksums;
 mod inode_scan_options;
 mod inode_scan_xfs;
 mod layers;
