@@ -1,8 +1,9 @@
-//! Files that appear whole: written to a temporary file beside the target, synced, renamed.
+//! Files that appear whole: written to a temporary file beside the target, synced (except by [`AtomicFile::publish`]),
+//! renamed.
 //!
 //! The temporary name cannot be guessed, and is created only if it does not exist, not even as a symbolic link: nobody
 //! with write access to the directory can have another file written instead. An existing target keeps its owner and its
-//! mode; a new one follows the umask.
+//! permissions; a new one follows the umask.
 
 pub mod varint;
 
@@ -104,7 +105,8 @@ const PRIVATE_MODE: u32 = 0o600;
 /// Most names that are tried.
 const ATTEMPTS: u32 = 100;
 
-/// A new file in the directory of `path`, under a descriptive but unpredictable name.
+/// A new file in the directory of `path`, under a descriptive but unpredictable name. `is_private`: only for its owner,
+/// until it gets the permissions of the file that it replaces.
 fn create_beside(path: &Path, is_private: bool) -> io::Result<(PathBuf, File)> {
     let mode = if is_private { PRIVATE_MODE } else { NEW_MODE };
     let mut result = Err(io::ErrorKind::AlreadyExists.into());

@@ -163,7 +163,7 @@ impl Store {
 }
 
 impl PinnedSnapshot {
-    /// The index entry of a key in this state, links followed.
+    /// The index entry of a key in this state; for one of several names, that of the shared object.
     ///
     /// # Errors
     /// Errors of reading the index.

@@ -31,7 +31,7 @@ pub struct Buffer {
 pub struct Object<'b> {
     /// Its key; for a link, the requested name.
     pub key: Key,
-    /// Its index entry, links followed.
+    /// Its index entry; for one of several names, that of the shared object.
     pub entry: Entry,
     /// Its attributes.
     pub attributes: Attributes,
@@ -99,7 +99,7 @@ pub(crate) fn object<'b>(key: &Key, stored: ReadObject, buffer: &'b mut Buffer) 
 }
 
 impl Engine {
-    /// The entry of a path, links followed.
+    /// The entry of a path; for one of several names, that of the shared object. Symlinks are not followed.
     pub(crate) fn find(&self, path: &[u8]) -> Result<Option<LookedUp>> {
         let Some(entry) = self.look_up_path(self.fresh()?, path)? else { return Ok(None) };
         if entry.kind != Kind::Link {
@@ -214,10 +214,12 @@ impl Engine {
         })
     }
 
+    /// Appends a range of an object; returns its length. After an error a part may have been appended.
     pub(crate) fn read_range(&self, key: &Key, range: Range<u64>, onto: &mut Vec<u8>) -> Result<Option<u64>> {
         let (mut record, mut content) = (Vec::new(), Vec::new());
         let start = onto.len();
         self.with_found(key.stored(), |found| {
+            // `with_found` may call this twice.
             onto.truncate(start);
             let size = found.entry.size_bytes;
             let (from, to) = (range.start.min(size), range.end.min(size));
@@ -240,11 +242,12 @@ impl Engine {
                 return Ok(to - from);
             }
             let read = self.read_entry(&found.entry, &mut record)?;
-            let holes = Attributes::decode(read.head.attributes).and_then(|attributes| attributes.holes);
+            let holes = decode_attributes(read.head.attributes)?.holes;
             let descriptor = self.decode_descriptor(found.entry.location, read.content)?;
             pieces(holes.as_ref(), from..to, |piece| {
                 match piece {
                     RangePiece::Hole(length) => onto.resize(onto.len() + length as usize, 0),
+                    RangePiece::Data(stored) if stored.end > descriptor.stored_bytes => return Err(less_than_stated()),
                     RangePiece::Data(stored) => self.read_units(&descriptor, stored, onto)?,
                 }
                 Ok(())
@@ -297,17 +300,20 @@ pub(super) fn pieces(
 }
 
 fn within_data(data: &[u8], stored: Range<u64>) -> Result<&[u8]> {
-    let wrong = || Error::new(ErrorKind::Corrupt, "read", "the object has less data than its list of holes states");
-    data.get(stored.start as usize..stored.end as usize).ok_or_else(wrong)
+    data.get(stored.start as usize..stored.end as usize).ok_or_else(less_than_stated)
 }
 
-/// Appends the whole of a sparse file.
-pub(crate) fn fill_holes(holes: &Holes, data: &[u8], onto: &mut Vec<u8>) -> Result<()> {
-    onto.clear();
+fn less_than_stated() -> Error {
+    Error::new(ErrorKind::Corrupt, "read", "the object has less data than its list of holes states")
+}
+
+/// Replaces the content of `spread` with the whole of a sparse file.
+pub(crate) fn fill_holes(holes: &Holes, data: &[u8], spread: &mut Vec<u8>) -> Result<()> {
+    spread.clear();
     pieces(Some(holes), 0..holes.size_bytes, |piece| {
         match piece {
-            RangePiece::Hole(length) => onto.resize(onto.len() + length as usize, 0),
-            RangePiece::Data(stored) => onto.extend_from_slice(within_data(data, stored)?),
+            RangePiece::Hole(length) => spread.resize(spread.len() + length as usize, 0),
+            RangePiece::Data(stored) => spread.extend_from_slice(within_data(data, stored)?),
         }
         Ok(())
     })

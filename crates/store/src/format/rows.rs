@@ -214,6 +214,7 @@ impl Change {
         let removed = &self.removed_segments;
         self.segments.retain(|row| !removed.contains(&row.number));
         merge_rows(&mut self.segments, later.segments, |row| row.number);
+        self.extents.retain(|row| !later.removed_extents.contains(&(row.device, row.file)));
         self.removed_extents.extend(later.removed_extents);
         merge_rows(&mut self.extents, later.extents, |row| (row.device, row.file));
         merge_rows(&mut self.shared, later.shared, |row| row.0);
@@ -238,4 +239,19 @@ fn merge_rows<T, K: Ord>(rows: &mut Vec<T>, later: Vec<T>, key: impl Fn(&T) -> K
     let mut all: BTreeMap<K, T> = std::mem::take(rows).into_iter().map(|row| (key(&row), row)).collect();
     all.extend(later.into_iter().map(|row| (key(&row), row)));
     rows.extend(all.into_values());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_later_change_removes_does_not_come_back() {
+        let extent = |file| ExtentRow { device: DeviceNumber(1), file, end_bytes: 8, live_bytes: 8 };
+        let mut change = Change { extents: vec![extent(1), extent(2)], ..Change::default() };
+        change.merge(Change { removed_extents: vec![(DeviceNumber(1), 1)], ..Change::default() });
+        assert_eq!(change.extents, [extent(2)]);
+        change.merge(Change { extents: vec![extent(1)], ..Change::default() });
+        assert_eq!(change.extents.len(), 2, "what is added again stays");
+    }
 }

@@ -1,15 +1,16 @@
 //! A source tree in key order: each directory before its content, names by bytes.
 //!
 //! One thread, one `statx` per entry relative to the open directory. Only the names of the directories on the current
-//! path are in memory. Of these directories the deepest [`OPEN_LEVELS`] are open; those above are reopened through `..`
-//! on the path back, and checked to be the same, so that a tree of any depth can be walked.
+//! path are in memory. Of these directories the root and at most the deepest [`OPEN_LEVELS`] are open; others are
+//! reopened on the path back, through `..` or else by their names from an open one above, and checked to be the same, so
+//! that a tree of any depth can be walked.
 //!
 //! Survives: entries that vanish or whose status cannot be read, directories that cannot be read (reported; the walk
-//! continues beside them), directories that are moved while the walk is in them (reported; the rest of the parent is
-//! skipped).
+//! continues beside them), directories that are moved while the walk is in them (one that is not found again is reported,
+//! and what remains of it skipped).
 
 use std::collections::HashSet;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use super::posix::{FileStatus, Identity, open_directory, open_parent, sorted_nam
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::key::Key;
 
-/// Directories on the current path that are kept open.
+/// Directories on the current path that are kept open besides the root.
 const OPEN_LEVELS: usize = 64;
 
 /// A step of the walk.
@@ -182,7 +183,7 @@ impl<'l, 'w> SourceTree<'l, 'w> {
     }
 
     fn push(&mut self, found: &SourceEntry, names: Vec<Box<CStr>>) {
-        if let Some(above) = self.levels.len().checked_sub(OPEN_LEVELS) {
+        if let Some(above) = self.levels.len().checked_sub(OPEN_LEVELS).filter(|&above| above > 0) {
             self.levels[above].handle = None;
         }
         self.levels.push(Level {
@@ -193,21 +194,39 @@ impl<'l, 'w> SourceTree<'l, 'w> {
         });
     }
 
+    /// Ends the deepest directory, and reopens its parent if that was closed.
     fn leave(&mut self) {
         let Some(left) = self.levels.pop() else { return };
-        let Some(above) = self.levels.last_mut() else { return };
+        let Some(above) = self.levels.last() else { return };
         if above.handle.is_some() {
             return;
         }
-        let opened = left.handle.ok_or(Errno::STALE).and_then(|handle| open_parent(handle, above.identity));
+        let parent = left.handle.ok_or(Errno::STALE).and_then(|handle| open_parent(handle, above.identity));
+        let opened = parent.map(Arc::new).or_else(|_| self.reopen());
+        let Some(above) = self.levels.last_mut() else { return };
         match opened {
-            Ok(opened) => above.handle = Some(Arc::new(opened)),
+            Ok(opened) => above.handle = Some(opened),
             Err(errno) => {
                 above.names = Vec::new().into_iter();
                 let path = path_of(&self.source, &self.prefix, &above.key);
                 self.ledger.report_io("return to the directory", &path, errno);
             }
         }
+    }
+
+    /// Opens the deepest directory by names, from the nearest one above that is open.
+    fn reopen(&self) -> std::result::Result<Arc<OwnedFd>, Errno> {
+        let open = self.levels.iter().rposition(|level| level.handle.is_some()).ok_or(Errno::STALE)?;
+        let mut directory = self.levels[open].handle.clone().ok_or(Errno::STALE)?;
+        for level in &self.levels[open + 1..] {
+            let name = level.key.name().and_then(|name| CString::new(name).ok()).ok_or(Errno::STALE)?;
+            let opened = open_directory(&directory, &name)?;
+            if status(&opened)?.identity != level.identity {
+                return Err(Errno::STALE);
+            }
+            directory = Arc::new(opened);
+        }
+        Ok(directory)
     }
 }
 
@@ -276,6 +295,43 @@ mod tests {
         let (found, reports) = keys(directory.path(), bounds());
         assert_eq!((found.len(), reports), (1 + 3 * 3 * OPEN_LEVELS, 0));
         assert_eq!(found.last().unwrap(), "p/d/z");
+    }
+
+    #[test]
+    fn a_directory_that_is_moved_while_the_walk_is_in_it_costs_nothing_above_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let mut path = root.join("d");
+        for _ in 0..OPEN_LEVELS + 6 {
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("z"), "").unwrap();
+            path.push("d");
+        }
+        // At the bottom, the walk finds that the sixth directory has gone elsewhere, or that there is another one.
+        for replace in [false, true] {
+            let sixth = root.join(["d"; 6].join("/"));
+            let progress = Progress::default();
+            let ledger = Ledger::new(&progress);
+            let mut tree = SourceTree::open(root, Key::root(), bounds(), &ledger).unwrap();
+            let mut names = 0;
+            while let Some(step) = tree.next() {
+                match step {
+                    WalkStep::Entry(found) if names == 0 => {
+                        assert_eq!(found.key.to_string(), format!("{}/z", ["d"; OPEN_LEVELS + 6].join("/")));
+                        names = 1;
+                        fs::rename(&sixth, root.join("moved")).unwrap();
+                        if replace {
+                            fs::create_dir(&sixth).unwrap();
+                        }
+                    }
+                    WalkStep::Entry(_) => names += 1,
+                    WalkStep::Enter(_) | WalkStep::Leave => {}
+                }
+            }
+            assert_eq!((names, ledger.end().1.count), (OPEN_LEVELS + 6, 0));
+            fs::remove_dir(&sixth).ok();
+            fs::rename(root.join("moved"), &sixth).unwrap();
+        }
     }
 
     #[test]

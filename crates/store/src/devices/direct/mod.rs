@@ -6,8 +6,8 @@
 //! large objects), so a live block is written in one of the two ways and never in both. Nothing is padded, so the size
 //! of a file is what was written.
 //!
-//! A file system qualifies if it declares support (`STATX_DIOALIGN`, Linux 6.1 and later: ext4, xfs) and the first
-//! piece in the directory succeeds. All others (tmpfs, ZFS, NFS, FUSE) are written through the page cache. That is not
+//! A file system qualifies if it declares support (`STATX_DIOALIGN`, Linux 6.1 and later: ext4, xfs) and refuses
+//! no piece in the directory. All others (tmpfs, ZFS, NFS, FUSE) are written through the page cache. That is not
 //! reported: it is slower, but no less safe.
 //!
 //! On file systems that qualify, the kernel writes back and drops the pages of a range before a direct write to it, and
@@ -106,8 +106,8 @@ impl DirectWrites {
         self.is_refused.store(true, Ordering::Relaxed);
     }
 
-    /// Writes whole blocks; returns how many bytes were written before the file system refused, a multiple of
-    /// [`BLOCK_BYTES`].
+    /// Writes whole blocks, as far as direct writes go; returns how many bytes, a multiple of [`BLOCK_BYTES`]. The caller
+    /// writes the rest.
     fn write_blocks(&self, file: &File, alignment: Alignment, blocks: &[u8], offset: u64) -> io::Result<usize> {
         let is_aligned = (blocks.as_ptr() as usize).is_multiple_of(alignment.memory);
         let mut landing = if is_aligned { Vec::new() } else { self.landing() };

@@ -166,7 +166,8 @@ pub trait Objects: Send + Sync + Debug {
     /// put must be atomic.
     ///
     /// # Errors
-    /// [`Refused`](ObjectError::Refused) if the expectation does not hold.
+    /// [`Refused`](ObjectError::Refused) if the expectation does not hold; [`Unknown`](ObjectError::Unknown) if it may
+    /// still take effect.
     fn replace(&self, name: &str, bytes: &[u8], expected: &Expected) -> Result<Tag, ObjectError>;
 
     /// Reads as many bytes of a range as exist.

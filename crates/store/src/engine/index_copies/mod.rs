@@ -126,7 +126,7 @@ impl Engine {
     /// Verifies every block of every copy of a table.
     ///
     /// # Errors
-    /// The watcher stops the work. Damage is not an error.
+    /// The work was asked to stop. Damage is not an error.
     pub(crate) fn flaws_of_table(&self, row: &TableRow, pace: &mut Pace<'_>) -> Result<Vec<IndexFault>> {
         let mut flaws = Vec::new();
         for place in self.index.places().iter() {
@@ -188,7 +188,7 @@ impl Engine {
     /// Repairs damage in copies of the index from valid copies; returns how many files were written.
     ///
     /// # Errors
-    /// Any error of writing; the watcher stops the work.
+    /// Any error of writing; the work was asked to stop.
     pub(crate) fn repair_index(&self, pace: &mut Pace<'_>) -> Result<u64> {
         let mut repaired = 0;
         let tables = Arc::clone(&self.view().state.tables);

@@ -254,7 +254,8 @@ impl<'m> Scrubber<'m> {
         self.all(from, pace)
     }
 
-    /// Verifies every copy of the index; returns whether it is sound now.
+    /// Verifies and repairs every copy of the index, and reports what it found; returns `false` only if part of a table is
+    /// damaged on every copy.
     fn index(&mut self, pace: &mut Pace<'_>) -> Result<bool> {
         let engine = self.engine;
         let mut is_sound = true;
@@ -274,7 +275,7 @@ impl<'m> Scrubber<'m> {
                 self.found(problem.on(flaw.device), is_repaired);
             }
         }
-        // Its content is in memory, too.
+        // The catalog can always be repaired: its content is in memory.
         let (flaws, read_bytes) = engine.flaws_of_catalog();
         self.report.index_bytes += read_bytes;
         pace.spend(read_bytes)?;
