@@ -481,7 +481,7 @@ impl<T: Tally> Snapshot<T> {
         Ok(nodes)
     }
 
-    /// Restores the frontier of this snapshot.
+    /// Restores the frontier of this snapshot; `kept_limit` as for [`Frontier::new`].
     ///
     /// # Errors
     /// A description of the contradiction in the data.
@@ -492,12 +492,12 @@ impl<T: Tally> Snapshot<T> {
         for &position in &self.stack {
             match on_stack.get_mut(position as usize) {
                 Some(seen) if !*seen => *seen = true,
-                _ => return Err("a directory is on the stack twice or not at all"),
+                _ => return Err("the stack names a directory twice, or one that does not exist"),
             }
             stack.push(nodes[position as usize].clone());
         }
         if self.nodes.iter().zip(&on_stack).any(|(saved, &on_stack)| saved.pending.is_empty() == on_stack) {
-            return Err("the stack does not have the unfinished directories");
+            return Err("the stack does not have exactly the directories with entries to open");
         }
         Ok(Frontier::with_stack(stack, kept_limit))
     }

@@ -15,7 +15,8 @@ use crate::locks::{lock, unpoisoned};
 use crate::progress::Progress;
 use crate::store::{Attributes, Durability, Key, Kind, LoadedObject, Plan, Store, Time};
 
-/// Creates a store and puts all files; does not sync it. `None` if it was asked to stop.
+/// Creates a store and puts all files, through one batch, which commits in pieces; does not sync it. `None` if it was
+/// asked to stop: what was put until then remains.
 pub(super) fn put(
     home: &Path,
     population: &Population,

@@ -93,7 +93,7 @@ impl GenerateArguments {
             elapsed_seconds: seconds,
             sync_seconds: 0.0,
             files_per_second: aged.created as f64 / seconds.max(1e-9),
-            bytes_per_second: aged.size_bytes as f64 / seconds.max(1e-9),
+            bytes_per_second: aged.created_bytes as f64 / seconds.max(1e-9),
         });
         document.aging = Some(document::Aging {
             operations: aged.operations,

@@ -60,6 +60,8 @@ pub struct Aged {
     pub operations: u64,
     /// Files created, in all.
     pub created: u64,
+    /// Their bytes.
+    pub created_bytes: u64,
     /// Files deleted.
     pub deleted: u64,
     /// Files that would not fit below the level even alone, and were skipped.
@@ -110,6 +112,7 @@ struct Life<'a> {
     deleted: u64,
     left_out: u64,
     size_bytes: u64,
+    created_bytes: u64,
     allocated_bytes: u64,
     places_start: u64,
     names_start: u64,
@@ -138,6 +141,7 @@ pub fn age(
     let mut aged = Aged {
         operations: 0,
         created: 0,
+        created_bytes: 0,
         deleted: 0,
         left_out: 0,
         files: 0,
@@ -166,6 +170,7 @@ pub fn age(
         directories: vec![root],
         living: Living::default(),
         created: 0,
+        created_bytes: 0,
         deleted: 0,
         left_out: 0,
         size_bytes: 0,
@@ -185,6 +190,7 @@ pub fn age(
     };
     let lived = life.live(&mut aged, &mut tick, started);
     aged.created = life.created;
+    aged.created_bytes = life.created_bytes;
     aged.deleted = life.deleted;
     aged.left_out = life.left_out;
     aged.files = life.living.count();
@@ -371,6 +377,7 @@ impl Life<'_> {
         self.living.push(true);
         self.created += 1;
         self.size_bytes += size;
+        self.created_bytes += size;
         self.allocated_bytes += self.tariff.bytes(size);
         self.sync_if_due(size)?;
         Ok(Created::Done)

@@ -131,6 +131,29 @@ fn long_names_fill_a_block_too() {
 }
 
 #[test]
+fn the_longest_names_fit_and_a_longer_one_is_refused() {
+    let listed = |lengths: &[usize]| {
+        let mut listed = Listed::new("test");
+        listed.processes.push(b"one");
+        for (number, &length) in lengths.iter().enumerate() {
+            listed.files.push(&vec![b'x'; length]);
+            let mut operation = Operation::new(0, 0, Kind::Stat);
+            operation.file = Some(number as u32);
+            listed.operations.push(operation);
+        }
+        listed
+    };
+    // Lines of strace have up to 1 MiB: together they do not fit a block.
+    let mut long = listed(&[1 << 20; 80]);
+    let (operations, reader) = unpacked(&packed(&mut long));
+    assert_eq!((operations.len(), reader.files().len()), (80, 80));
+    let too_long = listed(&[super::MOST_RAW_BYTES + 1]);
+    let mut writer = Writer::new(Vec::new(), too_long.origin()).unwrap();
+    let refused = writer.push(&too_long.operations[0], &too_long).unwrap_err();
+    assert_eq!(refused.to_string(), "a name in the trace is too long");
+}
+
+#[test]
 fn other_versions_and_other_files_are_refused() {
     let refused = |bytes: &[u8]| Reader::new(Input::of_bytes(bytes.to_vec()).unwrap()).unwrap_err();
     let newer = refused(b"granulo trace 2\nand anything");

@@ -4,12 +4,11 @@ use std::io::{self, Write};
 
 use twox_hash::XxHash3_64;
 
-use super::{BLOCK, COLUMNS, FOOT, Footer, Frame, HEAD, MAGIC, MOST_NAME_BYTES, MOST_OPERATIONS, ZSTD_LEVEL, has};
+use super::{
+    BLOCK, COLUMNS, FOOT, Footer, Frame, HEAD, MAGIC, MOST_NAME_BYTES, MOST_OPERATIONS, MOST_RAW_BYTES, ZSTD_LEVEL, has,
+};
 use crate::io::varint::{put, zigzag};
 use crate::trace::{Names, Operation, Origin, Source};
-
-/// New names between two checks of their total length.
-const NAMES_AT_ONCE: usize = 1 << 10;
 
 /// Writes a trace as a stream.
 pub struct Writer<W: Write> {
@@ -59,7 +58,7 @@ impl<W: Write> Writer<W> {
             raw: Vec::new(),
         };
         writer.raw = serde_json::to_vec(origin)?;
-        writer.write_block(HEAD, 0, 0)?;
+        writer.write_block(HEAD, 0, 0, 0)?;
         Ok(writer)
     }
 
@@ -69,10 +68,7 @@ impl<W: Write> Writer<W> {
     /// Errors from writing.
     pub fn push(&mut self, operation: &Operation, source: &dyn Source) -> io::Result<()> {
         self.put(operation);
-        let many_names = source.files().len() - self.files >= NAMES_AT_ONCE;
-        if self.in_block == MOST_OPERATIONS
-            || (many_names && self.in_block.is_multiple_of(NAMES_AT_ONCE) && self.name_bytes(source) >= MOST_NAME_BYTES)
-        {
+        if self.in_block == MOST_OPERATIONS || self.name_bytes(source) >= MOST_NAME_BYTES {
             self.flush_block(source)?;
         }
         Ok(())
@@ -120,34 +116,46 @@ impl<W: Write> Writer<W> {
         self.in_block += 1;
     }
 
+    /// Writes the operations that wait, after all names that are new: most often in one block, else in several, of which
+    /// all but the last have only names.
     fn flush_block(&mut self, source: &dyn Source) -> io::Result<()> {
-        self.raw.clear();
-        let (files, processes) = (self.files, self.processes);
-        self.files = put_names(&mut self.raw, source.files(), files);
-        self.processes = put_names(&mut self.raw, source.processes(), processes);
-        for column in &mut self.columns {
-            put(&mut self.raw, column.len() as u64);
-            self.raw.append(column);
+        loop {
+            self.raw.clear();
+            let (files, processes) = (self.files, self.processes);
+            self.files = put_names(&mut self.raw, source.files(), files);
+            self.processes = put_names(&mut self.raw, source.processes(), processes);
+            if self.files < source.files().len() || self.processes < source.processes().len() {
+                self.raw.resize(self.raw.len() + COLUMNS, 0);
+                self.write_block(BLOCK, 0, files, processes)?;
+                continue;
+            }
+            for column in &mut self.columns {
+                put(&mut self.raw, column.len() as u64);
+                self.raw.append(column);
+            }
+            self.write_block(BLOCK, self.in_block, files, processes)?;
+            self.operations += self.in_block as u64;
+            self.in_block = 0;
+            self.before = nothing_before();
+            return Ok(());
         }
-        self.write_block(BLOCK, files, processes)?;
-        self.operations += self.in_block as u64;
-        self.in_block = 0;
-        self.before = nothing_before();
-        Ok(())
     }
 
     /// Writes the content of `raw` as a block.
-    fn write_block(&mut self, kind: [u8; 4], files_before: usize, processes_before: usize) -> io::Result<()> {
+    fn write_block(&mut self, kind: [u8; 4], operations: usize, files: usize, processes: usize) -> io::Result<()> {
+        let too_long = || io::Error::other("a name in the trace is too long");
+        if self.raw.len() > MOST_RAW_BYTES {
+            return Err(too_long());
+        }
         let packed = self.packer.compress(&self.raw)?;
-        let too_long = |_| io::Error::other("a name in the trace is too long");
         let frame = Frame {
             kind,
-            packed_bytes: u32::try_from(packed.len()).map_err(too_long)?,
-            raw_bytes: u32::try_from(self.raw.len()).map_err(too_long)?,
-            operations: self.in_block as u32,
+            packed_bytes: u32::try_from(packed.len()).map_err(|_| too_long())?,
+            raw_bytes: self.raw.len() as u32,
+            operations: operations as u32,
             operations_before: self.operations,
-            files_before: files_before as u32,
-            processes_before: processes_before as u32,
+            files_before: files as u32,
+            processes_before: processes as u32,
             hash: XxHash3_64::oneshot(&packed),
         };
         self.out.write_all(&frame.encode())?;
@@ -170,19 +178,24 @@ impl<W: Write> Writer<W> {
             problems: source.problems().clone(),
         };
         self.raw = serde_json::to_vec(&footer)?;
-        self.write_block(FOOT, self.files, self.processes)?;
+        self.write_block(FOOT, 0, self.files, self.processes)?;
         self.out.flush()?;
         Ok(self.operations)
     }
 }
 
-/// Appends the number of names from `from` on, and the names; returns the number after the last.
+/// Appends the names from number `from` on, as many as have [`MOST_NAME_BYTES`] and at least one; returns the number of the
+/// next.
 fn put_names(raw: &mut Vec<u8>, names: &Names, from: usize) -> usize {
-    put(raw, (names.len() - from) as u64);
-    for number in from..names.len() {
+    let all_bytes = names.bytes_from(from);
+    let fits = |&end: &usize| all_bytes - names.bytes_from(end) <= MOST_NAME_BYTES;
+    let first = (from + 1).min(names.len());
+    let end = (first..=names.len()).take_while(|end| *end == first || fits(end)).last().unwrap_or(first);
+    put(raw, (end - from) as u64);
+    for number in from..end {
         let name = names.get(number as u32).unwrap_or_default();
         put(raw, name.len() as u64);
         raw.extend_from_slice(name);
     }
-    names.len()
+    end
 }
