@@ -39,11 +39,18 @@ impl Published {
         for (column, kind, per_percent) in [(1, Kind::Read, READS_PER_PERCENT), (2, Kind::Write, WRITES_PER_PERCENT)] {
             let deciles = fig_4().into_iter().map(|row| (row[0], row[column]));
             let sizes = through_percentiles(deciles, per_percent).unwrap_or_default();
+            let largest = sizes.max();
             for cell in sizes.cells() {
+                let is_last = (cell.low..=cell.high).contains(&largest);
+                let (count, sum) = match is_last {
+                    true => (cell.count - 1, cell.sum - u128::from(largest)),
+                    false => (cell.count, cell.sum),
+                };
                 // The sum of a cell is exact, with sizes that differ by a byte.
-                let (size, larger) = (cell.sum / cell.count, cell.sum % cell.count);
-                left.push_back((kind, size as u64, (cell.count - larger) as u64));
+                let (size, larger) = (sum / count.max(1), sum % count.max(1));
+                left.push_back((kind, size as u64, (count - larger) as u64));
                 left.push_back((kind, size as u64 + 1, larger as u64));
+                left.push_back((kind, largest, u64::from(is_last)));
             }
         }
         left.push_back((Kind::Other, 0, OTHERS));
