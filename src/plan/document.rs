@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::block_size::{BlockSize, block_sizes};
+use super::caching::Caching;
 use super::cost::{Bill, Cost, Prices, cheapest, costs};
 use super::operations::{Operations, Served};
 use super::population::Population;
@@ -32,6 +33,8 @@ pub struct Request {
     pub allowance: Allowance,
     /// Sizes of reads and writes.
     pub operations: Option<Operations>,
+    /// A cache, and what it makes of each block size.
+    pub caching: Option<Caching>,
     /// Growth over 1 KiB blocks that is allowed.
     pub tolerance_fraction: f64,
     /// What devices cost.
@@ -48,6 +51,7 @@ impl Request {
             fast_device_bytes: None,
             allowance: Allowance::default(),
             operations: None,
+            caching: None,
             tolerance_fraction: TOLERANCE,
             prices: None,
         }
@@ -67,6 +71,9 @@ pub struct Plan {
     pub block_sizes: Vec<BlockSize>,
     /// How block sizes serve the operations, if they are known.
     pub operations: Option<ServedOperations>,
+    /// A cache, and what it makes of each block size, if it is known.
+    #[serde(default)]
+    pub caching: Option<Caching>,
     /// Which block size to use.
     pub recommendation: Option<Recommendation>,
     /// Space by layout.
@@ -200,10 +207,11 @@ pub fn plan(population: &Population, about: About, request: &Request) -> Result<
             facts: about.facts,
         },
         recommendation: (population.size_bytes() > 0)
-            .then(|| recommend(&rows, served, request.tolerance_fraction))
+            .then(|| recommend(&rows, served, request.caching.as_ref(), request.tolerance_fraction))
             .flatten(),
         block_sizes: rows,
         operations,
+        caching: request.caching.clone(),
         models,
         tier_model: fast_tiers.first().map(|tier| tier.model.clone()),
         usual_cutoff_bytes: usual,

@@ -2,6 +2,7 @@
 //! instead of paths and touches no disk.
 
 mod block_size;
+pub mod caching;
 pub mod cost;
 mod document;
 pub mod operations;
@@ -12,6 +13,7 @@ pub mod systems;
 pub mod tier;
 
 pub use block_size::{BLOCK_SIZES, BlockSize, Padding, block_size, block_sizes};
+pub use caching::Caching;
 pub use document::{About, FastTier, Plan, Request, ServedOperations, Source, plan, read};
 pub use operations::Operations;
 pub use population::{Population, Tree};

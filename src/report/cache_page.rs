@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::cache::sentences;
 use super::page::{Scripts, assemble};
-use crate::bench::cache::published::{Matrix, fig_5};
+use crate::mrc::published::{Matrix, fig_5};
 use crate::mrc::study::Study;
 
 const SCRIPTS: Scripts = Scripts {

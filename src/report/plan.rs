@@ -11,8 +11,8 @@ use super::systems::write_facts;
 use super::terminal::exact_size;
 use crate::layout::Kind;
 use crate::plan::tier::{RATIOS, Tier};
-use crate::plan::{FastTier, Plan};
-use crate::units::{KIB, MIB, format_count, format_share, format_size};
+use crate::plan::{Caching, FastTier, Plan};
+use crate::units::{KIB, MIB, format_count, format_duration, format_share, format_size};
 
 const FAST: Style = AnsiColor::Cyan.on_default();
 
@@ -87,6 +87,40 @@ fn write_block_sizes(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
             write!(out, "{}", right(&format_share(served.writes_fraction), 14))?;
         }
         writeln!(out, "{style:#}")?;
+    }
+    plan.caching.as_ref().map_or(Ok(()), |caching| write_caching(caching, chosen, out))
+}
+
+/// The times with a cache.
+fn write_caching(caching: &Caching, chosen: Option<u64>, out: &mut dyn Write) -> io::Result<()> {
+    let cache = exact_size(caching.cache_bytes);
+    heading(
+        &match &caching.device {
+            Some(device) => format!("A cache of {cache} (LRU) with the requests of the trace, on {}", device.name),
+            None => format!("Compilations with a cache of {cache}, as the source measured them"),
+        },
+        out,
+    )?;
+    let is_predicted = caching.device.is_some();
+    write!(out, "{FAINT}{:>10}", "block")?;
+    if is_predicted {
+        write!(out, "{:>12}{:>16}{:>14}", "misses", "transfers", "fetched")?;
+    }
+    writeln!(out, "{:>12}{FAINT:#}", "time")?;
+    for row in &caching.rows {
+        let style = if chosen == Some(row.block_bytes) { FAST } else { Style::new() };
+        write!(out, "{style}{}", right(&exact_size(row.block_bytes), 10))?;
+        if is_predicted {
+            let figures = [
+                (row.miss_ratio.map(format_share), 12),
+                (row.fetches.map(|fetches| format_count(fetches.round() as u128)), 16),
+                (row.fetched_bytes.map(|bytes| format_size(bytes as u128)), 14),
+            ];
+            figures
+                .into_iter()
+                .try_for_each(|(figure, width)| write!(out, "{}", right(&figure.unwrap_or_default(), width)))?;
+        }
+        writeln!(out, "{}{style:#}", right(&format_duration(row.seconds), 12))?;
     }
     Ok(())
 }

@@ -1,9 +1,12 @@
 //! A plan in sentences.
 
 use super::terminal::exact_size;
+use crate::plan::caching::TIME_TOLERANCE;
+use crate::plan::operations::Served;
+use crate::plan::recommend::TimedBlock;
 use crate::plan::tier::{Fit, Spill};
-use crate::plan::{FastTier, Plan};
-use crate::units::{format_count, format_share, format_size};
+use crate::plan::{BlockSize, Caching, FastTier, Plan};
+use crate::units::{format_count, format_duration, format_share, format_size};
 
 /// The population of the plan.
 pub(super) fn source_sentence(plan: &Plan) -> String {
@@ -39,8 +42,12 @@ pub(super) fn recommendation_sentences(plan: &Plan) -> Vec<String> {
             format_share(served.writes_fraction)
         ));
     }
+    if let (Some(caching), Some(cached)) = (&plan.caching, &chosen.cached) {
+        sentences.push(cached_sentence(caching, cached));
+    }
     if let Some(next) = &chosen.next {
         let size = exact_size(next.block_bytes);
+        let too_long = chosen.next_cached.filter(|_| !chosen.next_costs_too_much).filter(TimedBlock::takes_too_long);
         sentences.push(match &chosen.next_served {
             _ if chosen.next_costs_too_much => {
                 format!(
@@ -48,6 +55,7 @@ pub(super) fn recommendation_sentences(plan: &Plan) -> Vec<String> {
                     format_share(next.growth_fraction)
                 )
             }
+            served if too_long.is_some() => slower_sentence(&size, next, served.as_ref(), too_long),
             Some(served) => format!(
                 "{size} would serve hardly more: {} of the reads and {} of the writes.",
                 format_share(served.reads_fraction),
@@ -58,8 +66,51 @@ pub(super) fn recommendation_sentences(plan: &Plan) -> Vec<String> {
     }
     if chosen.served.is_none() {
         sentences.push("Read and write sizes may suggest a different size: add --trace.".to_owned());
+    } else if plan.caching.is_none() {
+        sentences.push("A small cache may suggest a smaller one: add --cache.".to_owned());
     }
     vec![sentences.join(" ")]
+}
+
+/// The time with a cache.
+fn cached_sentence(caching: &Caching, cached: &TimedBlock) -> String {
+    let cache = exact_size(caching.cache_bytes);
+    let seconds = format_duration(cached.block.seconds);
+    let best = match cached.slower_fraction {
+        0.0 => "the least of the block sizes that need no more space than is allowed".to_owned(),
+        slower => format!(
+            "{} more than with the best block size (up to {} is allowed)",
+            format_share(slower),
+            format_share(TIME_TOLERANCE)
+        ),
+    };
+    match (&caching.device, cached.block.miss_ratio) {
+        (Some(device), Some(miss_ratio)) => format!(
+            "With a cache of {cache}, {} of the references to blocks miss, and the transfers take {seconds} ({}), {best}.",
+            format_share(miss_ratio),
+            device.name
+        ),
+        _ => format!("With a cache of {cache}, the compilations that the source measured took {seconds}, {best}."),
+    }
+}
+
+/// Why the next larger block size is too slow.
+fn slower_sentence(size: &str, next: &BlockSize, served: Option<&Served>, timed: Option<TimedBlock>) -> String {
+    let shares = served.map_or(String::new(), |served| {
+        format!(
+            ", and one block would serve {} of the reads and {} of the writes",
+            format_share(served.reads_fraction),
+            format_share(served.writes_fraction)
+        )
+    });
+    let (seconds, slower) = timed.map_or((0.0, 0.0), |timed| (timed.block.seconds, timed.slower_fraction));
+    format!(
+        "With {size} blocks the files would need {} more than with 1 KiB{shares}, but fewer blocks fit in the cache: {}, {} \
+         more than with the best.",
+        format_share(next.growth_fraction),
+        format_duration(seconds),
+        format_share(slower)
+    )
 }
 
 /// The cutoff that a fast tier holds, and what happens to the rest.

@@ -156,10 +156,22 @@ fn published_sources_are_planned_for() {
         let row = rows.iter().find(|row| row["block_bytes"] == block).unwrap();
         assert!((row["growth_fraction"].as_f64().unwrap() - growth).abs() < 0.002);
     }
-    assert_eq!(json["recommendation"]["block_bytes"], 8192);
-    let served = &json["recommendation"]["served"];
-    assert!((0.5..0.6).contains(&served["reads_fraction"].as_f64().unwrap()));
-    assert!((0.8..0.85).contains(&served["writes_fraction"].as_f64().unwrap()));
+    // "Probably 4 KB is the sweet spot"; "considering files actually read, though, only 35 % of the files are 4 KB or
+    // smaller"; 8 KiB blocks serve more, but cost time with every cache that was measured.
+    let recommendation = &json["recommendation"];
+    assert_eq!(recommendation["block_bytes"], 4096);
+    let reads_served = |row: &str| recommendation[row]["reads_fraction"].as_f64().unwrap();
+    assert!((0.34..0.36).contains(&reads_served("served")) && (0.5..0.6).contains(&reads_served("next_served")));
+    assert!((0.8..0.85).contains(&recommendation["next_served"]["writes_fraction"].as_f64().unwrap()));
+    assert_eq!((&json["caching"]["cache_bytes"], &json["caching"]["device"]), (&(8 << 20).into(), &Value::Null));
+    assert_eq!(
+        (&recommendation["cached"]["seconds"], &recommendation["next_cached"]["seconds"]),
+        (&79.0.into(), &83.0.into())
+    );
+    // Without operations nothing is known about time.
+    let without = plan(&["vu-2005"]);
+    assert_eq!((&without["recommendation"]["block_bytes"], &without["caching"]), (&8192.into(), &Value::Null));
+    assert_eq!(plan(&["vu-2005", "--trace", "vu-2005", "--cache", "1MiB"])["recommendation"]["block_bytes"], 1024);
     let rows = json["tiers"].as_array().unwrap();
     for pair in rows.windows(2) {
         assert!(pair[0]["cutoff_bytes"].as_u64() < pair[1]["cutoff_bytes"].as_u64());
@@ -171,6 +183,47 @@ fn published_sources_are_planned_for() {
         json["fast_tiers"].as_array().unwrap().iter().map(|t| t["model"].as_str().unwrap()).collect();
     assert_eq!(tiered, ["zfs", "panfs", "ceph", "ceph:pool=replicated", "lustre", "granulo:small=mirror,large=raid5"]);
     assert_eq!(plan(&["vu-2005", "--model", "all"])["models"].as_array().unwrap().len(), 17);
+}
+
+#[test]
+fn a_cache_that_is_too_small_for_large_blocks_decides_with_a_trace() {
+    let sandbox = sandbox();
+    let trace = sandbox.path().join("small-records.csv");
+    // 400 records of 1 KiB, each in a file of its own, again and again: 400 blocks whatever their size.
+    let record = |number: usize| format!("{number},Read,f{},0,1024\n", number % 400);
+    let rows: String = (0..4000).map(record).collect();
+    fs::write(&trace, format!("time,op,file,offset,size\n{rows}")).unwrap();
+    let trace = trace.to_str().unwrap();
+    let arguments = |cache| ["plan", "vu-2005", "--model", "ext4", "--trace", trace, "--cache", cache];
+    let of = |cache| run(arguments(cache).into_iter().chain(["--json"])).ended(0).json();
+    // 512 KiB hold 512 blocks of 1 KiB, but only 256 of 2 KiB, so that with LRU every reference to these misses.
+    let small = of("512KiB");
+    assert_eq!(small["recommendation"]["block_bytes"], 1024, "{}", small["caching"]);
+    let row = |plan: &Value, block: u64| {
+        let rows = plan["caching"]["rows"].as_array().unwrap();
+        rows.iter().find(|row| row["block_bytes"] == block).unwrap().clone()
+    };
+    assert_eq!((&row(&small, 1024)["fetches"], &row(&small, 2048)["fetches"]), (&400.0.into(), &4000.0.into()));
+    assert_eq!(small["caching"]["device"]["name"], "disk");
+    // With room for all of them, blocks may be as large as reads of 1 KiB can use.
+    let large = of("64MiB");
+    assert_eq!(large["recommendation"]["block_bytes"], 1024);
+    assert_eq!(row(&large, 8192)["fetches"], 400.0);
+    let text = run(arguments("512KiB")).ended(0).text();
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("10.0 % of the references"), "{text}");
+    assert!(text.contains("fewer blocks fit in the cache"), "{text}");
+    // Sizes without files say nothing about reuse.
+    let deciles = sandbox.path().join("deciles.csv");
+    fs::write(&deciles, "decile_pct,read_bytes,write_bytes\n100,5,5\n").unwrap();
+    for (arguments, said) in [
+        (vec!["--trace", deciles.to_str().unwrap(), "--cache", "1MiB"], "sizes but no files"),
+        (vec!["--cache", "1MiB"], "--trace"),
+        (vec!["--trace", "vu-2005", "--device", "ssd"], "--cache"),
+    ] {
+        let refused = run(["plan", "vu-2005"].into_iter().chain(arguments)).ended(2).said();
+        assert!(refused.contains(said), "{refused}");
+    }
 }
 
 #[test]

@@ -15,7 +15,6 @@
 
 mod fit;
 mod project;
-pub(crate) mod published;
 mod workload;
 
 use std::ffi::{OsStr, OsString};

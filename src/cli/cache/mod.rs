@@ -3,7 +3,7 @@
 mod beside;
 mod events;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
@@ -12,14 +12,15 @@ use super::trace::opening::Opening;
 use super::trace::{count, only_below};
 use super::{Ended, output, signals, usage_error};
 use crate::bench;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::io::write_atomically;
 use crate::mrc::device::{self, Device};
 use crate::mrc::policy::Policy;
 use crate::mrc::study::{Study, Wanted, Writes, find};
+use crate::plan::Caching;
 use crate::progress::Snapshot;
 use crate::report;
-use crate::trace::Source;
+use crate::trace::{Source, open};
 use crate::units::{GIB, KIB, escape_path, format_count, format_share, format_size, parse_percent, parse_size};
 use beside::Measured;
 use events::Events;
@@ -167,7 +168,7 @@ fn share(text: &str) -> Parsed<f64> {
     }
 }
 
-fn named_device(text: &str) -> Parsed<Device> {
+pub(super) fn named_device(text: &str) -> Parsed<Device> {
     Device::named(text).ok_or_else(|| {
         let names: Vec<&str> = device::NAMED.iter().map(|(name, ..)| *name).collect();
         format!("the devices are {}; use --latency and --bandwidth for others", names.join(", "))
@@ -326,6 +327,54 @@ impl CacheArguments {
         warnings.iter().for_each(|warning| output::warn(warning));
         Ok(if warnings.is_empty() { Ended::Well } else { Ended::Amiss })
     }
+}
+
+/// What an LRU cache of one size makes of a trace, with each block size that a plan may recommend.
+///
+/// # Errors
+/// Any error of reading the trace; a table of sizes without files; a trace that reads and writes nothing.
+pub(super) fn caching(trace: &Path, cache_bytes: u64, device: &Device) -> Result<Caching> {
+    const OPERATION: &str = "simulate the cache";
+    let refuse = |cause: &str| Error::new(ErrorKind::Usage, OPERATION, cause).at(trace);
+    if trace.as_os_str() == "-" {
+        return Err(refuse("standard input can be read only once").advise("save the trace in a file"));
+    }
+    let mut source = open(trace, None).map_err(|error| match error.kind() {
+        ErrorKind::NotRecognised => refuse("it has sizes but no files, so nothing is known about reuse")
+            .advise("--cache needs a trace; see granulo trace record"),
+        _ => error,
+    })?;
+    let wanted = Wanted {
+        block_sizes_bytes: (0..8).map(|power| 512 << power).collect(),
+        cache_sizes_bytes: vec![cache_bytes],
+        rate: 1.0,
+        most_blocks: None,
+        memory_bytes: 2 * GIB,
+        policies: Vec::new(),
+        writes: Writes::Back,
+        device: device.clone(),
+        base_seconds: 0.0,
+        targets: Vec::new(),
+        longest_bytes: 64 * GIB,
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    let progress = signals::progress()?;
+    let mut events = Events::new(true);
+    let found = during(false, &progress, words, || {
+        let mut next = || {
+            let event = events.next(&mut *source)?;
+            count(events.operations(), &*source, &progress);
+            Ok(event)
+        };
+        find(&wanted, &mut next, &progress)
+    })?;
+    if !found.complete {
+        return Err(refuse("interrupted"));
+    }
+    if found.seen.reads + found.seen.writes == 0 {
+        return Err(refuse("nothing in it reads or writes a file that it names"));
+    }
+    Ok(Caching::predicted(&wanted.study(&found, escape_path(trace), Vec::new()), cache_bytes))
 }
 
 fn words(now: &Snapshot) -> String {

@@ -4,8 +4,8 @@
 use std::io::{self, Write};
 
 use super::{FAINT, TIMES, heading};
-use crate::bench::cache::published::{Matrix, fig_5};
 use crate::bench::result::{CacheCell, CacheDetails, Document, FailureKind, Series, Subject};
+use crate::mrc::published::{Matrix, fig_5};
 use crate::report::chart::{COLUMNS, right, wrap};
 use crate::units::{format_duration, format_size};
 

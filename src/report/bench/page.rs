@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use super::title;
 use super::words::sentences;
-use crate::bench::cache::published::{Matrix, fig_5};
 use crate::bench::metadata::published::{Figure, table_3};
 use crate::bench::result::{CreatePhase, Details, Document};
 use crate::bench::samples::{CurveBin, Spread};
+use crate::mrc::published::{Matrix, fig_5};
 use crate::report::page::{Scripts, assemble};
 
 const SCRIPTS: Scripts = Scripts {

@@ -14,6 +14,7 @@ pub mod device;
 mod noted;
 mod order;
 pub mod policy;
+pub mod published;
 pub mod recorder;
 pub mod request;
 pub mod study;

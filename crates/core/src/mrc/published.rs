@@ -1,14 +1,14 @@
-//! The matrix of the paper, shown beside the results.
+//! The times that Tanenbaum, Herder and Bos (2006) measured by size of the cache and of a block: their Fig. 5.
 
 use serde::Serialize;
 
 use crate::units::{KIB, MIB};
 
-const FIG_5: &str = include_str!("../../../data/tanenbaum_fig5_cache_seconds.csv");
+const FIG_5: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/tanenbaum_fig5_cache_seconds.csv"));
 
 /// Run times by cache size and block size.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Matrix {
+pub struct Matrix {
     /// Block sizes of the columns.
     pub block_sizes_bytes: Vec<u64>,
     /// Cache size, and seconds for each block size.
@@ -16,7 +16,7 @@ pub(crate) struct Matrix {
 }
 
 /// Fig. 5 of Tanenbaum, Herder and Bos (2006).
-pub(crate) fn fig_5() -> Matrix {
+pub fn fig_5() -> Matrix {
     let mut lines = FIG_5.lines().filter(|line| !line.starts_with('#'));
     let number = |field: &str| field.parse::<f64>().unwrap_or(0.0);
     let columns = lines.next().unwrap_or_default().split(',').skip(1);
