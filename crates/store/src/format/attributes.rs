@@ -1,13 +1,16 @@
 //! Attributes of an object and their stored form (docs/FORMAT.md, section 6).
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use super::decode::Decoder;
 use super::entry::Time;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Offset of the change time.
 const CTIME_AT: usize = 19;
+const TIME_BYTES: usize = 5 + 4;
 /// Bytes of a birth time: tag, length, value.
-const BTIME_BYTES: usize = 1 + 4 + 9;
+const BTIME_BYTES: usize = 1 + 4 + TIME_BYTES;
 /// Maximum length of attributes without a birth time, in bytes: room for one remains, whenever the object is rewritten.
 const LARGEST_BYTES: usize = (1 << 24) - 1 - BTIME_BYTES;
 const ATIME: u8 = 1;
@@ -131,32 +134,31 @@ impl Attributes {
         encode_time(self.mtime, onto);
         encode_time(changed, onto);
         if let Some(atime) = self.atime {
-            extension(onto, ATIME, |onto| encode_time(atime, onto));
+            begin_extension(ATIME, TIME_BYTES, onto);
+            encode_time(atime, onto);
         }
-        if self.xattrs.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
+        if !self.xattrs.is_sorted_by(|(one, _), (next, _)| one < next) {
             return refuse("extended attributes must be sorted by name");
         }
         for (name, value) in &self.xattrs {
             let Ok(length) = u16::try_from(name.len()) else {
                 return refuse("the name of an extended attribute is too long");
             };
-            extension(onto, XATTR, |onto| {
-                onto.extend_from_slice(&length.to_le_bytes());
-                onto.extend_from_slice(name);
-                onto.extend_from_slice(value);
-            });
+            begin_extension(XATTR, 2 + name.len() + value.len(), onto);
+            onto.extend_from_slice(&length.to_le_bytes());
+            onto.extend_from_slice(name);
+            onto.extend_from_slice(value);
         }
         if let Some(holes) = &self.holes {
             if !holes.is_sound() {
                 return refuse("the data runs of a sparse file overlap or are out of order");
             }
-            extension(onto, HOLES, |onto| {
-                onto.extend_from_slice(&holes.size_bytes.to_le_bytes());
-                for (offset, length) in &holes.data {
-                    onto.extend_from_slice(&offset.to_le_bytes());
-                    onto.extend_from_slice(&length.to_le_bytes());
-                }
-            });
+            begin_extension(HOLES, 8 + 16 * holes.data.len(), onto);
+            onto.extend_from_slice(&holes.size_bytes.to_le_bytes());
+            for (offset, length) in &holes.data {
+                onto.extend_from_slice(&offset.to_le_bytes());
+                onto.extend_from_slice(&length.to_le_bytes());
+            }
         }
         if onto.len() - start > LARGEST_BYTES {
             return refuse("extended attributes or the list of holes take more than 16 MiB");
@@ -217,13 +219,15 @@ pub(crate) fn changed_again(stored: &[u8], now: Time) -> Option<Vec<u8>> {
     let mut at = Decoder::new(rest);
     let mut born = decode_time(&mut at)?;
     while !at.rest().is_empty() {
-        let whole = at.rest();
         let tag = at.u8()?;
         let length = at.u32()? as usize;
         let value = at.take(length)?;
         match tag {
             BTIME => born = whole_time(Decoder::new(value))?,
-            _ => again.extend_from_slice(&whole[..whole.len() - at.rest().len()]),
+            _ => {
+                begin_extension(tag, length, &mut again);
+                again.extend_from_slice(value);
+            }
         }
     }
     encode_birth(born, now, &mut again);
@@ -233,17 +237,15 @@ pub(crate) fn changed_again(stored: &[u8], now: Time) -> Option<Vec<u8>> {
 /// A birth time that equals the change time is not written.
 fn encode_birth(born: Time, changed: Time, onto: &mut Vec<u8>) {
     if born != changed {
-        extension(onto, BTIME, |onto| encode_time(born, onto));
+        begin_extension(BTIME, TIME_BYTES, onto);
+        encode_time(born, onto);
     }
 }
 
-fn extension(onto: &mut Vec<u8>, tag: u8, value: impl FnOnce(&mut Vec<u8>)) {
+/// Appends what is before the value of an extension, which has this length.
+fn begin_extension(tag: u8, length: usize, onto: &mut Vec<u8>) {
     onto.push(tag);
-    let at = onto.len();
-    onto.extend_from_slice(&[0; 4]);
-    value(onto);
-    let length = (onto.len() - at - 4) as u32;
-    onto[at..at + 4].copy_from_slice(&length.to_le_bytes());
+    onto.extend_from_slice(&(length as u32).to_le_bytes());
 }
 
 fn encode_time(time: Time, onto: &mut Vec<u8>) {

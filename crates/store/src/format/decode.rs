@@ -1,5 +1,7 @@
 //! Reads little-endian fields from untrusted bytes: each step returns `None` if too few bytes remain.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 /// A position in bytes that are being decoded.
 #[derive(Debug, Clone)]
 pub(crate) struct Decoder<'a> {

@@ -6,6 +6,8 @@
 //! every unit that has bytes has a checksum. It allocates at most a small multiple of the length of its input, whatever
 //! numbers that contains.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use std::path::Path;
 
 use super::ids::DeviceNumber;
@@ -49,6 +51,7 @@ pub(crate) struct Chunk {
 
 impl Chunk {
     /// Where a unit is; the length is 0 for a unit without bytes.
+    #[expect(clippy::indexing_slicing, reason = "there is a component for each unit of a stripe")]
     pub(crate) fn unit(&self, stripe: usize, unit: usize) -> Run {
         let component = self.components[self.stripes.component(stripe, unit)];
         Run {
@@ -79,7 +82,7 @@ impl Chunk {
             return Err(format!("a chunk has {} components for {width} units", self.components.len()));
         }
         for (position, component) in self.components.iter().enumerate() {
-            if self.components[..position].iter().any(|before| before.device == component.device) {
+            if self.components.iter().take(position).any(|before| before.device == component.device) {
                 return Err(format!("two components of a chunk are on device {}", component.device));
             }
         }

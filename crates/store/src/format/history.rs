@@ -3,6 +3,8 @@
 //!
 //! Never empty; the newest epoch is last. This module is about the bytes only: `devices::epochs` compares histories.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use super::decode::Decoder;
 use super::ids::{DeviceNumber, Epoch};
 

@@ -7,6 +7,8 @@
 //! superseded versions that a snapshot references: the same key with the next bit set too, followed by the sequence
 //! number of the record that superseded it (docs/FORMAT.md, section 10).
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use super::ids::ObjectNumber;
 
 /// Number of the root directory.

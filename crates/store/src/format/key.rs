@@ -4,6 +4,8 @@
 //! Internally, components are separated by a zero byte, so that the byte order of keys is that of a walk, and a
 //! directory with everything below it is one range (docs/FORMAT.md, section 10).
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -88,11 +90,7 @@ impl Key {
 
     /// The directory it is in; `None` for the root.
     pub fn parent(&self) -> Option<Key> {
-        if self.is_root() {
-            return None;
-        }
-        let end = self.0.iter().rposition(|&byte| byte == 0).unwrap_or(0);
-        Some(Key(self.0[..end].to_vec()))
+        split(&self.0).map(|(directory, _)| Key(directory.to_vec()))
     }
 
     /// The entry `name` of this directory.
@@ -193,11 +191,9 @@ pub(crate) fn goes_with(key: &[u8], top: &[u8]) -> bool {
 
 /// The directory of a path and its name there; `None` for the root.
 pub(crate) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
-    match path.iter().rposition(|&byte| byte == 0) {
-        Some(end) => Some((&path[..end], &path[end + 1..])),
-        None if path.is_empty() => None,
-        None => Some((&[], path)),
-    }
+    let mut parts = path.rsplitn(2, |&byte| byte == 0);
+    let name = parts.next().filter(|_| !path.is_empty())?;
+    Some((parts.next().unwrap_or_default(), name))
 }
 
 /// Placeholder for the path of a shared object while it has none.

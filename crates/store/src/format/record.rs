@@ -4,6 +4,8 @@
 //! Both steps reject bytes that are no record, torn, or flipped anywhere. The checksum of the head is seeded with the
 //! segment and the offset: a misplaced or forged record is invalid. So it is sealed last, once its offset is known.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use twox_hash::XxHash3_64;
 
 use super::entry::Kind;
@@ -53,6 +55,14 @@ const LARGEST_ATTRIBUTES_BYTES: usize = (1 << 24) - 1;
 /// The hash behind every checksum of the store.
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
+}
+
+/// Writes the checksum of all that follows it at the beginning of `bytes`, which have room for it, and returns it.
+pub(crate) fn put_checksum(bytes: &mut [u8]) -> u64 {
+    let (place, rest) = bytes.split_at_mut(8);
+    let sum = checksum(rest);
+    place.copy_from_slice(&sum.to_le_bytes());
+    sum
 }
 
 /// Seed of the checksums in a segment.
@@ -186,10 +196,6 @@ impl<'a> NewRecord<'a> {
         assert!(parts.is_some(), "a record of kind {:?} has a name, or has none", self.kind);
         let flags = if self.is_zstd { ZSTD } else { 0 } | if self.moved.is_some() { MOVED } else { 0 };
         let flags = parts.unwrap_or_default() | flags | flag_of(alignment);
-        let six = |number: u64| -> [u8; SIX] {
-            let [a, b, c, d, e, f, _, _] = number.to_le_bytes();
-            [a, b, c, d, e, f]
-        };
         let until_bytes = if self.moved.is_some() { UNTIL_BYTES } else { 0 };
         let front_length = u16::try_from(until_bytes as u64 + padding_bytes).map_err(|_| too_long())?;
         onto.extend_from_slice(&[0; KIND_AT]);
@@ -220,43 +226,66 @@ pub(crate) fn content_checksum(record: &[u8]) -> Option<u64> {
     record.get(CONTENT_CHECKSUM_AT..)?.first_chunk().copied().map(u64::from_le_bytes)
 }
 
+/// The six bytes of a number.
+fn six(number: u64) -> [u8; SIX] {
+    let [a, b, c, d, e, f, _, _] = number.to_le_bytes();
+    [a, b, c, d, e, f]
+}
+
+/// Inverse of [`six`].
+fn of_six([a, b, c, d, e, f]: [u8; SIX]) -> u64 {
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+/// Sets a number in the header of an encoded record.
+#[expect(clippy::indexing_slicing, reason = "an encoded record has a whole header")]
+fn set_six(record: &mut [u8], at: usize, number: u64) {
+    record[at..at + SIX].copy_from_slice(&six(number));
+}
+
 /// Sets the sequence number of an encoded record that was not moved. The record must be sealed afterwards.
 pub(crate) fn give_id(record: &mut [u8], id: u64) {
-    record[SEQUENCE_AT..SEQUENCE_AT + SIX].copy_from_slice(&id.to_le_bytes()[..SIX]);
+    set_six(record, SEQUENCE_AT, id);
 }
 
 /// Sets the numbers of object and directory in an encoded record. The record must be sealed afterwards.
 pub(crate) fn give_numbers(record: &mut [u8], number: ObjectNumber, parent: ObjectNumber) {
-    record[NUMBER_AT..PARENT_AT].copy_from_slice(&number.0.to_le_bytes()[..SIX]);
-    record[PARENT_AT..SEQUENCE_AT].copy_from_slice(&parent.0.to_le_bytes()[..SIX]);
+    set_six(record, NUMBER_AT, number.0);
+    set_six(record, PARENT_AT, parent.0);
 }
 
 /// The content of the tombstone of a tree: the numbers of its directories.
 pub(crate) fn encode_directories(numbers: &[ObjectNumber]) -> Vec<u8> {
     let mut content = Vec::with_capacity(numbers.len() * SIX);
-    numbers.iter().for_each(|number| content.extend_from_slice(&number.0.to_le_bytes()[..SIX]));
+    numbers.iter().for_each(|number| content.extend_from_slice(&six(number.0)));
     content
 }
 
 /// The directories of a removed tree; `None` if the content is not that of such a record.
 pub(crate) fn decode_directories(content: &[u8]) -> Option<Vec<ObjectNumber>> {
     let (numbers, []) = content.as_chunks::<SIX>() else { return None };
-    Some(numbers.iter().map(|&[a, b, c, d, e, f]| ObjectNumber(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))).collect())
+    Some(numbers.iter().map(|&number| ObjectNumber(of_six(number))).collect())
 }
 
 /// Seals encoded records, the first of which will be at `begin`. Returns what their commit lists for each.
 pub(crate) fn seal(records: &mut [u8], seed: Seed, begin: LogOffset) -> Vec<ListedRecord> {
     let mut list = Vec::new();
     let mut at = 0;
-    while let Some(lengths) = records.get(at..).and_then(Lengths::peek) {
-        let head = &mut records[at..at + lengths.head_bytes()];
-        let sum = seed.at(LogOffset(begin.0 + at as u64)).checksum(&head[KIND_AT..]);
-        head[..KIND_AT].copy_from_slice(&sum.to_le_bytes());
+    while let Some((lengths, place, head)) = records.get_mut(at..).and_then(unsealed) {
+        let sum = seed.at(LogOffset(begin.0 + at as u64)).checksum(head);
+        *place = sum.to_le_bytes();
         list.push(ListedRecord { record_bytes: lengths.record_bytes() as u64, checksum: sum as u32 });
         at += lengths.record_bytes();
     }
     assert_eq!(at, records.len(), "what is sealed are encoded records");
     list
+}
+
+/// The first of encoded records: its lengths, the place of the checksum of its head, and the rest of its head.
+fn unsealed(records: &mut [u8]) -> Option<(Lengths, &mut [u8; KIND_AT], &mut [u8])> {
+    let lengths = Lengths::peek(records)?;
+    let (place, head) = records.get_mut(..lengths.head_bytes())?.split_first_chunk_mut()?;
+    Some((lengths, place, head))
 }
 
 /// What a commit lists for a record.
@@ -283,13 +312,13 @@ impl Lengths {
     /// The lengths in the first [`HEADER_BYTES`]; `None` if they are not a header.
     pub(crate) fn peek(bytes: &[u8]) -> Option<Lengths> {
         let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
-        let u16_at = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
-        let u24_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], 0]);
+        let name = u16::from_le_bytes(*header[NAME_LENGTH_AT..].first_chunk()?);
         let content = u32::from_le_bytes(*header[CONTENT_LENGTH_AT..].first_chunk()?);
+        let [low, middle, high] = *header[ATTRIBUTES_LENGTH_AT..].first_chunk()?;
         let lengths = Lengths {
-            front: u16_at(FRONT_LENGTH_AT),
-            name: u16_at(NAME_LENGTH_AT).into(),
-            attributes: u24_at(ATTRIBUTES_LENGTH_AT) as usize,
+            front: u16::from_le_bytes(*header[FRONT_LENGTH_AT..].first_chunk()?),
+            name: name.into(),
+            attributes: u32::from_le_bytes([low, middle, high, 0]) as usize,
             content: content as usize,
             alignment: alignment_of(header[FLAGS_AT])?,
         };
@@ -337,27 +366,26 @@ impl<'a> Head<'a> {
     /// Decodes the head at the beginning of `bytes`; `None` if it is incomplete, invalid, or sealed for another place.
     pub(crate) fn decode(bytes: &'a [u8], seal: Seal) -> Option<Head<'a>> {
         let head = Head::verified(bytes)?;
-        (head.head_checksum == seal.checksum(&bytes[KIND_AT..head.lengths.head_bytes()])).then_some(head)
+        let covered = bytes.get(KIND_AT..head.lengths.head_bytes())?;
+        (head.head_checksum == seal.checksum(covered)).then_some(head)
     }
 
     /// Decodes the head at the beginning of `bytes`, without verifying again what [`decode`](Self::decode) verified.
     pub(crate) fn verified(bytes: &'a [u8]) -> Option<Head<'a>> {
         let lengths = Lengths::peek(bytes)?;
-        let head = bytes.get(..lengths.head_bytes())?;
-        let six = |at: usize| {
-            let mut wide = [0; 8];
-            wide[..SIX].copy_from_slice(&head[at..at + SIX]);
-            u64::from_le_bytes(wide)
+        let (header, rest) = bytes.get(..lengths.head_bytes())?.split_first_chunk::<HEADER_BYTES>()?;
+        let (front, rest) = rest.split_at_checked(lengths.front.into())?;
+        let (name, attributes) = rest.split_at_checked(lengths.name)?;
+        let kind = kind_of(header)?;
+        let flags = header[FLAGS_AT];
+        let (until, padding) = match flags & MOVED {
+            0 => (0, front),
+            _ => front.split_first_chunk().map(|(until, padding)| (of_six(*until), padding))?,
         };
-        let kind = kind_of(head)?;
-        let flags = head[FLAGS_AT];
-        let until_bytes = if flags & MOVED == 0 { 0 } else { UNTIL_BYTES };
-        let (padding_at, name_at) = (HEADER_BYTES + until_bytes, HEADER_BYTES + usize::from(lengths.front));
-        let (id, number, parent) = (six(SEQUENCE_AT), ObjectNumber(six(NUMBER_AT)), ObjectNumber(six(PARENT_AT)));
+        let id = of_six(*header[SEQUENCE_AT..].first_chunk()?);
+        let number = ObjectNumber(of_six(*header[NUMBER_AT..].first_chunk()?));
+        let parent = ObjectNumber(of_six(*header[PARENT_AT..].first_chunk()?));
         let has_name = flags & NAME != 0;
-        let padding = head.get(padding_at..name_at)?;
-        let until = if until_bytes > 0 { six(HEADER_BYTES) } else { 0 };
-        let name = &head[name_at..name_at + lengths.name];
         let sound = Some(flags & !(ZSTD | MOVED | OF_SECTORS | OF_PAGES)) == parts(kind, has_name)
             && match (kind, has_name && !parent.is_none()) {
                 (Kind::Snapshot, _) => parent.is_none() && is_name(name) == has_name,
@@ -375,10 +403,10 @@ impl<'a> Head<'a> {
             number,
             parent,
             lengths,
-            head_checksum: u64::from_le_bytes(*head.first_chunk()?),
-            content_checksum: u64::from_le_bytes(*head[CONTENT_CHECKSUM_AT..].first_chunk()?),
+            head_checksum: u64::from_le_bytes(*header.first_chunk()?),
+            content_checksum: u64::from_le_bytes(*header[CONTENT_CHECKSUM_AT..].first_chunk()?),
             name: has_name.then_some(name),
-            attributes: &head[name_at + lengths.name..],
+            attributes,
         };
         sound.then_some(head)
     }
@@ -412,7 +440,7 @@ impl<'a> Record<'a> {
     pub(crate) fn decode(bytes: &'a [u8], seal: Seal) -> Option<Record<'a>> {
         let head = Head::decode(bytes, seal)?;
         let record = bytes.get(..head.lengths.record_bytes())?;
-        let (content, padding) = record[head.lengths.head_bytes()..].split_at(head.lengths.content);
+        let (content, padding) = record.get(head.lengths.head_bytes()..)?.split_at_checked(head.lengths.content)?;
         let sound = checksum(content) == head.content_checksum && padding.iter().all(|&byte| byte == 0);
         sound.then_some(Record { head, content })
     }

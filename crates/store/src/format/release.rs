@@ -6,6 +6,8 @@
 //! that what a crash left after the end never becomes part of the log. It also lists the existing snapshots, so that a
 //! reader of the whole log knows them before the records that they reference, and the names of pins.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::decode::Decoder;

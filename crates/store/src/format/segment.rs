@@ -1,10 +1,12 @@
 //! Segments: append-only files of records, each with a header; and commits, the records that end batches
 //! (docs/FORMAT.md, sections 5 and 8).
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use super::decode::Decoder;
 use super::geometry::Class;
 use super::ids::{BatchSequence, Epoch, LogOffset, SegmentId, SegmentNumber};
-use super::record::{ListedRecord, checksum};
+use super::record::{ListedRecord, checksum, put_checksum};
 use super::superblock::VERSION;
 use crate::layout::granulo::{
     Alignment, COMMIT_HEADER_BYTES, LISTED_BYTES, RECORD_ALIGNMENT_BYTES, SEGMENT_HEADER_BYTES as HEADER,
@@ -68,16 +70,14 @@ impl SegmentHeader {
             bytes.extend_from_slice(&field.to_le_bytes());
         }
         bytes.extend_from_slice(&[0; RESERVED_BYTES]);
-        let sum = checksum(&bytes[8..]);
-        bytes[..8].copy_from_slice(&sum.to_le_bytes());
+        put_checksum(&mut bytes);
         bytes
     }
 
     /// Decodes the header at the beginning of `bytes`; `None` if there is no valid one of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<SegmentHeader> {
-        let bytes = bytes.get(..SEGMENT_HEADER_BYTES as usize)?;
-        let mut at = Decoder::new(bytes);
-        at.u64().filter(|&sum| sum == checksum(&bytes[8..]))?;
+        let mut at = Decoder::new(bytes.get(..SEGMENT_HEADER_BYTES as usize)?);
+        at.u64().filter(|&sum| sum == checksum(at.rest()))?;
         at.take(8).filter(|&magic| magic == MAGIC)?;
         at.u16().filter(|&version| version == VERSION)?;
         let class = match at.u8()? {

@@ -4,6 +4,8 @@
 //! This module handles the bytes of one slot; a checksum detects damage. `devices::superblocks` reads and writes the
 //! two slots.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,7 @@ use super::decode::Decoder;
 use super::geometry::{Alignment, Class, Compression, DeviceEntry, DeviceState, Geometry, Node};
 use super::history::History;
 use super::ids::{DeviceNumber, LogOffset, SegmentNumber};
-use super::record::checksum;
+use super::record::{checksum, put_checksum};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Name of the file.
@@ -82,48 +84,49 @@ impl Superblock {
     /// [`ErrorKind::Usage`] if devices and their paths do not fit a slot.
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
         let geometry = &self.geometry;
-        let mut slot = vec![0; CHECKSUM_BYTES];
-        slot.extend_from_slice(MAGIC);
-        slot.extend_from_slice(&VERSION.to_le_bytes());
-        slot.extend_from_slice(&[0; WRITES_AT - ZERO_AT]);
-        slot.extend_from_slice(&self.writes.to_le_bytes());
-        slot.extend_from_slice(&geometry.store);
-        slot.extend_from_slice(&self.identity);
-        slot.extend_from_slice(&self.number.0.to_le_bytes());
-        slot.extend_from_slice(&geometry.created_nanoseconds.to_le_bytes());
-        slot.extend_from_slice(&geometry.cutoff_bytes.to_le_bytes());
-        slot.extend_from_slice(&geometry.stripe_unit_bytes.to_le_bytes());
+        let mut fields = Vec::new();
+        fields.extend_from_slice(&self.writes.to_le_bytes());
+        fields.extend_from_slice(&geometry.store);
+        fields.extend_from_slice(&self.identity);
+        fields.extend_from_slice(&self.number.0.to_le_bytes());
+        fields.extend_from_slice(&geometry.created_nanoseconds.to_le_bytes());
+        fields.extend_from_slice(&geometry.cutoff_bytes.to_le_bytes());
+        fields.extend_from_slice(&geometry.stripe_unit_bytes.to_le_bytes());
         let (compression, level) = match geometry.compression {
             Compression::None => (0, 0),
             Compression::Zstd(level) => (1, level.to_le_bytes()[0]),
         };
-        slot.extend_from_slice(&[geometry.copies, geometry.parity, geometry.data, compression, level]);
+        fields.extend_from_slice(&[geometry.copies, geometry.parity, geometry.data, compression, level]);
         let watermarks = [geometry.high_watermark_percent, geometry.low_watermark_percent];
-        slot.extend_from_slice(&[watermarks[0], watermarks[1], geometry.alignment.shift()]);
-        slot.extend_from_slice(&geometry.segment_bytes.to_le_bytes());
-        slot.extend_from_slice(&geometry.file_mode.to_le_bytes());
-        slot.extend_from_slice(&[0; RESERVED_BYTES]);
-        slot.extend_from_slice(&(geometry.devices.len() as u16).to_le_bytes());
+        fields.extend_from_slice(&[watermarks[0], watermarks[1], geometry.alignment.shift()]);
+        fields.extend_from_slice(&geometry.segment_bytes.to_le_bytes());
+        fields.extend_from_slice(&geometry.file_mode.to_le_bytes());
+        fields.extend_from_slice(&[0; RESERVED_BYTES]);
+        fields.extend_from_slice(&(geometry.devices.len() as u16).to_le_bytes());
         for device in &geometry.devices {
-            slot.extend_from_slice(&device.number.0.to_le_bytes());
-            slot.extend_from_slice(&device.identity);
-            slot.extend_from_slice(&[device.class as u8, device.state as u8]);
-            encode_place(device.node, &device.path, &mut slot);
+            fields.extend_from_slice(&device.number.0.to_le_bytes());
+            fields.extend_from_slice(&device.identity);
+            fields.extend_from_slice(&[device.class as u8, device.state as u8]);
+            encode_place(device.node, &device.path, &mut fields);
         }
-        encode_place(geometry.home_node, home_path(geometry), &mut slot);
-        let room = (SLOT_BYTES as usize).saturating_sub(slot.len() + MARK_BYTES);
-        if !self.history.encode(room, &mut slot) {
+        encode_place(geometry.home_node, home_path(geometry), &mut fields);
+        let room = (SLOT_BYTES as usize).saturating_sub(WRITES_AT + fields.len() + MARK_BYTES);
+        if !self.history.encode(room, &mut fields) {
             return Err(Error::new(
                 ErrorKind::Usage,
                 "write the superblock",
                 "there are too many devices, or their paths are too long",
             ));
         }
-        encode_mark(self.mark, &mut slot);
-        let length = (slot.len() - CHECKSUM_BYTES) as u32;
-        slot[LENGTH_AT..WRITES_AT].copy_from_slice(&length.to_le_bytes());
-        let sum = checksum(&slot[CHECKSUM_BYTES..]);
-        slot[..CHECKSUM_BYTES].copy_from_slice(&sum.to_le_bytes());
+        encode_mark(self.mark, &mut fields);
+        let length = (WRITES_AT - CHECKSUM_BYTES + fields.len()) as u32;
+        let mut slot = vec![0; CHECKSUM_BYTES];
+        slot.extend_from_slice(MAGIC);
+        slot.extend_from_slice(&VERSION.to_le_bytes());
+        slot.extend_from_slice(&[0; LENGTH_AT - ZERO_AT]);
+        slot.extend_from_slice(&length.to_le_bytes());
+        slot.extend_from_slice(&fields);
+        put_checksum(&mut slot);
         Ok(slot)
     }
 
@@ -135,10 +138,11 @@ impl Superblock {
         let Some((stored, body)) = slot.split_first_chunk::<CHECKSUM_BYTES>() else { return Ok(None) };
         let mut at = Decoder::new(slot.get(LENGTH_AT..).unwrap_or_default());
         let Some(body) = at.u32().and_then(|length| body.get(..length as usize)) else { return Ok(None) };
-        if !body.starts_with(MAGIC) || checksum(body) != u64::from_le_bytes(*stored) {
+        let Some(fields) = body.strip_prefix(MAGIC) else { return Ok(None) };
+        if checksum(body) != u64::from_le_bytes(*stored) {
             return Ok(None);
         }
-        let mut at = Decoder::new(&body[VERSION_AT - CHECKSUM_BYTES..]);
+        let mut at = Decoder::new(fields);
         match at.u16() {
             Some(VERSION) => Ok(decode_fields(&mut at)),
             Some(version) if version > VERSION => {

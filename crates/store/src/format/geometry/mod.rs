@@ -9,6 +9,8 @@
 //! the space and read more devices in a rebuild. From [`DEVICES_WITH_SPARE`] devices on, stripes with parity leave one
 //! device out, a different one for each object, so that lost units can be rebuilt into the free space of the others.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 mod places;
 mod words;
 
@@ -432,9 +434,8 @@ fn refuse(cause: impl Into<String>) -> Error {
 pub(crate) fn random_identity() -> Result<[u8; 16]> {
     let mut identity = [0; 16];
     let mut filled = 0;
-    while filled < identity.len() {
-        let more = rustix::rand::getrandom(&mut identity[filled..], rustix::rand::GetRandomFlags::empty());
-        match more {
+    while let Some(rest) = identity.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty()) {
             Ok(bytes) => filled += bytes,
             Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(Error::io("read random bytes from", Path::new("the system"), errno.into())),

@@ -42,7 +42,7 @@ pub(super) fn resolve(home: &Path, plan: &Plan) -> Result<StoreDirectories> {
     let devices = fast.chain(slow).collect::<Result<Vec<NamedDirectory>>>()?;
     for (index, device) in devices.iter().enumerate() {
         check_beside_home(device, &home)?;
-        for other in &devices[..index] {
+        for other in devices.iter().take(index) {
             check_beside_each_other(device, other)?;
         }
     }
