@@ -6,10 +6,11 @@
 //! levels always shrink. Decoding is bounds-checked: `None` means that the block is inconsistent although its checksum
 //! is valid.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use std::cmp::Ordering;
 
-use twox_hash::XxHash3_64;
-
+use crate::format::record;
 use crate::io::varint;
 
 /// Bytes of a page; blocks are whole pages, numbered by their first.
@@ -66,7 +67,8 @@ impl BlockBuilder {
         let before = self.entries.len();
         varint::put(&mut self.entries, shared as u64);
         varint::put(&mut self.entries, (key.len() - shared) as u64);
-        self.entries.extend_from_slice(&key[shared..]);
+        let suffix = key.get(shared..).unwrap_or_default();
+        self.entries.extend_from_slice(suffix);
         self.entries.extend_from_slice(value);
         let restarts = self.restarts.len() + usize::from(restart);
         if self.count >= self.least && HEADER_BYTES + self.entries.len() + 2 * restarts > PAGE_BYTES {
@@ -82,7 +84,7 @@ impl BlockBuilder {
             self.first_key.extend_from_slice(key);
         }
         self.last_key.truncate(shared);
-        self.last_key.extend_from_slice(&key[shared..]);
+        self.last_key.extend_from_slice(suffix);
         self.count += 1;
         true
     }
@@ -97,17 +99,13 @@ impl BlockBuilder {
         let start = out.len();
         let used = HEADER_BYTES + self.entries.len() + 2 * self.restarts.len();
         let pages = used.div_ceil(PAGE_BYTES);
-        out.resize(start + pages * PAGE_BYTES, 0);
-        let block = &mut out[start..];
-        block[8] = self.level;
-        block[9] = (pages - 1) as u8;
-        block[10..12].copy_from_slice(&(self.count as u16).to_le_bytes());
-        block[12..16].copy_from_slice(&(self.entries.len() as u32).to_le_bytes());
-        block[HEADER_BYTES..HEADER_BYTES + self.entries.len()].copy_from_slice(&self.entries);
-        for (place, restart) in block.rchunks_exact_mut(2).zip(&self.restarts) {
-            place.copy_from_slice(&restart.to_le_bytes());
-        }
-        let checksum = seal(block);
+        let end = start + pages * PAGE_BYTES;
+        out.reserve(end - start);
+        out.extend_from_slice(&header(self.level, pages, self.count, self.entries.len()));
+        out.extend_from_slice(&self.entries);
+        out.resize(end - 2 * self.restarts.len(), 0);
+        self.restarts.iter().rev().for_each(|restart| out.extend_from_slice(&restart.to_le_bytes()));
+        let checksum = seal(out.split_at_mut(start).1);
         self.entries.clear();
         self.restarts.clear();
         self.last_key.clear();
@@ -116,25 +114,31 @@ impl BlockBuilder {
     }
 }
 
+/// The header of a block of so many pages, entries and bytes of entries, not sealed.
+pub(super) fn header(level: u8, pages: usize, count: usize, length: usize) -> [u8; HEADER_BYTES] {
+    let [count_low, count_high] = (count as u16).to_le_bytes();
+    let [a, b, c, d] = (length as u32).to_le_bytes();
+    [0, 0, 0, 0, 0, 0, 0, 0, level, (pages - 1) as u8, count_low, count_high, a, b, c, d]
+}
+
 /// Writes the checksum of a block or footer at its beginning, and returns it.
 pub(crate) fn seal(block: &mut [u8]) -> u64 {
-    let checksum = XxHash3_64::oneshot(&block[8..]);
-    block[..8].copy_from_slice(&checksum.to_le_bytes());
-    checksum
+    record::put_checksum(block)
 }
 
 /// The checksum of a block or footer, if it is valid.
 pub(crate) fn checksum(block: &[u8]) -> Option<u64> {
     let (stored, rest) = block.split_first_chunk()?;
     let stored = u64::from_le_bytes(*stored);
-    (stored == XxHash3_64::oneshot(rest)).then_some(stored)
+    (stored == record::checksum(rest)).then_some(stored)
 }
 
 /// Length of the common prefix of `a` and `b`.
 #[inline]
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let words = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0).take_while(|(a, b)| a == b).count() * 8;
-    words + a[words..].iter().zip(&b[words..]).take_while(|(a, b)| a == b).count()
+    let (a, b) = (a.get(words..).unwrap_or_default(), b.get(words..).unwrap_or_default());
+    words + a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 /// Number of pages of the block that begins with `header`; not verified yet.
@@ -198,27 +202,28 @@ impl Block {
     }
 
     /// Its entries, from offset 0 of the block; offsets of values refer to this.
-    pub(crate) fn entries(&self) -> &[u8] {
-        &self.bytes[..self.end]
+    #[inline]
+    fn entries(&self) -> Option<&[u8]> {
+        self.bytes.get(..self.end)
     }
 
     /// What follows the header, unparsed.
     pub(crate) fn body(&self) -> &[u8] {
-        &self.bytes[HEADER_BYTES..]
+        self.bytes.get(HEADER_BYTES..).unwrap_or_default()
     }
 
-    /// Offset of the restart's entry.
+    /// Offset of the restart's entry. The offsets are at the end of the block, the first one last.
     #[inline]
-    fn restart(&self, index: usize) -> usize {
-        let at = self.bytes.len() - 2 * (index + 1);
-        HEADER_BYTES + usize::from(u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]))
+    fn restart(&self, index: usize) -> Option<usize> {
+        let restart = self.bytes.as_chunks().0.iter().nth_back(index)?;
+        Some(HEADER_BYTES + usize::from(u16::from_le_bytes(*restart)))
     }
 
     /// The key at a restart, and the offset of its value.
     #[inline]
     fn restart_key(&self, index: usize) -> Option<(&[u8], usize)> {
-        let entries = self.entries();
-        let mut at = self.restart(index);
+        let entries = self.entries()?;
+        let mut at = self.restart(index)?;
         let shared = varint::take(entries, &mut at)?;
         let length = varint::take(entries, &mut at)?;
         let key = varint::take_bytes(entries, &mut at, length)?;
@@ -249,8 +254,8 @@ impl Block {
             return Some(None);
         }
         let restart = self.restart_before(key)?;
-        let entries = self.entries();
-        let mut at = self.restart(restart);
+        let entries = self.entries()?;
+        let mut at = self.restart(restart)?;
         // Number of bytes that `key` shares with the key of the previous entry. Since keys ascend and share as much as
         // possible, this decides most comparisons.
         let mut matched = 0;
@@ -270,7 +275,7 @@ impl Block {
                     let rest = key.get(matched..)?;
                     let common = common_prefix(suffix, rest);
                     matched += common;
-                    suffix[common..].first().cmp(&rest[common..].first())
+                    suffix.get(common).cmp(&rest.get(common))
                 }
             };
             match ordering {
@@ -294,7 +299,7 @@ impl Block {
             return Some(self.start());
         }
         let restart = self.restart_before(key)?;
-        Some(BlockCursor { at: self.restart(restart), index: restart * RESTART_INTERVAL })
+        Some(BlockCursor { at: self.restart(restart)?, index: restart * RESTART_INTERVAL })
     }
 
     /// A cursor before the first entry.
@@ -335,7 +340,7 @@ impl BlockCursor {
         key: &mut Vec<u8>,
         step: impl FnOnce(&[u8], &mut usize) -> Option<V>,
     ) -> Option<V> {
-        let entries = block.entries();
+        let entries = block.entries()?;
         let shared = usize::try_from(varint::take(entries, &mut self.at)?).ok()?;
         let length = varint::take(entries, &mut self.at)?;
         let suffix = varint::take_bytes(entries, &mut self.at, length)?;

@@ -12,9 +12,11 @@
 //! A filter can only exclude keys, so a damaged one excludes nothing: look-ups continue without it, and verification
 //! reports it.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use twox_hash::XxHash3_64;
 
-use super::block::{HEADER_BYTES, PAGE_BYTES, seal};
+use super::block::{HEADER_BYTES, PAGE_BYTES, header, seal};
 
 /// Level of blocks of filters.
 pub(crate) const FILTER_LEVEL: u8 = 253;
@@ -97,6 +99,7 @@ impl FilterBuilder {
     }
 
     /// The blocks of the filter, a page each; begins the next filter.
+    #[expect(clippy::indexing_slicing, reason = "every place is in the filter, and a bit left out would hide a key")]
     pub(super) fn finish(&mut self) -> Vec<u8> {
         let buckets = (self.hashes.len() * BITS_PER_KEY).div_ceil(8 * BUCKET_BYTES) as u64;
         let pages = buckets.div_ceil(BUCKETS_PER_PAGE);
@@ -108,10 +111,9 @@ impl FilterBuilder {
                 *word = (u32::from_le_bytes(*word) | bit).to_le_bytes();
             }
         }
-        for page in bytes.chunks_exact_mut(PAGE_BYTES) {
-            page[8] = FILTER_LEVEL;
-            page[10..12].copy_from_slice(&(BUCKETS_PER_PAGE as u16).to_le_bytes());
-            page[12..16].copy_from_slice(&(BUCKETS_PER_PAGE as u32 * BUCKET_BYTES as u32).to_le_bytes());
+        let header = header(FILTER_LEVEL, 1, BUCKETS_PER_PAGE as usize, BUCKETS_PER_PAGE as usize * BUCKET_BYTES);
+        for page in bytes.as_chunks_mut::<PAGE_BYTES>().0 {
+            page[..HEADER_BYTES].copy_from_slice(&header);
             seal(page);
         }
         bytes

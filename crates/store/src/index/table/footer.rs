@@ -3,8 +3,11 @@
 //! A footer is trusted only if its checksum is valid and every number in it is consistent with the size of the file,
 //! which bounds what is allocated for it.
 
-use super::block::{PAGE_BYTES, checksum, seal};
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
+use super::block::{HEADER_BYTES, PAGE_BYTES, checksum, header, seal};
 use super::leaf::AttributeClass;
+use crate::format::decode::Decoder;
 
 const MAGIC: &[u8; 8] = b"grantab\0";
 /// The version that is written and read.
@@ -16,14 +19,10 @@ const MOST_LEVELS: u16 = 64;
 /// Bytes of a class.
 const CLASS_BYTES: usize = 10;
 /// Classes in a block.
-pub(crate) const CLASSES_PER_BLOCK: usize = (PAGE_BYTES - super::block::HEADER_BYTES) / CLASS_BYTES;
+pub(crate) const CLASSES_PER_BLOCK: usize = (PAGE_BYTES - HEADER_BYTES) / CLASS_BYTES;
 
-/// Bytes before the numbers.
-const NUMBERS_AT: usize = 24;
 /// Number of numbers.
 const NUMBERS: usize = 9;
-/// Where the bounds begin: both lengths, then both bounds.
-const BOUNDS_AT: usize = NUMBERS_AT + NUMBERS * 8;
 /// Maximum length of a bound in bytes; longer keys are truncated.
 pub(crate) const LONGEST_BOUND_BYTES: usize = 1024;
 
@@ -37,8 +36,7 @@ pub(crate) struct KeyBounds {
 impl KeyBounds {
     /// The bounds of a table with these first and last keys.
     pub(crate) fn new(first: &[u8], last: &[u8]) -> KeyBounds {
-        let cut = |key: &[u8]| key[..key.len().min(LONGEST_BOUND_BYTES)].into();
-        KeyBounds { first: cut(first), last: cut(last) }
+        KeyBounds { first: truncated(first).into(), last: truncated(last).into() }
     }
 
     /// Whether the table may have the key.
@@ -47,9 +45,13 @@ impl KeyBounds {
         // Truncation only lowers the first key. A key with the truncated last key as its prefix may be below the full
         // one.
         let is_cut = self.last.len() == LONGEST_BOUND_BYTES;
-        let end = if is_cut { key.len().min(LONGEST_BOUND_BYTES) } else { key.len() };
-        key >= &self.first[..] && key[..end] <= self.last[..]
+        key >= &*self.first && if is_cut { truncated(key) } else { key } <= &*self.last
     }
+}
+
+#[inline]
+fn truncated(key: &[u8]) -> &[u8] {
+    key.get(..LONGEST_BOUND_BYTES).unwrap_or(key)
 }
 
 /// The content of a table's last page.
@@ -137,56 +139,50 @@ impl Footer {
     }
 
     fn fields(page: &[u8]) -> Result<Footer, DecodeError> {
-        if page.len() != PAGE_BYTES || page[8..16] != MAGIC[..] || checksum(page).is_none() {
+        let mut at = Decoder::new(page);
+        let magic = at.u64().and_then(|_| at.take(MAGIC.len()));
+        if page.len() != PAGE_BYTES || magic != Some(MAGIC) || checksum(page).is_none() {
             return Err(DecodeError::Damaged);
         }
-        let small = |at: usize| u16::from_le_bytes([page[at], page[at + 1]]);
-        let version = small(16);
-        if version > VERSION {
-            return Err(DecodeError::Newer(version));
+        match at.u16() {
+            Some(VERSION) => Footer::after_version(at).ok_or(DecodeError::Damaged),
+            Some(version) if version > VERSION => Err(DecodeError::Newer(version)),
+            _ => Err(DecodeError::Damaged),
         }
-        let numbers = &page[NUMBERS_AT..BOUNDS_AT];
-        let (first_length, last_length) = (usize::from(small(BOUNDS_AT)), usize::from(small(BOUNDS_AT + 2)));
-        let longest = LONGEST_BOUND_BYTES;
-        if first_length > longest || last_length > longest {
-            return Err(DecodeError::Damaged);
-        }
-        let (first, rest) = page[BOUNDS_AT + 4..].split_at(first_length);
-        let (last, rest) = rest.split_at(last_length);
-        let mut numbers = numbers.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
-        let mut next = || numbers.next().ok_or(DecodeError::Damaged);
-        let footer = Footer {
-            levels: small(18),
-            classes: u32::from_le_bytes([page[20], page[21], page[22], page[23]]),
-            root: next()?,
-            entries: next()?,
-            leaf_pages: next()?,
-            lowest_id: next()?,
-            highest_id: next()?,
-            chain: next()?,
-            first_class_page: next()?,
-            directory_page: next()?,
-            filter_pages: next()?,
-            bounds: KeyBounds { first: first.into(), last: last.into() },
+    }
+
+    fn after_version(mut at: Decoder<'_>) -> Option<Footer> {
+        let mut footer = Footer {
+            levels: at.u16()?,
+            classes: at.u32()?,
+            root: at.u64()?,
+            entries: at.u64()?,
+            leaf_pages: at.u64()?,
+            lowest_id: at.u64()?,
+            highest_id: at.u64()?,
+            chain: at.u64()?,
+            first_class_page: at.u64()?,
+            directory_page: at.u64()?,
+            filter_pages: at.u64()?,
+            bounds: KeyBounds::default(),
         };
-        let sound = version == VERSION && rest.iter().all(|&byte| byte == 0);
-        if sound { Ok(footer) } else { Err(DecodeError::Damaged) }
+        let (first_length, last_length) = (usize::from(at.u16()?), usize::from(at.u16()?));
+        footer.bounds = KeyBounds { first: at.take(first_length)?.into(), last: at.take(last_length)?.into() };
+        let sound = first_length.max(last_length) <= LONGEST_BOUND_BYTES && at.rest().iter().all(|&byte| byte == 0);
+        sound.then_some(footer)
     }
 }
 
 /// Encodes a block of at most [`CLASSES_PER_BLOCK`] classes.
 pub(crate) fn encode_classes(classes: &[AttributeClass]) -> Vec<u8> {
-    let mut block = vec![0; super::block::HEADER_BYTES];
+    let mut block = Vec::with_capacity(PAGE_BYTES);
+    block.extend_from_slice(&header(CLASSES_LEVEL, 1, classes.len(), classes.len() * CLASS_BYTES));
     for (mode, uid, gid) in classes {
         block.extend_from_slice(&mode.to_le_bytes());
         block.extend_from_slice(&uid.to_le_bytes());
         block.extend_from_slice(&gid.to_le_bytes());
     }
-    let length = (block.len() - super::block::HEADER_BYTES) as u32;
     block.resize(PAGE_BYTES, 0);
-    block[8] = CLASSES_LEVEL;
-    block[10..12].copy_from_slice(&(classes.len() as u16).to_le_bytes());
-    block[12..16].copy_from_slice(&length.to_le_bytes());
     seal(&mut block);
     block
 }

@@ -4,6 +4,8 @@
 //! A leaf can be read from any restart, so an entry there refers to nothing. Tombstones have only a kind and an id, and
 //! the entry after one refers to the last entry before it that has more.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::ids::{LogOffset, ObjectNumber, SegmentNumber};
 use crate::io::varint::{put, take, unzigzag, zigzag};
