@@ -5,6 +5,8 @@
 //! the entries: a commit costs what it changes, however many readers have a snapshot. Chunks are in order, none is
 //! empty, and none has more than `CHUNK` entries.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -95,7 +97,11 @@ impl Recent {
         };
         let chunk = Arc::make_mut(shared);
         match find(chunk, key) {
-            Ok(found) => chunk[found].1 = entry,
+            Ok(found) => {
+                if let Some((_, old)) = chunk.get_mut(found) {
+                    *old = entry;
+                }
+            }
             Err(place) => {
                 chunk.insert(place, (Arc::clone(key), entry));
                 if chunk.len() > CHUNK {
@@ -119,7 +125,7 @@ impl Recent {
         let at = self.chunk_of(key);
         let Some(Ok(found)) = self.chunks.get(at).map(|chunk| find(chunk, key)) else { return };
         let chunks = Arc::make_mut(&mut self.chunks);
-        let chunk = Arc::make_mut(&mut chunks[at]);
+        let Some(chunk) = chunks.get_mut(at).map(Arc::make_mut) else { return };
         chunk.remove(found);
         if chunk.is_empty() {
             chunks.remove(at);

@@ -32,6 +32,8 @@
 //! A damaged encoding is refused as a whole. No stated count makes memory be allocated: rows are counted by their
 //! bytes.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use super::{Change, ExtentRow, Freed, Position, RangeRow, SegmentRow, SnapshotRow, State, TableRow, recent};
 use crate::format::geometry::Class;
 use crate::format::ids::{DeviceNumber, Epoch, LogOffset, ObjectNumber, SegmentNumber};
@@ -211,10 +213,11 @@ impl Sections {
 
     fn section(&mut self, tag: u8, put: impl FnOnce(&mut Vec<u8>)) {
         let begin = self.bytes.len();
-        self.bytes.extend_from_slice(&[tag, 0, 0, 0, 0]);
+        self.bytes.extend_from_slice(&[0; SECTION_HEAD_BYTES]);
         put(&mut self.bytes);
-        let length = (self.bytes.len() - begin - SECTION_HEAD_BYTES) as u32;
-        self.bytes[begin + 1..begin + SECTION_HEAD_BYTES].copy_from_slice(&length.to_le_bytes());
+        let (head, content) = self.bytes.split_at_mut(begin).1.split_at_mut(SECTION_HEAD_BYTES);
+        let [a, b, c, d] = (content.len() as u32).to_le_bytes();
+        head.copy_from_slice(&[tag, a, b, c, d]);
     }
 
     /// Adds a list, unless it has no rows.

@@ -6,6 +6,8 @@
 //! frame of another journal or offset is valid. Nothing is ever appended after invalid bytes; the manifest is replaced
 //! instead, and with it the journal.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use std::io;
 
 use twox_hash::XxHash3_64;
@@ -57,16 +59,16 @@ fn checksum(seed: u64, offset: u64, content: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(seed.wrapping_add(offset), content)
 }
 
-/// The content of the frame at the beginning of `bytes`, which begin at `offset` of the journal; `None` if there is no
-/// valid frame.
-fn first(seed: u64, offset: u64, bytes: &[u8]) -> Option<&[u8]> {
+/// The content of the frame at the beginning of `bytes`, which begin at `offset` of the journal, and what follows it;
+/// `None` if there is no valid frame.
+fn first(seed: u64, offset: u64, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
     let (length, head) = head.split_first_chunk::<4>()?;
     let (zero, expected) = head.split_first_chunk::<4>()?;
-    let content = rest.get(..u32::from_le_bytes(*length) as usize)?;
+    let (content, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
     let expected = u64::from_le_bytes(expected.try_into().ok()?);
     let is_whole = *zero == [0; 4] && content.len() <= LONGEST_CONTENT_BYTES;
-    (is_whole && checksum(seed, offset, content) == expected).then_some(content)
+    (is_whole && checksum(seed, offset, content) == expected).then_some((content, rest))
 }
 
 /// Frames as read.
@@ -86,7 +88,7 @@ pub(crate) struct Frames {
 /// [`DecodeError::Unknown`] for a frame of a later version of the format.
 pub(crate) fn frames(seed: u64, offset: u64, mut version: u64, mut bytes: &[u8]) -> Result<Frames, DecodeError> {
     let mut frames = Frames { changes: Vec::new(), end: offset, has_rest: false };
-    while let Some(content) = first(seed, frames.end, bytes) {
+    while let Some((content, rest)) = first(seed, frames.end, bytes) {
         match encoding::decode(content) {
             Ok((next, change)) if Some(next) == version.checked_add(1) => {
                 version = next;
@@ -95,9 +97,8 @@ pub(crate) fn frames(seed: u64, offset: u64, mut version: u64, mut bytes: &[u8])
             Err(DecodeError::Unknown(tag)) => return Err(DecodeError::Unknown(tag)),
             _ => break,
         }
-        let length = HEAD_BYTES + content.len();
-        bytes = &bytes[length..];
-        frames.end += length as u64;
+        bytes = rest;
+        frames.end += (HEAD_BYTES + content.len()) as u64;
     }
     frames.has_rest = !bytes.is_empty();
     Ok(frames)

@@ -3,10 +3,10 @@
 //! It is written under a random name, synced and renamed, and the directory is synced: a crash leaves either the old or
 //! the new one. It names the journal that continues it, and has a random seed that only frames of that journal use.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use std::io;
 use std::path::PathBuf;
-
-use twox_hash::XxHash3_64;
 
 use super::encoding::{self, DecodeError};
 use super::{State, journal};
@@ -14,6 +14,7 @@ use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::error::{Error, ErrorKind};
 use crate::format::geometry::random_identity;
 use crate::format::ids::Epoch;
+use crate::format::record::{checksum, put_checksum};
 use crate::index::table::{INDEX_DIRECTORY, REBUILD_ADVICE};
 
 const CHECKSUM_AT: usize = 0;
@@ -160,7 +161,7 @@ pub(crate) fn read_head(device: &dyn Device) -> std::result::Result<ManifestHead
 /// Whether the checksum matches everything that follows it.
 fn is_sound(bytes: &[u8]) -> bool {
     bytes.get(CHECKSUM_AT..MAGIC_AT).and_then(|sum| sum.try_into().ok()).map(u64::from_le_bytes)
-        == bytes.get(MAGIC_AT..).map(XxHash3_64::oneshot)
+        == bytes.get(MAGIC_AT..).map(checksum)
 }
 
 /// Reads the bytes of the document without verification.
@@ -196,7 +197,7 @@ pub(crate) fn decode(bytes: &[u8], store: &[u8; 16]) -> std::result::Result<Docu
     let (Some(content), Some(checked)) = (bytes.get(HEAD_BYTES..), bytes.get(MAGIC_AT..)) else {
         return Err(ReadError::Damaged("it is truncated"));
     };
-    if head.length != bytes.len() as u64 || XxHash3_64::oneshot(checked) != head.checksum {
+    if head.length != bytes.len() as u64 || checksum(checked) != head.checksum {
         return Err(ReadError::Damaged("its checksum is wrong"));
     }
     if head.store != *store {
@@ -217,32 +218,30 @@ pub(crate) fn encode(
     seed: u64,
     state: &State,
 ) -> (ManifestHead, Vec<u8>) {
-    let mut bytes = vec![0; HEAD_BYTES];
-    bytes.extend_from_slice(&encoding::encode_state(state));
-    let length = bytes.len() as u64;
-    bytes[MAGIC_AT..VERSION_AT].copy_from_slice(MAGIC);
-    bytes[VERSION_AT..ZERO_AT].copy_from_slice(&VERSION.to_le_bytes());
-    bytes[LENGTH_AT..STORE_AT].copy_from_slice(&length.to_le_bytes());
-    bytes[STORE_AT..EPOCH_AT].copy_from_slice(store);
-    bytes[EPOCH_AT..JOURNAL_AT].copy_from_slice(&epoch.0.to_le_bytes());
-    bytes[JOURNAL_AT..SEED_AT].copy_from_slice(&journal.to_le_bytes());
-    bytes[SEED_AT..HEAD_BYTES].copy_from_slice(&seed.to_le_bytes());
-    let checksum = XxHash3_64::oneshot(&bytes[MAGIC_AT..]);
-    bytes[CHECKSUM_AT..MAGIC_AT].copy_from_slice(&checksum.to_le_bytes());
+    document(store, epoch, journal, seed, &encoding::encode_state(state))
+}
+
+fn document(store: &[u8; 16], epoch: Epoch, journal: u64, seed: u64, content: &[u8]) -> (ManifestHead, Vec<u8>) {
+    let length = (HEAD_BYTES + content.len()) as u64;
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + content.len());
+    bytes.extend_from_slice(&[0; MAGIC_AT]);
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&[0; LENGTH_AT - ZERO_AT]);
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(store);
+    for number in [epoch.0, journal, seed] {
+        bytes.extend_from_slice(&number.to_le_bytes());
+    }
+    bytes.extend_from_slice(content);
+    let checksum = put_checksum(&mut bytes);
     (ManifestHead { checksum, length, store: *store, epoch, journal, seed }, bytes)
 }
 
 /// A document with arbitrary content; for fuzzing.
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn sealed(content: &[u8]) -> Vec<u8> {
-    let (_, mut bytes) = encode(&[7; 16], Epoch(1), 2, 3, &State::default());
-    bytes.truncate(HEAD_BYTES);
-    bytes.extend_from_slice(content);
-    let length = bytes.len() as u64;
-    bytes[LENGTH_AT..STORE_AT].copy_from_slice(&length.to_le_bytes());
-    let checksum = XxHash3_64::oneshot(&bytes[MAGIC_AT..]);
-    bytes[CHECKSUM_AT..MAGIC_AT].copy_from_slice(&checksum.to_le_bytes());
-    bytes
+    document(&[7; 16], Epoch(1), 2, 3, content).1
 }
 
 /// Replaces the document on a device, durably, and creates the empty journal that continues it; returns the journal.

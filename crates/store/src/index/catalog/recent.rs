@@ -5,6 +5,8 @@
 //! modification time, and the difference of the change time from it in seconds and nanoseconds (both zigzag). All
 //! numbers but the kind are varints.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use std::sync::Arc;
 
 use crate::format::entry::{Entry, Kind, Location, Time};
