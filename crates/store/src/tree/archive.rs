@@ -17,6 +17,8 @@
 //! Survives: archives that are truncated or damaged (an error that says where, and in which member), and members that
 //! are understood but not wanted (they are [`MemberKind::Refused`], and reading continues with the next one).
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use std::io::{self, Read};
 
 use rustix::fs::FileType;
@@ -309,8 +311,8 @@ impl<R: Read> Archive<R> {
     fn block(&mut self) -> Result<Option<[u8; BLOCK_BYTES]>> {
         let mut block = [0; BLOCK_BYTES];
         let mut filled = 0;
-        while filled < BLOCK_BYTES {
-            match self.stream.read(&mut block[filled..]) {
+        while let Some(rest) = block.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.stream.read(rest) {
                 Ok(0) => break,
                 Ok(got) => filled += got,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -333,11 +335,10 @@ pub(crate) struct Data<'a, R> {
 
 impl<R: Read> Read for Data<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let wanted = buffer.len().min(usize::try_from(self.archive.data_left).unwrap_or(usize::MAX));
-        if wanted == 0 {
+        if buffer.is_empty() || self.archive.data_left == 0 {
             return Ok(0);
         }
-        let got = self.archive.stream.read(&mut buffer[..wanted])?;
+        let got = (&mut self.archive.stream).take(self.archive.data_left).read(buffer)?;
         if got == 0 {
             let cause = format!("it is truncated at byte {}", self.archive.position);
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, cause));
@@ -359,14 +360,14 @@ impl<R: Read> MapReader<'_, R> {
     fn number(&mut self, header_at: u64) -> Result<u64> {
         let mut digits = Vec::new();
         loop {
-            if self.at == BLOCK_BYTES {
+            let Some(&byte) = self.block.get(self.at) else {
                 if self.archive.data_left < BLOCK_BYTES as u64 {
                     return Err(Broken::content(header_at, "the map of a sparse file is malformed"));
                 }
                 self.archive.data().read_exact(&mut self.block)?;
                 self.at = 0;
-            }
-            let byte = self.block[self.at];
+                continue;
+            };
             self.at += 1;
             if byte == b'\n' {
                 return decimal(&digits).map_err(|why| Broken::content(header_at, why));

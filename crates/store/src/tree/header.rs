@@ -7,6 +7,8 @@
 //!
 //! Everything is checked: a value that is not understood is an error with a message, never a guess.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use tar::{GnuExtSparseHeader, GnuSparseHeader, Header as Block};
 
 use super::posix::MOST_RUNS;
@@ -118,7 +120,7 @@ fn number(field: &[u8]) -> Decoded<i64> {
         }
         return Ok(value);
     }
-    let digits = field.iter().position(|&byte| byte == 0).map_or(field, |end| &field[..end]).trim_ascii();
+    let digits = field.split(|&byte| byte == 0).next().unwrap_or_default().trim_ascii();
     digits.iter().try_fold(0i64, |value, &digit| {
         if !(b'0'..=b'7').contains(&digit) {
             return Err("a number is not octal");
@@ -150,10 +152,16 @@ pub(super) fn extended(mut bytes: &[u8]) -> impl Iterator<Item = Decoded<(&[u8],
 fn first_record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     // A length has no more digits than a number.
     let digits = bytes.iter().take(LONGEST_NUMBER + 1).position(|&byte| byte == b' ')?;
-    let length = usize::try_from(decimal(&bytes[..digits]).ok()?).ok()?;
-    let record = bytes.get(digits + 1..length)?.strip_suffix(b"\n")?;
-    let equals = record.iter().position(|&byte| byte == b'=')?;
-    Some((&record[..equals], &record[equals + 1..], &bytes[length..]))
+    let length = usize::try_from(decimal(bytes.get(..digits)?).ok()?).ok()?;
+    let (record, rest) = bytes.split_at_checked(length)?;
+    let (keyword, value) = halves(record.get(digits + 1..)?.strip_suffix(b"\n")?, b'=');
+    Some((keyword, value?, rest))
+}
+
+/// What is before and after the first `separator`; `None` after it if there is none.
+fn halves(bytes: &[u8], separator: u8) -> (&[u8], Option<&[u8]>) {
+    let mut halves = bytes.splitn(2, |&byte| byte == separator);
+    (halves.next().unwrap_or_default(), halves.next())
 }
 
 /// A whole number in decimal digits.
@@ -173,12 +181,11 @@ pub(super) fn decimal(digits: &[u8]) -> Decoded<u64> {
 /// A time in an extended header: seconds, perhaps negative, perhaps with a fraction, which is truncated to nanoseconds.
 pub(super) fn time(text: &[u8]) -> Decoded<Time> {
     let (negative, text) = text.strip_prefix(b"-").map_or((false, text), |rest| (true, rest));
-    let point = text.iter().position(|&byte| byte == b'.');
-    let (whole, fraction) = point.map_or((text, &b""[..]), |point| (&text[..point], &text[point + 1..]));
+    let (whole, fraction) = halves(text, b'.');
     let seconds = i64::try_from(decimal(whole)?).map_err(|_| "a time is out of range")?;
     let mut nanoseconds = 0;
     for place in 0..9 {
-        let digit = fraction.get(place).copied().unwrap_or(b'0');
+        let digit = fraction.and_then(|fraction| fraction.get(place)).copied().unwrap_or(b'0');
         if !digit.is_ascii_digit() {
             return Err("a time is not decimal");
         }
@@ -195,16 +202,16 @@ pub(super) fn time(text: &[u8]) -> Decoded<Time> {
 pub(super) fn xattr_name(keyword: &[u8]) -> Vec<u8> {
     let mut name = Vec::with_capacity(keyword.len());
     let mut rest = keyword;
-    while let Some((&first, after)) = rest.split_first() {
-        let (byte, used) = match after {
-            [b'3', b'D' | b'd', ..] if first == b'%' => (b'=', 3),
-            [b'2', b'5', ..] if first == b'%' => (b'%', 3),
-            _ => (first, 1),
+    loop {
+        let byte;
+        (byte, rest) = match rest {
+            [b'%', b'3', b'D' | b'd', after @ ..] => (b'=', after),
+            [b'%', b'2', b'5', after @ ..] => (b'%', after),
+            [first, after @ ..] => (*first, after),
+            [] => return name,
         };
         name.push(byte);
-        rest = &rest[used..];
     }
-    name
 }
 
 /// The map of a sparse file from the runs in an archive; `None` if there are no holes.

@@ -9,6 +9,8 @@
 //! `XATTR_LIST_MAX`). Attributes in a global header would be repeated for each member; bsdtar ignores them and GNU tar
 //! writes none by default, so they are omitted too. Omissions are counted.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use super::header::{Decoded, decimal, extended, time, xattr_name};
 use super::posix::{LARGEST_XATTR_BYTES, MOST_RUNS};
 use crate::format::attributes::Xattrs;

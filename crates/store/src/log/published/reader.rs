@@ -1,5 +1,7 @@
 //! The reader: the manifest, and the objects that it names, verified.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use std::sync::Arc;
 
 use super::MANIFEST;

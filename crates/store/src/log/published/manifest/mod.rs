@@ -1,6 +1,8 @@
 //! The manifest: which objects the log has, in one document that is replaced as a whole (docs/FORMAT.md, section 12,
 //! defines the bytes).
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use std::collections::BTreeMap;
 
 use crate::format::decode::Decoder;
