@@ -37,8 +37,10 @@ impl NumberRanges {
         self.0.insert(first, last);
     }
 
+    /// First number and count of each range. No count says all numbers: the last one is left out, which is never
+    /// assigned.
     fn ranges(&self) -> impl ExactSizeIterator<Item = (u64, u64)> {
-        self.0.iter().map(|(&first, &last)| (first, last - first + 1))
+        self.0.iter().map(|(&first, &last)| (first, (last - first).saturating_add(1)))
     }
 }
 
@@ -123,7 +125,8 @@ impl Released {
             for (first, count) in files.ranges() {
                 bytes.extend_from_slice(&device.0.to_le_bytes());
                 bytes.extend_from_slice(&(first as u32).to_le_bytes());
-                bytes.extend_from_slice(&(count as u32).to_le_bytes());
+                let count = u32::try_from(count).unwrap_or(u32::MAX);
+                bytes.extend_from_slice(&count.to_le_bytes());
             }
         }
         bytes.extend_from_slice(&(self.ends.len() as u32).to_le_bytes());
@@ -262,6 +265,16 @@ mod tests {
             (of(0, &[]), of(2, &[b"a", b"a"]), of(2, &[b"b", b"a"]), of(1, &[&[255]])),
             (None, None, None, None)
         );
+    }
+
+    #[test]
+    fn all_numbers_are_encoded_without_the_last() {
+        let (mut released, device) = (Released::default(), DeviceNumber(1));
+        released.segments.add(0, u64::MAX);
+        released.extents.entry(device).or_default().add(0, u32::MAX.into());
+        let read = Released::decode(&released.encode()).unwrap();
+        assert_eq!([u64::MAX - 1, u64::MAX].map(|number| read.has_segment(SegmentNumber(number))), [true, false]);
+        assert_eq!([u32::MAX - 1, u32::MAX].map(|file| read.has_extent(device, file)), [true, false]);
     }
 
     #[test]
