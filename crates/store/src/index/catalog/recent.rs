@@ -71,9 +71,25 @@ fn decode_entry(bytes: &[u8], at: &mut usize, kind: Kind) -> Option<Entry> {
         ctime: Time::default(),
     };
     let nanoseconds = |before: u32, behind: i64| i64::from(before).checked_add(behind)?.try_into().ok();
+    entry.location.offset.0.checked_add(entry.location.record_bytes)?;
     entry.ctime = Time {
         seconds: entry.mtime.seconds.wrapping_add(unzigzag(number()?)),
         nanoseconds: nanoseconds(entry.mtime.nanoseconds, unzigzag(number()?))?,
     };
     Some(entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_ends_behind_the_largest_offset_is_refused() {
+        for (record_bytes, is_read) in [(4, true), (8, false)] {
+            let location = Location { segment: SegmentNumber(1), offset: LogOffset(u64::MAX - 7), record_bytes };
+            let mut bytes = Vec::new();
+            encode(&mut bytes, [(&b"key"[..], Some(&Entry::removal(1, location)))].into_iter());
+            assert_eq!(decode(&bytes).is_some(), is_read);
+        }
+    }
 }
