@@ -34,6 +34,16 @@ fn there_are_65_with_the_figures_of_the_tables() {
     assert_eq!((uni_5.mean_bytes, uni_5.max_bytes), (3339 * KIB, 562_401_886 * KIB));
     assert_eq!((uni_5.directory_entries_mean, uni_5.directory_entries_max), (20, 100_000));
     assert_eq!((uni_5.name_length_mean, uni_5.name_length_max), (25, 254));
+    // "The number of files counted for each system ranged from 139 million to just a few hundred, and the amount of data
+    // in each system ranged from over 1500 TB to under 1TB."
+    assert!(systems.iter().all(|system| (400..140_000_000).contains(&system.files)));
+    let sizes = || systems.iter().map(|system| system.size_bytes);
+    assert!(sizes().max() > Some(1500 * u128::from(TIB)) && sizes().min() < Some(TIB.into()));
+    // "Ignoring the obvious outlier in the last row (Bio-2), the averages of the non-seismic systems range from 75 KB to
+    // 49 MB."
+    let others = || systems.iter().filter(|system| !system.name.starts_with("Sei") && system.name != "Bio-2");
+    assert_eq!(others().map(|system| system.mean_bytes / KIB).min(), Some(75));
+    assert_eq!(others().map(|system| system.mean_bytes / KIB).max(), Some(49_123));
     // "The largest directory was over 3 million files."
     assert_eq!(systems.iter().map(|system| system.directory_entries_max).max(), Some(3_188_509));
 }
@@ -138,6 +148,14 @@ fn what_is_said_of_all_and_of_most_systems_holds() {
         assert!(holds(&statement, many as f64), "{many} for {statement:?}");
     }
     let populations: Vec<Distribution> = systems.iter().map(|system| system.population().unwrap().sizes).collect();
+    let of_some: Vec<Statement> = text::all().into_iter().filter(|statement| statement.is_of_some()).collect();
+    assert_eq!(of_some.len(), 1);
+    for statement in of_some {
+        let of_finance = systems.iter().zip(&populations).filter(|(system, _)| system.name.starts_with("Fin"));
+        let is_held = |sizes: &Distribution| holds(&statement, statement.figure(sizes, &*layout).unwrap());
+        let many = of_finance.filter(|(_, sizes)| is_held(sizes)).count();
+        assert!(many >= 3, "{many} for {statement:?}");
+    }
     let of_most: Vec<Statement> = text::all().into_iter().filter(|statement| statement.is_of_most()).collect();
     assert_eq!(of_most.len(), 3);
     for statement in of_most {

@@ -135,6 +135,12 @@ impl Statement {
         self.systems == MOST
     }
 
+    /// Whether it is made of some systems of a kind, and names none.
+    #[cfg(test)]
+    pub(super) fn is_of_some(&self) -> bool {
+        self.systems == "some"
+    }
+
     /// Whether another statement is about the same figure.
     pub(super) fn has_the_figure_of(&self, other: &Statement) -> bool {
         let figure = |of: &Statement| (of.measure, of.low_bytes, of.high_bytes);
