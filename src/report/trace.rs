@@ -10,7 +10,7 @@ use super::terminal::exact_size;
 use crate::distribution::{Bucket, Distribution};
 use crate::survey::file::format_time;
 use crate::trace::summary::{BLOCK_SIZES, Pattern, Side, SizeRow, Summary, UNKNOWN_SIZE};
-use crate::trace::{Clock, Detail, Kind, Source};
+use crate::trace::{Clock, Detail, Kind, Source, published};
 use crate::units::{MIB, format_count, format_duration, format_share, format_size, fraction};
 
 const READS: Style = AnsiColor::Cyan.on_default();
@@ -46,7 +46,10 @@ pub fn write_trace(name: &str, summary: &Summary, source: &dyn Source, out: &mut
 
 fn write_facts(summary: &Summary, source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
     let origin = source.origin();
-    let mut facts = format!("recorded by {}", origin.recorder);
+    let mut facts = match origin.recorder.as_str() {
+        published::RECORDER => "published deciles, not a recording".to_owned(),
+        recorder => format!("recorded by {recorder}"),
+    };
     if let (Clock::Wall, Some((first, _))) = (origin.clock, summary.span_ns) {
         facts.push_str(&format!(", {}", format_time((first / 1_000_000_000) as i64)));
     }

@@ -13,6 +13,8 @@ use crate::error::Result;
 
 /// What the source is called on the command line.
 pub const NAME: &str = "vu-2005";
+/// What it says instead of a recorder.
+pub const RECORDER: &str = "published";
 
 /// 3.2 million reads, and 0.54 million writes.
 const READS_PER_PERCENT: u64 = 32_000;
@@ -63,7 +65,7 @@ impl Published {
                  log-uniform. Files, order and times are unknown."
                     .to_owned(),
             ],
-            ..Origin::new("published")
+            ..Origin::new(RECORDER)
         };
         let whole = left.iter().map(|(.., count)| count).sum();
         Published { left, given: 0, whole, nothing: Names::default(), origin, problems: Problems::default() }

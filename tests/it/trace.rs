@@ -314,6 +314,7 @@ fn the_published_operations_are_read_like_a_trace() {
         }
     }
     let text = run(["trace", "read", "vu-2005"]).ended(0).text();
+    assert!(text.contains("published deciles, not a recording"), "{text}");
     assert!(text.contains("4,280,000 operations.") && text.contains("were read, in 3,200,000 whole-file"), "{text}");
 }
 
