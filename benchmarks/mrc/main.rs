@@ -14,6 +14,7 @@ use granulo::mrc::curve::Curve;
 use granulo::mrc::policy::Policy;
 use granulo::mrc::recorder::{Recorder, Sampling};
 use granulo::mrc::request::Kind;
+use granulo_core::random::Random;
 
 const WANTED_PER_SECOND: f64 = 5e6;
 const WANTED_ERROR: f64 = 0.01;
@@ -24,50 +25,33 @@ struct Trace {
     keys: Vec<u64>,
 }
 
-/// Pseudorandom numbers (SplitMix64).
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn share(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// A number below `end`, small ones more often: the n-th about 1/n times as often as the first.
-    fn popular(&mut self, end: u64) -> u64 {
-        ((end as f64).powf(self.share()) as u64 - 1).min(end - 1)
-    }
+/// A number below `end`, small ones more often: the n-th about 1/n times as often as the first.
+fn popular(random: &mut Random, end: u64) -> u64 {
+    ((end as f64).powf(random.fraction()) as u64 - 1).min(end - 1)
 }
 
 fn traces(references: usize) -> Vec<Trace> {
-    let mut chance = Chance(1);
-    let mut of = |name, blocks, next: &mut dyn FnMut(&mut Chance, u64) -> u64| Trace {
+    let mut random = Random::new(1);
+    let mut of = |name, blocks, next: &mut dyn FnMut(&mut Random, u64) -> u64| Trace {
         name,
         blocks,
-        keys: (0..references as u64).map(|number| next(&mut chance, number)).collect(),
+        keys: (0..references as u64).map(|number| next(&mut random, number)).collect(),
     };
     let mut file = (0u64, 0u64);
     vec![
-        of("popular, 1 M blocks", 1 << 20, &mut |chance, _| scattered(chance.popular(1 << 20)) % (1 << 20)),
-        of("uniform, 1 M blocks", 1 << 20, &mut |chance, _| chance.next() % (1 << 20)),
+        of("popular, 1 M blocks", 1 << 20, &mut |random, _| scattered(popular(random, 1 << 20)) % (1 << 20)),
+        of("uniform, 1 M blocks", 1 << 20, &mut |random, _| random.any() % (1 << 20)),
         of("one scan after the other, 1 M blocks", 1 << 20, &mut |_, number| number % (1 << 20)),
-        of("whole files, popular", 1 << 20, &mut |chance, _| {
+        of("whole files, popular", 1 << 20, &mut |random, _| {
             if file.1 == 0 {
                 // 65,536 files of 1 to 32 blocks.
-                let number = scattered(chance.popular(1 << 16)) % (1 << 16);
+                let number = scattered(popular(random, 1 << 16)) % (1 << 16);
                 file = (number << 32, scattered(number) % 32 + 1);
             }
             file.1 -= 1;
             file.0 + file.1
         }),
-        of("popular, 8 M blocks", 1 << 23, &mut |chance, _| scattered(chance.popular(1 << 23)) % (1 << 23)),
+        of("popular, 8 M blocks", 1 << 23, &mut |random, _| scattered(popular(random, 1 << 23)) % (1 << 23)),
     ]
 }
 
@@ -92,7 +76,7 @@ impl Clock {
 }
 
 fn scattered(number: u64) -> u64 {
-    Chance(number).next()
+    Random::new(number).any()
 }
 
 fn record(trace: &Trace, sampling: Sampling, watched: &[u64]) -> Curve {

@@ -91,7 +91,7 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
             None => Chosen::Walk { reason: String::new() },
             Some((path, target)) => {
                 match obstacle(request, &target).map_or_else(|| InodeScan::open(target, request, path), Err) {
-                    Ok(scan) => match too_empty(&scan).or_else(|| in_memory(request, &scan)) {
+                    Ok(scan) => match too_empty(&scan).or_else(|| reserved(&scan)).or_else(|| in_memory(request, &scan)) {
                         None => Chosen::Scan(scan),
                         Some(reason) => Chosen::Walk { reason },
                     },
@@ -147,6 +147,15 @@ fn in_memory(request: &Request, InodeScan { target, source }: &InodeScan) -> Opt
         let [in_memory, in_use] = [in_memory, in_use].map(|count| format_count(count.into()));
         format!("the kernel has {in_memory} of {in_use} inodes in memory, so a walk is as fast")
     })
+}
+
+/// What a mounted XFS counts as allocated, and only the kernel knows of which file.
+const RESERVED: &str = "blocks are reserved for copy-on-write, and only the kernel knows which files they count for";
+
+/// Why the allocated size would differ from that of a walk: files that share blocks were written to.
+fn reserved(InodeScan { target, source }: &InodeScan) -> Option<String> {
+    let Opened::Xfs(xfs) = source else { return None };
+    (target.mount.is_some() && xfs.may_have_reservations()).then(|| RESERVED.to_owned())
 }
 
 /// Why an inode scan would not produce the result of a walk.
@@ -359,6 +368,7 @@ impl InodeScan {
                 if self.target.mount.is_some() && (changed || xfs.has_changed()) {
                     found.push("the file system changed while its inodes were being read".to_owned());
                 }
+                found.extend(reserved(self));
                 if self.target.mount.is_none() && xfs.was_replayed() {
                     let cause =
                         "its log had changes that were not written back: it was not unmounted, or is mounted elsewhere";

@@ -2,6 +2,7 @@
 //! it is written back.
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -290,6 +291,33 @@ fn spoilt_images_of_xfs_end_soon_and_never_badly() {
         }
         assert!(opened > 4 && errors > 2, "{options:?}: {opened} of 25 were opened, damage was seen {errors} times");
     }
+}
+
+#[test]
+fn blocks_reserved_for_copy_on_write_are_a_reason_to_walk() {
+    let Some(image) = mounted(&["-m", "reflink=1"]) else { return };
+    let root = image.root();
+    let first = write_file(root.join("first"), 4 << 20);
+    command(Command::new("cp").arg("--reflink=always").arg(&first).arg(root.join("second")));
+    assert_eq!(survey(args![&root])["method"], "inode-scan", "shared blocks alone are no reason");
+    // One page of each megabyte: for each, the kernel reserves 32 blocks.
+    let file = File::options().write(true).open(&first).unwrap();
+    for megabyte in 0..4 {
+        file.write_all_at(&[7; 4096], megabyte << 20).unwrap();
+    }
+    syncfs(&file).unwrap();
+    let walk = survey(args!["--method", "walk", &root]);
+    let auto = run(args!["survey", "--json", &root]).ended(0).json();
+    assert_eq!(auto["method"], "walk");
+    assert!(auto["method_reason"].as_str().unwrap().contains("reserved for copy-on-write"));
+    assert_same(&walk, &auto, &["method_reason"]);
+    let scan = run(args!["survey", "--json", "--method", "inode-scan", &root]).ended(0).json();
+    assert_eq!(scan["consistent"], false);
+    assert!(scan["inconsistencies"][0].as_str().unwrap().contains("reserved for copy-on-write"));
+    // Mounted read-only in between, the kernel gives the rest back.
+    drop(file);
+    remount(&root);
+    compare(&root, &[], &[]);
 }
 
 #[test]

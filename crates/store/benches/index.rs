@@ -9,6 +9,7 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
+use granulo_core::random::mix;
 use granulo_store::{Attributes, Durability, Key, Plan, Store, Time};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -98,13 +99,6 @@ fn measure<T>(name: &str, objects: u64, step: impl FnOnce() -> Outcome<T>) -> Ou
     let each = cpu * 1e6 / objects as f64;
     println!("{name},{objects},{each:.3},{wall:.3},{},{memory_mib}", status_mib("VmHWM:"));
     Ok(outcome)
-}
-
-/// Spreads numbers; a bijection (SplitMix64).
-fn mix(number: u64) -> u64 {
-    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ number >> 31
 }
 
 /// The numbers below `count`, in a random order that is always the same.

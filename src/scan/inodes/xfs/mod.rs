@@ -14,6 +14,7 @@ mod directory;
 mod extents;
 mod inode;
 mod log;
+mod reservations;
 mod superblock;
 mod transactions;
 
@@ -152,6 +153,18 @@ impl<M: Medium> Xfs<M> {
     /// Whether the log had changes that were not written back, as while it is mounted, and after a crash.
     pub fn was_replayed(&self) -> bool {
         !self.log.changes.is_clean()
+    }
+
+    /// Whether blocks may be reserved for copy-on-write, which `stat` counts while it is mounted and inodes do not have.
+    /// Damage counts as yes.
+    pub fn may_have_reservations(&self) -> bool {
+        let mut read = |place, length| {
+            let mut bytes = vec![0; length];
+            let sealed = self.read(place, &mut bytes)?;
+            Ok((bytes, sealed))
+        };
+        let mut has = |group| reservations::in_group(&self.superblock, group, &mut read).unwrap_or(true);
+        self.superblock.has_reference_counts && (0..self.superblock.groups).any(&mut has)
     }
 
     /// Whether the log shows that inodes changed since it was opened.

@@ -19,6 +19,8 @@ const KNOWN: u32 = 0x1 | 0x2 | 0x4 | 0x8 | NEEDS_REPAIR | 0x20 | 0x40 | 0x80 | 0
 const FILE_TYPES: u32 = 0x1;
 const OTHER_IDENTIFIER: u32 = 0x4;
 const NEEDS_REPAIR: u32 = 0x10;
+/// A feature that only writers must know.
+const REFERENCE_COUNTS: u32 = 0x4;
 
 /// The fields of a superblock that are used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +44,8 @@ pub(super) struct Superblock {
     /// Whether there are checksums.
     pub(super) is_v5: bool,
     pub(super) file_types: bool,
+    /// Whether files can share blocks.
+    pub(super) has_reference_counts: bool,
     /// The identifier in metadata blocks.
     pub(super) identifier: [u8; 16],
     /// The identifier of the file system, which the log contains.
@@ -91,6 +95,7 @@ impl Superblock {
             log: Some(u64_of(48)).filter(|&start| start != 0),
             log_blocks: u32_of(96),
             is_v5,
+            has_reference_counts: is_v5 && u32_of(212) & REFERENCE_COUNTS != 0,
             file_types: incompatible & FILE_TYPES != 0 || !is_v5 && more & V4_FILE_TYPES != 0,
             identifier: identifier_at(if incompatible & OTHER_IDENTIFIER != 0 { 248 } else { 32 }),
             user_identifier: identifier_at(32),
