@@ -5,6 +5,8 @@
 //! inode is as wrong as a damaged one. Blocks of files, bitmaps and separate attributes are not verified, because they
 //! are not read.
 
+use std::sync::LazyLock;
+
 use super::{u16_at, u32_at};
 use crate::scan::inodes::checksum::crc32c;
 
@@ -14,8 +16,10 @@ const GENERATION: usize = 0x64;
 const INODE_LOW: usize = 0x7c;
 const EXTRA_BYTES: usize = 0x80;
 const INODE_HIGH: usize = 0x82;
-/// Bytes of an inode that are copied, to set its checksum to 0.
-const COPIED_BYTES: usize = 256;
+/// A third of an inode of 256 bytes and of what precedes it, its number and generation.
+const PART_BYTES: usize = (8 + 256) / 3;
+/// Bytes of an inode in the first two thirds, which are copied to set its checksum to 0.
+const HEAD_BYTES: usize = 2 * PART_BYTES - 8;
 
 /// Size of the header and of each entry in a node of extents.
 const EXTENT_BYTES: usize = 12;
@@ -35,28 +39,61 @@ pub(super) fn seed(file_system: u32, number: u32, raw: &[u8]) -> u32 {
     crc32c(file_system, &start)
 }
 
+/// Words of an aligned copy are read without waiting for more than the store that wrote them.
+#[repr(align(16))]
+struct Copied([u8; 2 * PART_BYTES]);
+
 /// The checksum that an inode should have, and the one it has. Only its low half is stored where the inode is small.
 #[inline]
 fn inode(file_system: u32, number: u32, raw: &[u8]) -> [u32; 2] {
-    // One pass over a copy is faster than one over each part.
-    let mut copy = [0; 8 + COPIED_BYTES];
-    let (first, rest) = raw.split_at(raw.len().min(COPIED_BYTES));
+    let is_wide = raw.len() > FIRST_BYTES && u16_at(raw, EXTRA_BYTES) >= 4;
+    let (head, rest) = raw.split_at(raw.len().min(HEAD_BYTES));
+    let Copied(copy) = &mut Copied([0; 2 * PART_BYTES]);
     copy[..4].copy_from_slice(&number.to_le_bytes());
     copy[4..8].copy_from_slice(&u32_at(raw, GENERATION).to_le_bytes());
-    copy[8..8 + first.len()].copy_from_slice(first);
-    let inode = &mut copy[8..];
-    inode[INODE_LOW..INODE_LOW + 2].fill(0);
-    let is_wide = raw.len() > FIRST_BYTES && u16_at(raw, EXTRA_BYTES) >= 4;
-    if is_wide {
-        inode[INODE_HIGH..INODE_HIGH + 2].fill(0);
+    // A copy of constant length is made without a call.
+    match <&[u8; HEAD_BYTES]>::try_from(head) {
+        Ok(head) => copy[8..].copy_from_slice(head),
+        Err(_) => copy[8..8 + head.len()].copy_from_slice(head),
     }
-    let crc = crc32c(file_system, &copy[..8 + first.len()]);
-    let crc = if rest.is_empty() { crc } else { crc32c(crc, rest) };
+    copy[8 + INODE_LOW..10 + INODE_LOW].fill(0);
+    if is_wide {
+        copy[8 + INODE_HIGH..10 + INODE_HIGH].fill(0);
+    }
+    let crc = match rest.split_at_checked(PART_BYTES) {
+        Some((third, rest)) => {
+            let crc = in_parts(file_system, copy, third);
+            if rest.is_empty() { crc } else { crc32c(crc, rest) }
+        }
+        None => crc32c(crc32c(file_system, &copy[..8 + head.len()]), rest),
+    };
     let low = u32::from(u16_at(raw, INODE_LOW));
     match is_wide {
         true => [crc, low | u32::from(u16_at(raw, INODE_HIGH)) << 16],
         false => [crc & 0xffff, low],
     }
+}
+
+/// CRC-32C of three parts, which a processor computes at the same time, faster than one after the other. The last one
+/// is zero in an inode of 256 bytes without attributes; zeroes alone have the CRC 0.
+#[inline]
+fn in_parts(seed: u32, head: &[u8; 2 * PART_BYTES], third: &[u8]) -> u32 {
+    let (first, second) = head.split_at(PART_BYTES);
+    let is_zero = third.iter().fold(0, |all, byte| all | byte) == 0;
+    let [a, b, c] = [crc32c(seed, first), crc32c(0, second), if is_zero { 0 } else { crc32c(0, third) }];
+    behind(behind(a) ^ b) ^ c
+}
+
+/// The CRC after as many zeroes as a part has. It is linear: the sum of those of the bytes of `crc`.
+#[inline]
+fn behind(crc: u32) -> u32 {
+    static OF_BYTES: LazyLock<[[u32; 256]; 4]> = LazyLock::new(|| {
+        let of_byte = |at: usize, byte: usize| crc32c((byte as u32) << (8 * at), &[0; PART_BYTES]);
+        std::array::from_fn(|at| std::array::from_fn(|byte| of_byte(at, byte)))
+    });
+    let tables = &*OF_BYTES;
+    let [a, b, c, d] = crc.to_le_bytes().map(usize::from);
+    tables[0][a] ^ tables[1][b] ^ tables[2][c] ^ tables[3][d]
 }
 
 /// Whether the checksum of an inode is right. `raw` has at least 128 bytes.
@@ -153,8 +190,10 @@ mod tests {
 
     #[test]
     fn every_byte_of_an_inode_counts() {
-        for length in [128, 256, 512] {
-            let mut raw: Vec<u8> = (0..length).map(|at| (at * 7 % 251) as u8).collect();
+        for length in [128, 256, 512, 1024] {
+            // With and without attributes.
+            let byte = |at| if length == 256 && at >= 160 { 0 } else { at * 7 % 251 };
+            let mut raw: Vec<u8> = (0..length).map(|at| byte(at) as u8).collect();
             if length > 128 {
                 raw[EXTRA_BYTES..EXTRA_BYTES + 2].copy_from_slice(&32u16.to_le_bytes());
             }
