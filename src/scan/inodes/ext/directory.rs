@@ -38,9 +38,10 @@ pub(super) fn names(bytes: &[u8], limits: Limits, mut tell: impl FnMut(&[u8], u3
         if !fits || inode > limits.inodes {
             return Err(damaged("one of its blocks is damaged"));
         }
-        if inode != 0 && name_bytes > 0 {
+        if inode != 0 {
             let name = &entry[HEADER_BYTES..HEADER_BYTES + name_bytes];
-            let is_impossible = || name.iter().fold(false, |found, &byte| found | (byte == 0) | (byte == b'/'));
+            let is_impossible =
+                || name.iter().fold(name.is_empty(), |found, &byte| found | (byte == 0) | (byte == b'/'));
             if !limits.is_encrypted && is_impossible() {
                 return Err(damaged("one of its names is impossible"));
             }
