@@ -91,10 +91,12 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
             None => Chosen::Walk { reason: String::new() },
             Some((path, target)) => {
                 match obstacle(request, &target).map_or_else(|| InodeScan::open(target, request, path), Err) {
-                    Ok(scan) => match too_empty(&scan).or_else(|| reserved(&scan)).or_else(|| in_memory(request, &scan)) {
-                        None => Chosen::Scan(scan),
-                        Some(reason) => Chosen::Walk { reason },
-                    },
+                    Ok(scan) => {
+                        match too_empty(&scan).or_else(|| reserved(&scan)).or_else(|| in_memory(request, &scan)) {
+                            None => Chosen::Scan(scan),
+                            Some(reason) => Chosen::Walk { reason },
+                        }
+                    }
                     Err(error) => Chosen::Walk { reason: error.to_string() },
                 }
             }
