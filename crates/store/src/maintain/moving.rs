@@ -158,7 +158,9 @@ impl Round<'_, '_> {
             }
         }
         self.moved.removals = removals.len() as u64;
-        let scanned = if self.moved.is_interrupted { BTreeSet::new() } else { self.chosen.clone() };
+        // Removals that were not moved, since the fast devices became full, are needed where they are.
+        let is_whole = !self.moved.is_interrupted && !self.moved.is_full;
+        let scanned = if is_whole { self.chosen.clone() } else { BTreeSet::new() };
         self.free(&rows, &scanned)
     }
 
