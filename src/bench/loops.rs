@@ -74,7 +74,8 @@ impl Drop for Loop {
     }
 }
 
-/// Detaches a device, and waits until it is free; one that is in use is detached with its last user.
+/// Detaches a device, and waits up to [`PATIENCE`] until it is free. One that is still in use is no error: the kernel
+/// detaches it with its last user.
 ///
 /// # Errors
 /// If there is no `losetup`, or it fails.

@@ -171,27 +171,13 @@ pub(crate) fn usual_block_sizes(kind: FileSystemKind) -> &'static [u64] {
     }
 }
 
-/// Smallest and largest block size of a kind.
-fn possible_block_sizes(kind: FileSystemKind) -> (u64, u64) {
-    match kind {
-        FileSystemKind::Ext2 | FileSystemKind::Ext3 | FileSystemKind::Ext4 => (KIB, ORDINARY_BLOCK_BYTES),
-        FileSystemKind::Xfs => (KIB, 64 * KIB),
-        FileSystemKind::Btrfs => (4 * KIB, 64 * KIB),
-        FileSystemKind::Ntfs | FileSystemKind::Fat => (512, 64 * KIB),
-        FileSystemKind::Exfat => (512, 32 * MIB),
-    }
-}
-
 /// Returns the places with each of the block sizes, or with the usual ones for their kind.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] for a block size that no kind supports.
 fn with_block_sizes(places: &[Place], block_sizes: &[u64]) -> Result<Vec<Place>> {
     let takes = |place: &Place, block_bytes: u64| match place {
-        Place::FileSystem(spec) => {
-            let (least, most) = possible_block_sizes(spec.kind);
-            (least..=most).contains(&block_bytes)
-        }
+        Place::FileSystem(spec) => spec.kind.possible_block_bytes().contains(&block_bytes),
         Place::Directory(_) => false,
     };
     if let Some(wrong) = block_sizes.iter().find(|&&size| !places.iter().any(|place| takes(place, size))) {

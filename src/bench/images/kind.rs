@@ -1,11 +1,12 @@
 //! Kinds of file systems that a bench can create, their programs, and their options.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use super::super::emulate::Emulation;
 use crate::error::{Error, ErrorKind, Result};
-use crate::units::{KIB, format_size};
+use crate::units::{KIB, MIB, format_size};
 
 /// A kind of file system that can be created for a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -112,6 +113,17 @@ impl FileSystemKind {
         }
     }
 
+    /// The smallest and the largest block (cluster) size that Linux can use.
+    pub(in crate::bench) fn possible_block_bytes(self) -> RangeInclusive<u64> {
+        match self {
+            FileSystemKind::Ext2 | FileSystemKind::Ext3 | FileSystemKind::Ext4 => KIB..=4 * KIB,
+            FileSystemKind::Xfs => KIB..=64 * KIB,
+            FileSystemKind::Btrfs => 4 * KIB..=64 * KIB,
+            FileSystemKind::Ntfs | FileSystemKind::Fat => 512..=64 * KIB,
+            FileSystemKind::Exfat => 512..=32 * MIB,
+        }
+    }
+
     /// The smallest image that the program accepts, with space for a few files.
     pub(super) fn least_bytes(self) -> u64 {
         match self {
@@ -213,7 +225,7 @@ impl FileSystemSpec {
         name
     }
 
-    /// Checks that it can be created, before anything is done.
+    /// Checks its size and its block size, before anything is done.
     pub(super) fn check(&self) -> Result<()> {
         let wrong = |cause: String| Err(Error::new(ErrorKind::Usage, "create a file system", cause));
         let least = self.kind.least_bytes();
@@ -223,7 +235,7 @@ impl FileSystemSpec {
             return Err(error.advise("increase --fs-size"));
         }
         match self.block_bytes {
-            Some(bytes) if !bytes.is_power_of_two() || !(512..=2048 * KIB).contains(&bytes) => {
+            Some(bytes) if !bytes.is_power_of_two() || !self.kind.possible_block_bytes().contains(&bytes) => {
                 wrong(format!("{} does not support blocks of {}", self.kind, format_size(bytes.into())))
             }
             _ => Ok(()),
@@ -262,6 +274,9 @@ mod tests {
         assert!(FileSystemSpec::new(FileSystemKind::Xfs, 64 << 20).check().is_err());
         let odd = FileSystemSpec { block_bytes: Some(3000), ..FileSystemSpec::new(FileSystemKind::Ext4, 1 << 30) };
         assert!(odd.check().is_err());
-        assert!(FileSystemSpec { block_bytes: Some(1024), ..odd }.check().is_ok());
+        assert!(FileSystemSpec { block_bytes: Some(1024), ..odd.clone() }.check().is_ok());
+        assert!(FileSystemSpec { block_bytes: Some(8192), ..odd }.check().is_err());
+        let exfat = FileSystemSpec::new(FileSystemKind::Exfat, 1 << 30);
+        assert!(FileSystemSpec { block_bytes: Some(32 << 20), ..exfat }.check().is_ok());
     }
 }

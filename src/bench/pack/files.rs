@@ -41,7 +41,7 @@ impl<'p> Files<'p> {
         Error::io(operation, &self.path.join(std::ffi::OsStr::from_bytes(name)), error.into())
     }
 
-    /// Creates all files, and missing directories above them; returns whether it finished.
+    /// Creates all files and the directories above them, none of which may exist; returns whether it finished.
     pub(super) fn create(&self, content: &Content, go_on: &mut Going<'_>) -> Result<bool> {
         let mut path = self.population.path();
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -70,19 +70,24 @@ impl<'p> Files<'p> {
     pub(super) fn load(&self, order: Order, content: &Content, go_on: &mut Going<'_>) -> Result<bool> {
         let mut buffer = vec![0; PIECE_BYTES];
         let mut tally = Tally::default();
+        let mut path = self.population.path();
         let complete = self.visit(order, &mut |directory, name, number| {
             if !go_on(tally.files) {
                 return Ok(false);
             }
+            let mut fail = |operation, error: Errno| {
+                path.set(number);
+                self.fail(operation, path.as_bytes(), error)
+            };
             let file = openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-            let file = file.map_err(|error| self.fail("open", name.to_bytes(), error))?;
+            let file = file.map_err(|error| fail("open", error))?;
             let mut at = 0;
             loop {
                 let read = match rustix::io::read(&file, &mut buffer) {
                     Ok(0) => break,
                     Ok(read) => read,
                     Err(Errno::INTR) => continue,
-                    Err(error) => return Err(self.fail("read", name.to_bytes(), error)),
+                    Err(error) => return Err(fail("read", error)),
                 };
                 if !content.is(number, at, &buffer[..read]) {
                     return Err(wrong(&self.path.join(format!("file {number}"))));
@@ -142,7 +147,12 @@ impl<'p> Files<'p> {
         order: Order,
         each: &mut Each<'_>,
     ) -> Result<bool> {
-        let fail = |error: Errno| self.fail("list", b"", error);
+        // The path of the directory at a depth whose path has these digits.
+        let fail = |operation, digits: u64, depth: usize, error: Errno| {
+            let mut path = self.population.path();
+            path.set_directory(digits * path.below(depth), depth);
+            self.fail(operation, path.as_bytes(), error)
+        };
         let mut buffer = [MaybeUninit::uninit(); LISTING_BYTES];
         let mut entries = RawDir::new(directory.as_fd(), &mut buffer);
         let mut met = |name: &CStr| -> Result<bool> {
@@ -152,13 +162,13 @@ impl<'p> Files<'p> {
                 return each(&directory, name, number);
             }
             let below = openat(&directory, name, OPEN_DIRECTORY, Mode::empty());
-            let below = below.map_err(|error| self.fail("open", name.to_bytes(), error))?;
+            let below = below.map_err(|error| fail("open", number, depth + 1, error))?;
             self.visit_below(below, depth + 1, (number, path), order, each)
         };
         // One directory at a time: at most a hundred entries, since names have at most two digits.
         let mut sorted = Vec::new();
         while let Some(entry) = entries.next() {
-            let entry = entry.map_err(fail)?;
+            let entry = entry.map_err(|error| fail("list", above, depth, error))?;
             let name = entry.file_name();
             if number_of(name.to_bytes(), b'/').is_none() {
                 continue;

@@ -6,7 +6,7 @@ use crate::bench::result::{self, CacheCell, CacheDetails, Details, Document};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::read_bounded;
 use crate::mrc::curve::Curve;
-use crate::mrc::study::{Beside, BesideCell, Cell, Found, Wanted};
+use crate::mrc::study::{Beside, BesideCell, Cell, Found, StudyRequest};
 use crate::units::{KIB, escape_path};
 
 /// Unit of the page cache, where the blocks of the file system are not larger.
@@ -14,14 +14,14 @@ const PAGE_BYTES: u64 = 4 * KIB;
 
 /// A result to compare with.
 #[derive(Debug)]
-pub(super) struct Measured {
+pub(super) struct BenchResult {
     name: String,
     document: Document,
 }
 
-impl Measured {
+impl BenchResult {
     /// Reads a result.
-    pub(super) fn open(path: &Path) -> Result<Measured> {
+    pub(super) fn open(path: &Path) -> Result<BenchResult> {
         const OPERATION: &str = "compare with";
         let text = read_bounded(OPERATION, path)?;
         let wrong = |cause: &str| {
@@ -34,7 +34,7 @@ impl Measured {
             Some(document) if !matches!(document.details, Details::Cache(_)) => {
                 wrong("it is the result of a different bench")
             }
-            Some(document) => Ok(Measured { name: escape_path(path), document }),
+            Some(document) => Ok(BenchResult { name: escape_path(path), document }),
         }
     }
 
@@ -47,11 +47,11 @@ impl Measured {
 
     /// For each file system, the time of a run besides that of the device: the time of its run with the largest limit,
     /// minus the predicted time of the device for it.
-    pub(super) fn bases_seconds(&self, wanted: &Wanted, found: &Found) -> Vec<f64> {
+    pub(super) fn bases_seconds(&self, request: &StudyRequest, found: &Found) -> Vec<f64> {
         let base = |subject: usize| {
             let of = self.compared(found).filter(|compared| compared.cell.subject == subject);
             let largest = of.max_by_key(|compared| compared.cell.cache_bytes)?;
-            let on_device = largest.predicted(wanted).seconds - wanted.base_seconds;
+            let on_device = largest.predicted(request).seconds - request.base_seconds;
             Some((largest.measured_seconds - on_device).max(0.0))
         };
         (0..self.document.subjects.len()).map(|subject| base(subject).unwrap_or(0.0)).collect()
@@ -81,12 +81,17 @@ impl Measured {
 
     /// Its cells that have a time, with their predictions; uses the given non-device time of each file system, or else
     /// the requested one.
-    pub(super) fn beside(&self, wanted: &Wanted, found: &Found, bases_seconds: Option<&[f64]>) -> Option<Beside> {
+    pub(super) fn beside(
+        &self,
+        request: &StudyRequest,
+        found: &Found,
+        bases_seconds: Option<&[f64]>,
+    ) -> Option<Beside> {
         let cells = self.compared(found).filter_map(|compared| {
             let Compared { cell, measured_seconds, block_bytes, cache_bytes, .. } = compared;
-            let predicted = compared.predicted(wanted);
+            let predicted = compared.predicted(request);
             let base_seconds = bases_seconds.and_then(|bases| bases.get(cell.subject).copied());
-            let base_seconds = base_seconds.unwrap_or(wanted.base_seconds);
+            let base_seconds = base_seconds.unwrap_or(request.base_seconds);
             Some(BesideCell {
                 subject: self.document.subjects.get(cell.subject)?.name.clone(),
                 limit_bytes: cell.cache_bytes,
@@ -95,7 +100,7 @@ impl Measured {
                 block_bytes,
                 base_seconds,
                 measured_seconds,
-                predicted_seconds: predicted.seconds - wanted.base_seconds + base_seconds,
+                predicted_seconds: predicted.seconds - request.base_seconds + base_seconds,
                 measured_read_bytes: cell.read_bytes,
                 predicted_read_bytes: (predicted.misses.fetched_blocks * block_bytes as f64) as u64,
             })
@@ -116,7 +121,7 @@ struct Compared<'a> {
 }
 
 impl Compared<'_> {
-    fn predicted(&self, wanted: &Wanted) -> Cell {
-        wanted.cell(self.curve, self.block_bytes, self.cache_bytes)
+    fn predicted(&self, request: &StudyRequest) -> Cell {
+        request.cell(self.curve, self.block_bytes, self.cache_bytes)
     }
 }

@@ -16,13 +16,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::io::write_atomically;
 use crate::mrc::device::{self, Device};
 use crate::mrc::policy::Policy;
-use crate::mrc::study::{Study, Wanted, Writes, find};
+use crate::mrc::study::{self, Study, StudyRequest, Writes};
 use crate::plan::Caching;
 use crate::progress::Snapshot;
 use crate::report;
 use crate::trace::{Source, open};
 use crate::units::{GIB, KIB, escape_path, format_count, format_share, format_size, parse_percent, parse_size};
-use beside::Measured;
+use beside::BenchResult;
 use events::Events;
 
 /// Predict miss ratios and run time of a trace for any cache size and block size
@@ -205,12 +205,12 @@ fn in_order(mut sizes: Vec<u64>) -> Vec<u64> {
 
 impl CacheArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let measured = self.beside.as_deref().map(Measured::open).transpose()?;
-        let mut wanted = self.wanted(measured.as_ref())?;
+        let measured = self.beside.as_deref().map(BenchResult::open).transpose()?;
+        let mut request = self.request(measured.as_ref())?;
         let mut source = only_below(self.opening.open()?, &self.below)?;
         let progress = signals::progress()?;
         if let Some(path) = &self.measure {
-            wanted.device = bench::device::measure(path, progress.stop_flag())?;
+            request.device = bench::device::measure(path, progress.stop_flag())?;
         }
         let mut events = Events::new(self.mapped == Mapped::Read);
         let found = during(self.quiet, &progress, words, || {
@@ -219,19 +219,19 @@ impl CacheArguments {
                 count(events.operations(), &*source, &progress);
                 Ok(event)
             };
-            find(&wanted, &mut next, &progress)
+            study::run(&request, &mut next, &progress)
         });
         let found = found?;
-        let bases = measured.as_ref().filter(|_| self.base.is_none()).map(|of| of.bases_seconds(&wanted, &found));
+        let bases = measured.as_ref().filter(|_| self.base.is_none()).map(|of| of.bases_seconds(&request, &found));
         if let Some(base) = bases.as_ref().and_then(|bases| bases.first()) {
-            wanted.base_seconds = *base;
+            request.base_seconds = *base;
         }
-        let mut study = wanted.study(&found, escape_path(&self.opening.trace), events.notes(&*source));
-        study.beside = measured.as_ref().and_then(|of| of.beside(&wanted, &found, bases.as_deref()));
+        let mut study = request.study(&found, escape_path(&self.opening.trace), events.notes(&*source));
+        study.beside = measured.as_ref().and_then(|of| of.beside(&request, &found, bases.as_deref()));
         self.finish(&study, &*source)
     }
 
-    fn wanted(&self, measured: Option<&Measured>) -> Result<Wanted> {
+    fn request(&self, measured: Option<&BenchResult>) -> Result<StudyRequest> {
         let mut block_sizes_bytes = self.block_size.clone();
         if block_sizes_bytes.is_empty() {
             block_sizes_bytes = (0..7).map(|power| KIB << power).collect();
@@ -263,7 +263,7 @@ impl CacheArguments {
             bytes_per_second: self.bandwidth.map_or(self.device.bytes_per_second, |bytes| bytes as f64),
         };
         let processors = || std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Wanted {
+        Ok(StudyRequest {
             block_sizes_bytes,
             cache_sizes_bytes,
             rate: self.sample.unwrap_or(1.0),
@@ -344,7 +344,7 @@ pub(super) fn caching(trace: &Path, cache_bytes: u64, device: &Device) -> Result
             .advise("--cache needs a trace; see granulo trace record"),
         _ => error,
     })?;
-    let wanted = Wanted {
+    let request = StudyRequest {
         block_sizes_bytes: (0..8).map(|power| 512 << power).collect(),
         cache_sizes_bytes: vec![cache_bytes],
         rate: 1.0,
@@ -366,7 +366,7 @@ pub(super) fn caching(trace: &Path, cache_bytes: u64, device: &Device) -> Result
             count(events.operations(), &*source, &progress);
             Ok(event)
         };
-        find(&wanted, &mut next, &progress)
+        study::run(&request, &mut next, &progress)
     })?;
     if !found.complete {
         return Err(refuse("interrupted"));
@@ -374,7 +374,7 @@ pub(super) fn caching(trace: &Path, cache_bytes: u64, device: &Device) -> Result
     if found.seen.reads + found.seen.writes == 0 {
         return Err(refuse("nothing in it reads or writes a file that it names"));
     }
-    Ok(Caching::predicted(&wanted.study(&found, escape_path(trace), Vec::new()), cache_bytes))
+    Ok(Caching::predicted(&request.study(&found, escape_path(trace), Vec::new()), cache_bytes))
 }
 
 fn words(now: &Snapshot) -> String {

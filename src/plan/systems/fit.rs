@@ -5,8 +5,9 @@
 //! of files and their mean are assumed, those of `vu-2005`: up to 64 KiB as they are, above with all sizes multiplied
 //! by one factor. Then
 //!
-//! 1. numbers of files are multiplied, range by range, until every published share of the files holds (iterative
-//!    proportional fitting: of all distributions that hold the shares, the nearest by relative entropy);
+//! 1. numbers of files are multiplied, range by range and 50 times, after which every published share of the files
+//!    holds (iterative proportional fitting: of all distributions that hold the shares, the nearest by relative
+//!    entropy);
 //! 2. shares of the allocated space follow from moving files between pieces, without changing the number of files in a
 //!    range whose share is published: by one factor for the pieces of the range, or, where the number of files in the
 //!    range is published, by a power of their size;
@@ -66,17 +67,16 @@ pub(super) fn fit(system: &System, shape: &System, statements: &[&Statement], la
 fn solve(system: &System, shape: &System, facts: &[Constraint], layout: &dyn Layout) -> Fitted {
     let bytes = shape.size_bytes.saturating_sub(shape.max_bytes.into()) as f64;
     let (mut low, mut high) = (1e-4f64.ln(), 1e9f64.ln());
-    let mut fit = Fit::with_factor(1.0, shape, facts, layout);
     for _ in 0..60 {
         let middle = 0.5 * (low + high);
-        fit = Fit::with_factor(middle.exp(), shape, facts, layout);
-        if fit.bytes() < bytes {
+        if Fit::with_factor(middle.exp(), shape, facts, layout).bytes() < bytes {
             low = middle;
         } else {
             high = middle;
         }
     }
-    Fitted { sizes: fit.lay_out(system), factor: low.exp() }
+    let factor = low.exp();
+    Fitted { sizes: Fit::with_factor(factor, shape, facts, layout).lay_out(system), factor }
 }
 
 /// A statement, as bounds of a range of sizes.
@@ -118,6 +118,10 @@ impl Constraint {
     fn has(&self, piece: &Piece) -> bool {
         self.low_bytes <= piece.low && piece.high < self.high_bytes
     }
+
+    fn has_size(&self, size_bytes: u64) -> bool {
+        (self.low_bytes..self.high_bytes).contains(&size_bytes)
+    }
 }
 
 /// Files of `low` to `high` bytes, both inclusive.
@@ -135,11 +139,13 @@ struct Piece {
 
 struct Fit {
     pieces: Vec<Piece>,
-    /// Allocated to the largest file, which is in no piece.
+    /// The largest file, which is in no piece, and the space allocated to it.
+    largest_bytes: u64,
     largest_space_bytes: f64,
 }
 
 impl Fit {
+    /// Steps 1 and 2, with the sizes of `vu-2005` above 64 KiB multiplied by `factor`.
     fn with_factor(factor: f64, system: &System, facts: &[Constraint], layout: &dyn Layout) -> Fit {
         let files = system.files.saturating_sub(1) as f64;
         let needs_space = facts.iter().any(|fact| fact.kind == Bound::Space);
@@ -158,9 +164,9 @@ impl Fit {
             })
             .collect();
         let largest_space_bytes = layout.file(system.max_bytes).allocated_bytes as f64;
-        let mut fit = Fit { pieces, largest_space_bytes };
+        let mut fit = Fit { pieces, largest_bytes: system.max_bytes, largest_space_bytes };
         for _ in 0..50 {
-            facts.iter().filter(|fact| fact.kind == Bound::Mode).for_each(|fact| fit.raise_mode(fact, system));
+            facts.iter().filter(|fact| fact.kind == Bound::Mode).for_each(|fact| fit.raise_mode(fact));
             fit.scale(|_| true, files);
             facts.iter().filter(|fact| fact.kind == Bound::Files).for_each(|fact| fit.hold_files(fact, files));
         }
@@ -188,7 +194,8 @@ impl Fit {
 
     fn hold_files(&mut self, fact: &Constraint, files: f64) {
         let inside = self.files(|piece| fact.has(piece));
-        let target = inside.clamp(fact.least, fact.most);
+        let largest = f64::from(u8::from(fact.has_size(self.largest_bytes)));
+        let target = inside.clamp((fact.least - largest).max(0.0), (fact.most - largest).max(0.0));
         if target != inside {
             self.scale(|piece| fact.has(piece), target);
             self.scale(|piece| !fact.has(piece), files - target);
@@ -196,9 +203,9 @@ impl Fit {
     }
 
     /// Raises the octave above both of those beside it, the largest file included.
-    fn raise_mode(&mut self, fact: &Constraint, system: &System) {
+    fn raise_mode(&mut self, fact: &Constraint) {
         let octave = |low: u64| move |piece: &Piece| low <= piece.low && piece.high < 2 * low;
-        let largest = |low: u64| f64::from(u8::from((low..2 * low).contains(&system.max_bytes)));
+        let largest = |low: u64| f64::from(u8::from((low..2 * low).contains(&self.largest_bytes)));
         let beside = [fact.low_bytes / 2, 2 * fact.low_bytes];
         let least = beside.map(|low| self.files(octave(low)) + largest(low)).into_iter().fold(0.0, f64::max);
         let files = self.files(octave(fact.low_bytes)) + largest(fact.low_bytes);
@@ -216,7 +223,7 @@ impl Fit {
         let space = |of: &dyn Fn(&Piece) -> bool| -> f64 {
             self.pieces.iter().filter(|piece| of(piece)).map(|piece| piece.files * piece.space_bytes).sum()
         };
-        let largest_inside = if fact.high_bytes == u64::MAX { self.largest_space_bytes } else { 0.0 };
+        let largest_inside = if fact.has_size(self.largest_bytes) { self.largest_space_bytes } else { 0.0 };
         (space(&|piece| fact.has(piece)) + largest_inside) / (space(&|_| true) + self.largest_space_bytes)
     }
 

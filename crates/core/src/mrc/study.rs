@@ -37,9 +37,9 @@ pub enum Writes {
     Through,
 }
 
-/// What is to be computed.
+/// What to compute.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct StudyRequest {
     /// Block sizes, without duplicates.
     pub block_sizes_bytes: Vec<u64>,
     /// Cache sizes, without duplicates.
@@ -259,19 +259,19 @@ struct Simulation {
 }
 
 impl Lane {
-    fn new(wanted: &Wanted, block_bytes: u64, memory_bytes: u64) -> Lane {
-        let (for_pass, for_policies) = match wanted.policies.len() {
+    fn new(request: &StudyRequest, block_bytes: u64, memory_bytes: u64) -> Lane {
+        let (for_pass, for_policies) = match request.policies.len() {
             0 => (memory_bytes, 0),
             _ => (memory_bytes / 2, memory_bytes / 2),
         };
-        let most_blocks = (for_pass / BYTES_FOR_EACH_BLOCK).min(wanted.most_blocks.unwrap_or(u64::MAX));
-        let sampling = Sampling { rate: wanted.rate, most_blocks };
-        let watched: Vec<u64> = wanted.cache_sizes_bytes.iter().map(|size| size / block_bytes).collect();
-        let simulated = wanted.policies.iter().flat_map(|&policy| {
-            wanted.cache_sizes_bytes.iter().map(move |&cache_bytes| {
+        let most_blocks = (for_pass / BYTES_FOR_EACH_BLOCK).min(request.most_blocks.unwrap_or(u64::MAX));
+        let sampling = Sampling { rate: request.rate, most_blocks };
+        let watched: Vec<u64> = request.cache_sizes_bytes.iter().map(|size| size / block_bytes).collect();
+        let simulated = request.policies.iter().flat_map(|&policy| {
+            request.cache_sizes_bytes.iter().map(move |&cache_bytes| {
                 let blocks = (cache_bytes / block_bytes) as f64;
                 let of = |blocks: f64| Simulation { cache: policy.cache(blocks.round() as usize), misses: 0 };
-                let sampled = (wanted.rate < 1.0).then(|| of(blocks * wanted.rate));
+                let sampled = (request.rate < 1.0).then(|| of(blocks * request.rate));
                 Simulated { policy, cache_bytes, whole: Some(of(blocks)), sampled }
             })
         });
@@ -362,16 +362,24 @@ fn shares(block_sizes_bytes: &[u64], memory_bytes: u64) -> Vec<u64> {
     block_sizes_bytes.iter().map(|bytes| share(bytes) as u64).collect()
 }
 
-/// Takes all events of a source, which counts them itself. Ends early if `progress` is asked to stop; the study then has
+/// Computes what is requested from all events of a source. Ends early if `progress` is asked to stop; the study then has
 /// what was read until then.
 ///
 /// # Errors
 /// Errors of the source.
-pub fn find(wanted: &Wanted, source: &mut dyn FnMut() -> Result<Option<Event>>, progress: &Progress) -> Result<Found> {
-    let memory = shares(&wanted.block_sizes_bytes, wanted.memory_bytes);
-    let lanes: Vec<Lane> =
-        wanted.block_sizes_bytes.iter().zip(memory).map(|(&block, memory)| Lane::new(wanted, block, memory)).collect();
-    let threads = wanted.threads.clamp(1, lanes.len().max(1));
+pub fn run(
+    request: &StudyRequest,
+    source: &mut dyn FnMut() -> Result<Option<Event>>,
+    progress: &Progress,
+) -> Result<Found> {
+    let memory = shares(&request.block_sizes_bytes, request.memory_bytes);
+    let lanes: Vec<Lane> = request
+        .block_sizes_bytes
+        .iter()
+        .zip(memory)
+        .map(|(&block, memory)| Lane::new(request, block, memory))
+        .collect();
+    let threads = request.threads.clamp(1, lanes.len().max(1));
     let mut hands: Vec<Vec<Lane>> = Vec::new();
     hands.resize_with(threads, Vec::new);
     // Back and forth, so that no thread has all the small blocks, which are the most work.
@@ -391,7 +399,7 @@ pub fn find(wanted: &Wanted, source: &mut dyn FnMut() -> Result<Option<Event>>, 
                 lanes.into_iter().map(Lane::finish).collect::<Vec<_>>()
             }));
         }
-        let fed = feed(wanted.longest_bytes, source, progress, &senders);
+        let fed = feed(request.longest_bytes, source, progress, &senders);
         drop(senders);
         let mut finished = Vec::new();
         for worker in workers {
@@ -435,7 +443,7 @@ fn feed(
     Ok((files.seen(), complete))
 }
 
-impl Wanted {
+impl StudyRequest {
     /// The misses of a cache of this size with blocks of this size, and the time for them.
     pub fn cell(&self, curve: &Curve, block_bytes: u64, cache_bytes: u64) -> Cell {
         let cache_blocks = cache_bytes / block_bytes;

@@ -10,12 +10,12 @@ use super::device::Device;
 use super::policy::Policy;
 use super::recorder::{BYTES_FOR_EACH_BLOCK, Recorder, Sampling};
 use super::request::{Event, Kind, Request};
-use super::study::{Found, Wanted, Writes, find};
+use super::study::{self, Found, StudyRequest, Writes};
 use super::table::scatter;
 use crate::progress::Progress;
 
-fn wanted(block_sizes_bytes: &[u64], cache_sizes_bytes: &[u64]) -> Wanted {
-    Wanted {
+fn wanted(block_sizes_bytes: &[u64], cache_sizes_bytes: &[u64]) -> StudyRequest {
+    StudyRequest {
         block_sizes_bytes: block_sizes_bytes.to_vec(),
         cache_sizes_bytes: cache_sizes_bytes.to_vec(),
         rate: 1.0,
@@ -31,9 +31,9 @@ fn wanted(block_sizes_bytes: &[u64], cache_sizes_bytes: &[u64]) -> Wanted {
     }
 }
 
-fn study(wanted: &Wanted, events: &[Event]) -> Found {
+fn study(wanted: &StudyRequest, events: &[Event]) -> Found {
     let mut events = events.iter().copied();
-    find(wanted, &mut || Ok(events.next()), &Progress::default()).unwrap()
+    study::run(wanted, &mut || Ok(events.next()), &Progress::default()).unwrap()
 }
 
 /// Figures of a cache.
@@ -168,7 +168,7 @@ proptest! {
 
     #[test]
     fn simulated_lru_is_the_curve(events in proptest::collection::vec(an_event(), 1..120), blocks in 1u64..30) {
-        let wanted = Wanted { policies: vec![Policy::Lru], ..wanted(&[4, 8], &[blocks * 8]) };
+        let wanted = StudyRequest { policies: vec![Policy::Lru], ..wanted(&[4, 8], &[blocks * 8]) };
         let found = study(&wanted, &events);
         for ((block_bytes, curve), cell) in found.curves.iter().zip(&found.policies) {
             prop_assert_eq!(cell.block_bytes, *block_bytes);
@@ -292,7 +292,8 @@ fn samples_know_transfers_and_what_is_written_back() {
     let size = 40_000;
     let exact = study(&wanted(&[1024], &[size << 10]), &events).curves.remove(0).1.at(size);
     for rate in [0.3, 0.5] {
-        let found = study(&Wanted { rate, ..wanted(&[1024], &[size << 10]) }, &events).curves.remove(0).1.at(size);
+        let found =
+            study(&StudyRequest { rate, ..wanted(&[1024], &[size << 10]) }, &events).curves.remove(0).1.at(size);
         for (what, one, other) in [
             ("misses", exact.miss_ratio, found.miss_ratio),
             ("fetched", exact.fetched_blocks, found.fetched_blocks),
@@ -317,8 +318,8 @@ fn the_same_comes_out_with_any_number_of_threads() {
         })
         .collect();
     let sizes = [1 << 20, 4 << 20];
-    let one = Wanted { threads: 1, policies: Policy::EVERY.to_vec(), ..wanted(&[512, 1024, 4096], &sizes) };
-    let many = Wanted { threads: 3, ..one.clone() };
+    let one = StudyRequest { threads: 1, policies: Policy::EVERY.to_vec(), ..wanted(&[512, 1024, 4096], &sizes) };
+    let many = StudyRequest { threads: 3, ..one.clone() };
     let (a, b) = (study(&one, &events), study(&many, &events));
     assert_eq!(a.curves, b.curves);
     assert_eq!(a.policies, b.policies);
@@ -332,7 +333,8 @@ fn policies_that_take_too_much_memory_are_left_out() {
             Event::Request(Request { file: 0, offset_bytes: block << 12, length_bytes: 1 << 12, is_write: false })
         })
         .collect();
-    let all = Wanted { policies: vec![Policy::Fifo], memory_bytes: 2 << 20, ..wanted(&[4096], &[1 << 20, 1 << 30]) };
+    let all =
+        StudyRequest { policies: vec![Policy::Fifo], memory_bytes: 2 << 20, ..wanted(&[4096], &[1 << 20, 1 << 30]) };
     let found = study(&all, &events);
     assert_eq!(found.policies.iter().map(|cell| cell.miss_ratio).collect::<Vec<_>>(), [Some(1.0), None]);
 }
@@ -351,7 +353,7 @@ fn an_error_of_the_source_ends_it_and_a_stop_keeps_what_there_is() {
         }
     };
     let progress = Progress::default();
-    assert!(find(&wanted, &mut source, &progress).unwrap_err().to_string().contains("it is bad"));
+    assert!(study::run(&wanted, &mut source, &progress).unwrap_err().to_string().contains("it is bad"));
     let mut events = 0;
     let mut endless = || {
         events += 1;
@@ -360,7 +362,7 @@ fn an_error_of_the_source_ends_it_and_a_stop_keeps_what_there_is() {
         }
         Ok(Some(event))
     };
-    let found = find(&wanted, &mut endless, &progress).unwrap();
+    let found = study::run(&wanted, &mut endless, &progress).unwrap();
     assert!(!found.complete && found.seen.reads > 10_000);
     assert_eq!(found.curves[0].1.references.reads, found.seen.reads);
 }

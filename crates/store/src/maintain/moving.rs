@@ -172,12 +172,14 @@ impl Round<'_, '_> {
     }
 
     /// Moves everything that the index has in the chosen segments, in key order; what only snapshots have follows
-    /// everything current.
+    /// everything current. If that ends early, the rest is still counted: [`free`](Self::free) compares the counts with
+    /// the accounts.
     fn move_live(&mut self) -> Result<()> {
         let snapshot = self.engine.view().snapshot();
         let mut scan = snapshot.scan_versions_from(&[])?;
         let mut batch: Vec<(Vec<u8>, Entry)> = Vec::new();
         let mut bytes = 0;
+        let mut continues = true;
         loop {
             let next = scan.next_entry()?;
             let is_end = next.is_none();
@@ -185,16 +187,16 @@ impl Round<'_, '_> {
                 && self.chosen.contains(&entry.location.segment)
             {
                 *self.found.entry(entry.location.segment).or_default() += 1;
-                bytes += entry.location.record_bytes;
-                batch.push((key.to_vec(), *entry));
+                if continues {
+                    bytes += entry.location.record_bytes;
+                    batch.push((key.to_vec(), *entry));
+                }
             }
             if bytes >= BATCH_BYTES || batch.len() >= BATCH_RECORDS || is_end && !batch.is_empty() {
                 let hand = self.read(std::mem::take(&mut batch))?;
                 bytes = 0;
                 let committed = self.commit(hand)?;
-                if !self.spend(committed)? {
-                    return Ok(());
-                }
+                continues = self.spend(committed)?;
             }
             if is_end {
                 return Ok(());

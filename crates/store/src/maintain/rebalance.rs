@@ -111,3 +111,68 @@ impl Store {
         self.engine().rebalance(bytes_per_second, progress)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::open::Access;
+    use crate::simulation::subject::{Simulated, geometry, home};
+    use crate::simulation::trial::Subject;
+    use crate::simulation::world::World;
+    use crate::{Attributes, Durability, Key};
+
+    const OBJECTS: u64 = 600;
+
+    fn key(path: String) -> Key {
+        Key::parse(path).unwrap()
+    }
+
+    fn keys(subject: &Simulated) -> Vec<String> {
+        subject.state().unwrap().objects().map(|(key, _)| key.to_string()).collect()
+    }
+
+    /// The slow device has a few objects and the removals of all on the fast one, where these are still dead records.
+    fn removed_while_full(world: &World) -> Simulated {
+        let subject = Simulated::create(&geometry(1, 1, 1, (1, 0)), world).unwrap();
+        let store = subject.store();
+        let mut batch = store.batch(Durability::Batch);
+        for number in 0..OBJECTS {
+            batch.put(&key(format!("removed/{number}")), &Attributes::default(), &[1; 100]).unwrap();
+        }
+        for number in 0..400 {
+            batch.put(&key(format!("fast/{number}")), &Attributes::default(), &[3; 8000]).unwrap();
+        }
+        batch.commit().unwrap();
+        // Above the high watermark.
+        world.fill(0, 60);
+        let mut batch = store.batch(Durability::Batch);
+        for number in 0..OBJECTS {
+            batch.remove(&key(format!("removed/{number}"))).unwrap();
+        }
+        for number in 0..10 {
+            batch.put(&key(format!("kept/{number}")), &Attributes::default(), &[2; 100]).unwrap();
+        }
+        batch.commit().unwrap();
+        subject
+    }
+
+    /// Without the removals, an index made from the log would show the objects again.
+    #[test]
+    fn removals_for_which_there_is_no_room_stay_where_they_are() {
+        let mut outcomes = BTreeSet::new();
+        for blocks in (60..400).step_by(10) {
+            let world = World::new(3, 1);
+            let subject = removed_while_full(&world);
+            world.fill(0, blocks);
+            let (store, before) = (subject.store(), keys(&subject));
+            let overflowed = store.engine().overflowed().len() as u64;
+            let done = store.rebalance(None, &Progress::default()).unwrap();
+            outcomes.insert((done.moved_records > 0, done.segments == overflowed));
+            assert!(done.is_full || done.segments == overflowed, "{blocks} blocks: {done:?}");
+            drop(subject);
+            let rebuilt = Simulated::open_as(&home(&geometry(1, 1, 1, (1, 0))), &world, Access::RebuildIndex).unwrap();
+            assert!(keys(&rebuilt) == before, "{blocks} blocks: {done:?}");
+        }
+        assert_eq!(outcomes, [(false, false), (true, false), (true, true)].into());
+    }
+}

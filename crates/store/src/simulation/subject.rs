@@ -346,6 +346,11 @@ impl Simulated {
         open(platform(world), home, access, how).and_then(Store::of).map(|store| Simulated { store })
     }
 
+    /// Moves records that overflowed back to fast devices.
+    pub(crate) fn rebalance(&mut self) -> Result<()> {
+        self.store.rebalance(None, &Progress::default()).map(|_| ())
+    }
+
     /// The store itself.
     pub(crate) fn store(&self) -> &Store {
         &self.store

@@ -1,5 +1,5 @@
-//! 2Q: a block enters the main queue when it is used again after it left the queue of new blocks, so a scan does not
-//! displace blocks in use.
+//! 2Q (Johnson and Shasha, VLDB 1994): a block enters the main queue when it is used again after it left the queue of
+//! new blocks, while its key is still remembered. So a scan does not displace blocks in use.
 
 use super::Cache;
 use super::lists::Lists;

@@ -467,6 +467,8 @@ impl SharedWork {
         })
     }
 
+    /// Reads a planned range and passes its records on as one piece. Large objects among them are queued: their content
+    /// follows in parts. Returns whether more is wanted.
     fn piece(&self, engine: &Engine, planned: &Planned, give: &dyn Fn(Result<Loaded>) -> bool) -> bool {
         let mut piece = Loaded::new(self);
         let mut read = std::mem::take(&mut piece.read);
@@ -482,14 +484,13 @@ impl SharedWork {
                     let content = content_of(engine, wanted, &record, largest);
                     let stored_bytes = lengths.head_bytes() + lengths.content;
                     let start = begin + (wanted.location.offset - planned.span.bytes.start) as usize;
-                    let is_large = record.head.kind == Kind::Large;
                     let (bytes, start) = if other.is_empty() {
                         (&read[start..start + stored_bytes], Some(start))
                     } else {
                         (&other[..stored_bytes], None)
                     };
                     match content {
-                        Ok(ContentSource::Large(descriptor)) if is_large => {
+                        Ok(ContentSource::Large(descriptor)) => {
                             let head = bytes[..lengths.head_bytes()].to_vec();
                             let large = Arc::new(Large { head, descriptor });
                             lock(&self.large).push_back(Unread { large, at: 0, is_announced: false });
@@ -497,7 +498,7 @@ impl SharedWork {
                         Ok(ContentSource::Unpacked(content)) => {
                             piece.add(start, lengths.head_bytes(), bytes, Some(content))
                         }
-                        Ok(_) => piece.add(start, lengths.head_bytes(), bytes, None),
+                        Ok(ContentSource::Plain) => piece.add(start, lengths.head_bytes(), bytes, None),
                         Err(error) => goes_on &= give(Err(error)),
                     }
                 }

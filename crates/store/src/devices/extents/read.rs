@@ -1,8 +1,8 @@
 //! Reading a large object: every unit read is verified, and reconstructed from its stripe if it is wrong.
 //!
 //! Everything returned was verified against the checksums of the descriptor, including reconstructed units; wrong bytes
-//! are never returned. Small ranges are read sequentially with one call per run; large ones from all devices in
-//! parallel, each unit directly into its place.
+//! are never returned. Small ranges are read one unit after the other, on a single device several in one call; large
+//! ones from all devices in parallel, each unit directly into its place.
 
 use std::ops::Range;
 
@@ -85,7 +85,8 @@ impl ExtentFiles {
         Ok(())
     }
 
-    /// Reads units one after the other; units that are adjacent on a device in one read.
+    /// Reads units one after the other; those of a chunk on a single device, where they are adjacent, up to
+    /// [`JOINED_BYTES`] in one read.
     fn read_in_order(
         &self,
         number: usize,

@@ -536,7 +536,8 @@ impl Inner {
         self.replace(store, state)
     }
 
-    /// Writes a manifest with `state` to the devices of the index; those that fail are dropped.
+    /// Writes a manifest with `state` to the devices of the index, and removes the journal of the old one. Devices that
+    /// fail are dropped, and the others get another manifest that does not name them.
     fn replace(&mut self, store: &[u8; 16], mut state: State) -> Result<()> {
         let old = self.current.take().map(|current| current.head.journal);
         let seed = u128::from_le_bytes(random_identity()?) as u64;

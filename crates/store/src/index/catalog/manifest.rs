@@ -245,7 +245,7 @@ pub(crate) fn sealed(content: &[u8]) -> Vec<u8> {
 }
 
 /// Replaces the document on a device, durably, and creates the empty journal that continues it; returns the journal.
-/// The old one is removed.
+/// The journal of the old document stays, for the caller to remove.
 ///
 /// # Errors
 /// Which of the two documents exists is then unknown.

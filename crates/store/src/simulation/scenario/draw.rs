@@ -6,6 +6,7 @@
 use super::super::mishap::{Absence, FileKind, Rot};
 use super::super::workload::Durability;
 use super::{End, Scenario, Shape, Step, Work};
+use crate::format::geometry::Class;
 use crate::random::Random;
 
 /// Most steps of a scenario.
@@ -15,7 +16,9 @@ const MOST_STEPS: u64 = 12;
 pub(crate) fn draw(seed: u64) -> Scenario {
     let mut random = Random::new(seed);
     let shape = *random.pick(&Shape::ALL);
-    let mut draw = Draw { devices: shape.geometry().devices.len(), random };
+    let devices = shape.geometry().devices;
+    let fast = devices.iter().filter(|device| device.class == Class::Fast).count();
+    let mut draw = Draw { devices: devices.len(), fast, random };
     let mut steps = vec![draw.batch()];
     for _ in 0..2 + draw.random.below(MOST_STEPS - 2) {
         draw.next(&mut steps);
@@ -26,11 +29,13 @@ pub(crate) fn draw(seed: u64) -> Scenario {
 struct Draw {
     random: Random,
     devices: usize,
+    /// The first of them, which are fast.
+    fast: usize,
 }
 
 impl Draw {
     fn next(&mut self, steps: &mut Vec<Step>) {
-        let step = match self.random.below(32) {
+        let step = match self.random.below(33) {
             0..9 => self.batch(),
             9 => Step::Sync,
             10 => Step::Close,
@@ -74,10 +79,31 @@ impl Draw {
                 1 => Step::Copy,
                 _ => Step::Swap(self.device(), self.device()),
             },
-            29 => Step::Pin(self.random.happens(2, 3)),
+            29 => {
+                self.overflow(steps);
+                return;
+            }
+            30 => Step::Pin(self.random.happens(2, 3)),
             _ => self.cuttable(),
         };
         steps.push(step);
+    }
+
+    /// Records overflow to slow devices, and return as far as fast ones get room.
+    fn overflow(&mut self, steps: &mut Vec<Step>) {
+        let full = self.random.below(4);
+        steps.extend((0..self.fast).map(|device| Step::Full(device, full)));
+        for _ in 0..1 + self.random.below(3) {
+            steps.push(self.batch());
+        }
+        let room = self.random.below(60);
+        steps.extend((0..self.fast).map(|device| Step::Full(device, room)));
+        steps.push(match self.random.below(4) {
+            0 => Step::Cut(self.random.below(60), End::Power(self.random.any()), Box::new(Step::Rebalance)),
+            _ => Step::Rebalance,
+        });
+        steps.extend((0..self.fast).map(Step::Room));
+        steps.push(self.random.pick(&[Step::Rebalance, Step::RebuildIndex, Step::Check]).clone());
     }
 
     fn device(&mut self) -> usize {
@@ -124,7 +150,7 @@ impl Draw {
     }
 
     fn cuttable(&mut self) -> Step {
-        match self.random.below(13) {
+        match self.random.below(14) {
             0..4 => self.batch(),
             4 => Step::Sync,
             5 => Step::Close,
@@ -134,6 +160,7 @@ impl Draw {
             9 => Step::Compact,
             10 => Step::RebuildIndex,
             11 => Step::Pin(self.random.happens(1, 2)),
+            12 => Step::Rebalance,
             _ => Step::Check,
         }
     }

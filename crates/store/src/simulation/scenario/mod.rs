@@ -160,6 +160,8 @@ pub(crate) enum Step {
     Rebuild(usize),
     /// Space is freed.
     Compact,
+    /// Records that overflowed return to fast devices.
+    Rebalance,
     /// The current state is pinned by name, or the pin released.
     Pin(bool),
     /// Everything is verified, and must be correct if nothing was damaged.

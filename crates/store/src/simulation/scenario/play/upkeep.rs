@@ -3,7 +3,6 @@
 use super::super::super::mishap::FileKind;
 use super::super::super::model::Model;
 use super::super::super::subject::Simulated;
-use super::super::super::trial::Subject;
 use super::super::laws::patient;
 use super::super::look::Announced;
 use super::super::promise::{Condition, Freshness, Promise, is_sound};
@@ -130,7 +129,8 @@ impl Play {
         Ok(true)
     }
 
-    pub(super) fn compact(&mut self) -> Result<bool, String> {
+    /// A compaction or a rebalance.
+    pub(super) fn move_records(&mut self, how: fn(&mut Simulated) -> crate::Result<()>) -> Result<bool, String> {
         if !self.has_writer()? {
             return Ok(false);
         }
@@ -139,7 +139,7 @@ impl Play {
             self.released.add(device, image);
         }
         let kept = writer.kept_by_pins();
-        match writer.compact() {
+        match how(writer) {
             Err(error) => self.fail(&error)?,
             Ok(()) => {
                 let gone = kept.difference(&writer.rows()).next().cloned();
