@@ -93,6 +93,12 @@ impl ObjectNumber {
     /// No object: the number in tombstones, and of the directory that contains the root.
     pub const NONE: ObjectNumber = ObjectNumber(0);
 
+    /// A number that was read; `None` if it has more than 48 bits, which none has.
+    #[inline]
+    pub(crate) fn stored(number: u64) -> Option<ObjectNumber> {
+        (number < 1 << 48).then_some(ObjectNumber(number))
+    }
+
     /// Whether it is [`NONE`](Self::NONE).
     pub fn is_none(self) -> bool {
         self == ObjectNumber::NONE

@@ -18,10 +18,12 @@ use super::*;
 use crate::OpenOptions;
 use crate::Progress;
 use crate::engine::open::{Access, open_here};
+use crate::engine::pace::Pace;
 use crate::error::ErrorKind;
 use crate::format::entry::Location;
 use crate::format::ids::LogOffset;
 use crate::format::segment::SEGMENTS;
+use crate::maintain::moving::MoveTarget;
 use crate::random::Random;
 
 type Model = BTreeMap<String, Vec<u8>>;
@@ -304,6 +306,38 @@ fn compaction_can_be_ended_early_and_goes_on_later() {
     assert!(walked(&store) == model);
     let done = compact(&store, &ALL);
     assert!(!done.is_interrupted && walked(&store) == model);
+}
+
+#[test]
+fn a_segment_whose_account_is_too_low_stays_even_if_moving_ends_early() {
+    let sandbox = TempDir::new().unwrap();
+    let store = Store::create(&sandbox.path().join("s"), &small_segments()).unwrap();
+    let mut batch = store.batch(Durability::None);
+    for at in 0..160u64 {
+        batch.put(&key(&format!("f{at:04}")), &file(), &bytes(at, 60_000)).unwrap();
+    }
+    batch.commit().unwrap();
+    store.sync().unwrap();
+    let before = walked(&store);
+    let mut state = store.engine().view().state.clone();
+    let rows = std::sync::Arc::make_mut(&mut state.segments);
+    // Not the end of the log, which is not freed anyway.
+    let last = *rows.keys().rev().nth(1).unwrap();
+    let row = rows.get_mut(&last).unwrap();
+    assert!(row.live_records > 0);
+    (row.live_records, row.live_bytes) = (0, 0);
+    store.engine().set_state(state).unwrap();
+    let progress = Progress::observed(|progress| {
+        if progress.snapshot().bytes > 0 {
+            progress.stop();
+        }
+    });
+    let chosen = store.engine().view().state.segments.keys().copied().collect();
+    let mut pace = Pace::new(None, &progress);
+    let done = store.engine().move_segments(&chosen, MoveTarget::SameClass(Class::Fast), &mut pace).unwrap();
+    assert!(done.is_interrupted && done.records > 0, "{done:?}");
+    assert!(!done.freed_segments.contains(&last), "{done:?}");
+    assert!(walked(&store) == before);
 }
 
 #[test]

@@ -163,7 +163,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(u64, Change), DecodeError> {
         }
         last_seen |= bit;
         if tag == VERSION {
-            version = Some(section.whole(SectionReader::u64).ok_or(DecodeError::Damaged)?);
+            // Others follow it, one by one.
+            let number = section.whole(SectionReader::u64).filter(|&version| version < u64::MAX / 2);
+            version = Some(number.ok_or(DecodeError::Damaged)?);
         } else {
             take_section(&mut change, tag, section).ok_or(DecodeError::Damaged)?;
         }
@@ -186,7 +188,7 @@ fn take_section(change: &mut Change, tag: u8, section: SectionReader<'_>) -> Opt
         REMOVED_SEGMENTS => change.removed_segments = section.list(|section| section.u64().map(SegmentNumber))?,
         EXTENTS => change.extents = section.list(SectionReader::extent)?,
         REMOVED_EXTENTS => change.removed_extents = section.list(|bytes| Some((bytes.device()?, bytes.u32()?)))?,
-        SHARED => change.shared = section.list(|bytes| Some((ObjectNumber(bytes.u64()?), bytes.u64()?)))?,
+        SHARED => change.shared = section.list(|bytes| Some((bytes.object()?, bytes.u64()?)))?,
         FREED => change.freed = section.list(SectionReader::freed)?,
         GIVEN_BACK => change.given_back = section.list(SectionReader::freed)?,
         NOTES => change.notes = section.list(|bytes| Some((bytes.text()?, bytes.bytes()?.to_vec())))?,
@@ -390,8 +392,12 @@ impl<'b> SectionReader<'b> {
         })
     }
 
+    fn object(&mut self) -> Option<ObjectNumber> {
+        ObjectNumber::stored(self.u64()?)
+    }
+
     fn range(&mut self) -> Option<RangeRow> {
-        Some(RangeRow { directory: ObjectNumber(self.u64()?), id: self.u64()? })
+        Some(RangeRow { directory: self.object()?, id: self.u64()? })
     }
 
     fn table(&mut self) -> Option<TableRow> {

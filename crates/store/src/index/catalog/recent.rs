@@ -61,7 +61,7 @@ fn decode_entry(bytes: &[u8], at: &mut usize, kind: Kind) -> Option<Entry> {
     let mut entry = Entry {
         kind,
         id: number()?,
-        number: ObjectNumber(number()?),
+        number: ObjectNumber::stored(number()?)?,
         location: Location { segment: SegmentNumber(number()?), offset: LogOffset(number()?), record_bytes: number()? },
         size_bytes: number()?,
         mode: number()?.try_into().ok()?,
@@ -90,6 +90,17 @@ mod tests {
             let mut bytes = Vec::new();
             encode(&mut bytes, [(&b"key"[..], Some(&Entry::removal(1, location)))].into_iter());
             assert_eq!(decode(&bytes).is_some(), is_read);
+        }
+    }
+
+    #[test]
+    fn a_number_of_more_than_48_bits_is_refused() {
+        let location = Location { segment: SegmentNumber(1), offset: LogOffset(8), record_bytes: 4 };
+        for (number, is_read) in [((1 << 48) - 1, true), (1 << 48, false), (u64::MAX, false)] {
+            let entry = Entry { number: ObjectNumber(number), ..Entry::removal(1, location) };
+            let mut bytes = Vec::new();
+            encode(&mut bytes, [(&b"key"[..], Some(&entry))].into_iter());
+            assert_eq!(decode(&bytes).is_some(), is_read, "{number}");
         }
     }
 }

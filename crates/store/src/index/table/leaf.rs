@@ -78,7 +78,9 @@ pub(crate) fn refuse(entry: &Entry) -> Option<&'static str> {
         _ if offset.0 % 4 != 0 || record_bytes % 4 != 0 || offset.0.checked_add(record_bytes).is_none() => {
             Some("the location of its record is impossible")
         }
-        _ if entry.number.is_none() || entry.number.0 > entry.id => Some("the number of its object is impossible"),
+        _ if ObjectNumber::stored(entry.number.0).is_none_or(ObjectNumber::is_none) || entry.number.0 > entry.id => {
+            Some("the number of its object is impossible")
+        }
         _ if entry.mtime.nanoseconds.max(entry.ctime.nanoseconds) >= 1_000_000_000 => {
             Some("the nanoseconds of its time are a second or more")
         }
@@ -183,7 +185,7 @@ pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Previous) -> Opt
     before.seconds = seconds;
     before.place = Some((segment, LogOffset(offset.0.checked_add(record_bytes)?)));
     let location = Location { segment, offset, record_bytes };
-    let number = ObjectNumber(number);
+    let number = ObjectNumber::stored(number)?;
     Some(LeafEntry { kind, id, number, location, size_bytes, class, mtime, ctime })
 }
 
@@ -278,6 +280,12 @@ mod tests {
         }
         let number_of_none = [Kind::File as u8 | NUMBERED, zigzag(5) as u8, 5, 1, 1, 1, 0, 0, 0, 0];
         assert_eq!(decode(&number_of_none, &mut 0, &mut Previous::default()), None);
+        for (id, is_read) in [((1 << 47) - 1, true), (1 << 48, false)] {
+            let mut far = vec![Kind::File as u8];
+            put(&mut far, zigzag(id));
+            far.extend([1, 1, 1, 1, 0, 0, 0]);
+            assert_eq!(decode(&far, &mut 0, &mut Previous::default()).is_some(), is_read, "{id}");
+        }
         let changed = |rest: &[u8]| {
             let bytes = [&[Kind::File as u8 | CHANGED, 0, 1, 1, 1, 1, 0, 0, 0], rest].concat();
             decode(&bytes, &mut 0, &mut Previous::default()).map(|entry| entry.ctime)
@@ -292,8 +300,8 @@ mod tests {
         let nanoseconds = Entry { ctime: Time { seconds: 0, nanoseconds: 1_000_000_000 }, ..wrong };
         assert!(refuse(&far).is_some() && refuse(&nanoseconds).is_some());
         assert_eq!(refuse(&wrong), None);
-        for number in [0, 2].map(ObjectNumber) {
-            assert!(refuse(&Entry { number, ..wrong }).is_some());
+        for (id, number) in [(1, 0), (1, 2), (1 << 50, 1 << 48)] {
+            assert!(refuse(&Entry { id, number: ObjectNumber(number), ..wrong }).is_some());
         }
         wrong.location.offset = LogOffset(82);
         assert!(refuse(&wrong).is_some());

@@ -29,7 +29,7 @@ pub(crate) fn any_entry() -> impl Strategy<Value = Entry> {
     let kinds = prop::sample::select(vec![Kind::File, Kind::Large, Kind::Directory, Kind::Link, Kind::Removal]);
     let place = (prop_oneof![0u64..3, Just(u64::MAX)], 0u64..1 << 32, 0u64..1 << 20);
     let small = prop_oneof![0u64..100_000, any::<u64>()];
-    (kinds, prop_oneof![1u64..1000, 1..=u64::MAX], place, small, (0u16..4, 0u32..3, 0u32..3), any::<i64>(), 0..4u32)
+    (kinds, prop_oneof![1u64..1000, 1u64..1 << 48], place, small, (0u16..4, 0u32..3, 0u32..3), any::<i64>(), 0..4u32)
         .prop_map(|(kind, id, (segment, offset, length), size_bytes, (mode, uid, gid), seconds, part)| {
             if kind == Kind::Removal {
                 return Entry::removal(id, Location::NONE);
