@@ -26,8 +26,7 @@ pub fn read_document<T: DeserializeOwned>(
     let found_schema = serde_json::from_slice::<Schema>(text).ok()?.schema;
     let found_version = found_schema.strip_prefix(kind)?.strip_prefix('/')?;
     if found_version.parse::<u32>().is_ok_and(|found| found > version) {
-        let newer = Error::new(ErrorKind::NewerVersion, operation, format!("it has version {found_version}"));
-        return Some(Err(newer.advise(format!("this granulo reads up to version {version}"))));
+        return Some(Err(Error::newer_version(operation, found_version, version)));
     }
     let read = serde_json::from_slice(text);
     Some(read.map_err(|error| Error::new(ErrorKind::Corrupt, operation, error.to_string()).advise(advice)))

@@ -82,15 +82,18 @@ fn parse(text: &[u8]) -> Result<Survey> {
     match version {
         Some(VERSION) => {}
         Some(newer) if newer > VERSION => {
-            let cause = format!("it has version {newer} of the survey format; this granulo reads version {VERSION}");
-            return Err(fail(ErrorKind::NewerVersion, cause).advise("use a newer granulo"));
+            return Err(Error::newer_version("read the survey", newer, VERSION));
         }
         _ => {
-            let cause = match schema {
-                Some(other) => format!("its schema is \"{}\", not {KIND}{VERSION}", escape(other.as_bytes())),
-                None => "it is JSON without a schema, not a survey".to_owned(),
+            let error = match schema {
+                Some(other) => {
+                    let (expected, found) = (format!("{KIND}{VERSION}"), escape(other.as_bytes()));
+                    let cause = format!("its schema is \"{found}\", not {expected}");
+                    fail(ErrorKind::NotRecognised, cause).mismatch(expected, found)
+                }
+                None => fail(ErrorKind::NotRecognised, "it is JSON without a schema, not a survey".to_owned()),
             };
-            return Err(fail(ErrorKind::NotRecognised, cause).advise("write one with: granulo survey PATH -o FILE"));
+            return Err(error.advise("write one with: granulo survey PATH -o FILE"));
         }
     }
     let stored: Stored = serde_json::from_slice(text).map_err(json)?;

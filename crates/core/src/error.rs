@@ -1,7 +1,8 @@
 //! The one error type: a kind for programs; operation, path, cause and next step for people.
 //!
 //! [`Error`] prints as `cannot OPERATION PATH: CAUSE (NEXT STEP)`, in prose, with the path escaped so that a hostile
-//! file name cannot reach a terminal. An unreadable file does not make a scan fail with one of these: such files are
+//! file name cannot reach a terminal. Programs read its kind, path and, where there are any, the number of the device
+//! and what was expected and found, as fields. An unreadable file does not make a scan fail with one of these: such files are
 //! counted (see `scan`), and the command ends with exit status 1.
 
 use std::fmt;
@@ -61,6 +62,15 @@ pub struct Error {
     cause: String,
     advice: Option<String>,
     source: Option<io::Error>,
+    device: Option<u16>,
+    mismatch: Option<Box<Mismatch>>,
+}
+
+/// What contradicts what.
+#[derive(Debug)]
+struct Mismatch {
+    expected: String,
+    found: String,
 }
 
 /// The result of an operation that may end with an [`Error`].
@@ -69,20 +79,29 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// An error of `kind` while doing `operation` (an infinitive: "read the survey"), because of `cause`.
     pub fn new(kind: ErrorKind, operation: &'static str, cause: impl Into<String>) -> Error {
-        Error { kind, operation, path: None, cause: cause.into(), advice: None, source: None }
+        Error {
+            kind,
+            operation,
+            path: None,
+            cause: cause.into(),
+            advice: None,
+            source: None,
+            device: None,
+            mismatch: None,
+        }
+    }
+
+    /// A document of version `found`, of which this granulo reads versions up to `readable`.
+    pub fn newer_version(operation: &'static str, found: impl fmt::Display, readable: impl fmt::Display) -> Error {
+        let cause = format!("it has version {found}; this granulo reads up to version {readable}");
+        Error::new(ErrorKind::NewerVersion, operation, cause).mismatch(readable, found).advise("use a newer granulo")
     }
 
     /// An operating-system error while doing `operation` on `path`.
     pub fn io(operation: &'static str, path: &Path, source: io::Error) -> Error {
         let kind = ErrorKind::of(&source);
-        let error = Error {
-            kind,
-            operation,
-            path: Some(path.to_owned()),
-            cause: os_message(&source),
-            advice: None,
-            source: Some(source),
-        };
+        let error = Error::new(kind, operation, os_message(&source)).at(path);
+        let error = Error { source: Some(source), ..error };
         match kind {
             ErrorKind::NoSpace => error.advise("free some space or choose another device"),
             ErrorKind::PermissionDenied => error.advise("check the permissions or run as another user"),
@@ -104,6 +123,20 @@ impl Error {
         self
     }
 
+    /// The same error, about a device of a store.
+    #[must_use]
+    pub fn on_device(mut self, number: u16) -> Error {
+        self.device = Some(number);
+        self
+    }
+
+    /// The same error, with what was expected and what was found instead.
+    #[must_use]
+    pub fn mismatch(mut self, expected: impl fmt::Display, found: impl fmt::Display) -> Error {
+        self.mismatch = Some(Box::new(Mismatch { expected: expected.to_string(), found: found.to_string() }));
+        self
+    }
+
     /// The kind, for programs.
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -117,6 +150,21 @@ impl Error {
     /// The file or directory concerned, if any.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
+    }
+
+    /// The number of the device of the store concerned, if any.
+    pub fn device(&self) -> Option<u16> {
+        self.device
+    }
+
+    /// What was expected, where something else was found.
+    pub fn expected(&self) -> Option<&str> {
+        self.mismatch.as_ref().map(|mismatch| mismatch.expected.as_str())
+    }
+
+    /// What was found instead of what was expected.
+    pub fn found(&self) -> Option<&str> {
+        self.mismatch.as_ref().map(|mismatch| mismatch.found.as_str())
     }
 }
 
@@ -162,6 +210,17 @@ mod tests {
             "cannot open the survey /no/such: No such file or directory (see granulo survey --help)"
         );
         assert_eq!(error.kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn programs_read_fields() {
+        let error = Error::newer_version("open the store", 3, 2).at(Path::new("/s")).on_device(1);
+        assert_eq!((error.expected(), error.found(), error.device()), (Some("2"), Some("3"), Some(1)));
+        assert_eq!(
+            error.to_string(),
+            "cannot open the store /s: it has version 3; this granulo reads up to version 2 (use a newer granulo)"
+        );
+        assert_eq!(Error::new(ErrorKind::Io, "read", "it is bad").expected(), None);
     }
 
     #[test]

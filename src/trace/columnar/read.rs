@@ -60,8 +60,7 @@ impl Reader {
             let version = magic.strip_prefix(MAGIC_ANY_VERSION).and_then(|rest| rest.strip_suffix(b"\n"));
             let newer = version.and_then(|version| std::str::from_utf8(version).ok()?.trim().parse::<u32>().ok());
             return Err(match newer {
-                Some(version) if version > 1 => fail(ErrorKind::NewerVersion, &format!("it has version {version}"))
-                    .advise("this granulo reads version 1"),
+                Some(version) if version > 1 => Error::newer_version(OPERATION, version, 1),
                 _ => fail(ErrorKind::NotRecognised, "it is not a granulo trace"),
             }
             .at(&path));

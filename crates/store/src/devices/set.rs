@@ -140,6 +140,11 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// An error of the operating system about a file or directory of the device.
+    pub(crate) fn error(&self, operation: &'static str, file: &str, error: io::Error) -> Error {
+        Error::io(operation, &self.path.join(file), error).on_device(self.entry.number.0)
+    }
+
     /// From here on it is only written to in its present directory.
     pub(crate) fn anchor(&mut self, platform: &dyn Platform) {
         if let Some(anchor) = platform.anchor(&self.path) {
@@ -431,6 +436,11 @@ impl Devices {
     /// A path on a device, for messages.
     pub(crate) fn place(&self, device: DeviceNumber, path: &str) -> PathBuf {
         self.slots().get(device.index()).map_or_else(|| PathBuf::from(path), |slot| slot.path.join(path))
+    }
+
+    /// An error of the operating system about a file of a device.
+    pub(crate) fn error(&self, operation: &'static str, device: DeviceNumber, path: &str, error: io::Error) -> Error {
+        Error::io(operation, &self.place(device, path), error).on_device(device.0)
     }
 
     fn open_file(&self, device: DeviceNumber, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>> {

@@ -146,8 +146,7 @@ impl Engine {
     pub(crate) fn copy_segment(&self, row: &SegmentRow, device: DeviceNumber, pace: &mut Pace<'_>) -> Result<Copied> {
         let target = segment_path(row.id());
         let temporary = format!("{target}.new");
-        let place = self.devices.place(device, &target);
-        let fail = |error| Error::io("create a copy of the segment", &place, error);
+        let fail = |error| self.devices.error("create a copy of the segment", device, &target, error);
         let on = self.devices.readable(device).ok_or_else(|| fail(std::io::ErrorKind::NotFound.into()))?;
         let mut sources: Vec<DeviceNumber> = row.devices.iter().copied().filter(|&source| source != device).collect();
         sources.push(device);
@@ -158,7 +157,7 @@ impl Engine {
                 "create a copy of the segment",
                 "no device in service has a copy",
             )
-            .at(&place));
+            .at(&self.devices.place(device, &target)));
         }
         // Left by an interrupted attempt.
         let _ = on.remove(&temporary);
@@ -199,8 +198,8 @@ impl Engine {
         target: &dyn DeviceFile,
         pace: &mut Pace<'_>,
     ) -> Result<Copied> {
-        let place = self.devices.place(copies.first().map_or(DeviceNumber(0), |copy| copy.0), &segment_path(row.id()));
-        let fail = |error| Error::io("copy the segment", &place, error);
+        let first = copies.first().map_or(DeviceNumber(0), |copy| copy.0);
+        let fail = |error| self.devices.error("copy the segment", first, &segment_path(row.id()), error);
         let mut scan = SegmentScan::new(copies.to_vec(), self.seed(row.id()), LogOffset::START);
         scan.end = row.end();
         let mut copied = Copied::default();
@@ -257,8 +256,7 @@ impl Engine {
 
     /// Files in the segment directory of a device that were released and still exist, or are incomplete.
     pub(crate) fn leftover_segments(&self, slot: &Slot, state: &State) -> Result<Vec<(String, u64)>> {
-        let listed = names::list(&*slot.device, SEGMENTS)
-            .map_err(|error| Error::io("list", &slot.path.join(SEGMENTS), error))?;
+        let listed = names::list(&*slot.device, SEGMENTS).map_err(|error| slot.error("list", SEGMENTS, error))?;
         let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
         let is_left = |(name, _): &(String, u64)| match SegmentName::parse(name) {
             // An unknown segment that was not released is in quarantine.

@@ -143,7 +143,7 @@ fn highest_table(slots: &[Slot]) -> Result<u64> {
     let mut highest = 0;
     for slot in slots.iter().filter(|slot| slot.is_writable()) {
         let files = slot.device.list(INDEX);
-        let files = files.map_err(|error| Error::io("look for an index", &slot.path.join(INDEX), error))?;
+        let files = files.map_err(|error| slot.error("look for an index", INDEX, error))?;
         let number = |name: &str| table_number(name.strip_suffix(manifest::TEMPORARY).unwrap_or(name));
         highest = files.iter().filter_map(|(name, _)| number(name)).fold(highest, u64::max);
     }

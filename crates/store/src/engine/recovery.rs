@@ -21,7 +21,7 @@ use crate::devices::set::Devices;
 use crate::engine::effects::{Effects, Nameless};
 use crate::engine::pace::Pace;
 use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineAccounts};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::ids::{DeviceNumber, Epoch, LogOffset, SegmentId, SegmentNumber};
 use crate::format::index_key::{first_object, object_key, object_of};
 use crate::format::record::Seed;
@@ -91,8 +91,7 @@ fn encode_devices(devices: &[DeviceNumber]) -> Vec<u8> {
 pub(crate) fn segments(devices: &Devices) -> Result<BTreeMap<SegmentName, (Vec<DeviceNumber>, u64)>> {
     let mut found: BTreeMap<SegmentName, (Vec<DeviceNumber>, u64)> = BTreeMap::new();
     for slot in devices.slots().iter().filter(|slot| slot.is_readable()) {
-        let listed = names::list(&*slot.device, SEGMENTS)
-            .map_err(|error| Error::io("list", &slot.path.join(SEGMENTS), error))?;
+        let listed = names::list(&*slot.device, SEGMENTS).map_err(|error| slot.error("list", SEGMENTS, error))?;
         for (name, size) in listed.iter().filter_map(|(name, size)| Some((SegmentName::parse(name)?, *size))) {
             let (devices, longest) = found.entry(name).or_default();
             devices.push(slot.entry.number);
@@ -466,15 +465,15 @@ impl Engine {
                 if let Some(&source) = devices.iter().find(is_whole) {
                     let mut bytes = Vec::new();
                     self.read_copy(source, id, at, record.record_bytes() as usize, &mut bytes)
-                        .map_err(|error| Error::io("read", &self.devices.place(source, &segment_path(id)), error))?;
+                        .map_err(|error| self.devices.error("read", source, &segment_path(id), error))?;
                     repairs.push((on.without, at, bytes));
                 }
             }
             for (without, at, bytes) in repairs.drain(..) {
                 for device in without {
-                    let place = self.devices.place(device, &segment_path(id));
                     let Ok(file) = self.devices.segment(device, id, Mode::Write) else { continue };
-                    file.write_at(&bytes, at.0).map_err(|error| Error::io("repair", &place, error))?;
+                    let fail = |error| self.devices.error("repair", device, &segment_path(id), error);
+                    file.write_at(&bytes, at.0).map_err(fail)?;
                     repaired_bytes += bytes.len() as u64;
                     touched.insert(device);
                 }
@@ -484,10 +483,9 @@ impl Engine {
             }
         }
         for device in touched {
-            let place = self.devices.place(device, &segment_path(id));
-            let file =
-                self.devices.segment(device, id, Mode::Write).map_err(|error| Error::io("repair", &place, error))?;
-            file.sync().map_err(|error| Error::io("sync", &place, error))?;
+            let fail = |operation| move |error| self.devices.error(operation, device, &segment_path(id), error);
+            let file = self.devices.segment(device, id, Mode::Write).map_err(fail("repair"))?;
+            file.sync().map_err(fail("sync"))?;
         }
         Ok(repaired_bytes)
     }

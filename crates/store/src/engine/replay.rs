@@ -18,7 +18,7 @@ use crate::engine::effects::{Effects, Nameless};
 use crate::engine::snapshots::versions_due;
 use crate::engine::write::entry_of;
 use crate::engine::{Engine, EngineAccounts};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location, Time};
@@ -576,8 +576,9 @@ impl Engine {
         if !self.is_writer() || self.is_degraded {
             return Ok(());
         }
-        let place = self.devices.place(device, &segment_path(id));
-        Err(Error::io("recover the log from", &place, error)
+        Err(self
+            .devices
+            .error("recover the log from", device, &segment_path(id), error)
             .advise("check the device; --degraded continues without what cannot be read"))
     }
 }

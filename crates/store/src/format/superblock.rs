@@ -145,10 +145,7 @@ impl Superblock {
         let mut at = Decoder::new(fields);
         match at.u16() {
             Some(VERSION) => Ok(decode_fields(&mut at)),
-            Some(version) if version > VERSION => {
-                let cause = format!("it has format version {version}; this granulo reads version {VERSION}");
-                Err(Error::new(ErrorKind::NewerVersion, "open the store", cause).advise("use a newer granulo"))
-            }
+            Some(version) if version > VERSION => Err(Error::newer_version("open the store", version, VERSION)),
             // No version that was ever released.
             _ => Ok(None),
         }

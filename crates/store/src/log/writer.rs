@@ -219,7 +219,7 @@ impl Writer {
         record.encode_with(padding_bytes, Alignment::None, &mut end_record)?;
         seal(&mut end_record, seed, begin + length);
         if let Err((device, error)) = write_copies(&active.copies, batch.records, &end_record, begin) {
-            let fail = Error::io("write to the segment", &devices.place(device, &segment_path(active.id)), error);
+            let fail = devices.error("write to the segment", device, &segment_path(active.id), error);
             if fail.kind() != ErrorKind::NoSpace {
                 return Err(fail);
             }
@@ -300,11 +300,7 @@ impl Writer {
                     devices.forget_segment(id);
                     self.newest_segment = number;
                     self.released.add_segment(id.number);
-                    return Err(Error::io(
-                        "begin the segment",
-                        &devices.place(slot.entry.number, &segment_path(id)),
-                        error,
-                    ));
+                    return Err(slot.error("begin the segment", &segment_path(id), error));
                 }
             }
         }

@@ -321,8 +321,7 @@ impl Engine {
         let rooms: Vec<u64> = slots
             .iter()
             .map(|slot| {
-                let room =
-                    slot.device.room().map_err(|error| Error::io("read the free space of", &slot.path, error))?;
+                let room = slot.device.room().map_err(|error| slot.error("read the free space of", "", error))?;
                 Ok(moving_bytes(room))
             })
             .collect::<Result<_>>()?;

@@ -42,8 +42,7 @@ impl Engine {
         let is_settled = |number: SegmentNumber| self.is_writer() || number < last;
         let mut all = Vec::new();
         for slot in self.devices.slots().iter().filter(|slot| slot.is_readable()) {
-            let listed = names::list(&*slot.device, SEGMENTS)
-                .map_err(|error| Error::io("list", &slot.path.join(SEGMENTS), error))?;
+            let listed = names::list(&*slot.device, SEGMENTS).map_err(|error| slot.error("list", SEGMENTS, error))?;
             for (name, size_bytes) in listed.iter().filter_map(|(name, size)| Some((SegmentName::parse(name)?, *size)))
             {
                 let row = state.segments.get(&name.number).filter(|row| SegmentName::from(row.id()) == name);

@@ -473,7 +473,7 @@ impl Engine {
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
             for (name, _) in self.leftover_segments(slot, &state)? {
                 let path = format!("{SEGMENTS}/{name}");
-                let fail = |error| Error::io("remove", &slot.path.join(&path), error);
+                let fail = |error| slot.error("remove", &path, error);
                 slot.device.remove(&path).and_then(|()| slot.device.sync_directory(SEGMENTS)).map_err(fail)?;
                 removed += 1;
             }

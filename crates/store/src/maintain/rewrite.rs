@@ -14,7 +14,7 @@ use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::extents::DIRECTORY;
 use crate::devices::names;
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::descriptor::Run;
 use crate::format::ids::{LogOffset, SegmentId};
 use crate::format::segment::{SEGMENTS, segment_path};
@@ -27,7 +27,7 @@ impl Engine {
     pub(crate) fn end_renaming(&self) -> Result<()> {
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
             for directory in [SEGMENTS, DIRECTORY] {
-                let fail = |error| Error::io("finish renaming in", &slot.path.join(directory), error);
+                let fail = |error| slot.error("finish renaming in", directory, error);
                 names::end_renaming(&*slot.device, directory).map_err(fail)?;
             }
         }
@@ -47,7 +47,7 @@ impl Engine {
     ) -> Result<()> {
         for number in self.copies(segment.number) {
             let path = segment_path(segment);
-            let fail = |error| Error::io("make the log durable", &self.devices.place(number, &path), error);
+            let fail = |error| self.devices.error("make the log durable", number, &path, error);
             let (Ok(file), Some(device)) =
                 (self.devices.segment(number, segment, Mode::Write), self.devices.readable(number))
             else {
@@ -62,7 +62,7 @@ impl Engine {
         let mut named = BTreeSet::new();
         for run in units {
             let Some(device) = self.devices.readable(run.device) else { continue };
-            let fail = |error| Error::io("make the units durable", &self.extents.place(run.device, run.file), error);
+            let fail = |error| self.extents.error("make the units durable", run.device, run.file, error);
             // The batch is valid without a missing unit: redundancy reconstructs it.
             let Some(path) = self.extents.path(run.device, run.file).map_err(fail)? else { continue };
             let file = match names::open(&*device, &path, Mode::Write) {

@@ -287,8 +287,9 @@ impl ExtentFiles {
         self.source.directory(device).join(path.unwrap_or_else(|| format!("{DIRECTORY}/{file:08x}")))
     }
 
-    fn error(&self, operation: &'static str, device: DeviceNumber, file: u32, error: io::Error) -> Error {
-        Error::io(operation, &self.place(device, file), error)
+    /// An error of the operating system about an extent file of a device.
+    pub(crate) fn error(&self, operation: &'static str, device: DeviceNumber, file: u32, error: io::Error) -> Error {
+        Error::io(operation, &self.place(device, file), error).on_device(device.0)
     }
 
     /// Opens the file, or takes it from the cache; [`io::ErrorKind::NotFound`] also if the device is not in service.

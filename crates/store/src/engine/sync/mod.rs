@@ -73,12 +73,12 @@ impl Engine {
         let jobs: Vec<SyncTask<'_>> = segments.chain(names).chain(extents).collect();
         let sync = |job: SyncTask<'_>| match job {
             SyncTask::Segment(copy) => {
-                let place = self.devices.place(copy.device, &segment_path(copy.segment));
-                copy.file.sync().map_err(|error| Error::io("sync", &place, error))
+                let fail = |error| self.devices.error("sync", copy.device, &segment_path(copy.segment), error);
+                copy.file.sync().map_err(fail)
             }
             SyncTask::SegmentNames(device) => match self.devices.slots().get(device.index()) {
                 Some(slot) => {
-                    let fail = |error| Error::io("sync", &slot.path.join(SEGMENTS), error);
+                    let fail = |error| slot.error("sync", SEGMENTS, error);
                     slot.device.sync_directory(SEGMENTS).map_err(fail)
                 }
                 None => Ok(()),

@@ -119,10 +119,7 @@ impl ReadError {
             ReadError::Missing => Error::io(READ, &place, io::ErrorKind::NotFound.into()).advise(REBUILD_ADVICE),
             ReadError::Unreadable(error) => Error::io(READ, &place, error),
             ReadError::Damaged(cause) => Error::new(ErrorKind::Corrupt, READ, cause).at(&place).advise(REBUILD_ADVICE),
-            ReadError::Newer(version) => {
-                let cause = format!("it has version {version}; this granulo reads {VERSION}");
-                Error::new(ErrorKind::NewerVersion, READ, cause).at(&place).advise("use a newer granulo")
-            }
+            ReadError::Newer(version) => Error::newer_version(READ, version, VERSION).at(&place),
         }
     }
 }

@@ -24,7 +24,7 @@ use super::footer::{self, CLASSES_LEVEL, DecodeError, Footer};
 use super::leaf::{self, AttributeClass, Previous};
 use super::{damaged, table_path};
 use crate::devices::device::{Device, DeviceFile, Mode};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::format::entry::Entry;
 use crate::index::catalog::TableRow;
 use crate::io::varint;
@@ -103,12 +103,8 @@ impl Table {
         let footer = Footer::decode(tail.last_chunk::<PAGE_BYTES>().map_or(&[], |page| &page[..]), pages).map_err(
             |refusal| match refusal {
                 DecodeError::Damaged => damaged(number, "its footer is damaged"),
-                DecodeError::Newer(version) => {
-                    let cause = format!("it has version {version}; this granulo reads up to {}", footer::VERSION);
-                    Error::new(ErrorKind::NewerVersion, "read the sorted table", cause)
-                        .at(Path::new(&table_path(number)))
-                        .advise("use a newer granulo")
-                }
+                DecodeError::Newer(version) => Error::newer_version("read the sorted table", version, footer::VERSION)
+                    .at(Path::new(&table_path(number))),
             },
         )?;
         let Footer { entries, lowest_id, highest_id, .. } = footer;

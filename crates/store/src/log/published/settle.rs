@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::MANIFEST;
-use super::manifest::{DecodeError, Fate, Manifest, ObjectName};
+use super::manifest::{DecodeError, FORMAT_VERSION, Fate, Manifest, ObjectName};
 use super::surroundings::Surroundings;
 use super::writer::WriteError;
 use crate::devices::objects::{Expected, ObjectError, Objects, Piece, Tag};
@@ -104,9 +104,7 @@ impl Bucket {
                 Err(Error::new(ErrorKind::Corrupt, READ, cause).at(&self.place_of(MANIFEST)))
             }
             Err(DecodeError::Newer(version)) => {
-                let cause = format!("it has format version {version}, which is unknown to this granulo");
-                let error = Error::new(ErrorKind::NewerVersion, READ, cause).at(&self.place_of(MANIFEST));
-                Err(error.advise("use a newer granulo"))
+                Err(Error::newer_version(READ, version, FORMAT_VERSION).at(&self.place_of(MANIFEST)))
             }
         }
     }

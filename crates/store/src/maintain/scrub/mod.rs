@@ -22,7 +22,7 @@ use crate::devices::survey::OpenOptions;
 use crate::engine::open::{Access, open};
 use crate::engine::pace::Pace;
 use crate::engine::{Engine, View};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::geometry::DeviceState;
 use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
@@ -419,7 +419,9 @@ impl<'m> Scrubber<'m> {
             let size = match engine.devices.segment(device, row.id(), Mode::Read).and_then(|file| file.size()) {
                 Ok(size) => Some(size),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-                Err(error) => return Err(Error::io("read the segment", &place, error)),
+                Err(error) => {
+                    return Err(engine.devices.error("read the segment", device, &segment_path(row.id()), error));
+                }
             };
             let has_other =
                 row.devices.iter().any(|&other| other != device && engine.devices.readable(other).is_some());

@@ -12,7 +12,7 @@ use crate::format::record::checksum;
 const CHECKSUM_BYTES: usize = 8;
 const MAGIC: &[u8; 8] = b"granpub\0";
 /// The version of the document's format.
-const FORMAT_VERSION: u16 = 2;
+pub(super) const FORMAT_VERSION: u16 = 2;
 const LENGTH_AT: usize = CHECKSUM_BYTES + 8 + 2 + 6;
 /// Length up to the epochs, in bytes.
 const HEAD_BYTES: usize = LENGTH_AT + 8 + 16 + 8 + 8 + 8 + 4 + 4 + 8;
