@@ -180,7 +180,7 @@ pub fn plan(population: &Population, about: About, request: &Request) -> Result<
         return Err(refuse("the source has no files", "survey a tree with files"));
     }
     let largest_bytes = population.sizes.max();
-    let usual = request.cutoffs.first().copied().unwrap_or(request.usual_bytes);
+    let usual_cutoff_bytes = request.cutoffs.first().copied().unwrap_or(request.usual_bytes);
     let rows = block_sizes(population.sizes, population.padding);
     let operations = request
         .operations
@@ -188,10 +188,13 @@ pub fn plan(population: &Population, about: About, request: &Request) -> Result<
         .map(|operations| ServedOperations { name: operations.name.clone(), served: operations.served() });
     let served = operations.as_ref().map(|operations| operations.served.as_slice());
     let models: Vec<ModelSpace> = request.models.iter().map(|model| model_space(population, model)).collect();
-    let fast_tiers = fast_tiers(population, request, &models, usual)?;
-    let asked = |tier: &&Tier| {
+    let fast_tiers = fast_tiers(population, request, &models, usual_cutoff_bytes)?;
+    let is_in_table = |tier: &&Tier| {
         let size = tier.cutoff_bytes;
-        size == 0 || (size.is_power_of_two() && size >= LEAST_BYTES) || request.cutoffs.contains(&size) || size == usual
+        size == 0
+            || (size.is_power_of_two() && size >= LEAST_BYTES)
+            || request.cutoffs.contains(&size)
+            || size == usual_cutoff_bytes
     };
     let bills = bills(population, request, &models);
     Ok(Plan {
@@ -214,10 +217,10 @@ pub fn plan(population: &Population, about: About, request: &Request) -> Result<
         caching: request.caching.clone(),
         models,
         tier_model: fast_tiers.first().map(|tier| tier.model.clone()),
-        usual_cutoff_bytes: usual,
+        usual_cutoff_bytes,
         asked_cutoffs_bytes: request.cutoffs.clone(),
         growth_fraction: request.allowance.growth_fraction,
-        tiers: fast_tiers.first().map_or(Vec::new(), |tier| tier.curve.iter().filter(asked).copied().collect()),
+        tiers: fast_tiers.first().map_or(Vec::new(), |tier| tier.curve.iter().filter(is_in_table).copied().collect()),
         fast_tiers,
         currency: request.prices.as_ref().map(|prices| prices.currency.clone()),
         bills,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use granulo::testing::scan::inodes::ext::Ext;
 use granulo::testing::scan::inodes::{Scan, Scope};
 use granulo::testing::survey::Collector;
+use granulo_core::random::Random;
 use rustix::fs::{CWD, FallocateFlags, FileType, Mode, XattrFlags, fallocate, mknodat, setxattr, syncfs};
 use serde_json::Value;
 
@@ -82,9 +83,9 @@ pub fn populate(root: &Path, seed: u64, far_times: bool) {
         deep.push(format!("level {level}"));
     }
     write_file(deep.join("bottom.rs"), 77);
-    let mut state = seed;
+    let mut random = Random::new(seed);
     for number in 0..600 {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let state = random.any();
         let name = format!("random/{}/{}/{number}.{}", state >> 60, state >> 56 & 15, state >> 50 & 7);
         write_file(root.join(name), (state >> 40) as usize % 3000);
     }
@@ -522,25 +523,21 @@ fn a_changing_file_system_is_said_to_be_one() {
 }
 
 /// Flips bytes in used parts of an image.
-pub fn spoil(image: &[u8], used: &[usize], state: &mut u64) -> Vec<u8> {
-    let mut chance = || {
-        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (*state >> 33) as usize
-    };
+pub fn spoil(image: &[u8], used: &[usize], random: &mut Random) -> Vec<u8> {
     let mut image = image.to_vec();
-    for _ in 0..1 + chance() % 30 {
-        let at = used[chance() % used.len()];
-        image[at] = match chance() % 4 {
+    for _ in 0..1 + random.below(30) {
+        let at = *random.pick(used);
+        image[at] = match random.below(4) {
             0 => 0xff,
             1 => 0,
-            2 => image[at] ^ 1 << (chance() % 8),
-            _ => chance() as u8,
+            2 => image[at] ^ 1 << random.below(8),
+            _ => random.any() as u8,
         };
     }
-    if chance().is_multiple_of(8) {
+    if random.happens(1, 8) {
         // Noise over a whole block.
-        let block = used[chance() % used.len()] & !0x3ff;
-        image[block..block + 1024].fill_with(|| chance() as u8);
+        let block = *random.pick(used) & !0x3ff;
+        image[block..block + 1024].fill_with(|| random.any() as u8);
     }
     image
 }
@@ -555,14 +552,14 @@ fn spoilt_images_end_soon_and_never_badly() {
         &["-t", "ext4", "-b", "1024", "-O", "^has_journal,^resize_inode"],
         &["-t", "ext4", "-b", "4096", "-O", "^metadata_csum,meta_bg,^resize_inode,^has_journal"],
     ];
-    let mut state = 7;
+    let mut random = Random::new(7);
     for options in sets {
         let Some(image) = filled(directory.path(), "image", 8 * MIB, options, &from) else { return };
         let image = fs::read(image).unwrap();
         let used: Vec<usize> = (1024..image.len()).filter(|&at| image[at] != 0 && image[at] != b'x').collect();
         let (mut opened, mut damaged) = (0, 0);
         for _ in 0..40 {
-            let spoilt = spoil(&image, &used, &mut state);
+            let spoilt = spoil(&image, &used, &mut random);
             let Ok(source) = Ext::open(&spoilt[..], 1) else { continue };
             opened += 1;
             for counted_by_name in [false, true] {

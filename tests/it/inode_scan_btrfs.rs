@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use granulo::testing::scan::inodes::btrfs::{Btrfs, Choice};
 use granulo::testing::scan::inodes::{Scan, Scope};
 use granulo::testing::survey::Collector;
+use granulo_core::random::Random;
 use rustix::fs::syncfs;
 use serde_json::Value;
 
@@ -316,9 +317,9 @@ fn spoilt_images_of_btrfs_end_soon_and_never_badly() {
     let trees = (0..image.len() / 4096).filter(|at| is_tree(&image[at * 4096..][..4096]));
     let used: Vec<usize> =
         trees.flat_map(|at| at * 4096 + 0x30..(at + 1) * 4096).filter(|&at| image[at] != 0).collect();
-    let (mut opened, mut errors, mut state) = (0, 0, 11);
+    let (mut opened, mut errors, mut random) = (0, 0, Random::new(11));
     for _ in 0..60 {
-        let spoilt = spoil(&image, &used, &mut state);
+        let spoilt = spoil(&image, &used, &mut random);
         let choice = Choice { unchecked: true, ..Choice::default() };
         let Ok(source) = Btrfs::open(vec![&spoilt[..]], &choice, 1) else { continue };
         opened += 1;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use granulo::testing::scan::inodes::ext::{Ext, seal};
 use granulo::testing::scan::inodes::{Scan, Scope};
 use granulo::testing::survey::Collector;
+use granulo_core::random::Random;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -152,16 +153,6 @@ fn is_index_node(block: &[u8]) -> bool {
 /// Any metadata but tables.
 fn is_any(block: &[u8]) -> bool {
     is_leaf(block) || is_extents(block) || is_index_root(block) || is_index_node(block)
-}
-
-/// Numbers that are random, and the same every time.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, most: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % most
-    }
 }
 
 /// Without what may differ: how it was done, and the words of errors.
@@ -358,14 +349,14 @@ fn no_flip_in_metadata_is_silently_wrong() {
     if cannot_run() {
         return;
     }
-    let mut chance = Chance(5);
+    let mut random = Random::new(5);
     let options = ["-t", "ext4", "-b", "1024", "-O", "^has_journal"];
     let Some(specimen) = Specimen::new(&options) else { return };
     let places = metadata(&specimen, is_any);
     let (mut mounted, mut seen, mut different) = (0, 0, Vec::new());
     for number in 0..150 {
-        let at = places[chance.below(places.len())];
-        let bit = 1u8 << chance.below(8);
+        let at = places[random.index(places.len())];
+        let bit = 1u8 << random.below(8);
         let what = format!("flip {number}: bit {bit:#x} at {at:#x}");
         let mut image = specimen.intact.clone();
         image[at] ^= bit;
@@ -392,18 +383,18 @@ fn no_flip_with_the_right_checksum_is_silently_wrong() {
     if cannot_run() {
         return;
     }
-    let mut chance = Chance(11);
+    let mut random = Random::new(11);
     // Not an index, its names and their blocks, because Linux finds these names only by their hashes; nor the numbers
     // of blocks, in inodes and descriptors, which Linux compares with the location of tables.
     let Some(specimen) = Specimen::new(&["-t", "ext4", "-b", "1024", "-O", "^has_journal"]) else { return };
     let places = metadata(&specimen, is_single);
     let mut silent = Vec::new();
     for number in 0..200 {
-        let at = places[chance.below(places.len())];
+        let at = places[random.index(places.len())];
         if at < 4096 || (0x28..0x64).contains(&(at % 256)) {
             continue;
         }
-        let bit = 1u8 << chance.below(8);
+        let bit = 1u8 << random.below(8);
         let mut image = specimen.intact.clone();
         image[at] ^= bit;
         seal(&mut image);
@@ -427,12 +418,12 @@ fn damage_with_right_checksums_ends_soon_and_never_badly() {
     seal(&mut again);
     assert!(again == specimen.intact, "an intact image is sealed already");
     let places = metadata(&specimen, is_any);
-    let mut chance = Chance(3);
+    let mut random = Random::new(3);
     let (mut opened, mut damaged) = (0, 0);
     for _ in 0..60 {
         let mut image = specimen.intact.clone();
-        for _ in 0..1 + chance.below(60) {
-            image[places[chance.below(places.len())]] = chance.below(256) as u8;
+        for _ in 0..1 + random.below(60) {
+            image[places[random.index(places.len())]] = random.below(256) as u8;
         }
         seal(&mut image);
         let Ok(source) = Ext::open(&image[..], 1) else { continue };

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use granulo::testing::scan::inodes::xfs::Xfs;
 use granulo::testing::scan::inodes::{Scan, Scope};
 use granulo::testing::survey::Collector;
+use granulo_core::random::Random;
 use rustix::fs::syncfs;
 use serde_json::Value;
 
@@ -138,10 +139,10 @@ fn what_is_deleted_and_open_is_not_on_xfs() {
 fn many_changes_in_the_log_are_replayed_in_their_order() {
     let Some(image) = mounted(&["-b", "size=1024"]) else { return };
     let root = image.root();
-    let mut state = 5u64;
+    let mut random = Random::new(5);
     for round in 0..6 {
         for _ in 0..1500 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let state = random.any();
             let path = root.join(format!("d{}/e{}/f{}", state >> 61, state >> 56 & 7, state >> 50 & 31));
             match state >> 40 & 7 {
                 0 => drop(fs::remove_dir_all(path.parent().unwrap())),
@@ -272,9 +273,9 @@ fn spoilt_images_of_xfs_end_soon_and_never_badly() {
                 || sector[..2] == *b"XD"
         });
         let used: Vec<usize> = metadata.flat_map(|at| at * 512..(at + 1) * 512).filter(|&at| image[at] != 0).collect();
-        let (mut opened, mut errors, mut state) = (0, 0, 13);
+        let (mut opened, mut errors, mut random) = (0, 0, Random::new(13));
         for _ in 0..25 {
-            let spoilt = spoil(&image, &used, &mut state);
+            let spoilt = spoil(&image, &used, &mut random);
             let Ok(source) = Xfs::open(&spoilt[..], 1, true) else { continue };
             opened += 1;
             for counted_by_name in [false, true] {
