@@ -17,6 +17,9 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// What a new file system contains by itself.
 const OF_THE_FILE_SYSTEM: &str = "lost+found";
+/// FAT through FUSE: the program (fusefat 0.1a) loops forever, deaf to signals, or ends when files are created in more
+/// than one directory.
+const FAT_BY_FUSE: &str = "fuse.fusefat";
 
 /// Where to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,6 +145,14 @@ impl Prepared {
         let notes = image.notes();
         let ground = Ground::Image(Box::new(image));
         Ok(Prepared { subject, directory, notes, further: Vec::new(), ground })
+    }
+
+    /// Why more than one directory cannot be filled here, if so.
+    pub(super) fn cannot_grow_directories(&self) -> Option<&'static str> {
+        (self.subject.file_system.kind == FAT_BY_FUSE).then_some(
+            "fusefat, which serves fat where the kernel does not, loops or ends when files are created in more than one \
+                directory",
+        )
     }
 
     /// The subject of the result, so far.

@@ -129,26 +129,55 @@ impl Run {
         self.refuse_doubles(places)?;
         let mut prepared = Vec::new();
         for place in places {
-            let kinds = [Some(SubjectKind::Directory), with_store.then_some(SubjectKind::Store)];
-            match place {
-                Place::Directory(directory) => {
-                    let (borrowed, cleared) = Borrowed::open(directory)?;
-                    self.cleared.removed.extend(cleared.removed);
-                    self.cleared.kept.extend(cleared.kept);
-                    let borrowed = Arc::new(borrowed);
-                    let name = short_name(directory, places);
-                    for kind in kinds.into_iter().flatten() {
-                        prepared.push(Prepared::in_directory(&name, borrowed.clone(), kind)?);
-                    }
-                }
-                Place::FileSystem(spec) => {
-                    for kind in kinds.into_iter().flatten() {
-                        prepared.push(self.prepare_file_system(spec.clone(), kind)?);
-                    }
-                }
-            }
+            prepared.append(&mut self.prepare_place(place, places, with_store)?);
         }
         Ok(prepared)
+    }
+
+    /// Prepares one of the places.
+    fn prepare_place(&mut self, place: &Place, places: &[Place], with_store: bool) -> Result<Vec<Prepared>> {
+        let kinds = [Some(SubjectKind::Directory), with_store.then_some(SubjectKind::Store)].into_iter().flatten();
+        match place {
+            Place::Directory(directory) => {
+                let (borrowed, cleared) = Borrowed::open(directory)?;
+                self.cleared.removed.extend(cleared.removed);
+                self.cleared.kept.extend(cleared.kept);
+                let borrowed = Arc::new(borrowed);
+                let name = short_name(directory, places);
+                kinds.map(|kind| Prepared::in_directory(&name, borrowed.clone(), kind)).collect()
+            }
+            Place::FileSystem(spec) => kinds.map(|kind| self.prepare_file_system(spec.clone(), kind)).collect(),
+        }
+    }
+
+    /// Prepares the places without a store. File systems created for the run that fail when they are created or first
+    /// written to, as with a FUSE program that does not support their options, are left out as long as another place is
+    /// there; returns why, after a note in the result.
+    ///
+    /// # Errors
+    /// Same as [`prepare`](Self::prepare).
+    pub fn prepare_possible(&mut self, places: &[Place]) -> Result<(Vec<Prepared>, Vec<String>)> {
+        let specs: Vec<FileSystemSpec> = places.iter().filter_map(spec).collect();
+        images::check(&specs)?;
+        self.refuse_doubles(places)?;
+        let (mut prepared, mut left_out, mut first) = (Vec::new(), Vec::new(), None);
+        for place in places {
+            match (self.prepare_place(place, places, false), place) {
+                (Ok(mut one), _) => prepared.append(&mut one),
+                (Err(error), Place::FileSystem(spec)) if error.kind() == ErrorKind::Io => {
+                    left_out.push(format!("{} was left out: {error}", spec.name()));
+                    first = first.or(Some(error));
+                }
+                (Err(error), _) => return Err(error),
+            }
+        }
+        if prepared.is_empty()
+            && let Some(error) = first
+        {
+            return Err(error);
+        }
+        left_out.iter().for_each(|cause| self.note(format!("{cause}.")));
+        Ok((prepared, left_out))
     }
 
     /// Prepares a file system; with [`SubjectKind::Store`], for a store.

@@ -79,6 +79,27 @@ fn every_way_is_written_and_loaded_in_every_round() {
 }
 
 #[test]
+fn a_file_system_that_cannot_be_created_leaves_the_others() {
+    if ![FileSystemKind::Ext4, FileSystemKind::Fat].into_iter().all(can_make) {
+        return;
+    }
+    let sandbox = sandbox();
+    // FAT12 has fewer clusters than these.
+    let options = ["--fs-options", "fat=-F 12 -s 1", "--fs-size", "512MiB", "--files", "100", "--rounds", "1"];
+    let pack = |fs: &str| {
+        run([args!["bench", "pack", "--fs", fs, "--scratch", sandbox.path()], options.map(Into::into).to_vec()].concat())
+    };
+    let ran = pack("fat,ext4").ended(1);
+    assert!(ran.said().contains("fat -F 12 -s 1 was left out: cannot create a file system"), "{}", ran.said());
+    let text = ran.text();
+    assert!(text.contains("flat file") && text.contains("was left out"), "{text}");
+    assert_fits(&text);
+    let ran = pack("fat").ended(2);
+    assert!(ran.said().contains("cannot create a file system"), "{}", ran.said());
+    nothing_left(&sandbox, &[]);
+}
+
+#[test]
 fn file_systems_are_compared_in_one_run() {
     let kinds =
         [FileSystemKind::Ext4, FileSystemKind::Xfs, FileSystemKind::Btrfs, FileSystemKind::Ntfs, FileSystemKind::Fat];

@@ -73,6 +73,13 @@ pub fn check(specs: &[FileSystemSpec]) -> Result<()> {
     programs::find("mount").map(|_| ())
 }
 
+/// Whether the programs and the driver for a kind are there.
+pub(crate) fn is_possible(kind: FileSystemKind) -> bool {
+    let is_served =
+        kernel_has(kind) || module_exists(kind) || kind.fuse().is_some_and(|fuse| programs::find(fuse.program).is_ok());
+    is_served && programs::find(&kind.maker()).is_ok()
+}
+
 /// `there is no program mkfs.xfs (install the package xfsprogs)`, for a kind.
 fn explain(error: &Error, kind: FileSystemKind) -> String {
     format!("{kind}: {error}")

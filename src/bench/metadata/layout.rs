@@ -26,9 +26,6 @@ const SPARE_BYTES: u64 = 512 << 20;
 /// Space of an object in a store beyond its content, on its devices and in its index, doubled while index tables are
 /// merged.
 const OBJECT_BYTES: u64 = 640;
-/// File system whose program loops forever, deaf to signals, when files are created in more than one directory (fusefat
-/// 0.1a).
-const HANGING: &str = "fuse.fusefat";
 /// Largest image size that is chosen automatically.
 const LARGEST_IMAGE_BYTES: u64 = 1 << 44;
 
@@ -172,8 +169,7 @@ pub(crate) fn prepare(
             if let Some(name) = &name {
                 place.rename(if is_store { format!("granulo on {name}") } else { name.clone() });
             }
-            if place.subject().file_system.kind == HANGING {
-                let cause = "fusefat, which serves fat where the kernel does not, hangs when several directories grow";
+            if let Some(cause) = place.cannot_grow_directories() {
                 let error = Error::new(ErrorKind::Usage, "create the files on", cause).at(Path::new(place.name()));
                 return Err(error.advise("omit fat, or use a kernel with vfat"));
             }

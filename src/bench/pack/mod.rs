@@ -235,25 +235,25 @@ impl<'r> Packing<'r> {
             if self.failures.iter().any(|failure| failure.subject == at && failure.way == way.name()) {
                 continue;
             }
-            if !is_fresh {
-                place.renew()?;
-            }
+            let renewed = if is_fresh { Ok(()) } else { place.renew() };
             is_fresh = false;
-            match self.measure(place, way, round, at) {
+            match renewed.and_then(|()| self.measure(place, way, round, at)) {
                 Ok(true) => {}
                 Ok(false) => return Ok(false),
                 Err(error) if self.is_end(&error, place) => return Err(error),
-                Err(error) => {
-                    let way = way.name().to_owned();
-                    self.failures.push(PackFailure { subject: at, way, cause: error.to_string() });
-                    self.first_error.get_or_insert(error);
-                }
+                Err(error) => self.leave_out(at, way, error),
             }
         }
         Ok(!self.progress.should_stop())
     }
 
-    /// Whether an error ends the whole run.
+    /// Notes that a way fails on a place.
+    fn leave_out(&mut self, subject: usize, way: Way, error: Error) {
+        self.failures.push(PackFailure { subject, way: way.name().to_owned(), cause: error.to_string() });
+        self.first_error.get_or_insert(error);
+    }
+
+    /// Whether an error ends the whole run. On a file system of its own, whose program may have ended, the others go on.
     fn is_end(&self, error: &Error, place: &mut Prepared) -> bool {
         error.kind() == ErrorKind::Corrupt || (error.kind() == ErrorKind::NoSpace && place.image().is_none())
     }

@@ -25,7 +25,7 @@ use crate::units::{escape_path, format_duration, parse_size};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  sudo granulo bench pack --fs ext4,xfs,btrfs,ntfs,fat -o pack.json\n  \
-    sudo granulo bench pack --fs fat --fs-options 'fat=-s 128' --fs-size 4GiB\n  \
+    sudo granulo bench pack --fs ntfs,fat --fs-options 'ntfs=-c 65536' --fs-size 2GiB\n  \
     sudo granulo bench pack --fs ext4 --emulate hdd --orders name --rounds 1\n  \
     granulo bench pack /mnt/new --source vu-2005 --files 20000 --ways files,store",
     mut_arg("store", |store| store.help("the granulo store is always measured, unless --ways leaves it out").hide(true)),
@@ -92,14 +92,14 @@ impl PackArguments {
         let places = self.shared.places(request.population.image_bytes())?;
         let mut run = self.shared.begin()?;
         let progress = signals::progress()?;
-        let prepared = run.prepare(&places, false);
+        let prepared = run.prepare_possible(&places);
         self.shared.report_leftovers(&run);
-        let prepared = prepared?;
+        let (prepared, left_out) = prepared?;
         if let Some(seconds) = self.slow_seconds(&request) {
             output::note(&format!("on disks this slow, this takes about {}", format_duration(seconds)));
         }
         let document = self.shared.during(&progress, || pack(&request, run, prepared, &progress))?;
-        self.shared.finish(&document, &warnings(&document))
+        self.shared.finish(&document, &[left_out, warnings(&document)].concat())
     }
 
     fn request(&self) -> Result<PackRequest> {
