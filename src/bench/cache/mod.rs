@@ -160,15 +160,22 @@ fn allocated_below(directory: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Block sizes to measure for a kind of file system if none are named; empty for the default of its mkfs.
+/// Block sizes of the published figure.
+const PUBLISHED_BLOCK_SIZES: [u64; 4] = [KIB, 2 * KIB, 4 * KIB, 8 * KIB];
+
+/// Block sizes to measure for a kind of file system if none are named: those of the published figure that it supports.
+/// Empty for the default of its mkfs.
 pub(crate) fn usual_block_sizes(kind: FileSystemKind) -> &'static [u64] {
-    const EXT: [u64; 3] = [KIB, 2 * KIB, 4 * KIB];
-    const XFS: [u64; 5] = [KIB, 2 * KIB, 4 * KIB, 16 * KIB, 64 * KIB];
     match kind {
-        FileSystemKind::Ext2 | FileSystemKind::Ext3 | FileSystemKind::Ext4 => &EXT,
-        FileSystemKind::Xfs => &XFS,
+        FileSystemKind::Ext2 | FileSystemKind::Ext3 | FileSystemKind::Ext4 => &PUBLISHED_BLOCK_SIZES[..3],
+        FileSystemKind::Xfs => &PUBLISHED_BLOCK_SIZES,
         _ => &[],
     }
+}
+
+/// The file system to measure if none is named: XFS, which has all published block sizes, where it can be created.
+pub(crate) fn usual_file_system() -> FileSystemKind {
+    if images::is_possible(FileSystemKind::Xfs) { FileSystemKind::Xfs } else { FileSystemKind::Ext4 }
 }
 
 /// Returns the places with each of the block sizes, or with the usual ones for their kind.
@@ -463,6 +470,8 @@ mod tests {
             [file_system(FileSystemKind::Ext4), file_system(FileSystemKind::Btrfs), Place::Directory("a".into())];
         let usual = with_block_sizes(&places, &[]).unwrap();
         assert_eq!(blocks(&usual), [Some(KIB), Some(2 * KIB), Some(4 * KIB), None, None]);
+        let of_xfs = with_block_sizes(&[file_system(FileSystemKind::Xfs)], &[]).unwrap();
+        assert_eq!(blocks(&of_xfs), [KIB, 2 * KIB, 4 * KIB, 8 * KIB].map(Some));
         let named = with_block_sizes(&places, &[2 * KIB, 16 * KIB]).unwrap();
         assert_eq!(blocks(&named), [Some(2 * KIB), Some(16 * KIB), None]);
         assert_eq!(with_block_sizes(&places, &[128 * KIB]).unwrap_err().kind(), ErrorKind::Usage);

@@ -101,6 +101,8 @@ pub(crate) struct MetadataRequest {
     pub warm_up: Duration,
     /// Measured time at each rate.
     pub window: Duration,
+    /// Time limit for the loads of a subject in a round.
+    pub longest_loads: Option<Duration>,
     /// Largest READ or WRITE, in bytes.
     pub transfer_bytes: u64,
     /// Whether modifying operations are durable when they return.

@@ -204,13 +204,14 @@ impl<'b> Bench<'b> {
         Ok(true)
     }
 
-    /// The load in every round: each rate is offered to all subjects that sustained the previous one; returns whether
-    /// it finished.
+    /// The load in every round: each rate is offered to all subjects that sustained the previous one and have time left;
+    /// returns whether it finished.
     pub(super) fn loads(&mut self, candidates: &mut [Candidate]) -> Result<bool> {
         self.note_idle()?;
         let mut is_full = vec![false; candidates.len()];
         for round in 0..self.request.rounds {
             let mut bears: Vec<bool> = is_full.iter().map(|is_full| !is_full).collect();
+            let mut spent = vec![Duration::ZERO; candidates.len()];
             for step in 0.. {
                 let Some(rate) = self.rate(step).filter(|_| bears.contains(&true)) else { break };
                 for turn in 0..candidates.len() {
@@ -218,6 +219,15 @@ impl<'b> Bench<'b> {
                     if !bears[at] {
                         continue;
                     }
+                    if self.is_too_long(spent[at]) {
+                        bears[at] = false;
+                        let limit = out_of_time(candidates[at].subject.place.name(), rate);
+                        if !self.details.limits.contains(&limit) {
+                            self.details.limits.push(limit);
+                        }
+                        continue;
+                    }
+                    let begun = Instant::now();
                     let point = match self.load(&mut candidates[at], at, round, step, rate) {
                         Ok(Some(point)) => point,
                         Ok(None) => return Ok(false),
@@ -229,7 +239,8 @@ impl<'b> Bench<'b> {
                         }
                         Err(error) => return Err(error),
                     };
-                    // Requested rates are offered in any case.
+                    spent[at] += begun.elapsed();
+                    // Requested rates are offered whether or not they are sustained.
                     bears[at] = is_sustained(&point) || matches!(self.request.loads, Loads::These(_));
                     self.details.load_points.push(point);
                 }
@@ -237,6 +248,12 @@ impl<'b> Bench<'b> {
             self.sum_up(candidates.len(), round);
         }
         Ok(true)
+    }
+
+    /// Whether another load could end after the time limit; the first is offered in any case.
+    fn is_too_long(&self, spent: Duration) -> bool {
+        let MetadataRequest { warm_up, window, longest_loads, .. } = self.request;
+        spent > Duration::ZERO && longest_loads.is_some_and(|longest| spent + *warm_up + *window * 2 > longest)
     }
 
     /// Operations per second of a step.
@@ -339,6 +356,14 @@ impl<'b> Bench<'b> {
 fn full(name: &str, offered_per_second: f64) -> String {
     format!(
         "{name} became full at {} operations/s: no higher load is offered. Increase --fs-size, or use fewer --loads.",
+        format_count(offered_per_second.round() as u128)
+    )
+}
+
+/// A note for a place whose loads have taken all the time allowed.
+fn out_of_time(name: &str, offered_per_second: f64) -> String {
+    format!(
+        "{name}: --longest ended the loads before {} operations/s.",
         format_count(offered_per_second.round() as u128)
     )
 }

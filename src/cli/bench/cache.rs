@@ -7,8 +7,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{Shared, signals};
-use crate::bench::cache::{CacheRequest, Project, Workload, cache, prepare};
-use crate::bench::images::FileSystemKind;
+use crate::bench::cache::{CacheRequest, Project, Workload, cache, prepare, usual_file_system};
 use crate::bench::result::{CacheDetails, Details, FailureKind};
 use crate::cli::{Ended, usage_error};
 use crate::error::Result;
@@ -17,9 +16,10 @@ use crate::units::{MIB, format_size, parse_size};
 /// Time a workload under a matrix of cache sizes and block sizes
 ///
 /// The workload runs in a memory control group, whose limit covers its page cache and its own memory together, on
-/// file systems created with each block size and mounted with cold caches before each run. Needs root. By default, a
-/// C project is generated and compiled, and the compiler writes its intermediate files to the file system under test;
-/// the cache sizes then range from the smallest limit that works to twice what the workload uses.
+/// file systems created with each block size and mounted with cold caches before each run: without --fs, XFS, or ext4
+/// where there is no XFS. Needs root. By default, a C project is generated and compiled, and the compiler writes its
+/// intermediate files to the file system under test; the cache sizes then range from the smallest limit that works to
+/// twice what the workload uses.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  sudo granulo bench cache --fs ext4,xfs -o cache.json\n  \
     sudo granulo bench cache --block-sizes 1K,4K --cache-sizes 32M,64M,128M --rounds 5\n  \
@@ -33,7 +33,8 @@ pub(super) struct CacheArguments {
     /// uses]
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size, help_heading = "Workload")]
     cache_sizes: Vec<u64>,
-    /// Block sizes of the file systems [default: 1K,2K,4K for ext2 to ext4, 1K,2K,4K,16K,64K for xfs]
+    /// Block sizes of the file systems [default: those of the published figure: 1K,2K,4K,8K for xfs, 1K,2K,4K for ext2 to
+    /// ext4]
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size, help_heading = "Workload")]
     block_sizes: Vec<u64>,
     /// Stop a run after this many seconds [default: ten times a run without a limit]
@@ -63,7 +64,7 @@ impl CacheArguments {
                 .advise("remove --store"));
         }
         if self.shared.directories.is_empty() && self.shared.fs.is_empty() {
-            self.shared.fs.push(FileSystemKind::Ext4);
+            self.shared.fs.push(usual_file_system());
         }
         let request = self.request()?;
         request.workload.check()?;

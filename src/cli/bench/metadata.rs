@@ -103,6 +103,10 @@ pub(super) struct MetadataArguments {
     /// Warm-up seconds at each load, not counted
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds_or_none, help_heading = "The load")]
     warm_up: Duration,
+    /// Time limit for the loads of a place in a round, in seconds: no load begins that could end later, except the first;
+    /// 0 for no limit
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(..=MOST_SECONDS), help_heading = "The load")]
+    longest: u64,
     /// Largest read or write
     #[arg(long, value_name = "SIZE", default_value = "32KiB", value_parser = parse_size, help_heading = "The load")]
     transfer: u64,
@@ -208,6 +212,7 @@ impl MetadataArguments {
             threads: self.threads,
             warm_up: self.warm_up,
             window: self.window,
+            longest_loads: (self.longest > 0).then(|| Duration::from_secs(self.longest)),
             transfer_bytes: self.transfer,
             is_durable: self.durable,
             parts,
