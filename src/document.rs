@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// # Errors
 /// [`ErrorKind::NewerVersion`] if the kind is right and the version higher; [`ErrorKind::Corrupt`] if kind and version are
 /// right and the rest is not.
-pub fn read_document<T: DeserializeOwned>(
+pub(crate) fn read_document<T: DeserializeOwned>(
     operation: &'static str,
     schema: &str,
     advice: &str,

@@ -11,7 +11,7 @@ use crate::units::escape;
 
 /// A row of /proc/self/mountinfo.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mount {
+pub(crate) struct Mount {
     /// Device number of what is mounted; the major one is 0 where there is no single device.
     pub device: (u32, u32),
     /// Which directory of it is mounted.
@@ -30,14 +30,14 @@ pub struct Mount {
 ///
 /// # Errors
 /// What reading /proc/self/mountinfo fails with.
-pub fn mounts() -> Result<Vec<Mount>> {
+pub(crate) fn mounts() -> Result<Vec<Mount>> {
     let path = Path::new("/proc/self/mountinfo");
     let text = fs::read(path).map_err(|error| Error::io("read the mounts from", path, error))?;
     Ok(parse(&text))
 }
 
 /// The mounts in a text like that of /proc/self/mountinfo; rows that are none are left out.
-pub fn parse(text: &[u8]) -> Vec<Mount> {
+pub(crate) fn parse(text: &[u8]) -> Vec<Mount> {
     text.split(|&byte| byte == b'\n').filter_map(parse_mount).collect()
 }
 

@@ -12,7 +12,7 @@ use flate2::bufread::MultiGzDecoder;
 use crate::error::{Error, Result};
 
 /// Name of the operation in errors.
-pub const OPERATION: &str = "read the trace";
+pub(super) const OPERATION: &str = "read the trace";
 
 /// Bytes of the head, which can be examined before they are read.
 const HEAD_BYTES: u64 = 64 << 10;

@@ -131,7 +131,7 @@ impl Problems {
 }
 
 /// The beginning of a line, escaped, for an example.
-pub fn excerpt(line: &[u8]) -> String {
+pub(super) fn excerpt(line: &[u8]) -> String {
     const LONGEST: usize = 100;
     let shown = &line[..line.len().min(LONGEST)];
     let mut text = crate::units::escape(shown);

@@ -27,7 +27,7 @@ const COMPLAINT_BYTES: u64 = 16 << 10;
 
 /// A running program.
 #[derive(Debug)]
-pub struct Program {
+pub(super) struct Program {
     name: &'static str,
     child: Child,
     complaints: Option<JoinHandle<Vec<u8>>>,
@@ -38,7 +38,7 @@ pub struct Program {
 ///
 /// # Errors
 /// [`ErrorKind::NotFound`], with where to get it.
-pub fn find(name: &'static str) -> Result<PathBuf> {
+pub(super) fn find(name: &'static str) -> Result<PathBuf> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let mut places = std::env::split_paths(&paths).map(|directory| directory.join(name));
     let runs =
@@ -57,7 +57,7 @@ impl Program {
     ///
     /// # Errors
     /// If it cannot be found or started.
-    pub fn start<S: AsRef<OsStr>>(
+    pub(super) fn start<S: AsRef<OsStr>>(
         name: &'static str,
         arguments: impl IntoIterator<Item = S>,
         feed: Option<Input>,
@@ -91,7 +91,7 @@ impl Program {
     }
 
     /// Waits for its end; returns its last output if it failed.
-    pub fn end(mut self) -> std::result::Result<(), String> {
+    pub(super) fn end(mut self) -> std::result::Result<(), String> {
         let status = self.child.wait();
         let words = self.complaints.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
         if let Some(Err(error)) = self.feeder.take().and_then(|thread| thread.join().ok()) {
@@ -118,7 +118,7 @@ impl Drop for Program {
 }
 
 /// The error of a recording that could not be decoded.
-pub fn failed(path: &Path, words: String) -> Error {
+pub(super) fn failed(path: &Path, words: String) -> Error {
     Error::new(ErrorKind::Corrupt, OPERATION, words).at(path)
 }
 

@@ -87,7 +87,8 @@ fn a_file_system_that_cannot_be_created_leaves_the_others() {
     // FAT12 has fewer clusters than these.
     let options = ["--fs-options", "fat=-F 12 -s 1", "--fs-size", "512MiB", "--files", "100", "--rounds", "1"];
     let pack = |fs: &str| {
-        run([args!["bench", "pack", "--fs", fs, "--scratch", sandbox.path()], options.map(Into::into).to_vec()].concat())
+        run([args!["bench", "pack", "--fs", fs, "--scratch", sandbox.path()], options.map(Into::into).to_vec()]
+            .concat())
     };
     let ran = pack("fat,ext4").ended(1);
     assert!(ran.said().contains("fat -F 12 -s 1 was left out: cannot create a file system"), "{}", ran.said());

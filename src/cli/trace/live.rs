@@ -26,7 +26,7 @@ pub(super) struct Live<'a> {
 
 impl Live<'_> {
     /// Records; returns the status of the command, if there is one.
-    pub fn run(&self) -> Result<(Ended, Option<ExitStatus>)> {
+    pub(super) fn run(&self) -> Result<(Ended, Option<ExitStatus>)> {
         let stop = signals::watch()?;
         let recording = Recording::start(self.mount, stop.clone())?;
         let recording = match self.command {

@@ -242,7 +242,7 @@ fn is_one_of(row: &Row<'_>, at: usize, words: &[&str]) -> bool {
 }
 
 /// Detects the separator of a line: the first of comma, tab and semicolon in it, otherwise blanks.
-pub fn separator(line: &[u8]) -> u8 {
+pub(super) fn separator(line: &[u8]) -> u8 {
     [b',', b'\t', b';', b'|'].into_iter().find(|separator| line.contains(separator)).unwrap_or(b' ')
 }
 

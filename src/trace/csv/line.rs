@@ -6,14 +6,14 @@ use crate::trace::Kind;
 
 /// Splits a line into fields, without the blanks around them. A field in double quotes may contain separators, and
 /// doubled quotes.
-pub fn fields(line: &[u8], separator: u8) -> Vec<Cow<'_, [u8]>> {
+pub(super) fn fields(line: &[u8], separator: u8) -> Vec<Cow<'_, [u8]>> {
     let mut fields = Vec::new();
     split(line, separator, &mut fields);
     fields
 }
 
 /// Same, into an existing list.
-pub fn split<'a>(line: &'a [u8], separator: u8, fields: &mut Vec<Cow<'a, [u8]>>) {
+pub(super) fn split<'a>(line: &'a [u8], separator: u8, fields: &mut Vec<Cow<'a, [u8]>>) {
     fields.clear();
     let line = line.trim_ascii();
     if separator == b' ' {
@@ -50,7 +50,7 @@ pub fn split<'a>(line: &'a [u8], separator: u8, fields: &mut Vec<Cow<'a, [u8]>>)
 }
 
 /// An unsigned integer.
-pub fn integer(text: &[u8]) -> Option<u64> {
+pub(super) fn integer(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
     }
@@ -61,7 +61,7 @@ pub fn integer(text: &[u8]) -> Option<u64> {
 }
 
 /// A decimal number, converted to the smallest units (nanoseconds, bytes), rounded down.
-pub fn scaled(text: &[u8], unit: u64) -> Option<u64> {
+pub(super) fn scaled(text: &[u8], unit: u64) -> Option<u64> {
     /// Further digits do not matter.
     const MOST_DIGITS: usize = 18;
     if text.iter().any(|b| matches!(b, b'e' | b'E')) {
@@ -87,7 +87,7 @@ pub fn scaled(text: &[u8], unit: u64) -> Option<u64> {
 }
 
 /// The kind of an operation, by its names in existing tables.
-pub fn kind(word: &[u8]) -> Option<Kind> {
+pub(super) fn kind(word: &[u8]) -> Option<Kind> {
     /// No longer word is known.
     const LONGEST: usize = 24;
     let mut lower = [0; LONGEST];

@@ -19,13 +19,13 @@ use super::{Clock, Findings, Index, Kind, Names, Operation, Origin, Problems, So
 use crate::error::{Error, ErrorKind, Result};
 
 /// First bytes of a darshan-parser text.
-pub const TEXT_MAGIC: &[u8] = b"# darshan log version:";
+pub(super) const TEXT_MAGIC: &[u8] = b"# darshan log version:";
 
 const LONGEST_LINE_BYTES: usize = 64 << 10;
 
 /// A reader of a log.
 #[derive(Debug)]
-pub struct Reader {
+pub(super) struct Reader {
     series: Vec<Series>,
     /// Time of the next operation of each series; the earliest is on top, and of equal ones the series that was created
     /// first.
@@ -49,7 +49,7 @@ impl Reader {
     ///
     /// # Errors
     /// If a parser is missing or cannot read the log; errors from reading.
-    pub fn new(mut input: Input) -> Result<Reader> {
+    pub(super) fn new(mut input: Input) -> Result<Reader> {
         let mut log = Log::default();
         if input.head().starts_with(TEXT_MAGIC) {
             read(&mut input, &mut log)?;

@@ -10,11 +10,11 @@ const BINS: usize = BIN_HIGH_BYTES.len() + 1;
 const SIZES: usize = 4;
 
 /// Largest number of operations of a kind on a file: a larger counter is damaged.
-pub const MOST_OPERATIONS: u64 = 1 << 32;
+pub(super) const MOST_OPERATIONS: u64 = 1 << 32;
 
 /// Operations of one kind on one file, spread evenly over an interval.
 #[derive(Debug, Clone)]
-pub struct Series {
+pub(super) struct Series {
     model: Operation,
     end_ns: u64,
     /// Count of operations of each size, and how many of them were returned.
@@ -25,7 +25,7 @@ pub struct Series {
 
 impl Series {
     /// `groups` are counts and sizes.
-    pub fn new(model: Operation, end_ns: u64, groups: impl IntoIterator<Item = (u64, u64)>) -> Series {
+    pub(super) fn new(model: Operation, end_ns: u64, groups: impl IntoIterator<Item = (u64, u64)>) -> Series {
         let groups: Vec<_> =
             groups.into_iter().filter(|(count, _)| *count > 0).map(|(count, size)| (count, size, 0)).collect();
         let count = groups.iter().map(|(count, ..)| count).sum();
@@ -33,14 +33,14 @@ impl Series {
     }
 
     /// Start time of the next operation.
-    pub fn time_ns(&self) -> Option<u64> {
+    pub(super) fn time_ns(&self) -> Option<u64> {
         let span = u128::from(self.end_ns.saturating_sub(self.model.time_ns));
         let passed = span * u128::from(self.given) / u128::from(self.count.max(1));
         (self.given < self.count).then(|| self.model.time_ns.saturating_add(passed as u64))
     }
 
     /// Returns the next operation. Sizes alternate in proportion to their counts.
-    pub fn take(&mut self) -> Option<Operation> {
+    pub(super) fn take(&mut self) -> Option<Operation> {
         let time_ns = self.time_ns()?;
         let left = |&(count, _, given): &(u64, u64, u64)| (count - given) as f64 / count as f64;
         let next = (0..self.groups.len()).max_by(|&a, &b| left(&self.groups[a]).total_cmp(&left(&self.groups[b])))?;
@@ -52,7 +52,7 @@ impl Series {
 }
 
 /// Counts and sizes of the reads (or writes) of a record, and whether the sizes add up to the counted bytes.
-pub fn sizes(record: &Record, writes: bool) -> (Vec<(u64, u64)>, bool) {
+pub(super) fn sizes(record: &Record, writes: bool) -> (Vec<(u64, u64)>, bool) {
     let at = |place: usize| u64::try_from(record.counters[place]).unwrap_or(0);
     let (own, other, count, bytes) = match writes {
         false => (counter::READ_SIZES, counter::WRITE_SIZES, at(counter::READS), at(counter::BYTES_READ)),
@@ -142,7 +142,7 @@ fn bin(size: u64) -> usize {
 }
 
 /// Start and end of the operations of a kind, in nanoseconds since the job began.
-pub fn times(record: &Record, kind: Kind) -> (u64, u64) {
+pub(super) fn times(record: &Record, kind: Kind) -> (u64, u64) {
     let seconds = |place: usize| record.seconds[place];
     let (start, end) = match kind {
         Kind::Read => (seconds(time::READ_START), seconds(time::READ_END)),
@@ -156,7 +156,7 @@ pub fn times(record: &Record, kind: Kind) -> (u64, u64) {
 }
 
 /// The size of the file, as far as it was accessed.
-pub fn touched_bytes(record: &Record) -> Option<u64> {
+pub(super) fn touched_bytes(record: &Record) -> Option<u64> {
     let last = record.counters[counter::MAX_BYTE_READ].max(record.counters[counter::MAX_BYTE_WRITTEN]);
     // 0 may mean the first byte, or no access.
     u64::try_from(last).ok().filter(|&last| last > 0).map(|last| last + 1)

@@ -60,34 +60,34 @@ const TIMES: [[&str; 2]; 6] = [
 ];
 
 /// Indices of counters.
-pub mod counter {
-    pub const OPENS: usize = 0;
-    pub const READS: usize = 1;
-    pub const WRITES: usize = 2;
-    pub const STATS: usize = 3;
-    pub const MMAPS: usize = 4;
-    pub const FSYNCS: usize = 5;
-    pub const FDSYNCS: usize = 6;
-    pub const RENAMES: usize = 7;
-    pub const BYTES_READ: usize = 8;
-    pub const BYTES_WRITTEN: usize = 9;
-    pub const MAX_BYTE_READ: usize = 10;
-    pub const MAX_BYTE_WRITTEN: usize = 11;
-    pub const FDOPENS: usize = 12;
-    pub const READ_SIZES: usize = 13;
-    pub const WRITE_SIZES: usize = 23;
-    pub const ACCESS_SIZES: usize = 33;
-    pub const ACCESS_COUNTS: usize = 37;
+pub(super) mod counter {
+    pub(crate) const OPENS: usize = 0;
+    pub(crate) const READS: usize = 1;
+    pub(crate) const WRITES: usize = 2;
+    pub(crate) const STATS: usize = 3;
+    pub(crate) const MMAPS: usize = 4;
+    pub(crate) const FSYNCS: usize = 5;
+    pub(crate) const FDSYNCS: usize = 6;
+    pub(crate) const RENAMES: usize = 7;
+    pub(crate) const BYTES_READ: usize = 8;
+    pub(crate) const BYTES_WRITTEN: usize = 9;
+    pub(crate) const MAX_BYTE_READ: usize = 10;
+    pub(crate) const MAX_BYTE_WRITTEN: usize = 11;
+    pub(crate) const FDOPENS: usize = 12;
+    pub(crate) const READ_SIZES: usize = 13;
+    pub(crate) const WRITE_SIZES: usize = 23;
+    pub(crate) const ACCESS_SIZES: usize = 33;
+    pub(crate) const ACCESS_COUNTS: usize = 37;
 }
 
 /// Indices of times.
-pub mod time {
-    pub const OPEN: usize = 0;
-    pub const READ_START: usize = 1;
-    pub const READ_END: usize = 2;
-    pub const WRITE_START: usize = 3;
-    pub const WRITE_END: usize = 4;
-    pub const CLOSE: usize = 5;
+pub(super) mod time {
+    pub(crate) const OPEN: usize = 0;
+    pub(crate) const READ_START: usize = 1;
+    pub(crate) const READ_END: usize = 2;
+    pub(crate) const WRITE_START: usize = 3;
+    pub(crate) const WRITE_END: usize = 4;
+    pub(crate) const CLOSE: usize = 5;
 }
 
 /// Largest number of individual reads and writes that are kept for sorting.
@@ -97,7 +97,7 @@ const MOST_RECORDS: usize = 1 << 20;
 
 /// The layer of a log that is used. Calls of MPI-IO and HDF5 appear as these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Module {
+pub(super) enum Module {
     /// read(2), write(2) and the like.
     Posix,
     /// fread(3), fwrite(3) and the like.
@@ -106,7 +106,7 @@ pub enum Module {
 
 /// Counters of a file for a rank.
 #[derive(Debug, Clone)]
-pub struct Record {
+pub(super) struct Record {
     /// Layer of the calls.
     pub module: Module,
     /// Rank of the process; -1 for all of them together.
@@ -121,7 +121,7 @@ pub struct Record {
 
 /// An individual read or write.
 #[derive(Debug, Clone, Copy)]
-pub struct Segment {
+pub(super) struct Segment {
     /// Start time, in nanoseconds since the job began.
     pub start_ns: u64,
     /// Duration.
@@ -140,7 +140,7 @@ pub struct Segment {
 
 /// A log, as far as it was read.
 #[derive(Debug, Default)]
-pub struct Log {
+pub(super) struct Log {
     /// Start of the job, in seconds since 1970.
     pub start_seconds: Option<u64>,
     /// The command.
@@ -162,7 +162,7 @@ pub struct Log {
 
 impl Log {
     /// Parses a line.
-    pub fn line(&mut self, line: &[u8]) {
+    pub(super) fn line(&mut self, line: &[u8]) {
         let trimmed = line.trim_ascii();
         if trimmed.starts_with(b"#") {
             self.comment(trimmed.trim_ascii_start());
@@ -275,7 +275,7 @@ impl Log {
 }
 
 /// Nanoseconds from seconds as an arbitrary float.
-pub fn nanoseconds(seconds: f64) -> u64 {
+pub(super) fn nanoseconds(seconds: f64) -> u64 {
     (seconds.max(0.0) * 1e9).round() as u64
 }
 

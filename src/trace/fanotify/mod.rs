@@ -1,7 +1,7 @@
 //! Live recording: whole-file opens, reads and writes on a mount, by any process, from the kernel's fanotify. Needs
 //! root.
 
-pub mod openings;
+pub(crate) mod openings;
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -32,7 +32,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 
 /// A recording that continues until its flag is set. [`Source::next`] waits for events.
 #[derive(Debug)]
-pub struct Recording {
+pub(crate) struct Recording {
     fanotify: Fanotify,
     /// Only files below this are recorded.
     below: PathBuf,
@@ -50,7 +50,7 @@ impl Recording {
     ///
     /// # Errors
     /// If that is not permitted or the kernel does not support it.
-    pub fn start(path: &Path, stop: Arc<AtomicBool>) -> Result<Recording> {
+    pub(crate) fn start(path: &Path, stop: Arc<AtomicBool>) -> Result<Recording> {
         let below = std::fs::canonicalize(path).map_err(|error| Error::io(OPERATION, path, error))?;
         let flags = InitFlags::FAN_CLASS_NOTIF
             | InitFlags::FAN_CLOEXEC
@@ -104,13 +104,13 @@ impl Recording {
 
     /// Same, while a command runs.
     #[must_use]
-    pub fn with_command(mut self, command: String) -> Recording {
+    pub(crate) fn with_command(mut self, command: String) -> Recording {
         self.origin.command = Some(command);
         self
     }
 
     /// The directory whose files are recorded.
-    pub fn below(&self) -> &Path {
+    pub(crate) fn below(&self) -> &Path {
         &self.below
     }
 

@@ -12,7 +12,7 @@ use crate::trace::{Index, Kind, Names, Operation, Problems, Trouble};
 
 /// What happened to a file, according to one event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Happened {
+pub(crate) struct Happened {
     /// It was opened.
     pub opened: bool,
     /// It was opened for execution.
@@ -26,11 +26,11 @@ pub struct Happened {
 }
 
 /// Identifies a file, whatever its name: device, inode, and creation time.
-pub type Identity = (u64, u64, i128);
+pub(crate) type Identity = (u64, u64, i128);
 
 /// An event.
 #[derive(Debug, Clone, Copy)]
-pub struct Event<'a> {
+pub(crate) struct Event<'a> {
     /// When the event was read.
     pub time_ns: u64,
     /// What happened.
@@ -70,7 +70,7 @@ struct Opening {
 
 /// The state between events.
 #[derive(Debug, Default)]
-pub struct Openings {
+pub(crate) struct Openings {
     files: HashMap<Identity, File>,
     /// Names of files, by their numbers.
     pub names: Names,
@@ -90,7 +90,7 @@ pub struct Openings {
 impl Openings {
     /// Processes an event. `command` returns the name of a process; it is called at each open, because the name
     /// changes.
-    pub fn take(&mut self, event: &Event<'_>, command: impl FnOnce(i32) -> Option<Vec<u8>>) {
+    pub(crate) fn take(&mut self, event: &Event<'_>, command: impl FnOnce(i32) -> Option<Vec<u8>>) {
         let happened = event.happened;
         let process = match self.by_pid.get(&event.pid) {
             Some(&process) if !happened.opened => process,
@@ -177,7 +177,7 @@ impl Openings {
 
     /// Processes the reported closes, once no other event is pending. The kernel merges events of a process with its
     /// earlier ones, so a close may be reported before what another process did through the same open.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         for (identity, pid, operation) in self.closing.drain(..) {
             let Some(file) = self.files.get_mut(&identity) else { continue };
             if let Some(at) = find(&file.openings, pid) {
@@ -189,7 +189,7 @@ impl Openings {
     }
 
     /// At the end: what was read and written through opens that still exist.
-    pub fn finish(&mut self, time_ns: u64) {
+    pub(crate) fn finish(&mut self, time_ns: u64) {
         self.settle();
         for file in self.files.values_mut() {
             for opening in file.openings.drain(..) {

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use crate::trace::Names;
 
 /// A file server, by number.
-pub type Server = u32;
+pub(super) type Server = u32;
 
 /// The known files: by handle, and by directory and name.
 #[derive(Debug, Default)]
-pub struct Handles {
+pub(super) struct Handles {
     /// Names, by file number.
     pub names: Names,
     by_handle: HashMap<(Server, Box<[u8]>), u32>,
@@ -27,7 +27,7 @@ impl Handles {
     }
 
     /// The file of a handle; if its name is unknown, it is named after its hash.
-    pub fn file(&mut self, server: Server, handle: &[u8], hash: &[u8]) -> Option<u32> {
+    pub(super) fn file(&mut self, server: Server, handle: &[u8], hash: &[u8]) -> Option<u32> {
         if let Some(&file) = self.by_handle.get(&(server, Box::from(handle))) {
             return Some(file);
         }
@@ -38,7 +38,7 @@ impl Handles {
     }
 
     /// The root of a server's export.
-    pub fn root(&mut self, server: Server) -> Option<u32> {
+    pub(super) fn root(&mut self, server: Server) -> Option<u32> {
         if let Some(&file) = self.roots.get(&server) {
             return Some(file);
         }
@@ -48,7 +48,7 @@ impl Handles {
     }
 
     /// Records the handle of a mounted path.
-    pub fn mounted(&mut self, server: Server, path: &[u8], handle: &[u8]) {
+    pub(super) fn mounted(&mut self, server: Server, path: &[u8], handle: &[u8]) {
         if !self.by_handle.contains_key(&(server, Box::from(handle)))
             && let Some(file) = self.push(path, true)
         {
@@ -57,7 +57,7 @@ impl Handles {
     }
 
     /// The file of a name in a directory, whether or not it exists.
-    pub fn child(&mut self, directory: u32, name: &[u8]) -> Option<u32> {
+    pub(super) fn child(&mut self, directory: u32, name: &[u8]) -> Option<u32> {
         match name {
             b"." | b"" => return Some(directory),
             _ => {}
@@ -72,7 +72,7 @@ impl Handles {
     }
 
     /// The file of a name in a directory whose handle is known.
-    pub fn named(&mut self, server: Server, directory: u32, name: &[u8], handle: &[u8]) -> Option<u32> {
+    pub(super) fn named(&mut self, server: Server, directory: u32, name: &[u8], handle: &[u8]) -> Option<u32> {
         let key = (server, Box::from(handle));
         let file = match (self.by_handle.get(&key), self.by_name.get(&(directory, Box::from(name)))) {
             (Some(&file), _) => file,
@@ -91,19 +91,19 @@ impl Handles {
     }
 
     /// A name was removed.
-    pub fn removed(&mut self, directory: u32, name: &[u8]) {
+    pub(super) fn removed(&mut self, directory: u32, name: &[u8]) {
         self.by_name.remove(&(directory, Box::from(name)));
     }
 
     /// A file was renamed.
-    pub fn renamed(&mut self, from: (u32, &[u8]), to: (u32, &[u8])) {
+    pub(super) fn renamed(&mut self, from: (u32, &[u8]), to: (u32, &[u8])) {
         if let Some(file) = self.by_name.remove(&(from.0, Box::from(from.1))) {
             self.by_name.insert((to.0, Box::from(to.1)), file);
         }
     }
 
     /// Records the size of a file from a reply.
-    pub fn sized(&mut self, file: Option<u32>, size_bytes: Option<u64>) {
+    pub(super) fn sized(&mut self, file: Option<u32>, size_bytes: Option<u64>) {
         if let (Some(file), Some(size)) = (file, size_bytes)
             && let Some(known) = self.known.get_mut(file as usize)
         {
@@ -112,14 +112,14 @@ impl Handles {
     }
 
     /// Records a write that ends at `end_bytes`.
-    pub fn grown(&mut self, file: Option<u32>, end_bytes: u64) {
+    pub(super) fn grown(&mut self, file: Option<u32>, end_bytes: u64) {
         if let Some((Some(size), _)) = file.and_then(|file| self.known.get_mut(file as usize)) {
             *size = end_bytes.max(*size);
         }
     }
 
     /// The last known size of a file.
-    pub fn size(&self, file: Option<u32>) -> Option<u64> {
+    pub(super) fn size(&self, file: Option<u32>) -> Option<u64> {
         self.known.get(file? as usize)?.0
     }
 

@@ -7,14 +7,14 @@ const MOST_FIELDS: usize = 100_000;
 
 /// A value; most are numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
+pub(super) enum Value {
     Number(u64),
     Bytes(Box<[u8]>),
 }
 
 /// A call or a reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Message {
+pub(super) struct Message {
     pub time_ns: u64,
     pub source: Vec<u8>,
     pub destination: Vec<u8>,
@@ -32,26 +32,26 @@ pub struct Message {
 
 /// A handle and its hash; tshark may omit either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Handle<'a> {
+pub(super) struct Handle<'a> {
     pub bytes: &'a [u8],
     pub hash: &'a [u8],
 }
 
 /// Fields of a message, or of one of its operations.
-pub type Fields<'a> = &'a [(Field, Value)];
+pub(super) type Fields<'a> = &'a [(Field, Value)];
 
 /// The first number of a field.
-pub fn first(fields: Fields<'_>, field: Field) -> Option<u64> {
+pub(super) fn first(fields: Fields<'_>, field: Field) -> Option<u64> {
     fields.iter().find_map(|(known, value)| as_number(value).filter(|_| *known == field))
 }
 
 /// The last number of a field.
-pub fn last(fields: Fields<'_>, field: Field) -> Option<u64> {
+pub(super) fn last(fields: Fields<'_>, field: Field) -> Option<u64> {
     fields.iter().rev().find_map(|(known, value)| as_number(value).filter(|_| *known == field))
 }
 
 /// Names, in order.
-pub fn names(fields: Fields<'_>) -> impl Iterator<Item = &[u8]> {
+pub(super) fn names(fields: Fields<'_>) -> impl Iterator<Item = &[u8]> {
     fields.iter().filter(|(field, _)| *field == Field::Name).filter_map(|(_, value)| as_bytes(value))
 }
 
@@ -60,7 +60,7 @@ const HASH_CHARACTERS: usize = 11;
 
 /// The file handles, in order. Without its bytes a handle is identified by its hash; without a hash the last bytes of the
 /// handle stand in for it.
-pub fn file_handles(fields: Fields<'_>) -> Vec<Handle<'_>> {
+pub(super) fn file_handles(fields: Fields<'_>) -> Vec<Handle<'_>> {
     let mut list: Vec<Handle<'_>> = Vec::new();
     for (field, value) in fields {
         let Some(bytes) = as_bytes(value) else { continue };
@@ -78,7 +78,7 @@ pub fn file_handles(fields: Fields<'_>) -> Vec<Handle<'_>> {
 }
 
 /// Names in a directory with their handles, as READDIRPLUS lists them.
-pub fn entries(fields: Fields<'_>) -> Vec<(&[u8], Handle<'_>)> {
+pub(super) fn entries(fields: Fields<'_>) -> Vec<(&[u8], Handle<'_>)> {
     let starts: Vec<usize> = (0..fields.len()).filter(|&at| fields[at].0 == Field::EntryName).collect();
     let ends = starts.iter().skip(1).copied().chain([fields.len()]);
     let entry = |(start, end): (usize, usize)| {
@@ -104,7 +104,7 @@ fn as_bytes(value: &Value) -> Option<&[u8]> {
 
 /// Assembles the messages of a packet from tokens.
 #[derive(Debug, Default)]
-pub struct Assembler {
+pub(super) struct Assembler {
     time_ns: Option<u64>,
     source: Vec<u8>,
     destination: Vec<u8>,
@@ -115,7 +115,7 @@ pub struct Assembler {
 
 impl Assembler {
     /// Processes a token; returns the message that it ends.
-    pub fn take(&mut self, token: Token<'_>) -> Option<Message> {
+    pub(super) fn take(&mut self, token: Token<'_>) -> Option<Message> {
         match token {
             Token::Packet => {
                 self.time_ns = None;

@@ -64,7 +64,7 @@ const ARGUMENTS: [&str; 25] = [
 ];
 
 /// Whether a text is tshark output, so that tshark need not run.
-pub fn is_pdml(head: &[u8]) -> bool {
+pub(crate) fn is_pdml(head: &[u8]) -> bool {
     const TAG: &[u8] = b"<pdml";
     head.starts_with(b"<?xml") && head[..head.len().min(1000)].windows(TAG.len()).any(|window| window == TAG)
 }

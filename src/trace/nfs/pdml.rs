@@ -15,7 +15,7 @@ const LONGEST_LINE_BYTES: usize = 16 << 10;
 
 /// Fields that are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Field {
+pub(super) enum Field {
     /// Source and destination of a packet.
     Source,
     Destination,
@@ -91,7 +91,7 @@ const CUT: [&[u8]; 3] = [b"_ws.malformed", b"_ws.short", b"_ws.unreassembled"];
 
 /// A relevant line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Token<'a> {
+pub(super) enum Token<'a> {
     /// A packet begins.
     Packet,
     /// A packet ends.
@@ -109,7 +109,7 @@ pub enum Token<'a> {
 }
 
 /// Parses a line.
-pub fn token(line: &[u8]) -> Option<Token<'_>> {
+pub(super) fn token(line: &[u8]) -> Option<Token<'_>> {
     let line = line.trim_ascii_start();
     if let Some(rest) = line.strip_prefix(b"<field ") {
         let name = attribute(rest, b"name=\"")?;
@@ -132,7 +132,7 @@ pub fn token(line: &[u8]) -> Option<Token<'_>> {
 }
 
 /// Reads up to the next relevant line and returns it; `false` at the end.
-pub fn next(input: &mut Input, line: &mut Vec<u8>) -> Result<bool> {
+pub(super) fn next(input: &mut Input, line: &mut Vec<u8>) -> Result<bool> {
     loop {
         match input.line(line, LONGEST_LINE_BYTES)? {
             Line::End => return Ok(false),
@@ -150,7 +150,7 @@ fn attribute<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 }
 
 /// A number as tshark prints it: decimal or with 0x.
-pub fn number(shown: &[u8]) -> Option<u64> {
+pub(super) fn number(shown: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(shown).ok()?.trim();
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -159,7 +159,7 @@ pub fn number(shown: &[u8]) -> Option<u64> {
 }
 
 /// Nanoseconds from seconds and their fraction.
-pub fn time_ns(shown: &[u8]) -> Option<u64> {
+pub(super) fn time_ns(shown: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(shown).ok()?.trim();
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
     if fraction.len() > 9 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
@@ -170,7 +170,7 @@ pub fn time_ns(shown: &[u8]) -> Option<u64> {
 }
 
 /// Unescapes XML text.
-pub fn text(shown: &[u8]) -> Vec<u8> {
+pub(super) fn text(shown: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(shown.len());
     let mut rest = shown;
     while let Some(at) = rest.iter().position(|&b| b == b'&') {

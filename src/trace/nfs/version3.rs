@@ -28,12 +28,17 @@ fn kind(procedure: u64, call: &Message) -> Option<Kind> {
 }
 
 /// Whether a procedure is one of version 3.
-pub fn is_known(procedure: u64) -> bool {
+pub(super) fn is_known(procedure: u64) -> bool {
     procedure <= 21
 }
 
 /// The operation of a call; `reply` is `None` if the capture does not have it.
-pub fn operation(call: &Message, reply: Option<&Message>, known: &mut Handles, context: &Context) -> Option<Operation> {
+pub(super) fn operation(
+    call: &Message,
+    reply: Option<&Message>,
+    known: &mut Handles,
+    context: &Context,
+) -> Option<Operation> {
     let kind = kind(call.procedure, call)?;
     let status = reply.and_then(|reply| first(&reply.fields, Field::Status));
     let failed = reply.is_some_and(|reply| reply.refused) || status.is_some_and(|status| status != 0);

@@ -8,7 +8,7 @@ use crate::trace::{Kind, Operation, Problems, Trouble};
 
 /// The peers of a call.
 #[derive(Debug, Clone, Copy)]
-pub struct Context {
+pub(super) struct Context {
     /// The client, by its number as a process.
     pub process: u32,
     /// The server, by number.
@@ -16,36 +16,36 @@ pub struct Context {
 }
 
 mod code {
-    pub const ACCESS: u64 = 3;
-    pub const CLOSE: u64 = 4;
-    pub const COMMIT: u64 = 5;
-    pub const CREATE: u64 = 6;
-    pub const GETATTR: u64 = 9;
-    pub const GETFH: u64 = 10;
-    pub const LINK: u64 = 11;
-    pub const LOOKUP: u64 = 15;
-    pub const LOOKUPP: u64 = 16;
-    pub const OPEN: u64 = 18;
-    pub const PUTFH: u64 = 22;
-    pub const PUTPUBFH: u64 = 23;
-    pub const PUTROOTFH: u64 = 24;
-    pub const READ: u64 = 25;
-    pub const READDIR: u64 = 26;
-    pub const READLINK: u64 = 27;
-    pub const REMOVE: u64 = 28;
-    pub const RENAME: u64 = 29;
-    pub const RESTOREFH: u64 = 31;
-    pub const SAVEFH: u64 = 32;
-    pub const SETATTR: u64 = 34;
-    pub const WRITE: u64 = 38;
-    pub const LAYOUTGET: u64 = 50;
-    pub const ALLOCATE: u64 = 59;
-    pub const COPY: u64 = 60;
-    pub const DEALLOCATE: u64 = 62;
-    pub const READ_PLUS: u64 = 68;
-    pub const CLONE: u64 = 71;
+    pub(super) const ACCESS: u64 = 3;
+    pub(super) const CLOSE: u64 = 4;
+    pub(super) const COMMIT: u64 = 5;
+    pub(super) const CREATE: u64 = 6;
+    pub(super) const GETATTR: u64 = 9;
+    pub(super) const GETFH: u64 = 10;
+    pub(super) const LINK: u64 = 11;
+    pub(super) const LOOKUP: u64 = 15;
+    pub(super) const LOOKUPP: u64 = 16;
+    pub(super) const OPEN: u64 = 18;
+    pub(super) const PUTFH: u64 = 22;
+    pub(super) const PUTPUBFH: u64 = 23;
+    pub(super) const PUTROOTFH: u64 = 24;
+    pub(super) const READ: u64 = 25;
+    pub(super) const READDIR: u64 = 26;
+    pub(super) const READLINK: u64 = 27;
+    pub(super) const REMOVE: u64 = 28;
+    pub(super) const RENAME: u64 = 29;
+    pub(super) const RESTOREFH: u64 = 31;
+    pub(super) const SAVEFH: u64 = 32;
+    pub(super) const SETATTR: u64 = 34;
+    pub(super) const WRITE: u64 = 38;
+    pub(super) const LAYOUTGET: u64 = 50;
+    pub(super) const ALLOCATE: u64 = 59;
+    pub(super) const COPY: u64 = 60;
+    pub(super) const DEALLOCATE: u64 = 62;
+    pub(super) const READ_PLUS: u64 = 68;
+    pub(super) const CLONE: u64 = 71;
     /// No version defines higher ones yet.
-    pub const HIGHEST: u64 = 75;
+    pub(super) const HIGHEST: u64 = 75;
 }
 
 /// File type of directories (NF4DIR).
@@ -148,7 +148,7 @@ impl Walk<'_> {
 }
 
 /// The operations of a call; `reply` is `None` if the capture does not have it.
-pub fn operations(
+pub(super) fn operations(
     call: &Message,
     reply: Option<&Message>,
     known: &mut Handles,

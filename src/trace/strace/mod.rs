@@ -37,7 +37,7 @@ struct Pending {
 
 /// Reads the output of strace.
 #[derive(Debug)]
-pub struct Reader {
+pub(crate) struct Reader {
     input: Input,
     origin: Origin,
     problems: Problems,
@@ -85,7 +85,7 @@ impl Watch {
 }
 
 /// Detects strace output: enough of the first lines are complete calls.
-pub fn is_strace(head: &[u8]) -> bool {
+pub(crate) fn is_strace(head: &[u8]) -> bool {
     const LINES: usize = 200;
     // The last line may be truncated.
     let whole = head.iter().rposition(|&byte| byte == b'\n').map_or(head, |end| &head[..end]);
@@ -112,7 +112,7 @@ fn resumed(text: &[u8]) -> Option<(&[u8], &[u8])> {
 
 impl Reader {
     /// Creates a reader of an input.
-    pub fn new(input: Input) -> Reader {
+    pub(crate) fn new(input: Input) -> Reader {
         let mut origin = Origin::new("strace");
         let stamp = |line: &[u8]| line::prefixed(line).stamp;
         origin.clock = match input.head().split(|&byte| byte == b'\n').find_map(stamp) {
@@ -136,7 +136,7 @@ impl Reader {
 
     /// Sets the traced command.
     #[must_use]
-    pub fn with_command(mut self, command: String) -> Reader {
+    pub(crate) fn with_command(mut self, command: String) -> Reader {
         self.origin.command = Some(command);
         self
     }

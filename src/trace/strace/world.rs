@@ -98,12 +98,12 @@ impl World {
         })
     }
 
-    pub fn knows_process(&self, pid: u32) -> bool {
+    pub(super) fn knows_process(&self, pid: u32) -> bool {
         self.processes.contains_key(&pid)
     }
 
     /// Moves what is known of one process to another number: the first process has none before the second appears.
-    pub fn renumber(&mut self, from: u32, to: u32) {
+    pub(super) fn renumber(&mut self, from: u32, to: u32) {
         if let Some(process) = self.processes.remove(&from) {
             self.processes.insert(to, process);
         }
@@ -125,7 +125,7 @@ impl World {
     }
 
     /// A process created another.
-    pub fn fork(&mut self, parent: u32, child: u32, shares: Shares) {
+    pub(super) fn fork(&mut self, parent: u32, child: u32, shares: Shares) {
         let Process { program, table, directory, .. } = self.process(parent).clone();
         let own = self.next_shared;
         self.next_shared += 1;
@@ -158,7 +158,7 @@ impl World {
     }
 
     /// A process runs a program: close-on-exec descriptors are closed.
-    pub fn execute(&mut self, context: &Context, program: Vec<u8>) {
+    pub(super) fn execute(&mut self, context: &Context, program: Vec<u8>) {
         let process = self.process(context.pid);
         process.program = program;
         process.number = None;
@@ -183,7 +183,7 @@ impl World {
     }
 
     /// A process has ended.
-    pub fn exit(&mut self, context: &Context) {
+    pub(super) fn exit(&mut self, context: &Context) {
         let Some(process) = self.processes.get(&context.pid) else { return };
         let table = process.table;
         if let Some(shared) = self.tables.get_mut(&table) {
@@ -199,18 +199,18 @@ impl World {
     }
 
     /// The working directory of a process, if it is known.
-    pub fn directory(&mut self, pid: u32) -> Option<&[u8]> {
+    pub(super) fn directory(&mut self, pid: u32) -> Option<&[u8]> {
         let directory = self.process(pid).directory;
         self.directories.get(&directory).map(Vec::as_slice)
     }
 
-    pub fn set_directory(&mut self, pid: u32, path: Vec<u8>) {
+    pub(super) fn set_directory(&mut self, pid: u32, path: Vec<u8>) {
         let directory = self.process(pid).directory;
         self.directories.insert(directory, path);
     }
 
     /// The file at a path now.
-    pub fn file_at(&mut self, path: &[u8]) -> u32 {
+    pub(super) fn file_at(&mut self, path: &[u8]) -> u32 {
         if let Some(&number) = self.numbers.get(path) {
             return number;
         }
@@ -221,64 +221,64 @@ impl World {
     }
 
     /// Another path of the same file.
-    pub fn also_at(&mut self, path: &[u8], file: u32) {
+    pub(super) fn also_at(&mut self, path: &[u8], file: u32) {
         if self.numbers.get(path) != Some(&file) {
             self.numbers.insert(path.to_vec(), file);
         }
     }
 
-    pub fn remove_name(&mut self, path: &[u8]) {
+    pub(super) fn remove_name(&mut self, path: &[u8]) {
         self.numbers.remove(path);
     }
 
-    pub fn rename(&mut self, from: &[u8], to: &[u8]) {
+    pub(super) fn rename(&mut self, from: &[u8], to: &[u8]) {
         if let Some(file) = self.numbers.remove(from) {
             self.numbers.insert(to.to_vec(), file);
         }
     }
 
-    pub fn exchange(&mut self, one: &[u8], other: &[u8]) {
+    pub(super) fn exchange(&mut self, one: &[u8], other: &[u8]) {
         let (first, second) = (self.file_at(one), self.file_at(other));
         self.numbers.insert(one.to_vec(), second);
         self.numbers.insert(other.to_vec(), first);
     }
 
-    pub fn size(&self, file: u32) -> Option<u64> {
+    pub(super) fn size(&self, file: u32) -> Option<u64> {
         self.sizes.get(file as usize).copied().flatten()
     }
 
-    pub fn set_size(&mut self, file: u32, size_bytes: u64) {
+    pub(super) fn set_size(&mut self, file: u32, size_bytes: u64) {
         if let Some(size) = self.sizes.get_mut(file as usize) {
             *size = Some(size_bytes);
         }
     }
 
     /// Extends the file to `end_bytes` after a write.
-    pub fn grow(&mut self, file: u32, end_bytes: u64) {
+    pub(super) fn grow(&mut self, file: u32, end_bytes: u64) {
         if let Some(Some(size)) = self.sizes.get_mut(file as usize) {
             *size = (*size).max(end_bytes);
         }
     }
 
     /// Creates an open; the caller then lets a descriptor refer to it.
-    pub fn new_opening(&mut self, file: u32, offset_bytes: Option<u64>, appends: bool) -> u32 {
+    pub(super) fn new_opening(&mut self, file: u32, offset_bytes: Option<u64>, appends: bool) -> u32 {
         let number = self.next_opening;
         self.next_opening = self.next_opening.wrapping_add(1);
         self.openings.insert(number, Opening { file, offset_bytes, appends, references: 0 });
         number
     }
 
-    pub fn opening(&mut self, number: u32) -> Option<&mut Opening> {
+    pub(super) fn opening(&mut self, number: u32) -> Option<&mut Opening> {
         self.openings.get_mut(&number)
     }
 
-    pub fn target(&mut self, pid: u32, fd: i64) -> Option<DescriptorTarget> {
+    pub(super) fn target(&mut self, pid: u32, fd: i64) -> Option<DescriptorTarget> {
         let table = self.process(pid).table;
         self.tables.get(&table)?.slots.get(&fd).map(|slot| slot.target)
     }
 
     /// Sets the target of a descriptor; its previous target is closed.
-    pub fn put(&mut self, context: &Context, fd: i64, target: DescriptorTarget, closes_on_exec: bool) {
+    pub(super) fn put(&mut self, context: &Context, fd: i64, target: DescriptorTarget, closes_on_exec: bool) {
         if let DescriptorTarget::Opening(opening) = target
             && let Some(opening) = self.openings.get_mut(&opening)
         {
@@ -289,7 +289,7 @@ impl World {
         self.tables.entry(table).or_default().slots.insert(fd, Slot { target, closes_on_exec });
     }
 
-    pub fn set_closes_on_exec(&mut self, pid: u32, fd: i64, closes: bool) {
+    pub(super) fn set_closes_on_exec(&mut self, pid: u32, fd: i64, closes: bool) {
         let table = self.process(pid).table;
         if let Some(slot) = self.tables.get_mut(&table).and_then(|table| table.slots.get_mut(&fd)) {
             slot.closes_on_exec = closes;
@@ -297,7 +297,7 @@ impl World {
     }
 
     /// Descriptors of a process in a range.
-    pub fn descriptors(&mut self, pid: u32, first: i64, last: i64) -> Vec<i64> {
+    pub(super) fn descriptors(&mut self, pid: u32, first: i64, last: i64) -> Vec<i64> {
         let table = self.process(pid).table;
         let slots = self.tables.get(&table).map(|table| &table.slots);
         let mut found: Vec<i64> = slots
@@ -308,12 +308,12 @@ impl World {
     }
 
     /// Closes a descriptor as part of another call, without a time of its own.
-    pub fn close_implied(&mut self, context: &Context, fd: i64) {
+    pub(super) fn close_implied(&mut self, context: &Context, fd: i64) {
         self.close(&Context { duration_ns: None, ..*context }, fd);
     }
 
     /// Closes a descriptor; the last one of an open ends that open.
-    pub fn close(&mut self, context: &Context, fd: i64) {
+    pub(super) fn close(&mut self, context: &Context, fd: i64) {
         let table = self.process(context.pid).table;
         let slot = self.tables.get_mut(&table).and_then(|table| table.slots.remove(&fd));
         let Some(Slot { target: DescriptorTarget::Opening(number), .. }) = slot else { return };
@@ -329,7 +329,7 @@ impl World {
     }
 
     /// An operation on a file, with everything known of both.
-    pub fn operation(&mut self, context: &Context, kind: Kind, file: Option<u32>) -> Operation {
+    pub(super) fn operation(&mut self, context: &Context, kind: Kind, file: Option<u32>) -> Operation {
         let process = self.process_number(context.pid);
         let mut operation = Operation::new(context.time_ns, process, kind);
         operation.duration_ns = context.duration_ns;

@@ -112,12 +112,18 @@ impl Way {
 }
 
 impl Runs {
-    pub fn new(gap_ns: u64) -> Runs {
+    pub(super) fn new(gap_ns: u64) -> Runs {
         let loose = Whole::new(Rule { gap_ns, ..Rule::default() });
         Runs { open: HashMap::new(), loose, ways: HashMap::new(), gap_ns, purge_at: 0 }
     }
 
-    pub fn transfer(&mut self, operation: &Operation, writes: bool, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
+    pub(super) fn transfer(
+        &mut self,
+        operation: &Operation,
+        writes: bool,
+        sides: &mut ReadWrite<Side>,
+        uses: &mut [Use],
+    ) {
         let pattern = match operation.opening {
             Some(opening) => {
                 let run = self.open.entry(opening).or_default();
@@ -156,7 +162,7 @@ impl Runs {
     }
 
     /// Updates the size of a file that is being read or written.
-    pub fn see_size(&mut self, operation: &Operation) {
+    pub(super) fn see_size(&mut self, operation: &Operation) {
         match operation.opening {
             None => self.loose.see_size(operation),
             Some(opening) => {
@@ -167,7 +173,7 @@ impl Runs {
         }
     }
 
-    pub fn close(&mut self, operation: &Operation, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
+    pub(super) fn close(&mut self, operation: &Operation, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
         let Some(opening) = operation.opening else {
             self.loose.add(operation, &mut |whole, requests| end_whole(&whole, requests, sides, uses));
             return;
@@ -178,7 +184,7 @@ impl Runs {
         }
     }
 
-    pub fn finish(&mut self, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
+    pub(super) fn finish(&mut self, sides: &mut ReadWrite<Side>, uses: &mut [Use]) {
         for (_, run) in self.open.drain() {
             end(&run, sides, uses);
         }
