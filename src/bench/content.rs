@@ -8,7 +8,7 @@
 use std::io::{self, Read};
 
 use crate::population;
-use crate::population::streams::sequence_of_seed;
+use crate::random::{Random, mix};
 
 /// Size of the ring, in bytes: larger than the window of compressing file systems, smaller than a processor's cache.
 const RING_BYTES: usize = 256 << 10;
@@ -56,7 +56,7 @@ impl Content {
     }
 
     fn start(&self, file: u64, offset: u64) -> usize {
-        let begin = if self.is_zero { 0 } else { sequence_of_seed(file).any() };
+        let begin = if self.is_zero { 0 } else { Random::new(mix(file)).any() };
         (begin.wrapping_add(offset) % RING_BYTES as u64) as usize
     }
 

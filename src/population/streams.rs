@@ -55,11 +55,6 @@ pub(super) fn sequence(seed: u64, stream: Stream) -> Random {
     Random::new(start(seed, stream))
 }
 
-/// A separate sequence for code outside this module that generates sizes.
-pub(crate) fn sequence_of_seed(seed: u64) -> Random {
-    Random::new(mix(seed))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,9 +11,8 @@ use crate::bench::caches::drop_caches;
 use crate::bench::place::Prepared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::population::SizeLaw;
-use crate::population::streams::sequence_of_seed;
 use crate::progress::Progress;
-use crate::random::Random;
+use crate::random::{Random, mix};
 use crate::units::{format_share, format_size};
 
 /// Largest difference to the requested level.
@@ -63,7 +62,7 @@ pub(super) struct Fill {
 impl Fill {
     pub(super) fn new(seed: u64) -> Fill {
         Fill {
-            random: sequence_of_seed(seed),
+            random: Random::new(mix(seed)),
             created: 0,
             files: 0,
             bytes: 0,

@@ -27,8 +27,8 @@ use super::result::{CacheState, Details, Document, PackDetails, PackFailure, Pac
 use super::run::{Measured, Run, stage, turns};
 use super::samples::Spread;
 use crate::error::{Error, ErrorKind, Result};
-use crate::population::streams::sequence_of_seed;
 use crate::progress::Progress;
+use crate::random::{Random, mix};
 use crate::units::{MIB, format_count, format_duration, format_share, format_size};
 use files::Files;
 pub(crate) use population::{MOST_FILES, PUBLISHED_FILES, PUBLISHED_SIZE_BYTES, Population};
@@ -119,7 +119,7 @@ impl Tally {
     fn add(&mut self, number: u64, bytes: u64) {
         self.files += 1;
         self.bytes += bytes;
-        self.mixed = self.mixed.wrapping_add(sequence_of_seed(number).any());
+        self.mixed = self.mixed.wrapping_add(Random::new(mix(number)).any());
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use super::tests::{bytes, file, key};
 use super::*;
 use crate::OpenOptions;
 use crate::Progress;
@@ -24,24 +25,11 @@ use crate::format::entry::Location;
 use crate::format::ids::LogOffset;
 use crate::format::segment::SEGMENTS;
 use crate::maintain::moving::MoveTarget;
-use crate::random::Random;
 
 type Model = BTreeMap<String, Vec<u8>>;
 
 const ALL: CompactOptions =
     CompactOptions { choice: Choice::All, is_alone: true, alignment: None, bytes_per_second: None };
-
-fn key(path: &str) -> Key {
-    Key::parse(path).unwrap()
-}
-
-fn file() -> Attributes {
-    Attributes::of_file(Time { seconds: 5, nanoseconds: 6 })
-}
-
-fn bytes(seed: u64, length: usize) -> Vec<u8> {
-    Random::new(seed).bytes(length)
-}
 
 fn small_segments() -> Plan {
     Plan { segment_bytes: 1 << 20, ..Plan::default() }

@@ -19,15 +19,15 @@ mod reads;
 mod snapshots;
 mod times;
 
-fn key(path: &str) -> Key {
+pub(super) fn key(path: &str) -> Key {
     Key::parse(path).unwrap()
 }
 
-fn file() -> Attributes {
+pub(super) fn file() -> Attributes {
     Attributes::of_file(Time { seconds: 5, nanoseconds: 6 })
 }
 
-fn bytes(seed: u64, length: usize) -> Vec<u8> {
+pub(super) fn bytes(seed: u64, length: usize) -> Vec<u8> {
     Random::new(seed).bytes(length)
 }
 
