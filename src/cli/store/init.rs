@@ -103,7 +103,7 @@ fn permissions(text: &str) -> std::result::Result<u16, String> {
 }
 
 fn unit(text: &str) -> std::result::Result<u32, String> {
-    u32::try_from(parse_size(text)?).map_err(|_| "a stripe unit is at most 16 MiB".to_owned())
+    u32::try_from(parse_size(text)?).map_err(|_| "a stripe unit is at most 4 MiB".to_owned())
 }
 
 fn compression(text: &str) -> std::result::Result<Compression, String> {

@@ -189,19 +189,26 @@ impl<'e> Replay<'e> {
         self.add_row(part)?;
         let mut items: Vec<Item> = Vec::new();
         let (mut is_damaged, mut has_damage) = (false, false);
+        let mut furthest = LogOffset::START;
         while let Some(step) = scan.next(false) {
             match step {
                 ScanStep::Damage(range) => {
                     (is_damaged, has_damage) = (true, true);
                     self.broken(number, range);
                 }
-                ScanStep::Record(at, record, _) => match item(number, at, &record) {
-                    Some(item) => items.push(item),
-                    None => {
-                        is_damaged = true;
-                        self.broken(number, at..at + record.record_bytes());
+                ScanStep::Record(at, record, _) => {
+                    if at <= furthest {
+                        items.retain(|item| item.entry.location.offset != at);
                     }
-                },
+                    furthest = furthest.max(at);
+                    match item(number, at, &record) {
+                        Some(item) => items.push(item),
+                        None => {
+                            is_damaged = true;
+                            self.broken(number, at..at + record.record_bytes());
+                        }
+                    }
+                }
                 ScanStep::Commit(committed, ..) => {
                     self.commit(number, std::mem::take(&mut items), is_damaged, committed)?;
                     is_damaged = false;

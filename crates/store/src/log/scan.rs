@@ -174,7 +174,8 @@ pub(crate) struct Committed {
 /// A step through a segment.
 #[derive(Debug)]
 pub(crate) enum ScanStep<'r> {
-    /// A valid record, its offset, and what other copies have there.
+    /// A valid record, its offset, and what other copies have there. It replaces any earlier record at this offset, which
+    /// the list of the commit refutes.
     Record(LogOffset, Record<'r>, DifferingCopies),
     /// The end of a batch, its record, and what other copies have there.
     Commit(Committed, Record<'r>, DifferingCopies),
@@ -367,6 +368,8 @@ impl SegmentScan {
             .collect()
     }
 
+    /// The record that the list of a commit has at an offset, from any copy. Another valid one that was returned from
+    /// there before is replaced.
     fn listed_record(&mut self, placed: PlacedRecord, all: bool) -> Next {
         let mut copies = DifferingCopies::default();
         let mut found = None;
@@ -382,7 +385,10 @@ impl SegmentScan {
         }
         let Some(copy) = found else { return Next::Damage(placed.range()) };
         let after = self.given.partition_point(|given| given.at < placed.at);
-        self.given.insert(after, placed);
+        match self.given.get_mut(after).filter(|given| given.at == placed.at) {
+            Some(given) => *given = placed,
+            None => self.given.insert(after, placed),
+        }
         Next::Record(placed.at, copy, copies)
     }
 

@@ -4,8 +4,9 @@
 //! A moved record keeps its id and timestamp. It is committed like any batch, after a check under the writer's lock
 //! that its key still has it: so a record is never moved behind a newer one or a removal of its key. A segment is freed
 //! only when the index has nothing in it any more, all of it was readable, and the removals in it that are still needed
-//! were moved too (docs/FORMAT.md, section 8); in the same transaction as the last of these or a later one. Whenever
-//! moving ends, by a signal or a crash, the store is consistent: at worst, records exist twice.
+//! were moved too (docs/FORMAT.md, section 6): those that may be of a dead record in any segment that stays, a chosen
+//! one included, because it is damaged or something in it could not be moved. Whenever moving ends, by a signal or a
+//! crash, the store is consistent: at worst, records exist twice.
 
 use crate::format::ids::{LogOffset, SegmentNumber};
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,6 +93,10 @@ struct Round<'r, 'w> {
     /// Number of records that the index had in each segment.
     found: BTreeMap<SegmentNumber, u64>,
     damaged: BTreeSet<SegmentNumber>,
+    /// Removals up to this id are not moved: no segment that stays, as far as is known, has anything dead below it.
+    unneeded_until: u64,
+    /// Ids of removals that were moved.
+    removals: BTreeSet<u64>,
 }
 
 /// The lowest id of anything that may be dead in segments that stay: removals up to it are no longer needed.
@@ -126,6 +131,8 @@ impl Engine {
             moved: Moved::default(),
             found: BTreeMap::new(),
             damaged: BTreeSet::new(),
+            unneeded_until: u64::MAX,
+            removals: BTreeSet::new(),
         };
         let outcome = round.run();
         let mut moved = round.moved;
@@ -140,35 +147,53 @@ impl Round<'_, '_> {
     fn run(&mut self) -> Result<()> {
         let rows = std::sync::Arc::clone(&self.engine.view().state.segments);
         self.move_live()?;
-        if self.moved.is_interrupted || self.moved.is_full {
-            return self.free(&rows, &BTreeSet::new());
-        }
-        let staying =
-            rows.values().filter(|row| !self.chosen.contains(&row.number) && !self.engine.is_freed(row.number));
-        let lowest = lowest_dead_id(staying);
-        let mut removals = BTreeSet::new();
-        for row in self
-            .chosen
-            .iter()
-            .filter_map(|number| rows.get(number))
-            .filter(|row| row.dead_records > 0 && lowest < u64::MAX)
-        {
-            if !self.move_removals(row, lowest, &mut removals)? {
-                break;
+        let mut is_whole = self.is_whole();
+        // A segment that turns out to be damaged stays, and may need further removals.
+        while is_whole && self.lowest_needed(&rows) < self.unneeded_until {
+            self.unneeded_until = self.lowest_needed(&rows);
+            for row in self.chosen.iter().filter_map(|number| rows.get(number)).filter(|row| row.dead_records > 0) {
+                is_whole = self.move_removals(row)?;
+                if !is_whole {
+                    break;
+                }
             }
         }
-        self.moved.removals = removals.len() as u64;
-        // Removals that were not moved, since the fast devices became full, are needed where they are.
-        let is_whole = !self.moved.is_interrupted && !self.moved.is_full;
-        let scanned = if is_whole { self.chosen.clone() } else { BTreeSet::new() };
-        self.free(&rows, &scanned)
+        self.moved.removals = self.removals.len() as u64;
+        self.free(&rows, is_whole)
+    }
+
+    /// Whether everything was moved so far; removals for which there was no room are needed where they are.
+    fn is_whole(&self) -> bool {
+        !self.moved.is_interrupted && !self.moved.is_full
+    }
+
+    /// The lowest id of anything that may be dead in segments that will not be freed.
+    fn lowest_needed(&self, rows: &BTreeMap<SegmentNumber, SegmentRow>) -> u64 {
+        let now = std::sync::Arc::clone(&self.engine.view().state.segments);
+        let stays = |row: &&SegmentRow| !self.is_emptied(row.number, rows, &now) && !self.engine.is_freed(row.number);
+        lowest_dead_id(now.values().filter(stays))
+    }
+
+    /// Whether everything in a chosen segment was moved or is dead, and all of it could be read: the index has nothing
+    /// in it now, and had no more than the account says.
+    fn is_emptied(
+        &self,
+        number: SegmentNumber,
+        before: &BTreeMap<SegmentNumber, SegmentRow>,
+        now: &BTreeMap<SegmentNumber, SegmentRow>,
+    ) -> bool {
+        let account = before.get(&number).map_or(0, |row| row.live_records);
+        self.chosen.contains(&number)
+            && now.get(&number).is_some_and(|row| row.live_records == 0 && row.live_bytes == 0)
+            && account >= self.found.get(&number).copied().unwrap_or(0)
+            && !self.damaged.contains(&number)
     }
 
     /// Counts bytes that were moved or read; returns whether to continue.
     fn spend(&mut self, bytes: u64) -> Result<bool> {
         let spent = self.pace.spend(bytes);
         self.moved.is_interrupted |= !self.pace.outcome(spent)?;
-        Ok(!self.moved.is_interrupted && !self.moved.is_full)
+        Ok(self.is_whole())
     }
 
     /// Moves everything that the index has in the chosen segments, in key order; what only snapshots have follows
@@ -228,30 +253,42 @@ impl Round<'_, '_> {
         Ok(hand)
     }
 
-    /// Moves the removals of a segment that are still needed; returns whether to continue.
-    fn move_removals(&mut self, row: &SegmentRow, lowest: u64, done: &mut BTreeSet<u64>) -> Result<bool> {
+    /// Moves the removals of a segment that are still needed, each once its commit vouches for it; returns whether to
+    /// continue.
+    fn move_removals(&mut self, row: &SegmentRow) -> Result<bool> {
         let mut scan = SegmentScan::new(
             self.engine.open_copies(row.id(), &row.devices),
             self.engine.seed(row.id()),
             LogOffset::START,
         );
-        let mut hand = Hand::default();
-        let mut is_damaged = scan.end < row.end();
+        let (mut hand, mut of_batch) = (Hand::default(), Hand::default());
+        let (mut is_damaged, mut furthest) = (scan.end < row.end(), LogOffset::START);
         // What follows is in quarantine: a removal there was never acknowledged.
         scan.end = row.end();
         while let Some(step) = scan.next(false) {
             match step {
                 ScanStep::Damage(_) => is_damaged = true,
-                ScanStep::Commit(..) => {}
+                ScanStep::Commit(committed, ..) => {
+                    let is_valid = |removal: &BufferedRecord| {
+                        !committed.refuted.contains(&removal.entry.location.offset)
+                            && self.removals.insert(removal.entry.id)
+                    };
+                    let is_kept: Vec<bool> = of_batch.records.iter().map(is_valid).collect();
+                    hand.append(std::mem::take(&mut of_batch), &is_kept);
+                }
                 ScanStep::Record(offset, record, _) => {
                     let head = record.head;
+                    if offset <= furthest {
+                        of_batch.remove_at(offset);
+                    }
+                    furthest = furthest.max(offset);
                     if matches!(head.kind, Kind::Removal | Kind::TreeRemoval)
-                        && head.id > lowest
-                        && done.insert(head.id)
+                        && head.id > self.unneeded_until
+                        && !self.removals.contains(&head.id)
                     {
                         let location = Location { segment: row.number, offset, record_bytes: record.record_bytes() };
                         let entry = Entry { kind: head.kind, ..Entry::removal(head.id, location) };
-                        hand.add(head.key().into(), entry, &moved(&record, 0, self.alignment)?);
+                        of_batch.add(head.key().into(), entry, &moved(&record, 0, self.alignment)?);
                     }
                 }
             }
@@ -259,7 +296,8 @@ impl Round<'_, '_> {
                 self.commit(std::mem::take(&mut hand))?;
             }
         }
-        if is_damaged {
+        // Without a commit, what precedes it is damage.
+        if is_damaged || !of_batch.records.is_empty() {
             self.damaged.insert(row.number);
         }
         self.commit(hand)?;
@@ -328,22 +366,17 @@ impl Round<'_, '_> {
         Ok(needed_bytes)
     }
 
-    /// Frees those of the chosen segments that are empty: the index had as many records in them as their accounts say,
-    /// and these are now elsewhere. Those with dead records were scanned for removals, or have nothing that could need
-    /// a removal.
-    fn free(&mut self, rows: &BTreeMap<SegmentNumber, SegmentRow>, scanned: &BTreeSet<SegmentNumber>) -> Result<()> {
+    /// Frees those of the chosen segments that were emptied; those with dead records, which may be removals, only if
+    /// all that are needed were moved.
+    fn free(&mut self, rows: &BTreeMap<SegmentNumber, SegmentRow>, is_whole: bool) -> Result<()> {
         let engine = self.engine;
         let mut writer = engine.writer()?;
         let view_rows = std::sync::Arc::clone(&engine.view().state.segments);
+        // Under the writer's lock: nothing changes any more.
+        let are_moved = is_whole && self.lowest_needed(rows) >= self.unneeded_until;
         let is_empty = |number: &&SegmentNumber| {
-            let account = rows.get(number).map_or(0, |row| row.live_records);
-            let is_there = view_rows.get(number).is_some_and(|row| row.live_records == 0 && row.live_bytes == 0);
-            let without_removals =
-                rows.get(number).is_some_and(|row| row.dead_records == 0) || scanned.contains(number);
-            is_there
-                && without_removals
-                && account >= self.found.get(number).copied().unwrap_or(0)
-                && !self.damaged.contains(number)
+            let has_removals = rows.get(number).is_none_or(|row| row.dead_records > 0);
+            self.is_emptied(**number, rows, &view_rows) && (are_moved || !has_removals)
         };
         let empty: Vec<SegmentNumber> = self.chosen.iter().filter(is_empty).copied().collect();
         if empty.is_empty() {
@@ -377,6 +410,20 @@ impl Hand {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(record);
         self.records.push(BufferedRecord { key, entry, bytes: start..self.bytes.len() });
+    }
+
+    /// Removes a record that was read at this offset.
+    fn remove_at(&mut self, offset: LogOffset) {
+        let is_kept: Vec<bool> = self.records.iter().map(|record| record.entry.location.offset != offset).collect();
+        self.keep(&is_kept);
+    }
+
+    /// Appends the records that are to be kept.
+    fn append(&mut self, mut other: Hand, is_kept: &[bool]) {
+        other.keep(is_kept);
+        for record in other.records {
+            self.add(record.key, record.entry, &other.bytes[record.bytes]);
+        }
     }
 
     /// Removes the records that are not to be kept.

@@ -196,3 +196,38 @@ fn a_number_that_only_the_index_has_is_not_used_again() {
     assert!(store.completeness().is_complete());
     assert_eq!(store.get(&key("after")).unwrap().as_deref(), Some(&b"after"[..]));
 }
+
+#[test]
+fn removals_stay_while_a_damaged_segment_with_what_they_remove_does() {
+    let sandbox = TempDir::new().unwrap();
+    // Damage of a live record is found when it is moved, of a dead one while the removals of its segment are.
+    for (name, is_live) in [("live", true), ("dead", false)] {
+        let [home, copy] = ["home", "copy"].map(|part| sandbox.path().join(format!("{name}-{part}")));
+        let store = Store::create(&home, &small_segments()).unwrap();
+        let contents = [bytes(7, 30_000), bytes(8, 3000)];
+        store.put(&key("removed"), &file(), &contents[0]).unwrap();
+        store.put(&key("with it"), &file(), &contents[1]).unwrap();
+        store.engine().close_active_segment().unwrap();
+        store.remove(&key("removed")).unwrap();
+        store.put(&key("other"), &file(), b"kept").unwrap();
+        store.engine().close_active_segment().unwrap();
+        // It stays, with a dead record, which is newer than that removal.
+        store.put(&key("newer"), &file(), b"first").unwrap();
+        store.put(&key("newer"), &file(), &bytes(9, 60_000)).unwrap();
+        store.sync().unwrap();
+        let first = segments(&home).remove(0);
+        let mut segment = std::fs::read(&first).unwrap();
+        let damaged = &contents[usize::from(is_live)];
+        let at = segment.windows(damaged.len()).position(|window| window == damaged).unwrap();
+        segment[at + 1000] ^= 1;
+        std::fs::write(&first, segment).unwrap();
+        let done = compact(&store, &CompactOptions { choice: Choice::Dead(50), ..ALL });
+        assert_eq!(done.damaged_segments, [crate::format::ids::SegmentNumber(1)], "{name}");
+        assert_eq!((done.segments, done.kept_removals, segments(&home).contains(&first)), (1, 1, true), "{name}");
+        drop(store);
+        without_index(&home, &copy);
+        let names: Vec<String> = walked(&Store::open(&copy).unwrap()).into_keys().collect();
+        assert_eq!(names.contains(&"with it".to_owned()), !is_live, "{name}");
+        assert!(names.contains(&"newer".to_owned()) && !names.contains(&"removed".to_owned()), "{name}: {names:?}");
+    }
+}

@@ -161,8 +161,9 @@ impl Engine {
         (flaws.collect(), 0)
     }
 
-    /// Rewrites a table on the devices where it has faults, each block from a valid copy. Returns `false` if a block is
-    /// valid on no copy; if the table was merged meanwhile, nothing remains to be done.
+    /// Rewrites a table on the devices where it has faults: from a copy without any or, if there is none, each block from
+    /// a copy where it is valid. Returns `false` if a block is valid on no copy; if the table was merged meanwhile,
+    /// nothing remains to be done.
     ///
     /// # Errors
     /// Any error of writing.
@@ -176,8 +177,13 @@ impl Engine {
         if damaged.len() == places.len() && table.verify().is_err() {
             return Ok(false);
         }
+        // A valid block may be another than the one written, which only the whole copy shows.
+        let is_sound = |place: &&IndexDevice| !damaged.iter().any(|damaged| damaged.number == place.number);
+        let sound = places.iter().find(is_sound);
+        let sound = sound.map(|place| Table::open(&*place.device, row, &Arc::new(BlockCache::new(0)))).transpose()?;
+        let source = sound.as_ref().unwrap_or(&table);
         for place in damaged {
-            copy_table(&table, place)
+            copy_table(source, place)
                 .map_err(|error| Error::io("write the sorted table", &place.device.place(), error))?;
         }
         // The open file is the one that was damaged.
@@ -219,9 +225,16 @@ fn wrong(error: Error) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// Writes a table to a device without it, from the existing copies.
+/// Writes a table to a device without it: each block from any of the existing copies or, if these are not all the ones
+/// written, from a copy by itself.
 fn fetch_table(copies: &Copies, to: &IndexDevice, row: &TableRow) -> io::Result<()> {
-    copy_table(&Table::open(copies, row, &Arc::new(BlockCache::new(0))).map_err(wrong)?, to)
+    let cache = Arc::new(BlockCache::new(0));
+    let together = Table::open(copies, row, &cache).map_err(wrong).and_then(|table| copy_table(&table, to));
+    let by_itself = |place: &IndexDevice| {
+        let table = Table::open(&*place.device, row, &cache).map_err(wrong)?;
+        copy_table(&table, to)
+    };
+    together.or_else(|error| copies.places().iter().find_map(|place| by_itself(place).ok()).ok_or(error))
 }
 
 /// Writes a table to a device, block by block, each from a copy where it is valid.

@@ -23,6 +23,7 @@ use super::ids::DeviceNumber;
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{GIB, KIB, MIB, format_count, format_size};
 
+use crate::layout::granulo::Striping;
 /// Objects up to this size are records whatever the cutoff: a descriptor would need more space.
 pub use crate::layout::granulo::{ALWAYS_RECORD_BYTES, Alignment};
 
@@ -302,18 +303,23 @@ impl Geometry {
         let superblock_bytes =
             SUPERBLOCK_FIXED_BYTES + LEAST_EPOCHS * EPOCH_BYTES + self.home.as_os_str().len() + paths.sum::<usize>();
         let (high, low) = (self.high_watermark_percent, self.low_watermark_percent);
+        let Geometry { stripe_unit_bytes, data, parity, .. } = *self;
+        let striping = Striping { stripe_unit_bytes, data, parity };
         if self.cutoff_bytes > LARGEST_CUTOFF_BYTES {
             let cutoff = format_size(self.cutoff_bytes.into());
             Some(format!(
                 "the cutoff must be at most 1 GiB, as each record is read and written whole; this is {cutoff}"
             ))
-        } else if !unit.is_power_of_two() || !(4 * KIB..=16 * MIB).contains(&unit) {
+        } else if !unit.is_power_of_two() || !(4 * KIB..=4 * MIB).contains(&unit) {
             Some(format!(
-                "the stripe unit must be a power of two from 4 KiB to 16 MiB; this is {} bytes",
+                "the stripe unit must be a power of two from 4 KiB to 4 MiB; this is {} bytes",
                 format_count(unit.into())
             ))
-        } else if !(1..=3).contains(&self.copies) || !(1..=64).contains(&self.data) || self.parity > 2 {
-            Some("a record must have 1 to 3 copies, and a stripe 1 to 64 + 0 to 2 units".to_owned())
+        } else if !(1..=3).contains(&self.copies) {
+            Some("a record must have 1 to 3 copies".to_owned())
+        } else if let Err(cause) = striping.check() {
+            // No descriptor with such stripes can be read.
+            Some(cause)
         } else if matches!(self.compression, Compression::Zstd(level) if level == 0 || !(-7..=22).contains(&level)) {
             Some("the zstd level must be from 1 to 22, or from -7 to -1 for speed".to_owned())
         } else if high > 100 || low == 0 || low >= high {

@@ -149,8 +149,8 @@ fn settings_out_of_bounds_are_refused() {
     for (change, part) in [
         ((|plan| plan.cutoff_bytes = GIB + 1) as fn(&mut Plan), "at most 1 GiB"),
         (|plan| plan.stripe_unit_bytes = 12 * KIB as u32, "12,288 bytes"),
-        (|plan| plan.stripe_unit_bytes = 2 * KIB as u32, "4 KiB to 16 MiB"),
-        (|plan| plan.stripe_unit_bytes = 32 * MIB as u32, "33,554,432 bytes"),
+        (|plan| plan.stripe_unit_bytes = 2 * KIB as u32, "4 KiB to 4 MiB"),
+        (|plan| plan.stripe_unit_bytes = 8 * MIB as u32, "8,388,608 bytes"),
         (|plan| plan.compression = Compression::Zstd(23), "zstd level"),
         (|plan| plan.compression = Compression::Zstd(0), "zstd level"),
         (|plan| plan.compression = Compression::Zstd(-8), "zstd level"),

@@ -24,20 +24,26 @@ use crate::io::varint;
 
 /// Verified pages per progress report.
 const SPENT_PAGES: u64 = 64;
+const NOT_WRITTEN: &str = "its blocks are not the ones written";
 
 impl Table {
     /// Writes every block to another file, each from a copy where it is valid.
     ///
     /// # Errors
-    /// As [`verify`](Self::verify); any error of writing.
+    /// As [`verify`](Self::verify), as far as blocks and their chain are concerned: valid blocks that are not the ones
+    /// written, as after a lost write, are not copied. Any error of writing.
     pub(crate) fn copy_to(&self, file: &dyn DeviceFile) -> Result<()> {
         let fail = |error| Error::io("copy the sorted table", Path::new(&table_path(self.row().number)), error);
         let footer_page = self.row().size_bytes / PAGE_BYTES as u64 - 1;
-        let (mut window, mut page) = (Window::new(Reach::All), 0);
+        let (mut window, mut chain, mut page) = (Window::new(Reach::All), XxHash3_64::new(), 0);
         while page < footer_page {
             let block = window.block(self, page, footer_page)?;
+            chain.write(&block.checksum().to_le_bytes());
             file.write_at(block.bytes(), page * PAGE_BYTES as u64).map_err(fail)?;
             page += block.pages();
+        }
+        if chain.finish() != self.footer.chain {
+            return Err(self.damaged(NOT_WRITTEN));
         }
         file.write_at(&self.footer.encode(), footer_page * PAGE_BYTES as u64).map_err(fail)
     }
@@ -70,7 +76,7 @@ impl Table {
         }
         spend((footer_page + 1 - spent_page) * PAGE_BYTES as u64)?;
         if chain.finish() != self.footer.chain {
-            return Err(self.damaged("its blocks are not the ones written"));
+            return Err(self.damaged(NOT_WRITTEN));
         }
         if walk.agrees(&self.read_filter_places()?) {
             Ok(())

@@ -435,7 +435,10 @@ impl<'m> Scrubber<'m> {
                 if is_active {
                     engine.close_active_segment()?;
                 }
-                is_repaired = match engine.copy_segment(row, device, pace) {
+                // What was written since is copied too.
+                let now = engine.view().state.segments.get(&row.number).cloned();
+                let Some(now) = now.filter(|_| !engine.is_freed(row.number)) else { continue };
+                is_repaired = match engine.copy_segment(&now, device, pace) {
                     Ok(copied) => copied.damaged_bytes == 0,
                     Err(error) if error.kind() == ErrorKind::Lost => false,
                     Err(error) => return Err(error),
