@@ -24,7 +24,7 @@ use crate::bench::place::Place;
 use crate::bench::result::Document;
 use crate::bench::run::{Request, Run};
 use crate::error::Result;
-use crate::io::{AtomicFile, write_atomically};
+use crate::io::{check_target, write_atomically};
 use crate::progress::{Progress, Snapshot};
 use crate::report;
 use crate::units::{escape_path, format_count, parse_size};
@@ -146,11 +146,7 @@ impl Shared {
 
     /// Begins a run, after checking that its result can be written.
     fn begin(&self) -> Result<Run> {
-        if let Some(path) =
-            self.output.as_deref().filter(|path| std::fs::metadata(path).map_or(true, |found| found.is_file()))
-        {
-            drop(AtomicFile::create(path)?);
-        }
+        self.output.as_deref().map_or(Ok(()), check_target)?;
         let typed = std::env::args_os().map(|word| escape_path(Path::new(&word))).collect();
         let scratch = self.scratch.clone().unwrap_or_else(std::env::temp_dir);
         Run::begin(Request { command_line: typed, seed: self.seed, scratch })

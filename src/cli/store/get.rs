@@ -4,7 +4,7 @@
 //! that version is freed meanwhile, the read fails and never returns a mixture.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, IsTerminal, Seek, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::{Ended, StoreToRead, find, key, not_found, or_damage_to, output, show
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::AtomicFile;
+use crate::io::{AtomicFile, open_target};
 use crate::progress::Progress;
 use crate::report::store::ObjectType;
 use crate::store::{Content, Key, Store};
@@ -241,15 +241,8 @@ impl Target {
             let file = file.map_err(|error| Error::io("write to", Path::new("standard output"), error))?;
             return Ok(Target { file: file.into(), path: None, atomic: None });
         };
-        let fail = |error| Error::io("write", path, error);
-        let is_special = fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir());
-        if is_special {
-            // A pipe or a device is written directly, without a temporary file beside it.
-            let file = File::options().write(true).open(path).map_err(fail)?;
-            return Ok(Target { file, path: Some(path.to_owned()), atomic: None });
-        }
-        let atomic = AtomicFile::create(path)?;
-        Ok(Target { file: atomic.file().map_err(fail)?, path: Some(path.to_owned()), atomic: Some(atomic) })
+        let (file, atomic) = open_target(path)?;
+        Ok(Target { file, path: Some(path.to_owned()), atomic })
     }
 
     fn is_standard_output(&self) -> bool {

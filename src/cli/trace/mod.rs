@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 use super::progress::during;
 use super::{Ended, output};
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::AtomicFile;
+use crate::io::{AtomicFile, open_target};
 use crate::plan::operations::Operations;
 use crate::progress::{Progress, Snapshot};
 use crate::report;
@@ -102,29 +102,30 @@ pub(super) fn only_below(source: Box<dyn Source>, paths: &[PathBuf]) -> Result<B
 /// The destination of a trace in granulo's own format.
 struct TraceOutput {
     path: PathBuf,
-    file: AtomicFile,
+    /// What is renamed to the path at the end; none for a pipe.
+    target: Option<AtomicFile>,
     writer: Writer<std::io::BufWriter<std::fs::File>>,
 }
 
 impl TraceOutput {
     fn create(path: &Path, source: &dyn Source) -> Result<TraceOutput> {
         let fail = |error| Error::io("write", path, error);
-        let file = AtomicFile::create(path)?;
-        let out = std::io::BufWriter::with_capacity(1 << 18, file.file().map_err(fail)?);
+        let (file, target) = open_target(path)?;
+        let out = std::io::BufWriter::with_capacity(1 << 18, file);
         let writer = Writer::new(out, source.origin()).map_err(fail)?;
-        Ok(TraceOutput { path: path.to_owned(), file, writer })
+        Ok(TraceOutput { path: path.to_owned(), target, writer })
     }
 
     fn finish(self, source: &dyn Source) -> Result<()> {
         let operations = self.writer.finish(source).map_err(|error| Error::io("write", &self.path, error))?;
-        let size_bytes = self.file.file().and_then(|file| file.metadata()).map_or(0, |metadata| metadata.len());
-        self.file.commit()?;
-        output::note(&format!(
-            "wrote {}: {} operations, {}",
-            escape_path(&self.path),
-            format_count(operations.into()),
-            format_size(size_bytes.into())
-        ));
+        let done = format!("wrote {}: {} operations", escape_path(&self.path), format_count(operations.into()));
+        let Some(target) = self.target else {
+            output::note(&done);
+            return Ok(());
+        };
+        let size_bytes = target.file().and_then(|file| file.metadata()).map_or(0, |metadata| metadata.len());
+        target.commit()?;
+        output::note(&format!("{done}, {}", format_size(size_bytes.into())));
         Ok(())
     }
 }

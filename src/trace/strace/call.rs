@@ -118,14 +118,15 @@ fn string_end(text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Position of the `>` that ends the description of a descriptor that begins with `<` at `at`.
+/// Position of the `>` that ends the description of a descriptor that begins with `<` at `at`. In a path, `<` and `>`
+/// are escaped; a socket has arrows between addresses.
 fn description_end(text: &[u8], at: usize) -> Option<usize> {
     let mut depth = 0usize;
+    let is_path = text.get(at + 1) == Some(&b'/');
     for (index, &byte) in text.iter().enumerate().skip(at) {
         match byte {
             b'<' => depth += 1,
-            // An arrow between two addresses.
-            b'>' if text[index - 1] == b'-' => {}
+            b'>' if !is_path && text[index - 1] == b'-' => {}
             b'>' => {
                 depth -= 1;
                 if depth == 0 {
@@ -292,6 +293,14 @@ mod tests {
                 Some(12_000),
             ),
             ("close(3</dev/null<char 1:3>>) = 0", &["3</dev/null<char 1:3>>"], Some(0), "", None),
+            ("close(3</etc/passwd->) = 0", &["3</etc/passwd->"], Some(0), "", None),
+            (
+                "openat(AT_FDCWD</d->, \"x\", O_RDONLY) = 3</d-/x>",
+                &["AT_FDCWD</d->", "\"x\"", "O_RDONLY"],
+                Some(3),
+                "</d-/x>",
+                None,
+            ),
             (
                 "write(3<TCP:[[::1]:5->[::1]:6]>, \"\", 0) = 0",
                 &["3<TCP:[[::1]:5->[::1]:6]>", "\"\"", "0"],

@@ -11,6 +11,8 @@ use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
 use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
@@ -32,7 +34,8 @@ impl AtomicFile {
     /// Begins a file that will be at `path`; fails early if it could not be created there.
     ///
     /// # Errors
-    /// Errors of creating a file there.
+    /// Errors of creating a file there; [`ErrorKind::Usage`] for a directory, a device or a pipe, which a rename would
+    /// replace.
     pub fn create(path: &Path) -> Result<AtomicFile> {
         if path.is_dir() {
             return Err(Error::new(ErrorKind::Usage, "write", "it is a directory")
@@ -40,7 +43,12 @@ impl AtomicFile {
                 .advise("name a file in it"));
         }
         let fail = |error| Error::io("create a file for", path, error);
-        let replaced = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file);
+        let found = fs::symlink_metadata(path).ok();
+        if found.as_ref().is_some_and(|found| !found.is_file() && !found.is_symlink()) || descriptor(path).is_some() {
+            let error = Error::new(ErrorKind::Usage, "write", "it is not a regular file").at(path);
+            return Err(error.advise("name a file that can be replaced"));
+        }
+        let replaced = found.filter(fs::Metadata::is_file);
         let (temporary, file) = create_beside(path, replaced.is_some()).map_err(fail)?;
         let made = AtomicFile { path: path.to_owned(), temporary, file: Some(file) };
         if let (Some(replaced), Some(file)) = (replaced, &made.file) {
@@ -161,18 +169,47 @@ pub fn write_atomically(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::R
     target.map_or(Ok(()), AtomicFile::commit)
 }
 
+/// The open file that a path stands for, as `/dev/stdout` does, whatever that is.
+fn descriptor(path: &Path) -> Option<io::Result<File>> {
+    let own = fs::canonicalize("/proc/self/fd").ok()?;
+    let is_own = |path: &Path| path.parent().is_some_and(|parent| fs::canonicalize(parent).is_ok_and(|at| at == own));
+    let link = if is_own(path) { path.to_owned() } else { fs::read_link(path).ok().filter(|link| is_own(link))? };
+    Some(match link.file_name()?.as_bytes() {
+        // They share the position with whatever else is written there.
+        b"1" => io::stdout().as_fd().try_clone_to_owned().map(File::from),
+        b"2" => io::stderr().as_fd().try_clone_to_owned().map(File::from),
+        _ => OpenOptions::new().append(true).open(&link),
+    })
+}
+
 /// The file to write a result to, and the one to commit afterwards: `None` if the target is not a regular file
-/// (`/dev/stdout`, a pipe).
+/// (a pipe), or an open one (`/dev/stdout`).
 ///
 /// # Errors
 /// Errors of creating or opening a file there.
 pub fn open_target(path: &Path) -> Result<(File, Option<AtomicFile>)> {
     let fail = |error| Error::io("write", path, error);
-    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
+    if let Some(opened) = descriptor(path) {
+        return Ok((opened.map_err(fail)?, None));
+    }
+    if is_special(path) {
         return Ok((OpenOptions::new().write(true).open(path).map_err(fail)?, None));
     }
     let target = AtomicFile::create(path)?;
     Ok((target.file().map_err(fail)?, Some(target)))
+}
+
+/// Checks that a result can be written to a path, before the work that it is the result of. Leaves nothing there.
+///
+/// # Errors
+/// As [`AtomicFile::create`].
+pub fn check_target(path: &Path) -> Result<()> {
+    if is_special(path) || descriptor(path).is_some() { Ok(()) } else { AtomicFile::create(path).map(drop) }
+}
+
+/// Whether a pipe or a device is there.
+fn is_special(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }
 
 /// Reads a file that should be a result of granulo: refuses directories and files above [`READ_LIMIT_BYTES`].
@@ -194,6 +231,8 @@ pub fn read_bounded(operation: &'static str, path: &Path) -> Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[test]
@@ -215,6 +254,22 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let error = write_atomically(directory.path(), |_| Ok(())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Usage);
+    }
+
+    #[test]
+    fn what_a_rename_would_replace_is_written_directly_or_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let kept = directory.path().join("kept");
+        let mut open = OpenOptions::new().create(true).append(true).open(&kept).unwrap();
+        open.write_all(b"before ").unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(format!("/proc/self/fd/{}", open.as_raw_fd()), &link).unwrap();
+        write_atomically(&link, |out| out.write_all(b"result")).unwrap();
+        assert_eq!(fs::read(&kept).unwrap(), b"before result");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(AtomicFile::create(&link).unwrap_err().kind(), ErrorKind::Usage);
+        assert_eq!(AtomicFile::create(Path::new("/dev/null")).unwrap_err().kind(), ErrorKind::Usage);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
     }
 
     fn mode(path: &Path) -> u32 {
