@@ -61,7 +61,7 @@
 //! | `log` | records appended to segments and read through; [`published`]: a log in a bucket |
 //! | `index` | the [`catalog`], sorted tables, look-up and order over both |
 //! | `engine` | an open store: batches, what they do to index and accounts, durability; creating, opening, recovery |
-//! | `access` | reading, listings, handles, snapshots |
+//! | `access` | reading, listings, handles, snapshots, historical versions |
 //! | `maintain` | check, scrub, repair, rebuild, compaction, rebalance |
 //! | [`tree`] | file trees and archives, in and out |
 //!
@@ -109,6 +109,7 @@ pub use access::handle::{Handle, HandleOptions};
 pub use access::load::{Load, Loaded, LoadedObject};
 pub use access::pinned::PinnedSnapshot;
 pub use access::read::{Buffer, Object, Status};
+pub use access::versions::{Removed, Version, VersionContent, Versions};
 pub use access::walk::{Lent, Listed, Walk};
 pub use devices::set::Trouble;
 pub use devices::survey::OpenOptions;

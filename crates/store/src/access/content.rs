@@ -28,6 +28,8 @@ pub struct Content<'s> {
     store: &'s Store,
     key: Key,
     entry: Entry,
+    /// A version that the key no longer has: it stays where it is, or is gone.
+    is_past: bool,
     attributes: Attributes,
     /// Only for a large object.
     descriptor: Option<Descriptor>,
@@ -51,46 +53,53 @@ impl Store {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn content(&self, key: &Key) -> Result<Option<Content<'_>>> {
+        self.engine().with_found(key.stored(), |found| self.content_of(key, found.entry, false))
+    }
+
+    /// The content of the file with an entry; `is_past` if that is not its current one.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(super) fn content_of(&self, key: &Key, entry: Entry, is_past: bool) -> Result<Content<'_>> {
         let engine = self.engine();
-        engine.with_found(key.stored(), |found| {
-            let mut record = Vec::new();
-            let (attributes, descriptor, bytes, within);
-            if found.entry.kind == Kind::Large {
-                let read = engine.read_entry(&found.entry, &mut record)?;
-                attributes = crate::engine::records::decode_attributes(read.head.attributes)?;
-                let decoded = engine.decode_descriptor(found.entry.location, read.content)?;
-                engine.extents.will_read(&decoded, AHEAD_BYTES);
-                (descriptor, bytes, within) = (Some(decoded), Vec::new(), 0..0);
-            } else {
-                let mut content = Vec::new();
-                let (of_record, range, part) = engine.stored_content(&found.entry, &mut record, &mut content)?;
-                attributes = of_record;
-                bytes = match part {
-                    Part::Record => record,
-                    Part::Content => content,
-                };
-                (descriptor, within) = (None, range);
-            }
-            let runs = match (&attributes.holes, found.entry.kind) {
-                (Some(holes), Kind::File | Kind::Large) => holes.data.clone(),
-                (None, Kind::File | Kind::Large) => vec![(0, found.entry.size_bytes)],
-                _ => Vec::new(),
+        let mut record = Vec::new();
+        let (attributes, descriptor, bytes, within);
+        if entry.kind == Kind::Large {
+            let read = engine.read_entry(&entry, &mut record)?;
+            attributes = crate::engine::records::decode_attributes(read.head.attributes)?;
+            let decoded = engine.decode_descriptor(entry.location, read.content)?;
+            engine.extents.will_read(&decoded, AHEAD_BYTES);
+            (descriptor, bytes, within) = (Some(decoded), Vec::new(), 0..0);
+        } else {
+            let mut content = Vec::new();
+            let (of_record, range, part) = engine.stored_content(&entry, &mut record, &mut content)?;
+            attributes = of_record;
+            bytes = match part {
+                Part::Record => record,
+                Part::Content => content,
             };
-            Ok(Content {
-                store: self,
-                key: key.clone(),
-                entry: found.entry,
-                attributes,
-                descriptor,
-                bytes,
-                start: within.start,
-                in_hand: 0..within.len() as u64,
-                runs,
-                run: 0,
-                run_stored: 0,
-                given: 0,
-                piece_bytes: PIECE_BYTES,
-            })
+            (descriptor, within) = (None, range);
+        }
+        let runs = match (&attributes.holes, entry.kind) {
+            (Some(holes), Kind::File | Kind::Large) => holes.data.clone(),
+            (None, Kind::File | Kind::Large) => vec![(0, entry.size_bytes)],
+            _ => Vec::new(),
+        };
+        Ok(Content {
+            store: self,
+            key: key.clone(),
+            entry,
+            is_past,
+            attributes,
+            descriptor,
+            bytes,
+            start: within.start,
+            in_hand: 0..within.len() as u64,
+            runs,
+            run: 0,
+            run_stored: 0,
+            given: 0,
+            piece_bytes: PIECE_BYTES,
         })
     }
 }
@@ -180,6 +189,9 @@ impl Content<'_> {
 
     /// Looks up where the units are now; returns the error if they have not moved.
     fn find_again(&mut self, error: Error) -> Result<()> {
+        if self.is_past {
+            return Err(error);
+        }
         let engine = self.store.engine();
         engine.refresh()?;
         match engine.find(self.key.stored())? {

@@ -7,4 +7,5 @@ pub(crate) mod load;
 pub(crate) mod many;
 pub(crate) mod pinned;
 pub(crate) mod read;
+pub(crate) mod versions;
 pub(crate) mod walk;

@@ -505,7 +505,13 @@ impl<'e> Replay<'e> {
     }
 }
 
-/// The index entry for a record; `None` if its attributes or its content are inconsistent.
+/// The index entry for a record: that of a removal for the tombstone of a tree; `None` if its attributes or its content
+/// are inconsistent.
+pub(crate) fn entry_in(segment: SegmentNumber, offset: LogOffset, record: &Record<'_>) -> Option<Entry> {
+    item(segment, offset, record).map(|item| item.entry)
+}
+
+/// A record to be applied; `None` if its attributes or its content are inconsistent.
 fn item(segment: SegmentNumber, offset: LogOffset, record: &Record<'_>) -> Option<Item> {
     let head = &record.head;
     let location = Location { segment, offset, record_bytes: record.record_bytes() };

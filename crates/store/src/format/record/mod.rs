@@ -347,6 +347,8 @@ pub(crate) struct Head<'a> {
     pub(crate) kind: Kind,
     pub(crate) is_zstd: bool,
     pub(crate) id: u64,
+    /// Whether it was moved: its batch is that of the move.
+    pub(crate) is_moved: bool,
     /// For a moved record, the sequence number that had superseded it before; 0 if none had.
     pub(crate) until: u64,
     /// Number of the object; none if the record has none.
@@ -399,6 +401,7 @@ impl<'a> Head<'a> {
             kind,
             is_zstd: flags & ZSTD != 0,
             id,
+            is_moved: flags & MOVED != 0,
             until,
             number,
             parent,
