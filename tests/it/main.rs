@@ -42,6 +42,7 @@ mod store_faults;
 mod store_images;
 mod store_integrity;
 mod store_kill;
+mod store_log;
 mod store_lost_devices;
 mod store_memory;
 mod store_pipes;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
+use super::log::{find_versions, say_what_is_missing};
 use super::progress::transfer_words;
 use super::{Ended, StoreToRead, find, key, not_found, or_damage_to, output, shown};
 use crate::cli::progress::during;
@@ -33,7 +34,8 @@ const ZEROES_BYTES: u64 = MIB;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store get /srv/s logs/today | tail\n  granulo store get /srv/s disk.img -o disk.img\n  \
-    granulo store get /srv/s disk.img --range 0-511\n  granulo store get /srv/s logs/today --range=-4K"
+    granulo store get /srv/s disk.img --range 0-511\n  granulo store get /srv/s logs/today --range=-4K\n  \
+    granulo store get /srv/s logs/today --id 4711"
 )]
 pub(super) struct GetArguments {
     #[command(flatten)]
@@ -47,6 +49,9 @@ pub(super) struct GetArguments {
     /// Only this byte range, counted from 0: FROM-TO (inclusive), FROM- to the end, or -N for the last N bytes
     #[arg(long, value_name = "FROM-TO", value_parser = parse_range, allow_hyphen_values = true)]
     range: Option<Bytes>,
+    /// Write an earlier version, by its id from granulo store log
+    #[arg(long, value_name = "ID")]
+    id: Option<u64>,
     /// Do not show progress
     #[arg(short, long)]
     quiet: bool,
@@ -104,7 +109,23 @@ impl GetArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let key = key(&self.key)?;
         let store = self.at.open()?;
-        or_damage_to(&key, self.get(&store, &key))
+        let got = match self.id {
+            Some(id) => self.get_version(&store, &key, id),
+            None => self.get(&store, &key),
+        };
+        or_damage_to(&key, got)
+    }
+
+    /// Writes a version that the segments still have.
+    fn get_version(&self, store: &Store, key: &Key, id: u64) -> Result<Ended> {
+        let found = find_versions(store, key, self.quiet)?;
+        if found.find(id).is_none() && (!found.is_complete || !found.damage.is_empty()) {
+            // It may be in what could not be read.
+            say_what_is_missing(&found);
+            output::complain(&found.content(id).map(drop).err().unwrap_or_else(|| not_found(store, key, "get")));
+            return Ok(Ended::Amiss);
+        }
+        self.write(key, found.content(id)?)
     }
 
     fn get(&self, store: &Store, key: &Key) -> Result<Ended> {
@@ -113,7 +134,10 @@ impl GetArguments {
         }
         let found = find(store, key, "get")?;
         refuse_what_has_no_content(store, key, ObjectType::of(&found.entry))?;
-        let mut content = store.content(key)?.ok_or_else(|| not_found(store, key, "get"))?;
+        self.write(key, store.content(key)?.ok_or_else(|| not_found(store, key, "get"))?)
+    }
+
+    fn write(&self, key: &Key, mut content: Content<'_>) -> Result<Ended> {
         let size_bytes = content.entry().size_bytes;
         let range = match self.range {
             None => 0..size_bytes,

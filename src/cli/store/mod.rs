@@ -13,6 +13,7 @@ mod import;
 mod init;
 mod list;
 mod load;
+mod log;
 mod problems;
 mod progress;
 mod put;
@@ -67,6 +68,7 @@ enum StoreCommand {
     Get(get::GetArguments),
     Ls(list::ListArguments),
     Stat(stat::StatArguments),
+    Log(log::LogArguments),
     Rm(remove::RemoveArguments),
     Mv(rename::MoveArguments),
     Ln(rename::LinkArguments),
@@ -99,6 +101,7 @@ impl StoreCommand {
             StoreCommand::Get(arguments) => arguments.run(),
             StoreCommand::Ls(arguments) => arguments.run(),
             StoreCommand::Stat(arguments) => arguments.run(),
+            StoreCommand::Log(arguments) => arguments.run(),
             StoreCommand::Rm(arguments) => arguments.run(),
             StoreCommand::Mv(arguments) => arguments.run(),
             StoreCommand::Ln(arguments) => arguments.run(),

@@ -417,12 +417,12 @@ impl<'e> Search<'e> {
                 let sizes = self.extents.entry(run.device).or_insert_with(|| extents.list(run.device).ok());
                 let is_known = self.view.state.extents.contains_key(&(run.device, run.file));
                 let end_bytes = run.offset_bytes + run.length_bytes;
+                let has_all = |sizes: Option<&BTreeMap<u32, u64>>, file: u32| {
+                    sizes.and_then(|sizes| sizes.get(&file)).is_some_and(|&size_bytes| size_bytes >= end_bytes)
+                };
                 if self.freed_extents.contains(&(run.device, run.file)) {
                     freed += 1;
-                } else if !sizes
-                    .as_ref()
-                    .is_some_and(|sizes| sizes.get(&run.file).is_some_and(|&size| size >= end_bytes))
-                {
+                } else if !has_all(sizes.as_ref(), run.file) {
                     *(if is_known || sizes.is_none() { &mut missing } else { &mut freed }) += 1;
                 }
             }

@@ -18,6 +18,7 @@ mod pins;
 mod reads;
 mod snapshots;
 mod times;
+mod versions;
 
 pub(super) fn key(path: &str) -> Key {
     Key::parse(path).unwrap()
