@@ -335,7 +335,7 @@ impl<'e> Search<'e> {
         scan.end = row.end();
         let (header, _) = scan.header(row.id().into());
         let mut sequence = header.map_or(0, |header| header.continues.sequence.0);
-        let mut batch: Vec<Met> = Vec::new();
+        let (mut batch, mut furthest) = (Vec::<Met>::new(), LogOffset::START);
         let mut beside: Option<(u64, ObjectNumber, ObjectNumber, Vec<u8>)> = None;
         while let Some(step) = scan.next(false) {
             let bytes = match step {
@@ -348,6 +348,10 @@ impl<'e> Search<'e> {
                 }
                 ScanStep::Record(at, record, _) => {
                     let bytes = record.record_bytes();
+                    if at <= furthest {
+                        batch.retain(|met| met.entry.location.offset != at);
+                    }
+                    furthest = furthest.max(at);
                     if wanted.matches(&record) {
                         match self.met(row.number, at, &record) {
                             Some(mut met) => {
