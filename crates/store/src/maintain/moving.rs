@@ -147,19 +147,21 @@ impl Round<'_, '_> {
     fn run(&mut self) -> Result<()> {
         let rows = std::sync::Arc::clone(&self.engine.view().state.segments);
         self.move_live()?;
-        let mut is_whole = self.is_whole();
         // A segment that turns out to be damaged stays, and may need further removals.
-        while is_whole && self.lowest_needed(&rows) < self.unneeded_until {
-            self.unneeded_until = self.lowest_needed(&rows);
+        while self.is_whole() {
+            let lowest = self.lowest_needed(&rows);
+            if lowest >= self.unneeded_until {
+                break;
+            }
+            self.unneeded_until = lowest;
             for row in self.chosen.iter().filter_map(|number| rows.get(number)).filter(|row| row.dead_records > 0) {
-                is_whole = self.move_removals(row)?;
-                if !is_whole {
+                if !self.move_removals(row)? {
                     break;
                 }
             }
         }
         self.moved.removals = self.removals.len() as u64;
-        self.free(&rows, is_whole)
+        self.free(&rows)
     }
 
     /// Whether everything was moved so far; removals for which there was no room are needed where they are.
@@ -368,12 +370,12 @@ impl Round<'_, '_> {
 
     /// Frees those of the chosen segments that were emptied; those with dead records, which may be removals, only if
     /// all that are needed were moved.
-    fn free(&mut self, rows: &BTreeMap<SegmentNumber, SegmentRow>, is_whole: bool) -> Result<()> {
+    fn free(&mut self, rows: &BTreeMap<SegmentNumber, SegmentRow>) -> Result<()> {
         let engine = self.engine;
         let mut writer = engine.writer()?;
         let view_rows = std::sync::Arc::clone(&engine.view().state.segments);
         // Under the writer's lock: nothing changes any more.
-        let are_moved = is_whole && self.lowest_needed(rows) >= self.unneeded_until;
+        let are_moved = self.is_whole() && self.lowest_needed(rows) >= self.unneeded_until;
         let is_empty = |number: &&SegmentNumber| {
             let has_removals = rows.get(number).is_none_or(|row| row.dead_records > 0);
             self.is_emptied(**number, rows, &view_rows) && (are_moved || !has_removals)
