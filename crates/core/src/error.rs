@@ -37,6 +37,8 @@ pub enum ErrorKind {
     Exists,
     /// Redundancy cannot repair the loss or damage.
     Lost,
+    /// The work was asked to stop.
+    Interrupted,
     /// Any other failure of the operating system.
     Io,
 }

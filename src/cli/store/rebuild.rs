@@ -61,6 +61,7 @@ struct RebuildDocument {
     without_place: u64,
     done: bool,
     complete: bool,
+    settled: bool,
     written_bytes: u64,
     lost: u64,
 }
@@ -146,11 +147,17 @@ impl RebuildArguments {
 
     fn print_report(&self, device: DeviceNumber, report: &RebuildReport) -> Result<Ended> {
         let written = format_size(report.bytes.into());
-        output::print(|out| match (report.is_complete, report.lost) {
-            (true, _) if self.onto.is_some() => {
-                writeln!(out, "device {device} is in service again; wrote {written}")
-            }
-            (true, _) => writeln!(out, "device {device} has left the store; wrote {written}"),
+        let is_settled = match self.onto {
+            Some(_) => "is in service again",
+            None => "has left the store",
+        };
+        output::print(|out| match (report.is_settled, report.lost) {
+            (true, _) if report.is_complete => writeln!(out, "device {device} {is_settled}; wrote {written}"),
+            (true, _) => writeln!(
+                out,
+                "device {device} {is_settled}; wrote {written}; interrupted: what was written while it was lost has too \
+                 few copies, which granulo store repair makes"
+            ),
             (false, 0) => writeln!(out, "interrupted after {written}; rerun to continue"),
             (false, lost) => writeln!(
                 out,
@@ -173,6 +180,7 @@ impl RebuildArguments {
             without_place: plan.without_place,
             done: !self.dry_run,
             complete: report.is_complete,
+            settled: report.is_settled,
             written_bytes: report.bytes,
             lost: report.lost,
         }

@@ -17,7 +17,7 @@ use super::content::Content;
 use super::read::{Buffer, Object, object};
 use crate::Store;
 use crate::devices::set::Lock;
-use crate::engine::pace::Pace;
+use crate::engine::pace::{Pace, outcome};
 use crate::engine::recovery::Damage;
 use crate::engine::replay::entry_in;
 use crate::engine::{Engine, View};
@@ -29,6 +29,7 @@ use crate::format::index_key::{ROOT_KEY, entry_key, object_key};
 use crate::format::key::{Key, split};
 use crate::format::record::{Head, Record, decode_directories};
 use crate::format::rows::{Freed, SegmentRow};
+use crate::log::open_batch::OpenBatch;
 use crate::log::scan::{Committed, ScanStep, SegmentScan};
 use crate::progress::Progress;
 
@@ -207,7 +208,7 @@ impl Store {
         let mut search = Search::new(engine, &view);
         let mut pace = Pace::new(None, progress);
         let result = search.everything(wanted, &mut pace);
-        let is_complete = pace.outcome(result)?;
+        let is_complete = outcome(result)?;
         let (versions, damage) = search.end(&current);
         Ok(Versions { key: key.clone(), directory, versions, damage, is_complete, store: self.clone(), _pin: pin })
     }
@@ -335,7 +336,7 @@ impl<'e> Search<'e> {
         scan.end = row.end();
         let (header, _) = scan.header(row.id().into());
         let mut sequence = header.map_or(0, |header| header.continues.sequence.0);
-        let (mut batch, mut furthest) = (Vec::<Met>::new(), LogOffset::START);
+        let mut batch = OpenBatch::<Met>::default();
         let mut beside: Option<(u64, ObjectNumber, ObjectNumber, Vec<u8>)> = None;
         while let Some(step) = scan.next(false) {
             let bytes = match step {
@@ -348,40 +349,38 @@ impl<'e> Search<'e> {
                 }
                 ScanStep::Record(at, record, _) => {
                     let bytes = record.record_bytes();
-                    if at <= furthest {
-                        batch.retain(|met| met.entry.location.offset != at);
-                    }
-                    furthest = furthest.max(at);
-                    if wanted.matches(&record) {
-                        match self.met(row.number, at, &record) {
-                            Some(mut met) => {
-                                let before = beside.take().filter(|(id, ..)| id + 1 == met.entry.id);
-                                met.beside = before.map(|(_, number, parent, name)| (number, parent, name));
-                                batch.push(met);
-                            }
-                            None => self.damaged(row.number, at..at + bytes),
+                    let is_wanted = wanted.matches(&record);
+                    let mut met = if is_wanted { self.met(row.number, at, &record) } else { None };
+                    match &mut met {
+                        Some(met) => {
+                            let before = beside.take().filter(|(id, ..)| id + 1 == met.entry.id);
+                            met.beside = before.map(|(_, number, parent, name)| (number, parent, name));
                         }
+                        None if is_wanted => self.damaged(row.number, at..at + bytes),
+                        None => {}
                     }
+                    batch.replace(at, met);
                     follow(&mut beside, &record);
                     bytes
                 }
                 ScanStep::Commit(committed, ..) => {
                     beside = None;
                     let bytes = committed.end - committed.at;
+                    let of_batch = batch.end(&committed);
                     if committed.commit.sequence.0 <= sequence {
                         // Not part of this history, whatever it is.
-                        batch.clear();
                         self.damaged(row.number, committed.commit.begin..committed.end);
+                    } else {
+                        of_batch.for_each(|met| self.add(with_time(met, &committed)));
                     }
                     sequence = sequence.max(committed.commit.sequence.0);
-                    batch.drain(..).filter_map(|met| of_batch(met, &committed)).for_each(|met| self.add(met));
                     bytes
                 }
             };
             pace.spend(bytes)?;
         }
         // Their commit is damaged. The account of the segment includes them, so they were acknowledged.
-        batch.into_iter().for_each(|met| self.add(met));
+        batch.without_commit().for_each(|met| self.add(met));
         Ok(())
     }
 
@@ -514,16 +513,12 @@ fn follow(beside: &mut Option<(u64, ObjectNumber, ObjectNumber, Vec<u8>)>, recor
     *beside = Some((id, number, parent, kept));
 }
 
-/// A record before a commit, if that does not refute it, with the time of the batch.
-fn of_batch(mut met: Met, committed: &Committed) -> Option<Met> {
-    let at = met.entry.location.offset;
-    if committed.refuted.contains(&at) {
-        return None;
-    }
-    if !met.is_moved && at >= committed.commit.begin {
+/// A record before a commit, with the time of the batch if it is in it.
+fn with_time(mut met: Met, committed: &Committed) -> Met {
+    if !met.is_moved && met.entry.location.offset >= committed.commit.begin {
         met.written.get_or_insert(Time::of_nanoseconds(committed.commit.time_nanoseconds));
     }
-    Some(met)
+    met
 }
 
 /// From which id to which a name led to which file with several names; `names` by ascending id.

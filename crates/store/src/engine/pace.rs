@@ -20,17 +20,11 @@ pub(crate) struct Pace<'p> {
     /// When the bytes done so far are due.
     due: Instant,
     progress: &'p Progress,
-    is_stopped: bool,
 }
 
 impl<'p> Pace<'p> {
     pub(crate) fn new(bytes_per_second: Option<u64>, progress: &'p Progress) -> Pace<'p> {
-        Pace {
-            bytes_per_second: bytes_per_second.filter(|&rate| rate > 0),
-            due: Instant::now(),
-            progress,
-            is_stopped: false,
-        }
+        Pace { bytes_per_second: bytes_per_second.filter(|&rate| rate > 0), due: Instant::now(), progress }
     }
 
     /// Begins another stage, of `total_bytes`.
@@ -46,7 +40,7 @@ impl<'p> Pace<'p> {
     /// Counts `bytes` as done: sleeps until they are due.
     ///
     /// # Errors
-    /// The work is asked to stop; [`is_stopped`](Self::is_stopped) distinguishes this from other errors.
+    /// [`ErrorKind::Interrupted`] if the work is asked to stop.
     pub(crate) fn spend(&mut self, bytes: u64) -> Result<()> {
         self.progress.add_bytes(bytes);
         if let Some(rate) = self.bytes_per_second {
@@ -55,8 +49,7 @@ impl<'p> Pace<'p> {
         }
         loop {
             if self.progress.should_stop() {
-                self.is_stopped = true;
-                return Err(Error::new(ErrorKind::Io, "go on", "it was interrupted"));
+                return Err(Error::new(ErrorKind::Interrupted, "go on", "it was asked to stop"));
             }
             let left = self.due.saturating_duration_since(Instant::now());
             if self.bytes_per_second.is_none() || left.is_zero() {
@@ -65,22 +58,17 @@ impl<'p> Pace<'p> {
             thread::sleep(left.min(NAP));
         }
     }
+}
 
-    /// Whether the work was asked to stop.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.is_stopped
-    }
-
-    /// The outcome of the work: a stop on request is not a failure. Returns whether all of it was done.
-    ///
-    /// # Errors
-    /// Those of the work.
-    pub(crate) fn outcome(&self, result: Result<()>) -> Result<bool> {
-        match result {
-            Ok(()) => Ok(true),
-            Err(_) if self.is_stopped => Ok(false),
-            Err(error) => Err(error),
-        }
+/// The outcome of work with a [`Pace`]: a stop on request is not a failure. Returns whether all of it was done.
+///
+/// # Errors
+/// Those of the work.
+pub(crate) fn outcome(result: Result<()>) -> Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -117,7 +105,7 @@ mod tests {
         let mut pace = Pace::new(None, &progress);
         pace.stage("testing", 10);
         let result = (0..10).try_for_each(|_| pace.spend(1));
-        assert!(pace.is_stopped() && !pace.outcome(result).unwrap());
+        assert!(!outcome(result).unwrap());
         assert_eq!(progress.snapshot().bytes, 3);
     }
 }

@@ -32,6 +32,7 @@ use crate::format::segment::{Continued, FIRST_BATCH_AT, SEGMENT_HEADER_BYTES, se
 use crate::format::superblock::LogMark;
 use crate::log::completeness::{Cause, Completeness, Missing};
 use crate::log::lineage::LogPart;
+use crate::log::open_batch::OpenBatch;
 use crate::log::scan::{Committed, ScanStep};
 
 /// A record that was read and is not applied yet.
@@ -187,9 +188,8 @@ impl<'e> Replay<'e> {
             self.begin(part);
         }
         self.add_row(part)?;
-        let mut items: Vec<Item> = Vec::new();
+        let mut batch: OpenBatch<Item> = OpenBatch::default();
         let (mut is_damaged, mut has_damage) = (false, false);
-        let mut furthest = LogOffset::START;
         while let Some(step) = scan.next(false) {
             match step {
                 ScanStep::Damage(range) => {
@@ -197,20 +197,16 @@ impl<'e> Replay<'e> {
                     self.broken(number, range);
                 }
                 ScanStep::Record(at, record, _) => {
-                    if at <= furthest {
-                        items.retain(|item| item.entry.location.offset != at);
+                    let item = item(number, at, &record);
+                    if item.is_none() {
+                        is_damaged = true;
+                        self.broken(number, at..at + record.record_bytes());
                     }
-                    furthest = furthest.max(at);
-                    match item(number, at, &record) {
-                        Some(item) => items.push(item),
-                        None => {
-                            is_damaged = true;
-                            self.broken(number, at..at + record.record_bytes());
-                        }
-                    }
+                    batch.replace(at, item);
                 }
                 ScanStep::Commit(committed, ..) => {
-                    self.commit(number, std::mem::take(&mut items), is_damaged, committed)?;
+                    let items = batch.end(&committed).collect();
+                    self.commit(number, items, is_damaged, committed)?;
                     is_damaged = false;
                 }
             }
@@ -223,7 +219,7 @@ impl<'e> Replay<'e> {
         if there < end {
             self.broken(number, there.max(self.read.offset)..end);
         }
-        if !items.is_empty() {
+        if !batch.is_empty() {
             // Records without a commit: torn, or the commit is damaged.
             if !is_damaged {
                 self.broken(number, self.read.offset..there);
@@ -235,6 +231,7 @@ impl<'e> Replay<'e> {
                 sequence: self.read.sequence + 1,
                 ..self.read
             };
+            let items = batch.without_commit().collect();
             self.unsettled.push_back(Unsettled::Batch(Stretch { items, position, ..Stretch::default() }));
         }
         self.settle()
@@ -269,7 +266,7 @@ impl<'e> Replay<'e> {
         self.read = Position { segment: number, commit: LogOffset::START, offset: FIRST_BATCH_AT, sequence, chain };
     }
 
-    /// Processes a commit, with the records that were read before it.
+    /// Processes a commit, with the records before it that it does not refute, in the order of their offsets.
     fn commit(
         &mut self,
         segment: SegmentNumber,
@@ -277,14 +274,13 @@ impl<'e> Replay<'e> {
         is_damaged: bool,
         committed: Committed,
     ) -> Result<()> {
-        let Committed { at, end, commit, is_whole, refuted } = committed;
+        let Committed { at, end, commit, is_whole, .. } = committed;
         let sequence = commit.sequence.0;
         if sequence <= self.read.sequence {
             // Not part of this history, whatever it is.
             self.broken(segment, self.read.offset..end);
             return Ok(());
         }
-        items.retain(|item| !refuted.contains(&item.entry.location.offset));
         let of_lost = items.partition_point(|item| item.entry.location.offset < commit.begin);
         let of_batch = items.split_off(of_lost);
         let goes_on = sequence == self.read.sequence + 1

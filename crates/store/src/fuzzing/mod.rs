@@ -131,7 +131,7 @@ fn number(bytes: &mut &[u8], length: usize) -> u64 {
 /// On a violation of a law.
 pub fn record(bytes: &[u8]) {
     let here = SEED_OF.seed(&STORE).at(LogOffset(SEGMENT_HEADER_BYTES));
-    if let Some(record) = Record::decode(bytes, here).or_else(|| Record::verified(bytes)) {
+    if let Some(record) = Record::decode(bytes, here).or_else(|| Record::parse(bytes)) {
         look_into(&record);
     }
     let mut rest = bytes;
@@ -140,16 +140,21 @@ pub fn record(bytes: &[u8]) {
     let id = number(&mut rest, 6);
     let (key_length, attributes_length) = (number(&mut rest, 1), number(&mut rest, 2));
     let (key, attributes) = (take(&mut rest, key_length as usize), take(&mut rest, attributes_length as usize));
-    let is_zstd = flags & 1 != 0;
+    let is_zstd = flags & 1 != 0 && kind == Kind::File;
     let moved = (flags & 2 != 0).then_some(if kind.is_used() && flags & 64 != 0 { LARGEST_ID } else { 0 });
     let has_object = kind.is_used() || kind == Kind::TreeRemoval;
     let number = ObjectNumber(if has_object { id.max(1) & LARGEST_ID } else { 0 });
     let is_nameless = matches!(kind, Kind::Commit | Kind::Release) || kind == Kind::Snapshot && !is_name(key);
-    // What is not a name belongs to the root.
     let (parent, key) = match is_name(key) && !is_nameless {
         true => (if kind == Kind::Snapshot { ObjectNumber::NONE } else { ROOT }, key),
         false => (ObjectNumber::NONE, &[][..]),
     };
+    // What is not a name is that of the root, which is a directory.
+    if key.is_empty() && !is_nameless && !matches!(kind, Kind::Directory | Kind::TreeRemoval) {
+        return;
+    }
+    let attributes = if kind.is_used() && kind != Kind::Link { attributes } else { &[] };
+    let rest = if matches!(kind, Kind::Link | Kind::Removal) { &[] } else { rest };
     // What superseded it is newer.
     let id = id & LARGEST_ID.min(if moved.is_some() { LARGEST_ID - 1 } else { LARGEST_ID });
     let name = (!is_nameless).then_some(key);
@@ -207,9 +212,8 @@ pub fn segment(bytes: &[u8]) {
     let seed = SEED_OF.seed(&STORE);
     let append = |file: &mut Vec<u8>, kind: Kind, id: u64, content: &[u8]| {
         let begin = file.len();
-        let number = ObjectNumber(if kind.is_used() || kind == Kind::TreeRemoval { id.max(1) } else { 0 });
-        let name = (!matches!(kind, Kind::Commit | Kind::Release)).then_some(&b""[..]);
-        let new = NewRecord { id, number, name, content, ..NewRecord::of(kind) };
+        let number = ObjectNumber(if kind.is_used() { id.max(1) } else { 0 });
+        let new = NewRecord { id, number, content, ..NewRecord::of(kind) };
         new.encode(Alignment::None, file).expect("no part is too long");
         (begin, seal(&mut file[begin..], seed, LogOffset(begin as u64)))
     };

@@ -81,7 +81,7 @@ impl Copy {
     /// The record at `offset`, which was just verified.
     fn verified(&mut self, offset: LogOffset) -> Option<Record<'_>> {
         let length = Lengths::peek(self.bytes(offset, HEADER_BYTES)?)?.record_bytes();
-        Record::verified(self.bytes(offset, length)?)
+        Record::parse(self.bytes(offset, length)?)
     }
 
     /// The commit at `offset`, if it is valid.
@@ -123,7 +123,7 @@ pub(crate) fn sealed_epoch(
             let mut record = Vec::new();
             let is_read = file.read_onto(&mut record, lengths.record_bytes(), at).is_ok();
             let record = if is_read { record } else { Vec::new() };
-            let said = Record::verified(&record).and_then(|record| Commit::decode(record.content));
+            let said = Record::parse(&record).and_then(|record| Commit::decode(record.content));
             if let Some(epoch) = said.map(|commit| commit.epoch).filter(|&epoch| is_right(epoch))
                 && Record::decode(&record, seed(epoch).at(LogOffset(at))).is_some()
             {
@@ -175,7 +175,7 @@ pub(crate) struct Committed {
 #[derive(Debug)]
 pub(crate) enum ScanStep<'r> {
     /// A valid record, its offset, and what other copies have there. It replaces any earlier record at this offset, which
-    /// the list of the commit refutes.
+    /// the list of the commit refutes: see [`OpenBatch`](super::open_batch::OpenBatch).
     Record(LogOffset, Record<'r>, DifferingCopies),
     /// The end of a batch, its record, and what other copies have there.
     Commit(Committed, Record<'r>, DifferingCopies),

@@ -32,6 +32,9 @@ const ORDERED_RECORDS: u64 = 8;
 /// commit, and padding.
 const BESIDE_MOVED_BYTES: u64 = 16;
 
+/// The operation of an error.
+const COMPACT: &str = "compact the store";
+
 /// Which segments are rewritten, and which extent files are emptied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
@@ -112,7 +115,7 @@ pub struct Compacted {
     pub gained_bytes: i64,
     /// Bytes that are freed when readers have ended, on all devices.
     pub waiting_bytes: u64,
-    /// Segments that stay, as something in them is damaged on every copy.
+    /// Segments that stay, as something in them can be read from no copy.
     pub damaged_segments: Vec<SegmentNumber>,
     /// Extent files that stay, by device and number, as parity cannot reconstruct damaged units in them.
     pub damaged_extents: BTreeSet<(DeviceNumber, u32)>,
@@ -341,7 +344,7 @@ impl Engine {
         let mut pace = Pace::new(options.bytes_per_second, progress);
         let mut done = Compacted::default();
         if !plan.segments.is_empty() || !plan.extents.is_empty() {
-            let agreement = self.agree(!plan.extents.is_empty())?;
+            let agreement = self.agree(COMPACT, !plan.extents.is_empty())?;
             pace.stage("moving records", plan.live_bytes());
             self.compact_rounds(&plan, &mut pace, &mut done)?;
             if !done.is_interrupted {
@@ -390,7 +393,7 @@ impl Engine {
             0 => "free some space on the device first".to_owned(),
             bytes => format!("{} will be freed when readers close the store", crate::units::format_size(bytes.into())),
         };
-        Error::new(ErrorKind::NoSpace, "compact the store", cause).at(&self.home).advise(advice)
+        Error::new(ErrorKind::NoSpace, COMPACT, cause).at(&self.home).advise(advice)
     }
 
     /// Merges the whole index into one sorted table.

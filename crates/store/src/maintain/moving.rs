@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use crate::access::gather::{Joining, Wanted, sort};
 use crate::devices::placement::Purpose;
 use crate::engine::effects::{Effects, Nameless, UNPLACED};
-use crate::engine::pace::Pace;
+use crate::engine::pace::{Pace, outcome};
 use crate::engine::{Engine, EngineAccounts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind, Location};
@@ -25,6 +25,7 @@ use crate::format::index_key::until_of;
 use crate::format::record::{Head, NewRecord, Record};
 use crate::index::catalog::{Change, Freed, SegmentRow};
 use crate::layout::granulo::Alignment;
+use crate::log::open_batch::OpenBatch;
 use crate::log::scan::{ScanStep, SegmentScan};
 use crate::log::writer::Batched;
 
@@ -59,7 +60,7 @@ pub(crate) struct Moved {
     pub(crate) freed_bytes: u64,
     /// Bytes written to all devices.
     pub(crate) written_bytes: u64,
-    /// Segments that stay, as something in them is damaged on every copy.
+    /// Segments that stay, as something in them can be read from no copy.
     pub(crate) damaged_segments: Vec<SegmentNumber>,
     pub(crate) is_interrupted: bool,
     /// Whether fast devices are at the low watermark.
@@ -194,7 +195,7 @@ impl Round<'_, '_> {
     /// Counts bytes that were moved or read; returns whether to continue.
     fn spend(&mut self, bytes: u64) -> Result<bool> {
         let spent = self.pace.spend(bytes);
-        self.moved.is_interrupted |= !self.pace.outcome(spent)?;
+        self.moved.is_interrupted |= !outcome(spent)?;
         Ok(self.is_whole())
     }
 
@@ -231,7 +232,7 @@ impl Round<'_, '_> {
         }
     }
 
-    /// Reads a batch of records and encodes them as moved, in key order. What is damaged on every copy stays.
+    /// Reads a batch of records and encodes them as moved, in key order. What can be read from no copy stays.
     fn read(&mut self, batch: Vec<(Vec<u8>, Entry)>) -> Result<Hand> {
         let mut wanted: Vec<Wanted> = batch.iter().zip(0..).map(|((_, entry), tag)| Wanted::new(entry, tag)).collect();
         sort(&mut wanted);
@@ -263,35 +264,32 @@ impl Round<'_, '_> {
             self.engine.seed(row.id()),
             LogOffset::START,
         );
-        let (mut hand, mut of_batch) = (Hand::default(), Hand::default());
-        let (mut is_damaged, mut furthest) = (scan.end < row.end(), LogOffset::START);
+        let mut hand = Hand::default();
+        let mut batch: OpenBatch<(Arc<[u8]>, Entry, Vec<u8>)> = OpenBatch::default();
+        let mut is_damaged = scan.end < row.end();
         // What follows is in quarantine: a removal there was never acknowledged.
         scan.end = row.end();
         while let Some(step) = scan.next(false) {
             match step {
                 ScanStep::Damage(_) => is_damaged = true,
                 ScanStep::Commit(committed, ..) => {
-                    let is_valid = |removal: &BufferedRecord| {
-                        !committed.refuted.contains(&removal.entry.location.offset)
-                            && self.removals.insert(removal.entry.id)
-                    };
-                    let is_kept: Vec<bool> = of_batch.records.iter().map(is_valid).collect();
-                    hand.append(std::mem::take(&mut of_batch), &is_kept);
+                    for (key, entry, bytes) in batch.end(&committed) {
+                        if self.removals.insert(entry.id) {
+                            hand.add(key, entry, &bytes);
+                        }
+                    }
                 }
                 ScanStep::Record(offset, record, _) => {
                     let head = record.head;
-                    if offset <= furthest {
-                        of_batch.remove_at(offset);
-                    }
-                    furthest = furthest.max(offset);
-                    if matches!(head.kind, Kind::Removal | Kind::TreeRemoval)
+                    let is_needed = matches!(head.kind, Kind::Removal | Kind::TreeRemoval)
                         && head.id > self.unneeded_until
-                        && !self.removals.contains(&head.id)
-                    {
+                        && !self.removals.contains(&head.id);
+                    let removal = is_needed.then(|| -> Result<_> {
                         let location = Location { segment: row.number, offset, record_bytes: record.record_bytes() };
                         let entry = Entry { kind: head.kind, ..Entry::removal(head.id, location) };
-                        of_batch.add(head.key().into(), entry, &moved(&record, 0, self.alignment)?);
-                    }
+                        Ok((head.key().into(), entry, moved(&record, 0, self.alignment)?))
+                    });
+                    batch.replace(offset, removal.transpose()?);
                 }
             }
             if hand.bytes.len() as u64 >= BATCH_BYTES {
@@ -299,7 +297,7 @@ impl Round<'_, '_> {
             }
         }
         // Without a commit, what precedes it is damage.
-        if is_damaged || !of_batch.records.is_empty() {
+        if is_damaged || !batch.is_empty() {
             self.damaged.insert(row.number);
         }
         self.commit(hand)?;
@@ -414,20 +412,6 @@ impl Hand {
         self.records.push(BufferedRecord { key, entry, bytes: start..self.bytes.len() });
     }
 
-    /// Removes a record that was read at this offset.
-    fn remove_at(&mut self, offset: LogOffset) {
-        let is_kept: Vec<bool> = self.records.iter().map(|record| record.entry.location.offset != offset).collect();
-        self.keep(&is_kept);
-    }
-
-    /// Appends the records that are to be kept.
-    fn append(&mut self, mut other: Hand, is_kept: &[bool]) {
-        other.keep(is_kept);
-        for record in other.records {
-            self.add(record.key, record.entry, &other.bytes[record.bytes]);
-        }
-    }
-
     /// Removes the records that are not to be kept.
     fn keep(&mut self, is_kept: &[bool]) {
         if is_kept.iter().all(|&kept| kept) {
@@ -446,7 +430,7 @@ fn moved(record: &Record<'_>, until: u64, alignment: Alignment) -> Result<Vec<u8
     let mut bytes = Vec::with_capacity(record.record_bytes() as usize);
     NewRecord::moved(head, until, record.content).encode(alignment, &mut bytes)?;
     // The checksum of the content is that of the first write: a bit flip in memory in between is detected.
-    match Head::verified(&bytes).is_some_and(|again| again.content_checksum == head.content_checksum) {
+    match Head::parse(&bytes).is_some_and(|again| again.content_checksum == head.content_checksum) {
         true => Ok(bytes),
         false => Err(Error::new(ErrorKind::Corrupt, "move a record", "its content changed in memory")),
     }

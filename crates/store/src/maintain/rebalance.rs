@@ -1,7 +1,8 @@
 //! Rebalancing: records that overflowed to slow devices return to fast ones once these have room again.
 //!
 //! Whole segments are moved, the oldest first, as compaction moves them, until fast devices are at the low watermark. A
-//! store without fast or without slow devices has nothing to rebalance.
+//! store without fast or without slow devices has nothing to rebalance. As in compaction, nothing is freed if the index
+//! does not agree with its accounts or part of the log is missing.
 
 use crate::format::ids::SegmentNumber;
 use std::collections::BTreeSet;
@@ -38,7 +39,7 @@ pub struct Rebalanced {
     pub segments: u64,
     /// Bytes that are freed when readers have ended, on all devices.
     pub waiting_bytes: u64,
-    /// Segments that stay, as something in them is damaged on every copy.
+    /// Segments that stay, as something in them can be read from no copy.
     pub damaged_segments: Vec<SegmentNumber>,
     /// Whether fast devices became full before everything was moved.
     pub is_full: bool,
@@ -83,6 +84,7 @@ impl Engine {
         let mut done = Rebalanced { is_full: !plan.left.is_empty(), ..Rebalanced::default() };
         let chosen: BTreeSet<SegmentNumber> = plan.segments.iter().map(|segment| segment.number).collect();
         if !chosen.is_empty() {
+            let _ = self.agree("rebalance the store", false)?;
             let moved = self.move_segments(&chosen, MoveTarget::Fast, &mut pace)?;
             self.reclaim()?;
             (done.moved_bytes, done.moved_records) = (moved.bytes, moved.records);
@@ -116,6 +118,8 @@ impl Store {
 mod tests {
     use super::*;
     use crate::engine::open::Access;
+    use crate::error::ErrorKind;
+    use crate::format::segment::segment_path;
     use crate::simulation::subject::{Simulated, geometry, home};
     use crate::simulation::trial::Subject;
     use crate::simulation::world::World;
@@ -174,5 +178,31 @@ mod tests {
             assert!(keys(&rebuilt) == before, "{blocks} blocks: {done:?}");
         }
         assert_eq!(outcomes, [(false, false), (true, false), (true, true)].into());
+    }
+
+    /// What else is in these segments is not known then: another copy may return.
+    #[test]
+    fn nothing_is_freed_while_part_of_the_log_is_missing() {
+        let world = World::new(3, 1);
+        let subject = removed_while_full(&world);
+        let (expected, home) = (keys(&subject), home(&geometry(1, 1, 1, (1, 0))));
+        let location = subject.store().entry(&key("kept/3".to_owned())).unwrap().unwrap().entry.location;
+        let path = segment_path(subject.store().engine().segment_id(location.segment));
+        drop(subject);
+        let flip = || world.device(1).flip_bit(&path, 8 * (location.offset.0 + location.record_bytes / 2));
+        flip();
+        let subject = Simulated::open_as(&home, &world, Access::RebuildIndex).unwrap();
+        assert!(!subject.store().completeness().is_complete());
+        world.fill(0, 400);
+        let overflowed = subject.store().engine().overflowed();
+        assert!(!subject.store().plan_rebalance().segments.is_empty());
+        let error = subject.store().rebalance(None, &Progress::default()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert_eq!(subject.store().engine().overflowed(), overflowed);
+        drop(subject);
+        flip();
+        let subject = Simulated::open_as(&home, &world, Access::RebuildIndex).unwrap();
+        assert!(keys(&subject) == expected && subject.store().completeness().is_complete());
+        assert!(subject.store().rebalance(None, &Progress::default()).unwrap().moved_records > 0);
     }
 }

@@ -19,7 +19,7 @@ use crate::Store;
 use crate::devices::extents::{DIRECTORY as EXTENTS, Touched, order};
 use crate::devices::set::{Slot, Trouble};
 use crate::engine::open_files::{Base, OpenFile};
-use crate::engine::pace::Pace;
+use crate::engine::pace::{Pace, outcome};
 use crate::engine::{Engine, View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Chunk, Component, Descriptor};
@@ -70,8 +70,10 @@ pub struct RebuildPlan {
 /// Result of a rebuild.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RebuildReport {
-    /// Whether everything that was on the device is elsewhere now.
+    /// Whether everything that was on the device is elsewhere now, and everything has its copies.
     pub is_complete: bool,
+    /// Whether the device is in service again, or has left the store. If not all is complete then, a repair goes on.
+    pub is_settled: bool,
     /// Copies of segments that were made.
     pub segments: u64,
     /// Large objects whose units were rebuilt.
@@ -177,15 +179,14 @@ impl Store {
             report: RebuildReport::default(),
         };
         let result = rebuild.segments(&mut pace).and_then(|()| rebuild.objects(&mut pace));
-        let is_done = pace.outcome(result)?;
+        let is_done = outcome(result)?;
         let mut report = rebuild.report;
         if is_done && report.lost == 0 {
             engine.settle_device(slot.entry.number, options.onto.is_some())?;
-            // What was written while the device was lost has too few copies.
-            let result = engine.complete_copies(&mut pace).map(|_| ());
-            pace.outcome(result)?;
             engine.complete_index()?;
-            report.is_complete = true;
+            report.is_settled = true;
+            // What was written while the device was lost has too few copies.
+            report.is_complete = outcome(engine.complete_copies(&mut pace).map(|_| ()))?;
         }
         engine.sync_all()?;
         Ok(report)
@@ -485,7 +486,7 @@ impl Rebuild<'_> {
         let mut done = Done::default();
         let result = self.each_object(&view, seen_id, &mut done, pace);
         let result = result.and_then(|()| open.iter().try_for_each(|file| self.nameless(file, &mut done, pace)));
-        if result.is_err() && !pace.is_stopped() {
+        if result.as_ref().is_err_and(|error| error.kind() != ErrorKind::Interrupted) {
             return result.map(|()| highest_id);
         }
         if result.is_ok() {

@@ -18,7 +18,7 @@ use crate::devices::set::{Platform, Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::divergence::take;
 use crate::engine::open::{Access, open, open_here};
-use crate::engine::pace::Pace;
+use crate::engine::pace::{Pace, outcome};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::DeviceState;
@@ -211,7 +211,7 @@ pub(crate) fn repair_on(
     let mut report = RepairReport { detached: store.recovered.detached, ..RepairReport::default() };
     let mut pace = Pace::new(options.bytes_per_second, progress);
     let result = store.repair_all(&mut report, found, &mut pace);
-    let is_done = pace.outcome(result)?;
+    let is_done = outcome(result)?;
     if !is_done {
         return Ok(report);
     }
@@ -232,7 +232,7 @@ pub(crate) fn repair_on(
         result = store.engine().accept(&mut pace).map(|released| report.released = released);
         report.is_accepted = result.is_ok();
     }
-    if !pace.outcome(result)? {
+    if !outcome(result)? {
         report.is_complete = false;
         return Ok(report);
     }

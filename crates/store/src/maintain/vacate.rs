@@ -19,7 +19,7 @@ use super::compact::{Choice, Compacted};
 use super::salvage::Moving;
 use crate::devices::extents::{Claim, Touched};
 use crate::engine::Engine;
-use crate::engine::pace::Pace;
+use crate::engine::pace::{Pace, outcome};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Component, Descriptor, Run};
 use crate::format::entry::Kind;
@@ -135,10 +135,10 @@ impl Engine {
     /// # Errors
     /// [`ErrorKind::Corrupt`] if they do not agree, or if the index was built from an incomplete log: what else is live
     /// is unknown then.
-    pub(crate) fn agree(&self, units: bool) -> Result<Agreement> {
+    pub(crate) fn agree(&self, operation: &'static str, units: bool) -> Result<Agreement> {
         let view = self.view().clone();
         if let Some(missing) = self.completeness_of(&view.state.notes).first() {
-            return Err(self.refuse(format!("part of the log is missing: {missing}")));
+            return Err(self.refuse(operation, format!("part of the log is missing: {missing}")));
         }
         let mut segments: BTreeMap<SegmentNumber, (u64, u64)> = BTreeMap::new();
         let mut extents: BTreeMap<ExtentId, u64> = BTreeMap::new();
@@ -161,14 +161,14 @@ impl Engine {
         let rows = &view.state.segments;
         let end = view.state.position.segment;
         if end > SegmentNumber(0) && !rows.contains_key(&end) {
-            return Err(self.refuse(format!("the log ends in segment {end}, which is not in the index")));
+            return Err(self.refuse(operation, format!("the log ends in segment {end}, which is not in the index")));
         }
         let of_row = |number: &SegmentNumber| rows.get(number).map_or((0, 0), |row| (row.live_records, row.live_bytes));
         let numbers: BTreeSet<SegmentNumber> = rows.keys().chain(segments.keys()).copied().collect();
         if let Some(number) =
             numbers.iter().find(|number| segments.get(number).copied().unwrap_or_default() != of_row(number))
         {
-            return Err(self.refuse(format!("the index and its account of segment {number} differ")));
+            return Err(self.refuse(operation, format!("the index and its account of segment {number} differ")));
         }
         if !units {
             return Ok(Agreement::default());
@@ -178,7 +178,7 @@ impl Engine {
         if let Some(((device, file), _)) = extents.iter().find(|(place, counted)| **counted > account(place)) {
             let cause =
                 format!("large objects have more in extent file {file:08x} of device {device} than is accounted for");
-            return Err(self.refuse(cause));
+            return Err(self.refuse(operation, cause));
         }
         let counted = |place: &ExtentId| extents.get(place).copied().unwrap_or(0);
         let too_high: BTreeMap<ExtentId, u64> = rows
@@ -187,7 +187,7 @@ impl Engine {
             .filter(|&(_, bytes)| bytes > 0)
             .collect();
         if unread == 0 && !too_high.is_empty() {
-            self.lower_accounts(&too_high)?;
+            self.lower_accounts(operation, &too_high)?;
         }
         // Unreadable descriptors may refer to units in files whose account exceeds the sum of the others.
         let is_known = |file: &ExtentId| unread == 0 || !too_high.contains_key(file);
@@ -195,7 +195,7 @@ impl Engine {
     }
 
     /// Subtracts from accounts of extent files what no descriptor refers to, though all were read.
-    fn lower_accounts(&self, too_high: &BTreeMap<ExtentId, u64>) -> Result<()> {
+    fn lower_accounts(&self, operation: &'static str, too_high: &BTreeMap<ExtentId, u64>) -> Result<()> {
         let mut short = None;
         self.adjust(|state| {
             let lower = |(place, bytes): (&ExtentId, &u64)| {
@@ -212,14 +212,15 @@ impl Engine {
         })?;
         match short {
             None => Ok(()),
-            Some((device, file)) => {
-                Err(self.refuse(format!("the account of extent file {file:08x} of device {device} changed meanwhile")))
-            }
+            Some((device, file)) => Err(self.refuse(
+                operation,
+                format!("the account of extent file {file:08x} of device {device} changed meanwhile"),
+            )),
         }
     }
 
-    fn refuse(&self, cause: String) -> Error {
-        Error::new(ErrorKind::Corrupt, "compact the store", format!("nothing is freed: {cause}"))
+    fn refuse(&self, operation: &'static str, cause: String) -> Error {
+        Error::new(ErrorKind::Corrupt, operation, format!("nothing is freed: {cause}"))
             .at(&self.home)
             .advise("run granulo store check --deep, and check --rebuild-index with all devices in service")
     }
@@ -255,8 +256,7 @@ impl Engine {
             let places: BTreeSet<ExtentId> =
                 round.iter().filter(|file| file.live_bytes > 0).map(PlannedExtent::place).collect();
             if !places.is_empty() {
-                let moved = self.move_units(&places, pace, done);
-                done.is_interrupted |= !pace.outcome(moved)?;
+                done.is_interrupted |= !self.move_units(&places, pace, done)?;
             }
             self.release_extents(&round, done)?;
             self.sync_all()?;
@@ -265,14 +265,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Copies every component in these files to another file of its device. An interruption keeps what is done.
-    fn move_units(&self, places: &BTreeSet<ExtentId>, pace: &mut Pace<'_>, done: &mut Compacted) -> Result<()> {
+    /// Copies every component in these files to another file of its device; returns whether all of it was done. An
+    /// interruption keeps what is done.
+    fn move_units(&self, places: &BTreeSet<ExtentId>, pace: &mut Pace<'_>, done: &mut Compacted) -> Result<bool> {
         let mut unsettled = PendingMoves::default();
-        let moved = self.move_each(places, &mut unsettled, pace, done);
-        if moved.is_err() && !pace.is_stopped() {
-            return moved;
-        }
-        self.settle_units(&mut unsettled).and(moved)
+        let is_whole = outcome(self.move_each(places, &mut unsettled, pace, done))?;
+        self.settle_units(&mut unsettled)?;
+        Ok(is_whole)
     }
 
     fn move_each(
@@ -298,8 +297,11 @@ impl Engine {
                 continue;
             }
             match self.move_object(&before, &components, &mut targets, unsettled, pace) {
-                Ok(moved) => {
-                    unsettled.moving.push(Moving::new(key, *entry, &record, Some(moved), self.geometry().alignment)?)
+                Ok((moved, bytes)) => {
+                    unsettled.moving.push(Moving::new(key, *entry, &record, Some(moved), self.geometry().alignment)?);
+                    unsettled.bytes += bytes;
+                    done.moved_unit_bytes += bytes;
+                    done.gained_bytes -= bytes as i64;
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::Corrupt) => {
                     let of = |&(chunk, component): &(usize, usize)| {
@@ -311,13 +313,6 @@ impl Engine {
                 }
                 Err(error) => return Err(error),
             }
-            let bytes: u64 = components
-                .iter()
-                .map(|&(chunk, component)| before.chunks[chunk].stripes.component_bytes(component))
-                .sum();
-            unsettled.bytes += bytes;
-            done.moved_unit_bytes += bytes;
-            done.gained_bytes -= bytes as i64;
             if unsettled.bytes >= SYNC_BYTES || unsettled.moving.len() >= MOVED_TOGETHER {
                 self.settle_units(unsettled)?;
             }
@@ -325,7 +320,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Copies components of one object, verified before and after; returns its new map.
+    /// Copies components of one object, verified before and after; returns its new map, and the bytes copied: none for
+    /// units that it shares with a version that was moved before.
     fn move_object(
         &self,
         before: &Descriptor,
@@ -333,8 +329,8 @@ impl Engine {
         targets: &mut Targets,
         unsettled: &mut PendingMoves,
         pace: &mut Pace<'_>,
-    ) -> Result<Descriptor> {
-        let (allocator, mut moved) = (self.allocator(), before.clone());
+    ) -> Result<(Descriptor, u64)> {
+        let (allocator, mut moved, mut copied_bytes) = (self.allocator(), before.clone(), 0);
         for &(number, component) in components {
             let chunk = &before.chunks[number];
             let Component { device, file, offset_bytes } = chunk.components[component];
@@ -358,13 +354,14 @@ impl Engine {
             if !wrong.is_empty() {
                 let cause = "what was written fails verification when read back";
                 let place = self.extents.place(target.device, target.file);
-                return Err(Error::new(ErrorKind::Corrupt, "copy units to", cause).at(&place));
+                return Err(Error::new(ErrorKind::Io, "copy units to", cause).at(&place));
             }
+            copied_bytes += was.length_bytes;
             if let Some(targets) = &mut targets.0 {
                 targets.insert(was, (target, place.claim));
             }
         }
-        Ok(moved)
+        Ok((moved, copied_bytes))
     }
 
     /// Makes the copies durable and writes the records.

@@ -16,6 +16,7 @@ mod handles;
 mod names;
 mod pins;
 mod reads;
+mod replaced;
 mod snapshots;
 mod times;
 mod versions;

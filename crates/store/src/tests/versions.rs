@@ -21,7 +21,7 @@ use crate::{
     VersionContent, Versions, rebuild_index,
 };
 
-fn versions(store: &Store, path: &str) -> Versions {
+pub(super) fn versions(store: &Store, path: &str) -> Versions {
     store.versions(&key(path), &Progress::default()).unwrap()
 }
 
@@ -30,7 +30,7 @@ fn read(found: &Versions, version: &Version) -> Vec<u8> {
 }
 
 /// The versions of a key in words, newest first; the current one has a star.
-fn shown(store: &Store, path: &str) -> Vec<String> {
+pub(super) fn shown(store: &Store, path: &str) -> Vec<String> {
     let found = versions(store, path);
     assert!(found.is_complete && found.damage.is_empty(), "{:?}", found.damage);
     assert!(found.versions.windows(2).all(|pair| pair[0].entry.id > pair[1].entry.id));

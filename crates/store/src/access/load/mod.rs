@@ -128,7 +128,7 @@ impl Loaded {
     /// Its objects, in disk order.
     pub fn objects(&self) -> impl Iterator<Item = LoadedObject<'_>> {
         self.objects.iter().filter_map(|placed| {
-            let head = Head::verified(self.bytes(&placed.head))?;
+            let head = Head::parse(self.bytes(&placed.head))?;
             Some(LoadedObject {
                 names: &self.names,
                 head,

@@ -13,7 +13,7 @@ use crate::devices::set::Slot;
 use crate::engine::Engine;
 use crate::engine::index_place::INDEX;
 use crate::engine::pace::Pace;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceState};
 use crate::format::ids::DeviceNumber;
 use crate::index::catalog::kept::Catalog;
@@ -126,7 +126,7 @@ impl Engine {
     /// Verifies every block of every copy of a table.
     ///
     /// # Errors
-    /// The work was asked to stop. Damage is not an error.
+    /// [`ErrorKind::Interrupted`]. Damage is not an error.
     pub(crate) fn flaws_of_table(&self, row: &TableRow, pace: &mut Pace<'_>) -> Result<Vec<IndexFault>> {
         let mut flaws = Vec::new();
         for place in self.index.places().iter() {
@@ -134,7 +134,7 @@ impl Engine {
             let mut spend = |bytes| pace.spend(bytes);
             let table = Table::open(&*place.device, row, &cache);
             match table.and_then(|table| table.verify_paced(&mut spend)) {
-                Err(error) if pace.is_stopped() => return Err(error),
+                Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
                 Err(error) => {
                     let path = place.device.place().join(table_path(row.number));
                     flaws.push(IndexFault { device: place.number, path, cause: error.to_string() });

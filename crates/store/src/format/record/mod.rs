@@ -367,13 +367,14 @@ pub(crate) struct Head<'a> {
 impl<'a> Head<'a> {
     /// Decodes the head at the beginning of `bytes`; `None` if it is incomplete, invalid, or sealed for another place.
     pub(crate) fn decode(bytes: &'a [u8], seal: Seal) -> Option<Head<'a>> {
-        let head = Head::verified(bytes)?;
+        let head = Head::parse(bytes)?;
         let covered = bytes.get(KIND_AT..head.lengths.head_bytes())?;
         (head.head_checksum == seal.checksum(covered)).then_some(head)
     }
 
-    /// Decodes the head at the beginning of `bytes`, without verifying again what [`decode`](Self::decode) verified.
-    pub(crate) fn verified(bytes: &'a [u8]) -> Option<Head<'a>> {
+    /// Decodes the head at the beginning of `bytes`; `None` if its form is none of the format. Its checksum is not verified:
+    /// for bytes that [`decode`](Self::decode) has verified.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Head<'a>> {
         let lengths = Lengths::peek(bytes)?;
         let (header, rest) = bytes.get(..lengths.head_bytes())?.split_first_chunk::<HEADER_BYTES>()?;
         let (front, rest) = rest.split_at_checked(lengths.front.into())?;
@@ -389,10 +390,15 @@ impl<'a> Head<'a> {
         let parent = ObjectNumber(of_six(*header[PARENT_AT..].first_chunk()?));
         let has_name = flags & NAME != 0;
         let sound = Some(flags & !(ZSTD | MOVED | OF_SECTORS | OF_PAGES)) == parts(kind, has_name)
-            && match (kind, has_name && !parent.is_none()) {
-                (Kind::Snapshot, _) => parent.is_none() && is_name(name) == has_name,
-                (_, true) => is_name(name),
-                (_, false) => name.is_empty() && parent.is_none(),
+            && (flags & ATTRIBUTES != 0 || attributes.is_empty())
+            && (flags & CONTENT != 0 || lengths.content == 0)
+            && (flags & ZSTD == 0 || kind == Kind::File)
+            && match (has_name, kind) {
+                (false, _) => name.is_empty() && parent.is_none(),
+                (true, Kind::Snapshot) => is_name(name) && parent.is_none(),
+                // The root.
+                (true, Kind::Directory | Kind::TreeRemoval) if parent.is_none() => name.is_empty(),
+                (true, _) => is_name(name) && !parent.is_none(),
             }
             && padding.iter().all(|&byte| byte == 0)
             && number.is_none() != (kind.is_used() || kind == Kind::TreeRemoval)
@@ -448,9 +454,9 @@ impl<'a> Record<'a> {
         sound.then_some(Record { head, content })
     }
 
-    /// Decodes the record at the beginning of `bytes`, without verifying again what [`decode`](Self::decode) verified.
-    pub(crate) fn verified(bytes: &'a [u8]) -> Option<Record<'a>> {
-        let head = Head::verified(bytes)?;
+    /// Decodes the record at the beginning of `bytes`, without verifying its checksums, as [`Head::parse`].
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Record<'a>> {
+        let head = Head::parse(bytes)?;
         let start = head.lengths.head_bytes();
         Some(Record { head, content: bytes.get(start..start + head.lengths.content)? })
     }

@@ -37,7 +37,7 @@ fn encode(
 proptest! {
     #[test]
     fn what_is_encoded_is_decoded_and_as_long_as_the_layout_says(
-        key in proptest::collection::vec(any::<u8>().prop_filter("of no name", |byte| !b"\0/.".contains(byte)), 0..300),
+        key in proptest::collection::vec(any::<u8>().prop_filter("of no name", |byte| !b"\0/.".contains(byte)), 1..300),
         attributes in proptest::collection::vec(any::<u8>(), 0..100),
         content in proptest::collection::vec(any::<u8>(), 0..3000),
         moved in proptest::option::of(any::<bool>()),
@@ -51,12 +51,12 @@ proptest! {
         let record = Record::decode(&bytes, seal_here()).unwrap();
         prop_assert_eq!((record.head.name, record.head.attributes, record.content), (Some(&key[..]), &attributes[..], &content[..]));
         prop_assert_eq!((record.head.id, record.head.number), (0x0605_0403_0201, ObjectNumber(0x0c0b_0a09_0807)));
-        prop_assert_eq!(record.head.parent.0, if key.is_empty() { 0 } else { 0x1211_100f_0e0d });
+        prop_assert_eq!(record.head.parent.0, 0x1211_100f_0e0d);
         prop_assert_eq!((record.head.is_zstd, record.head.until), (false, moved.unwrap_or(0)));
         let unit = alignment.unit_bytes() as usize;
         let content_at = unit - 256 % unit + record.head.lengths.head_bytes();
         prop_assert!(alignment == Alignment::None || content.is_empty() || content_at.is_multiple_of(unit));
-        let again = Record::verified(&bytes).unwrap();
+        let again = Record::parse(&bytes).unwrap();
         prop_assert_eq!((again.head.name, again.content), (record.head.name, record.content));
     }
 
@@ -77,7 +77,7 @@ fn every_flipped_bit_and_every_cut_is_seen() {
         }
         for length in 0..bytes.len() {
             assert!(Record::decode(&bytes[..length], seal_here()).is_none(), "{length} bytes");
-            let again = Record::verified(&bytes[..length]);
+            let again = Record::parse(&bytes[..length]);
             assert!(again.is_none_or(|record| record.content == b"content"), "{length} bytes");
         }
     }
@@ -101,9 +101,12 @@ fn a_record_has_the_parts_of_its_kind() {
     let mut link = encode(Kind::Link, Some(b"a"));
     assert_eq!(Record::decode(&link, seal_here()).unwrap().head.key(), entry_key(ObjectNumber(3), b"a"));
     let name_at = HEADER_BYTES;
-    // A name without its part, a kind that lacks its name, an object without number, no directory, an invalid name.
+    // A name without its part, a compressed name, a name with attributes, a kind that lacks its name, an object without
+    // number, no directory, an invalid name.
     let wrong = [
         (FLAGS_AT, ATTRIBUTES | CONTENT),
+        (FLAGS_AT, NAME | ZSTD),
+        (ATTRIBUTES_LENGTH_AT, 1),
         (KIND_AT, Kind::Symlink as u8),
         (NUMBER_AT, 0),
         (PARENT_AT, 0),
@@ -116,6 +119,12 @@ fn a_record_has_the_parts_of_its_kind() {
         assert!(Record::decode(&link, seal_here()).is_none(), "{at}");
         link[at] = before;
     }
+    // Only a directory, or what removes all in it, is the root.
+    let is_record = |kind| {
+        let bytes = self::encode(Alignment::None, kind, None, b"", &[], b"");
+        Record::decode(&bytes, seal_here()).is_some()
+    };
+    assert!(is_record(Kind::Directory) && !is_record(Kind::File) && !is_record(Kind::Removal));
 }
 
 #[test]

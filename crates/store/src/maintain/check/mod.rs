@@ -20,7 +20,7 @@ use super::vacate::{ExtentId, place_of};
 use crate::Store;
 use crate::devices::names;
 use crate::devices::set::{Slot, Trouble};
-use crate::engine::pace::Pace;
+use crate::engine::pace::{Pace, outcome};
 use crate::engine::{Engine, View};
 use crate::error::{ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceState};
@@ -125,7 +125,7 @@ impl Store {
             checker.found(problem.within(damage.segment, damage.range.clone()));
         }
         let result = checker.run(options.is_deep, &mut pace);
-        checker.report.is_complete = pace.outcome(result)?;
+        checker.report.is_complete = outcome(result)?;
         Ok(checker.report)
     }
 }

@@ -20,7 +20,7 @@ use crate::Store;
 use crate::devices::device::Mode;
 use crate::devices::survey::OpenOptions;
 use crate::engine::open::{Access, open};
-use crate::engine::pace::Pace;
+use crate::engine::pace::{Pace, outcome};
 use crate::engine::{Engine, View};
 use crate::error::{ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
@@ -164,7 +164,7 @@ impl Store {
         scrubber.report = so_far;
         let result = scrubber.scrub(resume_at, &mut pace);
         // A stop on request is not an error: the scrub is incomplete, and its position remains noted.
-        scrubber.report.is_complete = pace.outcome(result)? && !scrubber.lacks_index;
+        scrubber.report.is_complete = outcome(result)? && !scrubber.lacks_index;
         let report = scrubber.report;
         if report.is_complete {
             // Empty notes are removed.

@@ -1,0 +1,157 @@
+//! A copy that has valid records which were never committed: forged ones stand for what a device may bring back from
+//! another history, with ids of its own. What the list of the commit has there, on the other copy, is what every reader
+//! takes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::versions::{shown, versions};
+use super::{file, key};
+use crate::engine::pace::Pace;
+use crate::format::entry::{Kind, Location};
+use crate::format::geometry::Class;
+use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
+use crate::format::record::{Head, NewRecord, Record, seal};
+use crate::format::segment::segment_path;
+use crate::layout::granulo::Alignment;
+use crate::log::scan::{ScanStep, SegmentScan};
+use crate::maintain::moving::MoveTarget;
+use crate::{Durability, OpenOptions, Plan, Progress, Store, rebuild_index};
+
+/// A store with two copies of everything, its home and its devices.
+fn mirrored(sandbox: &TempDir) -> (Store, PathBuf, [PathBuf; 2]) {
+    let home = sandbox.path().join("s");
+    let fast = ["a", "b"].map(|name| sandbox.path().join(name));
+    let store = Store::create(&home, &Plan { fast: fast.to_vec(), ..Plan::default() }).unwrap();
+    (store, home, fast)
+}
+
+/// Locations of the records of a segment, without commits.
+fn locations(store: &Store, segment: SegmentNumber) -> Vec<Location> {
+    let row = store.engine().view().state.segments[&segment].clone();
+    let copies = store.engine().open_copies(row.id(), &row.devices);
+    let mut scan = SegmentScan::new(copies, store.engine().seed(row.id()), LogOffset::START);
+    let mut found = Vec::new();
+    while let Some(step) = scan.next(false) {
+        if let ScanStep::Record(offset, record, _) = step {
+            found.push(Location { segment, offset, record_bytes: record.record_bytes() });
+        }
+    }
+    found
+}
+
+/// Replaces a record on one device by another valid one of the same length.
+fn forge(store: &Store, device: &Path, at: Location, change: &dyn Fn(Head<'_>, &[u8]) -> Vec<u8>) {
+    let engine = store.engine();
+    let id = engine.segment_id(at.segment);
+    let mut bytes = Vec::new();
+    engine.read_copy(DeviceNumber(0), id, at.offset, at.record_bytes as usize, &mut bytes).unwrap();
+    let record = Record::parse(&bytes).unwrap();
+    let mut forged = change(record.head, record.content);
+    assert_eq!(forged.len(), bytes.len());
+    seal(&mut forged, engine.seed(id), at.offset);
+    let path = device.join(segment_path(id));
+    let mut segment = fs::read(&path).unwrap();
+    let range = at.offset.0 as usize..(at.offset.0 + at.record_bytes) as usize;
+    segment[range].copy_from_slice(&forged);
+    fs::write(path, segment).unwrap();
+}
+
+fn encoded(record: &NewRecord<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    record.encode(Alignment::default(), &mut bytes).unwrap();
+    bytes
+}
+
+fn unmoved<'h>(head: Head<'h>, content: &'h [u8]) -> NewRecord<'h> {
+    NewRecord { moved: None, ..NewRecord::moved(head, 0, content) }
+}
+
+#[test]
+fn versions_are_those_of_the_list_in_the_order_of_the_log() {
+    for forged_records in [[true, false, false], [false, true, false], [false, false, true], [true, true, false]] {
+        let sandbox = TempDir::new().unwrap();
+        let (store, home, fast) = mirrored(&sandbox);
+        let mut batch = store.batch(Durability::Batch);
+        for content in ["one", "two", "six"] {
+            batch.put(&key("f"), &file(), content.as_bytes()).unwrap();
+        }
+        batch.commit().unwrap();
+        let segment = store.entry(&key("f")).unwrap().unwrap().entry.location.segment;
+        let records = locations(&store, segment);
+        let of_file = &records[records.len() - 3..];
+        for (&at, _) in of_file.iter().zip(forged_records).filter(|(_, is_forged)| *is_forged) {
+            forge(&store, &fast[0], at, &|head, content| {
+                let forged: Vec<u8> = content.iter().map(|byte| byte ^ 1).collect();
+                encoded(&NewRecord { id: head.id + 1000, ..unmoved(head, &forged) })
+            });
+        }
+        let expected = ["six*", "two", "one"];
+        assert_eq!(shown(&store, "f"), expected, "{forged_records:?}");
+        drop(store);
+        let store = rebuild_index(&home, &OpenOptions::default()).unwrap();
+        assert!(store.completeness().is_complete());
+        assert_eq!(shown(&store, "f"), expected, "{forged_records:?}, from the log");
+        assert_eq!(store.get(&key("f")).unwrap().as_deref(), Some(&b"six"[..]));
+    }
+}
+
+#[test]
+fn a_version_of_another_name_and_a_forged_key_are_none() {
+    let sandbox = TempDir::new().unwrap();
+    let (store, home, fast) = mirrored(&sandbox);
+    let mut batch = store.batch(Durability::Batch);
+    batch.put(&key("f"), &file(), b"first").unwrap();
+    batch.put(&key("g"), &file(), b"other").unwrap();
+    batch.commit().unwrap();
+    let at = ["f", "g"].map(|path| store.entry(&key(path)).unwrap().unwrap().entry.location);
+    // One name on each side of the list: a record of it that was replaced, and one that replaces another.
+    forge(&store, &fast[0], at[0], &|head, content| {
+        encoded(&unmoved(Head { id: head.id + 1000, name: Some(b"g"), ..head }, content))
+    });
+    forge(&store, &fast[0], at[1], &|head, content| {
+        encoded(&unmoved(Head { id: head.id + 1000, name: Some(b"f"), ..head }, content))
+    });
+    drop(store);
+    for from_the_log in [false, true] {
+        let store = if from_the_log {
+            rebuild_index(&home, &OpenOptions::default()).unwrap()
+        } else {
+            Store::open_read_only(&home).unwrap()
+        };
+        assert_eq!(shown(&store, "f"), ["first*"]);
+        assert_eq!(shown(&store, "g"), ["other*"]);
+        assert_eq!(versions(&store, "f").versions.len(), 1);
+        drop(store);
+    }
+}
+
+#[test]
+fn the_removal_of_the_list_is_moved() {
+    let sandbox = TempDir::new().unwrap();
+    let (store, home, fast) = mirrored(&sandbox);
+    store.put(&key("stays"), &file(), b"content").unwrap();
+    store.put(&key("removed"), &file(), b"content").unwrap();
+    store.engine().close_active_segment().unwrap();
+    store.remove(&key("removed")).unwrap();
+    let segment = store.engine().view().state.position.segment;
+    store.engine().close_active_segment().unwrap();
+    store.put(&key("last"), &file(), b"content").unwrap();
+    let [at] = locations(&store, segment)[..] else { panic!("one record") };
+    forge(&store, &fast[0], at, &|head, content| {
+        assert_eq!(head.kind, Kind::Removal);
+        encoded(&unmoved(Head { id: head.id + 1000, name: Some(b"another"), ..head }, content))
+    });
+    let progress = Progress::default();
+    let mut pace = Pace::new(None, &progress);
+    let chosen = BTreeSet::from([segment]);
+    let done = store.engine().move_segments(&chosen, MoveTarget::SameClass(Class::Fast), &mut pace).unwrap();
+    assert_eq!((done.removals, done.freed_segments), (1, vec![segment]));
+    drop(store);
+    let store = rebuild_index(&home, &OpenOptions::default()).unwrap();
+    let names: Vec<String> = store.list(&key("")).unwrap().map(|found| found.unwrap().key.to_string()).collect();
+    assert_eq!(names, ["last", "stays"]);
+}
