@@ -30,12 +30,12 @@ use crate::log::scan::{ScanStep, SegmentScan};
 use crate::log::writer::Batched;
 
 /// Most bytes and records in one commit.
-const BATCH_BYTES: u64 = 2 << 20;
+const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_RECORDS: usize = 1 << 12;
 /// Moved bytes between two syncs.
 const SYNC_BYTES: u64 = 64 << 20;
 /// How the records of a batch are read: they may be anywhere in the segments.
-const JOINING: Joining = Joining { gap_bytes: 16 << 10, longest_bytes: 1 << 20 };
+const JOINING: Joining = Joining { gap_bytes: 16 << 10, longest_bytes: 256 << 10 };
 const THREADS: usize = 4;
 
 /// Where moved records go.
