@@ -417,7 +417,8 @@ impl Visitor for Collector {
     }
 
     fn failed(&self, operation: &'static str, error: std::io::Error, path: &dyn Fn() -> Vec<u8>) {
-        lock(&self.errors).record(operation, &crate::error::os_message(&error), || escape(&path()));
+        let path = escape(&path());
+        lock(&self.errors).record(operation, &crate::error::os_message(&error), path);
         self.shard(0).counts.errors += 1;
         self.progress.add_errors(1);
     }

@@ -28,6 +28,11 @@ impl Links {
         self.names.extend_from_slice(&name[..name.len().min(255)]);
         self.links.push(Link { parent, child, name: at });
     }
+
+    fn name(&self, link: &Link) -> &[u8] {
+        let at = link.name as usize;
+        &self.names[at + 1..at + 1 + self.names[at] as usize]
+    }
 }
 
 /// Directories by position, each with its parent and its name there.
@@ -169,12 +174,13 @@ impl Tree {
 }
 
 /// Chooses among several names of a directory: the one reached first from the root, so that no cycle hides a reachable
-/// directory. Unreachable directories have no parent.
+/// directory; of the names in one parent, the smallest. Unreachable directories have no parent.
 fn settle(root: u32, found: &[Links], parents: &mut [u32], names: &mut [(u16, u32)]) {
     let numbered = (0..).zip(found);
     let mut links: Vec<(u16, &Link)> =
         numbered.flat_map(|(arena, links)| links.links.iter().map(move |link| (arena, link))).collect();
-    links.sort_unstable_by_key(|(arena, link)| (link.parent, *arena, link.name));
+    // Not by arena: which thread read a directory must not matter.
+    links.sort_unstable_by_key(|(arena, link)| (link.parent, found[usize::from(*arena)].name(link)));
     parents.fill(NONE);
     let mut left = vec![root];
     while let Some(parent) = left.pop() {
