@@ -48,7 +48,7 @@ pub mod fuzzing {
         if checkpoint.restore(&mut collector).is_err() {
             return;
         }
-        if let Ok(walk) = Walk::resume(WalkOptions::default(), &collector, &checkpoint.walk) {
+        if let Ok((walk, _)) = Walk::resume(WalkOptions::default(), &collector, &checkpoint.walk) {
             let _ = walk.is_finished();
         }
         let _ = collector.survey().size_bytes();

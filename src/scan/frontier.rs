@@ -6,7 +6,8 @@
 //! finished.
 //!
 //! Invariants: a node is on the stack if and only if it has pending names; `unfinished` = pending names + children that
-//! are open and not finished; a node keeps its descriptor until its last child was opened, unless the budget of
+//! are open and not finished + names in it that wait for a decision ([`Waiting`](super::place::Waiting)) + 1 while it is
+//! listed; a node keeps its descriptor until its last child was opened, unless the budget of
 //! descriptors is used up; it is then reopened from its nearest open ancestor, one name at a time (so no path is ever
 //! too long).
 //!
@@ -114,11 +115,42 @@ impl<T: Tally> Node<T> {
     /// A directory that is about to be listed.
     pub(super) fn child(parent: &Arc<Node<T>>, name: Box<[u8]>, root_device: u64) -> Node<T> {
         let depth = if parent.is_top() { 0 } else { parent.depth + 1 };
-        Node { parent: Some(parent.clone()), name, depth, root_device, state: Mutex::new(State::default()) }
+        // The listing itself keeps it unfinished.
+        let state = Mutex::new(State { unfinished: 1, ..State::default() });
+        Node { parent: Some(parent.clone()), name, depth, root_device, state }
     }
 
     fn top() -> Node<T> {
         Node { parent: None, name: Box::default(), depth: 0, root_device: 0, state: Mutex::new(State::default()) }
+    }
+}
+
+impl<T: Tally> Node<T> {
+    /// One thing that kept the directory unfinished has ended: adds `own` to its own sums and `below` to those below it,
+    /// and returns whether it is finished.
+    pub(super) fn settle(&self, own: &T, below: Option<&T>) -> bool {
+        let mut state = lock(&self.state);
+        state.own.add(own);
+        below.iter().for_each(|below| state.below.add(below));
+        state.unfinished -= 1;
+        state.unfinished == 0
+    }
+}
+
+/// Called when everything below `node` is finished and counted: adds its sums to the parent, and continues upwards
+/// while that finishes the parent. `finish` receives each finished directory with its own sum and the sum below it, and
+/// returns what to add to its parent.
+pub(super) fn finish<T: Tally>(mut node: Arc<Node<T>>, mut finish: impl FnMut(&Node<T>, &T, &T) -> T) {
+    while let Some(parent) = node.parent.clone() {
+        let (own, below) = {
+            let mut state = lock(&node.state);
+            (std::mem::take(&mut state.own), std::mem::take(&mut state.below))
+        };
+        let passed_up = finish(&node, &own, &below);
+        if !parent.settle(&T::default(), Some(&passed_up)) {
+            return;
+        }
+        node = parent;
     }
 }
 
@@ -163,6 +195,11 @@ impl<T> Node<T> {
 
     pub(super) fn descriptor(&self) -> Option<Arc<Descriptor>> {
         lock(&self.state).descriptor.clone()
+    }
+
+    /// Keeps the directory unfinished until one more [`settle`](Self::settle).
+    pub(super) fn hold(&self) {
+        lock(&self.state).unfinished += 1;
     }
 
     /// The path from the root (inclusive), or with `below_root` from below it.
@@ -286,15 +323,16 @@ impl<T: Tally> Frontier<T> {
         }
     }
 
-    /// Adds a listed directory and its sums to the unfinished ones.
-    pub(super) fn listed(&self, node: &Arc<Node<T>>, descriptor: Descriptor, pending: NameList, own: T) -> bool {
-        let mut state = lock(&node.state);
-        state.own = own;
+    /// Adds a listed directory and its sums to the unfinished ones; returns whether it is finished.
+    pub(super) fn listed(&self, node: &Arc<Node<T>>, descriptor: Descriptor, pending: NameList, own: &T) -> bool {
         if pending.is_empty() {
-            return false;
+            return node.settle(own, None);
         }
+        let mut state = lock(&node.state);
+        state.own.add(own);
         let children = pending.count();
-        state.unfinished = children;
+        // The listing has ended.
+        state.unfinished += children - 1;
         state.pending = pending;
         state.descriptor = self.keep(descriptor);
         drop(state);
@@ -304,7 +342,7 @@ impl<T: Tally> Frontier<T> {
         let helpers = shared.idle.min(children as usize - 1);
         drop(shared);
         (0..helpers).for_each(|_| self.work.notify_one());
-        true
+        false
     }
 
     fn keep(&self, mut descriptor: Descriptor) -> Option<Arc<Descriptor>> {
@@ -317,35 +355,19 @@ impl<T: Tally> Frontier<T> {
         }
     }
 
-    /// Called when everything below `node` is finished: adds its sums to the parent, and continues upwards while that
-    /// finishes the parent. `finish` receives each finished directory with its own sum and the sum below it, and
-    /// returns what to add to its parent.
-    pub(super) fn finish(&self, node: Arc<Node<T>>, mut finish: impl FnMut(&Node<T>, &T, &T) -> T) {
-        let mut node = node;
-        while let Some(parent) = node.parent.clone() {
-            let passed_up = {
-                let state = lock(&node.state);
-                finish(&node, &state.own, &state.below)
-            };
-            let mut state = lock(&parent.state);
-            state.below.add(&passed_up);
-            state.unfinished -= 1;
-            if state.unfinished > 0 {
-                return;
-            }
-            drop(state);
-            node = parent;
-        }
-    }
-
     /// Lets every worker finish its current directory, waits for that, calls `observe`, then resumes.
-    pub(super) fn paused<R>(&self, observe: impl FnOnce(Snapshot<T>) -> R) -> R {
+    /// `held` are the nodes that wait for the decision on a name, `None` for a name in no directory.
+    pub(super) fn paused<R, H: IntoIterator<Item = Option<Arc<Node<T>>>>>(
+        &self,
+        held: impl FnOnce() -> H,
+        observe: impl FnOnce(Snapshot<T>) -> R,
+    ) -> R {
         let mut shared = lock(&self.shared);
         shared.paused = true;
         while shared.busy > 0 {
             shared = unpoisoned(self.quiet.wait(shared));
         }
-        let result = observe(Snapshot::of(&shared.stack));
+        let result = observe(Snapshot::of(&shared.stack, held()));
         shared.paused = false;
         self.work.notify_all();
         result
@@ -391,6 +413,9 @@ impl<T> Shared<T> {
     }
 }
 
+/// The directories of names that wait for a decision; `None`: a name in no directory.
+pub(super) type Held<T> = Vec<Option<Arc<Node<T>>>>;
+
 /// The unfinished part of a walk as data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot<T> {
@@ -398,6 +423,8 @@ pub struct Snapshot<T> {
     nodes: Vec<SavedNode<T>>,
     /// The stack, from bottom to top, as indices into `nodes`.
     stack: Vec<u32>,
+    /// The nodes that wait for the decision on a name, once for each; 0 for a name in no directory.
+    held: Vec<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -413,10 +440,14 @@ struct SavedNode<T> {
 }
 
 impl<T: Tally> Snapshot<T> {
-    fn of(stack: &[Arc<Node<T>>]) -> Snapshot<T> {
+    fn of(stack: &[Arc<Node<T>>], held: impl IntoIterator<Item = Option<Arc<Node<T>>>>) -> Snapshot<T> {
         let mut positions = std::collections::HashMap::new();
         let mut nodes = Vec::new();
-        for node in stack {
+        let held: Vec<Option<Arc<Node<T>>>> = held.into_iter().collect();
+        for node in stack.iter().chain(held.iter().flatten()) {
+            if positions.contains_key(&Arc::as_ptr(node)) {
+                continue;
+            }
             let mut ancestry = vec![node];
             while let Some(parent) = ancestry.last().and_then(|node| node.parent.as_ref()) {
                 ancestry.push(parent);
@@ -429,8 +460,10 @@ impl<T: Tally> Snapshot<T> {
                 }
             }
         }
-        let stack = stack.iter().map(|node| positions[&Arc::as_ptr(node)]).collect();
-        Snapshot { nodes, stack }
+        let position = |node: &Arc<Node<T>>| positions[&Arc::as_ptr(node)];
+        let stack = stack.iter().map(position).collect();
+        let held = held.iter().map(|node| node.as_ref().map_or(0, position)).collect();
+        Snapshot { nodes, stack, held }
     }
 
     /// Replaces each device number with its current one, as returned by `now`.
@@ -473,6 +506,9 @@ impl<T: Tally> Snapshot<T> {
             state.below = saved.below.clone();
             nodes.push(Arc::new(node));
         }
+        for &position in self.held.iter().filter(|&&position| position > 0) {
+            *opened.get_mut(position as usize).ok_or("a name is in a directory that does not exist")? += 1;
+        }
         for (saved, opened) in self.nodes.iter().zip(opened) {
             if saved.unfinished != opened + saved.pending.count() {
                 return Err("the number of unfinished directories is wrong");
@@ -481,11 +517,12 @@ impl<T: Tally> Snapshot<T> {
         Ok(nodes)
     }
 
-    /// Restores the frontier of this snapshot; `kept_limit` as for [`Frontier::new`].
+    /// Restores the frontier of this snapshot, and the nodes that wait for the decision on a name, as they were passed to
+    /// [`Frontier::paused`]; `kept_limit` as for [`Frontier::new`].
     ///
     /// # Errors
     /// A description of the contradiction in the data.
-    pub(super) fn restore(&self, kept_limit: usize) -> Result<Frontier<T>, &'static str> {
+    pub(super) fn restore(&self, kept_limit: usize) -> Result<(Frontier<T>, Held<T>), &'static str> {
         let nodes = self.restore_nodes()?;
         let mut on_stack = vec![false; nodes.len()];
         let mut stack = Vec::with_capacity(self.stack.len());
@@ -499,7 +536,9 @@ impl<T: Tally> Snapshot<T> {
         if self.nodes.iter().zip(&on_stack).any(|(saved, &on_stack)| saved.pending.is_empty() == on_stack) {
             return Err("the stack does not have exactly the directories with entries to open");
         }
-        Ok(Frontier::with_stack(stack, kept_limit))
+        let node = |&position: &u32| (position > 0).then(|| nodes[position as usize].clone());
+        let held = self.held.iter().map(node).collect();
+        Ok((Frontier::with_stack(stack, kept_limit), held))
     }
 }
 

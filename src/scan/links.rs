@@ -1,7 +1,8 @@
 //! The set of files with several names that were seen: only for link counts above 1, sharded against contention.
 //!
-//! An inode leaves the set when all its names were seen, so the set holds only files with names still to come, or
-//! outside the roots: 16 bytes per entry, 18 to 37 with the table's unused capacity.
+//! Of each file it keeps the smallest name met, in an order that the caller defines and that no scan can influence. An
+//! inode leaves the set when all its names were seen, so the set holds only files with names still to come, or outside
+//! the roots: one smallest name each, however many names there are.
 
 use crate::locks::lock;
 use std::sync::Mutex;
@@ -13,11 +14,17 @@ use super::Stat;
 
 const SHARDS: usize = 16;
 
-/// Files with several names, some of which were seen.
-#[derive(Debug, Default)]
-pub struct LinkSet {
+/// Files with several names, some of which were seen, each with the smallest of these.
+#[derive(Debug)]
+pub struct LinkSet<N> {
     devices: Mutex<Vec<u64>>,
-    shards: [Mutex<HashMap<Key, u32>>; SHARDS],
+    shards: [Mutex<HashMap<Key, Seen<N>>>; SHARDS],
+}
+
+#[derive(Debug)]
+struct Seen<N> {
+    unseen: u32,
+    smallest: N,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,7 +52,20 @@ impl From<&Stat> for Link {
     }
 }
 
-/// One entry of the set as data.
+/// What the set knew of a file when a name of it was met.
+#[derive(Debug)]
+pub struct Met<N> {
+    /// Number of names of the file that were met before this one.
+    pub ordinal: u32,
+    /// Whether this name is the smallest up to now.
+    pub smallest: bool,
+    /// The name that was the smallest up to now.
+    pub displaced: Option<N>,
+    /// The smallest of all names, if this one was the last.
+    pub decided: Option<N>,
+}
+
+/// The numbers of one entry of the set as data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenLink {
     device: u64,
@@ -60,29 +80,30 @@ impl SeenLink {
     }
 }
 
-impl LinkSet {
-    /// Number of names of the file that were seen before this one.
-    pub fn ordinal(&self, link: Link) -> u32 {
-        if link.link_count < 2 {
-            return 0;
-        }
+impl<N> Default for LinkSet<N> {
+    fn default() -> LinkSet<N> {
+        LinkSet { devices: Mutex::default(), shards: std::array::from_fn(|_| Mutex::default()) }
+    }
+}
+
+impl<N> LinkSet<N> {
+    /// Records a name of a file whose link count is at least 2: `is_smaller` than the known one, and made by `name` if
+    /// it is to be kept.
+    pub fn meet(&self, link: Link, is_smaller: impl FnOnce(&N) -> bool, name: impl FnOnce() -> N) -> Met<N> {
         let key = Key { inode: link.inode, device: self.device_number(link.device) };
         let mut shard = lock(&self.shards[link.inode as usize % SHARDS]);
-        match shard.get_mut(&key) {
-            None => {
-                shard.insert(key, link.link_count - 1);
-                0
-            }
-            Some(unseen) => {
-                // A link created during the scan must not make this less than 1.
-                let ordinal = link.link_count.saturating_sub(*unseen).max(1);
-                *unseen -= 1;
-                if *unseen == 0 {
-                    shard.remove(&key);
-                }
-                ordinal
-            }
-        }
+        let Some(seen) = shard.get_mut(&key) else {
+            shard.insert(key, Seen { unseen: link.link_count.saturating_sub(1).max(1), smallest: name() });
+            return Met { ordinal: 0, smallest: true, displaced: None, decided: None };
+        };
+        // A link created during the scan must not make this less than 1.
+        let ordinal = link.link_count.saturating_sub(seen.unseen).max(1);
+        let smallest = is_smaller(&seen.smallest);
+        let displaced = smallest.then(|| std::mem::replace(&mut seen.smallest, name()));
+        seen.unseen -= 1;
+        let is_last = seen.unseen == 0;
+        let decided = if is_last { shard.remove(&key).map(|seen| seen.smallest) } else { None };
+        Met { ordinal, smallest, displaced, decided }
     }
 
     fn device_number(&self, device: u64) -> u32 {
@@ -94,29 +115,31 @@ impl LinkSet {
         }) as u32
     }
 
-    /// The set as data, in order.
-    pub fn snapshot(&self) -> Vec<SeenLink> {
+    /// Removes and returns the smallest names of all files with names that were not met.
+    pub fn drain(&self) -> Vec<N> {
+        let shards = self.shards.iter();
+        shards.flat_map(|shard| std::mem::take(&mut *lock(shard)).into_values().map(|seen| seen.smallest)).collect()
+    }
+
+    /// The set as data, in order, with what `of` makes of the names.
+    pub fn snapshot<R>(&self, of: impl Fn(&N) -> R) -> Vec<(SeenLink, R)> {
         let devices = lock(&self.devices);
         let mut links = Vec::new();
         for shard in &self.shards {
             let shard = lock(shard);
-            links.extend(shard.iter().map(|(&key, &unseen)| SeenLink {
-                device: devices[key.device as usize],
-                inode: key.inode,
-                unseen,
+            links.extend(shard.iter().map(|(&key, seen)| {
+                let device = devices[key.device as usize];
+                (SeenLink { device, inode: key.inode, unseen: seen.unseen }, of(&seen.smallest))
             }));
         }
-        links.sort_unstable_by_key(|link| (link.device, link.inode));
+        links.sort_unstable_by_key(|(link, _)| (link.device, link.inode));
         links
     }
 
-    /// Restores the set from a snapshot.
-    pub fn restore(links: &[SeenLink]) -> LinkSet {
-        let set = LinkSet::default();
-        for link in links {
-            let key = Key { inode: link.inode, device: set.device_number(link.device) };
-            lock(&set.shards[link.inode as usize % SHARDS]).insert(key, link.unseen.max(1));
-        }
-        set
+    /// Adds an entry of a snapshot.
+    pub fn restore(&self, link: SeenLink, smallest: N) {
+        let key = Key { inode: link.inode, device: self.device_number(link.device) };
+        let seen = Seen { unseen: link.unseen.max(1), smallest };
+        lock(&self.shards[link.inode as usize % SHARDS]).insert(key, seen);
     }
 }

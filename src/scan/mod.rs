@@ -10,16 +10,19 @@ mod frontier;
 pub mod inodes;
 pub mod links;
 pub mod mounts;
+pub mod place;
 pub mod walk;
 
 use std::path::PathBuf;
 
 use rustix::fs::FileType;
+use serde::{Deserialize, Serialize};
 
 pub use frontier::{Snapshot, join};
+use place::Parent;
 
 /// Kind of a directory entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// A regular file.
     File,
@@ -57,7 +60,7 @@ impl Kind {
 }
 
 /// A point in time, since 1970.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timestamp {
     /// Whole seconds.
     pub seconds: i64,
@@ -66,7 +69,7 @@ pub struct Timestamp {
 }
 
 /// Attributes of an inode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stat {
     /// Its kind.
     pub kind: Kind,
@@ -204,8 +207,15 @@ pub trait Visitor: Sync {
     type Tally: Tally;
 
     /// Receives some entries of a directory (all of them, over all calls), to be added to the sums of the directory
-    /// alone.
-    fn entries(&self, worker: usize, directory: Directory<'_>, batch: &Batch, own: &mut Self::Tally);
+    /// alone, at once or later through a place that `parent` holds.
+    fn entries(
+        &self,
+        worker: usize,
+        directory: Directory<'_>,
+        parent: &Parent<Self::Tally>,
+        batch: &Batch,
+        own: &mut Self::Tally,
+    );
 
     /// Receives an entry that has a name in its directory but is otherwise not part of the population: a mount point
     /// that is left out, an inode that could not be read.

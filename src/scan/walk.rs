@@ -29,8 +29,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::frontier::{Descriptor, Frontier, NameList, Node, Work};
+use super::frontier::{Descriptor, Frontier, NameList, Node, Work, finish as finish_upwards};
 use super::mounts::is_pseudo_file_system;
+use super::place::{Parent, Place, Waiting};
 use super::{
     Batch, Directory, DirectoryLocation, Kind, SNAPSHOT_DIRECTORIES, Skipped, Snapshot, Stat, Tally, Timestamp,
     Visitor, WalkOptions,
@@ -135,17 +136,24 @@ impl<'v, V: Visitor> Walk<'v, V> {
         (Walk { frontier, visitor, settings, roots, mounts: Mutex::default() }, unusable)
     }
 
-    /// Continues from `state`. The visitor already has everything found until then.
+    /// Continues from `state`. The visitor already has everything found until then. Also returns the places that were
+    /// held, as they were passed to [`paused`](Self::paused).
     ///
     /// # Errors
     /// A description of the contradiction in `state`.
-    pub fn resume(settings: WalkOptions, visitor: &'v V, state: &State<V::Tally>) -> Result<Walk<'v, V>, &'static str> {
+    pub fn resume(
+        settings: WalkOptions,
+        visitor: &'v V,
+        state: &State<V::Tally>,
+    ) -> Result<(Walk<'v, V>, Vec<Place<V::Tally>>), &'static str> {
         let identity = |path: &std::path::PathBuf| stat_at(CWD, path.as_path(), AtFlags::empty()).ok();
         let stats = settings.roots.iter().filter_map(identity);
         let roots = stats.map(|(stat, _)| (stat.device, stat.inode)).collect();
-        let frontier = state.frontier.restore(descriptor_budget(settings.threads))?;
+        let (frontier, held) = state.frontier.restore(descriptor_budget(settings.threads))?;
+        let place = |node: Option<_>| node.map_or(Place::Root, |node| Place::Walked(Waiting::on(node)));
+        let held = held.into_iter().map(place).collect();
         let mounts = Mutex::new(state.mounts.iter().copied().collect());
-        Ok(Walk { frontier, visitor, settings, roots, mounts })
+        Ok((Walk { frontier, visitor, settings, roots, mounts }, held))
     }
 
     /// Walks to the end (or until [`stop`](Self::stop)), calling `on_tick` on this thread about every `tick`.
@@ -171,13 +179,25 @@ impl<'v, V: Visitor> Walk<'v, V> {
     }
 
     /// Waits until every thread has finished its current directory, and calls `observe` while all are paused. What the
-    /// visitor received until then, together with the state, is the whole walk.
-    pub fn paused<R>(&self, observe: impl FnOnce(State<V::Tally>) -> R) -> R {
-        self.frontier.paused(|frontier| {
-            let mut mounts: Vec<Identity> = self.seen_mounts().iter().copied().collect();
-            mounts.sort_unstable();
-            observe(State { frontier, mounts })
-        })
+    /// visitor received until then, together with the state, is the whole walk. `held` returns the places that the
+    /// visitor holds.
+    pub fn paused<R>(
+        &self,
+        held: impl FnOnce() -> Vec<Place<V::Tally>>,
+        observe: impl FnOnce(State<V::Tally>) -> R,
+    ) -> R {
+        let node = |place: Place<V::Tally>| match place {
+            Place::Walked(waiting) => Some(waiting.node().clone()),
+            Place::Root | Place::Position(_) => None,
+        };
+        self.frontier.paused(
+            || held().into_iter().map(node),
+            |frontier| {
+                let mut mounts: Vec<Identity> = self.seen_mounts().iter().copied().collect();
+                mounts.sort_unstable();
+                observe(State { frontier, mounts })
+            },
+        )
     }
 
     fn seen_mounts(&self) -> std::sync::MutexGuard<'_, HashSet<Identity>> {
@@ -200,21 +220,21 @@ impl<'v, V: Visitor> Walk<'v, V> {
         // The last child was opened: this closes its parent.
         drop(work.descriptor);
         let (mut own, mut pending) = (V::Tally::default(), NameList::default());
-        let unfinished = match opened {
+        let finished = match opened {
             Ok((fd, _)) => {
                 self.list_open(&node, fd.as_fd(), buffers, &mut own, &mut pending);
-                self.frontier.listed(&node, Descriptor::new(fd), pending, own)
+                self.frontier.listed(&node, Descriptor::new(fd), pending, &own)
             }
             Err(errno) => {
                 self.report("open the directory", errno, buffers.worker, || node.path());
-                false
+                node.settle(&own, None)
             }
         };
-        if !unfinished {
+        if finished {
             let finish = |node: &Node<V::Tally>, own: &V::Tally, below: &V::Tally| {
                 self.visitor.finished(buffers.worker, Directory { place: node }, own, below)
             };
-            self.frontier.finish(node, finish);
+            finish_upwards(node, finish);
         }
     }
 
@@ -244,6 +264,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
         let Buffers { listing, batch, worker } = buffers;
         let directory = Directory { place: &**node };
         let below_root = if self.settings.exclude.needs_path() { node.path_below_root() } else { Vec::new() };
+        let mut parent = Parent { place: Place::Walked(Waiting::on(node.clone())), inode: 0 };
         let mut entries = 0;
         let mut listing = RawDir::new(fd, listing.spare_capacity_mut());
         while let Some(entry) = listing.next() {
@@ -269,9 +290,13 @@ impl<'v, V: Visitor> Walk<'v, V> {
                     if stat.kind == Kind::Directory {
                         pending.push(bytes);
                     }
+                    if stat.kind == Kind::File && stat.link_count > 1 && parent.inode == 0 {
+                        // Its own number is needed only where names have to be compared.
+                        parent.inode = stat_at(fd, c"", AtFlags::EMPTY_PATH).map_or(0, |(stat, _)| stat.inode);
+                    }
                     batch.push(bytes, stat);
                     if batch.len() >= BATCH_ENTRIES {
-                        self.visitor.entries(*worker, directory, batch, own);
+                        self.visitor.entries(*worker, directory, &parent, batch, own);
                         batch.clear();
                     }
                 }
@@ -295,7 +320,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
             }
         }
         if !batch.is_empty() {
-            self.visitor.entries(*worker, directory, batch, own);
+            self.visitor.entries(*worker, directory, &parent, batch, own);
             batch.clear();
         }
         self.visitor.listed(*worker, directory, entries);

@@ -2,8 +2,7 @@
 //!
 //! A checkpoint is taken while no thread is processing a directory. It holds the counts so far, the unfinished part of
 //! the walk, and the files with names still to come; nothing in it is ever executed. A resumed survey has the result
-//! that an uninterrupted survey of the unchanged tree would have had. (A file linked from two directories counts at the
-//! name met first, which may differ.)
+//! that an uninterrupted survey of the unchanged tree would have had.
 //!
 //! Layout: 24 bytes of text that name the format and its version, the length of the body (u64, little endian), its
 //! XXH3-64 (u64, little endian), the body (postcard). Every field of the body is checked before it is used.
@@ -19,6 +18,7 @@ use twox_hash::XxHash3_64;
 
 use super::collect::{Collector, Shard};
 use super::errors::{ErrorLog, Example, KindCount};
+use super::link_names::LinkNameData;
 use super::measure::{ByteMeasure, Distributions, Measure};
 use super::places::{Places, Tally};
 use super::{Counts, Options, OtherAllocated, OverheadBySize};
@@ -26,10 +26,11 @@ use crate::distribution::{Distribution, Encoded};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{read_bounded, write_atomically};
 use crate::plan::Padding;
-use crate::scan::links::{LinkSet, SeenLink};
+use crate::scan::links::SeenLink;
+use crate::scan::place::Place;
 use crate::scan::walk;
 
-const MAGIC: &[u8; 24] = b"granulo checkpoint v2  \n";
+const MAGIC: &[u8; 24] = b"granulo checkpoint v3  \n";
 const MAGIC_OF_ANY_VERSION: &[u8] = b"granulo checkpoint v";
 const HEADER_BYTES: usize = MAGIC.len() + 16;
 
@@ -60,7 +61,8 @@ pub struct Checkpoint {
     places: Places,
     errors_by_kind: Vec<KindCount>,
     error_examples: Vec<Example>,
-    links: Vec<SeenLink>,
+    /// Files with names still to come, in the order of the places that the walk holds.
+    links: Vec<(SeenLink, LinkNameData)>,
     /// What remains to be done.
     pub(crate) walk: walk::State<Tally>,
 }
@@ -145,7 +147,7 @@ impl Checkpoint {
         }
         let now = |device: u64| moved.get(&device).copied().unwrap_or(device);
         self.walk.renumber_devices(&now);
-        self.links.iter_mut().for_each(|link| link.renumber_device(&now));
+        self.links.iter_mut().for_each(|(link, _)| link.renumber_device(&now));
         Ok(())
     }
 
@@ -178,7 +180,23 @@ impl Checkpoint {
             ..Shard::new(self.places.limit())
         };
         let errors = ErrorLog::from_parts(self.errors_by_kind.clone(), self.error_examples.clone());
-        collector.restore(shard, errors, LinkSet::restore(&self.links));
+        collector.restore(shard, errors);
+        Ok(())
+    }
+
+    /// Restores the files with names still to come, with the places that the walk holds for them.
+    ///
+    /// # Errors
+    /// When there is not one place for each.
+    pub(crate) fn restore_links(
+        &self,
+        collector: &Collector,
+        held: Vec<Place<Tally>>,
+    ) -> std::result::Result<(), &'static str> {
+        if held.len() != self.links.len() {
+            return Err("the files with several names are not those of the walk");
+        }
+        collector.restore_links(&self.links, held);
         Ok(())
     }
 

@@ -5,9 +5,12 @@
 
 use std::sync::{Mutex, MutexGuard};
 
+use hashbrown::HashMap;
+
 use super::ages::AgeCounts;
 use super::errors::ErrorLog;
 use super::file_table::FileTable;
+use super::link_names::{LinkName, LinkNameData, LinkedFile, MetName};
 use super::measure::{Distributions, Measure};
 use super::places::{Extension, Packed, Places, Tally};
 use super::recent::Recent;
@@ -17,6 +20,7 @@ use crate::plan::Padding;
 use crate::progress::Progress;
 use crate::scan::inodes::{InodeVisitor, Named};
 use crate::scan::links::{Link, LinkSet, SeenLink};
+use crate::scan::place::{Parent, Place};
 use crate::scan::{self, Batch, Directory, Skipped, Stat, Timestamp, Visitor};
 use crate::units::escape;
 
@@ -30,7 +34,9 @@ const SECONDS_A_DAY: i64 = 86_400;
 /// Builds a survey from what a scan finds.
 pub struct Collector {
     shards: Vec<Mutex<Shard>>,
-    links: LinkSet,
+    links: LinkSet<LinkName>,
+    /// Sums of directories of an inode scan that were decided after the directory was read.
+    late: Mutex<HashMap<u32, Packed>>,
     errors: Mutex<ErrorLog>,
     hard_links: HardLinks,
     small_file_bytes: u64,
@@ -183,6 +189,22 @@ struct FileRow {
     ages: [(u64, bool); 3],
 }
 
+/// What follows from the names of a batch once its shard is free.
+#[derive(Default)]
+struct After {
+    /// What counts in the directory of the batch.
+    own: Tally,
+    /// Names that are no longer the smallest.
+    displaced: Vec<LinkName>,
+    /// The smallest names of files of which all were met.
+    decided: Vec<LinkName>,
+}
+
+/// The name at the end of a path.
+fn last_component(path: &[u8]) -> &[u8] {
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
+}
+
 /// Whole days from `time` to `reference`; 0 and true if `time` is later.
 fn age_days(time: Timestamp, reference: i64) -> (u64, bool) {
     let seconds = reference.saturating_sub(time.seconds);
@@ -198,6 +220,7 @@ impl Collector {
         Collector {
             shards: (0..shards).map(|_| Mutex::new(Shard::new(limit))).collect(),
             links: LinkSet::default(),
+            late: Mutex::default(),
             errors: Mutex::default(),
             hard_links: options.hard_links,
             small_file_bytes: options.small_file_bytes,
@@ -249,19 +272,113 @@ impl Collector {
     }
 
     /// Everything except the shards, for a checkpoint.
-    pub(super) fn rest(&self) -> (ErrorLog, Vec<SeenLink>) {
-        (lock(&self.errors).clone(), self.links.snapshot())
+    pub(super) fn rest(&self) -> (ErrorLog, Vec<(SeenLink, LinkNameData)>) {
+        (lock(&self.errors).clone(), self.links.snapshot(|name| name.data.clone()))
+    }
+
+    /// The places of undecided names, in the order of [`rest`](Self::rest).
+    pub(super) fn held(&self) -> Vec<Place<Tally>> {
+        self.links.snapshot(|name| name.place.clone()).into_iter().map(|(_, place)| place).collect()
+    }
+
+    /// Continues with the undecided names of a checkpoint.
+    pub(super) fn restore_links(&self, links: &[(SeenLink, LinkNameData)], held: Vec<Place<Tally>>) {
+        for ((link, data), place) in links.iter().zip(held) {
+            self.links.restore(*link, LinkName { place, data: data.clone() });
+        }
+    }
+
+    /// Counts files whose names were not all met at the smallest that was: there will be no more.
+    pub(super) fn decide_links(&self) {
+        for name in self.links.drain() {
+            self.count_decided(0, name);
+        }
+    }
+
+    /// Counts a file at its smallest name.
+    fn count_decided(&self, worker: usize, name: LinkName) {
+        let tally = self.tally_at(&name.data.file, 0);
+        self.shard(worker).add_extension(last_component(&name.data.name), &tally);
+        if let (Some(table), Some(stat)) = (&self.file_table, &name.data.row) {
+            let mut row = Batch::default();
+            row.push(&name.path(), **stat);
+            table.add(row);
+        }
+        self.release(worker, name.place, &tally);
+    }
+
+    /// Adds `tally` to the sums of the directory of a name that was undecided.
+    fn release(&self, worker: usize, place: Place<Tally>, tally: &Tally) {
+        match place {
+            Place::Root => {}
+            Place::Walked(directory) => {
+                directory.release(tally, |directory, own, below| self.finished(worker, directory, own, below));
+            }
+            Place::Position(position) => {
+                let mut late = lock(&self.late);
+                let sums = late.entry(position).or_default();
+                let mut sum = Tally::from(&*sums);
+                scan::Tally::add(&mut sum, tally);
+                *sums = sum.into();
+            }
+        }
+    }
+
+    /// Whether it matters which of its names a file counts for.
+    #[inline]
+    fn is_undecided(&self, file: &LinkedFile) -> bool {
+        let names = u64::from(file.link_count.max(1));
+        names > 1
+            && match self.hard_links {
+                HardLinks::Once => true,
+                HardLinks::Each => false,
+                HardLinks::Shared => file.size_bytes % names != 0 || file.allocated_bytes % names != 0,
+            }
+    }
+
+    /// Meets a name of a file with several. Returns how many names were met before.
+    fn meet(&self, shard: &mut Shard, met: &MetName<'_>, row: Option<&Stat>, after: &mut After) -> u32 {
+        let found = self.links.meet(met.link, |known| met.is_before(known), || met.keep(row));
+        if self.hard_links == HardLinks::Shared {
+            // Every name but the smallest counts for its share at once.
+            let tally = self.tally_at(&met.file, 1);
+            if let Some(displaced) = &found.displaced {
+                shard.add_extension(last_component(&displaced.data.name), &tally);
+            } else if !found.smallest {
+                shard.add_extension(last_component(met.name), &tally);
+                scan::Tally::add(&mut after.own, &tally);
+            }
+        }
+        after.displaced.extend(found.displaced);
+        after.decided.extend(found.decided);
+        found.ordinal
+    }
+
+    /// What has to wait until the shard is free again.
+    fn follow_up(&self, worker: usize, after: After, own: &mut Tally) {
+        scan::Tally::add(own, &after.own);
+        for name in after.displaced {
+            let shared = self.hard_links == HardLinks::Shared;
+            let tally = if shared { self.tally_at(&name.data.file, 1) } else { Tally::default() };
+            self.release(worker, name.place, &tally);
+        }
+        after.decided.into_iter().for_each(|name| self.count_decided(worker, name));
+    }
+
+    /// The sums of a file at one of its names: the smallest is number 0.
+    fn tally_at(&self, file: &LinkedFile, number: u32) -> Tally {
+        let share = |bytes| self.share(bytes, file.link_count, number);
+        self.tally(share(file.size_bytes), share(file.allocated_bytes))
     }
 
     /// Continues from the contents of a checkpoint.
-    pub(super) fn restore(&mut self, shard: Shard, errors: ErrorLog, links: LinkSet) {
+    pub(super) fn restore(&mut self, shard: Shard, errors: ErrorLog) {
         let counts = &shard.counts;
         self.progress.restart();
         self.progress.add(counts.files, counts.directories, shard.distributions.of(Measure::FileSize).total());
         self.progress.add_errors(counts.errors);
         self.shards[0] = Mutex::new(shard);
         self.errors = Mutex::new(errors);
-        self.links = links;
     }
 
     /// The survey of what was collected, without its origin.
@@ -281,21 +398,15 @@ impl Collector {
         }
     }
 
-    /// The share of `bytes` that counts at the name with index `ordinal`. Where all names of a file share them, shares
-    /// differ by at most one byte and add up to the whole.
+    /// The share of `bytes` that counts at one of the names of a file: where all names share them, what cannot be
+    /// divided counts at the name with number 0, so that only one name has to be known.
     #[inline]
     fn share(&self, bytes: u64, link_count: u32, ordinal: u32) -> u64 {
         if self.hard_links != HardLinks::Shared {
             return bytes;
         }
         let names = u64::from(link_count.max(1));
-        bytes / names + u64::from(u64::from(ordinal) < bytes % names)
-    }
-
-    /// How many names of the file were met before this one, where that matters.
-    #[inline]
-    fn ordinal(&self, link: Link) -> u32 {
-        if self.hard_links == HardLinks::Each { 0 } else { self.links.ordinal(link) }
+        bytes / names + if ordinal == 0 { bytes % names } else { 0 }
     }
 
     /// The sums of one file.
@@ -317,17 +428,34 @@ impl Collector {
         }
     }
 
-    /// The row of a file at a name that was met, if this name counts.
+    /// The row of a file at a name that alone decides what the file counts for here.
     #[inline]
-    fn row_of_name(&self, shard: &mut Shard, name: &[u8], stat: &Stat) -> Option<FileRow> {
-        let ordinal = self.ordinal(Link::from(stat));
-        if self.hard_links == HardLinks::Once && ordinal > 0 {
+    fn decided_row(&self, shard: &mut Shard, name: &[u8], stat: &Stat) -> FileRow {
+        // Number 1: undivided, or divisible by the number of names.
+        let row = self.row(stat, 1);
+        shard.add_extension(name, &self.tally(row.size_bytes, row.allocated_bytes));
+        row
+    }
+
+    /// The row of a file with several names, if its attributes count at this one. Which name they count for is decided
+    /// later, and the distributions do not depend on it.
+    fn undecided_row(
+        &self,
+        shard: &mut Shard,
+        name: &[u8],
+        stat: &Stat,
+        parent: &Parent<Tally>,
+        after: &mut After,
+    ) -> Option<FileRow> {
+        let met = MetName { link: Link::from(stat), file: LinkedFile::of(stat), name, parent };
+        let once = self.hard_links == HardLinks::Once;
+        let with_row = once && self.file_table.is_some();
+        let ordinal = self.meet(shard, &met, with_row.then_some(stat), after);
+        if once && ordinal > 0 {
             shard.counts.hard_links_skipped += 1;
             return None;
         }
-        let row = self.row(stat, ordinal);
-        shard.add_extension(name, &self.tally(row.size_bytes, row.allocated_bytes));
-        Some(row)
+        Some(self.row(stat, ordinal))
     }
 
     fn advance(&self, directories: u64, of_batch: &Tally) {
@@ -338,28 +466,38 @@ impl Collector {
 impl Visitor for Collector {
     type Tally = Tally;
 
-    fn entries(&self, worker: usize, directory: Directory<'_>, batch: &Batch, own: &mut Tally) {
+    fn entries(&self, worker: usize, directory: Directory<'_>, parent: &Parent<Tally>, batch: &Batch, own: &mut Tally) {
         let mut files = Vec::with_capacity(batch.len());
+        let (mut linked, mut after) = (Vec::new(), After::default());
         let mut directories = 0;
         let mut rows = self.file_table.as_ref().map(|_| (directory.path(), Batch::default()));
         let mut shard = self.shard(worker);
         for (name, stat) in batch.iter() {
             shard.distributions.of_mut(Measure::NameLength).record(name.len() as u64);
             if stat.kind == scan::Kind::File {
-                if let Some(file) = self.row_of_name(&mut shard, name, stat) {
-                    files.push(file);
-                    if let Some((path, rows)) = &mut rows {
-                        rows.push(&scan::join(path.clone(), name), *stat);
-                    }
+                let undecided = self.is_undecided(&LinkedFile::of(stat));
+                if undecided {
+                    linked.extend(self.undecided_row(&mut shard, name, stat, parent, &mut after));
+                } else {
+                    files.push(self.decided_row(&mut shard, name, stat));
+                }
+                if let Some((path, rows)) = &mut rows
+                    && !(undecided && self.hard_links == HardLinks::Once)
+                {
+                    rows.push(&scan::join(path.clone(), name), *stat);
                 }
             } else {
                 directories += u64::from(stat.kind == scan::Kind::Directory);
                 shard.other(stat, 1);
             }
         }
-        let of_batch = shard.files(&files, self);
-        drop(shard);
+        let mut of_batch = shard.files(&files, self);
         scan::Tally::add(own, &of_batch);
+        if !linked.is_empty() {
+            scan::Tally::add(&mut of_batch, &shard.files(&linked, self));
+        }
+        drop(shard);
+        self.follow_up(worker, after, own);
         self.advance(directories, &of_batch);
         if let (Some(table), Some((_, rows))) = (&self.file_table, rows) {
             table.add(rows);
@@ -377,15 +515,22 @@ impl Visitor for Collector {
             self.advance(u64::from(stat.kind == scan::Kind::Directory), &Tally::default());
             return;
         }
-        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-        if let Some(file) = self.row_of_name(&mut shard, name, stat) {
-            let tally = shard.files(&[file], self);
-            self.advance(0, &tally);
-            if let Some(table) = &self.file_table {
-                let mut row = Batch::default();
-                row.push(path, *stat);
-                table.add(row);
-            }
+        let (undecided, mut after) = (self.is_undecided(&LinkedFile::of(stat)), After::default());
+        let file = if undecided {
+            self.undecided_row(&mut shard, path, stat, &Parent::of_root(), &mut after)
+        } else {
+            Some(self.decided_row(&mut shard, last_component(path), stat))
+        };
+        let tally = file.map_or_else(Tally::default, |file| shard.files(&[file], self));
+        drop(shard);
+        self.follow_up(0, after, &mut Tally::default());
+        self.advance(0, &tally);
+        if let Some(table) = &self.file_table
+            && !(undecided && self.hard_links == HardLinks::Once)
+        {
+            let mut row = Batch::default();
+            row.push(path, *stat);
+            table.add(row);
         }
     }
 
@@ -461,21 +606,32 @@ impl InodeVisitor for Collector {
         kept.into()
     }
 
-    fn names(&self, worker: usize, batch: &Batch<Named>, own: &mut Tally) {
+    fn names(&self, worker: usize, parent: &Parent<Tally>, batch: &Batch<Named>, own: &mut Tally) {
+        let mut after = After::default();
         let mut shard = self.shard(worker);
         for (name, named) in batch.iter() {
             shard.distributions.of_mut(Measure::NameLength).record(name.len() as u64);
             let Named::File { device, inode, size_bytes, allocated_bytes, link_count } = *named else { continue };
-            let ordinal = self.ordinal(Link { device, inode, link_count });
-            if self.hard_links == HardLinks::Once && ordinal > 0 {
+            let file = LinkedFile { size_bytes, allocated_bytes, link_count };
+            if self.is_undecided(&file) {
+                let met = MetName { link: Link { device, inode, link_count }, file, name, parent };
+                self.meet(&mut shard, &met, None, &mut after);
                 continue;
             }
-            let divide = |bytes| self.share(bytes, link_count, ordinal);
-            let (size, allocated) = (divide(size_bytes), divide(allocated_bytes));
-            let tally = self.tally(size, allocated);
+            let tally = self.tally_at(&file, 1);
             shard.add_extension(name, &tally);
             scan::Tally::add(own, &tally);
         }
+        drop(shard);
+        self.follow_up(worker, after, own);
+    }
+
+    fn named(&self) {
+        self.decide_links();
+    }
+
+    fn late(&self, position: u32) -> Tally {
+        lock(&self.late).get(&position).map_or_else(Tally::default, Tally::from)
     }
 }
 

@@ -15,6 +15,7 @@ pub mod file;
 mod file_table;
 pub mod fsstats;
 mod inode_scan;
+mod link_names;
 pub mod measure;
 pub mod merge;
 pub mod places;
@@ -140,7 +141,7 @@ pub enum Resolution {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HardLinks {
-    /// Once, at the name met first.
+    /// Once, at its smallest name (by the inode of the directory, then by name).
     #[default]
     Once,
     /// At every name, in full.

@@ -184,24 +184,34 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
             }
             let Some(CheckpointPlan { path, every: Some(every) }) = &request.checkpoints else { return };
             if last_checkpoint.elapsed() >= *every {
-                let saved =
-                    walk.paused(|state| Checkpoint::of(&session(started.elapsed()), &collector, state).write(path));
+                let saved = walk.paused(
+                    || collector.held(),
+                    |state| Checkpoint::of(&session(started.elapsed()), &collector, state).write(path),
+                );
                 warnings.extend(saved.err());
                 last_checkpoint = Instant::now();
             }
         });
         let complete = walk.is_finished();
         if !complete {
-            walk.paused(|state| {
-                if let Some(CheckpointPlan { path, .. }) = &request.checkpoints {
-                    let checkpoint = Checkpoint::of(&session(started.elapsed()), &collector, state.clone());
-                    match checkpoint.write(path) {
-                        Ok(()) => written = Some((path.clone(), checkpoint.file_table().map_or(0, |(_, parts)| parts))),
-                        Err(error) => warnings.push(error),
+            walk.paused(
+                || collector.held(),
+                |state| {
+                    if let Some(CheckpointPlan { path, .. }) = &request.checkpoints {
+                        let checkpoint = Checkpoint::of(&session(started.elapsed()), &collector, state);
+                        match checkpoint.write(path) {
+                            Ok(()) => {
+                                written = Some((path.clone(), checkpoint.file_table().map_or(0, |(_, parts)| parts)))
+                            }
+                            Err(error) => warnings.push(error),
+                        }
                     }
-                }
-                state.finish_early(&collector);
-            });
+                },
+            );
+        }
+        collector.decide_links();
+        if !complete {
+            walk.paused(Vec::new, |state| state.finish_early(&collector));
         }
         complete
     };
@@ -262,7 +272,9 @@ fn begin<'c>(
     resumed: Option<&Checkpoint>,
 ) -> Result<Walk<'c, Collector>> {
     if let Some(checkpoint) = resumed {
-        return Walk::resume(settings, collector, &checkpoint.walk).map_err(contradiction);
+        let (walk, held) = Walk::resume(settings, collector, &checkpoint.walk).map_err(contradiction)?;
+        checkpoint.restore_links(collector, held).map_err(contradiction)?;
+        return Ok(walk);
     }
     let roots = settings.roots.len();
     let (walk, mut unusable) = Walk::start(settings, collector);

@@ -30,6 +30,7 @@ pub use scan::{Ended, Scan};
 use std::io;
 
 use super::exclude::Exclude;
+use super::place::Parent;
 use super::{Batch, Stat, Visitor};
 
 /// A kind of file system whose inode tables can be read.
@@ -222,7 +223,13 @@ pub trait InodeVisitor: Visitor {
 
     /// Receives some names of a directory (all of them, over all calls), to be added to the sums of the directory
     /// alone.
-    fn names(&self, worker: usize, batch: &Batch<Named>, own: &mut Self::Tally);
+    fn names(&self, worker: usize, parent: &Parent<Self::Tally>, batch: &Batch<Named>, own: &mut Self::Tally);
+
+    /// All names were received.
+    fn named(&self);
+
+    /// What else counts in the directory at a position: decided after its names were received.
+    fn late(&self, position: u32) -> Self::Tally;
 }
 
 /// The part of a file system to scan, and its path.

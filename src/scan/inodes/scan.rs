@@ -12,6 +12,7 @@ use super::records::{Known, PartRecords, Records};
 use super::tree::{At, Links, Tree};
 use super::{Damage, Found, InodeSource, InodeVisitor, Listed, Named, Scope, damaged};
 use crate::error::{Error, ErrorKind, Result};
+use crate::scan::place::{Parent, Place};
 use crate::scan::{Batch, Directory, Kind, SNAPSHOT_DIRECTORIES, Skipped, Stat, Tally, join};
 
 /// Inodes per batch.
@@ -327,6 +328,7 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
                 pass,
                 worker,
                 links: Links::default(),
+                parent: Parent::of_root(),
                 batch: Batch::default(),
                 dangling: 0,
                 snapshots: 0,
@@ -389,6 +391,7 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
 
     /// Adds sums up from the leaves to the root.
     fn finish(&self, tree: &Tree, owns: &Owns<V::Kept>, filter: Option<&Filter<'_>>) {
+        self.visitor.named();
         let none = Own::default();
         let enter = |directory: u32| filter.is_none_or(|filter| filter.inside[directory as usize]);
         let leave = |directory: u32, depth: u32, below: &V::Tally| {
@@ -399,7 +402,9 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
             if own.listed {
                 self.visitor.listed(0, place, own.entries);
             }
-            self.visitor.finished(0, place, &V::restored(&own.tally), below)
+            let mut sums = V::restored(&own.tally);
+            sums.add(&self.visitor.late(directory));
+            self.visitor.finished(0, place, &sums, below)
         };
         tree.visit(enter, |below: &mut V::Tally, left| below.add(&left), leave);
     }
@@ -478,6 +483,8 @@ struct Reader<'r, S: InodeSource, V: InodeVisitor> {
     pass: &'r Pass<'r>,
     worker: usize,
     links: Links,
+    /// The directory whose names are in the batch.
+    parent: Parent<V::Tally>,
     batch: Batch<Named>,
     dangling: u64,
     snapshots: u64,
@@ -485,6 +492,7 @@ struct Reader<'r, S: InodeSource, V: InodeVisitor> {
 
 impl<S: InodeSource, V: InodeVisitor> Reader<'_, S, V> {
     fn read(&mut self, position: u32, entry: &Entry<S::Listing>, buffers: &mut S::Buffers) -> Own<V::Kept> {
+        self.parent = Parent { place: Place::Position(position), inode: entry.inode };
         let mut own = Own { listed: true, entries: 0, tally: V::Tally::default() };
         let below = match self.pass.filter {
             Some(filter) if !filter.inside[position as usize] => return Own::default(),
@@ -522,7 +530,7 @@ impl<S: InodeSource, V: InodeVisitor> Reader<'_, S, V> {
             }
         });
         if !self.batch.is_empty() {
-            scan.visitor.names(self.worker, &self.batch, &mut own.tally);
+            scan.visitor.names(self.worker, &self.parent, &self.batch, &mut own.tally);
             self.batch.clear();
         }
         Own { tally: V::kept(own.tally), entries: own.entries, listed: own.listed }
@@ -577,7 +585,7 @@ impl<S: InodeSource, V: InodeVisitor> Reader<'_, S, V> {
         own.entries += 1;
         self.batch.push(name, named);
         if self.batch.len() >= BATCH_NAMES {
-            scan.visitor.names(worker, &self.batch, &mut own.tally);
+            scan.visitor.names(worker, &self.parent, &self.batch, &mut own.tally);
             self.batch.clear();
         }
     }
