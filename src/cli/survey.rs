@@ -106,7 +106,7 @@ pub(super) struct SurveyArguments {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum HardLinkChoice {
-    /// Once, at the first name found
+    /// Once, at the name in the directory with the smallest inode
     Once,
     /// At every name, in full
     Each,

@@ -35,6 +35,7 @@ mod output;
 mod plan;
 mod population;
 mod resume;
+mod same;
 mod sources;
 mod store_cli;
 mod store_disasters;
