@@ -332,7 +332,9 @@ impl Collector {
             && match self.hard_links {
                 HardLinks::Once => true,
                 HardLinks::Each => false,
-                HardLinks::Shared => file.size_bytes % names != 0 || file.allocated_bytes % names != 0,
+                HardLinks::Shared => {
+                    !file.size_bytes.is_multiple_of(names) || !file.allocated_bytes.is_multiple_of(names)
+                }
             }
     }
 
