@@ -100,6 +100,9 @@ pub struct UnusableRoot {
     pub error: io::Error,
 }
 
+/// A walk that goes on, and the places that were held.
+pub type Resumed<'v, V> = (Walk<'v, V>, Vec<Place<<V as Visitor>::Tally>>);
+
 impl<'v, V: Visitor> Walk<'v, V> {
     /// Examines the roots and reports them to the visitor; [`run`](Self::run) does the rest. Roots that are the same
     /// directory are walked once; a symlink that is a root is followed.
@@ -145,7 +148,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
         settings: WalkOptions,
         visitor: &'v V,
         state: &State<V::Tally>,
-    ) -> Result<(Walk<'v, V>, Vec<Place<V::Tally>>), &'static str> {
+    ) -> Result<Resumed<'v, V>, &'static str> {
         let identity = |path: &std::path::PathBuf| stat_at(CWD, path.as_path(), AtFlags::empty()).ok();
         let stats = settings.roots.iter().filter_map(identity);
         let roots = stats.map(|(stat, _)| (stat.device, stat.inode)).collect();

@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use super::ages::AgeCounts;
 use super::errors::ErrorLog;
 use super::file_table::FileTable;
-use super::link_names::{LinkName, LinkNameData, LinkedFile, MetName};
+use super::link_names::{FollowUp, LinkName, LinkNameData, LinkedFile, MetName, last_component};
 use super::measure::{Distributions, Measure};
 use super::places::{Extension, Packed, Places, Tally};
 use super::recent::Recent;
@@ -20,7 +20,7 @@ use crate::plan::Padding;
 use crate::progress::Progress;
 use crate::scan::inodes::{InodeVisitor, Named};
 use crate::scan::links::{Link, LinkSet, SeenLink};
-use crate::scan::place::{Parent, Place};
+use crate::scan::place::Parent;
 use crate::scan::{self, Batch, Directory, Skipped, Stat, Timestamp, Visitor};
 use crate::units::escape;
 
@@ -34,14 +34,14 @@ const SECONDS_A_DAY: i64 = 86_400;
 /// Builds a survey from what a scan finds.
 pub struct Collector {
     shards: Vec<Mutex<Shard>>,
-    links: LinkSet<LinkName>,
+    pub(super) links: LinkSet<LinkName>,
     /// Sums of directories of an inode scan that were decided after the directory was read.
-    late: Mutex<HashMap<u32, Packed>>,
+    pub(super) late: Mutex<HashMap<u32, Packed>>,
     errors: Mutex<ErrorLog>,
-    hard_links: HardLinks,
+    pub(super) hard_links: HardLinks,
     small_file_bytes: u64,
     reference_time: i64,
-    file_table: Option<FileTable>,
+    pub(super) file_table: Option<FileTable>,
     progress: Progress,
 }
 
@@ -90,7 +90,7 @@ impl Shard {
     }
 
     #[inline]
-    fn add_extension(&mut self, name: &[u8], tally: &Tally) {
+    pub(super) fn add_extension(&mut self, name: &[u8], tally: &Tally) {
         self.extensions.add(&mut self.places.extensions, Extension::of(name), tally);
     }
 
@@ -177,7 +177,7 @@ impl Shard {
 }
 
 /// A regular file as it counts at one of its names.
-struct FileRow {
+pub(super) struct FileRow {
     size_bytes: u64,
     allocated_bytes: u64,
     /// Whether fewer bytes are allocated than its size, both counted in full.
@@ -187,22 +187,6 @@ struct FileRow {
     /// Days since the content changed, since the inode changed and since it was read, each with whether that time is in
     /// the future.
     ages: [(u64, bool); 3],
-}
-
-/// What follows from the names of a batch once its shard is free.
-#[derive(Default)]
-struct After {
-    /// What counts in the directory of the batch.
-    own: Tally,
-    /// Names that are no longer the smallest.
-    displaced: Vec<LinkName>,
-    /// The smallest names of files of which all were met.
-    decided: Vec<LinkName>,
-}
-
-/// The name at the end of a path.
-fn last_component(path: &[u8]) -> &[u8] {
-    path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 
 /// Whole days from `time` to `reference`; 0 and true if `time` is later.
@@ -256,7 +240,7 @@ impl Collector {
     }
 
     /// A shard to count into: any that is free, because a thread may be suspended while it holds one.
-    fn shard(&self, worker: usize) -> MutexGuard<'_, Shard> {
+    pub(super) fn shard(&self, worker: usize) -> MutexGuard<'_, Shard> {
         let first = worker % self.shards.len();
         let others = self.shards[first..].iter().chain(&self.shards[..first]);
         others.filter_map(|shard| shard.try_lock().ok()).next().unwrap_or_else(|| lock(&self.shards[first]))
@@ -274,103 +258,6 @@ impl Collector {
     /// Everything except the shards, for a checkpoint.
     pub(super) fn rest(&self) -> (ErrorLog, Vec<(SeenLink, LinkNameData)>) {
         (lock(&self.errors).clone(), self.links.snapshot(|name| name.data.clone()))
-    }
-
-    /// The places of undecided names, in the order of [`rest`](Self::rest).
-    pub(super) fn held(&self) -> Vec<Place<Tally>> {
-        self.links.snapshot(|name| name.place.clone()).into_iter().map(|(_, place)| place).collect()
-    }
-
-    /// Continues with the undecided names of a checkpoint.
-    pub(super) fn restore_links(&self, links: &[(SeenLink, LinkNameData)], held: Vec<Place<Tally>>) {
-        for ((link, data), place) in links.iter().zip(held) {
-            self.links.restore(*link, LinkName { place, data: data.clone() });
-        }
-    }
-
-    /// Counts files whose names were not all met at the smallest that was: there will be no more.
-    pub(super) fn decide_links(&self) {
-        for name in self.links.drain() {
-            self.count_decided(0, name);
-        }
-    }
-
-    /// Counts a file at its smallest name.
-    fn count_decided(&self, worker: usize, name: LinkName) {
-        let tally = self.tally_at(&name.data.file, 0);
-        self.shard(worker).add_extension(last_component(&name.data.name), &tally);
-        if let (Some(table), Some(stat)) = (&self.file_table, &name.data.row) {
-            let mut row = Batch::default();
-            row.push(&name.path(), **stat);
-            table.add(row);
-        }
-        self.release(worker, name.place, &tally);
-    }
-
-    /// Adds `tally` to the sums of the directory of a name that was undecided.
-    fn release(&self, worker: usize, place: Place<Tally>, tally: &Tally) {
-        match place {
-            Place::Root => {}
-            Place::Walked(directory) => {
-                directory.release(tally, |directory, own, below| self.finished(worker, directory, own, below));
-            }
-            Place::Position(position) => {
-                let mut late = lock(&self.late);
-                let sums = late.entry(position).or_default();
-                let mut sum = Tally::from(&*sums);
-                scan::Tally::add(&mut sum, tally);
-                *sums = sum.into();
-            }
-        }
-    }
-
-    /// Whether it matters which of its names a file counts for.
-    #[inline]
-    fn is_undecided(&self, file: &LinkedFile) -> bool {
-        let names = u64::from(file.link_count.max(1));
-        names > 1
-            && match self.hard_links {
-                HardLinks::Once => true,
-                HardLinks::Each => false,
-                HardLinks::Shared => {
-                    !file.size_bytes.is_multiple_of(names) || !file.allocated_bytes.is_multiple_of(names)
-                }
-            }
-    }
-
-    /// Meets a name of a file with several. Returns how many names were met before.
-    fn meet(&self, shard: &mut Shard, met: &MetName<'_>, row: Option<&Stat>, after: &mut After) -> u32 {
-        let found = self.links.meet(met.link, |known| met.is_before(known), || met.keep(row));
-        if self.hard_links == HardLinks::Shared {
-            // Every name but the smallest counts for its share at once.
-            let tally = self.tally_at(&met.file, 1);
-            if let Some(displaced) = &found.displaced {
-                shard.add_extension(last_component(&displaced.data.name), &tally);
-            } else if !found.smallest {
-                shard.add_extension(last_component(met.name), &tally);
-                scan::Tally::add(&mut after.own, &tally);
-            }
-        }
-        after.displaced.extend(found.displaced);
-        after.decided.extend(found.decided);
-        found.ordinal
-    }
-
-    /// What has to wait until the shard is free again.
-    fn follow_up(&self, worker: usize, after: After, own: &mut Tally) {
-        scan::Tally::add(own, &after.own);
-        for name in after.displaced {
-            let shared = self.hard_links == HardLinks::Shared;
-            let tally = if shared { self.tally_at(&name.data.file, 1) } else { Tally::default() };
-            self.release(worker, name.place, &tally);
-        }
-        after.decided.into_iter().for_each(|name| self.count_decided(worker, name));
-    }
-
-    /// The sums of a file at one of its names: the smallest is number 0.
-    fn tally_at(&self, file: &LinkedFile, number: u32) -> Tally {
-        let share = |bytes| self.share(bytes, file.link_count, number);
-        self.tally(share(file.size_bytes), share(file.allocated_bytes))
     }
 
     /// Continues from the contents of a checkpoint.
@@ -403,7 +290,7 @@ impl Collector {
     /// The share of `bytes` that counts at one of the names of a file: where all names share them, what cannot be
     /// divided counts at the name with number 0, so that only one name has to be known.
     #[inline]
-    fn share(&self, bytes: u64, link_count: u32, ordinal: u32) -> u64 {
+    pub(super) fn share(&self, bytes: u64, link_count: u32, ordinal: u32) -> u64 {
         if self.hard_links != HardLinks::Shared {
             return bytes;
         }
@@ -413,13 +300,13 @@ impl Collector {
 
     /// The sums of one file.
     #[inline]
-    fn tally(&self, size_bytes: u64, allocated_bytes: u64) -> Tally {
+    pub(super) fn tally(&self, size_bytes: u64, allocated_bytes: u64) -> Tally {
         Tally::of_file(size_bytes, allocated_bytes, size_bytes <= self.small_file_bytes)
     }
 
     /// The row of a file at the name with index `ordinal`.
     #[inline]
-    fn row(&self, stat: &Stat, ordinal: u32) -> FileRow {
+    pub(super) fn row(&self, stat: &Stat, ordinal: u32) -> FileRow {
         FileRow {
             size_bytes: self.share(stat.size_bytes, stat.link_count, ordinal),
             allocated_bytes: self.share(stat.allocated_bytes, stat.link_count, ordinal),
@@ -439,27 +326,6 @@ impl Collector {
         row
     }
 
-    /// The row of a file with several names, if its attributes count at this one. Which name they count for is decided
-    /// later, and the distributions do not depend on it.
-    fn undecided_row(
-        &self,
-        shard: &mut Shard,
-        name: &[u8],
-        stat: &Stat,
-        parent: &Parent<Tally>,
-        after: &mut After,
-    ) -> Option<FileRow> {
-        let met = MetName { link: Link::from(stat), file: LinkedFile::of(stat), name, parent };
-        let once = self.hard_links == HardLinks::Once;
-        let with_row = once && self.file_table.is_some();
-        let ordinal = self.meet(shard, &met, with_row.then_some(stat), after);
-        if once && ordinal > 0 {
-            shard.counts.hard_links_skipped += 1;
-            return None;
-        }
-        Some(self.row(stat, ordinal))
-    }
-
     fn advance(&self, directories: u64, of_batch: &Tally) {
         self.progress.add(of_batch.files, directories, of_batch.size_bytes);
     }
@@ -470,7 +336,7 @@ impl Visitor for Collector {
 
     fn entries(&self, worker: usize, directory: Directory<'_>, parent: &Parent<Tally>, batch: &Batch, own: &mut Tally) {
         let mut files = Vec::with_capacity(batch.len());
-        let (mut linked, mut after) = (Vec::new(), After::default());
+        let (mut linked, mut after) = (Vec::new(), FollowUp::default());
         let mut directories = 0;
         let mut rows = self.file_table.as_ref().map(|_| (directory.path(), Batch::default()));
         let mut shard = self.shard(worker);
@@ -517,7 +383,7 @@ impl Visitor for Collector {
             self.advance(u64::from(stat.kind == scan::Kind::Directory), &Tally::default());
             return;
         }
-        let (undecided, mut after) = (self.is_undecided(&LinkedFile::of(stat)), After::default());
+        let (undecided, mut after) = (self.is_undecided(&LinkedFile::of(stat)), FollowUp::default());
         let file = if undecided {
             self.undecided_row(&mut shard, path, stat, &Parent::of_root(), &mut after)
         } else {
@@ -609,7 +475,7 @@ impl InodeVisitor for Collector {
     }
 
     fn names(&self, worker: usize, parent: &Parent<Tally>, batch: &Batch<Named>, own: &mut Tally) {
-        let mut after = After::default();
+        let mut after = FollowUp::default();
         let mut shard = self.shard(worker);
         for (name, named) in batch.iter() {
             shard.distributions.of_mut(Measure::NameLength).record(name.len() as u64);

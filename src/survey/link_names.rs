@@ -7,10 +7,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::HardLinks;
+use super::collect::{Collector, FileRow, Shard};
 use super::places::Tally;
-use crate::scan::links::Link;
+use crate::locks::lock;
+use crate::scan::links::{Link, SeenLink};
 use crate::scan::place::{Parent, Place};
-use crate::scan::{Stat, join};
+use crate::scan::{self, Batch, Stat, Visitor, join};
 
 /// The smallest name of a file that was met, and what is needed to count the file there.
 #[derive(Debug)]
@@ -77,4 +80,140 @@ impl LinkName {
     pub(super) fn path(&self) -> Vec<u8> {
         join(self.place.path(), &self.data.name)
     }
+}
+
+/// What follows from the names of a batch once its shard is free.
+#[derive(Default)]
+pub(super) struct FollowUp {
+    /// What counts in the directory of the batch.
+    own: Tally,
+    /// Names that are no longer the smallest.
+    displaced: Vec<LinkName>,
+    /// The smallest names of files of which all were met.
+    decided: Vec<LinkName>,
+}
+
+impl Collector {
+    /// The places of undecided names, in the order of [`rest`](Self::rest).
+    pub(super) fn held(&self) -> Vec<Place<Tally>> {
+        self.links.snapshot(|name| name.place.clone()).into_iter().map(|(_, place)| place).collect()
+    }
+
+    /// Continues with the undecided names of a checkpoint.
+    pub(super) fn restore_links(&self, links: &[(SeenLink, LinkNameData)], held: Vec<Place<Tally>>) {
+        for ((link, data), place) in links.iter().zip(held) {
+            self.links.restore(*link, LinkName { place, data: data.clone() });
+        }
+    }
+
+    /// Counts files whose names were not all met at the smallest that was: there will be no more.
+    pub(super) fn decide_links(&self) {
+        for name in self.links.drain() {
+            self.count_decided(0, name);
+        }
+    }
+
+    /// Counts a file at its smallest name.
+    fn count_decided(&self, worker: usize, name: LinkName) {
+        let tally = self.tally_at(&name.data.file, 0);
+        self.shard(worker).add_extension(last_component(&name.data.name), &tally);
+        if let (Some(table), Some(stat)) = (&self.file_table, &name.data.row) {
+            let mut row = Batch::default();
+            row.push(&name.path(), **stat);
+            table.add(row);
+        }
+        self.release(worker, name.place, &tally);
+    }
+
+    /// Adds `tally` to the sums of the directory of a name that was undecided.
+    fn release(&self, worker: usize, place: Place<Tally>, tally: &Tally) {
+        match place {
+            Place::Root => {}
+            Place::Walked(directory) => {
+                directory.release(tally, |directory, own, below| self.finished(worker, directory, own, below));
+            }
+            Place::Position(position) => {
+                let mut late = lock(&self.late);
+                let sums = late.entry(position).or_default();
+                let mut sum = Tally::from(&*sums);
+                scan::Tally::add(&mut sum, tally);
+                *sums = sum.into();
+            }
+        }
+    }
+
+    /// Whether it matters which of its names a file counts for.
+    #[inline]
+    pub(super) fn is_undecided(&self, file: &LinkedFile) -> bool {
+        let names = u64::from(file.link_count.max(1));
+        names > 1
+            && match self.hard_links {
+                HardLinks::Once => true,
+                HardLinks::Each => false,
+                HardLinks::Shared => {
+                    !file.size_bytes.is_multiple_of(names) || !file.allocated_bytes.is_multiple_of(names)
+                }
+            }
+    }
+
+    /// Meets a name of a file with several. Returns how many names were met before.
+    pub(super) fn meet(&self, shard: &mut Shard, met: &MetName<'_>, row: Option<&Stat>, after: &mut FollowUp) -> u32 {
+        let found = self.links.meet(met.link, |known| met.is_before(known), || met.keep(row));
+        if self.hard_links == HardLinks::Shared {
+            // Every name but the smallest counts for its share at once.
+            let tally = self.tally_at(&met.file, 1);
+            if let Some(displaced) = &found.displaced {
+                shard.add_extension(last_component(&displaced.data.name), &tally);
+            } else if !found.smallest {
+                shard.add_extension(last_component(met.name), &tally);
+                scan::Tally::add(&mut after.own, &tally);
+            }
+        }
+        after.displaced.extend(found.displaced);
+        after.decided.extend(found.decided);
+        found.ordinal
+    }
+
+    /// What has to wait until the shard is free again.
+    pub(super) fn follow_up(&self, worker: usize, after: FollowUp, own: &mut Tally) {
+        scan::Tally::add(own, &after.own);
+        for name in after.displaced {
+            let shared = self.hard_links == HardLinks::Shared;
+            let tally = if shared { self.tally_at(&name.data.file, 1) } else { Tally::default() };
+            self.release(worker, name.place, &tally);
+        }
+        after.decided.into_iter().for_each(|name| self.count_decided(worker, name));
+    }
+
+    /// The sums of a file at one of its names: the smallest is number 0.
+    pub(super) fn tally_at(&self, file: &LinkedFile, number: u32) -> Tally {
+        let share = |bytes| self.share(bytes, file.link_count, number);
+        self.tally(share(file.size_bytes), share(file.allocated_bytes))
+    }
+
+    /// The row of a file with several names, if its attributes count at this one. Which name they count for is decided
+    /// later, and the distributions do not depend on it.
+    pub(super) fn undecided_row(
+        &self,
+        shard: &mut Shard,
+        name: &[u8],
+        stat: &Stat,
+        parent: &Parent<Tally>,
+        after: &mut FollowUp,
+    ) -> Option<FileRow> {
+        let met = MetName { link: Link::from(stat), file: LinkedFile::of(stat), name, parent };
+        let once = self.hard_links == HardLinks::Once;
+        let with_row = once && self.file_table.is_some();
+        let ordinal = self.meet(shard, &met, with_row.then_some(stat), after);
+        if once && ordinal > 0 {
+            shard.counts.hard_links_skipped += 1;
+            return None;
+        }
+        Some(self.row(stat, ordinal))
+    }
+}
+
+/// The name at the end of a path.
+pub(super) fn last_component(path: &[u8]) -> &[u8] {
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }

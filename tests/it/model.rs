@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
@@ -89,20 +89,37 @@ pub struct Model {
     extensions: BTreeMap<String, Sums>,
     directories_allocated: u128,
     symlinks_allocated: u128,
-    /// How many names of each file were met.
-    seen: HashMap<(u64, u64), u64>,
+    /// The name that each file with several names counts for: in the directory with the smallest inode number, there the
+    /// smallest.
+    counted_names: HashMap<(u64, u64), (u64, Vec<u8>)>,
 }
 
 impl Model {
     /// The population below `roots`, which are directories.
     pub fn of(roots: &[&Path], rules: &Rules) -> Model {
         let mut model = Model::default();
+        roots.iter().for_each(|root| model.choose_names(root));
         for root in roots {
             let metadata = fs::metadata(root).unwrap();
             model.directory_inode(&metadata);
             model.walk(root, 0, rules);
         }
         model
+    }
+
+    fn choose_names(&mut self, directory: &Path) {
+        let inode = fs::metadata(directory).unwrap().ino();
+        for entry in fs::read_dir(directory).unwrap() {
+            let entry = entry.unwrap();
+            let metadata = fs::symlink_metadata(entry.path()).unwrap();
+            if metadata.is_dir() {
+                self.choose_names(&entry.path());
+            } else if metadata.is_file() && metadata.nlink() > 1 {
+                let name = (inode, entry.file_name().into_vec());
+                let chosen = self.counted_names.entry((metadata.dev(), metadata.ino())).or_insert_with(|| name.clone());
+                *chosen = name.min(chosen.clone());
+            }
+        }
     }
 
     fn record(&mut self, distribution: &'static str, value: u64, weight: u128) {
@@ -134,6 +151,7 @@ impl Model {
 
     /// Returns the sums of the subtree.
     fn walk(&mut self, directory: &Path, depth: u64, rules: &Rules) -> Sums {
+        let inode = fs::metadata(directory).unwrap().ino();
         let (mut own, mut below, mut entries) = (Sums { directories: 1, ..Sums::default() }, Sums::default(), 0);
         for entry in fs::read_dir(directory).unwrap() {
             let entry = entry.unwrap();
@@ -146,7 +164,7 @@ impl Model {
                 self.directory_inode(&metadata);
                 below.add(self.walk(&path, depth + 1, rules));
             } else if kind.is_file() {
-                own.add(self.file(name.as_bytes(), &metadata, rules));
+                own.add(self.file(inode, name.as_bytes(), &metadata, rules));
             } else if kind.is_symlink() {
                 self.count("symlinks");
                 let target = fs::read_link(&path).unwrap();
@@ -172,16 +190,16 @@ impl Model {
         subtree
     }
 
-    fn file(&mut self, name: &[u8], metadata: &fs::Metadata, rules: &Rules) -> Sums {
-        let met = self.seen.entry((metadata.dev(), metadata.ino())).or_default();
-        let before = std::mem::replace(met, *met + 1);
-        if rules.hard_links == "once" && before > 0 {
+    fn file(&mut self, directory: u64, name: &[u8], metadata: &fs::Metadata, rules: &Rules) -> Sums {
+        let chosen = self.counted_names.get(&(metadata.dev(), metadata.ino()));
+        let is_counted = chosen.is_none_or(|(inode, chosen)| (*inode, &chosen[..]) == (directory, name));
+        if rules.hard_links == "once" && !is_counted {
             self.count("hard_links_skipped");
             return Sums::default();
         }
-        // The shares of all names add up: the first names have one byte more.
+        // The shares of all names add up: that name has what cannot be divided.
         let names = if rules.hard_links == "shared" { metadata.nlink() } else { 1 };
-        let share = |bytes: u64| bytes / names + u64::from(before < bytes % names && names > 1);
+        let share = |bytes: u64| bytes / names + if is_counted { bytes % names } else { 0 };
         let (size, allocated) = (share(metadata.len()), share(metadata.blocks() * 512));
         self.count("files");
         if size == 0 {
@@ -221,9 +239,8 @@ impl Model {
         sums
     }
 
-    /// Compares every number that the model knows. Lists of directories depend on which name of a file is met first, so
-    /// they are checked only when `with_places`.
-    pub fn check(&self, document: &Value, rules: &Rules, with_places: bool) {
+    /// Compares every number that the model knows.
+    pub fn check(&self, document: &Value, rules: &Rules) {
         for (name, count) in document["counts"].as_object().unwrap() {
             let expected = self.counts.get(name.as_str()).copied().unwrap_or(0);
             assert_eq!(count.as_u64(), Some(expected), "counts/{name}");
@@ -244,12 +261,10 @@ impl Model {
         check_block_sizes(&document["block_sizes"], &sizes);
         self.check_totals(&document["totals"], &sizes);
         self.check_kinds(&document["where"]);
-        if with_places {
-            for ranking in ["files", "small_files", "overhead", "size"] {
-                let lists = &document["where"]["directories"];
-                self.check_list(&lists["own"][ranking], ranking, rules.limit, |place| place.own);
-                self.check_list(&lists["subtree"][ranking], ranking, rules.limit, |place| place.subtree);
-            }
+        for ranking in ["files", "small_files", "overhead", "size"] {
+            let lists = &document["where"]["directories"];
+            self.check_list(&lists["own"][ranking], ranking, rules.limit, |place| place.own);
+            self.check_list(&lists["subtree"][ranking], ranking, rules.limit, |place| place.subtree);
         }
     }
 

@@ -24,7 +24,7 @@ fn an_empty_directory_is_a_survey_of_nothing() {
     let sandbox = sandbox();
     let document = survey(args![sandbox.path(), "--as-of", AS_OF]);
     let rules = Rules::default();
-    Model::of(&[sandbox.path()], &rules).check(&document, &rules, true);
+    Model::of(&[sandbox.path()], &rules).check(&document, &rules);
     assert_eq!(document["counts"]["files"], 0);
     assert_eq!(document["counts"]["directories"], 1);
     assert!(run(args!["survey", sandbox.path()]).ended(0).text().contains("No files to measure."));
@@ -94,7 +94,7 @@ fn a_directory_of_twenty_thousand_entries_is_read_to_its_end() {
     assert_eq!(document["counts"]["files"], 20_000);
     assert_eq!(document["distributions"]["directory_entries"]["max"], 20_000);
     let rules = Rules::default();
-    Model::of(&[sandbox.path()], &rules).check(&document, &rules, true);
+    Model::of(&[sandbox.path()], &rules).check(&document, &rules);
 }
 
 #[test]
