@@ -46,11 +46,12 @@ impl Long {
     fn new(directories: usize, files: usize) -> Long {
         let long = Long { sandbox: sandbox_for_many(), files: directories * (files + 1) };
         wide_tree(&long.path("t"), directories, files);
-        // Different sizes, a file with two names, something below.
+        // Different sizes, a file with another name far away, something below.
         for directory in 0..directories {
             write_file(long.path("t").join(format!("d{directory}/sub/big")), 100 * directory);
             let original = long.path("t").join(format!("d{directory}/f0"));
-            fs::hard_link(original, long.path("t").join(format!("d{directory}/again"))).unwrap();
+            let elsewhere = (directory + directories / 2) % directories;
+            fs::hard_link(original, long.path("t").join(format!("d{elsewhere}/again"))).unwrap();
         }
         long
     }
