@@ -1,5 +1,6 @@
 //! `granulo report`: any results as one page.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -31,7 +32,10 @@ pub(super) struct ReportArguments {
 
 impl ReportArguments {
     pub(super) fn run(self) -> Result<Ended> {
+        self.check_output()?;
         let (mut plans, mut runs, mut studies, mut traces) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        // Surveys, or neither: then the error names them, not the mixture.
+        let mut others = Vec::new();
         for path in &self.results {
             if let Some(trace) = trace::whole(path)? {
                 traces.push(trace);
@@ -41,7 +45,7 @@ impl ReportArguments {
                 Some(Stored::Plan(plan)) => plans.push(*plan),
                 Some(Stored::Bench(document)) => runs.push((path.as_path(), *document)),
                 Some(Stored::Caches(study)) => studies.push(*study),
-                None => {}
+                None => others.push(path.clone()),
             }
         }
         match [plans.len(), runs.len(), studies.len(), traces.len()] {
@@ -55,10 +59,12 @@ impl ReportArguments {
                 write_atomically(&self.output, |out| trace_page::write(&traces, super::survey::now(), out))?;
             }
             [0, ..] => {
+                sources::open_all(&others)?;
                 return Err(usage_error("bench results, cache results and traces each have their own page")
                     .advise("give results of one kind only"));
             }
             _ => {
+                sources::open_all(&others)?;
                 return Err(
                     usage_error("a plan has its own page").advise("give one plan alone, or results without a plan")
                 );
@@ -66,6 +72,18 @@ impl ReportArguments {
         }
         output::note(&format!("wrote {}", escape_path(&self.output)));
         Ok(Ended::Well)
+    }
+
+    /// Refuses to replace a result by its own page.
+    fn check_output(&self) -> Result<()> {
+        let identity = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+        let output = identity(&self.output);
+        match self.results.iter().find(|path| output.is_some() && identity(path) == output) {
+            Some(path) => {
+                Err(usage_error("the page would replace the result").at(path).advise("write it to another file"))
+            }
+            None => Ok(()),
+        }
     }
 
     fn surveys(&self) -> Result<()> {

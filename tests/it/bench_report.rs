@@ -36,6 +36,11 @@ fn what_is_no_result_is_refused() {
     let (one, page) = (result(sandbox.path(), "one.json"), sandbox.path().join("page.html"));
     let mixed = run(args!["report", &one, "vu-2005", "-o", &page]).ended(2);
     assert!(mixed.said().contains("each have their own page"), "{}", mixed.said());
+    // What is neither is named, not the mixture; a result is not replaced by its page.
+    let missing = run(args!["report", &one, "nothing.json", "-o", &page]).ended(2).said();
+    assert!(missing.contains("nothing.json") && !missing.contains("own page"), "{missing}");
+    let onto_itself = run(args!["report", &one, "-o", &one]).ended(2).said();
+    assert!(onto_itself.contains("would replace the result"), "{onto_itself}");
     let text = fs::read_to_string(&one).unwrap();
     let wrong = sandbox.path().join("wrong.json");
     for (from, to, expected) in [

@@ -32,7 +32,7 @@ use super::samples::Spread;
 use super::scratch::Scratch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
-use crate::units::{GIB, KIB, MIB, escape_path, format_duration, format_size};
+use crate::units::{GIB, KIB, MIB, escape_path, format_size};
 pub(crate) use project::Project;
 use workload::Ran;
 
@@ -401,12 +401,16 @@ fn fit(
     if !request.sizes_bytes.is_empty() {
         return Ok(true);
     }
-    let mut stopped = false;
+    let (mut stopped, mut last) = (false, None);
     let found = fit::least(footprint_bytes, &mut |limit_bytes| {
         show(place, &format!("searching for the smallest limit that works, with {}", format_size(limit_bytes.into())));
         let tried = trial(request, scratch, place, Some(limit_bytes), Some(longest), progress)?;
         stopped = tried.is_none();
-        Ok(tried.map(|tried| tried.ran.failure.is_none()))
+        Ok(tried.map(|tried| {
+            let works = tried.ran.failure.is_none();
+            last = tried.ran.failure.map(|failure| failure.cause);
+            works
+        }))
     })?;
     match found {
         Some(least_bytes) => {
@@ -417,9 +421,9 @@ fn fit(
         None if stopped => Ok(false),
         None => {
             let cause = format!(
-                "it needs {} without a limit, but with a limit of twice that it did not finish within {}",
+                "without a limit it needs {}; with a limit of twice that, {}",
                 format_size(footprint_bytes.into()),
-                format_duration(longest.as_secs_f64())
+                last.unwrap_or_default()
             );
             Err(Error::new(ErrorKind::Usage, "find cache sizes for the workload", cause)
                 .advise("name them with --cache-sizes 64M,128M, or allow more time with --longest 600"))

@@ -213,7 +213,7 @@ fn done_words(done: &Compacted) -> String {
         words.push_str(&format!(", {} removals kept", format_count(done.kept_removals.into())));
     }
     if done.waiting_bytes > 0 {
-        words.push_str(&format!("; {} of it when readers finish", format_size(done.waiting_bytes.into())));
+        words.push_str(&format!("; {} wait for readers to finish", format_size(done.waiting_bytes.into())));
     }
     if done.is_interrupted {
         words.push_str("; interrupted, the rest is unchanged");
