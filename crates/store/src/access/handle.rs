@@ -15,7 +15,7 @@ use super::load::part_end;
 use super::read::{RangePiece, pieces};
 use crate::engine::Engine;
 use crate::engine::open_files::pending::Pending;
-use crate::engine::open_files::{Base, OpenFile, StoredContent};
+use crate::engine::open_files::{Base, NamedBase, OpenFile, StoredContent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
@@ -277,7 +277,7 @@ impl Handle {
     /// renamed the object and its space is freed.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let pending = self.pending();
-        self.file.read_with(self.engine(), |base| {
+        self.file.read_with(self.engine(), |NamedBase { base, .. }| {
             let size = pending.size_over(base.size_bytes);
             let length = size.saturating_sub(offset).min(buffer.len() as u64) as usize;
             let buffer = &mut buffer[..length];

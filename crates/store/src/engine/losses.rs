@@ -8,20 +8,34 @@
 //! before: what is then durable is unknown.
 
 use super::Engine;
+use crate::devices::set::{Slot, Trouble};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::Class;
 use crate::format::ids::DeviceNumber;
+use crate::locks::lock;
 
 impl Engine {
     /// Whether a device that caused a failed write of units is now out of service, so that the write can be retried
-    /// without it. Called without the writer's lock.
+    /// without it. Called without the writer's lock and without `sync`.
     ///
     /// # Errors
     /// Fewer devices remain than redundancy needs, or the epoch could not begin on them: nothing more is written.
     pub(crate) fn goes_on_without(&self, error: &Error) -> Result<bool> {
         let is_of_device = matches!(error.kind(), ErrorKind::Io | ErrorKind::NotFound | ErrorKind::PermissionDenied);
-        if !is_of_device || !self.is_writer() || self.latched().is_some() {
+        if !is_of_device || !self.is_writer() {
             return Ok(false);
+        }
+        // Held until the epoch is durable: what is acknowledged before it counts on the device.
+        let _one = lock(&self.sync);
+        if self.latched().is_some() {
+            return Ok(false);
+        }
+        let is_known = |slot: &Slot| {
+            error.device() == Some(slot.entry.number.0) && matches!(slot.trouble, Some(Trouble::Failed(_)))
+        };
+        if self.devices.slots().iter().any(is_known) {
+            // Another thread met it before.
+            return Ok(true);
         }
         let failed = self.devices.unwritable();
         let slots = self.devices.slots();
@@ -41,7 +55,7 @@ impl Engine {
             self.latch(&lost);
             return Err(lost);
         }
-        self.write_geometry(&geometry).inspect_err(|error| self.latch(error))?;
+        self.begin_next_epoch(&geometry).inspect_err(|error| self.latch(error))?;
         Ok(true)
     }
 }

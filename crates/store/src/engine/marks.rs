@@ -70,17 +70,12 @@ impl Engine {
     }
 
     /// Appends a batch to an epoch that has just begun on another set of devices. So each of them can tell on its own
-    /// that it began on all of them, whichever is lost next; a full store does without.
+    /// that it began on all of them, whichever is lost next; a full store does without. Called with `sync` held.
     ///
     /// # Errors
     /// As [`mark`](Self::mark).
-    pub(crate) fn mark_epoch(&self) -> Result<()> {
-        let _one = lock(&self.sync);
-        let mut writer = self.writer()?;
-        if writer.durable_sequence < writer.position.sequence {
-            self.settle(&mut writer)?;
-        }
-        match self.append_and_settle_mark(&mut writer, false) {
+    pub(super) fn mark_epoch(&self, writer: &mut Writer) -> Result<()> {
+        match self.append_and_settle_mark(writer, false) {
             Err(error) if error.kind() == ErrorKind::NoSpace => Ok(()),
             other => other,
         }

@@ -198,7 +198,7 @@ fn open_by(
     }
     unknown.into_iter().for_each(|missing| recovered.completeness.add(missing));
     if is_writer {
-        let beginning = engine.beginning()?;
+        let beginning = engine.beginning(&*engine.writer()?);
         engine.devices.settle_late(beginning.last_batch);
         engine.devices.begin_epoch(&*engine.platform, &engine.geometry(), beginning)?;
         engine.catalog.set_epoch(engine.epoch());
@@ -297,22 +297,37 @@ pub fn is_store(directory: &Path) -> bool {
 impl Engine {
     /// The state at the beginning of an epoch begun now. It is unknown which ids another writer had assigned of those
     /// it reserved.
-    fn beginning(&self) -> Result<EpochStart> {
-        let writer = self.writer()?;
+    fn beginning(&self, writer: &Writer) -> EpochStart {
         let reserved_before = self.devices.marks().iter().map(|mark| mark.ids_reserved).max().unwrap_or(0);
         let given = self.highest_id.fetch_max(reserved_before, Ordering::Relaxed).max(reserved_before);
         let ids_reserved = given + RESERVED_IDS;
         self.reserved_ids.store(ids_reserved, Ordering::Relaxed);
-        Ok(EpochStart { segments_begun: writer.newest_segment.0, last_batch: writer.position.sequence, ids_reserved })
+        EpochStart { segments_begun: writer.newest_segment.0, last_batch: writer.position.sequence, ids_reserved }
     }
 
     /// Writes another geometry to all devices in service, as a separate epoch.
     ///
     /// # Errors
-    /// As [`Devices::begin_epoch`], and any error of writing and syncing the log.
+    /// As [`begin_next_epoch`](Self::begin_next_epoch).
     pub(crate) fn write_geometry(&self, geometry: &Geometry) -> Result<()> {
-        self.devices.begin_next(&*self.platform, geometry, self.beginning()?)?;
+        let _one = crate::locks::lock(&self.sync);
+        self.begin_next_epoch(geometry)
+    }
+
+    /// As [`write_geometry`](Self::write_geometry), with `sync` held: nothing is acknowledged until it returns.
+    ///
+    /// # Errors
+    /// As [`Devices::begin_epoch`], and any error of writing and syncing the log.
+    pub(crate) fn begin_next_epoch(&self, geometry: &Geometry) -> Result<()> {
+        let mut writer = self.writer()?;
+        // The superblocks say that the last batch before an epoch is durable.
+        match self.settle(&mut writer) {
+            // The log is; the index waits for space.
+            Err(error) if error.kind() == ErrorKind::NoSpace => {}
+            other => other?,
+        }
+        self.devices.begin_next(&*self.platform, geometry, self.beginning(&writer))?;
         self.catalog.set_epoch(self.epoch());
-        self.mark_epoch()
+        self.mark_epoch(&mut writer)
     }
 }

@@ -294,8 +294,11 @@ impl Writer {
                 Ok(file) => copies.push((slot.entry.number, file)),
                 Err(error) => {
                     // Nothing refers to this segment yet: its files are removed.
-                    for slot in &slots {
-                        let _ = slot.device.remove(&segment_path(id));
+                    let is_gone = slots.iter().all(|slot| is_removed(slot, id));
+                    if !is_gone {
+                        // Its header says where the log continues: if more was appended there, a crash would take it
+                        // for quarantine. The header of yet another segment overrules it.
+                        self.active = None;
                     }
                     devices.forget_segment(id);
                     self.newest_segment = number;
@@ -322,6 +325,14 @@ fn make_segment(devices: &Devices, slot: &Slot, header: &SegmentHeader) -> io::R
     };
     file.write_at(&header.encode(), 0)?;
     Ok(file)
+}
+
+/// Whether the copy of a segment on a device, if there is one, was durably removed.
+fn is_removed(slot: &Slot, id: SegmentId) -> bool {
+    match slot.device.remove(&segment_path(id)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+        removed => removed.and_then(|()| slot.device.sync_directory(SEGMENTS)).is_ok(),
+    }
 }
 
 /// Writes a batch and its commit to all copies; a large one in parallel, because each write may wait for its device.

@@ -73,6 +73,14 @@ impl Base {
     }
 }
 
+/// What an object is at one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct NamedBase {
+    pub(crate) base: Arc<Base>,
+    /// Its key in the index and the entry that `base` is the content of; `None` without a name.
+    named: Option<(Arc<[u8]>, Entry)>,
+}
+
 /// The place of an object.
 #[derive(Debug, Default)]
 struct FilePlace {
@@ -333,8 +341,16 @@ impl OpenFile {
     /// The object without pending changes.
     ///
     /// # Errors
-    /// Any error of reading its record.
+    /// As [`current`](Self::current).
     pub(crate) fn base(&self, engine: &Engine) -> Result<Arc<Base>> {
+        self.current(engine).map(|current| current.base)
+    }
+
+    /// The object without pending changes, and its entry, of the same moment.
+    ///
+    /// # Errors
+    /// Any error of reading its record.
+    fn current(&self, engine: &Engine) -> Result<NamedBase> {
         if !engine.is_writer() {
             self.look_again(engine)?;
         }
@@ -342,7 +358,7 @@ impl OpenFile {
             let entry = {
                 let place = lock(&self.place);
                 match (&place.base, &place.named, &place.damage) {
-                    (Some(base), ..) => return Ok(Arc::clone(base)),
+                    (Some(base), named, _) => return Ok(NamedBase { base: Arc::clone(base), named: named.clone() }),
                     (None, Some((_, entry)), _) => *entry,
                     (None, None, damage) => {
                         let cause = damage.clone().unwrap_or_default();
@@ -357,7 +373,10 @@ impl OpenFile {
                 continue;
             }
             match read {
-                Ok(base) => return Ok(Arc::clone(place.base.insert(Arc::new(base)))),
+                Ok(base) => {
+                    let base = Arc::clone(place.base.insert(Arc::new(base)));
+                    return Ok(NamedBase { base, named: place.named.clone() });
+                }
                 Err(error) if engine.is_writer() => return Err(error),
                 Err(error) => {
                     drop(place);
@@ -401,15 +420,15 @@ impl OpenFile {
     ///
     /// # Errors
     /// Those of `read`, and of [`base`](Self::base).
-    pub(crate) fn read_with<T>(&self, engine: &Engine, mut read: impl FnMut(&Arc<Base>) -> Result<T>) -> Result<T> {
+    pub(crate) fn read_with<T>(&self, engine: &Engine, mut read: impl FnMut(&NamedBase) -> Result<T>) -> Result<T> {
         loop {
-            let base = self.base(engine)?;
-            match read(&base) {
+            let current = self.current(engine)?;
+            match read(&current) {
                 Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost | ErrorKind::NotFound) => {
                     if !engine.is_writer() {
                         engine.refresh()?;
                     }
-                    if Arc::ptr_eq(&self.base(engine)?, &base) {
+                    if Arc::ptr_eq(&self.base(engine)?, &current.base) {
                         return Err(self.gone_or(engine, error));
                     }
                 }

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::{Arc, RwLockWriteGuard};
 
 use super::pending::{Pending, StoredPiece, WritePlan};
-use super::{Base, OpenFile, StoredContent};
+use super::{Base, NamedBase, OpenFile, StoredContent};
 use crate::devices::extents::Touched;
 use crate::engine::effects::{Before, Effects, Nameless, UNPLACED};
 use crate::engine::write::{LEAST_COMPRESSED_BYTES, entry_of};
@@ -58,17 +58,17 @@ impl OpenFile {
             if pending.is_empty() {
                 return Ok(());
             }
-            let outcome = self.read_with(engine, |base| {
-                let named = lock(&self.place).named.clone();
-                engine.build(self.number, base, pending).map(|built| (named, built))
+            let outcome = self.read_with(engine, |NamedBase { base, named }| {
+                engine.build(self.number, base, pending).map(|built| (named.clone(), built))
             });
-            let (named, built) = match outcome {
-                Err(error) if engine.goes_on_without(&error)? => continue,
-                other => other?,
-            };
-            if self.take(engine, named, built)? {
-                **pending = Pending::default();
-                return Ok(());
+            match outcome.and_then(|(named, built)| self.take(engine, named, built)) {
+                Ok(true) => {
+                    **pending = Pending::default();
+                    return Ok(());
+                }
+                Ok(false) => {}
+                Err(error) if engine.goes_on_without(&error)? => {}
+                Err(error) => return Err(error),
             }
         }
         Err(Error::new(ErrorKind::Busy, "write to an object", "others keep changing it"))

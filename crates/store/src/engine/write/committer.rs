@@ -108,8 +108,19 @@ impl Piece {
     /// # Errors
     /// As [`Batch::commit`]; none of it is then applied.
     pub(super) fn commit(&mut self, engine: &Engine) -> Result<()> {
-        let touched = std::mem::take(&mut self.touched);
-        let committed = engine.commit(&mut self.records, &mut self.waiting, touched, self.alignment, self.time);
+        let committed = loop {
+            let Piece { records, waiting, touched, .. } = self;
+            match engine.commit(records, waiting, touched, self.alignment, self.time) {
+                // The superblock of a slow device could not be written; the log is as before.
+                Err(error) => match engine.goes_on_without(&error) {
+                    Ok(true) => {}
+                    Ok(false) => break Err(error),
+                    Err(latched) => break Err(latched),
+                },
+                Ok(()) => break Ok(()),
+            }
+        };
+        self.touched = Touched::default();
         // After other failures it is unknown what is in the log, so units that it may reference stay.
         if committed.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
             abandon(engine, &self.waiting);

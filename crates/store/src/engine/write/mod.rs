@@ -401,8 +401,12 @@ impl<'s> Batch<'s> {
                 return Err(error);
             }
         };
+        let encoded = descriptor.encode();
+        // First, so that the claims on its extent files stay with its record: in an earlier piece, they would end with
+        // that one's sync, and the files would be taken for unused.
+        self.make_room(encoded.len() + attributes.most_bytes())?;
         self.touched.merge(touched);
-        self.add(key, Kind::Large, attributes, size, &descriptor.encode(), Some(Arc::new(descriptor)))?;
+        self.add(key, Kind::Large, attributes, size, &encoded, Some(Arc::new(descriptor)))?;
         Ok(stored)
     }
 
@@ -611,7 +615,7 @@ impl Engine {
         &self,
         records: &mut Vec<u8>,
         waiting: &mut Vec<Waiting>,
-        touched: Touched,
+        touched: &mut Touched,
         alignment: Alignment,
         time: Time,
     ) -> Result<()> {
@@ -691,7 +695,7 @@ impl Engine {
         let mut change = effects.finish(Some(written.position));
         change.highest_id = Some(self.highest_id.load(Ordering::Relaxed));
         drop(accounts);
-        writer.touched.merge(touched);
+        writer.touched.merge(std::mem::take(touched));
         self.apply_pending(&mut writer, change)?;
         Ok(())
     }
