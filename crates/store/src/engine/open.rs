@@ -185,8 +185,9 @@ fn open_by(
         locks,
     });
     engine.load_view()?;
-    // What a dead writer left in the log is applied; a live one is about to do so itself.
-    let is_left = is_writer || engine.owns_index() || !platform.is_locked(&engine.home);
+    // What a dead writer left in the log is applied; a live one is about to do so itself, to an index that may be newer
+    // than the copies that can be read.
+    let is_left = is_writer || engine.owns_index() || engine.catalog.is_doubtful() || !platform.is_locked(&engine.home);
     let mut recovered = Recovered::default();
     if is_left {
         match engine.recover(index.witnessed, missing)? {

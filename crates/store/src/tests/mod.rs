@@ -12,6 +12,7 @@ use crate::error::ErrorKind;
 use crate::format::ids::LogOffset;
 use crate::random::Random;
 
+mod acknowledged;
 mod handles;
 mod names;
 mod pins;

@@ -37,6 +37,7 @@ const WRITE: &str = "write the journal of the index";
 #[derive(Debug)]
 pub(crate) struct Catalog {
     store: [u8; 16],
+    is_doubtful: bool,
     inner: Mutex<Inner>,
 }
 
@@ -206,7 +207,7 @@ impl Catalog {
         match (found.newest, found.cause) {
             (_, Some(error)) if refuses(&error) => Err(error),
             (None, _) => Ok(None),
-            (Some(newest), _) => {
+            (Some(newest), cause) => {
                 let mut inner = Inner {
                     state: State::default(),
                     places,
@@ -218,7 +219,7 @@ impl Catalog {
                     epoch,
                 };
                 inner.take(newest, found.heads);
-                Ok(Some(Catalog { store, inner: Mutex::new(inner) }))
+                Ok(Some(Catalog { store, is_doubtful: cause.is_some(), inner: Mutex::new(inner) }))
             }
         }
     }
@@ -236,7 +237,12 @@ impl Catalog {
             next_journal: 1,
             epoch,
         };
-        Catalog { store, inner: Mutex::new(inner) }
+        Catalog { store, is_doubtful: false, inner: Mutex::new(inner) }
+    }
+
+    /// Whether a copy could not be read when this was opened: what was read may be one that a failed write left behind.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.is_doubtful
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -462,6 +468,11 @@ impl Inner {
             let lost = || Error::new(ErrorKind::NotFound, "read the index", "it is gone");
             return Err(found.cause.unwrap_or_else(lost));
         };
+        if newest.state.version < self.state.version {
+            // A copy that was left behind.
+            let old = || Error::new(ErrorKind::Corrupt, "read the index", "its newest copy is gone");
+            return Err(found.cause.unwrap_or_else(old));
+        }
         let is_new = self.current.is_none() || newest.state.version != self.state.version;
         self.take(newest, found.heads);
         Ok(is_new)

@@ -1,0 +1,142 @@
+//! What was acknowledged stays, whatever fails beside it: a segment that cannot be begun, a device that is lost while
+//! batches are not yet durable, a copy of the index that a failed write left behind.
+
+use std::fs;
+
+use rustix::io::Errno;
+use tempfile::TempDir;
+
+use super::{bytes, file, key};
+use crate::engine::sync::RECENT_LIMIT;
+use crate::error::ErrorKind;
+use crate::format::ids::DeviceNumber;
+use crate::simulation::mishap::Absence;
+use crate::simulation::subject::{Simulated, geometry};
+use crate::simulation::trial::Subject;
+use crate::simulation::world::{Fault, World};
+use crate::{Durability, Existing, Plan, Store};
+
+/// Whether everything in extent files is claimed, or in an account.
+fn is_claimed(store: &Store) -> bool {
+    let engine = store.engine();
+    let files = engine.extents.list(DeviceNumber(0)).unwrap();
+    let has_account = |file: u32| engine.view().state.extents.contains_key(&(DeviceNumber(0), file));
+    files.keys().all(|&file| has_account(file) || engine.allocator().is_claimed(DeviceNumber(0), file))
+}
+
+/// Compaction frees extent files that nothing in the index refers to and nobody claims.
+#[test]
+fn units_are_claimed_until_the_piece_with_their_record_is_synced() {
+    let sandbox = TempDir::new().unwrap();
+    let plan = Plan { cutoff_bytes: 16 << 20, segment_bytes: 1 << 30, ..Plan::default() };
+    for round in 0..12 {
+        let store = Store::create(&sandbox.path().join(format!("{round}")), &plan).unwrap();
+        let mut batch = store.batch(Durability::None);
+        // Sizes around the one with which the record of the large object belongs to the next piece.
+        batch.put(&key("filler"), &file(), &vec![7; (8 << 20) - 700 + 50 * round]).unwrap();
+        batch.put(&key("large"), &file(), &vec![8; 17 << 20]).unwrap();
+        // If it is committed by now, all of its piece is.
+        while round >= 10 && store.entry(&key("filler")).unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        store.sync().unwrap();
+        assert!(is_claimed(&store), "{round}");
+        batch.commit().unwrap();
+        store.sync().unwrap();
+        assert!(is_claimed(&store) && store.get(&key("large")).unwrap().is_some());
+    }
+}
+
+/// The header of the new segment says where the log continues. It must be gone before the log goes on elsewhere.
+#[test]
+fn the_log_goes_on_after_a_segment_that_could_not_be_begun() {
+    let settings = geometry(2, 0, 2, (2, 0));
+    for seed in 0..60 {
+        let world = World::new(Simulated::devices(&settings), seed);
+        let subject = Simulated::create(&settings, &world).unwrap();
+        let store = subject.store();
+        store.put(&key("before"), &file(), b"before").unwrap();
+        let row = store.engine().view().state.segments.values().next_back().cloned().unwrap();
+        let mut batch = store.batch(Durability::Batch);
+        for number in 0..settings.segment_bytes / 1000 {
+            batch.put(&key(&format!("too much/{number}")), &file(), &[1; 1000]).unwrap();
+        }
+        let device = Some(row.devices[1].index());
+        world.fail(Fault { operation: 0, errno: Errno::NOSPC, is_lasting: true, device });
+        assert_eq!(batch.commit().unwrap_err().kind(), ErrorKind::NoSpace);
+        world.clear_faults();
+        // Half of the time, what was removed may be there again after the power failure.
+        store.put(&key("acknowledged"), &file(), b"content").unwrap();
+        let after = Simulated::open(&settings, &world.after_power_failure(seed)).unwrap();
+        assert!(after.store().completeness().is_complete(), "{:?}", after.store().completeness().lines());
+        for (name, content) in [("before", &b"before"[..]), ("acknowledged", b"content")] {
+            assert_eq!(after.store().get(&key(name)).unwrap().as_deref(), Some(content), "{seed}: {name}");
+        }
+    }
+}
+
+/// The superblocks say that the last batch before an epoch is durable, so it must be.
+#[test]
+fn an_epoch_in_mid_run_says_of_no_batch_that_it_is_durable_when_it_is_not() {
+    let settings = geometry(2, 3, 2, (2, 1));
+    let content = bytes(1, 7000);
+    for seed in 0..12 {
+        for crash in 0.. {
+            let world = World::new(Simulated::devices(&settings), seed);
+            let subject = Simulated::create(&settings, &world).unwrap();
+            let store = subject.store();
+            store.put(&key("x"), &file(), &content).unwrap();
+            let mut batch = store.batch(Durability::None);
+            batch.rename(&key("x"), &key("y"), Existing::Refuse).unwrap();
+            batch.commit().unwrap();
+            let _away = world.detach(2, Absence::Unmounted, seed);
+            world.crash_at(world.operations() + crash);
+            let put = store.put(&key("large"), &file(), &bytes(2, 120_000));
+            let has_crashed = world.has_crashed();
+            let left = world.after_power_failure(seed);
+            drop(subject);
+            let after = Simulated::open(&settings, &left).unwrap();
+            let after = after.store();
+            assert!(after.completeness().is_complete(), "{seed}, {crash}: {:?}", after.completeness().lines());
+            let there = ["x", "y"].map(|name| after.get(&key(name)).unwrap());
+            assert!(there.iter().flatten().eq([&content]), "{seed}, {crash}: x or y has the content");
+            if !has_crashed {
+                put.unwrap();
+                break;
+            }
+        }
+    }
+}
+
+/// With a writer that runs, a reader does not read the log: the index is up to date.
+#[test]
+fn a_reader_takes_no_copy_of_the_index_that_was_left_behind() {
+    let sandbox = TempDir::new().unwrap();
+    let home = sandbox.path().join("s");
+    let fast = ["a", "b"].map(|name| sandbox.path().join(name));
+    let store = Store::create(&home, &Plan { fast: fast.to_vec(), ..Plan::default() }).unwrap();
+    for number in 0..RECENT_LIMIT {
+        store.put(&key(&format!("first/{number}")), &file(), b"content").unwrap();
+    }
+    // As after a failed write to the copy on the second device.
+    let places = store.engine().catalog.copies().places().to_vec();
+    assert_eq!(places.len(), 2);
+    store.engine().catalog.write_to(places[..1].to_vec());
+    store.put(&key("second"), &file(), b"content").unwrap();
+    let early = Store::open_read_only(&home).unwrap();
+    assert!(early.get(&key("second")).unwrap().is_some());
+    assert_eq!(places[0].device.place(), fast[0]);
+    let manifest = fast[0].join("index/manifest");
+    let mut damaged = fs::read(&manifest).unwrap();
+    damaged[100] ^= 1;
+    fs::write(&manifest, &damaged).unwrap();
+
+    let late = Store::open_read_only(&home).unwrap();
+    assert!(late.get(&key("second")).unwrap().is_some(), "acknowledged, and not shown");
+    assert!(late.get(&key("first/0")).unwrap().is_some());
+    // One that was open does not go back.
+    damaged[20] ^= 1;
+    fs::write(&manifest, damaged).unwrap();
+    assert!(early.refresh().is_err());
+    assert!(early.get(&key("second")).is_ok_and(|found| found.is_some()));
+}
