@@ -111,7 +111,11 @@ impl Engine {
         writer.durable_sequence = sequence;
         writer.marked_sequence = writer.marked_sequence.max(mark);
         drop(writer);
-        self.flush_recent()
+        match self.flush_recent() {
+            // It is durable in the log; the index waits for space.
+            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(()),
+            other => other,
+        }
     }
 
     /// Syncs, then changes the catalog. The log is authoritative: if the device of the catalog is full, returns the
