@@ -37,18 +37,17 @@ impl AtomicFile {
     /// Errors of creating a file there; [`ErrorKind::Usage`] for a directory, a device or a pipe, which a rename would
     /// replace.
     pub fn create(path: &Path) -> Result<AtomicFile> {
-        if path.is_dir() {
-            return Err(Error::new(ErrorKind::Usage, "write", "it is a directory")
-                .at(path)
-                .advise("name a file in it"));
-        }
+        let refuse = |cause: &str, advice: &str| {
+            Err(Error::new(ErrorKind::Usage, "write", cause.to_owned()).at(path).advise(advice))
+        };
         let fail = |error| Error::io("create a file for", path, error);
-        let found = fs::symlink_metadata(path).ok();
-        if found.as_ref().is_some_and(|found| !found.is_file() && !found.is_symlink()) || descriptor(path).is_some() {
-            let error = Error::new(ErrorKind::Usage, "write", "it is not a regular file").at(path);
-            return Err(error.advise("name a file that can be replaced"));
-        }
-        let replaced = found.filter(fs::Metadata::is_file);
+        let replaced = match Target::of(path) {
+            Target::Directory => return refuse("it is a directory", "name a file in it"),
+            Target::Open(_) | Target::Special => {
+                return refuse("it is not a regular file", "name a file that can be replaced");
+            }
+            Target::Replaced(replaced) => replaced,
+        };
         let (temporary, file) = create_beside(path, replaced.is_some()).map_err(fail)?;
         let made = AtomicFile { path: path.to_owned(), temporary, file: Some(file) };
         if let (Some(replaced), Some(file)) = (replaced, &made.file) {
@@ -182,6 +181,30 @@ fn descriptor(path: &Path) -> Option<io::Result<File>> {
     })
 }
 
+/// What a path leads to, as the target of a result.
+enum Target {
+    /// An open file, as `/dev/stdout` is: written directly.
+    Open(io::Result<File>),
+    /// A pipe or a device: written directly.
+    Special,
+    Directory,
+    /// A regular file, or none yet, or a symbolic link to either: replaced by a rename. With what the file itself is.
+    Replaced(Option<fs::Metadata>),
+}
+
+impl Target {
+    fn of(path: &Path) -> Target {
+        if let Some(opened) = descriptor(path) {
+            return Target::Open(opened);
+        }
+        match fs::metadata(path) {
+            Ok(found) if found.is_dir() => Target::Directory,
+            Ok(found) if !found.is_file() => Target::Special,
+            _ => Target::Replaced(fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)),
+        }
+    }
+}
+
 /// The file to write a result to, and the one to commit afterwards: `None` if the target is not a regular file
 /// (a pipe), or an open one (`/dev/stdout`).
 ///
@@ -189,14 +212,14 @@ fn descriptor(path: &Path) -> Option<io::Result<File>> {
 /// Errors of creating or opening a file there.
 pub fn open_target(path: &Path) -> Result<(File, Option<AtomicFile>)> {
     let fail = |error| Error::io("write", path, error);
-    if let Some(opened) = descriptor(path) {
-        return Ok((opened.map_err(fail)?, None));
+    match Target::of(path) {
+        Target::Open(opened) => Ok((opened.map_err(fail)?, None)),
+        Target::Special => Ok((OpenOptions::new().write(true).open(path).map_err(fail)?, None)),
+        Target::Directory | Target::Replaced(_) => {
+            let target = AtomicFile::create(path)?;
+            Ok((target.file().map_err(fail)?, Some(target)))
+        }
     }
-    if is_special(path) {
-        return Ok((OpenOptions::new().write(true).open(path).map_err(fail)?, None));
-    }
-    let target = AtomicFile::create(path)?;
-    Ok((target.file().map_err(fail)?, Some(target)))
 }
 
 /// Checks that a result can be written to a path, before the work that it is the result of. Leaves nothing there.
@@ -204,12 +227,10 @@ pub fn open_target(path: &Path) -> Result<(File, Option<AtomicFile>)> {
 /// # Errors
 /// As [`AtomicFile::create`].
 pub fn check_target(path: &Path) -> Result<()> {
-    if is_special(path) || descriptor(path).is_some() { Ok(()) } else { AtomicFile::create(path).map(drop) }
-}
-
-/// Whether a pipe or a device is there.
-fn is_special(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
+    match Target::of(path) {
+        Target::Open(_) | Target::Special => Ok(()),
+        Target::Directory | Target::Replaced(_) => AtomicFile::create(path).map(drop),
+    }
 }
 
 /// Reads a file that should be a result of granulo: refuses directories and files above [`READ_LIMIT_BYTES`].
