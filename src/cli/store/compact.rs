@@ -281,7 +281,7 @@ mod tests {
         let done = Compacted { gained_bytes: -2048, kept_removals: 2, waiting_bytes: 1 << 20, ..Compacted::default() };
         assert_eq!(
             done_words(&done),
-            "0 records moved, 2 KiB more used, 2 removals kept; 1 MiB of it when readers finish"
+            "0 records moved, 2 KiB more used, 2 removals kept; 1 MiB wait for readers to finish"
         );
     }
 
