@@ -1,7 +1,8 @@
 //! Rebuilding a lost device: onto a new directory, which takes its number, or into spare space on the others.
 //!
 //! Onto a new directory, segments and units return to the same files and offsets: nothing in the log or the index
-//! changes, and an interrupted rebuild finds what already exists. Into spare space, copies of segments go to other
+//! changes, and an interrupted rebuild finds what already exists, but for objects that were renamed or changed since,
+//! which it visits again. Into spare space, copies of segments go to other
 //! devices of the class, and components of large objects to devices that their chunk is not on; each such object gets a
 //! record with the same id and another map, moved as compaction moves records. Objects written meanwhile are on other
 //! devices from the beginning; one that was changed meanwhile may still have stripes on the lost device, so into spare
@@ -23,7 +24,7 @@ use crate::engine::pace::{Pace, outcome};
 use crate::engine::{Engine, View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Chunk, Component, Descriptor};
-use crate::format::entry::Kind;
+use crate::format::entry::{Entry, Kind};
 use crate::format::geometry::{Class, DeviceState, random_identity};
 use crate::format::ids::{DeviceNumber, SegmentNumber};
 use crate::format::index_key::{object_key, until_of};
@@ -375,11 +376,39 @@ fn is_same(a: &Path, b: &Path) -> bool {
 /// Work that is not yet durable.
 #[derive(Default)]
 struct Done {
-    /// Key of the last object that was completed; empty before the first and after the last.
-    key: Vec<u8>,
+    /// Onto a new directory: which objects are done.
+    so_far: SoFar,
     touched: Touched,
     moving: Vec<Moving>,
     unsynced_bytes: u64,
+}
+
+/// Which objects are done: those with keys up to this one and records up to this id. What was renamed or changed since
+/// has a later id, wherever its key is now.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct SoFar {
+    highest_id: u64,
+    /// Empty before the first and after the last.
+    key: Vec<u8>,
+}
+
+impl SoFar {
+    fn has(&self, key: &[u8], entry: &Entry) -> bool {
+        key <= &self.key[..] && !self.key.is_empty() && entry.id.max(until_of(key)) <= self.highest_id
+    }
+
+    /// For a note in the catalog; empty if there is nothing to note.
+    fn encode(&self) -> Vec<u8> {
+        match self.key.is_empty() {
+            true => Vec::new(),
+            false => [&self.highest_id.to_le_bytes()[..], &self.key].concat(),
+        }
+    }
+
+    fn decode(note: &[u8]) -> Option<SoFar> {
+        let (highest_id, key) = note.split_first_chunk()?;
+        Some(SoFar { highest_id: u64::from_le_bytes(*highest_id), key: key.to_vec() })
+    }
 }
 
 /// A rebuild in progress.
@@ -483,14 +512,14 @@ impl Rebuild<'_> {
             let _writer = engine.writer()?;
             (engine.view().clone(), engine.open_files.all(), engine.highest_id.load(Ordering::Relaxed))
         };
-        let mut done = Done::default();
+        let mut done = Done { so_far: SoFar { highest_id, key: Vec::new() }, ..Done::default() };
         let result = self.each_object(&view, seen_id, &mut done, pace);
         let result = result.and_then(|()| open.iter().try_for_each(|file| self.nameless(file, &mut done, pace)));
         if result.as_ref().is_err_and(|error| error.kind() != ErrorKind::Interrupted) {
             return result.map(|()| highest_id);
         }
         if result.is_ok() {
-            done.key.clear();
+            done.so_far.key.clear();
         }
         self.settle(&mut done).and(result).map(|()| highest_id)
     }
@@ -524,11 +553,14 @@ impl Rebuild<'_> {
         let engine = self.engine;
         // Into spare space, records show the progress.
         let noted = view.state.notes.get(&self.note_name()).filter(|_| self.is_onto);
-        done.key = noted.cloned().unwrap_or_default();
+        let earlier = noted.and_then(|note| SoFar::decode(note)).unwrap_or_default();
         let snapshot = view.snapshot();
-        let mut scan = snapshot.scan_versions_from(&done.key)?;
+        let mut scan = snapshot.scan_versions_from(&[])?;
         while let Some((key, entry)) = scan.next_entry()? {
-            if entry.kind != Kind::Large || seen_id.is_some_and(|seen| entry.id.max(until_of(key)) <= seen) {
+            if entry.kind != Kind::Large
+                || seen_id.is_some_and(|seen| entry.id.max(until_of(key)) <= seen)
+                || earlier.has(key, entry)
+            {
                 continue;
             }
             let mut buffer = Vec::new();
@@ -551,7 +583,7 @@ impl Rebuild<'_> {
                 Err(error) if error.kind() == ErrorKind::Lost => self.report.lost += 1,
                 Err(error) => return Err(error),
             }
-            done.key = key.to_vec();
+            done.so_far.key = key.to_vec();
             if done.unsynced_bytes >= SYNC_BYTES || done.moving.len() >= MOVED_TOGETHER {
                 self.settle(done)?;
             }
@@ -620,6 +652,6 @@ impl Rebuild<'_> {
             engine.append_moved(std::mem::take(&mut done.moving))?;
         }
         engine.sync_all()?;
-        engine.note(&[(&self.note_name(), if self.is_onto { done.key.clone() } else { Vec::new() })])
+        engine.note(&[(&self.note_name(), if self.is_onto { done.so_far.encode() } else { Vec::new() })])
     }
 }

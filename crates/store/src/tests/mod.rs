@@ -17,6 +17,7 @@ mod handles;
 mod names;
 mod pins;
 mod reads;
+mod rebuilding;
 mod replaced;
 mod snapshots;
 mod times;
