@@ -510,6 +510,17 @@ impl Simulated {
         Ok(self.store.rebuild(&options, &Progress::default())?.is_complete)
     }
 
+    /// As [`rebuild`](Self::rebuild), asked to stop once more than `bytes` were written.
+    pub(crate) fn rebuild_until(&self, device: DeviceNumber, onto: &str, bytes: u64) -> Result<bool> {
+        let options = RebuildOptions { device, onto: Some(PathBuf::from(onto)), bytes_per_second: None };
+        let progress = Progress::observed(move |progress| {
+            if progress.snapshot().bytes > u128::from(bytes) {
+                progress.stop();
+            }
+        });
+        Ok(self.store.rebuild(&options, &progress)?.is_complete)
+    }
+
     /// Repairs a store that nobody has open; returns whether nothing is wrong any more.
     pub(crate) fn repair(home: &Path, world: &World) -> Result<Option<String>> {
         let platform = platform(world);

@@ -167,6 +167,9 @@ impl Draw {
 
     fn maintenance_or_work(&mut self, device: usize) -> Step {
         match self.random.below(6) {
+            0 if self.random.happens(1, 2) => {
+                Step::RebuildInTwo(device, self.random.below(100_000), Box::new(self.batch()))
+            }
             0 => Step::Rebuild(device),
             1 => Step::Repair,
             2 => Step::Back(device),

@@ -158,6 +158,8 @@ pub(crate) enum Step {
     Repair,
     /// A device is rebuilt onto another directory.
     Rebuild(usize),
+    /// The same, asked to stop after this many bytes; then another step, and it goes on.
+    RebuildInTwo(usize, u64, Box<Step>),
     /// Space is freed.
     Compact,
     /// Records that overflowed return to fast devices.

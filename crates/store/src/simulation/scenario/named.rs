@@ -272,6 +272,20 @@ fn a_tombstone_outlives_the_copies_of_what_it_removes() {
 }
 
 #[test]
+fn a_rebuild_is_interrupted_and_names_change_before_it_goes_on() {
+    for written_bytes in (0..240_000).step_by(20_000) {
+        keeps(Shape::Raid5, |seed| {
+            let device = 2 + seed as usize % 3;
+            let name = Step::Batch(Work::Rename, Durability::Batch, seed);
+            let mut steps: Vec<Step> = (0..4).flat_map(|at| [small(seed + at), large(10 * seed + at)]).collect();
+            steps.extend([Step::Close, gone(device), Step::RebuildInTwo(device, written_bytes, Box::new(name))]);
+            steps.extend([Step::Check, Step::Close, gone(2 + (seed as usize + 1) % 3), Step::Look]);
+            steps
+        });
+    }
+}
+
+#[test]
 fn renames_cross_and_one_of_them_rots() {
     let crossing = |seed| Step::Batch(Work::Crossing, Durability::Batch, seed);
     for shape in [Shape::One, Shape::Mirror, Shape::Aligned] {

@@ -182,7 +182,8 @@ impl Play {
             }
             Step::Scrub => return self.scrub(),
             Step::Repair => self.repair()?,
-            Step::Rebuild(device) => return self.rebuild(*device),
+            Step::Rebuild(device) => return self.rebuild(*device, None),
+            Step::RebuildInTwo(device, bytes, between) => return self.rebuild(*device, Some((*bytes, between))),
             Step::Compact => return self.move_records(Simulated::compact),
             Step::Rebalance => return self.move_records(Simulated::rebalance),
             Step::Pin(is_set) => return self.pin(*is_set),

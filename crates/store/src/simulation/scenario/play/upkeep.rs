@@ -3,6 +3,7 @@
 use super::super::super::mishap::FileKind;
 use super::super::super::model::Model;
 use super::super::super::subject::Simulated;
+use super::super::Step;
 use super::super::laws::patient;
 use super::super::look::Announced;
 use super::super::promise::{Condition, Freshness, Promise, is_sound};
@@ -102,14 +103,35 @@ impl Play {
         }
     }
 
-    pub(super) fn rebuild(&mut self, device: usize) -> Result<bool, String> {
+    /// A rebuild; interrupted after some bytes, if so given, and continued after a step.
+    pub(super) fn rebuild(&mut self, device: usize, interruption: Option<(u64, &Step)>) -> Result<bool, String> {
         let is_of_store = device < self.geometry.devices.len();
         if !is_of_store || self.conditions[device].away.is_none() || !self.has_writer()? {
             return Ok(false);
         }
+        // Of an interrupted rebuild, too: what is not yet rebuilt is a hole, which is filled.
         let (place, before) = (self.another_place(), self.world.images());
+        let number = DeviceNumber(device as u16);
+        if let (Some((bytes, between)), Some(writer)) = (interruption, &self.writer) {
+            match writer.rebuild_until(number, &place, bytes) {
+                Ok(false) => {}
+                Ok(true) => {
+                    self.conditions[device] = Condition::new(self.world.disk_at(&place));
+                    self.leave_behind();
+                    return Ok(true);
+                }
+                Err(error) => {
+                    self.fail(&error)?;
+                    return Ok(true);
+                }
+            }
+            self.act(between)?;
+            if self.has_crashed() || !self.has_writer()? {
+                return Ok(true);
+            }
+        }
         let Some(writer) = &self.writer else { return Ok(false) };
-        let rebuilt = writer.rebuild(DeviceNumber(device as u16), &place);
+        let rebuilt = writer.rebuild(number, &place);
         if self.has_crashed() {
             return Ok(true);
         }
