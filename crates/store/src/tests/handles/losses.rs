@@ -2,6 +2,7 @@
 //! acknowledgement, and continues; reads reconstruct from parity.
 
 use super::*;
+use crate::engine::RESERVED_IDS;
 use crate::format::ids::DeviceNumber;
 use crate::simulation::mishap::Absence;
 use crate::simulation::subject::{Simulated, geometry};
@@ -79,5 +80,38 @@ fn a_writer_goes_on_without_a_slow_device_that_fails() {
         world.detach(next.index(), Absence::Unmounted, seed);
         assert_eq!(store.put(&key("too many"), &file(), &model).unwrap_err().kind(), ErrorKind::Lost);
         assert_eq!(store.put(&key("small"), &file(), b"small").unwrap_err().kind(), ErrorKind::ReadOnly);
+    }
+}
+
+/// Numbers of objects are reserved in the superblocks of all devices, also for records that are on none of the slow ones.
+#[test]
+fn records_are_written_although_the_superblock_of_a_slow_device_cannot_be() {
+    for (absence, by_handle) in [(Absence::Unmounted, false), (Absence::Failing, false), (Absence::Unmounted, true)] {
+        let settings = geometry(2, 3, 2, (2, 1));
+        let world = World::new(Simulated::devices(&settings), 1);
+        let subject = Simulated::create(&settings, &world).unwrap();
+        let store = subject.store();
+        store.put(&key("large"), &file(), &bytes(1, 120_000)).unwrap();
+        let handle = store.create_nameless(&file()).unwrap();
+        handle.link(&key("handle")).unwrap();
+        world.detach(3, absence, 1);
+        let mut number = 0;
+        while subject.out_of_service().is_empty() && number < 4 * RESERVED_IDS {
+            if by_handle {
+                handle.append(b"more").unwrap();
+                handle.commit(Durability::Batch).unwrap();
+            } else {
+                store.put(&key(&format!("small/{number}")), &file(), b"content").unwrap();
+            }
+            number += 1;
+        }
+        assert_eq!(subject.out_of_service(), [DeviceNumber(3)], "after {number} objects");
+        let after = Simulated::open(&settings, &world.after_crash(1)).unwrap();
+        let written = match by_handle {
+            true => after.store().get(&key("handle")).unwrap().unwrap().len() as u64 / 4,
+            false => after.store().list(&key("small")).unwrap().count() as u64,
+        };
+        assert_eq!(written, number);
+        assert!(after.store().get(&key("large")).unwrap().unwrap() == bytes(1, 120_000));
     }
 }
