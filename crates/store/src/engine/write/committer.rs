@@ -108,18 +108,20 @@ impl Piece {
     /// # Errors
     /// As [`Batch::commit`]; none of it is then applied.
     pub(super) fn commit(&mut self, engine: &Engine) -> Result<()> {
-        let committed = loop {
-            let Piece { records, waiting, touched, .. } = self;
-            match engine.commit(records, waiting, touched, self.alignment, self.time) {
-                // The superblock of a slow device could not be written; the log is as before.
-                Err(error) => match engine.goes_on_without(&error) {
-                    Ok(true) => {}
-                    Ok(false) => break Err(error),
-                    Err(latched) => break Err(latched),
-                },
-                Ok(()) => break Ok(()),
-            }
+        let mut commit = || {
+            let Piece { records, waiting, touched, alignment, time } = &mut *self;
+            engine.commit(records, waiting, touched, *alignment, *time)
         };
+        let mut committed = commit();
+        for _ in 0..engine.devices.slots().len() {
+            let Err(error) = &committed else { break };
+            match engine.goes_on_without(error) {
+                // The superblock of a slow device could not be written; the log is as before.
+                Ok(true) => committed = commit(),
+                Ok(false) => break,
+                Err(latched) => committed = Err(latched),
+            }
+        }
         self.touched = Touched::default();
         // After other failures it is unknown what is in the log, so units that it may reference stay.
         if committed.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
