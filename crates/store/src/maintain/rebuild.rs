@@ -323,6 +323,8 @@ impl Engine {
         for directory in [SEGMENTS, EXTENTS] {
             device.create_directory(directory).map_err(fail)?;
         }
+        // Progress was noted of a directory before this one.
+        self.note(&[(&note_name(slot.entry.number), Vec::new())])?;
         let mut slots = self.devices.slots().to_vec();
         let at = slot.entry.number.index();
         let identity = random_identity()?;
@@ -360,6 +362,11 @@ impl Engine {
         self.set_geometry(geometry);
         Ok(())
     }
+}
+
+/// Name of the note of a rebuild's progress in the catalog.
+fn note_name(device: DeviceNumber) -> String {
+    format!("rebuild.{device}")
 }
 
 fn no_place(cause: String) -> Error {
@@ -484,11 +491,6 @@ impl Rebuild<'_> {
         }
     }
 
-    /// Name of the note of its progress in the catalog.
-    fn note_name(&self) -> String {
-        format!("rebuild.{}", self.device)
-    }
-
     /// Units of large objects that were on the device. An interruption keeps what is done.
     fn objects(&mut self, pace: &mut Pace<'_>) -> Result<()> {
         let mut seen_id = None;
@@ -552,7 +554,7 @@ impl Rebuild<'_> {
     fn each_object(&mut self, view: &View, seen_id: Option<u64>, done: &mut Done, pace: &mut Pace<'_>) -> Result<()> {
         let engine = self.engine;
         // Into spare space, records show the progress.
-        let noted = view.state.notes.get(&self.note_name()).filter(|_| self.is_onto);
+        let noted = view.state.notes.get(&note_name(self.device)).filter(|_| self.is_onto);
         let earlier = noted.and_then(|note| SoFar::decode(note)).unwrap_or_default();
         let snapshot = view.snapshot();
         let mut scan = snapshot.scan_versions_from(&[])?;
@@ -583,7 +585,10 @@ impl Rebuild<'_> {
                 Err(error) if error.kind() == ErrorKind::Lost => self.report.lost += 1,
                 Err(error) => return Err(error),
             }
-            done.so_far.key = key.to_vec();
+            // What is lost is visited again: it may have come back.
+            if self.report.lost == 0 {
+                done.so_far.key = key.to_vec();
+            }
             if done.unsynced_bytes >= SYNC_BYTES || done.moving.len() >= MOVED_TOGETHER {
                 self.settle(done)?;
             }
@@ -652,6 +657,6 @@ impl Rebuild<'_> {
             engine.append_moved(std::mem::take(&mut done.moving))?;
         }
         engine.sync_all()?;
-        engine.note(&[(&self.note_name(), if self.is_onto { done.so_far.encode() } else { Vec::new() })])
+        engine.note(&[(&note_name(self.device), if self.is_onto { done.so_far.encode() } else { Vec::new() })])
     }
 }

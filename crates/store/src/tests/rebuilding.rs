@@ -32,12 +32,14 @@ fn what_was_renamed_while_a_rebuild_was_interrupted_is_rebuilt() {
     let options = RebuildOptions { device: lost, onto: Some(sandbox.path().join("new")), bytes_per_second: None };
     let planned = store.plan_rebuild(&options).unwrap();
     let halfway = planned.segment_bytes + planned.unit_bytes / 2;
-    let progress = Progress::observed(move |progress| {
-        if progress.snapshot().bytes > u128::from(halfway) {
-            progress.stop();
-        }
-    });
-    let report = store.rebuild(&options, &progress).unwrap();
+    let stopped_halfway = || {
+        Progress::observed(move |progress| {
+            if progress.snapshot().bytes > u128::from(halfway) {
+                progress.stop();
+            }
+        })
+    };
+    let report = store.rebuild(&options, &stopped_halfway()).unwrap();
     assert!(!report.is_complete && !report.is_settled && report.objects > 0 && report.objects < OBJECTS, "{report:?}");
     store.rename(&key(&format!("last/{:02}", OBJECTS - 1)), &key("first/renamed"), Existing::Refuse).unwrap();
     let again = store.rebuild(&options, &Progress::default()).unwrap();
@@ -46,7 +48,18 @@ fn what_was_renamed_while_a_rebuild_was_interrupted_is_rebuilt() {
     let mut problems = Vec::new();
     store.check(check, &mut |problem| problems.push(problem.to_string()), &Progress::default()).unwrap();
     assert_eq!(problems, [""; 0]);
-    // Another device may be lost now.
+    // Another device may be lost now. What was noted of a directory says nothing about another one.
+    drop(store);
+    std::fs::rename(sandbox.path().join("new"), sandbox.path().join("dead as well")).unwrap();
+    let store = Store::open(&home).unwrap();
+    let third = RebuildOptions { onto: Some(sandbox.path().join("third")), ..options };
+    assert!(!store.rebuild(&third, &stopped_halfway()).unwrap().is_complete);
+    drop(store);
+    std::fs::rename(sandbox.path().join("third"), sandbox.path().join("dead at once")).unwrap();
+    let store = Store::open(&home).unwrap();
+    let fourth = RebuildOptions { onto: Some(sandbox.path().join("fourth")), ..third };
+    let report = store.rebuild(&fourth, &Progress::default()).unwrap();
+    assert!(report.is_complete && report.objects == OBJECTS, "{report:?}");
     drop(store);
     std::fs::rename(&slow[0], sandbox.path().join("dead too")).unwrap();
     let store = Store::open_read_only(&home).unwrap();
