@@ -187,6 +187,14 @@ impl Engine {
         roomiest(slots, 1).first().map(|slot| slot.entry.number)
     }
 
+    /// The account of a segment that will not change any more: the active one is closed first. `None` if it is gone.
+    pub(crate) fn closed_row(&self, number: SegmentNumber) -> Result<Option<SegmentRow>> {
+        if self.is_active(number) {
+            self.close_active_segment()?;
+        }
+        Ok(self.view().state.segments.get(&number).cloned())
+    }
+
     fn is_active(&self, number: SegmentNumber) -> bool {
         self.writer().is_ok_and(|writer| writer.active.as_ref().is_some_and(|active| active.id.number == number))
     }

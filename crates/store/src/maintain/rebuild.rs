@@ -445,6 +445,8 @@ impl Rebuild<'_> {
                 self.leave(row)?;
                 continue;
             }
+            // Begun by another thread since: a copy of it must not replace a file that is written to.
+            let Some(row) = &engine.closed_row(row.number)? else { continue };
             let is_listed = row.devices.contains(&lost);
             if self.is_onto && is_listed && engine.has_whole_copy(row, lost) {
                 pace.skip(row.size_bytes);

@@ -487,9 +487,10 @@ impl Engine {
     /// Errors of copying.
     pub(crate) fn complete_copies(&self, pace: &mut Pace<'_>) -> Result<u64> {
         let mut made = 0;
-        let rows: Vec<SegmentRow> = self.view().state.segments.values().cloned().collect();
-        for row in rows {
+        let numbers: Vec<SegmentNumber> = self.view().state.segments.keys().copied().collect();
+        for number in numbers {
             let wanted = usize::from(self.geometry().copies);
+            let Some(row) = self.closed_row(number)? else { continue };
             while let Some(device) = self.spare_for(&row, wanted) {
                 self.copy_segment(&row, device, pace)?;
                 self.change_devices(row.number, |devices| devices.push(device))?;
