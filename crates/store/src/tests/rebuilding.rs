@@ -1,12 +1,14 @@
 //! A rebuild that was interrupted and goes on, after the store was written to in between.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
 
 use super::{bytes, file, key};
 use crate::format::ids::DeviceNumber;
-use crate::{CheckOptions, Existing, Plan, Progress, RebuildOptions, Store};
+use crate::{CheckOptions, Existing, OpenOptions, Plan, Progress, RebuildOptions, Store};
 
 const OBJECTS: u64 = 12;
 const OBJECT_BYTES: usize = 300_000;
@@ -65,4 +67,42 @@ fn what_was_renamed_while_a_rebuild_was_interrupted_is_rebuilt() {
     let store = Store::open_read_only(&home).unwrap();
     let content = store.get(&key("first/renamed")).unwrap().unwrap();
     assert!(content == bytes(OBJECTS - 1, OBJECT_BYTES));
+}
+
+#[test]
+fn what_is_written_while_a_device_is_rebuilt_is_on_both() {
+    let sandbox = TempDir::new().unwrap();
+    let home = sandbox.path().join("s");
+    let fast = ["a", "b"].map(|name| sandbox.path().join(name));
+    let plan = Plan { fast: fast.to_vec(), segment_bytes: 1 << 20, ..Plan::default() };
+    let store = Store::create(&home, &plan).unwrap();
+    for number in 0..100 {
+        store.put(&key(&format!("before/{number}")), &file(), &bytes(number, 60_000)).unwrap();
+    }
+    drop(store);
+    std::fs::rename(&fast[1], sandbox.path().join("dead")).unwrap();
+    let store = Store::open_with(&home, &OpenOptions { degraded: true, ..OpenOptions::default() }).unwrap();
+    let (writer, written) = (store.clone(), Arc::new(AtomicU64::new(0)));
+    let count = Arc::clone(&written);
+    let progress = Progress::observed(move |_| {
+        let number = count.fetch_add(1, Ordering::Relaxed);
+        writer.put(&key(&format!("meanwhile/{number}")), &file(), &bytes(number, 5000)).unwrap();
+    });
+    let new = sandbox.path().join("new");
+    let options = RebuildOptions { device: DeviceNumber(1), onto: Some(new.clone()), bytes_per_second: None };
+    assert!(store.rebuild(&options, &progress).unwrap().is_complete);
+    drop((store, progress));
+    let written = written.load(Ordering::Relaxed);
+    assert!(written > 5, "{written}");
+    for (lost, at) in [(&fast[0], "first"), (&new, "second")] {
+        let aside = sandbox.path().join(at);
+        std::fs::rename(lost, &aside).unwrap();
+        let store = Store::open_read_only(&home).unwrap();
+        for number in 0..written {
+            let content = store.get(&key(&format!("meanwhile/{number}"))).unwrap();
+            assert!(content == Some(bytes(number, 5000)), "{number} of {written}, without the {at}");
+        }
+        drop(store);
+        std::fs::rename(&aside, lost).unwrap();
+    }
 }
