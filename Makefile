@@ -2,6 +2,8 @@
 
 FUZZ_TARGETS = survey checkpoint fsstats plan bench record segment descriptor superblock table catalog published archive strace columnar trace_readers ext xfs btrfs
 FUZZ_SECONDS ?= 60
+# Of libFuzzer: 0 takes another each time.
+FUZZ_SEED ?= 0
 # Arguments of `cargo test` for `test-twice`: `--test it -- bench` runs some only.
 TESTS ?=
 # Crashes that `torture` tries.
@@ -54,7 +56,7 @@ fuzz:             ## each fuzz target for FUZZ_SECONDS
 	RUSTFLAGS="$(FUZZ_RUSTFLAGS)" cargo build --release --manifest-path fuzz/Cargo.toml --target $(HOST)
 	for target in $(FUZZ_TARGETS); do \
 	  mkdir -p fuzz/corpus/$$target && \
-	  ./fuzz/target/$(HOST)/release/$$target -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -timeout=20 -print_final_stats=1 \
+	  ./fuzz/target/$(HOST)/release/$$target -seed=$(FUZZ_SEED) -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -timeout=20 -print_final_stats=1 \
 	    -artifact_prefix=fuzz/ fuzz/corpus/$$target fuzz/seeds/$$target || exit 1; \
 	done
 

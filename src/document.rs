@@ -1,16 +1,20 @@
-//! Reading granulo's JSON documents: the schema says the kind and the version, and a newer version is refused.
+//! Reading granulo's JSON documents: the schema says the kind and the version, and a newer version is refused. So is a
+//! text with a character that granulo escapes: a document from elsewhere must not write to the terminal what it likes.
+
+use std::fmt;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::units::{escape, is_printable};
 
 /// Reads `text` as the JSON document of `schema` (such as `granulo/plan/1`). `None` if it is not JSON (also if it is
 /// truncated) or has another schema. `advice` says how to get a new one.
 ///
 /// # Errors
 /// [`ErrorKind::NewerVersion`] if the kind is right and the version higher; [`ErrorKind::Corrupt`] if kind and version are
-/// right and the rest is not.
+/// right and the rest is not, or has a text that is not printable.
 pub(crate) fn read_document<T: DeserializeOwned>(
     operation: &'static str,
     schema: &str,
@@ -28,6 +32,91 @@ pub(crate) fn read_document<T: DeserializeOwned>(
     if found_version.parse::<u32>().is_ok_and(|found| found > version) {
         return Some(Err(Error::newer_version(operation, found_version, version)));
     }
-    let read = serde_json::from_slice(text);
+    let read = printable_texts(text).and_then(|()| serde_json::from_slice(text));
     Some(read.map_err(|error| Error::new(ErrorKind::Corrupt, operation, error.to_string()).advise(advice)))
+}
+
+/// Checks that every text in a JSON document, and every name of a field, is printable but for line ends and tabs.
+///
+/// # Errors
+/// At the first that is not, and if it is not JSON.
+pub(crate) fn printable_texts(json: &[u8]) -> serde_json::Result<()> {
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    PrintableTexts.deserialize(&mut deserializer)?;
+    deserializer.end()
+}
+
+/// Visits a value for its texts.
+#[derive(Clone, Copy)]
+struct PrintableTexts;
+
+impl<'de> DeserializeSeed<'de> for PrintableTexts {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> std::result::Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for PrintableTexts {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str("JSON")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> std::result::Result<(), E> {
+        match text.chars().all(|c| is_printable(c) || matches!(c, '\n' | '\t')) {
+            true => Ok(()),
+            false => Err(E::custom(format!("the text \"{}\" has control characters", escape(text.as_bytes())))),
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<(), A::Error> {
+        while map.next_key_seed(self)?.is_some() {
+            map.next_value_seed(self)?;
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> std::result::Result<(), A::Error> {
+        while sequence.next_element_seed(self)?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> std::result::Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> std::result::Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> std::result::Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> std::result::Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> std::result::Result<(), E> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_that_a_terminal_would_obey_are_refused() {
+        for json in [r#"{"a": ["x", {"b": "c\td\ne"}], "ü": -1, "n": null, "f": 0.5, "t": true}"#, r#""a""#] {
+            printable_texts(json.as_bytes()).expect(json);
+        }
+        for json in [r#"{"a": ["x", {"b": "\u001b[2J"}]}"#, r#"{"\u0007": 1}"#, "\"\u{202e}\"", "\"\u{9b}\""] {
+            let error = printable_texts(json.as_bytes()).expect_err(json).to_string();
+            assert!(error.contains("control characters") && error.chars().all(is_printable), "{error}");
+        }
+    }
 }

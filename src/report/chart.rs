@@ -2,13 +2,16 @@
 //!
 //! Lines are broken by own code: ten lines, because the crate `textwrap` has to be told first what belongs together.
 
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthStr;
 
 /// Width of all output.
 pub(super) const COLUMNS: usize = 80;
 
 /// Units that belong to the number before them.
 const UNITS: [&str; 10] = ["%", "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"];
+
+/// Characters a column, at most: text may have any number of marks that have no width.
+const MARKS: usize = 8;
 
 /// A bar of `width` columns, filled to `fraction` in eighths of a column; anything above zero is visible.
 pub(super) fn bar(fraction: f64, width: usize) -> String {
@@ -34,19 +37,22 @@ pub(super) fn shorten(text: &str, width: usize) -> String {
         return text.to_owned();
     }
     let room = width.saturating_sub(1);
-    let head = take_columns(text.chars(), room / 3);
-    let tail: Vec<char> = take_columns(text.chars().rev(), room - head.width()).chars().collect();
-    format!("{head}…{}", tail.into_iter().rev().collect::<String>())
+    let head = beginning(text, room / 3);
+    format!("{head}…{}", end(text, room - head.width()))
 }
 
-fn take_columns(chars: impl Iterator<Item = char>, width: usize) -> String {
-    let mut used = 0;
-    chars
-        .take_while(|c| {
-            used += c.width().unwrap_or(0);
-            used <= width
-        })
-        .collect()
+/// The longest beginning of `text` in at most `width` columns. The width of a text is not the sum of its characters'.
+fn beginning(text: &str, width: usize) -> &str {
+    let ends = text.char_indices().take(MARKS * width).map(|(at, c)| at + c.len_utf8());
+    let end = ends.take_while(|&end| text[..end].width() <= width).last().unwrap_or(0);
+    &text[..end]
+}
+
+/// The longest end of `text` in at most `width` columns.
+fn end(text: &str, width: usize) -> &str {
+    let starts = text.char_indices().rev().take(MARKS * width).map(|(at, _)| at);
+    let start = starts.take_while(|&start| text[start..].width() <= width).last().unwrap_or(text.len());
+    &text[start..]
 }
 
 /// `text` broken into lines of at most `width` columns, at spaces, but not between a number and its unit.
@@ -93,6 +99,10 @@ mod tests {
         assert_eq!(shorten("/usr/bin", 20), "/usr/bin");
         assert_eq!(shorten("/usr/share/doc/packages/granulo", 20), "/usr/s…kages/granulo");
         assert!(shorten("/データ/データ/データ/データ", 15).width() <= 15);
+        // An emoji's selector makes the character before it wider, and a control character has a width in a text only.
+        for text in ["❤\u{fe0f}".repeat(40), "\u{1}".repeat(40), "e\u{301}".repeat(40)] {
+            assert!((18..=20).contains(&shorten(&text, 20).width()), "{}", shorten(&text, 20).width());
+        }
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap("at most 64 KiB, 3.5 %", 12), ["at most", "64 KiB,", "3.5 %"]);
     }

@@ -205,6 +205,11 @@ pub fn escape(bytes: &[u8]) -> String {
     text
 }
 
+/// Whether [`escape`] leaves a character as it is, or it is the backslash.
+pub fn is_printable(c: char) -> bool {
+    !matches!(c, '\0'..='\x1f' | '\x7f') && !is_deceptive(c)
+}
+
 /// C1 controls, line separators, zero-width and bidirectional characters, tags and interlinear marks.
 fn is_deceptive(c: char) -> bool {
     matches!(c,
