@@ -21,7 +21,7 @@ fn a_rebuild_that_is_interrupted_goes_on_and_readers_read_meanwhile() {
             let options = RebuildOptions {
                 device: DeviceNumber(number as u16),
                 onto: onto.then_some(directory),
-                bytes_per_second: None,
+                ..RebuildOptions::default()
             };
             let mut sessions = 0;
             loop {
@@ -70,7 +70,7 @@ fn any_device_may_be_lost_and_is_rebuilt_onto_a_new_one_and_then_another_may_be(
             let options = RebuildOptions {
                 device: DeviceNumber(number as u16),
                 onto: Some(directory.clone()),
-                bytes_per_second: None,
+                ..RebuildOptions::default()
             };
             let plan = store.plan_rebuild(&options).unwrap();
             assert_eq!((plan.lost_segments, plan.without_place), (0, 0));

@@ -20,7 +20,8 @@ use crate::units::{format_count, format_size, parse_size};
 ///
 /// With --onto, an empty directory takes over the device number. Without it, copies of segments and stripe units go
 /// to the other devices, and the device leaves the store. The store stays readable meanwhile. After Ctrl-C or a
-/// crash, rerun the command to continue. The exit status is 1 if anything could not be rebuilt from what is left.
+/// crash, rerun the command to continue. If something can be rebuilt only in part from what is left, the device stays
+/// lost, as it may have it intact, until it returns or --give-up says that it will not. The exit status is 1 then.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo store rebuild /srv/s --onto /mnt/new/s --dry-run\n  \
     granulo store rebuild /srv/s --device 3 --onto /mnt/new/s --rate 100MiB\n  granulo store rebuild /srv/s --device 3")]
@@ -38,6 +39,9 @@ pub(super) struct RebuildArguments {
     /// Directory on another disk to rebuild onto
     #[arg(long, value_name = "DIR")]
     onto: Option<PathBuf>,
+    /// Do without what only the lost device has; granulo store repair --drop-lost then removes what is left of it
+    #[arg(long)]
+    give_up: bool,
     /// Limit the write rate, in bytes per second
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     rate: Option<u64>,
@@ -81,7 +85,8 @@ impl RebuildArguments {
             drop(store);
             store = Store::open_with(&self.store, &how)?;
         }
-        let options = RebuildOptions { device, onto: self.onto.clone(), bytes_per_second: self.rate };
+        let options =
+            RebuildOptions { device, onto: self.onto.clone(), gives_up: self.give_up, bytes_per_second: self.rate };
         let plan = store.plan_rebuild(&options)?;
         if !self.json {
             self.print_plan(device, &plan)?;
@@ -153,6 +158,12 @@ impl RebuildArguments {
         };
         output::print(|out| match (report.is_settled, report.lost) {
             (true, _) if report.is_complete => writeln!(out, "device {device} {is_settled}; wrote {written}"),
+            (true, lost) if lost > 0 => writeln!(
+                out,
+                "device {device} {is_settled}; wrote {written}; {} segments and objects are damaged now: granulo store \
+                 repair --drop-lost removes what cannot be read",
+                format_count(lost.into())
+            ),
             (true, _) => writeln!(
                 out,
                 "device {device} {is_settled}; wrote {written}; interrupted: what was written while it was lost has too \
@@ -161,8 +172,8 @@ impl RebuildArguments {
             (false, 0) => writeln!(out, "interrupted after {written}; rerun to continue"),
             (false, lost) => writeln!(
                 out,
-                "wrote {written}; {} segments and objects cannot be rebuilt from what is left: bring the device back, or give them \
-                 up with granulo store repair --drop-lost, then rerun",
+                "wrote {written}; {} segments and objects cannot be rebuilt as a whole from what is left: bring the \
+                 device back, or rerun with --give-up",
                 format_count(lost.into())
             ),
         })

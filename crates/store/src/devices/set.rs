@@ -263,6 +263,11 @@ impl Devices {
         slots.get(number.index()).filter(|slot| slot.is_readable()).map(|slot| Arc::clone(&slot.device))
     }
 
+    /// Whether a device has left the store.
+    pub(crate) fn has_left(&self, number: DeviceNumber) -> bool {
+        self.slots().get(number.index()).is_some_and(|slot| slot.entry.state == DeviceState::Gone)
+    }
+
     /// Writable devices of the class, or of the other class if the store has none of it.
     pub(crate) fn writable(&self, class: Class) -> Vec<Slot> {
         let slots = self.slots();

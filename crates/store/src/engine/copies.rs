@@ -2,7 +2,7 @@
 //!
 //! Only immutable segments are copied; the active one is closed first. A copy is written under another name, synced and
 //! renamed: a crash leaves either the old file or the new one. What is valid on no copy is copied as it is, damaged, to
-//! preserve offsets.
+//! preserve offsets; but only if the caller accepts that: a device that is away may have it intact.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::devices::set::{Lock, Slot};
 use crate::engine::pace::Pace;
 use crate::engine::recovery::RELEASED;
 use crate::engine::{Engine, View};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::DeviceState;
 use crate::format::ids::{DeviceNumber, LogOffset, SegmentId, SegmentNumber};
 use crate::format::release::Released;
@@ -26,6 +26,15 @@ use crate::log::writer::roomiest;
 
 /// Bytes per read and write.
 const PIECE_BYTES: u64 = 4 << 20;
+
+/// What happens to bytes that no copy in service has intact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Damaged {
+    /// They are copied as they are, and are a hole where there is no copy at all.
+    Copied,
+    /// No copy is made.
+    Refused,
+}
 
 /// Result of copying a segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -142,8 +151,15 @@ impl Engine {
     /// immutable.
     ///
     /// # Errors
-    /// Any error of reading all copies, writing or syncing, and those of `pace`.
-    pub(crate) fn copy_segment(&self, row: &SegmentRow, device: DeviceNumber, pace: &mut Pace<'_>) -> Result<Copied> {
+    /// [`ErrorKind::Lost`] if part of it is `damaged` on all copies and that is refused; any error of reading all
+    /// copies, writing or syncing, and those of `pace`.
+    pub(crate) fn copy_segment(
+        &self,
+        row: &SegmentRow,
+        device: DeviceNumber,
+        damaged: Damaged,
+        pace: &mut Pace<'_>,
+    ) -> Result<Copied> {
         let target = segment_path(row.id());
         let temporary = format!("{target}.new");
         let fail = |error| self.devices.error("create a copy of the segment", device, &target, error);
@@ -151,19 +167,20 @@ impl Engine {
         let mut sources: Vec<DeviceNumber> = row.devices.iter().copied().filter(|&source| source != device).collect();
         sources.push(device);
         let copies = self.open_segment_copies(row.id(), &sources);
-        if copies.is_empty() {
-            return Err(Error::new(
-                crate::error::ErrorKind::Lost,
-                "create a copy of the segment",
-                "no device in service has a copy",
-            )
-            .at(&self.devices.place(device, &target)));
+        let lost = |cause: &str| {
+            Error::new(ErrorKind::Lost, "create a copy of the segment", cause).at(&self.devices.place(device, &target))
+        };
+        if copies.is_empty() && damaged == Damaged::Refused {
+            return Err(lost("no device in service has a copy"));
         }
         // Left by an interrupted attempt.
         let _ = on.remove(&temporary);
         names::create_directory(&*on, SEGMENTS).map_err(fail)?;
         let file = on.open(&temporary, Mode::Create).map_err(fail)?;
         let copied = self.copy_onto(row, &copies, &*file, pace).and_then(|copied| {
+            if copied.damaged_bytes > 0 && damaged == Damaged::Refused {
+                return Err(lost("part of it is damaged on every copy in service"));
+            }
             file.sync().map_err(fail)?;
             on.rename(&temporary, &target).and_then(|()| on.sync_directory(SEGMENTS)).map_err(fail)?;
             Ok(copied)

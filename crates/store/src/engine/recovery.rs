@@ -17,11 +17,13 @@ use super::replay::Replay;
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::extents::Allocator;
 use crate::devices::names;
-use crate::devices::set::Devices;
+use crate::devices::set::{Devices, Slot};
+use crate::engine::copies::Damaged;
 use crate::engine::effects::{Effects, Nameless};
 use crate::engine::pace::Pace;
 use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineAccounts};
 use crate::error::Result;
+use crate::format::geometry::DeviceState;
 use crate::format::ids::{DeviceNumber, Epoch, LogOffset, SegmentId, SegmentNumber};
 use crate::format::index_key::{first_object, object_key, object_of};
 use crate::format::record::Seed;
@@ -311,16 +313,22 @@ impl Engine {
         Ok(Recovery::Done(recovered))
     }
 
+    /// Devices of which everything can be read. One that is being rebuilt stands for a lost one.
     fn in_sight(&self) -> Vec<DeviceNumber> {
-        self.devices.slots().iter().filter(|slot| slot.is_readable()).map(|slot| slot.entry.number).collect()
+        let slots = self.devices.slots();
+        let is_whole = |slot: &&Slot| slot.is_readable() && slot.entry.state == DeviceState::InUse;
+        slots.iter().filter(is_whole).map(|slot| slot.entry.number).collect()
     }
 
     /// Whether a device is present that was not when something was found missing: it may have that, so the log must be
     /// read again.
     fn is_more_in_sight(&self, notes: &BTreeMap<String, Vec<u8>>) -> bool {
-        let on = notes.get(MISSING_ON).map(Vec::as_slice).unwrap_or_default();
-        let was_there = |device: &DeviceNumber| on.chunks_exact(2).any(|bytes| bytes == device.0.to_le_bytes());
-        !on.is_empty() && !self.in_sight().iter().all(was_there)
+        self.in_sight().into_iter().any(|device| may_have_missing(notes, device))
+    }
+
+    /// Whether something is missing that a device may have.
+    pub(crate) fn may_have_missing(&self, device: DeviceNumber) -> bool {
+        may_have_missing(&self.view().state.notes, device)
     }
 
     /// The catalog's notes of what may be missing.
@@ -502,7 +510,7 @@ impl Engine {
             let Some(known) = self.view().state.segments.get(&segment).cloned() else { return Ok(()) };
             let row = SegmentRow { size_bytes: end.0, ..known.clone() };
             let Some(device) = self.spare_for(&row, wanted) else { return Ok(()) };
-            if self.copy_segment(&row, device, &mut Pace::new(None, &Progress::default())).is_err() {
+            if self.copy_segment(&row, device, Damaged::Copied, &mut Pace::new(None, &Progress::default())).is_err() {
                 return Ok(());
             }
             let mut devices = known.devices.clone();
@@ -596,4 +604,10 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Whether a device was away when something was found missing, according to the notes of a catalog.
+fn may_have_missing(notes: &BTreeMap<String, Vec<u8>>, device: DeviceNumber) -> bool {
+    let on = notes.get(MISSING_ON).map(Vec::as_slice).unwrap_or_default();
+    !on.is_empty() && !on.chunks_exact(2).any(|bytes| bytes == device.0.to_le_bytes())
 }

@@ -65,9 +65,9 @@ impl Engine {
     /// [`ErrorKind::Lost`] if a device that may have what is missing is not present; errors of reading, of writing and
     /// of `pace`.
     pub(crate) fn accept(&self, pace: &mut Pace<'_>) -> Result<u64> {
-        let is_there = |slot: &&Slot| slot.is_writable() || slot.entry.state == DeviceState::Gone;
+        let is_there = |slot: &&Slot| self.is_settled(slot.entry.number) || slot.entry.state == DeviceState::Gone;
         if let Some(away) = self.devices.slots().iter().find(|slot| !is_there(slot)) {
-            let what = away.trouble.as_ref().map_or_else(String::new, |trouble| trouble.explain());
+            let what = away.trouble.as_ref().map_or_else(|| "is being rebuilt".to_owned(), |trouble| trouble.explain());
             let cause = format!("device {} {what}: it may have what is missing", away.entry.number);
             return Err(Error::new(ErrorKind::Lost, "accept what is missing", cause)
                 .at(&away.path)

@@ -8,7 +8,9 @@
 //! devices from the beginning; one that was changed meanwhile may still have stripes on the lost device, so into spare
 //! space what is newer than the last pass is examined again, until nothing is left. Open objects without a name are in
 //! no index: those of this process follow after all others. The device leaves the store, or returns to service, only
-//! when nothing is missing.
+//! when nothing is missing: not even bytes of a segment that are damaged on all other devices and that no entry of the
+//! index is in, as they may be a removal. Otherwise the caller has to give up what only the lost device has; then it
+//! stays damaged, for a repair to drop.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,6 +21,7 @@ use super::salvage::Moving;
 use crate::Store;
 use crate::devices::extents::{DIRECTORY as EXTENTS, Touched, order};
 use crate::devices::set::{Slot, Trouble};
+use crate::engine::copies::Damaged;
 use crate::engine::open_files::{Base, OpenFile};
 use crate::engine::pace::{Pace, outcome};
 use crate::engine::{Engine, View};
@@ -47,6 +50,8 @@ pub struct RebuildOptions {
     pub device: DeviceNumber,
     /// Directory that replaces it; `None` for spare space on the other devices.
     pub onto: Option<PathBuf>,
+    /// Whether to do without what only the lost device has.
+    pub gives_up: bool,
     /// Most bytes written per second.
     pub bytes_per_second: Option<u64>,
 }
@@ -81,7 +86,8 @@ pub struct RebuildReport {
     pub objects: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// Segments and large objects that cannot be reconstructed from what is left.
+    /// Segments and large objects that cannot be reconstructed from what is left, or only in part. One more if part of
+    /// the log is missing and the device may have it.
     pub lost: u64,
 }
 
@@ -177,17 +183,25 @@ impl Store {
             engine,
             device: slot.entry.number,
             is_onto: options.onto.is_some(),
+            gives_up: options.gives_up,
+            is_revisited: false,
             report: RebuildReport::default(),
         };
+        // What is missing in the log is in no account.
+        rebuild.report.lost += u64::from(engine.may_have_missing(slot.entry.number));
         let result = rebuild.segments(&mut pace).and_then(|()| rebuild.objects(&mut pace));
         let is_done = outcome(result)?;
         let mut report = rebuild.report;
-        if is_done && report.lost == 0 {
+        if is_done && (report.lost == 0 || options.gives_up) {
+            if report.lost > 0 {
+                // The log goes on elsewhere than in what was lost.
+                engine.append_moved(Vec::new())?;
+            }
             engine.settle_device(slot.entry.number, options.onto.is_some())?;
             engine.complete_index()?;
             report.is_settled = true;
             // What was written while the device was lost has too few copies.
-            report.is_complete = outcome(engine.complete_copies(&mut pace).map(|_| ()))?;
+            report.is_complete = outcome(engine.complete_copies(&mut pace).map(|_| ()))? && report.lost == 0;
         }
         engine.sync_all()?;
         Ok(report)
@@ -220,7 +234,12 @@ impl Engine {
                 format!("device {} is in service at {}", options.device, crate::units::escape_path(&slot.path)),
                 "granulo store scrub verifies what is on it",
             ),
-            (None, _) if options.onto.as_ref().is_none_or(|onto| !is_same(onto, &slot.path)) => {
+            (None, _)
+                if options
+                    .onto
+                    .as_ref()
+                    .is_none_or(|onto| !is_same(onto, &slot.path) && !self.is_former(slot, onto)) =>
+            {
                 let onto = crate::units::escape_path(&slot.path);
                 refuse(
                     format!("device {} is being rebuilt already", options.device),
@@ -229,6 +248,16 @@ impl Engine {
             }
             _ => Ok(slot.clone()),
         }
+    }
+
+    /// Whether a directory was this device: before it was lost, or of a rebuild that the other devices do not know of.
+    fn is_former(&self, slot: &Slot, directory: &Path) -> bool {
+        let found = Superblock::read(&*self.platform.device(directory)).ok().flatten().map(|found| found.superblock);
+        found.is_some_and(|found| {
+            found.geometry.store == self.geometry().store
+                && found.number == slot.entry.number
+                && found.identity != slot.entry.identity
+        })
     }
 
     /// Whether a segment has a copy on `lost`, or had, or would have: without that device it has too few copies.
@@ -296,11 +325,7 @@ impl Engine {
         let device = self.platform.device_with(&path, geometry.file_mode);
         device.create_directory("").map_err(fail)?;
         match Superblock::read(&*device) {
-            // A rebuild that ended before the other devices recorded it.
-            Ok(Some(found))
-                if found.superblock.geometry.store == geometry.store
-                    && found.superblock.number == slot.entry.number
-                    && found.superblock.identity != slot.entry.identity => {}
+            _ if self.is_former(slot, &path) => {}
             Ok(None) => {
                 let is_empty = device.list("").map_err(fail)?.is_empty()
                     && !self.platform.has_directories(&path, &[]).map_err(fail)?;
@@ -352,7 +377,9 @@ impl Engine {
             self.adjust(|state| {
                 let was_there = |freed: &Freed| matches!(freed, Freed::Extent { device: of, .. } if *of == device);
                 let given_back = state.freed.iter().filter(|(_, freed)| was_there(freed)).cloned().collect();
-                let removed_extents = state.extents.keys().filter(|&&(of, _)| of == device).copied().collect();
+                // What was given up stays in the accounts until it is removed.
+                let left = state.extents.values().filter(|row| row.device == device && row.live_bytes == 0);
+                let removed_extents = left.map(|row| (row.device, row.file)).collect();
                 Change { given_back, removed_extents, durable: true, ..Change::default() }
             })?;
         }
@@ -423,6 +450,9 @@ struct Rebuild<'r> {
     engine: &'r Engine,
     device: DeviceNumber,
     is_onto: bool,
+    gives_up: bool,
+    /// Whether records were moved by something else while this pass moved their units: all are looked at again.
+    is_revisited: bool,
     report: RebuildReport,
 }
 
@@ -463,10 +493,12 @@ impl Rebuild<'_> {
                 }
                 return Err(no_place(format!("segment {} fits on no other device", row.number)));
             };
-            match engine.copy_segment(row, target, pace) {
+            let damaged = if self.gives_up { Damaged::Copied } else { Damaged::Refused };
+            match engine.copy_segment(row, target, damaged, pace) {
                 Ok(copied) => {
                     self.report.segments += 1;
                     self.report.bytes += copied.bytes;
+                    self.report.lost += u64::from(copied.damaged_bytes > 0);
                 }
                 Err(error) if error.kind() == ErrorKind::Lost => {
                     self.report.lost += 1;
@@ -498,12 +530,13 @@ impl Rebuild<'_> {
         let mut seen_id = None;
         loop {
             let before = self.report.objects;
+            self.is_revisited = false;
             let highest_id = self.look(seen_id, pace)?;
             // Onto a new directory, changed objects have their old stripes where they are rebuilt.
             if self.is_onto || self.report.objects == before {
                 return Ok(());
             }
-            seen_id = Some(highest_id);
+            seen_id = Some(highest_id).filter(|_| !self.is_revisited);
         }
     }
 
@@ -572,7 +605,10 @@ impl Rebuild<'_> {
                 self.report.lost += 1;
                 continue;
             };
-            let descriptor = Descriptor::decode(record.content, &engine.home)?;
+            let Ok(descriptor) = Descriptor::decode(record.content, &engine.home) else {
+                self.report.lost += 1;
+                continue;
+            };
             let components = components_on(&descriptor, self.device);
             if components.is_empty() {
                 continue;
@@ -656,7 +692,11 @@ impl Rebuild<'_> {
         engine.extents.sync(&touched)?;
         done.unsynced_bytes = 0;
         if !done.moving.is_empty() {
-            engine.append_moved(std::mem::take(&mut done.moving))?;
+            for outdated in engine.append_moved(std::mem::take(&mut done.moving))? {
+                // Moved meanwhile by a compaction, which changes neither its id nor its map.
+                let now = engine.view().snapshot().look_up(&outdated.key)?;
+                self.is_revisited |= now.is_some_and(|now| now.id == outdated.entry.id);
+            }
         }
         engine.sync_all()?;
         engine.note(&[(&note_name(self.device), if self.is_onto { done.so_far.encode() } else { Vec::new() })])

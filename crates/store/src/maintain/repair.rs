@@ -16,6 +16,7 @@ use crate::devices::host::Host;
 use crate::devices::names;
 use crate::devices::set::{Platform, Slot, Trouble};
 use crate::engine::Engine;
+use crate::engine::copies::Damaged;
 use crate::engine::divergence::take;
 use crate::engine::open::{Access, open, open_here};
 use crate::engine::pace::{Pace, outcome};
@@ -219,12 +220,15 @@ pub(crate) fn repair_on(
     if !report.is_complete {
         return Ok(report);
     }
-    if options.drop_lost {
+    if options.drop_lost && !lost.is_empty() {
         store.drop_lost(&lost, &mut report)?;
+        lost = store.check_again(options, &mut report, progress)?;
+        if !report.is_complete {
+            return Ok(report);
+        }
     }
     // A segment without a remaining lost object is freed, and the damage with it.
-    let kept: BTreeSet<SegmentNumber> =
-        if options.drop_lost { BTreeSet::new() } else { lost.iter().filter_map(|problem| problem.segment).collect() };
+    let kept: BTreeSet<SegmentNumber> = lost.iter().filter_map(|problem| problem.segment).collect();
     let damaged: BTreeSet<SegmentNumber> = report.damaged_segments.difference(&kept).copied().collect();
     let mut pace = Pace::new(options.bytes_per_second, progress);
     let mut result = store.give_back(&damaged, &mut report, &mut pace);
@@ -236,7 +240,7 @@ pub(crate) fn repair_on(
         report.is_complete = false;
         return Ok(report);
     }
-    if options.drop_lost || report.given_back + report.released > 0 {
+    if report.given_back + report.released > 0 {
         lost = store.check_again(options, &mut report, progress)?;
     }
     report.lost = lost;
@@ -303,8 +307,12 @@ impl Store {
         pace: &mut Pace<'_>,
     ) -> Result<()> {
         let engine = self.engine();
-        // A missing device may have what is damaged on all others.
-        let is_there = |slot: &Slot| slot.is_writable() || slot.entry.state == DeviceState::Gone;
+        // What is damaged may have been a removal.
+        if !report.check.is_log_explained {
+            return Ok(());
+        }
+        // A missing device may have what is damaged on all others; one that is being rebuilt stands for it.
+        let is_there = |slot: &Slot| engine.is_settled(slot.entry.number) || slot.entry.state == DeviceState::Gone;
         if damaged.is_empty() || !engine.devices.slots().iter().all(is_there) {
             return Ok(());
         }
@@ -340,7 +348,8 @@ impl Store {
         engine.devices.repair_home(&*engine.platform)
     }
 
-    /// Removes what is lost. A directory is restored with what the index has of it.
+    /// Removes what is lost. A directory is restored with what the index has of it. What the index does not have, as
+    /// its removal was lost, is removed again.
     fn drop_lost(&self, lost: &[Problem], report: &mut RepairReport) -> Result<()> {
         let mut keys: Vec<Vec<u8>> = lost.iter().filter_map(|problem| problem.key.clone()).collect();
         keys.sort();
@@ -360,7 +369,14 @@ impl Store {
         report.dropped += self.engine().forget_versions(&versions)?;
         let ways = Ways::of(&snapshot)?;
         for stored in keys {
-            let Some(entry) = snapshot.look_up(&stored)? else { continue };
+            let Some(entry) = snapshot.look_up(&stored)? else {
+                if let Some((directory, name)) = entry_of_key(&stored) {
+                    let mut batch = self.batch(Durability::None);
+                    batch.drop_entry(directory, name)?;
+                    batch.commit()?;
+                }
+                continue;
+            };
             let path = entry_of_key(&stored).and_then(|(directory, name)| match directory {
                 ObjectNumber::NONE => Some(Key::root()),
                 _ => ways.path(directory, name),
@@ -492,7 +508,7 @@ impl Engine {
             let wanted = usize::from(self.geometry().copies);
             let Some(row) = self.closed_row(number)? else { continue };
             while let Some(device) = self.spare_for(&row, wanted) {
-                self.copy_segment(&row, device, pace)?;
+                self.copy_segment(&row, device, Damaged::Copied, pace)?;
                 self.change_devices(row.number, |devices| devices.push(device))?;
                 made += 1;
                 if self.view().state.segments.get(&row.number).is_none_or(|now| now.devices.len() >= wanted) {

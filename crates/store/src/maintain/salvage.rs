@@ -1,9 +1,10 @@
 //! Moving records out of segments that cannot be repaired, and freeing these.
 //!
 //! A record is moved with its id and timestamp, after a check under the writer's lock that its key still has it.
-//! Removals are moved too, as other segments may have older records of their keys. A segment whose header, or bytes
-//! that no live object needs, are damaged on every copy is emptied in this way; what is unreadable in it was lost
-//! before.
+//! Removals are moved too, as other segments may have older records of their keys, if the index agrees with them: where
+//! a commit is damaged, nothing else vouches for them. A segment whose header, or bytes that no live object needs, are
+//! damaged on every copy is emptied in this way; what is unreadable in it was lost before. The caller has verified that
+//! no removal is missing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::ids::{DeviceNumber, LogOffset};
 use crate::format::index_key::until_of;
-use crate::format::record::{Head, NewRecord, Record};
+use crate::format::record::{Head, NewRecord, Record, decode_directories};
+use crate::index::Snapshot;
 use crate::index::catalog::{Change, ExtentRow, Freed, SegmentRow};
 use crate::layout::granulo::Alignment;
 
@@ -144,14 +146,15 @@ impl Engine {
         self.audit_segment(row, &snapshot, LogOffset::START, pace, &mut |sight, _| {
             let Observation::Record(met) = sight else { return Ok(()) };
             let location = Location { segment: row.number, offset: met.at, record_bytes: met.record.record_bytes() };
-            let entry = match (met.record.head.kind, met.live) {
-                (kind @ (Kind::Removal | Kind::TreeRemoval), _) => {
-                    Entry { kind, ..Entry::removal(met.record.head.id, location) }
+            let head = &met.record.head;
+            let (key, entry) = match (head.kind, met.live) {
+                (Kind::Removal | Kind::TreeRemoval, _) if agrees(&snapshot, &met.record)? => {
+                    (head.key(), Entry { kind: head.kind, ..Entry::removal(head.id, location) })
                 }
-                (_, Some(entry)) => entry,
+                (_, Some(entry)) => (met.key.clone(), entry),
                 _ => return Ok(()),
             };
-            let record = Moving::new(&met.key, entry, &met.record, None, self.geometry().alignment)?;
+            let record = Moving::new(&key, entry, &met.record, None, self.geometry().alignment)?;
             bytes += record.bytes.len();
             moving.push(record);
             if bytes >= BATCH_BYTES {
@@ -172,4 +175,26 @@ impl Engine {
         }
         Ok(is_empty)
     }
+}
+
+/// Whether the index has nothing that a removal removes.
+fn agrees(snapshot: &Snapshot, removal: &Record<'_>) -> Result<bool> {
+    let Head { kind, id, .. } = removal.head;
+    let is_older = |entry: &Entry| entry.id < id;
+    if snapshot.look_up(&removal.head.key())?.as_ref().is_some_and(is_older) {
+        return Ok(false);
+    }
+    let directories = match kind {
+        Kind::TreeRemoval => decode_directories(removal.content).unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    for directory in directories {
+        let mut scan = snapshot.entries_of(directory)?;
+        while let Some((_, entry)) = scan.next_entry()? {
+            if is_older(entry) {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }

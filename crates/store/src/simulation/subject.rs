@@ -506,13 +506,13 @@ impl Simulated {
 
     /// Rebuilds a device onto another directory; returns whether that is complete.
     pub(crate) fn rebuild(&self, device: DeviceNumber, onto: &str) -> Result<bool> {
-        let options = RebuildOptions { device, onto: Some(PathBuf::from(onto)), bytes_per_second: None };
+        let options = RebuildOptions { device, onto: Some(PathBuf::from(onto)), ..RebuildOptions::default() };
         Ok(self.store.rebuild(&options, &Progress::default())?.is_complete)
     }
 
     /// As [`rebuild`](Self::rebuild), asked to stop once more than `bytes` were written.
     pub(crate) fn rebuild_until(&self, device: DeviceNumber, onto: &str, bytes: u64) -> Result<bool> {
-        let options = RebuildOptions { device, onto: Some(PathBuf::from(onto)), bytes_per_second: None };
+        let options = RebuildOptions { device, onto: Some(PathBuf::from(onto)), ..RebuildOptions::default() };
         let progress = Progress::observed(move |progress| {
             if progress.snapshot().bytes > u128::from(bytes) {
                 progress.stop();

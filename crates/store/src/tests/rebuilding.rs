@@ -31,7 +31,7 @@ fn what_was_renamed_while_a_rebuild_was_interrupted_is_rebuilt() {
     let lost = DeviceNumber(4);
     std::fs::rename(&slow[2], sandbox.path().join("dead")).unwrap();
     let store = Store::open(&home).unwrap();
-    let options = RebuildOptions { device: lost, onto: Some(sandbox.path().join("new")), bytes_per_second: None };
+    let options = RebuildOptions { device: lost, onto: Some(sandbox.path().join("new")), ..RebuildOptions::default() };
     let planned = store.plan_rebuild(&options).unwrap();
     let halfway = planned.segment_bytes + planned.unit_bytes / 2;
     let stopped_halfway = || {
@@ -89,7 +89,7 @@ fn what_is_written_while_a_device_is_rebuilt_is_on_both() {
         writer.put(&key(&format!("meanwhile/{number}")), &file(), &bytes(number, 5000)).unwrap();
     });
     let new = sandbox.path().join("new");
-    let options = RebuildOptions { device: DeviceNumber(1), onto: Some(new.clone()), bytes_per_second: None };
+    let options = RebuildOptions { device: DeviceNumber(1), onto: Some(new.clone()), ..RebuildOptions::default() };
     assert!(store.rebuild(&options, &progress).unwrap().is_complete);
     drop((store, progress));
     let written = written.load(Ordering::Relaxed);

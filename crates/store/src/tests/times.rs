@@ -241,7 +241,7 @@ fn nothing_but_a_change_alters_change_and_birth_times() {
     drop(store);
     fs::rename(home.join("fast1"), sandbox.path().join("gone")).unwrap();
     store = Store::open(&home).unwrap();
-    let options = RebuildOptions { device: DeviceNumber(1), onto: Some(home.join("new")), bytes_per_second: None };
+    let options = RebuildOptions { device: DeviceNumber(1), onto: Some(home.join("new")), ..RebuildOptions::default() };
     assert!(store.rebuild(&options, &Progress::default()).unwrap().is_complete);
     fs::rename(home.join("fast0"), sandbox.path().join("gone too")).unwrap();
     drop(store);

@@ -154,8 +154,8 @@ impl ExtentFiles {
     }
 
     /// Writes all units of a component to `target`: another place ([`place_component`](Self::place_component)), or its
-    /// own place on a replaced device, where intact units are left alone. They are read from their old place, or
-    /// reconstructed. Not durable until [`sync`](Self::sync).
+    /// own place on a replaced device, where they may already be: in memory alone, if a sync has failed. They are read
+    /// from their old place, or reconstructed. Not durable until [`sync`](Self::sync).
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] if a unit cannot be reconstructed; writing fails; those of `pace`, which is called with the
@@ -173,7 +173,6 @@ impl ExtentFiles {
         let Some(chunk) = chunk.filter(|chunk| chunk.stripes.component_bytes(component) > 0) else {
             return Ok(touched);
         };
-        let stays = chunk.components[component] == target;
         let file = self.open_or_create(target.device, target.file)?;
         let mut encoder = Encoder::default();
         let mut buffer = Vec::new();
@@ -184,23 +183,21 @@ impl ExtentFiles {
                 continue;
             }
             buffer.clear();
-            let there = self.read_unit(chunk, stripe, unit, &mut buffer);
-            if there.is_err() || !stays {
-                if let Err(flaw) = there {
-                    let mut wrong = Vec::new();
-                    note(&mut wrong, number, chunk, (stripe, unit), flaw);
-                    let units = self.read_stripe(number, chunk, stripe, &mut wrong)?;
-                    buffer.extend_from_slice(unit_of(&mut encoder, chunk, stripe, unit, &units)?);
-                }
-                if !is_intact(chunk, stripe, unit, &buffer) {
-                    let cause = format!("parity of stripe {stripe} of chunk {number} does not match its data");
-                    return Err(Error::new(ErrorKind::Lost, "rebuild a large object", cause));
-                }
-                let offset = target.offset_bytes + stripe as u64 * u64::from(chunk.stripes.unit_bytes);
-                file.write_at(&buffer, offset)
-                    .map_err(|error| self.error("rebuild a unit in", target.device, target.file, error))?;
-                file.start_writeback(offset, length as u64);
+            if let Err(flaw) = self.read_unit(chunk, stripe, unit, &mut buffer) {
+                let mut wrong = Vec::new();
+                note(&mut wrong, number, chunk, (stripe, unit), flaw);
+                let units = self.read_stripe(number, chunk, stripe, &mut wrong)?;
+                buffer.clear();
+                buffer.extend_from_slice(unit_of(&mut encoder, chunk, stripe, unit, &units)?);
             }
+            if !is_intact(chunk, stripe, unit, &buffer) {
+                let cause = format!("parity of stripe {stripe} of chunk {number} does not match its data");
+                return Err(Error::new(ErrorKind::Lost, "rebuild a large object", cause));
+            }
+            let offset = target.offset_bytes + stripe as u64 * u64::from(chunk.stripes.unit_bytes);
+            file.write_at(&buffer, offset)
+                .map_err(|error| self.error("rebuild a unit in", target.device, target.file, error))?;
+            file.start_writeback(offset, length as u64);
             pace(length as u64)?;
         }
         touched.add(target.device, target.file, &Arc::clone(&file));

@@ -291,7 +291,7 @@ impl Engine {
             }
             Freed::Extent { device, file } => {
                 // If the device is missing, or unlinking fails, it is retried later.
-                let is_gone = self.extents.unlink(device, file).is_ok();
+                let is_gone = self.devices.has_left(device) || self.extents.unlink(device, file).is_ok();
                 if is_gone {
                     change.removed_extents.push((device, file));
                 }

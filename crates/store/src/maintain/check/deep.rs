@@ -29,6 +29,8 @@ struct LogPass {
     unclaimed: Unclaimed,
     /// Damage that no copy can repair, by segment.
     damaged: BTreeMap<SegmentNumber, Vec<Range<LogOffset>>>,
+    /// Devices that have copies of these segments.
+    damaged_on: BTreeSet<DeviceNumber>,
     /// Segments where the index has other records than were met.
     doubtful: BTreeSet<SegmentNumber>,
     /// Bytes of live units, by device and extent file.
@@ -50,13 +52,30 @@ impl Checker<'_> {
             }
         }
         self.units(&seen);
-        for (key, segment, offset) in std::mem::take(&mut seen.unclaimed).end() {
+        self.unclaimed(&mut seen);
+        self.concerned(&seen, pace)
+    }
+
+    /// Records in use that are not in the index: it has lost them, unless what removed them is damaged. Then the index,
+    /// which is verified itself, is right, and one that is built from this log would have them again.
+    fn unclaimed(&mut self, seen: &mut LogPass) {
+        let unclaimed = std::mem::take(&mut seen.unclaimed);
+        let is_whole = unclaimed.is_whole();
+        let left = unclaimed.end();
+        self.report.is_log_explained = is_whole && left.is_empty();
+        let devices: Vec<DeviceNumber> = seen.damaged_on.iter().copied().collect();
+        let (cause, remedy) = match seen.damaged.is_empty() {
+            true => ("the log has a record in use that is not in the index", Remedy::RebuildIndex),
+            false => (
+                "it has a record that is not in the index, and whose removal may be in damaged bytes",
+                self.engine.remedy_beyond(&devices),
+            ),
+        };
+        for (key, segment, offset) in left {
             let place = self.engine.devices.place(DeviceNumber(0), &segment_path(self.engine.segment_id(segment)));
-            let cause = "the log has a record in use that is not in the index";
-            let problem = Problem::new(ProblemKind::Entry, place, cause, Remedy::RebuildIndex);
+            let problem = Problem::new(ProblemKind::Entry, place, cause, remedy);
             self.found(problem.within(segment, offset..offset).of(&key));
         }
-        self.concerned(&seen, pace)
     }
 
     /// All bytes of one segment, and the units of large objects whose records are in it.
@@ -66,7 +85,10 @@ impl Checker<'_> {
         let tally = engine.audit_segment(row, &snapshot, LogOffset::START, pace, &mut |sight, pace| {
             match sight {
                 Observation::Header(..) | Observation::Batched(_) => {}
-                Observation::Damage(range) => seen.damaged.entry(row.number).or_default().push(range),
+                Observation::Damage(range) => {
+                    seen.damaged.entry(row.number).or_default().push(range);
+                    seen.damaged_on.extend(&row.devices);
+                }
                 Observation::Batch(range, cause) => {
                     let problem = Problem::new(ProblemKind::Batch, engine.segment_place(row), cause, Remedy::Harmless);
                     self.found(problem.within(row.number, range));
@@ -204,11 +226,8 @@ impl Checker<'_> {
             let Some(chunk) = descriptor.chunks.get(first.chunk) else { continue };
             let run = chunk.unit(first.stripe, first.unit);
             let place = self.engine.extents.place(device, run.file);
-            let remedy = match (lost, self.is_settled(device)) {
-                (true, true) => Remedy::Lost,
-                (true, false) => Remedy::Rebuild,
-                (false, _) => Remedy::Repair,
-            };
+            let devices: Vec<DeviceNumber> = chunk.components.iter().map(|component| component.device).collect();
+            let remedy = if lost { self.engine.remedy_beyond(&devices) } else { Remedy::Repair };
             let units = if count == 1 {
                 "a stripe unit".to_owned()
             } else {
@@ -268,8 +287,12 @@ impl Checker<'_> {
                 let (kind, cause, remedy) = match damage {
                     Some(damage) => {
                         hit.insert((row.number, damage.start));
-                        let copies = if row.devices.len() > 1 { "on every copy" } else { "and there is no other copy" };
-                        (ProblemKind::Record, format!("the record is damaged {copies}"), Remedy::Lost)
+                        let copies = match row.devices.iter().filter(|&&device| self.is_readable(device)).count() {
+                            1 => "and there is no other copy in service",
+                            _ => "on every copy",
+                        };
+                        let remedy = self.engine.remedy_beyond(&row.devices);
+                        (ProblemKind::Record, format!("the record is damaged {copies}"), remedy)
                     }
                     None => (
                         ProblemKind::Entry,

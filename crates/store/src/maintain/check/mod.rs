@@ -79,6 +79,8 @@ pub struct CheckReport {
     /// Bytes in extent files that no object refers to, left by a killed writer. Harmless, and not a problem: compaction
     /// frees them.
     pub quarantined_bytes: u64,
+    /// Whether every record in the log was found to be in the index or removed.
+    pub(crate) is_log_explained: bool,
 }
 
 impl CheckReport {
@@ -116,12 +118,9 @@ impl Store {
         checker.report.is_deep = options.is_deep;
         for damage in &self.recovered().damage {
             let place = engine.devices.place(DeviceNumber(0), &segment_path(engine.segment_id(damage.segment)));
-            let problem = Problem::new(
-                ProblemKind::Log,
-                place,
-                "acknowledged bytes of the log are damaged on every copy",
-                Remedy::Lost,
-            );
+            let devices = checker.view.state.segments.get(&damage.segment).map_or(&[][..], |row| &row.devices);
+            let cause = "acknowledged bytes of the log are damaged on every copy";
+            let problem = Problem::new(ProblemKind::Log, place, cause, engine.remedy_beyond(devices));
             checker.found(problem.within(damage.segment, damage.range.clone()));
         }
         let result = checker.run(options.is_deep, &mut pace);
@@ -481,7 +480,7 @@ impl<'c> Checker<'c> {
             let remedy = match self.slot(device) {
                 Some(slot) if slot.entry.state == DeviceState::Rebuilding => Remedy::Rebuild,
                 _ if has_other => Remedy::Repair,
-                _ => Remedy::Lost,
+                _ => self.engine.remedy_beyond(&row.devices),
             };
             // A killed writer can leave copies of the end of the log that differ; the next writer makes them equal.
             let recovered_bytes = self.engine.recovered_end(row).0;

@@ -18,7 +18,9 @@ use super::objects::ObjectPaths;
 use super::problem::{Problem, ProblemKind, Remedy};
 use crate::Store;
 use crate::devices::device::Mode;
+use crate::devices::set::Trouble;
 use crate::devices::survey::OpenOptions;
+use crate::engine::copies::Damaged;
 use crate::engine::open::{Access, open};
 use crate::engine::pace::{Pace, outcome};
 use crate::engine::{Engine, View};
@@ -205,6 +207,25 @@ impl Engine {
     pub(crate) fn is_settled(&self, device: DeviceNumber) -> bool {
         let slots = self.devices.slots();
         slots.get(device.index()).is_some_and(|slot| slot.is_writable() && slot.entry.state == DeviceState::InUse)
+    }
+}
+
+impl Engine {
+    /// Whether a device may have more than can be read on it now: by returning, or by a rebuild.
+    pub(crate) fn is_awaited(&self, device: DeviceNumber) -> bool {
+        let slots = self.devices.slots();
+        slots.get(device.index()).is_some_and(|slot| match slot.trouble {
+            None | Some(Trouble::Stale { .. }) => slot.entry.state == DeviceState::Rebuilding,
+            Some(_) => slot.entry.state != DeviceState::Gone,
+        })
+    }
+
+    /// What helps against damage on all copies that can be read, of what is on these devices.
+    pub(crate) fn remedy_beyond(&self, devices: &[DeviceNumber]) -> Remedy {
+        match devices.iter().any(|&device| self.is_awaited(device)) {
+            true => Remedy::Rebuild,
+            false => Remedy::Lost,
+        }
     }
 }
 
@@ -395,8 +416,9 @@ impl<'m> Scrubber<'m> {
             let found = damaged.iter().position(|range| range.start < here.end && here.start < range.end);
             let Some(at) = found.filter(|_| entry.location.segment == row.number) else { continue };
             hit[at] = true;
+            let cause = "the record is damaged on every copy";
             let problem =
-                Problem::new(ProblemKind::Record, place.clone(), "the record is damaged on every copy", Remedy::Lost);
+                Problem::new(ProblemKind::Record, place.clone(), cause, self.engine.remedy_beyond(&row.devices));
             self.found(problem.within(row.number, here).of(key), false);
         }
         for (range, _) in damaged.iter().zip(hit).filter(|(_, hit)| !hit) {
@@ -438,13 +460,13 @@ impl<'m> Scrubber<'m> {
                 // What was written since is copied too.
                 let now = engine.view().state.segments.get(&row.number).cloned();
                 let Some(now) = now.filter(|_| !engine.is_freed(row.number)) else { continue };
-                is_repaired = match engine.copy_segment(&now, device, pace) {
+                is_repaired = match engine.copy_segment(&now, device, Damaged::Copied, pace) {
                     Ok(copied) => copied.damaged_bytes == 0,
                     Err(error) if error.kind() == ErrorKind::Lost => false,
                     Err(error) => return Err(error),
                 };
             }
-            let remedy = if has_other { Remedy::Repair } else { Remedy::Lost };
+            let remedy = if has_other { Remedy::Repair } else { engine.remedy_beyond(&row.devices) };
             let problem = Problem::new(kind, place, cause, remedy).on(device);
             self.found(problem.within(row.number, LogOffset::START..row.end()), is_repaired);
         }
@@ -502,7 +524,8 @@ impl<'m> Scrubber<'m> {
                 .left
                 .iter()
                 .any(|left| (left.chunk, left.stripe, left.unit) == (unit.chunk, unit.stripe, unit.unit));
-            let remedy = if is_left { Remedy::Lost } else { Remedy::Repair };
+            let devices: Vec<DeviceNumber> = chunk.components.iter().map(|component| component.device).collect();
+            let remedy = if is_left { engine.remedy_beyond(&devices) } else { Remedy::Repair };
             let cause = format!("a stripe unit {}", unit.flaw);
             let mut problem =
                 Problem::new(ProblemKind::Unit, engine.extents.place(run.device, run.file), cause, remedy);

@@ -59,7 +59,7 @@ fn objects_without_a_name_are_rebuilt_with_all_others() {
         lose(&sandbox, &store, lost);
         assert!(read(&nameless) == content && read(&unnamed) == content, "parity has it");
         let onto = is_onto.then(|| sandbox.path().join("new"));
-        let options = RebuildOptions { device: lost, onto, bytes_per_second: None };
+        let options = RebuildOptions { device: lost, onto, ..RebuildOptions::default() };
         let plan = store.plan_rebuild(&options).unwrap();
         let report = store.rebuild(&options, &Progress::default()).unwrap();
         assert!(report.is_complete, "{report:?}");

@@ -1,0 +1,213 @@
+//! Rebuilds where what is left is damaged: the lost device may have it intact, so it is given up only on request. What
+//! was given up is dropped by a repair, and nothing else.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::{bytes, file, key};
+use crate::format::entry::Kind;
+use crate::format::ids::{DeviceNumber, LogOffset};
+use crate::format::segment::segment_path;
+use crate::log::scan::{ScanStep, SegmentScan};
+use crate::{
+    CheckOptions, OpenOptions, Plan, Progress, RebuildOptions, RebuildReport, RepairOptions, RepairReport, Store,
+    plan_repair, rebuild_index, repair,
+};
+
+/// On ten of the slow devices.
+const LARGE_BYTES: usize = 700_000;
+
+struct Sample {
+    sandbox: TempDir,
+    devices: Vec<PathBuf>,
+}
+
+impl Sample {
+    /// Two copies of "kept", "needle" and "dead"; the last is removed, and so is "gone", a minute of ids later.
+    fn new(fast: usize, slow: usize, copies: u8) -> Sample {
+        let sandbox = TempDir::new().unwrap();
+        let named = |class: &str, count: usize| -> Vec<PathBuf> {
+            (0..count).map(|at| sandbox.path().join(format!("{class}{at}"))).collect()
+        };
+        let (fast, slow) = (named("fast", fast), named("slow", slow));
+        let devices = fast.iter().chain(&slow).cloned().collect();
+        let parity = (!slow.is_empty()).then_some(copies - 1);
+        let plan = Plan { fast, slow, copies: Some(copies), parity, ..Plan::default() };
+        let store = Store::create(&sandbox.path().join("s"), &plan).unwrap();
+        for name in ["kept", "needle", "dead", "gone"] {
+            store.put(&key(name), &file(), name.as_bytes()).unwrap();
+        }
+        for name in ["dead", "gone"] {
+            store.remove(&key(name)).unwrap();
+        }
+        Sample { sandbox, devices }
+    }
+
+    fn home(&self) -> PathBuf {
+        self.sandbox.path().join("s")
+    }
+
+    fn open(&self) -> Store {
+        Store::open_with(&self.home(), &how()).unwrap()
+    }
+
+    /// Flips a bit of the record of this kind and name on one of its devices; returns the other.
+    fn damage(&self, kind: Kind, name: &str) -> DeviceNumber {
+        let store = self.open();
+        let view = store.engine().view().clone();
+        let row = view.state.segments.values().next().unwrap();
+        let copies = store.engine().open_copies(row.id(), &row.devices);
+        let mut scan = SegmentScan::new(copies, store.engine().seed(row.id()), LogOffset::START);
+        let at = std::iter::from_fn(|| {
+            scan.next(false).map(|step| match step {
+                ScanStep::Record(at, record, _) if record.head.kind == kind => {
+                    record.head.name.is_some_and(|of| of == name.as_bytes()).then_some(at.0 + record.record_bytes() / 2)
+                }
+                _ => None,
+            })
+        });
+        let at = at.flatten().next().unwrap();
+        let [lost, damaged] = row.devices[..] else { panic!("{row:?}") };
+        let path = self.devices[damaged.index()].join(segment_path(row.id()));
+        let mut segment = fs::read(&path).unwrap();
+        segment[at as usize] ^= 1;
+        fs::write(path, segment).unwrap();
+        lost
+    }
+
+    fn dead(&self) -> PathBuf {
+        self.sandbox.path().join("dead")
+    }
+
+    fn lose(&self, device: DeviceNumber) {
+        fs::rename(&self.devices[device.index()], self.dead()).unwrap();
+    }
+
+    fn rebuild(&self, device: DeviceNumber, onto: Option<&Path>, gives_up: bool) -> RebuildReport {
+        let options = RebuildOptions { device, onto: onto.map(Path::to_owned), gives_up, ..RebuildOptions::default() };
+        let how = OpenOptions { lost: Some(device), ..how() };
+        let store = Store::open_with(&self.home(), &how).unwrap();
+        store.rebuild(&options, &Progress::default()).unwrap()
+    }
+
+    fn repair(&self, drop_lost: bool) -> RepairReport {
+        let (home, quiet) = (self.home(), Progress::default());
+        let plan = plan_repair(&home, &how(), None, &mut |_| {}, &quiet).unwrap();
+        let options = RepairOptions { drop_lost, ..RepairOptions::default() };
+        repair(&home, &how(), &plan, options, &mut |_, _| {}, &quiet).unwrap()
+    }
+
+    /// What a deep check says, and the names that exist, those that cannot be read with an exclamation mark.
+    fn state(&self) -> (Vec<String>, Vec<String>) {
+        state_of(&Store::open_read_only_with(&self.home(), &how()).unwrap())
+    }
+}
+
+fn how() -> OpenOptions {
+    OpenOptions { degraded: true, ..OpenOptions::default() }
+}
+
+fn state_of(store: &Store) -> (Vec<String>, Vec<String>) {
+    let mut problems = Vec::new();
+    let check = CheckOptions { is_deep: true, ..CheckOptions::default() };
+    store.check(check, &mut |found| problems.push(found.to_string()), &Progress::default()).unwrap();
+    let names = store.list(&key("")).unwrap().map(|listed| {
+        let name = listed.unwrap().key.to_string();
+        match store.get(&key(&name)) {
+            Ok(_) => name,
+            Err(_) => format!("{name}!"),
+        }
+    });
+    (problems, names.collect())
+}
+
+#[test]
+fn what_a_device_that_is_only_away_has_is_not_given_up_unasked() {
+    for (kind, name) in [(Kind::File, "needle"), (Kind::File, "dead"), (Kind::Removal, "gone")] {
+        for is_onto in [true, false] {
+            let sample = Sample::new(if is_onto { 2 } else { 3 }, 0, 2);
+            let lost = sample.damage(kind, name);
+            sample.lose(lost);
+            let new = sample.sandbox.path().join("new");
+            let onto = is_onto.then_some(&*new);
+            for _ in 0..2 {
+                let report = sample.rebuild(lost, onto, false);
+                assert!(!report.is_settled && !report.is_complete && report.lost == 1, "{name}: {report:?}");
+                let report = sample.repair(true);
+                assert!(report.dropped == 0 && report.given_back == 0, "{name}: {report:?}");
+            }
+            // It returns: to where it was, or in place of the one that it was to be rebuilt onto.
+            match is_onto {
+                false => fs::rename(sample.dead(), &sample.devices[lost.index()]).unwrap(),
+                true => {
+                    let report = sample.rebuild(lost, Some(&sample.dead()), false);
+                    assert!(report.is_settled && report.is_complete && report.lost == 0, "{name}: {report:?}");
+                }
+            }
+            sample.repair(false);
+            assert_eq!(sample.state(), (vec![], vec!["kept".to_owned(), "needle".to_owned()]), "{name}");
+            drop(rebuild_index(&sample.home(), &how()).unwrap());
+            assert_eq!(sample.state(), (vec![], vec!["kept".to_owned(), "needle".to_owned()]), "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_was_given_up_is_dropped_and_nothing_else() {
+    for is_onto in [true, false] {
+        let sample = Sample::new(if is_onto { 2 } else { 3 }, 0, 2);
+        let lost = sample.damage(Kind::File, "needle");
+        sample.lose(lost);
+        let new = sample.sandbox.path().join("new");
+        let report = sample.rebuild(lost, is_onto.then_some(&*new), true);
+        assert!(report.is_settled && !report.is_complete && report.lost == 1, "{report:?}");
+        let (problems, names) = sample.state();
+        assert!(problems.len() == 1 && problems[0].contains("needle"), "{problems:?}");
+        assert_eq!(names, ["kept", "needle!"]);
+        let report = sample.repair(true);
+        assert_eq!((report.dropped, report.given_back), (1, 1), "{report:?}");
+        assert_eq!(sample.state(), (vec![], vec!["kept".to_owned()]));
+        drop(rebuild_index(&sample.home(), &how()).unwrap());
+        assert_eq!(sample.state(), (vec![], vec!["kept".to_owned()]));
+    }
+}
+
+/// Without copies and parity, all that was on the device is lost: segments as a whole, and each large object.
+#[test]
+fn a_store_goes_on_without_a_device_that_had_the_only_copy() {
+    for number in [0, 2] {
+        for is_onto in [true, false] {
+            let sample = Sample::new(2, 12, 1);
+            let store = sample.open();
+            for at in 0..6 {
+                store.put(&key(&format!("large{at}")), &file(), &bytes(at, LARGE_BYTES)).unwrap();
+            }
+            let row = store.engine().view().state.segments.values().next().unwrap().clone();
+            drop(store);
+            let lost = if number == 0 { row.devices[0] } else { DeviceNumber(number) };
+            let with_records = lost == row.devices[0];
+            sample.lose(lost);
+            let new = sample.sandbox.path().join("new");
+            let onto = is_onto.then_some(&*new);
+            let report = sample.rebuild(lost, onto, false);
+            assert!(!report.is_settled && report.lost > 0, "{report:?}");
+            let report = sample.rebuild(lost, onto, true);
+            assert!(report.is_settled && report.lost > 0, "{report:?}");
+            sample.open().put(&key("new"), &file(), b"new").unwrap();
+            let (problems, before) = sample.state();
+            // With the only records went the only copy of the index.
+            assert_eq!(problems.is_empty(), with_records, "{problems:?}");
+            let report = sample.repair(true);
+            assert!(report.is_complete && (report.dropped > 0) != with_records, "{report:?}");
+            let (problems, names) = sample.state();
+            assert_eq!(problems, [""; 0]);
+            let is_read = |name: &&String| !name.ends_with('!');
+            assert_eq!(names, before.iter().filter(is_read).cloned().collect::<Vec<_>>());
+            assert_eq!(names.contains(&"kept".to_owned()), !with_records);
+            drop(rebuild_index(&sample.home(), &how()).unwrap());
+            assert_eq!(sample.state(), (vec![], names));
+        }
+    }
+}
