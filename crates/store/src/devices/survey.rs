@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry};
 use crate::format::history::History;
 use crate::format::ids::DeviceNumber;
-use crate::format::segment::{SEGMENTS, number_of};
+use crate::format::segment::{SEGMENTS, SegmentName};
 use crate::format::superblock::{LogMark, NO_DEVICE, Superblock};
 use crate::units::{escape_path, format_time};
 
@@ -308,7 +308,7 @@ impl Survey {
             let own: BTreeMap<String, u64> = segments(slot).into_iter().collect();
             let others = self.slots.iter().filter(|slot| slot.trouble.is_none() && !slot.is_late).flat_map(segments);
             let mut is_new = others.filter(|(name, bytes)| {
-                number_of(name).is_some_and(|number| number > newest.segments_begun)
+                SegmentName::parse(name).is_some_and(|name| name.number.0 > newest.segments_begun)
                     || own.get(name).is_some_and(|own| own < bytes)
             });
             if is_new.next().is_some() {

@@ -88,10 +88,6 @@ impl Lineage {
         let mut candidates = by_number.into_iter().rev().peekable();
         while let Some((number, found)) = candidates.next() {
             let end = match continued {
-                StatedEnd::At(segment, _) if number > segment => {
-                    lineage.aside.push(found);
-                    continue;
-                }
                 StatedEnd::At(segment, offset) if number == segment => Some(offset),
                 // Its continuation may have been released since.
                 _ => released.end_of(found.id.number),
@@ -100,6 +96,11 @@ impl Lineage {
                 Some(header) => StatedEnd::At(header.continues.segment, header.continues.offset),
                 None => StatedEnd::Unknown,
             };
+            // The log does not continue in those: what is missing may be before them as well.
+            if let StatedEnd::At(segment, _) = continued {
+                let is_skipped = |(number, _): &(SegmentNumber, FoundSegment)| *number > segment;
+                lineage.aside.extend(std::iter::from_fn(|| candidates.next_if(is_skipped)).map(|(_, found)| found));
+            }
             // Segments expected between this one and the next one found.
             let after_expected = match continued {
                 StatedEnd::At(segment, _) => segment.next(),
@@ -205,6 +206,14 @@ mod tests {
             parts(&Lineage::new([found(3, Some((2, 9)))], &Released::default(), SegmentNumber(3))),
             [(3, None, None)]
         );
+    }
+
+    #[test]
+    fn a_segment_is_missing_also_if_one_behind_it_is_set_aside() {
+        let all = [found(1, Some((0, 0))), found(3, Some((2, 500))), found(4, Some((2, 400)))];
+        let lineage = Lineage::new(all, &Released::default(), SegmentNumber(1));
+        assert_eq!(parts(&lineage), [(1, None, None), (4, None, Some((2, 2)))]);
+        assert_eq!(aside(&lineage), [3]);
     }
 
     #[test]

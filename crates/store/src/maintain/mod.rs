@@ -11,6 +11,7 @@ pub(crate) mod quarantine;
 pub(crate) mod rebalance;
 pub(crate) mod rebuild;
 pub(crate) mod repair;
+mod replace;
 pub(crate) mod rewrite;
 pub(crate) mod salvage;
 pub(crate) mod scrub;

@@ -1,0 +1,110 @@
+//! The number of a lost device: it goes to another directory before a rebuild, and back into service or out of the store
+//! after it.
+
+use std::path::Path;
+
+use super::rebuild::note_name;
+use crate::devices::extents::DIRECTORY as EXTENTS;
+use crate::devices::set::{Slot, Trouble};
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::geometry::{DeviceState, random_identity};
+use crate::format::ids::DeviceNumber;
+use crate::format::segment::SEGMENTS;
+use crate::format::superblock::Superblock;
+use crate::index::catalog::{Change, Freed};
+
+impl Engine {
+    /// Whether a directory was this device: before it was lost, or of a rebuild that the other devices do not know of.
+    pub(super) fn is_former(&self, slot: &Slot, directory: &Path) -> bool {
+        let found = Superblock::read(&*self.platform.device(directory)).ok().flatten().map(|found| found.superblock);
+        found.is_some_and(|found| {
+            found.geometry.store == self.geometry().store
+                && found.number == slot.entry.number
+                && found.identity != slot.entry.identity
+        })
+    }
+
+    /// Assigns the number of a lost device to another directory, in the rebuilding state.
+    pub(super) fn replace_device(&self, slot: &Slot, directory: &Path) -> Result<()> {
+        if slot.trouble.is_none() && is_same(directory, &slot.path) {
+            return Ok(());
+        }
+        let path = std::path::absolute(directory).map_err(|error| Error::io("find", directory, error))?;
+        let fail = |error| Error::io("create the device", &path, error);
+        let mut geometry = (*self.geometry()).clone();
+        let device = self.platform.device_with(&path, geometry.file_mode);
+        device.create_directory("").map_err(fail)?;
+        match Superblock::read(&*device) {
+            _ if self.is_former(slot, &path) => {}
+            Ok(None) => {
+                let is_empty = device.list("").map_err(fail)?.is_empty()
+                    && !self.platform.has_directories(&path, &[]).map_err(fail)?;
+                if !is_empty {
+                    return Err(
+                        Error::new(ErrorKind::Exists, "create the device", "the directory is not empty").at(&path)
+                    );
+                }
+            }
+            _ => {
+                return Err(Error::new(
+                    ErrorKind::Exists,
+                    "create the device",
+                    "a store, or a device of one, already exists",
+                )
+                .at(&path)
+                .advise("name an empty directory"));
+            }
+        }
+        for directory in [SEGMENTS, EXTENTS] {
+            device.create_directory(directory).map_err(fail)?;
+        }
+        // Progress was noted of a directory before this one.
+        self.note(&[(&note_name(slot.entry.number), Vec::new())])?;
+        let mut slots = self.devices.slots().to_vec();
+        let at = slot.entry.number.index();
+        let identity = random_identity()?;
+        let entry = &mut geometry.devices[at];
+        (entry.identity, entry.state, entry.path) = (identity, DeviceState::Rebuilding, path.clone());
+        entry.node = self.platform.node(&path).unwrap_or_default();
+        slots[at] = Slot { entry: entry.clone(), path, device, trouble: None, is_late: false };
+        slots[at].anchor(&*self.platform);
+        self.devices.replace(slots);
+        self.extents.forget(slot.entry.number);
+        self.write_geometry(&geometry)?;
+        self.set_geometry(geometry);
+        Ok(())
+    }
+
+    /// Everything is complete: the device returns to service, or leaves the store.
+    pub(super) fn settle_device(&self, device: DeviceNumber, is_onto: bool) -> Result<()> {
+        let mut geometry = (*self.geometry()).clone();
+        let mut slots = self.devices.slots().to_vec();
+        let at = device.index();
+        geometry.devices[at].state = if is_onto { DeviceState::InUse } else { DeviceState::Gone };
+        slots[at].entry = geometry.devices[at].clone();
+        if !is_onto {
+            slots[at].trouble = Some(Trouble::Gone);
+            self.adjust(|state| {
+                let was_there = |freed: &Freed| matches!(freed, Freed::Extent { device: of, .. } if *of == device);
+                let given_back = state.freed.iter().filter(|(_, freed)| was_there(freed)).cloned().collect();
+                // What was given up stays in the accounts until it is removed.
+                let left = state.extents.values().filter(|row| row.device == device && row.live_bytes == 0);
+                let removed_extents = left.map(|row| (row.device, row.file)).collect();
+                Change { given_back, removed_extents, durable: true, ..Change::default() }
+            })?;
+        }
+        self.devices.replace(slots);
+        self.extents.forget(device);
+        self.write_geometry(&geometry)?;
+        self.set_geometry(geometry);
+        Ok(())
+    }
+}
+
+pub(super) fn is_same(a: &Path, b: &Path) -> bool {
+    match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    }
+}
