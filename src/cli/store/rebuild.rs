@@ -172,9 +172,13 @@ impl RebuildArguments {
             (false, 0) => writeln!(out, "interrupted after {written}; rerun to continue"),
             (false, lost) => writeln!(
                 out,
-                "wrote {written}; {} segments and objects cannot be rebuilt as a whole from what is left: bring the \
-                 device back, or rerun with --give-up",
-                format_count(lost.into())
+                "wrote {written}; {} segments and objects cannot be rebuilt as a whole from what is left: {}, or rerun \
+                 with --give-up",
+                format_count(lost.into()),
+                match self.onto {
+                    Some(_) => "if the device returns, rebuild onto its former directory",
+                    None => "bring the device back",
+                }
             ),
         })
     }
