@@ -220,10 +220,10 @@ impl ExtentFiles {
         ExtentFiles { source, cache: Mutex::default(), names: Mutex::default(), new_names: Mutex::default() }
     }
 
-    /// Closes the files of a device that has left or was replaced.
+    /// Closes the files of a device that has left, was replaced or is in service again. Names that are not yet durable
+    /// stay known: a batch that is being written may have made some in the directory of today.
     pub(crate) fn forget(&self, device: DeviceNumber) {
         lock(&self.cache).open.retain(|&(number, _), _| number != device);
-        lock(&self.new_names).remove(&device);
         let mut names = lock(&self.names);
         names.listed.remove(&device);
         names.absent.retain(|&(number, _)| number != device);
