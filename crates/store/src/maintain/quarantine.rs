@@ -8,12 +8,10 @@
 use std::collections::BTreeSet;
 
 use crate::devices::names;
-use crate::devices::set::Slot;
 use crate::engine::Engine;
 use crate::engine::pace::Pace;
 use crate::engine::recovery::{MISSING, MISSING_ON, PINS_DOUBTED, RELEASED};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::geometry::DeviceState;
 use crate::format::ids::SegmentNumber;
 use crate::format::release::Released;
 use crate::format::segment::{SEGMENTS, SegmentName};
@@ -65,8 +63,7 @@ impl Engine {
     /// [`ErrorKind::Lost`] if a device that may have what is missing is not present; errors of reading, of writing and
     /// of `pace`.
     pub(crate) fn accept(&self, pace: &mut Pace<'_>) -> Result<u64> {
-        let is_there = |slot: &&Slot| self.is_settled(slot.entry.number) || slot.entry.state == DeviceState::Gone;
-        if let Some(away) = self.devices.slots().iter().find(|slot| !is_there(slot)) {
+        if let Some(away) = self.unsettled() {
             let what = away.trouble.as_ref().map_or_else(|| "is being rebuilt".to_owned(), |trouble| trouble.explain());
             let cause = format!("device {} {what}: it may have what is missing", away.entry.number);
             return Err(Error::new(ErrorKind::Lost, "accept what is missing", cause)

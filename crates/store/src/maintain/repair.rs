@@ -22,7 +22,6 @@ use crate::engine::open::{Access, open, open_here};
 use crate::engine::pace::{Pace, outcome};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
-use crate::format::geometry::DeviceState;
 use crate::format::ids::{DeviceNumber, LogOffset, ObjectNumber, SegmentNumber};
 use crate::format::index_key::{ROOT_KEY, entry_of_key, is_superseded, object_of};
 use crate::format::key::Key;
@@ -312,8 +311,7 @@ impl Store {
             return Ok(());
         }
         // A missing device may have what is damaged on all others; one that is being rebuilt stands for it.
-        let is_there = |slot: &Slot| engine.is_settled(slot.entry.number) || slot.entry.state == DeviceState::Gone;
-        if damaged.is_empty() || !engine.devices.slots().iter().all(is_there) {
+        if damaged.is_empty() || engine.unsettled().is_some() {
             return Ok(());
         }
         engine.close_active_segment()?;

@@ -17,12 +17,14 @@ use crate::index::catalog::{Change, Freed};
 impl Engine {
     /// Whether a directory was this device: before it was lost, or of a rebuild that the other devices do not know of.
     pub(super) fn is_former(&self, slot: &Slot, directory: &Path) -> bool {
-        let found = Superblock::read(&*self.platform.device(directory)).ok().flatten().map(|found| found.superblock);
-        found.is_some_and(|found| {
-            found.geometry.store == self.geometry().store
-                && found.number == slot.entry.number
-                && found.identity != slot.entry.identity
-        })
+        let found = Superblock::read(&*self.platform.device(directory)).ok().flatten();
+        found.is_some_and(|found| self.is_of_former(slot, &found.superblock))
+    }
+
+    fn is_of_former(&self, slot: &Slot, found: &Superblock) -> bool {
+        found.geometry.store == self.geometry().store
+            && found.number == slot.entry.number
+            && found.identity != slot.entry.identity
     }
 
     /// Assigns the number of a lost device to another directory, in the rebuilding state.
@@ -36,7 +38,7 @@ impl Engine {
         let device = self.platform.device_with(&path, geometry.file_mode);
         device.create_directory("").map_err(fail)?;
         match Superblock::read(&*device) {
-            _ if self.is_former(slot, &path) => {}
+            Ok(Some(found)) if self.is_of_former(slot, &found.superblock) => {}
             Ok(None) => {
                 let is_empty = device.list("").map_err(fail)?.is_empty()
                     && !self.platform.has_directories(&path, &[]).map_err(fail)?;

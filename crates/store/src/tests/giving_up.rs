@@ -25,7 +25,7 @@ struct Sample {
 }
 
 impl Sample {
-    /// Two copies of "kept", "needle" and "dead"; the last is removed, and so is "gone", a minute of ids later.
+    /// Files "kept", "needle", "dead" and "gone"; the last two are removed.
     fn new(fast: usize, slow: usize, copies: u8) -> Sample {
         let sandbox = TempDir::new().unwrap();
         let named = |class: &str, count: usize| -> Vec<PathBuf> {

@@ -63,12 +63,11 @@ impl Checker<'_> {
         let is_whole = unclaimed.is_whole();
         let left = unclaimed.end();
         self.report.is_log_explained = is_whole && left.is_empty();
-        let devices: Vec<DeviceNumber> = seen.damaged_on.iter().copied().collect();
         let (cause, remedy) = match seen.damaged.is_empty() {
             true => ("the log has a record in use that is not in the index", Remedy::RebuildIndex),
             false => (
                 "it has a record that is not in the index, and whose removal may be in damaged bytes",
-                self.engine.remedy_beyond(&devices),
+                self.engine.remedy_beyond(&seen.damaged_on),
             ),
         };
         for (key, segment, offset) in left {
@@ -226,8 +225,8 @@ impl Checker<'_> {
             let Some(chunk) = descriptor.chunks.get(first.chunk) else { continue };
             let run = chunk.unit(first.stripe, first.unit);
             let place = self.engine.extents.place(device, run.file);
-            let devices: Vec<DeviceNumber> = chunk.components.iter().map(|component| component.device).collect();
-            let remedy = if lost { self.engine.remedy_beyond(&devices) } else { Remedy::Repair };
+            let devices = chunk.components.iter().map(|component| &component.device);
+            let remedy = if lost { self.engine.remedy_beyond(devices) } else { Remedy::Repair };
             let units = if count == 1 {
                 "a stripe unit".to_owned()
             } else {

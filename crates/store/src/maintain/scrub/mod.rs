@@ -18,7 +18,7 @@ use super::objects::ObjectPaths;
 use super::problem::{Problem, ProblemKind, Remedy};
 use crate::Store;
 use crate::devices::device::Mode;
-use crate::devices::set::Trouble;
+use crate::devices::set::{Slot, Trouble};
 use crate::devices::survey::OpenOptions;
 use crate::engine::copies::Damaged;
 use crate::engine::open::{Access, open};
@@ -208,9 +208,14 @@ impl Engine {
         let slots = self.devices.slots();
         slots.get(device.index()).is_some_and(|slot| slot.is_writable() && slot.entry.state == DeviceState::InUse)
     }
-}
 
-impl Engine {
+    /// The first device that is neither settled nor has left: it may have what is missing or damaged on all others.
+    pub(crate) fn unsettled(&self) -> Option<Slot> {
+        let slots = self.devices.slots();
+        let is_there = |number| self.is_settled(number) || self.devices.has_left(number);
+        slots.iter().find(|slot| !is_there(slot.entry.number)).cloned()
+    }
+
     /// Whether a device may have more than can be read on it now: by returning, or by a rebuild.
     pub(crate) fn is_awaited(&self, device: DeviceNumber) -> bool {
         let slots = self.devices.slots();
@@ -221,8 +226,8 @@ impl Engine {
     }
 
     /// What helps against damage on all copies that can be read, of what is on these devices.
-    pub(crate) fn remedy_beyond(&self, devices: &[DeviceNumber]) -> Remedy {
-        match devices.iter().any(|&device| self.is_awaited(device)) {
+    pub(crate) fn remedy_beyond<'d>(&self, devices: impl IntoIterator<Item = &'d DeviceNumber>) -> Remedy {
+        match devices.into_iter().any(|&device| self.is_awaited(device)) {
             true => Remedy::Rebuild,
             false => Remedy::Lost,
         }
@@ -524,8 +529,8 @@ impl<'m> Scrubber<'m> {
                 .left
                 .iter()
                 .any(|left| (left.chunk, left.stripe, left.unit) == (unit.chunk, unit.stripe, unit.unit));
-            let devices: Vec<DeviceNumber> = chunk.components.iter().map(|component| component.device).collect();
-            let remedy = if is_left { engine.remedy_beyond(&devices) } else { Remedy::Repair };
+            let devices = chunk.components.iter().map(|component| &component.device);
+            let remedy = if is_left { engine.remedy_beyond(devices) } else { Remedy::Repair };
             let cause = format!("a stripe unit {}", unit.flaw);
             let mut problem =
                 Problem::new(ProblemKind::Unit, engine.extents.place(run.device, run.file), cause, remedy);
