@@ -366,10 +366,24 @@ impl Devices {
     /// Begins another epoch, with another geometry or other devices.
     ///
     /// # Errors
-    /// As [`begin_epoch`](Self::begin_epoch).
+    /// As [`begin_epoch`](Self::begin_epoch): see [`continue_epoch`](Self::continue_epoch).
     pub(crate) fn begin_next(&self, platform: &dyn Platform, geometry: &Geometry, at: EpochStart) -> Result<()> {
         self.epoch.store(platform.random()?, Ordering::Relaxed);
         self.begin_epoch(platform, geometry, at)
+    }
+
+    /// After another epoch could not begin, goes on with the one that superblocks have: segments of an epoch that they
+    /// do not have would be no part of the log. Returns whether none can have the other one.
+    pub(crate) fn continue_epoch(&self) -> bool {
+        let mut known = self.known();
+        let begun = known.history.newest().epoch.0;
+        if self.epoch.swap(begun, Ordering::Relaxed) == begun {
+            return true;
+        }
+        let slots: Vec<Slot> = self.slots().iter().filter(|slot| slot.is_writable()).cloned().collect();
+        let superblock = known.superblock();
+        // A slot for which there was no space is as it was.
+        known.write(&slots, &superblock).iter().all(|(_, error)| error.kind() == ErrorKind::NoSpace)
     }
 
     /// Records in the superblocks of all devices in service, durably, that ids up to this one may be assigned.

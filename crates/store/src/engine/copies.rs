@@ -283,12 +283,16 @@ impl Engine {
     pub(crate) fn leftover_segments(&self, slot: &Slot, state: &State) -> Result<Vec<(String, u64)>> {
         let listed = names::list(&*slot.device, SEGMENTS).map_err(|error| slot.error("list", SEGMENTS, error))?;
         let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
+        let history = self.devices.history();
         let is_left = |(name, _): &(String, u64)| match SegmentName::parse(name) {
             // An unknown segment that was not released is in quarantine.
             Some(name) => {
                 let is_it =
                     |row: &SegmentRow| SegmentName::from(row.id()) == name && row.devices.contains(&slot.entry.number);
-                released.has_segment(name.number) && !state.segments.get(&name.number).is_some_and(is_it)
+                // One of another history may have a number that this one has released.
+                history.may_have(name)
+                    && released.has_segment(name.number)
+                    && !state.segments.get(&name.number).is_some_and(is_it)
             }
             None => name.ends_with(".new"),
         };

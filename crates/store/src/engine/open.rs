@@ -202,7 +202,7 @@ fn open_by(
         let beginning = engine.beginning(&*engine.writer()?);
         engine.devices.settle_late(beginning.last_batch);
         engine.devices.begin_epoch(&*engine.platform, &engine.geometry(), beginning)?;
-        engine.catalog.set_epoch(engine.epoch());
+        engine.begun(beginning);
         engine.publish_index()?;
     }
     Ok(Opened::Whole(Box::new((engine, recovered))))
@@ -301,9 +301,17 @@ impl Engine {
     fn beginning(&self, writer: &Writer) -> EpochStart {
         let reserved_before = self.devices.marks().iter().map(|mark| mark.ids_reserved).max().unwrap_or(0);
         let given = self.highest_id.fetch_max(reserved_before, Ordering::Relaxed).max(reserved_before);
-        let ids_reserved = given + RESERVED_IDS;
-        self.reserved_ids.store(ids_reserved, Ordering::Relaxed);
-        EpochStart { segments_begun: writer.newest_segment.0, last_batch: writer.position.sequence, ids_reserved }
+        EpochStart {
+            segments_begun: writer.newest_segment.0,
+            last_batch: writer.position.sequence,
+            ids_reserved: given + RESERVED_IDS,
+        }
+    }
+
+    /// The superblocks have the epoch, and what it reserves.
+    fn begun(&self, at: EpochStart) {
+        self.reserved_ids.store(at.ids_reserved, Ordering::Relaxed);
+        self.catalog.set_epoch(self.epoch());
     }
 
     /// Writes another geometry to all devices in service, as a separate epoch.
@@ -327,8 +335,13 @@ impl Engine {
             Err(error) if error.kind() == ErrorKind::NoSpace => {}
             other => other?,
         }
-        self.devices.begin_next(&*self.platform, geometry, self.beginning(&writer))?;
-        self.catalog.set_epoch(self.epoch());
+        let beginning = self.beginning(&writer);
+        self.devices.begin_next(&*self.platform, geometry, beginning).inspect_err(|error| {
+            if !self.devices.continue_epoch() {
+                self.latch(error);
+            }
+        })?;
+        self.begun(beginning);
         self.mark_epoch(&mut writer)
     }
 }

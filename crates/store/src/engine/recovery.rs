@@ -80,8 +80,8 @@ pub struct Recovered {
 /// The outcome of applying the log.
 pub(crate) enum Recovery {
     Done(Recovered),
-    /// The catalog does not belong to this log: it is ahead of it, or so old that what it needs was released. What it
-    /// has and the log lacks.
+    /// The catalog does not belong to this log: it is ahead of it, or of another history, or so old that what it needs
+    /// was released. What it has and the log lacks.
     OtherIndex(Vec<Missing>),
 }
 
@@ -151,6 +151,7 @@ impl Engine {
         let slots = self.devices.slots();
         let is_in_service = |device: &DeviceNumber| slots.get(device.index()).is_some_and(|slot| slot.is_writable());
         let known = Arc::clone(&self.view().state.segments);
+        let history = self.devices.history();
         let mut found = Vec::new();
         let mut epochs: BTreeMap<u32, Epoch> = BTreeMap::new();
         let mut unknown = Vec::new();
@@ -176,6 +177,7 @@ impl Engine {
                 header,
                 devices: devices.clone(),
                 size_bytes: *size_bytes,
+                is_of_history: history.may_have(name),
                 weight,
             };
             if id.is_some() { found.push(one) } else { unknown.push(one) }
@@ -202,7 +204,7 @@ impl Engine {
     /// What was released according to the last segments: the first batch of each repeats it. One that a crash or a full
     /// device left without a batch says nothing.
     fn newest_released(&self, found: &[FoundSegment]) -> Released {
-        let mut newest: Vec<&FoundSegment> = found.iter().collect();
+        let mut newest: Vec<&FoundSegment> = found.iter().filter(|one| one.is_of_history).collect();
         newest.sort_by_key(|found| std::cmp::Reverse(found.id.number));
         let mut released = Released::default();
         for one in newest {
@@ -235,6 +237,11 @@ impl Engine {
     /// Any error of reading, writing and syncing.
     pub(crate) fn recover(&self, witnessed: u64, missing: &[Missing]) -> Result<Recovery> {
         let state = self.view().state.clone();
+        let history = self.devices.history();
+        if state.segments.values().any(|row| !history.may_have(row.id().into())) {
+            // It is the index of a side that was not taken.
+            return Ok(Recovery::OtherIndex(Vec::new()));
+        }
         let start = state.position;
         let is_from_scratch = start == Position::default();
         let found = self.identified(start.segment)?;

@@ -7,6 +7,7 @@
 
 use super::decode::Decoder;
 use super::ids::{DeviceNumber, Epoch};
+use super::segment::SegmentName;
 
 /// Maximum number of epochs; older ones are dropped.
 pub(crate) const MOST_EPOCHS: usize = 256;
@@ -64,6 +65,16 @@ impl History {
 
     pub(crate) fn contains(&self, epoch: Epoch) -> bool {
         self.entries().any(|entry| entry.epoch == epoch)
+    }
+
+    /// Whether a segment of this name may be part of the log: it was begun in one of these epochs and before the next,
+    /// or before the oldest of them. Any other was begun by a writer whose epoch these do not continue.
+    pub(crate) fn may_have(&self, segment: SegmentName) -> bool {
+        let is_begun_by = |entry: &EpochEntry| segment.number.0 <= entry.segments_begun;
+        match self.entries().position(|entry| entry.epoch.low_half() == segment.epoch_low_half) {
+            Some(at) => self.entries().skip(at + 1).all(is_begun_by),
+            None => self.entries().all(is_begun_by),
+        }
     }
 
     /// The epochs after `epoch`, oldest first; `None` if it is not in the history.
@@ -132,6 +143,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::ids::SegmentNumber;
 
     fn entry(epoch: u64, set: &[u16]) -> EpochEntry {
         EpochEntry {
@@ -159,6 +171,26 @@ mod tests {
             assert_eq!((read.entries().count(), read.newest()), (kept, history.newest()));
         }
         assert!(!history.encode(39, &mut Vec::new()));
+    }
+
+    #[test]
+    fn a_segment_belongs_to_the_epoch_that_began_it_and_not_to_what_another_continued() {
+        // Epochs 2, 3 and 4 begin after that many segments.
+        let history = (3..5).fold(History::new(entry(2, &[0])), |known, epoch| known.followed_by(entry(epoch, &[0])));
+        for (number, epoch, expected) in [
+            (3, 2, true),
+            (4, 2, false),
+            (4, 3, true),
+            (5, 3, false),
+            (5, 4, true),
+            (9, 4, true),
+            // An epoch that was dropped, or that is on another side.
+            (2, 77, true),
+            (3, 77, false),
+        ] {
+            let name = SegmentName { number: SegmentNumber(number), epoch_low_half: epoch };
+            assert_eq!(history.may_have(name), expected, "segment {number} of epoch {epoch}");
+        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! The header of a segment names the position that it continues. So, from the last segment back to the first:
 //! everything between a segment and the one that it continues is not part of the log, nor is what follows that
-//! position; both are quarantine. An expected segment that was not found was released, or is missing. This module reads
+//! position; both are quarantine. A segment that another history began (docs/FORMAT.md, law 5) is not part of the log
+//! whatever it continues. An expected segment that was not found was released, or is missing. This module reads
 //! no device: its input is files, its output is positions.
 
 use std::collections::BTreeMap;
@@ -21,6 +22,8 @@ pub(crate) struct FoundSegment {
     pub(crate) devices: Vec<DeviceNumber>,
     /// Length of the longest copy.
     pub(crate) size_bytes: u64,
+    /// Whether the history of epochs allows it to be part of the log.
+    pub(crate) is_of_history: bool,
     /// Of several segments with one number, the one counts that is known or on more devices in service.
     pub(crate) weight: usize,
 }
@@ -65,6 +68,10 @@ impl Lineage {
         for one in found {
             let number = one.id.number;
             lineage.newest = lineage.newest.max(number);
+            if !one.is_of_history {
+                lineage.aside.push(one);
+                continue;
+            }
             if number < first || released.has_segment(one.id.number) {
                 continue;
             }
@@ -146,7 +153,7 @@ mod tests {
             },
             highest_id: 0,
         });
-        FoundSegment { id, header, devices: vec![DeviceNumber(0)], size_bytes: 1000, weight: 1 }
+        FoundSegment { id, header, devices: vec![DeviceNumber(0)], size_bytes: 1000, is_of_history: true, weight: 1 }
     }
 
     /// Number, end, and what is missing before it.
@@ -232,6 +239,16 @@ mod tests {
         let lineage = Lineage::new(all, &Released::default(), SegmentNumber(1));
         assert_eq!(parts(&lineage), [(1, None, None), (2, Some(700), None), (3, None, None)]);
         assert_eq!((aside(&lineage), lineage.newest.0), (vec![4], 4));
+    }
+
+    #[test]
+    fn what_another_history_began_is_set_aside_though_its_number_is_higher() {
+        let mut all = vec![found(1, Some((0, 0))), found(2, Some((1, 500))), found(3, Some((1, 400)))];
+        all[2].is_of_history = false;
+        all.push(FoundSegment { is_of_history: false, weight: 5, ..found(2, Some((1, 300))) });
+        let lineage = Lineage::new(all, &Released::default(), SegmentNumber(1));
+        assert_eq!(parts(&lineage), [(1, Some(500), None), (2, None, None)]);
+        assert_eq!((aside(&lineage), lineage.newest.0), (vec![3, 2], 3));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(crate) struct Quarantined {
     pub(crate) bytes: u64,
     /// Whether another part of the file is.
     pub(crate) is_in_log: bool,
+    /// Whether it was begun in this history of epochs.
+    pub(crate) is_of_history: bool,
 }
 
 impl Engine {
@@ -37,6 +39,7 @@ impl Engine {
         let state = self.view().state.clone();
         let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
         let last = state.segments.keys().next_back().copied().unwrap_or_default().max(state.position.segment);
+        let history = self.devices.history();
         let is_settled = |number: SegmentNumber| self.is_writer() || number < last;
         let mut all = Vec::new();
         for slot in self.devices.slots().iter().filter(|slot| slot.is_readable()) {
@@ -44,13 +47,14 @@ impl Engine {
             for (name, size_bytes) in listed.iter().filter_map(|(name, size)| Some((SegmentName::parse(name)?, *size)))
             {
                 let row = state.segments.get(&name.number).filter(|row| SegmentName::from(row.id()) == name);
+                let is_of_history = history.may_have(name);
                 let bytes = match row {
                     Some(row) => size_bytes.saturating_sub(row.size_bytes),
-                    None if released.has_segment(name.number) => 0,
+                    None if is_of_history && released.has_segment(name.number) => 0,
                     None => size_bytes,
                 };
                 if bytes > 0 && is_settled(name.number) {
-                    all.push(Quarantined { segment: name.number, bytes, is_in_log: row.is_some() });
+                    all.push(Quarantined { segment: name.number, bytes, is_in_log: row.is_some(), is_of_history });
                 }
             }
         }
@@ -75,7 +79,8 @@ impl Engine {
         let (mut given_back, mut strays) = (0, Released::default());
         let mut rows: Vec<SegmentRow> = Vec::new();
         let mut seen = BTreeSet::new();
-        for one in self.quarantine()?.into_iter().filter(|one| seen.insert(one.segment)) {
+        let quarantine = self.quarantine()?.into_iter().filter(|one| one.is_of_history);
+        for one in quarantine.filter(|one| seen.insert(one.segment)) {
             match self.view().state.segments.get(&one.segment) {
                 Some(row) if one.is_in_log => rows.push(row.clone()),
                 // A release refers to a number, which another segment has.
@@ -98,7 +103,24 @@ impl Engine {
         }
         self.reclaim()?;
         self.remove_leftovers()?;
-        Ok(given_back)
+        Ok(given_back + self.remove_other_histories()?)
+    }
+
+    /// Removes the segments that another history began; returns how many. No release names them: their numbers may be
+    /// those of segments of this one.
+    fn remove_other_histories(&self) -> Result<u64> {
+        let history = self.devices.history();
+        let mut removed = BTreeSet::new();
+        for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
+            let listed = names::list(&*slot.device, SEGMENTS).map_err(|error| slot.error("list", SEGMENTS, error))?;
+            let others = listed.into_iter().filter_map(|(name, _)| Some((SegmentName::parse(&name)?, name)));
+            for (segment, name) in others.filter(|(segment, _)| !history.may_have(*segment)) {
+                let path = format!("{SEGMENTS}/{name}");
+                slot.device.remove(&path).map_err(|error| slot.error("remove", &path, error))?;
+                removed.insert(segment);
+            }
+        }
+        Ok(removed.len() as u64)
     }
 }
 

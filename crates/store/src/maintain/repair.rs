@@ -334,6 +334,8 @@ impl Store {
         engine.close_active_segment()?;
         report.admitted = engine.admit()?;
         report.index_files = engine.repair_index(pace)?;
+        let slots = engine.devices.slots();
+        report.admitted.iter().try_for_each(|device| engine.remove_index(&slots[device.index()]))?;
         report.removed_files += engine.remove_leftovers()?;
         pace.stage("repairing", engine.stored_bytes());
         let mut scrubber = Scrubber::new(engine, found, false);

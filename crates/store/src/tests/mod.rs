@@ -13,6 +13,7 @@ use crate::format::ids::LogOffset;
 use crate::random::Random;
 
 mod acknowledged;
+mod divergence;
 mod giving_up;
 mod handles;
 mod names;

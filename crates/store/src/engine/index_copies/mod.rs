@@ -95,6 +95,25 @@ impl Engine {
         Ok(())
     }
 
+    /// Removes the index of a device that should have none. One that was away may have that of another history, whose
+    /// version claims to be newer.
+    ///
+    /// # Errors
+    /// Any error of removing it.
+    pub(crate) fn remove_index(&self, slot: &Slot) -> Result<()> {
+        if self.index.numbers().contains(&slot.entry.number) {
+            return Ok(());
+        }
+        let path = manifest::path();
+        let removed = slot.device.remove(&path).and_then(|()| slot.device.sync_directory(INDEX));
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(slot.error("remove the old index", &path, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Removes what belongs to no index: tables and journals that no manifest names.
     pub(crate) fn tidy_index(&self) {
         let view = self.view().clone();

@@ -1,0 +1,199 @@
+//! Two sides of a store that was written to without the other: the side that is taken is the store from then on, and
+//! nothing of the other one comes back, whatever numbers and versions it has.
+
+use std::fs;
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+use super::{bytes, file, key};
+use crate::error::ErrorKind;
+use crate::format::ids::DeviceNumber;
+use crate::{
+    CheckOptions, Choice, CompactOptions, Error, OpenOptions, Plan, Progress, RepairOptions, RepairReport, Result,
+    Store, plan_repair, rebuild_index, repair, take_side,
+};
+
+/// On two devices.
+const LARGE_BYTES: usize = 700_000;
+
+/// What a side does besides writing its own objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Deed {
+    Nothing,
+    /// It begins several segments.
+    ManySegments,
+    /// It frees the segments from before.
+    Compacts,
+    /// Its index is built again, and is the newest by far.
+    RebuildsIndex,
+    /// It is written to in several sessions.
+    OpensOften,
+}
+
+impl Deed {
+    const ALL: [Deed; 5] = [Deed::Nothing, Deed::ManySegments, Deed::Compacts, Deed::RebuildsIndex, Deed::OpensOften];
+}
+
+/// A store that is not closed has no mark of its end.
+fn end(store: Store, is_closed: bool) {
+    if !is_closed {
+        store.engine().latch(&Error::new(ErrorKind::Io, "go on", "the test ends it"));
+    }
+}
+
+struct Mirror {
+    sandbox: TempDir,
+    fast: usize,
+}
+
+impl Mirror {
+    /// With a home apart, an object for each side to remove, and others that stay.
+    fn new(fast: usize, is_closed: bool) -> Mirror {
+        let mirror = Mirror { sandbox: TempDir::new().unwrap(), fast };
+        let plan = Plan { fast: (0..fast).map(|at| mirror.device(at)).collect(), copies: Some(2), ..Plan::default() };
+        let store = Store::create(&mirror.home(), &plan).unwrap();
+        for name in ["both/kept", "both/a-removes", "both/b-removes"] {
+            store.put(&key(name), &file(), name.as_bytes()).unwrap();
+        }
+        store.put(&key("both/large"), &file(), &bytes(1, LARGE_BYTES)).unwrap();
+        end(store, is_closed);
+        mirror
+    }
+
+    fn home(&self) -> PathBuf {
+        self.sandbox.path().join("s")
+    }
+
+    fn device(&self, number: usize) -> PathBuf {
+        self.sandbox.path().join(format!("fast{number}"))
+    }
+
+    fn hidden(&self, number: usize) -> PathBuf {
+        self.sandbox.path().join(format!("hidden{number}"))
+    }
+
+    /// A side continues without these devices.
+    fn go_on(&self, side: &str, away: &[usize], deed: Deed) {
+        away.iter().for_each(|&number| fs::rename(self.device(number), self.hidden(number)).unwrap());
+        let how = OpenOptions { degraded: true, ..OpenOptions::default() };
+        if deed == Deed::RebuildsIndex {
+            drop(rebuild_index(&self.home(), &how).unwrap());
+        }
+        for session in 0..if deed == Deed::OpensOften { 4 } else { 1 } {
+            let store = Store::open_with(&self.home(), &how).unwrap();
+            for number in 0..if deed == Deed::ManySegments { 4 } else { 1 } {
+                let name = format!("{side}/{session}-{number}");
+                store.put(&key(&name), &file(), name.as_bytes()).unwrap();
+                store.engine().close_active_segment().unwrap();
+            }
+            if away.len() == 1 {
+                store.put(&key(&format!("{side}/{session}-large")), &file(), &bytes(2, LARGE_BYTES)).unwrap();
+            }
+            store.remove(&key(&format!("both/{side}-removes"))).unwrap();
+            store.sync().unwrap();
+            if deed == Deed::Compacts {
+                let options = CompactOptions { choice: Choice::All, ..CompactOptions::default() };
+                store.compact(&options, &Progress::default()).unwrap();
+            }
+        }
+        away.iter().for_each(|&number| fs::rename(self.hidden(number), self.device(number)).unwrap());
+    }
+
+    /// What the store has must be what both had and what one side has.
+    fn must_be(&self, side: &str, store: &Store, when: &str) {
+        let other = if side == "a" { "b" } else { "a" };
+        let content = |name: &str| store.get(&key(name)).unwrap().unwrap();
+        let has = |name: &str| store.entry(&key(name)).unwrap().is_some();
+        assert!(has("both/kept") && has("both/large"), "{when}");
+        assert!(!has(&format!("both/{side}-removes")) && has(&format!("both/{other}-removes")), "{when}");
+        assert!(has(side) && !has(other), "{when}: of the other side: {}", has(other));
+        assert_eq!(content("both/kept"), b"both/kept", "{when}");
+        assert_eq!(content("both/large"), bytes(1, LARGE_BYTES), "{when}");
+        assert_eq!(content(&format!("{side}/0-0")), format!("{side}/0-0").as_bytes(), "{when}");
+        let large = store.get(&key(&format!("{side}/0-large"))).unwrap();
+        // One device of three cannot place a large object.
+        let expected = (self.fast == 2 || side == "b").then(|| bytes(2, LARGE_BYTES));
+        assert!(large == expected, "{when}");
+    }
+
+    fn repair(&self, accept: bool) -> RepairReport {
+        let (how, quiet) = (OpenOptions::default(), Progress::default());
+        let plan = plan_repair(&self.home(), &how, None, &mut |_| {}, &quiet).unwrap();
+        let options = RepairOptions { accept, ..RepairOptions::default() };
+        repair(&self.home(), &how, &plan, options, &mut |_, _| {}, &quiet).unwrap()
+    }
+
+    /// Takes a side and looks at every way to read it.
+    fn take(&self, side: &str, device: usize, when: &str) {
+        let how = OpenOptions::default();
+        let reader = Store::open_read_only(&self.home());
+        assert!(reader.map_or(true, |reader| !reader.completeness().is_complete()), "{when}");
+        take_side(&self.home(), &how, DeviceNumber(device as u16)).unwrap();
+        self.must_be(side, &Store::open_read_only(&self.home()).unwrap(), &format!("{when}: a reader"));
+        let writer = Store::open_with(&self.home(), &OpenOptions { degraded: true, ..how.clone() }).unwrap();
+        self.must_be(side, &writer, &format!("{when}: a writer"));
+        drop(writer);
+        let report = self.repair(false);
+        assert!(report.lost.is_empty(), "{when}: {report:?}");
+        let opens: [(&str, &dyn Fn() -> Result<Store>); 3] = [
+            ("a reader after the repair", &|| Store::open_read_only(&self.home())),
+            ("a writer after the repair", &|| Store::open(&self.home())),
+            ("an index from the log", &|| rebuild_index(&self.home(), &how)),
+        ];
+        for (who, open) in opens {
+            let store = open().unwrap();
+            self.must_be(side, &store, &format!("{when}: {who}"));
+            assert!(store.recovered().completeness.is_complete(), "{when}: {who}: {:?}", store.recovered());
+        }
+        let kept = |store: Store| store.engine().quarantine().unwrap().iter().filter(|one| !one.is_of_history).count();
+        let before = kept(Store::open_read_only(&self.home()).unwrap());
+        let store = Store::open(&self.home()).unwrap();
+        store
+            .compact(&CompactOptions { choice: Choice::All, ..CompactOptions::default() }, &Progress::default())
+            .unwrap();
+        assert!(before > 0 && kept(store) >= before, "{when}: what was rejected stays until that is accepted");
+        self.repair(true);
+        let store = Store::open(&self.home()).unwrap();
+        let checked = store.check(
+            CheckOptions { is_deep: true, ..CheckOptions::default() },
+            &mut |problem| {
+                panic!("{when}: {problem}");
+            },
+            &Progress::default(),
+        );
+        assert_eq!(checked.unwrap().problems(), 0, "{when}");
+        self.must_be(side, &store, &format!("{when}: at the end"));
+        assert_eq!(store.engine().quarantine().unwrap(), [], "{when}: what was rejected is gone");
+    }
+}
+
+/// The side that is not taken goes on first or last, so that its numbers and versions are lower or higher.
+#[test]
+fn the_side_taken_is_the_store_and_nothing_of_the_other_returns() {
+    // With three devices, the index of the side with one of them is on a device that has none later.
+    for (fast, is_closed, rejected) in [2, 3]
+        .into_iter()
+        .flat_map(|fast| [true, false].map(|is_closed| (fast, is_closed)))
+        .flat_map(|(fast, is_closed)| Deed::ALL.map(|rejected| (fast, is_closed, rejected)))
+    {
+        for taken in [Deed::Nothing, rejected] {
+            for (side, other, is_last) in [("a", "b", true), ("b", "a", false), ("b", "a", true), ("a", "b", false)] {
+                let mirror = Mirror::new(fast, is_closed);
+                let away_of = |side: &str| if side == "a" { (1..fast).collect::<Vec<_>>() } else { vec![0] };
+                let go_on = |side: &str, deed| mirror.go_on(side, &away_of(side), deed);
+                if is_last {
+                    go_on(side, taken);
+                    go_on(other, rejected);
+                } else {
+                    go_on(other, rejected);
+                    go_on(side, taken);
+                }
+                let when = format!(
+                    "{fast} devices, closed {is_closed}: {taken:?} of {side} is taken, {rejected:?} is not, and was last: {is_last}"
+                );
+                mirror.take(side, usize::from(side == "b"), &when);
+            }
+        }
+    }
+}
