@@ -81,8 +81,19 @@ struct Stretch {
 enum Unsettled {
     Batch(Stretch),
     Broken(Damage),
-    /// Batches up to this one are in missing segments; the numbers of those that were not released.
-    Gap(u64, Option<(SegmentNumber, SegmentNumber)>),
+    /// Batches up to this one are not there.
+    Gap(u64, Gap),
+}
+
+/// Why a segment does not continue the last batch that was read before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gap {
+    /// The batches between were in segments that have been released.
+    Released,
+    /// Segments between are missing, from this one to this one.
+    Missing(SegmentNumber, SegmentNumber),
+    /// The log ended before a batch that was acknowledged, and was continued after that batch.
+    EndedBefore,
 }
 
 impl Unsettled {
@@ -254,7 +265,13 @@ impl<'e> Replay<'e> {
             Some(header) => {
                 let Continued { sequence, chain, .. } = header.continues;
                 if sequence.0 > self.read.sequence {
-                    self.unsettled.push_back(Unsettled::Gap(sequence.0, part.missing));
+                    let place = (header.continues.segment, header.continues.offset);
+                    let gap = match part.missing {
+                        Some((first, last)) => Gap::Missing(first, last),
+                        None if place == (self.read.segment, self.read.offset) => Gap::EndedBefore,
+                        None => Gap::Released,
+                    };
+                    self.unsettled.push_back(Unsettled::Gap(sequence.0, gap));
                 }
                 (sequence.0.max(self.read.sequence), chain)
             }
@@ -324,17 +341,19 @@ impl<'e> Replay<'e> {
             }
             match self.unsettled.pop_front() {
                 Some(Unsettled::Batch(stretch)) => self.take_in(stretch)?,
-                Some(Unsettled::Gap(sequence, missing)) => self.gap(sequence, missing),
+                Some(Unsettled::Gap(sequence, gap)) => self.gap(sequence, gap),
                 Some(Unsettled::Broken(damage)) => self.damaged(damage),
                 None => {}
             }
         }
     }
 
-    fn gap(&mut self, sequence: u64, missing: Option<(SegmentNumber, SegmentNumber)>) {
-        if missing.is_some() {
-            let batches = Some((self.position.sequence + 1, sequence));
-            self.missing(Cause::SegmentMissing, missing, batches);
+    fn gap(&mut self, sequence: u64, gap: Gap) {
+        let batches = Some((self.position.sequence + 1, sequence));
+        match gap {
+            Gap::Released => {}
+            Gap::Missing(first, last) => self.missing(Cause::SegmentMissing, Some((first, last)), batches),
+            Gap::EndedBefore => self.missing(Cause::EndsBeforeMark, None, batches),
         }
         self.position.sequence = self.position.sequence.max(sequence);
     }
@@ -363,7 +382,7 @@ impl<'e> Replay<'e> {
         for unsettled in tail {
             match unsettled {
                 Unsettled::Batch(stretch) => self.adopt(stretch)?,
-                Unsettled::Gap(sequence, missing) => self.gap(sequence, missing),
+                Unsettled::Gap(sequence, gap) => self.gap(sequence, gap),
                 Unsettled::Broken(_) => unreachable!("it does not hold"),
             }
         }
@@ -394,7 +413,10 @@ impl<'e> Replay<'e> {
                 }
                 Unsettled::Batch(_) => false,
                 // What was freed by a release was durable.
-                Unsettled::Gap(_, missing) => missing.is_none() && self.is_from_scratch,
+                Unsettled::Gap(_, Gap::Released) => self.is_from_scratch,
+                // The writer that continued after it knew that it was acknowledged.
+                Unsettled::Gap(_, Gap::EndedBefore) => true,
+                Unsettled::Gap(_, Gap::Missing(..)) => false,
                 Unsettled::Broken(_) => false,
             };
             if !holds {

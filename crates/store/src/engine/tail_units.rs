@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use crate::devices::extents::{UnitFault, Wrong};
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Descriptor, Run};
 use crate::format::entry::{Entry, Kind, Location};
-use crate::format::ids::ObjectNumber;
+use crate::format::ids::{DeviceNumber, ObjectNumber};
 
 /// The new chunks of a descriptor, and what is wrong with them.
 #[derive(Debug)]
@@ -43,7 +43,8 @@ impl<'e> EarlierVersions<'e> {
     /// `None` if some are damaged beyond repair, so that the batch does not count.
     ///
     /// # Errors
-    /// Errors of reading the index.
+    /// Errors of reading the index; [`ErrorKind::Lost`] if only a missing device can tell whether the batch counts, for
+    /// a writer that was not told to continue without it.
     pub(super) fn verify<'r>(
         &mut self,
         records: impl Iterator<Item = TailRecord<'r>> + Clone,
@@ -62,7 +63,7 @@ impl<'e> EarlierVersions<'e> {
         for (_, entry, descriptor) in records.clone() {
             let Some(descriptor) = descriptor else { continue };
             let new = self.verify_new(descriptor, earlier.get(&entry.number).copied())?;
-            if !self.counts(descriptor, &new) {
+            if !self.counts(descriptor, &new)? {
                 return Ok(None);
             }
             all.push(new);
@@ -90,16 +91,36 @@ impl<'e> EarlierVersions<'e> {
         Ok(NewUnits { chunks, wrong })
     }
 
-    /// Whether every new unit is intact, can be reconstructed, or is on a missing device.
-    fn counts(&self, descriptor: &Descriptor, new: &NewUnits) -> bool {
-        let mut in_stripe: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+    /// Whether every new unit is intact, can be reconstructed, or is on a missing device. One that is damaged and could
+    /// only be reconstructed from a missing device is evidence against the batch, which a reader does not apply; but
+    /// the batch may have been acknowledged, so a writer builds on nothing else before the device returns.
+    fn counts(&self, descriptor: &Descriptor, new: &NewUnits) -> Result<bool> {
+        let mut in_stripe: BTreeMap<(usize, usize), (Vec<DeviceNumber>, Vec<DeviceNumber>)> = BTreeMap::new();
         for unit in &new.wrong {
+            let (away, damaged) = in_stripe.entry((unit.chunk, unit.stripe)).or_default();
             let is_away = unit.flaw == UnitFault::Absent && self.engine.devices.readable(unit.device).is_none();
-            if !is_away {
-                *in_stripe.entry((unit.chunk, unit.stripe)).or_default() += 1;
+            if is_away { away.push(unit.device) } else { damaged.push(unit.device) }
+        }
+        let parity_of = |chunk: usize| usize::from(descriptor.chunks[chunk].stripes.parity);
+        if in_stripe.iter().any(|(&(chunk, _), (_, damaged))| damaged.len() > parity_of(chunk)) {
+            return Ok(false);
+        }
+        let beyond = in_stripe.iter().find(|&(&(chunk, _), (away, damaged))| {
+            !damaged.is_empty() && away.len() + damaged.len() > parity_of(chunk)
+        });
+        match beyond {
+            None => Ok(true),
+            Some(_) if !self.engine.is_writer() || self.engine.is_degraded => Ok(false),
+            Some((_, (away, damaged))) => {
+                let cause = format!(
+                    "device {} has a damaged part of the last batch, and device {}, which could make up for it, is missing",
+                    damaged[0], away[0]
+                );
+                Err(Error::new(ErrorKind::Lost, "recover the log", cause)
+                    .at(&self.engine.home)
+                    .advise("bring the device back; --degraded continues without the batch"))
             }
         }
-        in_stripe.iter().all(|(&(chunk, _), &wrong)| wrong <= usize::from(descriptor.chunks[chunk].stripes.parity))
     }
 }
 
@@ -112,12 +133,21 @@ impl NewUnits {
     /// Reconstructs those that the batch lacks: it counts from here on, and must survive as many losses as any other.
     ///
     /// # Errors
-    /// Errors of writing or syncing.
+    /// Errors of writing or syncing; [`ErrorKind::Corrupt`] if one on a device that is present cannot be reconstructed,
+    /// although enough others are intact.
     pub(super) fn repair(&self, engine: &Engine, descriptor: &Descriptor) -> Result<()> {
         if self.wrong.is_empty() {
             return Ok(());
         }
-        engine.extents.sync(&engine.extents.repair(descriptor, &self.wrong)?.touched)
+        let repaired = engine.extents.repair(descriptor, &self.wrong)?;
+        let left = repaired.left.iter().find(|unit| engine.devices.readable(unit.device).is_some());
+        if let Some(left) = left.filter(|_| !engine.is_degraded) {
+            let cause = format!("a part of the last batch on device {} cannot be reconstructed", left.device);
+            return Err(Error::new(ErrorKind::Corrupt, "recover the log", cause)
+                .at(&engine.home)
+                .advise("--degraded continues with the damage"));
+        }
+        engine.extents.sync(&repaired.touched)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::random::Random;
 
 mod acknowledged;
 mod divergence;
+mod ends;
 mod giving_up;
 mod handles;
 mod names;

@@ -63,7 +63,7 @@ fn compact(store: &Store) {
     store.compact(&ALL, &Progress::default()).unwrap();
 }
 
-fn descriptor(store: &Store, path: &str) -> Descriptor {
+pub(super) fn descriptor(store: &Store, path: &str) -> Descriptor {
     store.engine().descriptor(store.entry(&key(path)).unwrap().unwrap().entry.location).unwrap()
 }
 

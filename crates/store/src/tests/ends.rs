@@ -1,0 +1,162 @@
+//! What the end of the log says, and for how long: a log that ends too early, and a last batch that is damaged in part.
+
+use std::fs::{self, OpenOptions as FileOptions};
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::{bytes, file, key};
+use crate::error::ErrorKind;
+use crate::format::ids::DeviceNumber;
+use crate::format::segment::segment_path;
+use crate::log::completeness::Cause;
+use crate::{Error, OpenOptions, Plan, Store, rebuild_index};
+
+/// Ends a store without a mark.
+fn kill(store: Store) {
+    store.engine().latch(&Error::new(ErrorKind::Io, "go on", "the test ends it"));
+}
+
+fn causes(store: &Store) -> Vec<Cause> {
+    let mut causes: Vec<Cause> = store.completeness().missing.iter().map(|missing| missing.cause).collect();
+    causes.dedup();
+    causes
+}
+
+#[test]
+fn a_log_that_ended_too_early_is_not_forgotten_with_the_index() {
+    for is_index_lost in [false, true] {
+        let sandbox = TempDir::new().unwrap();
+        let home = sandbox.path().join("s");
+        let store = Store::create(&home, &Plan::default()).unwrap();
+        store.put(&key("a"), &file(), b"a").unwrap();
+        let end = store.engine().writer().unwrap().position;
+        for name in ["b", "c"] {
+            store.put(&key(name), &file(), name.as_bytes()).unwrap();
+        }
+        let path = home.join(segment_path(store.engine().segment_id(end.segment)));
+        kill(store);
+        FileOptions::new().write(true).open(path).unwrap().set_len(end.offset.0).unwrap();
+        for name in ["d", "e"] {
+            let store = Store::open(&home).unwrap();
+            assert_eq!(causes(&store), [Cause::EndsBeforeMark]);
+            store.put(&key(name), &file(), name.as_bytes()).unwrap();
+        }
+        for _ in 0..2 {
+            if is_index_lost {
+                fs::remove_dir_all(home.join("index")).unwrap();
+                assert_eq!(causes(&Store::open_read_only(&home).unwrap()), [Cause::EndsBeforeMark]);
+            }
+            let store = rebuild_index(&home, &OpenOptions::default()).unwrap();
+            assert_eq!(causes(&store), [Cause::EndsBeforeMark]);
+            let has = |name: &str| store.entry(&key(name)).unwrap().is_some();
+            assert_eq!(["a", "b", "c", "d", "e"].map(has), [true, false, false, true, true]);
+        }
+    }
+}
+
+/// A copy of a directory.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to.join(entry.file_name())),
+            false => drop(fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+        }
+    }
+}
+
+/// An object has two versions, and the index knows the first.
+struct Tail {
+    sandbox: TempDir,
+    slow: Vec<PathBuf>,
+    /// A place in the second version: device, file, offset.
+    place: (DeviceNumber, PathBuf, u64),
+}
+
+const LARGE_BYTES: usize = 400_000;
+
+impl Tail {
+    fn new() -> Tail {
+        let sandbox = TempDir::new().unwrap();
+        let (home, fast) = (sandbox.path().join("s"), sandbox.path().join("fast"));
+        let slow: Vec<PathBuf> = (0..3).map(|at| sandbox.path().join(format!("slow{at}"))).collect();
+        let plan =
+            Plan { fast: vec![fast.clone()], slow: slow.clone(), copies: Some(1), parity: Some(1), ..Plan::default() };
+        let store = Store::create(&home, &plan).unwrap();
+        store.put(&key("f"), &file(), &bytes(1, LARGE_BYTES)).unwrap();
+        let (index, old) = (fast.join("index"), sandbox.path().join("old"));
+        copy(&index, &old);
+        store.put(&key("f"), &file(), &bytes(2, LARGE_BYTES)).unwrap();
+        let run = super::handles::descriptor(&store, "f").runs().next().unwrap();
+        let file = store.engine().extents.place(run.device, run.file);
+        kill(store);
+        fs::remove_dir_all(&index).unwrap();
+        fs::rename(&old, &index).unwrap();
+        Tail { sandbox, slow, place: (run.device, file, run.offset_bytes) }
+    }
+
+    fn home(&self) -> PathBuf {
+        self.sandbox.path().join("s")
+    }
+
+    fn damage(&self) {
+        let (_, path, offset) = &self.place;
+        let mut content = fs::read(path).unwrap();
+        content[*offset as usize] ^= 1;
+        fs::write(path, content).unwrap();
+    }
+
+    /// Another device disappears; returns where it was, and where it is.
+    fn lose_another(&self) -> [PathBuf; 2] {
+        let other = self.slow.iter().find(|device| !self.place.1.starts_with(device)).unwrap();
+        let hidden = self.sandbox.path().join("hidden");
+        fs::rename(other, &hidden).unwrap();
+        [other.clone(), hidden]
+    }
+}
+
+fn version(store: &Store) -> u64 {
+    let content = store.get(&key("f")).unwrap().unwrap();
+    (1..3).find(|&version| content == bytes(version, LARGE_BYTES)).unwrap()
+}
+
+#[test]
+fn a_last_batch_that_redundancy_makes_up_for_counts() {
+    for is_damaged in [true, false] {
+        let tail = Tail::new();
+        if is_damaged {
+            tail.damage();
+        } else {
+            tail.lose_another();
+        }
+        assert_eq!(version(&Store::open_read_only(&tail.home()).unwrap()), 2);
+        assert_eq!(version(&Store::open(&tail.home()).unwrap()), 2);
+    }
+}
+
+#[test]
+fn what_only_a_missing_device_can_tell_about_the_last_batch_waits_for_it() {
+    let degraded = OpenOptions { degraded: true, ..OpenOptions::default() };
+    for returns in [true, false] {
+        let tail = Tail::new();
+        tail.damage();
+        let [place, hidden] = tail.lose_another();
+        let reader = Store::open_read_only(&tail.home()).unwrap();
+        assert_eq!(version(&reader), 1, "the version before can be read");
+        assert!(reader.completeness().tail.is_some());
+        let refused = Store::open(&tail.home()).unwrap_err().to_string();
+        assert!(refused.starts_with("cannot recover the log") && refused.contains("--degraded"), "{refused}");
+        if returns {
+            fs::rename(hidden, place).unwrap();
+            assert_eq!(version(&Store::open(&tail.home()).unwrap()), 2);
+        } else {
+            let store = Store::open_with(&tail.home(), &degraded).unwrap();
+            assert_eq!(version(&store), 1);
+            store.put(&key("g"), &file(), b"g").unwrap();
+            drop(store);
+            fs::rename(hidden, place).unwrap();
+            assert_eq!(version(&Store::open(&tail.home()).unwrap()), 1);
+        }
+    }
+}
