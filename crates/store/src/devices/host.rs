@@ -19,8 +19,10 @@ use crate::format::superblock::SUPERBLOCK;
 
 /// The file that the writer locks.
 pub(crate) const LOCK: &str = "lock";
-/// Maximum length of the process id in it.
-const LONGEST_NUMBER: u64 = 20;
+/// Maximum length of the text in it.
+const LONGEST_TEXT: u64 = 40;
+/// Follows the process id until the log has been recovered.
+const RECOVERING: &str = " recovering";
 /// Directory of readers' pins, in that of the index.
 const PINS: &str = "pins";
 
@@ -35,9 +37,9 @@ struct Held {
 }
 
 impl Lock for Held {
-    fn sign(&self) {
-        // For messages only: the lock itself decides who holds it.
-        let text = format!("{}\n", std::process::id());
+    fn sign(&self, has_recovered: bool) {
+        // The lock itself decides who holds it.
+        let text = format!("{}{}\n", std::process::id(), if has_recovered { "" } else { RECOVERING });
         let _ = self.file.set_len(0).and_then(|()| self.file.write_all_at(text.as_bytes(), 0));
     }
 }
@@ -85,6 +87,13 @@ fn try_lock(file: File, operation: FlockOperation) -> io::Result<Option<Held>> {
     }
 }
 
+/// The text in the lock of a directory.
+fn signature(directory: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(directory.join(LOCK))?.take(LONGEST_TEXT).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 fn pin_path(index: &Path, epoch: u64) -> PathBuf {
     index.join(PINS).join(format!("{epoch:016x}"))
 }
@@ -129,15 +138,18 @@ impl Platform for Host {
     }
 
     fn holder(&self, directory: &Path) -> Option<u32> {
-        let mut text = String::new();
-        File::open(directory.join(LOCK)).ok()?.take(LONGEST_NUMBER).read_to_string(&mut text).ok()?;
-        text.trim().parse().ok()
+        signature(directory).ok()?.split_whitespace().next()?.parse().ok()
     }
 
     fn is_locked(&self, directory: &Path) -> bool {
         // A brief shared lock: a writer that arrives just then retries.
         let Ok(file) = File::open(directory.join(LOCK)) else { return false };
         matches!(try_lock(file, FlockOperation::NonBlockingLockShared), Ok(None))
+    }
+
+    fn has_writer(&self, directory: &Path) -> bool {
+        // What a former holder wrote is overwritten before the next one does anything.
+        self.is_locked(directory) && signature(directory).is_ok_and(|text| !text.contains(RECOVERING))
     }
 
     fn pin(&self, index: &Path, epoch: u64) -> io::Result<Option<Box<dyn Lock>>> {

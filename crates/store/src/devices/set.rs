@@ -32,8 +32,8 @@ const OPEN_FILES: usize = 200;
 
 /// Holds a lock until dropped.
 pub(crate) trait Lock: Send + Sync + Debug {
-    /// Writes the holder's id into the lock, for refused processes.
-    fn sign(&self) {}
+    /// Writes the holder's id into the lock, for refused processes; and, for readers, whether it has recovered the log.
+    fn sign(&self, _has_recovered: bool) {}
 }
 
 /// A device private to this process, and the guard that removes it.
@@ -66,6 +66,10 @@ pub(crate) trait Platform: Send + Sync + Debug {
     fn holder(&self, directory: &Path) -> Option<u32>;
     /// Whether any process holds the lock.
     fn is_locked(&self, directory: &Path) -> bool;
+    /// Whether a process holds the lock that has recovered the log, so that the index has all that was acknowledged.
+    fn has_writer(&self, directory: &Path) -> bool {
+        self.is_locked(directory)
+    }
     /// Pins what a snapshot of an epoch needs; `None` if that is impossible.
     fn pin(&self, index: &Path, epoch: u64) -> io::Result<Option<Box<dyn Lock>>>;
     /// The lowest pinned epoch below `below`, else `below`.

@@ -138,16 +138,28 @@ fn no_device(slots: &[Slot]) -> Error {
     Error::new(ErrorKind::Lost, "open the store", format!("no device is in service: {}", causes.join("; ")))
 }
 
-/// The highest number of a table on any device.
+/// The highest number of a table on any device that can be listed: one that cannot gets no copy of the index.
+///
+/// # Errors
+/// None can be listed.
 fn highest_table(slots: &[Slot]) -> Result<u64> {
-    let mut highest = 0;
+    let (mut highest, mut listed, mut failure) = (0, 0, None);
     for slot in slots.iter().filter(|slot| slot.is_writable()) {
-        let files = slot.device.list(INDEX);
-        let files = files.map_err(|error| slot.error("look for an index", INDEX, error))?;
+        let files = match slot.device.list(INDEX) {
+            Ok(files) => files,
+            Err(error) => {
+                failure = Some(slot.error("look for an index", INDEX, error));
+                continue;
+            }
+        };
+        listed += 1;
         let number = |name: &str| table_number(name.strip_suffix(manifest::TEMPORARY).unwrap_or(name));
         highest = files.iter().filter_map(|(name, _)| number(name)).fold(highest, u64::max);
     }
-    Ok(highest)
+    match failure {
+        Some(error) if listed == 0 => Err(error),
+        _ => Ok(highest),
+    }
 }
 
 impl Engine {
@@ -173,7 +185,11 @@ impl Engine {
     /// Any error of writing the manifest.
     pub(crate) fn publish_index(&self) -> Result<()> {
         self.catalog.publish()?;
-        self.complete_index()?;
+        match self.complete_index() {
+            // Its device is full: the log has what waits for space.
+            Err(error) if error.kind() == ErrorKind::NoSpace => {}
+            completed => completed?,
+        }
         self.tidy_index();
         Ok(())
     }

@@ -137,7 +137,7 @@ pub(crate) struct Engine {
     /// When a reader last checked for changes, in nanoseconds since `opened`.
     looked: AtomicU64,
     /// Locks of the writer; released when the store is dropped.
-    _locks: Vec<Box<dyn Lock>>,
+    locks: Vec<Box<dyn Lock>>,
 }
 
 /// The parts of an engine.
@@ -183,7 +183,7 @@ impl Engine {
             tail: Mutex::default(),
             opened: Instant::now(),
             looked: AtomicU64::new(0),
-            _locks: parts.locks,
+            locks: parts.locks,
         }
     }
 

@@ -166,6 +166,9 @@ fn open_by(
     let unknown = unknown(&survey, options);
     let geometry = if is_writer { survey.bound.clone() } else { survey.geometry.clone() };
     let home = survey.home.clone();
+    // Before the index is read: what a dead writer left in the log is applied, and so is what one that is recovering is
+    // about to apply; one that has recovered is ahead of what is read here.
+    let is_left = is_writer || !platform.has_writer(&home);
     let devices = Devices::new(&**platform, survey, is_writer)?;
     let index = index_place(&**platform, &devices, &geometry, access)?;
     let is_index_private = index.private.is_some();
@@ -185,11 +188,8 @@ fn open_by(
         locks,
     });
     engine.load_view()?;
-    // What a dead writer left in the log is applied; a live one is about to do so itself, to an index that may be newer
-    // than the copies that can be read.
-    let is_left = is_writer || engine.owns_index() || engine.catalog.is_doubtful() || !platform.is_locked(&engine.home);
     let mut recovered = Recovered::default();
-    if is_left {
+    if is_left || engine.owns_index() || engine.catalog.is_doubtful() {
         match engine.recover(index.witnessed, missing)? {
             Recovery::Done(done) => recovered = done,
             Recovery::OtherIndex(missing) => return Ok(Opened::OtherIndex(missing)),
@@ -204,6 +204,7 @@ fn open_by(
         engine.devices.begin_epoch(&*engine.platform, &engine.geometry(), beginning)?;
         engine.begun(beginning);
         engine.publish_index()?;
+        engine.locks.iter().for_each(|lock| lock.sign(true));
     }
     Ok(Opened::Whole(Box::new((engine, recovered))))
 }
@@ -243,7 +244,6 @@ fn locked(
             .at(directory)
             .advise("try again"));
     }
-    locks.iter().for_each(|lock| lock.sign());
     Ok(again)
 }
 
@@ -270,6 +270,7 @@ pub(crate) fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Bo
     }
     match lock {
         Some(lock) => {
+            lock.sign(false);
             locks.push(lock);
             Ok(())
         }

@@ -17,12 +17,12 @@ use super::replay::Replay;
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::extents::Allocator;
 use crate::devices::names;
-use crate::devices::set::{Devices, Slot};
+use crate::devices::set::Slot;
 use crate::engine::copies::Damaged;
 use crate::engine::effects::{Effects, Nameless};
 use crate::engine::pace::Pace;
 use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineAccounts};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::format::geometry::DeviceState;
 use crate::format::ids::{DeviceNumber, Epoch, LogOffset, SegmentId, SegmentNumber};
 use crate::format::index_key::{first_object, object_key, object_of};
@@ -89,27 +89,30 @@ fn encode_devices(devices: &[DeviceNumber]) -> Vec<u8> {
     devices.iter().flat_map(|device| device.0.to_le_bytes()).collect()
 }
 
-/// Segments on the devices, by name, with the devices that have a copy and the length of the longest.
-pub(crate) fn segments(devices: &Devices) -> Result<BTreeMap<SegmentName, (Vec<DeviceNumber>, u64)>> {
-    let mut found: BTreeMap<SegmentName, (Vec<DeviceNumber>, u64)> = BTreeMap::new();
-    for slot in devices.slots().iter().filter(|slot| slot.is_readable()) {
-        let listed = names::list(&*slot.device, SEGMENTS).map_err(|error| slot.error("list", SEGMENTS, error))?;
-        for (name, size) in listed.iter().filter_map(|(name, size)| Some((SegmentName::parse(name)?, *size))) {
-            let (devices, longest) = found.entry(name).or_default();
-            devices.push(slot.entry.number);
-            *longest = size.max(*longest);
-        }
-    }
-    Ok(found)
+/// Segments on the devices.
+struct ListedSegments {
+    /// By name, with the devices that have a copy and the length of the longest.
+    copies: BTreeMap<SegmentName, (Vec<DeviceNumber>, u64)>,
+    /// Devices whose segments could not be listed.
+    unlisted: Vec<DeviceNumber>,
 }
 
 /// An open copy of a segment, with its device.
 type OpenCopy = (DeviceNumber, Arc<dyn DeviceFile>);
 
 impl Engine {
-    /// Applies a change from the log: to the catalog, if this process may change it, and to the view.
+    /// Applies a change from the log: to the catalog, if this process may change it, and to the view. If the device of
+    /// the catalog is full, the change waits for space.
     pub(super) fn take_in(&self, change: Change) -> Result<()> {
-        if self.owns_index() {
+        if self.is_writer() {
+            let mut writer = self.writer()?;
+            writer.pend(change.clone());
+            let waiting = writer.take_pending();
+            match self.catalog.commit(&waiting) {
+                Err(error) if error.kind() == ErrorKind::NoSpace => writer.pend(waiting),
+                committed => committed?,
+            }
+        } else if self.owns_index() {
             self.catalog.commit(&change)?;
         }
         self.apply(&change)
@@ -146,8 +149,35 @@ impl Engine {
         SegmentScan::new(copies, self.seed(segment), from).beside(unopened)
     }
 
+    /// Lists the segments on the devices.
+    ///
+    /// # Errors
+    /// A device cannot be listed, for a writer that was not told to continue without it.
+    fn list_segments(&self) -> Result<ListedSegments> {
+        let mut found = ListedSegments { copies: BTreeMap::new(), unlisted: Vec::new() };
+        for slot in self.devices.slots().iter().filter(|slot| slot.is_readable()) {
+            let listed = match names::list(&*slot.device, SEGMENTS) {
+                Ok(listed) => listed,
+                Err(error) if self.is_writer() && !self.is_degraded => {
+                    let error = slot.error("list", SEGMENTS, error);
+                    return Err(error.advise("check the device; --degraded continues without what cannot be read"));
+                }
+                Err(_) => {
+                    found.unlisted.push(slot.entry.number);
+                    continue;
+                }
+            };
+            for (name, size) in listed.iter().filter_map(|(name, size)| Some((SegmentName::parse(name)?, *size))) {
+                let (devices, longest) = found.copies.entry(name).or_default();
+                devices.push(slot.entry.number);
+                *longest = size.max(*longest);
+            }
+        }
+        Ok(found)
+    }
+
     /// Identifies the segments in files from number `first` on, with their headers.
-    fn identified(&self, first: SegmentNumber) -> Result<Vec<FoundSegment>> {
+    fn identified(&self, first: SegmentNumber, listed: &ListedSegments) -> Result<Vec<FoundSegment>> {
         let slots = self.devices.slots();
         let is_in_service = |device: &DeviceNumber| slots.get(device.index()).is_some_and(|slot| slot.is_writable());
         let known = Arc::clone(&self.view().state.segments);
@@ -155,8 +185,7 @@ impl Engine {
         let mut found = Vec::new();
         let mut epochs: BTreeMap<u32, Epoch> = BTreeMap::new();
         let mut unknown = Vec::new();
-        let listed = segments(&self.devices)?;
-        for (&name, (devices, size_bytes)) in listed.range(SegmentName { number: first, epoch_low_half: 0 }..) {
+        for (&name, (devices, size_bytes)) in listed.copies.range(SegmentName { number: first, epoch_low_half: 0 }..) {
             let row = known.get(&name.number).map(SegmentRow::id).filter(|&id| SegmentName::from(id) == name);
             let half = SegmentId { number: name.number, epoch: Epoch(name.epoch_low_half.into()) };
             let mut scan = self.scan(row.unwrap_or(half), devices, LogOffset::START);
@@ -244,7 +273,8 @@ impl Engine {
         }
         let start = state.position;
         let is_from_scratch = start == Position::default();
-        let found = self.identified(start.segment)?;
+        let listed = self.list_segments()?;
+        let found = self.identified(start.segment, &listed)?;
         let mut released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
         if is_from_scratch {
             let newest = self.newest_released(&found);
@@ -288,7 +318,7 @@ impl Engine {
             self.end_renaming()?;
         }
         replay.end()?;
-        if self.look_for_rows(&replay.released, &mut replay.completeness)? && !is_from_scratch {
+        if self.look_for_rows(&replay.released, &listed, &mut replay.completeness) && !is_from_scratch {
             return Ok(Recovery::OtherIndex(self.completeness_of(&self.view().state.notes)));
         }
         let quarantined_bytes = self.quarantined(&lineage, replay.position)?;
@@ -296,7 +326,17 @@ impl Engine {
             replay.completeness.tail = Some(Tail { batches: replay.adopted, quarantined_bytes });
         }
         *lock(&self.tail) = replay.tail;
-        let recovered = Recovered { completeness: replay.completeness.clone(), ..replay.recovered.clone() };
+        let mut recovered = Recovered { completeness: replay.completeness.clone(), ..replay.recovered.clone() };
+        if !listed.unlisted.is_empty() {
+            // Known again at the next open, so it is not noted.
+            recovered.completeness.add(Missing {
+                cause: Cause::DevicesAway,
+                segments: None,
+                batches: None,
+                after_nanoseconds: None,
+                devices: listed.unlisted.clone(),
+            });
+        }
         if !self.is_writer() {
             return Ok(Recovery::Done(recovered));
         }
@@ -389,8 +429,7 @@ impl Engine {
 
     /// Looks for segments of the catalog that no present device has. Returns whether one of them was released: then the
     /// catalog is old.
-    fn look_for_rows(&self, released: &Released, completeness: &mut Completeness) -> Result<bool> {
-        let listed = segments(&self.devices)?;
+    fn look_for_rows(&self, released: &Released, listed: &ListedSegments, completeness: &mut Completeness) -> bool {
         let view = self.view().state.clone();
         let freed_segment = |(_, freed): &(u64, Freed)| match freed {
             Freed::Segment(number) => Some(*number),
@@ -401,7 +440,7 @@ impl Engine {
         for row in view.segments.values().filter(|row| row.live_records > 0 && !freed.contains(&row.number)) {
             let is_released = released.has_segment(row.number);
             is_old |= is_released;
-            if !is_released && !listed.contains_key(&SegmentName::from(row.id())) {
+            if !is_released && !listed.copies.contains_key(&SegmentName::from(row.id())) {
                 completeness.add(Missing {
                     cause: Cause::SegmentMissing,
                     segments: Some((row.number, row.number)),
@@ -411,7 +450,7 @@ impl Engine {
                 });
             }
         }
-        Ok(is_old)
+        is_old
     }
 
     /// Bytes on all copies that are not part of the log: after its end, after the positions that segments continue, and
@@ -593,6 +632,9 @@ impl Engine {
             closed_sequence: is_clean.then_some(end.sequence),
             record_sequence: if is_clean { 0 } else { end.sequence },
             released,
+            pending: std::mem::take(&mut writer.pending),
+            is_waiting: writer.is_waiting,
+            pending_bytes: writer.pending_bytes,
             ..Writer::default()
         };
         let Some(row) = row.filter(|_| is_clean) else { return Ok(()) };

@@ -18,7 +18,7 @@ use crate::engine::effects::{Effects, Nameless};
 use crate::engine::snapshots::versions_due;
 use crate::engine::write::entry_of;
 use crate::engine::{Engine, EngineAccounts};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location, Time};
@@ -519,7 +519,15 @@ impl<'e> Replay<'e> {
         drop(accounts);
         engine.take_in(change)?;
         engine.highest_id.fetch_max(highest_id, std::sync::atomic::Ordering::Relaxed);
-        if engine.owns_index() && engine.is_recent_full() { engine.make_table() } else { Ok(()) }
+        let is_waiting = engine.is_writer() && engine.writer()?.is_waiting;
+        if !engine.owns_index() || !engine.is_recent_full() || is_waiting {
+            return Ok(());
+        }
+        match engine.make_table() {
+            // What is recent stays in memory.
+            Err(error) if error.kind() == ErrorKind::NoSpace && engine.catalog.is_written() => Ok(()),
+            made => made,
+        }
     }
 }
 

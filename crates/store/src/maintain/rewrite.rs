@@ -23,12 +23,15 @@ impl Engine {
     /// Restores the names of files that a crash left with their other name.
     ///
     /// # Errors
-    /// Errors of renaming.
+    /// Errors of renaming, unless the writer continues without what cannot be read.
     pub(crate) fn end_renaming(&self) -> Result<()> {
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
             for directory in [SEGMENTS, DIRECTORY] {
                 let fail = |error| slot.error("finish renaming in", directory, error);
-                names::end_renaming(&*slot.device, directory).map_err(fail)?;
+                match names::end_renaming(&*slot.device, directory) {
+                    Err(_) if self.is_degraded => {}
+                    ended => ended.map_err(fail)?,
+                }
             }
         }
         Ok(())

@@ -1,27 +1,16 @@
 //! What the end of the log says, and for how long: a log that ends too early, and a last batch that is damaged in part.
 
 use std::fs::{self, OpenOptions as FileOptions};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tempfile::TempDir;
 
+use super::opening::{causes, copy, kill};
 use super::{bytes, file, key};
-use crate::error::ErrorKind;
 use crate::format::ids::DeviceNumber;
 use crate::format::segment::segment_path;
 use crate::log::completeness::Cause;
-use crate::{Error, OpenOptions, Plan, Store, rebuild_index};
-
-/// Ends a store without a mark.
-fn kill(store: Store) {
-    store.engine().latch(&Error::new(ErrorKind::Io, "go on", "the test ends it"));
-}
-
-fn causes(store: &Store) -> Vec<Cause> {
-    let mut causes: Vec<Cause> = store.completeness().missing.iter().map(|missing| missing.cause).collect();
-    causes.dedup();
-    causes
-}
+use crate::{OpenOptions, Plan, Store, rebuild_index};
 
 #[test]
 fn a_log_that_ended_too_early_is_not_forgotten_with_the_index() {
@@ -51,17 +40,6 @@ fn a_log_that_ended_too_early_is_not_forgotten_with_the_index() {
             assert_eq!(causes(&store), [Cause::EndsBeforeMark]);
             let has = |name: &str| store.entry(&key(name)).unwrap().is_some();
             assert_eq!(["a", "b", "c", "d", "e"].map(has), [true, false, false, true, true]);
-        }
-    }
-}
-
-/// A copy of a directory.
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-        match entry.file_type().unwrap().is_dir() {
-            true => copy(&entry.path(), &to.join(entry.file_name())),
-            false => drop(fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
         }
     }
 }

@@ -18,6 +18,7 @@ mod ends;
 mod giving_up;
 mod handles;
 mod names;
+mod opening;
 mod pins;
 mod reads;
 mod rebuilding;

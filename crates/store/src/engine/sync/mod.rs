@@ -249,6 +249,10 @@ impl Engine {
         if writer.durable_sequence != writer.position.sequence || self.view().state.freed.is_empty() {
             return Ok(());
         }
+        if writer.is_waiting {
+            // Of a batch that is durable in the log: an index without it must not outlive what is unlinked.
+            self.settle(&mut writer)?;
+        }
         let epoch = self.view().state.epoch;
         // From here on, new snapshots belong to the next epoch; and what was superseded is durable.
         let next = Change { epoch: Some(epoch + 1), durable: true, ..Change::default() };

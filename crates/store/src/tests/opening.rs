@@ -1,0 +1,128 @@
+//! Opening a store whose index is behind its log, beside another process, on a full device, or without a directory.
+
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::{file, key};
+use crate::devices::host::Host;
+use crate::engine::open::{Access, lock};
+use crate::error::ErrorKind;
+use crate::format::rows::Change;
+use crate::log::completeness::Cause;
+use crate::simulation::subject::{Simulated, geometry, home};
+use crate::simulation::trial::Subject;
+use crate::simulation::world::World;
+use crate::{Error, OpenOptions, Plan, Store};
+
+/// Ends a store without a mark.
+pub(super) fn kill(store: Store) {
+    store.engine().latch(&Error::new(ErrorKind::Io, "go on", "the test ends it"));
+}
+
+pub(super) fn causes(store: &Store) -> Vec<Cause> {
+    let mut causes: Vec<Cause> = store.completeness().missing.iter().map(|missing| missing.cause).collect();
+    causes.dedup();
+    causes
+}
+
+/// A copy of a directory.
+pub(super) fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to.join(entry.file_name())),
+            false => drop(fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn a_reader_beside_a_writer_that_is_recovering_reads_the_log_itself() {
+    let sandbox = TempDir::new().unwrap();
+    let home = sandbox.path().join("s");
+    let store = Store::create(&home, &Plan::default()).unwrap();
+    store.put(&key("a"), &file(), b"a").unwrap();
+    let (index, old) = (home.join("index"), sandbox.path().join("old"));
+    copy(&index, &old);
+    store.put(&key("b"), &file(), b"b").unwrap();
+    kill(store);
+    // As after a power failure.
+    fs::remove_dir_all(&index).unwrap();
+    fs::rename(&old, &index).unwrap();
+    let mut locks = Vec::new();
+    lock(&Host, &home, &mut locks).unwrap();
+    let has = |name: &str| Store::open_read_only(&home).unwrap().entry(&key(name)).unwrap().is_some();
+    assert!(has("a") && has("b"), "a writer that has only begun has applied nothing");
+    // That would be one with an index that is as this one is.
+    locks[0].sign(true);
+    assert!(has("a") && !has("b"), "the index of a writer that has recovered is ahead of the log");
+    locks[0].sign(false);
+    assert!(has("b"));
+    drop(locks);
+    assert!(has("b"));
+}
+
+#[test]
+fn a_directory_that_cannot_be_listed_is_as_good_as_away() {
+    let sandbox = TempDir::new().unwrap();
+    let home = sandbox.path().join("s");
+    let fast = ["a", "b"].map(|name| sandbox.path().join(name));
+    let store = Store::create(&home, &Plan { fast: fast.to_vec(), ..Plan::default() }).unwrap();
+    store.put(&key("f"), &file(), b"content").unwrap();
+    drop(store);
+    let (segments, aside) = (fast[0].join("segments"), sandbox.path().join("aside"));
+    fs::rename(&segments, &aside).unwrap();
+    fs::write(&segments, b"not a directory").unwrap();
+    let content = |store: &Store| store.get(&key("f")).unwrap();
+    let reader = Store::open_read_only(&home).unwrap();
+    assert_eq!((content(&reader).as_deref(), causes(&reader)), (Some(&b"content"[..]), vec![Cause::DevicesAway]));
+    let refused = Store::open(&home).unwrap_err().to_string();
+    assert!(refused.contains("--degraded"), "{refused}");
+    let how = OpenOptions { degraded: true, ..OpenOptions::default() };
+    let writer = Store::open_with(&home, &how).unwrap();
+    assert_eq!((content(&writer).as_deref(), causes(&writer)), (Some(&b"content"[..]), vec![Cause::DevicesAway]));
+    drop(writer);
+    fs::remove_file(&segments).unwrap();
+    fs::rename(&aside, &segments).unwrap();
+    let store = Store::open(&home).unwrap();
+    assert_eq!((content(&store).as_deref(), causes(&store)), (Some(&b"content"[..]), vec![]));
+}
+
+#[test]
+fn a_store_whose_fast_devices_are_full_opens_after_a_crash() {
+    let geometry = geometry(2, 3, 2, (2, 1));
+    for seed in 0..20 {
+        let mut world = World::new(Simulated::devices(&geometry), seed);
+        let subject = Simulated::create(&geometry, &world).unwrap();
+        for name in ["a", "b", "c"] {
+            // The index has the first, durably.
+            if name == "b" {
+                let durable = Change { durable: true, ..Change::default() };
+                subject.store().engine().catalog.commit(&durable).unwrap();
+            }
+            subject.store().put(&key(name), &file(), name.as_bytes()).unwrap();
+        }
+        // The index loses what was not synced.
+        world = world.after_power_failure(seed);
+        drop(subject);
+        (0..2).for_each(|device| world.fill(device, 0));
+        let open = |world: &World| Simulated::open_as(&home(&geometry), world, Access::Write).unwrap();
+        let subject = open(&world);
+        let has = |subject: &Simulated, name: &str| subject.store().entry(&key(name)).unwrap().is_some();
+        assert!(["a", "b", "c"].iter().all(|name| has(&subject, name)), "seed {seed}");
+        subject.store().put(&key("d"), &file(), b"d").unwrap();
+        subject.store().remove(&key("a")).unwrap();
+        drop(subject);
+        (0..2).for_each(|device| world.device(device).set_endless());
+        for round in 0..2 {
+            let subject = open(&world);
+            assert_eq!(
+                ["a", "b", "c", "d"].map(|name| has(&subject, name)),
+                [false, true, true, true],
+                "{seed}, {round}"
+            );
+        }
+    }
+}
