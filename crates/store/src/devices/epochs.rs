@@ -66,8 +66,16 @@ fn is_void(entry: &EpochEntry, seen: &SeenHistories<'_>) -> bool {
     seen.iter().any(|(device, history)| entry.has(*device) && !history.contains(entry.epoch))
 }
 
+/// Whether `old` may be a prefix of `newest` whose epochs were all dropped from it: they have none in common, and no
+/// batch of `old` is after the oldest one that `newest` still has.
+fn ends_before(old: &History, newest: &History) -> bool {
+    let is_after = |oldest: &EpochEntry| oldest.last_batch >= old.newest().last_batch;
+    newest.entries().next().is_some_and(is_after) && !old.entries().any(|entry| newest.contains(entry.epoch))
+}
+
 /// The sides of what was seen: one, unless some devices have diverged. A `witness` (a home, or the superblock from
-/// which the search began) is not a device and is on no side, but may know a newer epoch.
+/// which the search began) is not a device and is on no side, but may know a newer epoch; one that is older than all
+/// that a device still has says nothing.
 pub(crate) fn sides(seen: &SeenHistories<'_>, witnesses: &[&History]) -> Vec<Side> {
     let mut newest: Vec<&History> = Vec::new();
     for history in seen.iter().map(|(_, history)| *history).chain(witnesses.iter().copied()) {
@@ -76,6 +84,13 @@ pub(crate) fn sides(seen: &SeenHistories<'_>, witnesses: &[&History]) -> Vec<Sid
         }
         newest.retain(|known| relation(known, history) != Relation::Prefix);
         newest.push(history);
+    }
+    if newest.len() > 1 {
+        let is_of_device = |side: &History| seen.iter().any(|(_, history)| history.contains(side.newest().epoch));
+        let is_obsolete =
+            |side: &History, other: &History| !is_of_device(side) && is_of_device(other) && ends_before(side, other);
+        let current = newest.iter().filter(|side| !newest.iter().any(|other| is_obsolete(side, other)));
+        newest = current.copied().collect();
     }
     if newest.len() > 1 {
         let is_shared = |side: &History, epoch: Epoch| {
@@ -207,6 +222,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::format::history::MOST_EPOCHS;
 
     fn entry(epoch: u64, last_batch: u64, set: &[u16]) -> EpochEntry {
         EpochEntry {
@@ -306,6 +322,30 @@ mod tests {
         let alone = before.followed_by(entry(4, 1, &[0]));
         let seen = [(DeviceNumber(0), &alone), (DeviceNumber(1), &after), (DeviceNumber(2), &after)];
         assert_eq!(sides(&seen, &[]).len(), 2);
+    }
+
+    /// The history after so many more epochs of a set, each with a batch.
+    fn later(history: &History, epochs: u64, set: &[u16]) -> History {
+        let last = history.newest().last_batch;
+        (last + 1..=last + epochs).fold(history.clone(), |history, next| history.followed_by(entry(next, next, set)))
+    }
+
+    #[test]
+    fn a_witness_older_than_all_that_a_device_still_has_says_nothing() {
+        // A device was lost and replaced, which is when the home was last written.
+        let of_home = history(&[(1, &[0, 1]), (2, &[1]), (3, &[0, 1])]);
+        for (epochs, is_dropped) in [(20, false), (MOST_EPOCHS as u64 + 10, true)] {
+            let current = later(&of_home, epochs, &[0, 1]);
+            assert_eq!(relation(&of_home, &current) == Relation::Diverged, is_dropped);
+            // The other device is away.
+            let seen = [(DeviceNumber(0), &current)];
+            let found = sides(&seen, &[&of_home]);
+            assert_eq!((found.len(), &found[0].history), (1, &current));
+        }
+        // What the device has is older than the home.
+        let newer = later(&of_home, MOST_EPOCHS as u64 + 10, &[1]);
+        let seen = [(DeviceNumber(0), &of_home)];
+        assert!(sides(&seen, &[&newer]).iter().any(|side| side.history == newer));
     }
 
     fn has_proof(newest: &History, in_sync: &[u16], seen: &[(u16, &History)], lost: Option<u16>) -> bool {

@@ -21,7 +21,7 @@ use crate::devices::names;
 use crate::devices::superblocks::OnDevice;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry, Node, PRIVATE_MODE};
-use crate::format::history::{EpochEntry, History};
+use crate::format::history::{EpochEntry, History, MOST_EPOCHS};
 use crate::format::ids::{DeviceNumber, Epoch, SegmentId};
 use crate::format::segment::segment_path;
 use crate::format::superblock::{LogMark, Superblock};
@@ -520,7 +520,8 @@ impl LastWritten {
         failed
     }
 
-    /// Writes the superblock of a separate home, if its geometry has changed.
+    /// Writes the superblock of a separate home, if its geometry has changed, or its history is so old that devices will
+    /// soon have dropped all of it.
     fn write_home(&mut self, platform: &dyn Platform, home: &Path, superblock: Superblock) -> Result<()> {
         let geometry = &superblock.geometry;
         if !geometry.has_home_apart() {
@@ -528,13 +529,19 @@ impl LastWritten {
         }
         let device = platform.device_with(home, geometry.file_mode);
         let written = match &self.home {
-            Some(known) if known.superblock.geometry == *geometry => return Ok(()),
+            Some(known) if known.superblock.geometry == *geometry && !is_outdated(known, &superblock) => return Ok(()),
             Some(known) => known.replace(&*device, superblock)?,
             None => superblock.write_first(&*device)?,
         };
         self.home = Some(written);
         Ok(())
     }
+}
+
+/// Whether a superblock lacks many of the newest epochs.
+fn is_outdated(known: &OnDevice, now: &Superblock) -> bool {
+    let missed = now.history.after(known.superblock.history.newest().epoch);
+    missed.is_none_or(|missed| missed.count() >= MOST_EPOCHS / 2)
 }
 
 impl DeviceSource for Devices {

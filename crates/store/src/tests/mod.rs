@@ -15,6 +15,7 @@ use crate::random::Random;
 mod acknowledged;
 mod divergence;
 mod ends;
+mod devices;
 mod giving_up;
 mod handles;
 mod names;

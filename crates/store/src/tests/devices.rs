@@ -1,0 +1,45 @@
+//! Devices that were away for long, that are in a strange place, or that fail in a way that says nothing about them.
+
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+use super::{file, key};
+use crate::devices::directory::Directory;
+use crate::format::history::MOST_EPOCHS;
+use crate::format::ids::DeviceNumber;
+use crate::format::superblock::Superblock;
+use crate::{OpenOptions, Plan, Progress, RebuildOptions, Store};
+
+/// Two copies of everything, and a home apart.
+fn mirror(sandbox: &TempDir) -> (PathBuf, [PathBuf; 2]) {
+    let home = sandbox.path().join("s");
+    let fast = ["a", "b"].map(|name| sandbox.path().join(name));
+    let store = Store::create(&home, &Plan { fast: fast.to_vec(), ..Plan::default() }).unwrap();
+    store.put(&key("f"), &file(), b"content").unwrap();
+    (home, fast)
+}
+
+#[test]
+fn a_home_is_no_side_however_often_the_store_was_opened_since_it_was_written() {
+    let sandbox = TempDir::new().unwrap();
+    let (home, fast) = mirror(&sandbox);
+    std::fs::rename(&fast[0], sandbox.path().join("dead")).unwrap();
+    let lost = Some(DeviceNumber(0));
+    let store = Store::open_with(&home, &OpenOptions { lost, ..OpenOptions::default() }).unwrap();
+    let onto = Some(sandbox.path().join("new"));
+    let options = RebuildOptions { device: DeviceNumber(0), onto, ..RebuildOptions::default() };
+    assert!(store.rebuild(&options, &Progress::default()).unwrap().is_settled);
+    drop(store);
+    let history = |path: &PathBuf| Superblock::read(&Directory::new(path)).unwrap().unwrap().superblock.history;
+    for _ in 0..=MOST_EPOCHS {
+        drop(Store::open(&home).unwrap());
+        let of_device = history(&fast[1]);
+        let missed = of_device.after(history(&home).newest().epoch);
+        assert!(missed.is_some_and(|missed| missed.count() < MOST_EPOCHS / 2 + 1));
+    }
+    std::fs::rename(&fast[1], sandbox.path().join("dead too")).unwrap();
+    let store =
+        Store::open_with(&home, &OpenOptions { lost: Some(DeviceNumber(1)), ..OpenOptions::default() }).unwrap();
+    assert_eq!(store.get(&key("f")).unwrap().as_deref(), Some(&b"content"[..]));
+}
