@@ -73,6 +73,25 @@ fn ends_before(old: &History, newest: &History) -> bool {
     newest.entries().next().is_some_and(is_after) && !old.entries().any(|entry| newest.contains(entry.epoch))
 }
 
+/// Whether `old` is such a prefix for certain: a device that has `newest` was in the last set of `old`, and in each one
+/// before it back to that of the last epoch known to be established. Without such a device, those with `old` may have
+/// written something alone.
+fn is_dropped_prefix(old: &History, newest: &History, seen: &SeenHistories<'_>) -> bool {
+    let current = newest.newest().epoch;
+    let has_both = |entry: &EpochEntry| {
+        let is_on = |device: DeviceNumber, history: &History| entry.has(device) && history.contains(current);
+        let oldest = newest.entries().next();
+        seen.iter().any(|&(device, history)| is_on(device, history) && oldest.is_some_and(|oldest| oldest.has(device)))
+    };
+    let mut last_batch_after = 0;
+    let mut unsure = old.entries().rev().take_while(|entry| {
+        let is_established = last_batch_after > entry.last_batch;
+        last_batch_after = entry.last_batch;
+        !is_established
+    });
+    ends_before(old, newest) && unsure.all(has_both)
+}
+
 /// The sides of what was seen: one, unless some devices have diverged. A `witness` (a home, or the superblock from
 /// which the search began) is not a device and is on no side, but may know a newer epoch; one that is older than all
 /// that a device still has says nothing.
@@ -87,8 +106,10 @@ pub(crate) fn sides(seen: &SeenHistories<'_>, witnesses: &[&History]) -> Vec<Sid
     }
     if newest.len() > 1 {
         let is_of_device = |side: &History| seen.iter().any(|(_, history)| history.contains(side.newest().epoch));
-        let is_obsolete =
-            |side: &History, other: &History| !is_of_device(side) && is_of_device(other) && ends_before(side, other);
+        let is_obsolete = |side: &History, other: &History| match is_of_device(side) {
+            true => is_dropped_prefix(side, other, seen) && !is_dropped_prefix(other, side, seen),
+            false => is_of_device(other) && ends_before(side, other),
+        };
         let current = newest.iter().filter(|side| !newest.iter().any(|other| is_obsolete(side, other)));
         newest = current.copied().collect();
     }
@@ -151,7 +172,12 @@ pub(crate) fn standing(
     let is_void = |entry: &EpochEntry| is_void(entry, seen) || is_void(entry, &[(device, history)]);
     let mut alone = history.entries().rev().take_while(|entry| !newest.contains(entry.epoch));
     let missed = history.entries().rev().find_map(|entry| newest.after(entry.epoch));
-    let Some(missed) = missed.filter(|_| alone.all(is_void)) else { return Standing::Diverged };
+    let Some(missed) = missed.filter(|_| alone.all(is_void)) else {
+        return match is_dropped_prefix(history, newest, seen) {
+            true => Standing::Stale(newest.entries().count()),
+            false => Standing::Diverged,
+        };
+    };
     if missed.clone().next().is_none() {
         return if newest.newest().has(device) { Standing::InSync } else { Standing::Stale(0) };
     }
@@ -346,6 +372,33 @@ mod tests {
         let newer = later(&of_home, MOST_EPOCHS as u64 + 10, &[1]);
         let seen = [(DeviceNumber(0), &of_home)];
         assert!(sides(&seen, &[&newer]).iter().any(|side| side.history == newer));
+    }
+
+    #[test]
+    fn a_device_that_was_away_for_longer_than_histories_reach_is_stale() {
+        let old = history(&[(1, &[0, 1]), (2, &[1]), (3, &[0, 1])]);
+        let current = later(&old, MOST_EPOCHS as u64 + 10, &[0]);
+        let seen = [(DeviceNumber(0), &current), (DeviceNumber(1), &old)];
+        let found = sides(&seen, &[]);
+        assert_eq!((found.len(), &found[0].history, &found[0].devices), (1, &current, &devices(&[0])));
+        assert_eq!(standing(DeviceNumber(1), &old, &current, &seen), Standing::Stale(MOST_EPOCHS));
+        assert_eq!(standing(DeviceNumber(0), &current, &current, &seen), Standing::InSync);
+
+        // It went on alone, with fewer batches than the other has had since, or is perhaps the only one that has an
+        // epoch of both.
+        let alone = old.followed_by(entry(1000, 4, &[1]));
+        let rejoined = alone.followed_by(entry(1001, 4, &[0, 1]));
+        // It has more batches than the other had when its history begins.
+        let ahead = old.followed_by(entry(1000, 100, &[0, 1]));
+        for own in [&alone, &rejoined, &ahead] {
+            let seen = [(DeviceNumber(0), &current), (DeviceNumber(1), own)];
+            assert_eq!(standing(DeviceNumber(1), own, &current, &seen), Standing::Diverged, "{:?}", own.newest());
+            assert_eq!(sides(&seen, &[]).len(), 2);
+        }
+        // Something was written in the epoch of both: the other had it.
+        let used = rejoined.followed_by(entry(1002, 5, &[0, 1]));
+        let seen = [(DeviceNumber(0), &current), (DeviceNumber(1), &used)];
+        assert_eq!(standing(DeviceNumber(1), &used, &current, &seen), Standing::Stale(MOST_EPOCHS));
     }
 
     fn has_proof(newest: &History, in_sync: &[u16], seen: &[(u16, &History)], lost: Option<u16>) -> bool {

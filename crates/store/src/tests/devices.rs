@@ -6,6 +6,7 @@ use tempfile::TempDir;
 
 use super::{file, key};
 use crate::devices::directory::Directory;
+use crate::devices::set::Trouble;
 use crate::format::history::MOST_EPOCHS;
 use crate::format::ids::DeviceNumber;
 use crate::format::superblock::Superblock;
@@ -42,4 +43,20 @@ fn a_home_is_no_side_however_often_the_store_was_opened_since_it_was_written() {
     let store =
         Store::open_with(&home, &OpenOptions { lost: Some(DeviceNumber(1)), ..OpenOptions::default() }).unwrap();
     assert_eq!(store.get(&key("f")).unwrap().as_deref(), Some(&b"content"[..]));
+}
+
+#[test]
+fn a_device_that_was_away_for_longer_than_histories_reach_is_repaired() {
+    let sandbox = TempDir::new().unwrap();
+    let (home, fast) = mirror(&sandbox);
+    let away = sandbox.path().join("away");
+    std::fs::rename(&fast[1], &away).unwrap();
+    let how = OpenOptions { lost: Some(DeviceNumber(1)), ..OpenOptions::default() };
+    for _ in 0..=MOST_EPOCHS {
+        drop(Store::open_with(&home, &how).unwrap());
+    }
+    Store::open_with(&home, &how).unwrap().put(&key("g"), &file(), b"written alone").unwrap();
+    std::fs::rename(&away, &fast[1]).unwrap();
+    let store = Store::open(&home).unwrap();
+    assert_eq!(store.engine().devices.slots()[1].trouble, Some(Trouble::Stale { missed: MOST_EPOCHS }));
 }
