@@ -255,10 +255,18 @@ impl Devices {
         Arc::clone(&locks::read(&self.slots))
     }
 
-    /// Replaces the slots after a change of the geometry.
-    pub(crate) fn replace(&self, slots: Vec<Slot>) {
-        *locks::write(&self.slots) = Arc::new(slots);
-        locks::write(&self.segments).clear();
+    /// Changes the slot of a device that is replaced, leaves, or returns to service. The others keep what happened to
+    /// them meanwhile.
+    pub(crate) fn change_slot(&self, device: DeviceNumber, change: impl FnOnce(&mut Slot)) {
+        let mut change = Some(change);
+        self.change(|slot| {
+            if slot.entry.number == device
+                && let Some(change) = change.take()
+            {
+                change(slot);
+            }
+        });
+        locks::write(&self.segments).retain(|&(number, _), _| number != device);
     }
 
     /// The device with a number, if its content may be read.

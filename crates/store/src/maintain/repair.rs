@@ -409,23 +409,21 @@ impl Store {
 
 impl Engine {
     /// Returns devices to service whose content belongs to this store: stale ones, and ones without a sound superblock.
-    fn admit(&self) -> Result<Vec<DeviceNumber>> {
-        let mut slots = self.devices.slots().to_vec();
+    pub(crate) fn admit(&self) -> Result<Vec<DeviceNumber>> {
         let mut admitted = Vec::new();
-        for slot in &mut slots {
+        for slot in self.devices.slots().iter() {
             let is_ours = match slot.trouble {
                 Some(Trouble::Stale { .. }) => true,
                 Some(Trouble::Damaged | Trouble::Empty) => self.has_ours(slot)?,
                 _ => false,
             };
             if is_ours {
-                slot.trouble = None;
                 admitted.push(slot.entry.number);
             }
         }
-        if !admitted.is_empty() {
-            self.devices.replace(slots);
-            admitted.iter().for_each(|&device| self.extents.forget(device));
+        for &device in &admitted {
+            self.devices.change_slot(device, |slot| slot.trouble = None);
+            self.extents.forget(device);
         }
         Ok(admitted)
     }

@@ -63,15 +63,13 @@ impl Engine {
         }
         // Progress was noted of a directory before this one.
         self.note(&[(&note_name(slot.entry.number), Vec::new())])?;
-        let mut slots = self.devices.slots().to_vec();
-        let at = slot.entry.number.index();
         let identity = random_identity()?;
-        let entry = &mut geometry.devices[at];
+        let entry = &mut geometry.devices[slot.entry.number.index()];
         (entry.identity, entry.state, entry.path) = (identity, DeviceState::Rebuilding, path.clone());
         entry.node = self.platform.node(&path).unwrap_or_default();
-        slots[at] = Slot { entry: entry.clone(), path, device, trouble: None, is_late: false };
-        slots[at].anchor(&*self.platform);
-        self.devices.replace(slots);
+        let mut replaced = Slot { entry: entry.clone(), path, device, trouble: None, is_late: false };
+        replaced.anchor(&*self.platform);
+        self.devices.change_slot(slot.entry.number, |slot| *slot = replaced);
         self.extents.forget(slot.entry.number);
         self.write_geometry(&geometry)?;
         self.set_geometry(geometry);
@@ -81,12 +79,10 @@ impl Engine {
     /// Everything is complete: the device returns to service, or leaves the store.
     pub(super) fn settle_device(&self, device: DeviceNumber, is_onto: bool) -> Result<()> {
         let mut geometry = (*self.geometry()).clone();
-        let mut slots = self.devices.slots().to_vec();
-        let at = device.index();
-        geometry.devices[at].state = if is_onto { DeviceState::InUse } else { DeviceState::Gone };
-        slots[at].entry = geometry.devices[at].clone();
+        let entry = &mut geometry.devices[device.index()];
+        entry.state = if is_onto { DeviceState::InUse } else { DeviceState::Gone };
+        let entry = entry.clone();
         if !is_onto {
-            slots[at].trouble = Some(Trouble::Gone);
             self.adjust(|state| {
                 let was_there = |freed: &Freed| matches!(freed, Freed::Extent { device: of, .. } if *of == device);
                 let given_back = state.freed.iter().filter(|(_, freed)| was_there(freed)).cloned().collect();
@@ -96,7 +92,12 @@ impl Engine {
                 Change { given_back, removed_extents, durable: true, ..Change::default() }
             })?;
         }
-        self.devices.replace(slots);
+        self.devices.change_slot(device, |slot| {
+            slot.entry = entry;
+            if !is_onto {
+                slot.trouble = Some(Trouble::Gone);
+            }
+        });
         self.extents.forget(device);
         self.write_geometry(&geometry)?;
         self.set_geometry(geometry);

@@ -2,13 +2,16 @@
 
 use std::path::PathBuf;
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
 use super::{file, key};
 use crate::devices::directory::Directory;
 use crate::devices::set::Trouble;
+use crate::error::{Error, ErrorKind};
 use crate::format::history::MOST_EPOCHS;
-use crate::format::ids::DeviceNumber;
+use crate::format::ids::{DeviceNumber, SegmentId};
+use crate::format::segment::segment_path;
 use crate::format::superblock::Superblock;
 use crate::{OpenOptions, Plan, Progress, RebuildOptions, Store};
 
@@ -59,4 +62,40 @@ fn a_device_that_was_away_for_longer_than_histories_reach_is_repaired() {
     std::fs::rename(&away, &fast[1]).unwrap();
     let store = Store::open(&home).unwrap();
     assert_eq!(store.engine().devices.slots()[1].trouble, Some(Trouble::Stale { missed: MOST_EPOCHS }));
+    assert_eq!(store.engine().admit().unwrap(), [DeviceNumber(1)]);
+}
+
+#[test]
+fn a_device_that_fails_while_another_is_admitted_stays_out_of_service() {
+    let sandbox = TempDir::new().unwrap();
+    let home = sandbox.path().join("s");
+    let fast = ["a", "b", "c"].map(|name| sandbox.path().join(name));
+    let plan = Plan { fast: fast.to_vec(), copies: Some(3), ..Plan::default() };
+    let store = Store::create(&home, &plan).unwrap();
+    for path in ["f", "g", "h"] {
+        store.put(&key(path), &file(), b"content").unwrap();
+        store.engine().close_active_segment().unwrap();
+    }
+    drop(store);
+    std::fs::remove_file(fast[2].join("superblock")).unwrap();
+    let store = Store::open(&home).unwrap();
+    let engine = store.engine();
+    // The search for this store's segments waits at the first and at the second one.
+    let segments: Vec<SegmentId> = engine.view().state.segments.values().map(|row| row.id()).collect();
+    let [first, second] = [0, 1].map(|at| fast[2].join(segment_path(segments[at])));
+    for path in [&first, &second] {
+        std::fs::remove_file(path).unwrap();
+        mknodat(CWD, path, FileType::Fifo, Mode::from(0o600), 0).unwrap();
+    }
+    let admitted = std::thread::scope(|scope| {
+        let admitted = scope.spawn(|| engine.admit().unwrap());
+        let let_go = |path: &PathBuf| drop(std::fs::OpenOptions::new().write(true).open(path).unwrap());
+        let_go(&first);
+        engine.devices.fail(DeviceNumber(0), &Error::new(ErrorKind::Io, "write", "it broke"));
+        let_go(&second);
+        admitted.join().unwrap()
+    });
+    assert_eq!(admitted, [DeviceNumber(2)]);
+    let slots = engine.devices.slots();
+    assert!(matches!(slots[0].trouble, Some(Trouble::Failed(_))) && slots[2].trouble.is_none(), "{slots:?}");
 }
