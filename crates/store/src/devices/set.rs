@@ -275,6 +275,12 @@ impl Devices {
         slots.get(number.index()).filter(|slot| slot.is_readable()).map(|slot| Arc::clone(&slot.device))
     }
 
+    /// The device with a number, if it may be written.
+    pub(crate) fn to_write(&self, number: DeviceNumber) -> Option<Arc<dyn Device>> {
+        let slots = self.slots();
+        slots.get(number.index()).filter(|slot| slot.is_writable()).map(|slot| Arc::clone(&slot.device))
+    }
+
     /// Whether a device has left the store.
     pub(crate) fn has_left(&self, number: DeviceNumber) -> bool {
         self.slots().get(number.index()).is_some_and(|slot| slot.entry.state == DeviceState::Gone)
@@ -555,6 +561,10 @@ fn is_outdated(known: &OnDevice, now: &Superblock) -> bool {
 impl DeviceSource for Devices {
     fn device(&self, number: DeviceNumber) -> Option<Arc<dyn Device>> {
         self.readable(number)
+    }
+
+    fn device_to_write(&self, number: DeviceNumber) -> Option<Arc<dyn Device>> {
+        self.to_write(number)
     }
 
     fn directory(&self, number: DeviceNumber) -> PathBuf {

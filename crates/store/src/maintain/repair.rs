@@ -555,6 +555,10 @@ impl crate::devices::extents::DeviceSource for Alone {
         (number == self.number).then(|| std::sync::Arc::clone(&self.slot.device))
     }
 
+    fn device_to_write(&self, _: DeviceNumber) -> Option<std::sync::Arc<dyn crate::devices::device::Device>> {
+        None
+    }
+
     fn directory(&self, _: DeviceNumber) -> std::path::PathBuf {
         self.slot.path.clone()
     }

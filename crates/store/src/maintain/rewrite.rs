@@ -37,8 +37,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes a range of a segment durable on all its copies, and runs of units. A range from 0 on belongs to a new
-    /// segment.
+    /// Makes a range of a segment durable on all its copies, and runs of units, on devices that are up to date. A range
+    /// from 0 on belongs to a new segment.
     ///
     /// # Errors
     /// Errors of writing or syncing.
@@ -52,7 +52,7 @@ impl Engine {
             let path = segment_path(segment);
             let fail = |error| self.devices.error("make the log durable", number, &path, error);
             let (Ok(file), Some(device)) =
-                (self.devices.segment(number, segment, Mode::Write), self.devices.readable(number))
+                (self.devices.segment(number, segment, Mode::Write), self.devices.to_write(number))
             else {
                 continue;
             };
@@ -64,7 +64,7 @@ impl Engine {
         let known = Arc::clone(&self.view().state.extents);
         let mut named = BTreeSet::new();
         for run in units {
-            let Some(device) = self.devices.readable(run.device) else { continue };
+            let Some(device) = self.devices.to_write(run.device) else { continue };
             let fail = |error| self.extents.error("make the units durable", run.device, run.file, error);
             // The batch is valid without a missing unit: redundancy reconstructs it.
             let Some(path) = self.extents.path(run.device, run.file).map_err(fail)? else { continue };

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
-use super::{file, key};
+use super::{bytes, file, key};
 use crate::devices::directory::Directory;
 use crate::devices::set::Trouble;
 use crate::error::{Error, ErrorKind};
 use crate::format::history::MOST_EPOCHS;
 use crate::format::ids::{DeviceNumber, SegmentId};
-use crate::format::segment::segment_path;
+use crate::format::segment::{FIRST_BATCH_AT, segment_path};
 use crate::format::superblock::Superblock;
 use crate::{OpenOptions, Plan, Progress, RebuildOptions, Store};
 
@@ -98,4 +98,36 @@ fn a_device_that_fails_while_another_is_admitted_stays_out_of_service() {
     assert_eq!(admitted, [DeviceNumber(2)]);
     let slots = engine.devices.slots();
     assert!(matches!(slots[0].trouble, Some(Trouble::Failed(_))) && slots[2].trouble.is_none(), "{slots:?}");
+}
+
+#[test]
+fn what_is_made_durable_again_is_not_written_to_a_device_that_missed_writes() {
+    let sandbox = TempDir::new().unwrap();
+    let home = sandbox.path().join("s");
+    let devices = |class: &str, count: usize| -> Vec<PathBuf> {
+        (0..count).map(|at| sandbox.path().join(format!("{class}{at}"))).collect()
+    };
+    let (fast, slow) = (devices("fast", 2), devices("slow", 3));
+    let store = Store::create(&home, &Plan { fast, slow: slow.clone(), ..Plan::default() }).unwrap();
+    store.put(&key("f"), &file(), &bytes(1, 300_000)).unwrap();
+    drop(store);
+    let away = sandbox.path().join("away");
+    std::fs::rename(&slow[2], &away).unwrap();
+    let store = Store::open(&home).unwrap();
+    store.put(&key("g"), &file(), b"written without it").unwrap();
+    drop(store);
+    std::fs::rename(&away, &slow[2]).unwrap();
+    let store = Store::open(&home).unwrap();
+    let engine = store.engine();
+    assert!(matches!(engine.devices.slots()[4].trouble, Some(Trouble::Stale { .. })));
+    let entry = store.entry(&key("f")).unwrap().unwrap().entry;
+    let descriptor = engine.descriptor(entry.location).unwrap();
+    let files = std::fs::read_dir(slow[2].join("extents")).unwrap().map(|found| found.unwrap().path());
+    let files: Vec<PathBuf> = files.collect();
+    let written = || files.iter().map(|path| path.metadata().unwrap().modified().unwrap()).collect::<Vec<_>>();
+    let before = written();
+    assert_eq!(before.len(), 1);
+    let segment = engine.segment_id(entry.location.segment);
+    engine.write_again(segment, FIRST_BATCH_AT..FIRST_BATCH_AT, descriptor.runs()).unwrap();
+    assert_eq!(written(), before);
 }

@@ -148,7 +148,7 @@ impl Allocator {
         left_bytes: Option<u64>,
     ) -> Result<(Striping, Vec<Reserved>)> {
         let in_service: Vec<DeviceNumber> =
-            order.iter().copied().filter(|&number| files.source.device(number).is_some()).collect();
+            order.iter().copied().filter(|&number| files.source.device_to_write(number).is_some()).collect();
         // Queried at most once, and only as far as needed.
         let mut rooms: Vec<Option<u64>> = vec![None; in_service.len()];
         let mut room_of =

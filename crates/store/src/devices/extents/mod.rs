@@ -80,8 +80,10 @@ pub(crate) fn file_number(name: &str) -> Option<u32> {
 
 /// Source of devices, which may come and go while the store is open.
 pub(crate) trait DeviceSource: Send + Sync + Debug {
-    /// The device of this number, if it is in service.
+    /// The device of this number, if it may be read.
     fn device(&self, number: DeviceNumber) -> Option<Arc<dyn Device>>;
+    /// The device of this number, if it may be written: it is in service and up to date.
+    fn device_to_write(&self, number: DeviceNumber) -> Option<Arc<dyn Device>>;
     /// Its directory, for messages.
     fn directory(&self, number: DeviceNumber) -> PathBuf;
     /// Low half of the epoch in which this process creates files.
@@ -305,7 +307,8 @@ impl ExtentFiles {
                 return Ok(Arc::clone(&open.file));
             }
         }
-        let on = self.source.device(device).ok_or(io::ErrorKind::NotFound)?;
+        let on = if writable { self.source.device_to_write(device) } else { self.source.device(device) };
+        let on = on.ok_or(io::ErrorKind::NotFound)?;
         let path = self.path(device, file)?.ok_or(io::ErrorKind::NotFound)?;
         let opened = names::open(&*on, &path, if writable { Mode::Write } else { Mode::Read })?;
         self.keep(device, file, &opened, writable);
@@ -325,7 +328,7 @@ impl ExtentFiles {
 
     /// Creates a file of this epoch; [`io::ErrorKind::AlreadyExists`] if the number is taken.
     fn create(&self, device: DeviceNumber, file: u32) -> io::Result<Arc<dyn DeviceFile>> {
-        let on = self.source.device(device).ok_or(io::ErrorKind::NotFound)?;
+        let on = self.source.device_to_write(device).ok_or(io::ErrorKind::NotFound)?;
         if self.path(device, file)?.is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }

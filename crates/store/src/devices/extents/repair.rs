@@ -121,7 +121,9 @@ impl ExtentFiles {
             for unit in wrong {
                 let run = chunk.unit(stripe, unit.unit);
                 let bytes = unit_of(&mut encoder, chunk, stripe, unit.unit, &units)?;
-                if self.source.device(run.device).is_none() || !is_intact(chunk, stripe, unit.unit, bytes) {
+                // One that missed writes is repaired once it is admitted.
+                let is_writable = self.source.device_to_write(run.device).is_some();
+                if !is_writable || !is_intact(chunk, stripe, unit.unit, bytes) {
                     repaired.left.push(unit);
                     continue;
                 }

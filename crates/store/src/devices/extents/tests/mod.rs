@@ -100,6 +100,7 @@ impl DeviceFile for LimitedFile {
 #[derive(Debug)]
 struct Devices {
     devices: Mutex<Vec<Option<Arc<Limited>>>>,
+    stale: Mutex<BTreeSet<DeviceNumber>>,
     root: PathBuf,
 }
 
@@ -108,6 +109,9 @@ impl DeviceSource for Devices {
         let devices = self.devices.lock().unwrap();
         let device = devices.get(number.index())?.clone()?;
         Some(device)
+    }
+    fn device_to_write(&self, number: DeviceNumber) -> Option<Arc<dyn Device>> {
+        self.device(number).filter(|_| !lock(&self.stale).contains(&number))
     }
     fn directory(&self, number: DeviceNumber) -> PathBuf {
         self.root.join(number.to_string())
@@ -151,7 +155,7 @@ impl Bench {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().to_owned();
         let devices = (0..count).map(|number| Some(device(&root.join(number.to_string())))).collect();
-        let devices = Arc::new(Devices { devices: Mutex::new(devices), root });
+        let devices = Arc::new(Devices { devices: Mutex::new(devices), stale: Mutex::default(), root });
         let files = Arc::new(ExtentFiles::new(Arc::clone(&devices) as Arc<dyn DeviceSource>));
         let identities = (0..count).map(|number| (DeviceNumber(number), [number as u8 + 1; 16])).collect();
         Bench { _directory: directory, devices, files, allocator: allocator([]), identities }
@@ -541,6 +545,29 @@ fn a_lost_or_full_device_makes_stripes_narrower_and_never_less_safe() {
     let error = bench.writer(1, rule, None).write(&object).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert!(error.to_string().contains("2 devices are in service; parity needs 3"), "{error}");
+}
+
+#[test]
+fn a_device_that_missed_writes_is_read_and_not_repaired() {
+    let rule = rule(4, 1);
+    let bench = Bench::of(rule);
+    let descriptor = bench.put(1, rule, &content(200_000), true, 4096);
+    let run = descriptor.runs().next().unwrap();
+    let path = bench.files.place(run.device, run.file);
+    let damaged = vec![0; fs::metadata(&path).unwrap().len() as usize];
+    fs::write(&path, &damaged).unwrap();
+    bench.files.forget(run.device);
+    lock(&bench.devices.stale).insert(run.device);
+    let wrong = bench.verify(&descriptor);
+    let repaired = bench.repair(&descriptor, &wrong);
+    assert_eq!((repaired.units, &repaired.left), (0, &wrong));
+    assert_eq!(fs::read(&path).unwrap(), damaged);
+    // Nor do new objects go there.
+    let later = bench.put(2, Striping { data: 3, ..rule }, &content(200_000), true, 4096);
+    assert!(later.runs().all(|other| other.device != run.device));
+    lock(&bench.devices.stale).clear();
+    assert_eq!(bench.repair(&descriptor, &wrong).units, wrong.len() as u64);
+    assert_eq!(bench.verify(&descriptor), []);
 }
 
 #[test]
