@@ -98,6 +98,38 @@ fn pin_path(index: &Path, epoch: u64) -> PathBuf {
     index.join(PINS).join(format!("{epoch:016x}"))
 }
 
+/// Gives what this user made, found with these attributes, permission bits that the umask removed and the store's group
+/// should have.
+fn widen(path: &Path, found: &fs::Metadata, mode: u32) -> io::Result<()> {
+    if found.mode() & 0o777 == mode || found.uid() != rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}
+
+/// Opens a file that is locked, and creates it with this mode if it does not exist.
+fn open_to_lock(path: &Path, mode: u32) -> io::Result<File> {
+    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(mode).open(path)?;
+    widen(path, &file.metadata()?, mode)?;
+    Ok(file)
+}
+
+/// Opens the file of a pin, and creates it and its directory if they do not exist. Whoever may change the index may pin
+/// it, and find the pins of others.
+fn open_pin(index: &Path, epoch: u64) -> io::Result<File> {
+    let (path, mode) = (pin_path(index, epoch), fs::metadata(index)?.mode() & 0o777);
+    let opened = open_to_lock(&path, mode & 0o666);
+    if !opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return opened;
+    }
+    let pins = index.join(PINS);
+    match fs::DirBuilder::new().mode(mode).create(&pins) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => widen(&pins, &fs::metadata(&pins)?, mode)?,
+    }
+    open_to_lock(&path, mode & 0o666)
+}
+
 impl Platform for Host {
     fn device_with(&self, path: &Path, file_mode: u16) -> Arc<dyn Device> {
         Arc::new(Directory::with_mode(path, file_mode))
@@ -126,13 +158,7 @@ impl Platform for Host {
         // Whoever may write the superblock may be the writer.
         let superblock = fs::metadata(directory.join(SUPERBLOCK));
         let mode = superblock.map_or(PRIVATE_MODE.into(), |superblock| superblock.mode() & 0o666);
-        let path = directory.join(LOCK);
-        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(mode).open(&path)?;
-        let found = file.metadata()?;
-        if found.mode() & 0o666 != mode && found.uid() == rustix::process::geteuid().as_raw() {
-            // The umask has removed bits that the store's group should have.
-            file.set_permissions(fs::Permissions::from_mode(mode))?;
-        }
+        let file = open_to_lock(&directory.join(LOCK), mode)?;
         let held = try_lock(file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(held.map(|held| Box::new(held) as Box<dyn Lock>))
     }
@@ -153,13 +179,7 @@ impl Platform for Host {
     }
 
     fn pin(&self, index: &Path, epoch: u64) -> io::Result<Option<Box<dyn Lock>>> {
-        let path = pin_path(index, epoch);
-        let open = || OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let file = match open() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                fs::create_dir_all(index.join(PINS))?;
-                open()?
-            }
+        let file = match open_pin(index, epoch) {
             // If a reader may not write, files may be freed while it reads; it then finds damage and looks them up
             // again.
             Err(error)
@@ -178,6 +198,9 @@ impl Platform for Host {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(below),
             other => other?,
         };
+        // Earlier versions created it with the umask alone, and readers of other users could not pin.
+        let (pins, mode) = (index.join(PINS), fs::metadata(index)?.mode() & 0o777);
+        widen(&pins, &fs::metadata(&pins)?, mode)?;
         let mut free_below = below;
         for entry in entries {
             let entry = entry?;
@@ -216,5 +239,34 @@ impl Platform for Host {
 
     fn now_nanoseconds(&self) -> i64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().mode() & 0o777
+    }
+
+    #[test]
+    fn pins_have_the_permissions_of_the_index_whatever_the_umask() {
+        for (of_index, of_file) in [(0o700, 0o600), (0o770, 0o660), (0o777, 0o666)] {
+            let place = tempfile::tempdir().unwrap();
+            let index = place.path().join("index");
+            let device = Host.device_with(place.path(), of_file as u16);
+            device.create_directory("index").unwrap();
+            let pins = index.join(PINS);
+            let pin = Host.pin(&index, 7).unwrap();
+            assert!(pin.is_some());
+            assert_eq!((mode(&index), mode(&pins), mode(&pin_path(&index, 7))), (of_index, of_index, of_file));
+            assert_eq!(Host.unpinned(&index, 9).unwrap(), 7);
+            drop(pin);
+            // As made by an earlier version.
+            fs::set_permissions(&pins, fs::Permissions::from_mode(0o755)).unwrap();
+            assert_eq!(Host.unpinned(&index, 9).unwrap(), 9);
+            assert_eq!((mode(&pins), fs::read_dir(&pins).unwrap().count()), (of_index, 0));
+        }
     }
 }
