@@ -75,7 +75,7 @@ fn records_overflow_to_slow_devices_and_are_moved_back() {
     assert!((0.65..0.85).contains(&fill(0)), "{}", fill(0));
     check_all(&store, 0..800);
     // Nothing moves back while the fast device is above the low watermark.
-    assert_eq!(store.plan_rebalance().segments, []);
+    assert_eq!(store.plan_rebalance().unwrap().segments, []);
     put_all(&store, 800..820);
     assert!(store.status(false).unwrap().overflowed_bytes > overflowed.overflowed_bytes, "it still overflows");
     for number in 0..400 {

@@ -68,7 +68,7 @@ impl RebalanceArguments {
     }
 
     fn rebalance(&self, store: &Store) -> Result<Ended> {
-        let plan = store.plan_rebalance();
+        let plan = store.plan_rebalance()?;
         if !self.json {
             output::print(|out| writeln!(out, "{}", planned_words(&plan, self.dry_run)))?;
         }

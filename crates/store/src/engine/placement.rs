@@ -22,12 +22,16 @@ impl Engine {
     }
 
     /// Bytes of records that fast devices can take up to the low watermark.
-    pub(crate) fn fast_room_bytes(&self, geometry: &Geometry) -> u64 {
+    ///
+    /// # Errors
+    /// A device does not say how much space it has.
+    pub(crate) fn fast_room_bytes(&self, geometry: &Geometry) -> Result<u64> {
         let room_of = |room: &Room| {
             let allowed = u128::from(room.total_bytes) * u128::from(geometry.low_watermark_percent) / 100;
             (allowed as u64).saturating_sub(room.total_bytes.saturating_sub(room.available_bytes))
         };
-        rooms(&self.next_slots(geometry, Class::Fast)).rooms.iter().map(room_of).min().unwrap_or(0)
+        let rooms = rooms(&self.next_slots(geometry, Class::Fast))?;
+        Ok(rooms.rooms.iter().map(room_of).min().unwrap_or(0))
     }
 
     /// The devices of a class that would hold a new segment.
@@ -49,8 +53,8 @@ impl Engine {
     /// Appends a batch where it belongs.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`] if no class of devices has space: nothing was written. For other errors, it is unknown
-    /// what was written.
+    /// [`ErrorKind::NoSpace`] if no class of devices has space, or the error of one that does not say how much it has:
+    /// nothing was written. For other errors, it is unknown what was written.
     pub(crate) fn append_somewhere(
         &self,
         writer: &mut Writer,
@@ -85,7 +89,8 @@ impl Engine {
         // A reopened store continues as before.
         let is_overflowing =
             writer.is_overflowing || writer.active.as_ref().is_some_and(|active| active.on == Class::Slow);
-        let [fast, slow] = [Class::Fast, Class::Slow].map(|class| rooms(&self.target_slots(writer, geometry, class)));
+        let rooms_of = |class: Class| rooms(&self.target_slots(writer, geometry, class));
+        let (fast, slow) = (rooms_of(Class::Fast)?, rooms_of(Class::Slow)?);
         let (mut classes, is_overflowing) = decide(&fast, &slow, limits, is_overflowing, needed_bytes, claim);
         writer.is_overflowing = is_overflowing;
         if claim == Purpose::Frees
@@ -113,10 +118,10 @@ impl Engine {
     ) -> Result<WrittenBatch> {
         let mut outcome = Err(full());
         for &class in classes {
-            let mut target = rooms(&self.target_slots(writer, geometry, class));
+            let mut target = rooms(&self.target_slots(writer, geometry, class))?;
             if !target.has_room(needed_bytes, claim) {
                 // The active segment's devices may be full while others of the class are not.
-                target = rooms(&self.next_slots(geometry, class));
+                target = rooms(&self.next_slots(geometry, class))?;
                 if !target.has_room(needed_bytes, claim) {
                     continue;
                 }
@@ -138,8 +143,10 @@ impl Engine {
     }
 }
 
-fn rooms(slots: &[Slot]) -> Rooms {
-    Rooms { rooms: slots.iter().filter_map(|slot| slot.device.room().ok()).collect() }
+/// What devices say about their space. One that does not say is not full, but may be broken: nothing is written then.
+fn rooms(slots: &[Slot]) -> Result<Rooms> {
+    let room = |slot: &Slot| slot.device.room().map_err(|error| slot.error("read the free space of", "", error));
+    Ok(Rooms { rooms: slots.iter().map(room).collect::<Result<_>>()? })
 }
 
 /// Whether all records of a batch are tombstones.

@@ -328,7 +328,7 @@ impl Round<'_, '_> {
             _ if !engine.has_both_classes() => writer.active.as_ref().map_or(Class::Fast, |active| active.class),
             MoveTarget::SameClass(class) => class,
             MoveTarget::Fast => {
-                if engine.fast_room_bytes(&geometry) < needed_bytes {
+                if engine.fast_room_bytes(&geometry)? < needed_bytes {
                     self.moved.is_full = true;
                     return Ok(0);
                 }

@@ -69,16 +69,16 @@ impl Engine {
         rows.values().filter(|row| row.class == Class::Slow && !self.is_freed(row.number)).cloned().collect()
     }
 
-    pub(crate) fn plan_rebalance(&self) -> RebalancePlan {
+    pub(crate) fn plan_rebalance(&self) -> Result<RebalancePlan> {
         let overflowed: Vec<PlannedSegment> = self.overflowed().iter().map(PlannedSegment::of).collect();
-        let room_bytes = self.fast_room_bytes(&self.geometry());
+        let room_bytes = self.fast_room_bytes(&self.geometry())?;
         let (segments, left) = round(&overflowed, self.geometry().alignment, room_bytes);
-        RebalancePlan { segments, left, room_bytes }
+        Ok(RebalancePlan { segments, left, room_bytes })
     }
 
     pub(crate) fn rebalance(&self, bytes_per_second: Option<u64>, progress: &Progress) -> Result<Rebalanced> {
         self.sync_all()?;
-        let plan = self.plan_rebalance();
+        let plan = self.plan_rebalance()?;
         let mut pace = Pace::new(bytes_per_second, progress);
         pace.stage("moving records", plan.live_bytes());
         let mut done = Rebalanced { is_full: !plan.left.is_empty(), ..Rebalanced::default() };
@@ -100,7 +100,10 @@ impl Engine {
 
 impl Store {
     /// What [`rebalance`](Self::rebalance) would do.
-    pub fn plan_rebalance(&self) -> RebalancePlan {
+    ///
+    /// # Errors
+    /// A device does not say how much space it has.
+    pub fn plan_rebalance(&self) -> Result<RebalancePlan> {
         self.engine().plan_rebalance()
     }
 
@@ -195,7 +198,7 @@ mod tests {
         assert!(!subject.store().completeness().is_complete());
         world.fill(0, 400);
         let overflowed = subject.store().engine().overflowed();
-        assert!(!subject.store().plan_rebalance().segments.is_empty());
+        assert!(!subject.store().plan_rebalance().unwrap().segments.is_empty());
         let error = subject.store().rebalance(None, &Progress::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         assert_eq!(subject.store().engine().overflowed(), overflowed);

@@ -242,9 +242,13 @@ impl Engine {
         let mut left: Vec<PlannedExtent> =
             chosen.iter().filter(|file| agreement.known.contains(&file.place())).copied().collect();
         while !left.is_empty() && !done.is_interrupted {
+            let devices: BTreeSet<DeviceNumber> = left.iter().map(|file| file.device).collect();
             let mut rooms: BTreeMap<DeviceNumber, u64> = BTreeMap::new();
+            for device in devices {
+                rooms.insert(device, self.extents.moving_room_bytes(device)?);
+            }
             let (round, later): (Vec<PlannedExtent>, Vec<PlannedExtent>) = left.iter().partition(|file| {
-                let room = rooms.entry(file.device).or_insert_with(|| self.extents.moving_room_bytes(file.device));
+                let room = rooms.entry(file.device).or_default();
                 let fits = room.checked_sub(file.live_bytes);
                 *room = fits.unwrap_or(*room);
                 fits.is_some()

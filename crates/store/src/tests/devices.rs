@@ -131,3 +131,21 @@ fn what_is_made_durable_again_is_not_written_to_a_device_that_missed_writes() {
     engine.write_again(segment, FIRST_BATCH_AT..FIRST_BATCH_AT, descriptor.runs()).unwrap();
     assert_eq!(written(), before);
 }
+
+#[test]
+fn a_device_that_does_not_say_how_much_space_it_has_is_not_full() {
+    let sandbox = TempDir::new().unwrap();
+    for (class, slow) in [("one", vec![]), ("both", vec![sandbox.path().join("slow")])] {
+        let home = sandbox.path().join(class);
+        let fast = ["a", "b"].map(|name| sandbox.path().join(format!("{name} of {class}")));
+        let store = Store::create(&home, &Plan { fast: fast.to_vec(), slow, ..Plan::default() }).unwrap();
+        store.put(&key("f"), &file(), b"content").unwrap();
+        let away = sandbox.path().join("away");
+        std::fs::rename(&fast[1], &away).unwrap();
+        let error = store.put(&key("g"), &file(), b"content").unwrap_err();
+        assert_eq!((error.kind(), error.device()), (ErrorKind::NotFound, Some(1)), "{error}");
+        // Nothing was written, so the store goes on.
+        std::fs::rename(&away, &fast[1]).unwrap();
+        store.put(&key("g"), &file(), b"content").unwrap();
+    }
+}

@@ -138,7 +138,7 @@ impl Allocator {
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] if fewer devices are in service than one data unit and parity need, [`ErrorKind::NoSpace`]
-    /// if fewer of these have space; any error of creating a file.
+    /// if fewer of these have space; any error of asking one for its space, and of creating a file.
     pub(super) fn reserve(
         &self,
         files: &ExtentFiles,
@@ -151,8 +151,10 @@ impl Allocator {
             order.iter().copied().filter(|&number| files.source.device_to_write(number).is_some()).collect();
         // Queried at most once, and only as far as needed.
         let mut rooms: Vec<Option<u64>> = vec![None; in_service.len()];
-        let mut room_of =
-            |position: usize| *rooms[position].get_or_insert_with(|| files.room_bytes(in_service[position]));
+        let mut room_of = |position: usize| match rooms[position] {
+            Some(room) => Ok(room),
+            None => files.room_bytes(in_service[position]).inspect(|&room| rooms[position] = Some(room)),
+        };
         for data in (1..=rule.data).rev() {
             let striping = Striping { data, ..rule };
             let width = usize::from(data) + usize::from(rule.parity);
@@ -166,11 +168,12 @@ impl Allocator {
             let component_bytes = length / u64::from(data);
             // For an object of unknown length, future needs are unknown.
             let needed = if left_bytes.is_some() { component_bytes } else { unit };
-            let chosen: Vec<DeviceNumber> = (0..in_service.len())
-                .filter(|&position| room_of(position) >= needed)
-                .take(width)
-                .map(|position| in_service[position])
-                .collect();
+            let mut chosen = Vec::with_capacity(width);
+            for (position, &device) in in_service.iter().enumerate() {
+                if chosen.len() < width && room_of(position)? >= needed {
+                    chosen.push(device);
+                }
+            }
             if chosen.len() < width {
                 continue;
             }
@@ -192,7 +195,7 @@ impl Allocator {
     /// Reserves `length_bytes` on one device.
     ///
     /// # Errors
-    /// Any error of listing or creating a file.
+    /// Any error of asking the device for its space, and of listing or creating a file.
     pub(crate) fn reserve_on(&self, files: &ExtentFiles, device: DeviceNumber, length_bytes: u64) -> Result<Reserved> {
         let mut places = lock(&self.places);
         let length_bytes = round_up(length_bytes, SECTOR_BYTES);
@@ -200,7 +203,7 @@ impl Allocator {
             Some(&tail) => Some(tail),
             None => newest(files, device, places.known.get(&device).copied())?,
         };
-        let limit_bytes = files.room(device).map_or(self.limit_bytes, |room| file_bytes(room, self.limit_bytes));
+        let limit_bytes = files.room(device)?.map_or(self.limit_bytes, |room| file_bytes(room, self.limit_bytes));
         let fits =
             |tail: &ExtentTail| tail.end_bytes == 0 || tail.end_bytes.saturating_add(length_bytes) <= limit_bytes;
         let tail = newest.filter(|tail| fits(tail) && !places.closed.contains(&(device, tail.file)));
@@ -271,18 +274,28 @@ fn newest(files: &ExtentFiles, device: DeviceNumber, known: Option<ExtentTail>) 
 
 impl ExtentFiles {
     /// Bytes of units that may still be written to a device: without the reserve for removals, for moving records and
-    /// for the index.
-    pub(crate) fn room_bytes(&self, device: DeviceNumber) -> u64 {
-        self.room(device).map_or(0, |room| room.available_bytes.saturating_sub(reserve_bytes(room)))
+    /// for the index. None on a device that may not be written.
+    ///
+    /// # Errors
+    /// The device does not say: it is not full, but may be broken.
+    pub(crate) fn room_bytes(&self, device: DeviceNumber) -> Result<u64> {
+        Ok(self.room(device)?.map_or(0, |room| room.available_bytes.saturating_sub(reserve_bytes(room))))
     }
 
     /// Bytes that moved units may occupy on a device before their old file is freed.
-    pub(crate) fn moving_room_bytes(&self, device: DeviceNumber) -> u64 {
-        self.room(device).map_or(0, moving_bytes)
+    ///
+    /// # Errors
+    /// As [`room_bytes`](Self::room_bytes).
+    pub(crate) fn moving_room_bytes(&self, device: DeviceNumber) -> Result<u64> {
+        Ok(self.room(device)?.map_or(0, moving_bytes))
     }
 
-    fn room(&self, device: DeviceNumber) -> Option<Room> {
-        self.source.device(device).and_then(|device| device.room().ok())
+    fn room(&self, device: DeviceNumber) -> Result<Option<Room>> {
+        let room = self.source.device_to_write(device).map(|on| on.room()).transpose();
+        room.map_err(|error| {
+            let directory = self.source.directory(device);
+            Error::io("read the free space of", &directory, error).on_device(device.0)
+        })
     }
 }
 

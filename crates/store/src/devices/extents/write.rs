@@ -209,11 +209,11 @@ impl LargeWriter {
         // A reservation does not guarantee space; and for an object of unknown length, space was not checked.
         if growing.stripes.length_bytes > 0 || self.expected_bytes.is_none() {
             let unit_bytes = (data.len() as u64).div_ceil(growing.stripes.data.into()).min(data.len() as u64);
-            let with_room =
-                growing.places.iter().filter(|place| self.files.room_bytes(place.component.device) >= unit_bytes);
-            if with_room.count() < growing.places.len() {
-                self.failed = true;
-                return Err(too_few(growing.places.len(), growing.stripes.parity));
+            self.failed = true;
+            for place in &growing.places {
+                if self.files.room_bytes(place.component.device)? < unit_bytes {
+                    return Err(too_few(growing.places.len(), growing.stripes.parity));
+                }
             }
         }
         let stripe = (growing.stripes.length_bytes / growing.stripes.stripe_bytes()) as usize;

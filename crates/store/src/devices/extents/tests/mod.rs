@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
@@ -32,6 +32,8 @@ use crate::random::Random;
 struct Limited {
     directory: Directory,
     room_bytes: AtomicU64,
+    /// Does not say how much space it has.
+    is_silent: AtomicBool,
     writes: Arc<AtomicU64>,
 }
 
@@ -65,6 +67,9 @@ impl Device for Limited {
         self.directory.rename(from, to)
     }
     fn room(&self) -> io::Result<Room> {
+        if self.is_silent.load(Ordering::Relaxed) {
+            return Err(rustix::io::Errno::IO.into());
+        }
         let available_bytes = self.room_bytes.load(Ordering::Relaxed);
         // A size of 0, so that nothing is reserved.
         Ok(Room { total_bytes: 0, available_bytes })
@@ -146,6 +151,7 @@ fn device(path: &Path) -> Arc<Limited> {
     Arc::new(Limited {
         directory: Directory::new(path),
         room_bytes: AtomicU64::new(1 << 40),
+        is_silent: AtomicBool::new(false),
         writes: Arc::new(AtomicU64::new(u64::MAX)),
     })
 }
@@ -545,6 +551,24 @@ fn a_lost_or_full_device_makes_stripes_narrower_and_never_less_safe() {
     let error = bench.writer(1, rule, None).write(&object).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert!(error.to_string().contains("2 devices are in service; parity needs 3"), "{error}");
+}
+
+#[test]
+fn a_device_that_does_not_say_how_much_space_it_has_is_not_full() {
+    let rule = rule(4, 1);
+    let bench = Bench::of(rule);
+    let object = content(9_000_000);
+    let mut begun = bench.writer(1, rule, None);
+    begun.write(&object[..5_000_000]).unwrap();
+    let silent = bench.limited(DeviceNumber(2));
+    silent.is_silent.store(true, Ordering::Relaxed);
+    let of_begun = begun.write(&object[5_000_000..]).unwrap_err();
+    let of_new = bench.writer(2, rule, Some(9_000_000)).write(&object).unwrap_err();
+    for error in [of_begun, of_new] {
+        assert_eq!((error.kind(), error.device()), (ErrorKind::Io, Some(2)), "{error}");
+    }
+    silent.is_silent.store(false, Ordering::Relaxed);
+    bench.put(2, rule, &object, true, 100_000);
 }
 
 #[test]
