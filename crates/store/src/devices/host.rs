@@ -237,6 +237,16 @@ impl Platform for Host {
         Ok(false)
     }
 
+    fn is_lost_and_found(&self, directory: &Path) -> bool {
+        let is_of_system = fs::symlink_metadata(directory).is_ok_and(|found| found.is_dir() && found.uid() == 0);
+        let is_empty = match fs::read_dir(directory) {
+            // Other users may not even look into it.
+            Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+            Ok(mut entries) => entries.next().is_none(),
+        };
+        is_of_system && is_empty
+    }
+
     fn now_nanoseconds(&self) -> i64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
     }

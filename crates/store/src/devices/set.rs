@@ -60,6 +60,10 @@ pub(crate) trait Platform: Send + Sync + Debug {
     fn random(&self) -> Result<u64>;
     /// Whether a directory contains other directories than those on the way to `allowed`.
     fn has_directories(&self, path: &Path, allowed: &[PathBuf]) -> io::Result<bool>;
+    /// Whether a directory is the `lost+found` of an unused file system: empty, the administrator's, and no link.
+    fn is_lost_and_found(&self, _directory: &Path) -> bool {
+        false
+    }
     /// The exclusive lock on a directory; `None` if another process has it.
     fn lock(&self, directory: &Path) -> io::Result<Option<Box<dyn Lock>>>;
     /// The process that holds the lock, if it has written its id.

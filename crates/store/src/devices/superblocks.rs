@@ -10,6 +10,8 @@ use crate::format::superblock::{CHECKSUM_BYTES, LENGTH_AT, MAGIC, SLOT_BYTES, SU
 const SLOTS: u64 = 2;
 /// How often both slots are read before they count as damaged.
 const ATTEMPTS: usize = 3;
+/// Where a slot has the identity of the store.
+const STORE_AT: usize = 32;
 /// Minimum length of a slot; slots are written in such pages.
 const PAGE_BYTES: usize = 4096;
 
@@ -42,6 +44,25 @@ impl Superblock {
     /// How many of the two slots are valid, 0 to 2.
     pub(crate) fn sound_slots(device: &dyn Device) -> Result<usize> {
         Ok(read_slots(device)?.map_or(0, |slots| slots.iter().flatten().count()))
+    }
+
+    /// Whether a file without a valid slot is what a crash left of the first superblock of a device of this store: each
+    /// slot begins with the identity of the store, or was not written at all.
+    ///
+    /// # Errors
+    /// Any error of reading.
+    pub(crate) fn is_unfinished(device: &dyn Device, store: [u8; 16]) -> Result<bool> {
+        let fail = |error| Error::io("read the superblock", &device.place().join(SUPERBLOCK), error);
+        let file = device.open(SUPERBLOCK, Mode::Read).map_err(fail)?;
+        for slot in 0..SLOTS {
+            let mut begin = Vec::new();
+            file.read_onto(&mut begin, STORE_AT + store.len(), slot * SLOT_BYTES).map_err(fail)?;
+            let is_ours = begin.get(STORE_AT..) == Some(&store[..]) && begin[CHECKSUM_BYTES..].starts_with(MAGIC);
+            if !is_ours && begin.iter().any(|&byte| byte != 0) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether an invalid slot may be the work of a killed writer: it has several pages, and its first one is older

@@ -1,9 +1,11 @@
 //! The number of a lost device: it goes to another directory before a rebuild, and back into service or out of the store
 //! after it.
 
+use std::io;
 use std::path::Path;
 
 use super::rebuild::note_name;
+use crate::devices::device::Device;
 use crate::devices::extents::DIRECTORY as EXTENTS;
 use crate::devices::set::{Slot, Trouble};
 use crate::engine::Engine;
@@ -11,8 +13,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{DeviceState, random_identity};
 use crate::format::ids::DeviceNumber;
 use crate::format::segment::SEGMENTS;
-use crate::format::superblock::Superblock;
+use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::catalog::{Change, Freed};
+
+/// Directory that a new file system has.
+const LOST_AND_FOUND: &str = "lost+found";
 
 impl Engine {
     /// Whether a directory was this device: before it was lost, or of a rebuild that the other devices do not know of.
@@ -28,7 +33,7 @@ impl Engine {
     }
 
     /// Assigns the number of a lost device to another directory, in the rebuilding state.
-    pub(super) fn replace_device(&self, slot: &Slot, directory: &Path) -> Result<()> {
+    pub(crate) fn replace_device(&self, slot: &Slot, directory: &Path) -> Result<()> {
         if slot.trouble.is_none() && is_same(directory, &slot.path) {
             return Ok(());
         }
@@ -37,27 +42,7 @@ impl Engine {
         let mut geometry = (*self.geometry()).clone();
         let device = self.platform.device_with(&path, geometry.file_mode);
         device.create_directory("").map_err(fail)?;
-        match Superblock::read(&*device) {
-            Ok(Some(found)) if self.is_of_former(slot, &found.superblock) => {}
-            Ok(None) => {
-                let is_empty = device.list("").map_err(fail)?.is_empty()
-                    && !self.platform.has_directories(&path, &[]).map_err(fail)?;
-                if !is_empty {
-                    return Err(
-                        Error::new(ErrorKind::Exists, "create the device", "the directory is not empty").at(&path)
-                    );
-                }
-            }
-            _ => {
-                return Err(Error::new(
-                    ErrorKind::Exists,
-                    "create the device",
-                    "a store, or a device of one, already exists",
-                )
-                .at(&path)
-                .advise("name an empty directory"));
-            }
-        }
+        self.may_become(slot, &*device, &path)?;
         for directory in [SEGMENTS, EXTENTS] {
             device.create_directory(directory).map_err(fail)?;
         }
@@ -74,6 +59,62 @@ impl Engine {
         self.write_geometry(&geometry)?;
         self.set_geometry(geometry);
         Ok(())
+    }
+
+    /// Whether a directory may become a device: one that a rebuild of this device has begun, or an unused one.
+    fn may_become(&self, slot: &Slot, device: &dyn Device, path: &Path) -> Result<()> {
+        let refuse = |cause: &str| Error::new(ErrorKind::Exists, "create the device", cause).at(path);
+        let is_unused = |files: &[&str]| {
+            let is_unused = self.is_unused(device, path, files);
+            is_unused.map_err(|error| Error::io("create the device", path, error))
+        };
+        let store = self.geometry().store;
+        match Superblock::read(device) {
+            Ok(Some(found)) if self.is_begun(slot, &found.superblock) => Ok(()),
+            Ok(None) if is_unused(&[])? => Ok(()),
+            Ok(None) => Err(refuse("the directory is not empty")),
+            // A crash came before the first superblock was whole.
+            Err(error)
+                if error.kind() == ErrorKind::Corrupt
+                    && Superblock::is_unfinished(device, store)?
+                    && is_unused(&[SUPERBLOCK])? =>
+            {
+                Ok(())
+            }
+            _ => Err(refuse("a store, or a device of one, already exists").advise("name an empty directory")),
+        }
+    }
+
+    /// Whether a superblock is that of the device before it was lost, or of a rebuild of it that was interrupted.
+    fn is_begun(&self, slot: &Slot, found: &Superblock) -> bool {
+        let is_itself = found.geometry.store == self.geometry().store && found.identity == slot.entry.identity;
+        self.is_of_former(slot, found) || is_itself && slot.entry.state == DeviceState::Rebuilding
+    }
+
+    /// Whether a directory has only these files, and no directories but what an interrupted rebuild or a new file
+    /// system leaves there: each a real one, and empty.
+    fn is_unused(&self, device: &dyn Device, path: &Path, files: &[&str]) -> io::Result<bool> {
+        let own = [SEGMENTS, EXTENTS];
+        let known = own.into_iter().chain([LOST_AND_FOUND]).map(|name| path.join(name)).collect::<Vec<_>>();
+        let has_others = device.list("")?.iter().any(|(name, _)| !files.contains(&&name[..]))
+            || self.platform.has_directories(path, &known)?;
+        let lost_and_found = path.join(LOST_AND_FOUND);
+        if has_others
+            || self.platform.node(&lost_and_found).is_some() && !self.platform.is_lost_and_found(&lost_and_found)
+        {
+            return Ok(false);
+        }
+        for name in own {
+            let inside = path.join(name);
+            if self.platform.node(&inside).is_some()
+                && (self.platform.resolve(&inside) != self.platform.resolve(path).join(name)
+                    || !device.list(name)?.is_empty()
+                    || self.platform.has_directories(&inside, &[])?)
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Everything is complete: the device returns to service, or leaves the store.

@@ -1,8 +1,10 @@
 //! Devices that were away for long, that are in a strange place, or that fail in a way that says nothing about them.
 
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::PathBuf;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::geteuid;
 use tempfile::TempDir;
 
 use super::{bytes, file, key};
@@ -147,5 +149,84 @@ fn a_device_that_does_not_say_how_much_space_it_has_is_not_full() {
         // Nothing was written, so the store goes on.
         std::fs::rename(&away, &fast[1]).unwrap();
         store.put(&key("g"), &file(), b"content").unwrap();
+    }
+}
+
+/// A mirror whose second device is gone, and how to rebuild it onto a directory that is there.
+fn degraded(sandbox: &TempDir) -> (Store, RebuildOptions, PathBuf) {
+    let (home, fast) = mirror(sandbox);
+    std::fs::rename(&fast[1], sandbox.path().join("dead")).unwrap();
+    let lost = DeviceNumber(1);
+    let store = Store::open_with(&home, &OpenOptions { lost: Some(lost), ..OpenOptions::default() }).unwrap();
+    let new = sandbox.path().join("new");
+    std::fs::create_dir(&new).unwrap();
+    (store, RebuildOptions { device: lost, onto: Some(new.clone()), ..RebuildOptions::default() }, new)
+}
+
+#[test]
+fn a_device_is_rebuilt_onto_a_new_file_system_and_where_it_was_begun() {
+    let header = |of_store: [u8; 16]| [&[0; 8][..], b"granulo\0", &[2; 16], &of_store].concat();
+    for left in ["nothing", "no superblock", "an empty one", "a torn one", "that of another store"] {
+        let sandbox = TempDir::new().unwrap();
+        let (store, options, new) = degraded(&sandbox);
+        let lost_and_found = new.join("lost+found");
+        if geteuid().is_root() {
+            std::fs::DirBuilder::new().mode(0o700).create(&lost_and_found).unwrap();
+        }
+        if left != "nothing" {
+            ["segments", "extents"].iter().for_each(|name| std::fs::create_dir(new.join(name)).unwrap());
+        }
+        let superblock = match left {
+            "an empty one" => Some(Vec::new()),
+            "a torn one" => Some(header(store.engine().geometry().store)),
+            "that of another store" => Some(header([1; 16])),
+            _ => None,
+        };
+        superblock.into_iter().for_each(|bytes| std::fs::write(new.join("superblock"), bytes).unwrap());
+        let rebuilt = store.rebuild(&options, &Progress::default());
+        if left == "that of another store" {
+            assert_eq!(rebuilt.unwrap_err().kind(), ErrorKind::Exists);
+            continue;
+        }
+        assert!(rebuilt.unwrap().is_complete, "{left}");
+        if geteuid().is_root() {
+            assert_eq!(std::fs::metadata(&lost_and_found).unwrap().mode() & 0o7777, 0o700);
+        }
+    }
+}
+
+#[test]
+fn a_rebuild_goes_on_onto_its_directory_after_that_failed() {
+    let sandbox = TempDir::new().unwrap();
+    let (store, options, new) = degraded(&sandbox);
+    let slot = store.engine().devices.slots()[1].clone();
+    store.engine().replace_device(&slot, &new).unwrap();
+    store.engine().devices.fail(DeviceNumber(1), &Error::new(ErrorKind::Io, "write", "it broke"));
+    assert!(store.rebuild(&options, &Progress::default()).unwrap().is_complete);
+    assert_eq!(store.engine().devices.slots()[1].trouble, None);
+}
+
+#[test]
+fn a_device_is_not_rebuilt_onto_anything_else() {
+    let sandbox = TempDir::new().unwrap();
+    let (store, options, new) = degraded(&sandbox);
+    let elsewhere = sandbox.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    for (name, of_link) in [("file", ""), ("directory/", ""), ("segments/file", ""), ("lost+found/file", "")]
+        .into_iter()
+        .chain(["segments", "extents", "lost+found"].map(|name| ("", name)))
+    {
+        match (name.rsplit_once('/'), of_link) {
+            (_, link) if !link.is_empty() => std::os::unix::fs::symlink(&elsewhere, new.join(link)).unwrap(),
+            (Some((directory, file)), _) => {
+                std::fs::create_dir(new.join(directory)).unwrap();
+                (!file.is_empty()).then(|| std::fs::write(new.join(name), b"content").unwrap());
+            }
+            _ => std::fs::write(new.join(name), b"content").unwrap(),
+        }
+        let error = store.rebuild(&options, &Progress::default()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Exists, "{name} {of_link}: {error}");
+        std::fs::remove_dir_all(&new).unwrap();
+        std::fs::create_dir(&new).unwrap();
     }
 }
