@@ -2,11 +2,23 @@
 //! so that a crash leaves one of them. A checksum detects a damaged slot, or a file that is not a superblock; if both
 //! are damaged, the error says what to do.
 
+use std::io;
+
+use rustix::io::Errno;
+
 use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::decode::Decoder;
 use crate::format::superblock::{CHECKSUM_BYTES, LENGTH_AT, MAGIC, SLOT_BYTES, SUPERBLOCK, Superblock, WRITES_AT};
 
+/// Too many open files, here or on the machine; no memory; interrupted.
+const OF_PROCESS: [i32; 5] = [
+    Errno::MFILE.raw_os_error(),
+    Errno::NFILE.raw_os_error(),
+    Errno::NOMEM.raw_os_error(),
+    Errno::AGAIN.raw_os_error(),
+    Errno::INTR.raw_os_error(),
+];
 const SLOTS: u64 = 2;
 /// How often both slots are read before they count as damaged.
 const ATTEMPTS: usize = 3;
@@ -88,7 +100,7 @@ impl Superblock {
     pub(crate) fn write_first(mut self, device: &dyn Device) -> Result<OnDevice> {
         self.writes = 1;
         let there = device.open(SUPERBLOCK, Mode::Read);
-        let is_new = there.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+        let is_new = there.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         self.write_to(device, 0, if is_new { Mode::Create } else { Mode::Write })?;
         if is_new {
             let fail = |error| Error::io("write the superblock", &device.place().join(SUPERBLOCK), error);
@@ -128,11 +140,16 @@ impl OnDevice {
     }
 }
 
+/// Whether an error is one of this process or of the machine, and says nothing about the device.
+pub(super) fn is_of_process(error: &io::Error) -> bool {
+    error.raw_os_error().is_some_and(|errno| OF_PROCESS.contains(&errno))
+}
+
 fn read_slots(device: &dyn Device) -> Result<Option<Vec<Option<Superblock>>>> {
     let fail = |error| Error::io("read the superblock", &device.place().join(SUPERBLOCK), error);
     let file = match device.open(SUPERBLOCK, Mode::Read) {
         Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(fail(error)),
     };
     let mut refused = None;
@@ -140,6 +157,7 @@ fn read_slots(device: &dyn Device) -> Result<Option<Vec<Option<Superblock>>>> {
     for slot in 0..SLOTS {
         match read_slot(&*file, slot * SLOT_BYTES) {
             Ok(bytes) => slots.push(Superblock::decode(&bytes)?),
+            Err(error) if is_of_process(&error) => return Err(fail(error)),
             Err(error) => {
                 refused = Some(fail(error));
                 slots.push(None);
@@ -154,7 +172,7 @@ fn read_slots(device: &dyn Device) -> Result<Option<Vec<Option<Superblock>>>> {
 }
 
 /// Reads a slot up to its stated length.
-fn read_slot(file: &dyn DeviceFile, at: u64) -> std::io::Result<Vec<u8>> {
+fn read_slot(file: &dyn DeviceFile, at: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.read_onto(&mut bytes, PAGE_BYTES, at)?;
     let length = bytes.get(LENGTH_AT..).and_then(|rest| Decoder::new(rest).u32()).unwrap_or(0);

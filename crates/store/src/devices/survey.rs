@@ -8,10 +8,11 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
+use super::device::Device;
 use super::epochs::{Side, Standing, WriterView, departures, preferred, sides, standing};
 use super::names;
 use super::set::{Platform, Slot, Trouble};
-use crate::devices::superblocks::OnDevice;
+use crate::devices::superblocks::{self, OnDevice};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry};
 use crate::format::history::History;
@@ -91,25 +92,39 @@ pub(crate) fn survey(platform: &dyn Platform, directory: &Path, also: &[PathBuf]
     let first = first.superblock;
     let beginning = SearchStart { platform, directory, first: &first, also };
     let mut geometry = first.geometry.clone();
-    let mut survey = beginning.look(&geometry);
+    let mut survey = beginning.look(&geometry)?;
     for _ in 1..ROUNDS {
         if !survey.leads_on(&geometry) {
             break;
         }
         geometry = survey.geometry;
-        survey = beginning.look(&geometry);
+        survey = beginning.look(&geometry)?;
     }
-    survey.look_at_late();
+    survey.look_at_late()?;
     Ok(survey)
 }
 
+/// Whether an error says nothing about the device.
+fn is_of_process(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(superblocks::is_of_process)
+}
+
+/// The superblock of a device; `None` if it has no valid one, or cannot be read.
+fn superblock_if_any(device: &dyn Device) -> Result<Option<OnDevice>> {
+    match Superblock::read(device) {
+        Err(error) if is_of_process(&error) => Err(error),
+        found => Ok(found.ok().flatten()),
+    }
+}
+
 impl SearchStart<'_> {
-    fn look(&self, geometry: &Geometry) -> Survey {
-        let home = self.locate_home(geometry);
-        let found: Vec<FoundDevice> =
-            geometry.devices.iter().map(|entry| self.device(geometry, &home, entry)).collect();
+    fn look(&self, geometry: &Geometry) -> Result<Survey> {
+        let home = self.locate_home(geometry)?;
+        let found = geometry.devices.iter().map(|entry| self.device(geometry, &home, entry));
+        let found: Vec<FoundDevice> = found.collect::<Result<_>>()?;
         let on_home = match geometry.has_home_apart() {
-            true => self.of_this_store(&home, geometry).filter(|found| found.superblock.number == NO_DEVICE),
+            true => self.of_this_store(&home, geometry)?.filter(|found| found.superblock.number == NO_DEVICE),
             false => None,
         };
         let seen: Vec<(DeviceNumber, &History)> = geometry
@@ -179,22 +194,24 @@ impl SearchStart<'_> {
         }
         let is_decided = preferred.is_some();
         let named = Some(self.first.number).filter(|&number| number != NO_DEVICE);
-        Survey { home, geometry: newest, bound, history, slots, on_devices, on_home, sides, is_decided, named }
+        Ok(Survey { home, geometry: newest, bound, history, slots, on_devices, on_home, sides, is_decided, named })
     }
 
     /// The superblock in a directory, if it belongs to this store.
-    fn of_this_store(&self, directory: &Path, geometry: &Geometry) -> Option<OnDevice> {
-        self.platform.node(directory)?;
-        let found = Superblock::read(&*self.platform.device(directory)).ok().flatten();
-        found.filter(|found| found.superblock.geometry.store == geometry.store)
+    fn of_this_store(&self, directory: &Path, geometry: &Geometry) -> Result<Option<OnDevice>> {
+        if self.platform.node(directory).is_none() {
+            return Ok(None);
+        }
+        let found = superblock_if_any(&*self.platform.device(directory))?;
+        Ok(found.filter(|found| found.superblock.geometry.store == geometry.store))
     }
 
     /// The home's directory: the one that was named, if that is the home, or a device that is also the home (the store
     /// then has no other device); else where the home is if it moved together with the named device; else where it was
     /// recorded, even if it is not there now.
-    fn locate_home(&self, geometry: &Geometry) -> PathBuf {
+    fn locate_home(&self, geometry: &Geometry) -> Result<PathBuf> {
         if self.first.number == NO_DEVICE || !geometry.has_home_apart() {
-            return self.directory.to_owned();
+            return Ok(self.directory.to_owned());
         }
         let mut candidates = Vec::new();
         if let Some(entry) = geometry.devices.get(self.first.number.index()) {
@@ -202,16 +219,20 @@ impl SearchStart<'_> {
             candidates.extend(moved_along(&was, &geometry.home, &self.platform.resolve(self.directory)));
         }
         candidates.push(geometry.home.clone());
-        let is_home = |path: &&PathBuf| {
-            self.of_this_store(path, geometry).is_some_and(|found| found.superblock.number == NO_DEVICE)
-        };
-        candidates.iter().find(is_home).unwrap_or(&geometry.home).clone()
+        for path in candidates {
+            if self.of_this_store(&path, geometry)?.is_some_and(|found| found.superblock.number == NO_DEVICE) {
+                return Ok(path);
+            }
+        }
+        Ok(geometry.home.clone())
     }
 
-    fn device(&self, geometry: &Geometry, home: &Path, entry: &DeviceEntry) -> FoundDevice {
+    /// # Errors
+    /// Those that say nothing about the device. It is missing, empty or damaged after all others.
+    fn device(&self, geometry: &Geometry, home: &Path, entry: &DeviceEntry) -> Result<FoundDevice> {
         let was = entry.directory(home);
         if entry.state == DeviceState::Gone {
-            return FoundDevice { path: was, on_device: None, trouble: Some(Trouble::Gone) };
+            return Ok(FoundDevice { path: was, on_device: None, trouble: Some(Trouble::Gone) });
         }
         let mut candidates = Vec::new();
         if self.first.identity == entry.identity && self.first.number != NO_DEVICE {
@@ -233,8 +254,9 @@ impl SearchStart<'_> {
         let mut at_was = Ok(None);
         for path in candidates {
             match Superblock::read(&*self.platform.device(&path)) {
+                Err(error) if is_of_process(&error) => return Err(error.on_device(entry.number.0)),
                 Ok(Some(found)) if is_it(&found) && self.platform.node(&path).is_some() => {
-                    return FoundDevice { path, on_device: Some(found), trouble: None };
+                    return Ok(FoundDevice { path, on_device: Some(found), trouble: None });
                 }
                 other if path == was => at_was = other,
                 _ => {}
@@ -247,7 +269,7 @@ impl SearchStart<'_> {
             Err(error) if error.kind() == ErrorKind::Corrupt => Trouble::Damaged,
             Err(error) => Trouble::Missing(error.to_string()),
         };
-        FoundDevice { path: was, on_device: None, trouble: Some(trouble) }
+        Ok(FoundDevice { path: was, on_device: None, trouble: Some(trouble) })
     }
 }
 
@@ -288,7 +310,10 @@ impl Survey {
 
     /// Rereads devices that lack epochs in which nothing was written according to superblocks: a writer may have
     /// reached them meanwhile, or the others may show that something was written.
-    fn look_at_late(&mut self) {
+    ///
+    /// # Errors
+    /// Those that say nothing about the device.
+    fn look_at_late(&mut self) -> Result<()> {
         let newest = self.history.newest().clone();
         let segments = |slot: &Slot| names::list(&*slot.device, SEGMENTS).unwrap_or_default();
         for at in 0..self.slots.len() {
@@ -296,7 +321,7 @@ impl Survey {
             if !slot.is_late {
                 continue;
             }
-            let again = Superblock::read(&*slot.device).ok().flatten();
+            let again = superblock_if_any(&*slot.device)?;
             let is_of_slot = |found: &OnDevice| found.superblock.identity == slot.entry.identity;
             if let Some(again) = again.filter(is_of_slot)
                 && again.superblock.history.contains(newest.epoch)
@@ -317,6 +342,7 @@ impl Survey {
                 (slot.trouble, slot.is_late) = (Some(Trouble::Stale { missed: 1 }), false);
             }
         }
+        Ok(())
     }
 
     /// The last marks of all readable superblocks.
@@ -478,6 +504,7 @@ impl Survey {
             return Ok(());
         }
         match Superblock::read(&*platform.device(&self.home)) {
+            Err(error) if is_of_process(&error) => Err(error),
             Ok(Some(found)) if found.superblock.geometry.store != self.geometry.store => {
                 let cause = "another store has its home in the place of this one's";
                 Err(Error::new(ErrorKind::Exists, WRITING, cause)
@@ -518,7 +545,7 @@ impl Survey {
             }
             let Geometry { home, home_node, .. } = &on_device.superblock.geometry;
             let is_ours = here.is_some_and(|here| here.is(*home_node)) || here.is_some() && platform.node(home) == here;
-            if !is_ours && self.answers(platform, home) {
+            if !is_ours && self.answers(platform, home)? {
                 let cause = format!(
                     "this home is a copy: device {} ({}) belongs to the one at {}, which still exists",
                     slot.entry.number,
@@ -534,11 +561,11 @@ impl Survey {
     }
 
     /// Whether a home of this store is at a path.
-    fn answers(&self, platform: &dyn Platform, home: &Path) -> bool {
-        let found = Superblock::read(&*platform.device(home)).ok().flatten();
-        found.is_some_and(|found| {
+    fn answers(&self, platform: &dyn Platform, home: &Path) -> Result<bool> {
+        let found = superblock_if_any(&*platform.device(home))?;
+        Ok(found.is_some_and(|found| {
             found.superblock.number == NO_DEVICE && found.superblock.geometry.store == self.geometry.store
-        })
+        }))
     }
 
     /// Whether the same devices are in the same places: nothing has changed since locks were taken.

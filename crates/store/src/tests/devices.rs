@@ -4,17 +4,22 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::PathBuf;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
 use super::{bytes, file, key};
 use crate::devices::directory::Directory;
 use crate::devices::set::Trouble;
+use crate::engine::open::Access;
 use crate::error::{Error, ErrorKind};
 use crate::format::history::MOST_EPOCHS;
 use crate::format::ids::{DeviceNumber, SegmentId};
 use crate::format::segment::{FIRST_BATCH_AT, segment_path};
 use crate::format::superblock::Superblock;
+use crate::simulation::subject::{Simulated, geometry};
+use crate::simulation::trial::Subject;
+use crate::simulation::world::{Fault, World};
 use crate::{OpenOptions, Plan, Progress, RebuildOptions, Store};
 
 /// Two copies of everything, and a home apart.
@@ -228,5 +233,25 @@ fn a_device_is_not_rebuilt_onto_anything_else() {
         assert_eq!(error.kind(), ErrorKind::Exists, "{name} {of_link}: {error}");
         std::fs::remove_dir_all(&new).unwrap();
         std::fs::create_dir(&new).unwrap();
+    }
+}
+
+#[test]
+fn a_device_is_not_missing_because_too_many_files_are_open() {
+    let geometry = geometry(2, 0, 2, (1, 0));
+    for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
+        // Whatever is read of the device: its file is opened, and then each of its slots.
+        for operation in 0..12 {
+            let world = World::new(Simulated::devices(&geometry), 1);
+            drop(Simulated::create(&geometry, &world).unwrap());
+            let opened = || Simulated::open_as(&geometry.home, &world, Access::Read);
+            world.count_reads(true);
+            let fault = Fault { operation: world.operations() + operation, errno, is_lasting: true, device: Some(1) };
+            world.fail(fault);
+            let error = opened().map(drop).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+            world.clear_faults();
+            opened().unwrap();
+        }
     }
 }
