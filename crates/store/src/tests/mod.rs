@@ -13,9 +13,9 @@ use crate::format::ids::LogOffset;
 use crate::random::Random;
 
 mod acknowledged;
+mod devices;
 mod divergence;
 mod ends;
-mod devices;
 mod giving_up;
 mod handles;
 mod names;
