@@ -30,8 +30,10 @@ const PIECE_BYTES: u64 = 4 << 20;
 /// What happens to bytes that no copy in service has intact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Damaged {
-    /// They are copied as they are, and are a hole where there is no copy at all.
+    /// They are copied as they are. Of a segment without any copy, none is made.
     Copied,
+    /// They are copied as they are, and are a hole where there is no copy at all.
+    GivenUp,
     /// No copy is made.
     Refused,
 }
@@ -170,7 +172,7 @@ impl Engine {
         let lost = |cause: &str| {
             Error::new(ErrorKind::Lost, "create a copy of the segment", cause).at(&self.devices.place(device, &target))
         };
-        if copies.is_empty() && damaged == Damaged::Refused {
+        if copies.is_empty() && damaged != Damaged::GivenUp {
             return Err(lost("no device in service has a copy"));
         }
         // Left by an interrupted attempt.

@@ -144,7 +144,7 @@ impl Store {
         while let Some((key, entry)) = scan.next_entry()? {
             if entry.kind == Kind::Large
                 // An unreadable one is counted when it is met.
-                && let Ok(descriptor) = engine.descriptor(entry.location)
+                && let Ok(descriptor) = engine.descriptor(entry)
             {
                 count(key, &descriptor);
             }
@@ -399,7 +399,7 @@ impl Rebuild<'_> {
                 }
                 return Err(no_place(format!("segment {} fits on no other device", row.number)));
             };
-            let damaged = if self.gives_up { Damaged::Copied } else { Damaged::Refused };
+            let damaged = if self.gives_up { Damaged::GivenUp } else { Damaged::Refused };
             match engine.copy_segment(row, target, damaged, pace) {
                 Ok(copied) => {
                     self.report.segments += 1;

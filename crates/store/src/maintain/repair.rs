@@ -463,7 +463,7 @@ impl Engine {
             if entry.kind != Kind::Large {
                 continue;
             }
-            let Ok(descriptor) = self.descriptor(entry.location) else { continue };
+            let Ok(descriptor) = self.descriptor(entry) else { continue };
             let wanted = descriptor.chunks.iter().map(|chunk| of_device(chunk, number)).sum::<usize>();
             if wanted == 0 {
                 continue;
@@ -506,7 +506,11 @@ impl Engine {
             let wanted = usize::from(self.geometry().copies);
             let Some(row) = self.closed_row(number)? else { continue };
             while let Some(device) = self.spare_for(&row, wanted) {
-                self.copy_segment(&row, device, Damaged::Copied, pace)?;
+                match self.copy_segment(&row, device, Damaged::Copied, pace) {
+                    // None is present.
+                    Err(error) if error.kind() == ErrorKind::Lost => break,
+                    copied => copied?,
+                };
                 self.change_devices(row.number, |devices| devices.push(device))?;
                 made += 1;
                 if self.view().state.segments.get(&row.number).is_none_or(|now| now.devices.len() >= wanted) {

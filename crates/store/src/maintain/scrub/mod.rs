@@ -450,8 +450,8 @@ impl<'m> Scrubber<'m> {
                     return Err(engine.devices.error("read the segment", device, &segment_path(row.id()), error));
                 }
             };
-            let has_other =
-                row.devices.iter().any(|&other| other != device && engine.devices.readable(other).is_some());
+            let has_copy = |&other: &DeviceNumber| engine.devices.segment(other, row.id(), Mode::Read).is_ok();
+            let has_other = row.devices.iter().any(|other| *other != device && has_copy(other));
             let (kind, cause) = match size {
                 None => (ProblemKind::SegmentMissing, "the segment is missing"),
                 Some(size) if size < row.size_bytes => (ProblemKind::SegmentSize, "the segment is truncated"),
