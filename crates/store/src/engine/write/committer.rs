@@ -108,16 +108,16 @@ impl Piece {
     /// # Errors
     /// As [`Batch::commit`]; none of it is then applied.
     pub(super) fn commit(&mut self, engine: &Engine) -> Result<()> {
-        let mut commit = || {
-            let Piece { records, waiting, touched, alignment, time } = &mut *self;
-            engine.commit(records, waiting, touched, *alignment, *time)
-        };
-        let mut committed = commit();
+        let given = self.records.len();
+        let mut committed = self.commit_once(engine);
         for _ in 0..engine.devices.slots().len() {
             let Err(error) = &committed else { break };
             match engine.goes_on_without(error) {
                 // The superblock of a slow device could not be written; the log is as before.
-                Ok(true) => committed = commit(),
+                Ok(true) => {
+                    self.forget_admission(given);
+                    committed = self.commit_once(engine);
+                }
                 Ok(false) => break,
                 Err(latched) => committed = Err(latched),
             }
@@ -132,7 +132,20 @@ impl Piece {
         committed
     }
 
-    /// The same for a piece that others follow.
+    fn commit_once(&mut self, engine: &Engine) -> Result<()> {
+        let Piece { records, waiting, touched, alignment, time } = self;
+        engine.commit(records, waiting, touched, *alignment, *time)
+    }
+
+    /// Takes out what admission has added: directories above its objects, and the record of a removed tree. It finds
+    /// them again, and a record that no one refers to would be signed with the others.
+    fn forget_admission(&mut self, given_bytes: usize) {
+        let is_tree = |one: &Waiting| matches!(one.subject, RecordSubject::TreeRemoval(_));
+        self.records.truncate(given_bytes);
+        self.waiting.retain(|one| is_tree(one) || one.start < given_bytes);
+    }
+
+    /// The same as [`commit`](Self::commit) for a piece that others follow.
     fn commit_within(&mut self, engine: &Engine) -> Result<()> {
         self.commit(engine)?;
         // Durability before the batch ends does no harm: pieces are applied one by one. And memory stays bounded.

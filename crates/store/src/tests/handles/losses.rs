@@ -3,9 +3,10 @@
 
 use super::*;
 use crate::engine::RESERVED_IDS;
+use crate::engine::open::Access;
 use crate::format::ids::DeviceNumber;
 use crate::simulation::mishap::Absence;
-use crate::simulation::subject::{Simulated, geometry};
+use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::World;
 
@@ -113,5 +114,40 @@ fn records_are_written_although_the_superblock_of_a_slow_device_cannot_be() {
         };
         assert_eq!(written, number);
         assert!(after.store().get(&key("large")).unwrap().unwrap() == bytes(1, 120_000));
+    }
+}
+
+/// The tree of a removal is determined when it is committed, and so again after a device was found lost.
+#[test]
+fn a_tree_is_removed_by_one_record_although_the_superblock_of_a_slow_device_cannot_be_written() {
+    for first in 0..5 {
+        let settings = geometry(2, 3, 2, (2, 1));
+        let world = World::new(Simulated::devices(&settings), 1);
+        let subject = Simulated::create(&settings, &world).unwrap();
+        let store = subject.store();
+        // The ids run out in each of its records.
+        (0..first).for_each(|number| store.put(&key(&format!("kept/{number}")), &file(), b"kept").unwrap());
+        world.detach(3, Absence::Unmounted, 1);
+        let mut removed = 0;
+        while subject.out_of_service().is_empty() && removed < 4 * RESERVED_IDS {
+            let mut batch = store.batch(Durability::Batch);
+            batch.remove_tree(&key(&format!("tree/{removed}"))).unwrap();
+            batch.put(&key(&format!("tree/{}/new/file", removed + 1)), &file(), b"new").unwrap();
+            batch.commit().unwrap();
+            removed += 1;
+        }
+        assert_eq!(subject.out_of_service(), [DeviceNumber(3)], "after {removed} trees");
+        for access in [Access::Write, Access::RebuildIndex] {
+            let after = Simulated::open_as(&home(&settings), &world.after_crash(1), access).unwrap();
+            assert!(after.store().completeness().missing.is_empty(), "{:?}", after.store().completeness());
+            assert_eq!(after.store().list(&key("tree")).unwrap().count(), 1);
+            let newest = key(&format!("tree/{removed}/new/file"));
+            assert_eq!(after.store().get(&newest).unwrap().as_deref(), Some(&b"new"[..]));
+            let mut problems = Vec::new();
+            let deep = CheckOptions { is_deep: true, ..CheckOptions::default() };
+            after.store().check(deep, &mut |problem| problems.push(problem.to_string()), &Progress::default()).unwrap();
+            problems.retain(|problem| problem.contains("record") || problem.contains("damaged"));
+            assert_eq!(problems, [""; 0]);
+        }
     }
 }
