@@ -197,7 +197,7 @@ impl Content<'_> {
         match engine.find(self.key.stored())? {
             Some(now) if now.entry.id == self.entry.id && now.entry.location == self.entry.location => Err(error),
             Some(now) if now.entry.id == self.entry.id => {
-                self.descriptor = Some(engine.descriptor(now.entry.location)?);
+                self.descriptor = Some(engine.descriptor(&now.entry)?);
                 self.entry = now.entry;
                 Ok(())
             }

@@ -141,7 +141,7 @@ impl OnDevice {
 }
 
 /// Whether an error is one of this process or of the machine, and says nothing about the device.
-pub(super) fn is_of_process(error: &io::Error) -> bool {
+pub(crate) fn is_of_process(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|errno| OF_PROCESS.contains(&errno))
 }
 

@@ -536,11 +536,11 @@ impl Accounts for EngineAccounts<'_> {
         self.engine.view().snapshot().revealed()
     }
 
-    fn descriptor(&self, location: Location) -> Result<Option<Descriptor>> {
-        match self.engine.descriptor(location) {
+    fn descriptor(&self, entry: &Entry) -> Result<Option<Descriptor>> {
+        match self.engine.descriptor(entry) {
             Ok(descriptor) => Ok(Some(descriptor)),
             // What was readable on every copy and invalid stays so.
-            Err(_) if self.engine.is_read_everywhere(location) => Ok(None),
+            Err(_) if self.engine.is_read_everywhere(entry.location) => Ok(None),
             Err(_) if self.is_lenient => Ok(None),
             Err(error) => Err(error),
         }

@@ -7,7 +7,7 @@ use super::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
-use crate::format::entry::{Entry, Kind, Location};
+use crate::format::entry::{Entry, Location};
 use crate::format::ids::{DeviceNumber, Epoch, SegmentId};
 use crate::format::record::Record;
 use crate::format::segment::segment_path;
@@ -63,10 +63,10 @@ impl Engine {
     }
 
     /// The descriptor of a large object.
-    pub(crate) fn descriptor(&self, location: Location) -> Result<Descriptor> {
+    pub(crate) fn descriptor(&self, entry: &Entry) -> Result<Descriptor> {
         let mut buffer = Vec::new();
-        let record = self.read_record(location, &mut buffer, |record| record.head.kind == Kind::Large)?;
-        self.decode_descriptor(location, record.content)
+        let record = self.read_entry(entry, &mut buffer)?;
+        self.decode_descriptor(entry.location, record.content)
     }
 
     /// Reads units of a large object, verified, and reconstructed where that is necessary.

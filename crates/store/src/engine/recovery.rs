@@ -18,6 +18,7 @@ use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::extents::Allocator;
 use crate::devices::names;
 use crate::devices::set::Slot;
+use crate::devices::superblocks::is_of_process;
 use crate::engine::copies::Damaged;
 use crate::engine::effects::{Effects, Nameless};
 use crate::engine::pace::Pace;
@@ -152,12 +153,14 @@ impl Engine {
     /// Lists the segments on the devices.
     ///
     /// # Errors
-    /// A device cannot be listed, for a writer that was not told to continue without it.
+    /// A device cannot be listed, for a writer that was not told to continue without it; errors that say nothing about
+    /// the device.
     fn list_segments(&self) -> Result<ListedSegments> {
         let mut found = ListedSegments { copies: BTreeMap::new(), unlisted: Vec::new() };
         for slot in self.devices.slots().iter().filter(|slot| slot.is_readable()) {
             let listed = match names::list(&*slot.device, SEGMENTS) {
                 Ok(listed) => listed,
+                Err(error) if is_of_process(&error) => return Err(slot.error("list", SEGMENTS, error)),
                 Err(error) if self.is_writer() && !self.is_degraded => {
                     let error = slot.error("list", SEGMENTS, error);
                     return Err(error.advise("check the device; --degraded continues without what cannot be read"));

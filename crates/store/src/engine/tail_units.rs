@@ -13,8 +13,8 @@ use crate::devices::extents::{UnitFault, Wrong};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Descriptor, Run};
-use crate::format::entry::{Entry, Kind, Location};
-use crate::format::ids::{DeviceNumber, ObjectNumber};
+use crate::format::entry::{Entry, Kind};
+use crate::format::ids::DeviceNumber;
 
 /// The new chunks of a descriptor, and what is wrong with them.
 #[derive(Debug)]
@@ -27,8 +27,8 @@ pub(super) struct NewUnits {
 #[derive(Debug)]
 pub(super) struct EarlierVersions<'e> {
     engine: &'e Engine,
-    /// Object number and location of the record, by index key.
-    behind_index: BTreeMap<Arc<[u8]>, (ObjectNumber, Location)>,
+    /// By index key.
+    behind_index: BTreeMap<Arc<[u8]>, Entry>,
 }
 
 /// A record of a batch: its index key, entry, and descriptor if it is that of a large object.
@@ -56,7 +56,7 @@ impl<'e> EarlierVersions<'e> {
         let mut earlier = BTreeMap::new();
         for (key, entry, _) in records.clone() {
             if matches!(entry.kind, Kind::Large | Kind::Removal) {
-                earlier.extend(self.look_up(key)?);
+                earlier.extend(self.look_up(key)?.map(|entry| (entry.number, entry)));
             }
         }
         let mut all = Vec::new();
@@ -69,23 +69,23 @@ impl<'e> EarlierVersions<'e> {
             all.push(new);
         }
         for (key, entry, _) in records.filter(|(.., descriptor)| descriptor.is_some()) {
-            self.behind_index.insert(Arc::clone(key), (entry.number, entry.location));
+            self.behind_index.insert(Arc::clone(key), *entry);
         }
         Ok(Some(all))
     }
 
-    /// Object number and location of the version under a key.
-    fn look_up(&self, key: &Arc<[u8]>) -> Result<Option<(ObjectNumber, Location)>> {
+    /// The version under a key.
+    fn look_up(&self, key: &Arc<[u8]>) -> Result<Option<Entry>> {
         if let Some(known) = self.behind_index.get(key) {
             return Ok(Some(*known));
         }
         let entry = self.engine.view().snapshot().look_up(key)?;
-        Ok(entry.filter(|entry| entry.kind == Kind::Large).map(|entry| (entry.number, entry.location)))
+        Ok(entry.filter(|entry| entry.kind == Kind::Large))
     }
 
-    fn verify_new(&self, descriptor: &Descriptor, earlier: Option<Location>) -> Result<NewUnits> {
+    fn verify_new(&self, descriptor: &Descriptor, earlier: Option<Entry>) -> Result<NewUnits> {
         // Without the record of the earlier version, everything is new.
-        let earlier = earlier.and_then(|location| self.engine.descriptor(location).ok());
+        let earlier = earlier.and_then(|entry| self.engine.descriptor(&entry).ok());
         let chunks = new_chunks(descriptor, earlier.as_ref());
         let wrong = self.engine.extents.verify_chunks(descriptor, chunks.iter().copied(), &mut |_| Ok(()))?;
         Ok(NewUnits { chunks, wrong })

@@ -115,7 +115,7 @@ impl Engine {
         let mut scan = snapshot.scan_versions_from(&[])?;
         while let Some((_, entry)) = scan.next_entry()? {
             if entry.kind == Kind::Large {
-                let descriptor = match self.descriptor(entry.location) {
+                let descriptor = match self.descriptor(entry) {
                     Ok(descriptor) => descriptor,
                     Err(error) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::Corrupt) => return Ok(()),
                     Err(error) => return Err(error),

@@ -151,7 +151,7 @@ impl Engine {
             if !units || entry.kind != Kind::Large {
                 continue;
             }
-            match self.descriptor(entry.location) {
+            match self.descriptor(entry) {
                 Ok(descriptor) => descriptor
                     .runs()
                     .for_each(|run| *extents.entry((run.device, run.file)).or_default() += run.length_bytes),

@@ -128,7 +128,7 @@ fn what_is_made_durable_again_is_not_written_to_a_device_that_missed_writes() {
     let engine = store.engine();
     assert!(matches!(engine.devices.slots()[4].trouble, Some(Trouble::Stale { .. })));
     let entry = store.entry(&key("f")).unwrap().unwrap().entry;
-    let descriptor = engine.descriptor(entry.location).unwrap();
+    let descriptor = engine.descriptor(&entry).unwrap();
     let files = std::fs::read_dir(slow[2].join("extents")).unwrap().map(|found| found.unwrap().path());
     let files: Vec<PathBuf> = files.collect();
     let written = || files.iter().map(|path| path.metadata().unwrap().modified().unwrap()).collect::<Vec<_>>();

@@ -59,7 +59,7 @@ pub(crate) trait Accounts {
     ///
     /// # Errors
     /// It cannot be read now, so what it references is unknown.
-    fn descriptor(&self, location: Location) -> Result<Option<Descriptor>>;
+    fn descriptor(&self, entry: &Entry) -> Result<Option<Descriptor>>;
 }
 
 /// The entry for a key before a batch.
@@ -403,7 +403,7 @@ impl<'l, L: Accounts> Effects<'l, L> {
             Kind::Large if kept_until.is_none() => {
                 let runs = match old.location.segment {
                     UNPLACED => self.unplaced_runs.remove(&old.location.offset),
-                    _ => self.accounts.descriptor(old.location)?.map(|descriptor| descriptor.runs().collect()),
+                    _ => self.accounts.descriptor(&old)?.map(|descriptor| descriptor.runs().collect()),
                 };
                 runs.into_iter().flatten().try_for_each(|run| self.give_run(run))?;
             }
@@ -440,8 +440,10 @@ impl<'l, L: Accounts> Effects<'l, L> {
     /// A moved record may have another map: units that were rebuilt on another device (see `rebuild`), or moved (see
     /// `vacate`).
     fn move_units(&mut self, old: Entry, descriptor: &Descriptor) -> Result<()> {
-        let Some(before) = self.accounts.descriptor(old.location)? else { return Ok(()) };
-        let (before, after): (BTreeSet<Run>, BTreeSet<Run>) = (before.runs().collect(), descriptor.runs().collect());
+        // If it cannot be read, its units count as live until the accounts are compared.
+        let before = self.accounts.descriptor(&old)?;
+        let before: BTreeSet<Run> = before.iter().flat_map(Descriptor::runs).collect();
+        let after: BTreeSet<Run> = descriptor.runs().collect();
         after.difference(&before).for_each(|&run| self.take_run(run));
         before.difference(&after).try_for_each(|&run| self.give_run(run))
     }

@@ -565,6 +565,8 @@ impl Inner {
                 }
             }
             if files.is_empty() {
+                // A device may have it all the same: its version is used up.
+                self.state.version = self.state.version.max(state.version);
                 let Some((place, error)) = failures.pop() else {
                     return Err(Error::new(ErrorKind::Lost, "write the index", "no device is in service"));
                 };

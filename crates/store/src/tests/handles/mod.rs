@@ -64,7 +64,7 @@ fn compact(store: &Store) {
 }
 
 pub(super) fn descriptor(store: &Store, path: &str) -> Descriptor {
-    store.engine().descriptor(store.entry(&key(path)).unwrap().unwrap().entry.location).unwrap()
+    store.engine().descriptor(&store.entry(&key(path)).unwrap().unwrap().entry).unwrap()
 }
 
 /// Files below the devices' directories of extents, with their sizes.
