@@ -61,12 +61,13 @@ impl Engine {
         Ok(all)
     }
 
-    /// Forgets what may be missing, and frees the quarantine; returns how many segments were freed.
+    /// Forgets what may be missing, and frees the quarantine, but not in segments that are to be spared; returns how many
+    /// segments were freed.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] if a device that may have what is missing is not present; errors of reading, of writing and
     /// of `pace`.
-    pub(crate) fn accept(&self, pace: &mut Pace<'_>) -> Result<u64> {
+    pub(crate) fn accept(&self, spared: &BTreeSet<SegmentNumber>, pace: &mut Pace<'_>) -> Result<u64> {
         if let Some(away) = self.unsettled() {
             let what = away.trouble.as_ref().map_or_else(|| "is being rebuilt".to_owned(), |trouble| trouble.explain());
             let cause = format!("device {} {what}: it may have what is missing", away.entry.number);
@@ -82,7 +83,7 @@ impl Engine {
         let quarantine = self.quarantine()?.into_iter().filter(|one| one.is_of_history);
         for one in quarantine.filter(|one| seen.insert(one.segment)) {
             match self.view().state.segments.get(&one.segment) {
-                Some(row) if one.is_in_log => rows.push(row.clone()),
+                Some(row) if one.is_in_log && !spared.contains(&one.segment) => rows.push(row.clone()),
                 // A release refers to a number, which another segment has.
                 Some(_) => {}
                 None => {

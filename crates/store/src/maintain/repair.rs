@@ -232,7 +232,9 @@ pub(crate) fn repair_on(
     let mut pace = Pace::new(options.bytes_per_second, progress);
     let mut result = store.give_back(&damaged, &mut report, &mut pace);
     if options.accept && result.is_ok() {
-        result = store.engine().accept(&mut pace).map(|released| report.released = released);
+        // What is damaged may have been a removal: without it, what it removed would be back.
+        let spared = if report.check.is_log_explained { BTreeSet::new() } else { report.damaged_segments.clone() };
+        result = store.engine().accept(&spared, &mut pace).map(|released| report.released = released);
         report.is_accepted = result.is_ok();
     }
     if !outcome(result)? {
@@ -350,7 +352,17 @@ impl Store {
 
     /// Removes what is lost. A directory is restored with what the index has of it. What the index does not have, as
     /// its removal was lost, is removed again.
-    fn drop_lost(&self, lost: &[Problem], report: &mut RepairReport) -> Result<()> {
+    ///
+    /// # Errors
+    /// A device that should be in service cannot be written: what could not be read is perhaps not lost; errors of
+    /// reading the index and of removing.
+    pub(crate) fn drop_lost(&self, lost: &[Problem], report: &mut RepairReport) -> Result<()> {
+        if let Some((device, error)) = self.engine().devices.unwritable().into_iter().next() {
+            let cause = format!("device {device} fails, and may have what cannot be read: {error}");
+            return Err(Error::new(ErrorKind::Lost, "drop what is lost", cause)
+                .at(&self.engine().home)
+                .advise("nothing was dropped; bring the device back, or give it up with granulo store rebuild"));
+        }
         let mut keys: Vec<Vec<u8>> = lost.iter().filter_map(|problem| problem.key.clone()).collect();
         keys.sort();
         keys.dedup();

@@ -17,10 +17,11 @@ use crate::format::history::MOST_EPOCHS;
 use crate::format::ids::{DeviceNumber, SegmentId};
 use crate::format::segment::{FIRST_BATCH_AT, segment_path};
 use crate::format::superblock::Superblock;
+use crate::simulation::mishap::Absence;
 use crate::simulation::subject::{Simulated, geometry};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::{Fault, World};
-use crate::{OpenOptions, Plan, Progress, RebuildOptions, Store};
+use crate::{OpenOptions, Plan, Progress, RebuildOptions, RepairReport, Store};
 
 /// Two copies of everything, and a home apart.
 fn mirror(sandbox: &TempDir) -> (PathBuf, [PathBuf; 2]) {
@@ -253,5 +254,21 @@ fn a_device_is_not_missing_because_too_many_files_are_open() {
             world.clear_faults();
             opened().unwrap();
         }
+    }
+}
+
+/// What only a failing device has cannot be read, and is not lost.
+#[test]
+fn nothing_is_dropped_while_a_device_fails() {
+    let geometry = geometry(2, 3, 2, (2, 1));
+    for device in 0..5 {
+        let world = World::new(Simulated::devices(&geometry), 1);
+        let subject = Simulated::create(&geometry, &world).unwrap();
+        let store = subject.store();
+        store.put(&key("f"), &file(), b"content").unwrap();
+        store.drop_lost(&[], &mut RepairReport::default()).unwrap();
+        world.detach(device, Absence::Failing, 1);
+        let refused = store.drop_lost(&[], &mut RepairReport::default()).unwrap_err().to_string();
+        assert!(refused.contains(&format!("device {device} fails")), "{refused}");
     }
 }

@@ -99,6 +99,13 @@ impl Sample {
         repair(&home, &how(), &plan, options, &mut |_, _| {}, &quiet).unwrap()
     }
 
+    fn accept(&self) -> RepairReport {
+        let (home, quiet) = (self.home(), Progress::default());
+        let plan = plan_repair(&home, &how(), None, &mut |_| {}, &quiet).unwrap();
+        let options = RepairOptions { accept: true, ..RepairOptions::default() };
+        repair(&home, &how(), &plan, options, &mut |_, _| {}, &quiet).unwrap()
+    }
+
     /// What a deep check says, and the names that exist, those that cannot be read with an exclamation mark.
     fn state(&self) -> (Vec<String>, Vec<String>) {
         state_of(&Store::open_read_only_with(&self.home(), &how()).unwrap())
@@ -210,4 +217,26 @@ fn a_store_goes_on_without_a_device_that_had_the_only_copy() {
             assert_eq!(sample.state(), (vec![], names));
         }
     }
+}
+
+/// The segment with the removal has a quarantine behind its end, which would be freed together with it.
+#[test]
+fn what_a_damaged_removal_removed_stays_removed_when_the_quarantine_is_accepted() {
+    let sample = Sample::new(2, 0, 2);
+    sample.damage(Kind::Removal, "gone");
+    let row = sample.open().engine().view().state.segments.values().next().unwrap().clone();
+    let [one, other] = row.devices[..] else { panic!("{row:?}") };
+    let place = |device: DeviceNumber| sample.devices[device.index()].join(segment_path(row.id()));
+    let mut damaged = fs::read(place(other)).unwrap();
+    damaged.extend_from_slice(&[7; 5000]);
+    fs::write(place(one), &damaged).unwrap();
+    fs::write(place(other), &damaged).unwrap();
+    for _ in 0..2 {
+        sample.accept();
+        let (_, names) = sample.state();
+        assert_eq!(names, ["kept", "needle"]);
+    }
+    sample.repair(true);
+    drop(rebuild_index(&sample.home(), &how()).unwrap());
+    assert_eq!(sample.state(), (vec![], vec!["kept".to_owned(), "needle".to_owned()]));
 }
