@@ -138,15 +138,29 @@ impl Engine {
         devices.iter().filter_map(open).collect()
     }
 
-    /// Whether a device has a copy of a segment with the right size and a valid header of its own.
-    pub(crate) fn has_whole_copy(&self, row: &SegmentRow, device: DeviceNumber) -> bool {
-        let Ok(file) = self.devices.segment(device, row.id(), Mode::Read) else { return false };
+    /// Whether a device has a copy of a segment with the right size in which everything is valid by itself.
+    ///
+    /// # Errors
+    /// Those of `pace`.
+    pub(crate) fn has_whole_copy(&self, row: &SegmentRow, device: DeviceNumber, pace: &mut Pace<'_>) -> Result<bool> {
+        let Ok(file) = self.devices.segment(device, row.id(), Mode::Read) else { return Ok(false) };
         if file.size().ok() != Some(row.size_bytes) {
-            return false;
+            return Ok(false);
         }
         let mut scan = SegmentScan::new(vec![(device, file)], self.seed(row.id()), LogOffset::START);
+        scan.end = row.end();
         let (header, _) = scan.header(row.id().into());
-        header.is_some_and(|header| header.id == row.id() && header.store == self.geometry().store)
+        if !header.is_some_and(|header| header.id == row.id() && header.store == self.geometry().store) {
+            return Ok(false);
+        }
+        while let Some(step) = scan.next(false) {
+            match step {
+                ScanStep::Record(_, record, _) => pace.spend(record.record_bytes())?,
+                ScanStep::Commit(committed, ..) => pace.spend(committed.end - committed.at)?,
+                ScanStep::Damage(_) => return Ok(false),
+            }
+        }
+        Ok(true)
     }
 
     /// Rebuilds the copy of a segment on `device` from the others, and from what is there. The segment must be

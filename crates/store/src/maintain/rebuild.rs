@@ -384,8 +384,8 @@ impl Rebuild<'_> {
             // Begun by another thread since: a copy of it must not replace a file that is written to.
             let Some(row) = &engine.closed_row(row.number)? else { continue };
             let is_listed = row.devices.contains(&lost);
-            if self.is_onto && is_listed && engine.has_whole_copy(row, lost) {
-                pace.skip(row.size_bytes);
+            // Copied before an interruption, or by the device itself if it is one that was lost and has returned.
+            if self.is_onto && is_listed && engine.has_whole_copy(row, lost, pace)? {
                 continue;
             }
             // What was written while the device was lost has too few copies, and may be on devices of the other class.
