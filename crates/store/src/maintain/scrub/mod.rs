@@ -447,17 +447,20 @@ impl<'m> Scrubber<'m> {
                 Ok(size) => Some(size),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
                 Err(error) => {
-                    return Err(engine.devices.error("read the segment", device, &segment_path(row.id()), error));
+                    let cause = engine.devices.error("read the segment", device, &segment_path(row.id()), error);
+                    let problem = Problem::new(ProblemKind::SegmentMissing, place, cause.to_string(), Remedy::Rebuild);
+                    self.found(problem.on(device).within(row.number, LogOffset::START..row.end()), false);
+                    continue;
                 }
             };
             let has_copy = |&other: &DeviceNumber| engine.devices.segment(other, row.id(), Mode::Read).is_ok();
             let has_other = row.devices.iter().any(|other| *other != device && has_copy(other));
-            let (kind, cause) = match size {
+            let (kind, what) = match size {
                 None => (ProblemKind::SegmentMissing, "the segment is missing"),
                 Some(size) if size < row.size_bytes => (ProblemKind::SegmentSize, "the segment is truncated"),
                 Some(_) => continue,
             };
-            let mut is_repaired = false;
+            let (mut is_repaired, mut cause) = (false, what.to_owned());
             if has_other {
                 if is_active {
                     engine.close_active_segment()?;
@@ -465,11 +468,8 @@ impl<'m> Scrubber<'m> {
                 // What was written since is copied too.
                 let now = engine.view().state.segments.get(&row.number).cloned();
                 let Some(now) = now.filter(|_| !engine.is_freed(row.number)) else { continue };
-                is_repaired = match engine.copy_segment(&now, device, Damaged::Copied, pace) {
-                    Ok(copied) => copied.damaged_bytes == 0,
-                    Err(error) if error.kind() == ErrorKind::Lost => false,
-                    Err(error) => return Err(error),
-                };
+                let copied = engine.copy_segment(&now, device, Damaged::Copied, pace);
+                is_repaired = repaired(copied, &mut cause)?.is_some_and(|copied| copied.damaged_bytes == 0);
             }
             let remedy = if has_other { Remedy::Repair } else { engine.remedy_beyond(&row.devices) };
             let problem = Problem::new(kind, place, cause, remedy).on(device);
@@ -484,22 +484,25 @@ impl<'m> Scrubber<'m> {
             return Ok(());
         }
         let range = LogOffset::START..FIRST_BATCH_AT;
-        let repaired_bytes = if is_held { self.engine.repair_segment(row.number, range.clone())? } else { 0 };
+        let mut cause = "its header is damaged".to_owned();
+        let repair = || self.engine.repair_segment(row.number, range.clone());
+        let repaired_bytes = if is_held { repaired(repair(), &mut cause)?.unwrap_or(0) } else { 0 };
         for &device in without {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
             let remedy = if is_held { Remedy::Repair } else { Remedy::Harmless };
-            let problem = Problem::new(ProblemKind::SegmentHeader, place, "its header is damaged", remedy).on(device);
+            let problem = Problem::new(ProblemKind::SegmentHeader, place, cause.clone(), remedy).on(device);
             self.found(problem.within(row.number, range.clone()), repaired_bytes > 0 && self.engine.is_settled(device));
         }
         Ok(())
     }
 
     fn flaw(&mut self, row: &SegmentRow, flaw: DamagedRecords) -> Result<()> {
-        let repaired_bytes = self.engine.repair_segment(row.number, flaw.range.clone())?;
+        let mut cause = format!("{} records were damaged on this copy", format_count(flaw.records.into()));
+        let repaired_bytes = repaired(self.engine.repair_segment(row.number, flaw.range.clone()), &mut cause)?;
+        let repaired_bytes = repaired_bytes.unwrap_or(0);
         for &device in &flaw.devices {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
-            let cause = format!("{} records were damaged on this copy", format_count(flaw.records.into()));
-            let problem = Problem::new(ProblemKind::Record, place, cause, Remedy::Repair).on(device);
+            let problem = Problem::new(ProblemKind::Record, place, cause.clone(), Remedy::Repair).on(device);
             let mut problem = problem.within(row.number, flaw.range.clone());
             problem.key.clone_from(&flaw.key);
             self.found(problem, repaired_bytes > 0 && self.engine.is_settled(device));
@@ -538,6 +541,18 @@ impl<'m> Scrubber<'m> {
             self.found(problem.on(run.device).of(key), !is_left);
         }
         Ok(())
+    }
+}
+
+/// The outcome of a repair; `None`, with its error added to the cause, if it failed in a way that says nothing about
+/// what is verified next: one bad place does not end a scrub.
+fn repaired<T>(outcome: Result<T>, cause: &mut String) -> Result<Option<T>> {
+    match outcome {
+        Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace | ErrorKind::Lost) => {
+            cause.push_str(&format!("; it was not repaired: {error}"));
+            Ok(None)
+        }
+        outcome => outcome.map(Some),
     }
 }
 

@@ -18,6 +18,7 @@ impl Play {
         }
         let Some(writer) = &self.writer else { return Ok(false) };
         let (before, betrayals) = (self.world.images(), self.world.betrayals());
+        let failures = self.world.failures();
         match writer.scrub() {
             Err(error) => self.fail(&error)?,
             Ok((_, true)) if !self.lacks_index() && !self.may_fail() => {
@@ -31,7 +32,8 @@ impl Play {
                 patient(&before, &self.world.images(), &self.released, &self.sound)?;
                 let is_there = |one: &Condition| one.away.is_none() && one.is_in_set;
                 let all = self.conditions.iter().all(is_there);
-                if all && !left.is_empty() && !self.may_fail() {
+                let has_failed = self.world.failures() > failures;
+                if all && !left.is_empty() && !self.may_fail() && !has_failed {
                     return Err(format!("law 2: a scrub leaves what redundancy makes up for: {}", left.join("; ")));
                 }
                 if left.is_empty() && !self.has_crashed() {
