@@ -24,7 +24,7 @@ use crate::engine::copies::Damaged;
 use crate::engine::open::{Access, open};
 use crate::engine::pace::{Pace, outcome};
 use crate::engine::{Engine, View};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::geometry::DeviceState;
 use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
@@ -448,6 +448,9 @@ impl<'m> Scrubber<'m> {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
                 Err(error) => {
                     let cause = engine.devices.error("read the segment", device, &segment_path(row.id()), error);
+                    if is_of_replaced(&cause) {
+                        return Err(cause);
+                    }
                     let problem = Problem::new(ProblemKind::SegmentMissing, place, cause.to_string(), Remedy::Rebuild);
                     self.found(problem.on(device).within(row.number, LogOffset::START..row.end()), false);
                     continue;
@@ -547,13 +550,22 @@ impl<'m> Scrubber<'m> {
 /// The outcome of a repair; `None`, with its error added to the cause, if it failed in a way that says nothing about
 /// what is verified next: one bad place does not end a scrub.
 fn repaired<T>(outcome: Result<T>, cause: &mut String) -> Result<Option<T>> {
+    let goes_on = |error: &Error| {
+        matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace | ErrorKind::Lost) && !is_of_replaced(error)
+    };
     match outcome {
-        Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace | ErrorKind::Lost) => {
+        Err(error) if goes_on(&error) => {
             cause.push_str(&format!("; it was not repaired: {error}"));
             Ok(None)
         }
         outcome => outcome.map(Some),
     }
+}
+
+/// Whether the directory of a device is no longer the one that was opened: nothing on it can be reached.
+fn is_of_replaced(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|source| source.raw_os_error() == Some(rustix::io::Errno::STALE.raw_os_error()))
 }
 
 #[cfg(test)]
