@@ -22,7 +22,9 @@ impl Engine {
     /// Fewer devices remain than redundancy needs, or the epoch could not begin on them: nothing more is written.
     pub(crate) fn goes_on_without(&self, error: &Error) -> Result<bool> {
         let is_of_device = matches!(error.kind(), ErrorKind::Io | ErrorKind::NotFound | ErrorKind::PermissionDenied);
-        if !is_of_device || !self.is_writer() {
+        // An object that does not exist is no error of a device.
+        let is_of_system = std::error::Error::source(error).is_some();
+        if !is_of_device || !is_of_system || !self.is_writer() {
             return Ok(false);
         }
         // Held until the epoch is durable: what is acknowledged before it counts on the device.

@@ -151,3 +151,20 @@ fn a_tree_is_removed_by_one_record_although_the_superblock_of_a_slow_device_cann
         }
     }
 }
+
+#[test]
+fn what_does_not_exist_is_no_sign_of_a_lost_device() {
+    let settings = geometry(2, 3, 2, (2, 1));
+    let world = World::new(Simulated::devices(&settings), 1);
+    let subject = Simulated::create(&settings, &world).unwrap();
+    let store = subject.store();
+    store.put(&key("f"), &file(), b"content").unwrap();
+    let before = world.operations();
+    for _ in 0..3 {
+        let error = store.rename(&key("f"), &key("missing/f"), crate::Existing::Replace).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+        let error = store.hard_link(&key("f"), &key("missing/f")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    }
+    assert_eq!(world.operations(), before, "nothing is written");
+}
