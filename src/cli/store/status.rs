@@ -185,7 +185,7 @@ fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
     }
     if status.quarantined_bytes > 0 {
         let bytes = size(status.quarantined_bytes);
-        line("quarantine", format!("{bytes} left by a crash; see granulo store repair --accept"))?;
+        line("quarantine", format!("{bytes} outside the log; see granulo store repair --accept"))?;
     }
     if let Some(census) = &status.census {
         line("files", census_words(census))?;
