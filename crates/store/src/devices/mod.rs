@@ -9,6 +9,7 @@ pub(crate) mod epochs;
 pub(crate) mod erasure;
 pub(crate) mod extents;
 pub(crate) mod host;
+mod late;
 pub(crate) mod names;
 pub mod objects;
 pub(crate) mod placement;

@@ -5,19 +5,16 @@
 //! to the old one, then at its last location, then where the caller says. This module judges what all superblocks imply
 //! together: whether a writer may open, and whether this home is the store's or a copy.
 
-use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use super::device::Device;
 use super::epochs::{Side, Standing, WriterView, departures, preferred, sides, standing};
-use super::names;
 use super::set::{Platform, Slot, Trouble};
 use crate::devices::superblocks::{self, OnDevice};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry};
 use crate::format::history::History;
 use crate::format::ids::DeviceNumber;
-use crate::format::segment::{SEGMENTS, SegmentName};
 use crate::format::superblock::{LogMark, NO_DEVICE, Superblock};
 use crate::units::{escape_path, format_time};
 
@@ -105,13 +102,13 @@ pub(crate) fn survey(platform: &dyn Platform, directory: &Path, also: &[PathBuf]
 }
 
 /// Whether an error says nothing about the device.
-fn is_of_process(error: &Error) -> bool {
+pub(super) fn is_of_process(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
     source.is_some_and(superblocks::is_of_process)
 }
 
 /// The superblock of a device; `None` if it has no valid one, or cannot be read.
-fn superblock_if_any(device: &dyn Device) -> Result<Option<OnDevice>> {
+pub(super) fn superblock_if_any(device: &dyn Device) -> Result<Option<OnDevice>> {
     match Superblock::read(device) {
         Err(error) if is_of_process(&error) => Err(error),
         found => Ok(found.ok().flatten()),
@@ -306,43 +303,6 @@ impl Survey {
             geometry.devices.iter().map(|entry| (entry.identity, entry.path.clone(), entry.state)).collect::<Vec<_>>()
         };
         devices(&self.geometry) != devices(looked) || self.geometry.home != looked.home
-    }
-
-    /// Rereads devices that lack epochs in which nothing was written according to superblocks: a writer may have
-    /// reached them meanwhile, or the others may show that something was written.
-    ///
-    /// # Errors
-    /// Those that say nothing about the device.
-    fn look_at_late(&mut self) -> Result<()> {
-        let newest = self.history.newest().clone();
-        let segments = |slot: &Slot| names::list(&*slot.device, SEGMENTS).unwrap_or_default();
-        for at in 0..self.slots.len() {
-            let slot = &self.slots[at];
-            if !slot.is_late {
-                continue;
-            }
-            let again = superblock_if_any(&*slot.device)?;
-            let is_of_slot = |found: &OnDevice| found.superblock.identity == slot.entry.identity;
-            if let Some(again) = again.filter(is_of_slot)
-                && again.superblock.history.contains(newest.epoch)
-            {
-                self.on_devices[at] = Some(again);
-                self.slots[at].is_late = false;
-                continue;
-            }
-            let own: BTreeMap<String, u64> = segments(slot).into_iter().collect();
-            let others = self.slots.iter().filter(|slot| slot.trouble.is_none() && !slot.is_late).flat_map(segments);
-            let mut is_new = others.filter(|(name, bytes)| {
-                SegmentName::parse(name).is_some_and(|name| name.number.0 > newest.segments_begun)
-                    || own.get(name).is_some_and(|own| own < bytes)
-            });
-            if is_new.next().is_some() {
-                drop(is_new);
-                let slot = &mut self.slots[at];
-                (slot.trouble, slot.is_late) = (Some(Trouble::Stale { missed: 1 }), false);
-            }
-        }
-        Ok(())
     }
 
     /// The last marks of all readable superblocks.

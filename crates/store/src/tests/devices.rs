@@ -1,7 +1,9 @@
 //! Devices that were away for long, that are in a strange place, or that fail in a way that says nothing about them.
 
+use std::collections::BTreeMap;
+use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::io::Errno;
@@ -271,4 +273,65 @@ fn nothing_is_dropped_while_a_device_fails() {
         let refused = store.drop_lost(&[], &mut RepairReport::default()).unwrap_err().to_string();
         assert!(refused.contains(&format!("device {device} fails")), "{refused}");
     }
+}
+
+/// All files below a directory.
+fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => drop(found.insert(path.clone(), std::fs::read(path).unwrap())),
+        }
+    }
+    found
+}
+
+fn restore(directory: &Path, wanted: &BTreeMap<PathBuf, Vec<u8>>) {
+    files(directory)
+        .keys()
+        .filter(|path| !wanted.contains_key(*path))
+        .for_each(|path| std::fs::remove_file(path).unwrap());
+    wanted.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+}
+
+#[test]
+fn a_quarantine_of_another_length_makes_no_device_stale() {
+    let sandbox = TempDir::new().unwrap();
+    let (home, fast) = mirror(&sandbox);
+    let segments = |device: &PathBuf| files(&device.join("segments")).into_keys().collect::<Vec<_>>();
+    // The next opening is killed before it has written the second superblock.
+    let is_stale_if_late = || {
+        let before = files(sandbox.path());
+        let store = Store::open(&home).unwrap();
+        let begun = files(sandbox.path());
+        drop(store);
+        restore(sandbox.path(), &begun);
+        let superblock = fast[1].join("superblock");
+        std::fs::write(&superblock, &before[&superblock]).unwrap();
+        let store = Store::open_read_only(&home).unwrap();
+        let slot = store.engine().devices.slots()[1].clone();
+        assert!(slot.is_late || slot.trouble == Some(Trouble::Stale { missed: 1 }), "{slot:?}");
+        slot.trouble.is_some()
+    };
+    assert!(!is_stale_if_late());
+    // A writer is killed while it appends; the log has not gone on yet.
+    let store = Store::open(&home).unwrap();
+    store.put(&key("g"), &file(), b"content").unwrap();
+    let killed = files(sandbox.path());
+    drop(store);
+    restore(sandbox.path(), &killed);
+    let mut torn = std::fs::OpenOptions::new().append(true).open(&segments(&fast[0])[0]).unwrap();
+    torn.write_all(&[7; 5000]).unwrap();
+    assert!(!is_stale_if_late());
+    // It has.
+    Store::open(&home).unwrap().put(&key("h"), &file(), b"content").unwrap();
+    assert_eq!(segments(&fast[0]).len(), 2);
+    assert!(!is_stale_if_late());
+    // The late one lacks what is in the log.
+    drop(Store::open(&home).unwrap());
+    let own = std::fs::OpenOptions::new().write(true).open(&segments(&fast[1])[0]).unwrap();
+    own.set_len(own.metadata().unwrap().len() - 1).unwrap();
+    assert!(is_stale_if_late());
 }

@@ -1,0 +1,111 @@
+//! Devices that lack the newest epochs, in which nothing was written according to superblocks.
+//!
+//! A crash between the superblocks leaves such devices; so does a restored copy that lacks what was written in the last
+//! epoch. The segments of the others tell: in the second case the log goes on there. Lengths alone do not, because a
+//! segment may have a quarantine behind its part of the log, of any length on each device.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use super::device::Mode;
+use super::names;
+use super::set::{Slot, Trouble};
+use super::superblocks::{self, OnDevice};
+use super::survey::{Survey, superblock_if_any};
+use crate::error::Result;
+use crate::format::ids::{Epoch, SegmentId};
+use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, SegmentName, segment_path};
+
+/// The segments of a device, with their sizes in bytes.
+type Sizes = BTreeMap<SegmentName, u64>;
+
+impl Survey {
+    /// Rereads devices that lack epochs in which nothing was written according to superblocks: a writer may have
+    /// reached them meanwhile, or the others may show that something was written.
+    ///
+    /// # Errors
+    /// Those that say nothing about the device.
+    pub(super) fn look_at_late(&mut self) -> Result<()> {
+        let newest = self.history.newest().epoch;
+        for at in 0..self.slots.len() {
+            let slot = &self.slots[at];
+            if !slot.is_late {
+                continue;
+            }
+            let again = superblock_if_any(&*slot.device)?;
+            let is_of_slot = |found: &OnDevice| found.superblock.identity == slot.entry.identity;
+            if let Some(again) = again.filter(is_of_slot)
+                && again.superblock.history.contains(newest)
+            {
+                self.on_devices[at] = Some(again);
+                self.slots[at].is_late = false;
+            } else if self.lacks_log(at)? {
+                let slot = &mut self.slots[at];
+                (slot.trouble, slot.is_late) = (Some(Trouble::Stale { missed: 1 }), false);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether another device has a part of the log that a late one should have: a segment that was begun after the
+    /// newest epoch, or more of one that both have.
+    fn lacks_log(&self, late: usize) -> Result<bool> {
+        let segments_begun = self.history.newest().segments_begun;
+        let own = sizes(&self.slots[late])?;
+        for other in self.slots.iter().filter(|slot| slot.trouble.is_none() && !slot.is_late) {
+            let theirs = sizes(other)?;
+            for (name, &bytes) in &theirs {
+                let is_shorter = own.get(name).filter(|&&own| own < bytes);
+                if name.number.0 > segments_begun
+                    || is_shorter.is_some_and(|&own| own < self.bytes_in_log(late, other, &theirs, *name))
+                {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Bytes of a segment that belong to the log, as far as another device and all marks show; all, if they do not.
+    fn bytes_in_log(&self, late: usize, other: &Slot, theirs: &Sizes, name: SegmentName) -> u64 {
+        let all = theirs.get(&name).copied().unwrap_or(0);
+        let after = SegmentName { epoch_low_half: u32::MAX, ..name };
+        if let Some((&next, _)) = theirs.range((Bound::Excluded(after), Bound::Unbounded)).next() {
+            return match self.header(other, next).map(|header| header.continues) {
+                Some(continues) if continues.segment == name.number => continues.offset.0,
+                // Nothing continues it.
+                Some(continues) if continues.segment < name.number => 0,
+                _ => all,
+            };
+        }
+        let mark = self.on_devices[late].as_ref().and_then(|found| found.superblock.mark);
+        if mark.is_some_and(|mark| mark.is_closed && mark.segment == name.number) {
+            // It had all of the log then, which went on in this segment.
+            return all;
+        }
+        let marks = self.marks().into_iter().filter(|mark| mark.segment == name.number);
+        marks.map(|mark| mark.offset.0).max().unwrap_or(0)
+    }
+
+    /// The header of a segment of this store, if it can be read.
+    fn header(&self, slot: &Slot, name: SegmentName) -> Option<SegmentHeader> {
+        let id = SegmentId { number: name.number, epoch: Epoch(name.epoch_low_half.into()) };
+        let mut bytes = Vec::new();
+        let file = names::open(&*slot.device, &segment_path(id), Mode::Read).ok()?;
+        file.read_onto(&mut bytes, SEGMENT_HEADER_BYTES as usize, 0).ok()?;
+        let of_store = |header: &SegmentHeader| header.store == self.geometry.store;
+        SegmentHeader::decode(&bytes).filter(of_store).filter(|header| SegmentName::from(header.id) == name)
+    }
+}
+
+/// The segments of a device; none, if its directory cannot be read.
+///
+/// # Errors
+/// Those that say nothing about the device.
+fn sizes(slot: &Slot) -> Result<Sizes> {
+    let listed = match names::list(&*slot.device, SEGMENTS) {
+        Err(error) if superblocks::is_of_process(&error) => return Err(slot.error("list", SEGMENTS, error)),
+        listed => listed.unwrap_or_default(),
+    };
+    Ok(listed.into_iter().filter_map(|(name, bytes)| Some((SegmentName::parse(&name)?, bytes))).collect())
+}
