@@ -139,6 +139,11 @@ impl Error {
         self
     }
 
+    /// The error of the operating system behind it, if any.
+    pub fn os_error(&self) -> Option<&io::Error> {
+        self.source.as_ref()
+    }
+
     /// The kind, for programs.
     pub fn kind(&self) -> ErrorKind {
         self.kind

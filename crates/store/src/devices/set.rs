@@ -300,6 +300,11 @@ impl Devices {
         of(class).filter(|slot| slot.is_writable()).cloned().collect()
     }
 
+    /// All devices that may be written.
+    fn in_service(&self) -> Vec<Slot> {
+        self.slots().iter().filter(|slot| slot.is_writable()).cloned().collect()
+    }
+
     /// If something was written in the epochs that a device lacks, it is an old copy, not the result of a crash between
     /// superblocks.
     pub(crate) fn settle_late(&self, last_batch: u64) {
@@ -352,7 +357,7 @@ impl Devices {
     pub(crate) fn begin_epoch(&self, platform: &dyn Platform, geometry: &Geometry, at: EpochStart) -> Result<()> {
         let mut known = self.known();
         loop {
-            let slots: Vec<Slot> = self.slots().iter().filter(|slot| slot.is_writable()).cloned().collect();
+            let slots = self.in_service();
             if slots.is_empty() {
                 return Err(Error::new(ErrorKind::Lost, "write to the store", "none of its devices is in service")
                     .at(&self.home));
@@ -402,7 +407,7 @@ impl Devices {
         if self.epoch.swap(begun, Ordering::Relaxed) == begun {
             return true;
         }
-        let slots: Vec<Slot> = self.slots().iter().filter(|slot| slot.is_writable()).cloned().collect();
+        let slots = self.in_service();
         let superblock = known.superblock();
         // A slot for which there was no space is as it was.
         known.write(&slots, &superblock).iter().all(|(_, error)| error.kind() == ErrorKind::NoSpace)
@@ -422,7 +427,7 @@ impl Devices {
     /// written, and why.
     pub(crate) fn write_mark(&self, mark: LogMark) -> Vec<(DeviceNumber, Error)> {
         let mut known = self.known();
-        let slots: Vec<Slot> = self.slots().iter().filter(|slot| slot.is_writable()).cloned().collect();
+        let slots = self.in_service();
         known.mark = Some(mark);
         let superblock = known.superblock();
         known.write(&slots, &superblock)

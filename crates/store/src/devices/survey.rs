@@ -103,8 +103,7 @@ pub(crate) fn survey(platform: &dyn Platform, directory: &Path, also: &[PathBuf]
 
 /// Whether an error says nothing about the device.
 pub(super) fn is_of_process(error: &Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
-    source.is_some_and(superblocks::is_of_process)
+    error.os_error().is_some_and(superblocks::is_of_process)
 }
 
 /// The superblock of a device; `None` if it has no valid one, or cannot be read.

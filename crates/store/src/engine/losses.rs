@@ -23,7 +23,7 @@ impl Engine {
     pub(crate) fn goes_on_without(&self, error: &Error) -> Result<bool> {
         let is_of_device = matches!(error.kind(), ErrorKind::Io | ErrorKind::NotFound | ErrorKind::PermissionDenied);
         // An object that does not exist is no error of a device.
-        let is_of_system = std::error::Error::source(error).is_some();
+        let is_of_system = error.os_error().is_some();
         if !is_of_device || !is_of_system || !self.is_writer() {
             return Ok(false);
         }

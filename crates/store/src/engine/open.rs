@@ -135,8 +135,7 @@ pub(crate) fn open(
 /// Whether a table of the index is damaged or unreadable on all copies. Other errors say nothing about the table: there
 /// may be too many open files.
 fn is_of_tables(error: &Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
-    let is_unreadable = source.is_some_and(|source| source.raw_os_error() == Some(UNREADABLE));
+    let is_unreadable = error.os_error().is_some_and(|source| source.raw_os_error() == Some(UNREADABLE));
     (error.kind() == ErrorKind::Corrupt || is_unreadable)
         && error.path().is_some_and(|path| path.starts_with(INDEX_DIRECTORY))
 }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
-use super::{bytes, file, key};
+use super::{bytes, devices_below, file, key};
 use crate::devices::directory::Directory;
 use crate::devices::set::Trouble;
 use crate::engine::open::Access;
@@ -114,10 +114,7 @@ fn a_device_that_fails_while_another_is_admitted_stays_out_of_service() {
 fn what_is_made_durable_again_is_not_written_to_a_device_that_missed_writes() {
     let sandbox = TempDir::new().unwrap();
     let home = sandbox.path().join("s");
-    let devices = |class: &str, count: usize| -> Vec<PathBuf> {
-        (0..count).map(|at| sandbox.path().join(format!("{class}{at}"))).collect()
-    };
-    let (fast, slow) = (devices("fast", 2), devices("slow", 3));
+    let [fast, slow] = [("fast", 2), ("slow", 3)].map(|(class, count)| devices_below(sandbox.path(), class, count));
     let store = Store::create(&home, &Plan { fast, slow: slow.clone(), ..Plan::default() }).unwrap();
     store.put(&key("f"), &file(), &bytes(1, 300_000)).unwrap();
     drop(store);

@@ -40,10 +40,14 @@ pub(super) fn bytes(seed: u64, length: usize) -> Vec<u8> {
     Random::new(seed).bytes(length)
 }
 
+/// Paths below a directory for devices of a class.
+fn devices_below(directory: &std::path::Path, class: &str, count: usize) -> Vec<std::path::PathBuf> {
+    (0..count).map(|at| directory.join(format!("{class}{at}"))).collect()
+}
+
 /// Plans, by name, with directories below `home`.
 fn plans(home: &std::path::Path) -> Vec<(&'static str, Plan)> {
-    let devices =
-        |class: &str, count: usize| (0..count).map(|at| home.join(format!("{class}{at}"))).collect::<Vec<_>>();
+    let devices = |class: &str, count: usize| devices_below(home, class, count);
     vec![
         ("one directory", Plan::default()),
         ("mirror", Plan { fast: devices("fast", 2), ..Plan::default() }),

@@ -1,12 +1,11 @@
 //! A rebuild that was interrupted and goes on, after the store was written to in between.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
 
-use super::{bytes, file, key};
+use super::{bytes, devices_below, file, key};
 use crate::format::ids::DeviceNumber;
 use crate::{CheckOptions, Existing, OpenOptions, Plan, Progress, RebuildOptions, Store};
 
@@ -17,10 +16,7 @@ const OBJECT_BYTES: usize = 300_000;
 fn what_was_renamed_while_a_rebuild_was_interrupted_is_rebuilt() {
     let sandbox = TempDir::new().unwrap();
     let home = sandbox.path().join("s");
-    let devices = |class: &str, count: usize| -> Vec<PathBuf> {
-        (0..count).map(|at| sandbox.path().join(format!("{class}{at}"))).collect()
-    };
-    let (fast, slow) = (devices("fast", 2), devices("slow", 3));
+    let [fast, slow] = [("fast", 2), ("slow", 3)].map(|(class, count)| devices_below(sandbox.path(), class, count));
     let store = Store::create(&home, &Plan { fast, slow: slow.clone(), ..Plan::default() }).unwrap();
     // The directory with the lower number comes first in the index.
     store.put(&key("first/small"), &file(), b"content").unwrap();

@@ -564,8 +564,7 @@ fn repaired<T>(outcome: Result<T>, cause: &mut String) -> Result<Option<T>> {
 
 /// Whether the directory of a device is no longer the one that was opened: nothing on it can be reached.
 fn is_of_replaced(error: &Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
-    source.is_some_and(|source| source.raw_os_error() == Some(rustix::io::Errno::STALE.raw_os_error()))
+    error.os_error().is_some_and(|source| source.raw_os_error() == Some(rustix::io::Errno::STALE.raw_os_error()))
 }
 
 #[cfg(test)]
