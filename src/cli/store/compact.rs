@@ -76,6 +76,7 @@ struct Planned {
     quarantined_bytes: u64,
     gained_bytes: u64,
     waiting_bytes: u64,
+    postponed_segments: Vec<u64>,
 }
 
 #[derive(Serialize)]
@@ -108,6 +109,7 @@ struct Done {
     gained_bytes: i64,
     waiting_bytes: u64,
     damaged_segments: Vec<u64>,
+    postponed_segments: Vec<u64>,
     damaged_extents: Vec<DamagedExtent>,
     interrupted: bool,
 }
@@ -142,6 +144,7 @@ impl CompactArguments {
             output::print(|out| writeln!(out, "{verb} {}", planned_words(&plan)))?;
         }
         let done = if self.dry_run { None } else { Some(self.run_with_progress(store, &options)?) };
+        super::say_postponed(done.as_ref().map_or(&plan.postponed, |done| &done.postponed).len());
         let ended = done.as_ref().map_or(Ended::Well, how_it_ended);
         if self.json {
             super::completeness::print_json(&document(&plan, done))?;
@@ -248,6 +251,7 @@ fn document(plan: &CompactPlan, done: Option<Compacted>) -> CompactDocument {
             quarantined_bytes: plan.quarantined_bytes(),
             gained_bytes: plan.gained_bytes(),
             waiting_bytes: plan.waiting_bytes,
+            postponed_segments: plan.postponed.iter().map(|number| number.0).collect(),
         },
         done: done.map(|done| Done {
             segments: done.segments,
@@ -259,6 +263,7 @@ fn document(plan: &CompactPlan, done: Option<Compacted>) -> CompactDocument {
             gained_bytes: done.gained_bytes,
             waiting_bytes: done.waiting_bytes,
             damaged_segments: done.damaged_segments.into_iter().map(|number| number.0).collect(),
+            postponed_segments: done.postponed.into_iter().map(|number| number.0).collect(),
             damaged_extents: done
                 .damaged_extents
                 .into_iter()

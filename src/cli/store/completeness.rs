@@ -33,6 +33,16 @@ pub(super) fn say(found: &Completeness) {
     FOUND.get_or_init(|| found.clone()).lines().iter().for_each(|line| output::warn(line));
 }
 
+/// Reports segments that were not moved because a device is missing.
+pub(super) fn say_postponed(segments: usize) {
+    if segments > 0 {
+        output::warn(&format!(
+            "{} stay until missing devices return or are rebuilt: new ones would have fewer copies",
+            counted(segments as u64, "segment", "segments")
+        ));
+    }
+}
+
 /// How a command ended, given what is missing: 1, even if it did what was requested.
 pub(super) fn with_completeness(ended: Ended) -> Ended {
     match FOUND.get().is_none_or(Completeness::is_complete) {

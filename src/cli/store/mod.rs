@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use self::completeness::{say_completeness, with_completeness};
+use self::completeness::{say_completeness, say_postponed, with_completeness};
 use super::{Ended, output, usage_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::{ObjectType, count_words};

@@ -46,6 +46,7 @@ struct Planned {
     moved_bytes: u64,
     left_segments: u64,
     left_bytes: u64,
+    postponed_segments: Vec<u64>,
     room_bytes: u64,
 }
 
@@ -56,6 +57,7 @@ struct Done {
     moved_bytes: u64,
     waiting_bytes: u64,
     damaged_segments: Vec<u64>,
+    postponed_segments: Vec<u64>,
     full: bool,
     interrupted: bool,
 }
@@ -83,6 +85,7 @@ impl RebalanceArguments {
             let number = number.0;
             output::warn(&format!("segment {number:016x} is kept: it contains damage; see granulo store check --deep"));
         }
+        super::say_postponed(done.as_ref().map_or(&plan.postponed, |done| &done.postponed).len());
         if self.json {
             super::completeness::print_json(&document(&plan, done))?;
         } else if let Some(done) = &done {
@@ -95,6 +98,7 @@ impl RebalanceArguments {
 fn planned_words(plan: &RebalancePlan, is_dry: bool) -> String {
     let verb = if is_dry { "Would move" } else { "Moving" };
     let mut words = match (plan.segments.len(), plan.left.len()) {
+        (0, 0) if !plan.postponed.is_empty() => return "No overflowed records can be moved.".to_owned(),
         (0, 0) => return "No records have overflowed to slow devices.".to_owned(),
         (count, _) => format!(
             "{verb} {} in {} segments to fast devices",
@@ -135,6 +139,7 @@ fn document(plan: &RebalancePlan, done: Option<Rebalanced>) -> RebalanceDocument
             moved_bytes: plan.live_bytes(),
             left_segments: plan.left.len() as u64,
             left_bytes: plan.left_bytes(),
+            postponed_segments: plan.postponed.iter().map(|number| number.0).collect(),
             room_bytes: plan.room_bytes,
         },
         done: done.map(|done| Done {
@@ -143,6 +148,7 @@ fn document(plan: &RebalancePlan, done: Option<Rebalanced>) -> RebalanceDocument
             moved_bytes: done.moved_bytes,
             waiting_bytes: done.waiting_bytes,
             damaged_segments: done.damaged_segments.into_iter().map(|number| number.0).collect(),
+            postponed_segments: done.postponed.into_iter().map(|number| number.0).collect(),
             full: done.is_full,
             interrupted: done.is_interrupted,
         }),

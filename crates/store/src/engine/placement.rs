@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::{Class, DeviceState, Geometry};
 use crate::format::record::{HEADER_BYTES, Lengths, kind_of};
+use crate::format::rows::SegmentRow;
 use crate::log::writer::{Batched, SegmentTarget, Writer, WrittenBatch, roomiest};
 
 impl Engine {
@@ -37,6 +38,18 @@ impl Engine {
     /// The devices of a class that would hold a new segment.
     pub(crate) fn next_slots(&self, geometry: &Geometry, class: Class) -> Vec<Slot> {
         roomiest(self.devices.writable(class), geometry.copies.into())
+    }
+
+    /// Whether the records of a segment, moved to devices of a class, would have as many copies as now. While a device
+    /// is away, they may not.
+    pub(crate) fn keeps_copies(&self, row: &SegmentRow, class: Class) -> bool {
+        row.is_without_batches() || self.wanted_copies(row) <= self.next_slots(&self.geometry(), class).len()
+    }
+
+    /// Copies of a segment, of those that the geometry asks for; one on a missing device is one.
+    pub(crate) fn wanted_copies(&self, row: &SegmentRow) -> usize {
+        let devices = row.devices.iter().filter(|&&device| !self.devices.has_left(device)).count();
+        devices.min(self.geometry().copies.into())
     }
 
     /// The devices that would receive a batch for a class: those of the active segment, if it continues.

@@ -94,6 +94,8 @@ pub struct CompactPlan {
     pub extents: Vec<PlannedExtent>,
     /// Bytes that were freed before and wait for readers, on all devices.
     pub waiting_bytes: u64,
+    /// Segments that would be rewritten if no device were missing: new ones would have fewer copies.
+    pub postponed: Vec<SegmentNumber>,
 }
 
 /// What was done.
@@ -117,6 +119,8 @@ pub struct Compacted {
     pub waiting_bytes: u64,
     /// Segments that stay, as something in them can be read from no copy.
     pub damaged_segments: Vec<SegmentNumber>,
+    /// Segments that stay until missing devices return or are rebuilt: new ones would have fewer copies.
+    pub postponed: Vec<SegmentNumber>,
     /// Extent files that stay, by device and number, as parity cannot reconstruct damaged units in them.
     pub damaged_extents: BTreeSet<(DeviceNumber, u32)>,
     /// Whether it was interrupted.
@@ -311,10 +315,16 @@ impl Engine {
         let rows = std::sync::Arc::clone(&self.view().state.segments);
         let rows: Vec<&SegmentRow> = rows.values().filter(|row| !self.is_freed(row.number)).collect();
         let misaligned = options.alignment.map_or_else(BTreeSet::new, |alignment| self.misaligned(&rows, alignment));
+        let chosen = choose(&rows, options.choice, &breaks, &misaligned);
+        let keeps_copies: BTreeSet<SegmentNumber> =
+            rows.iter().filter(|row| self.keeps_copies(row, row.class)).map(|row| row.number).collect();
+        let (segments, postponed): (Vec<PlannedSegment>, Vec<PlannedSegment>) =
+            chosen.into_iter().partition(|segment| keeps_copies.contains(&segment.number));
         Ok(CompactPlan {
-            segments: choose(&rows, options.choice, &breaks, &misaligned),
+            segments,
             extents: self.choose_extents(options.choice),
             waiting_bytes: self.waiting_bytes(),
+            postponed: postponed.iter().map(|segment| segment.number).collect(),
         })
     }
 
@@ -342,7 +352,7 @@ impl Engine {
         options.alignment.map_or(Ok(()), |alignment| self.align(alignment))?;
         let plan = self.plan_compaction(options)?;
         let mut pace = Pace::new(options.bytes_per_second, progress);
-        let mut done = Compacted::default();
+        let mut done = Compacted { postponed: plan.postponed.clone(), ..Compacted::default() };
         if !plan.segments.is_empty() || !plan.extents.is_empty() {
             let agreement = self.agree(COMPACT, !plan.extents.is_empty())?;
             pace.stage("moving records", plan.live_bytes());
@@ -378,6 +388,7 @@ impl Engine {
                 done.segments += moved.freed_segments.len() as u64;
                 done.gained_bytes += moved.freed_bytes as i64 - moved.written_bytes as i64;
                 done.damaged_segments.extend(moved.damaged_segments);
+                done.postponed.extend(moved.postponed);
                 done.is_interrupted |= moved.is_interrupted;
             }
         }

@@ -5,7 +5,8 @@
 //! that its key still has it: so a record is never moved behind a newer one or a removal of its key. A segment is freed
 //! only when the index has nothing in it any more, all of it was readable, and the removals in it that are still needed
 //! were moved too (docs/FORMAT.md, section 6): those that may be of a dead record in any segment that stays, a chosen
-//! one included, because it is damaged or something in it could not be moved. Whenever moving ends, by a signal or a
+//! one included, because it is damaged or something in it could not be moved. Nor is one freed with more copies than
+//! what was moved has, because a device went missing. Whenever moving ends, by a signal or a
 //! crash, the store is consistent: at worst, records exist twice.
 
 use crate::format::ids::{LogOffset, SegmentNumber};
@@ -62,6 +63,8 @@ pub(crate) struct Moved {
     pub(crate) written_bytes: u64,
     /// Segments that stay, as something in them can be read from no copy.
     pub(crate) damaged_segments: Vec<SegmentNumber>,
+    /// Segments that stay, as a device went missing meanwhile and some of what was moved has fewer copies.
+    pub(crate) postponed: Vec<SegmentNumber>,
     pub(crate) is_interrupted: bool,
     /// Whether fast devices are at the low watermark.
     pub(crate) is_full: bool,
@@ -91,6 +94,8 @@ struct Round<'r, 'w> {
     pace: &'r mut Pace<'w>,
     unsynced_bytes: u64,
     moved: Moved,
+    /// Fewest copies of anything that was moved.
+    fewest_copies: usize,
     /// Number of records that the index had in each segment.
     found: BTreeMap<SegmentNumber, u64>,
     damaged: BTreeSet<SegmentNumber>,
@@ -130,6 +135,7 @@ impl Engine {
             pace,
             unsynced_bytes: 0,
             moved: Moved::default(),
+            fewest_copies: usize::MAX,
             found: BTreeMap::new(),
             damaged: BTreeSet::new(),
             unneeded_until: u64::MAX,
@@ -353,6 +359,7 @@ impl Round<'_, '_> {
         drop(accounts);
         engine.apply_pending(&mut writer, change)?;
         drop(writer);
+        self.fewest_copies = self.fewest_copies.min(copies as usize);
         self.moved.written_bytes += needed_bytes * copies;
         self.moved.bytes += needed_bytes;
         self.moved.records += hand.records.len() as u64;
@@ -378,7 +385,12 @@ impl Round<'_, '_> {
             let has_removals = rows.get(number).is_none_or(|row| row.dead_records > 0);
             self.is_emptied(**number, rows, &view_rows) && (are_moved || !has_removals)
         };
-        let empty: Vec<SegmentNumber> = self.chosen.iter().filter(is_empty).copied().collect();
+        let empty = self.chosen.iter().filter(is_empty).copied();
+        let has_fewer = |number: &SegmentNumber| {
+            view_rows.get(number).is_some_and(|row| engine.wanted_copies(row) > self.fewest_copies)
+        };
+        let (postponed, empty): (Vec<SegmentNumber>, Vec<SegmentNumber>) = empty.partition(has_fewer);
+        self.moved.postponed = postponed;
         if empty.is_empty() {
             return Ok(());
         }

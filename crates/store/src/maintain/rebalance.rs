@@ -24,6 +24,8 @@ pub struct RebalancePlan {
     pub segments: Vec<PlannedSegment>,
     /// Overflowed segments for which fast devices have no room.
     pub left: Vec<PlannedSegment>,
+    /// Overflowed segments that wait for missing devices: new ones would have fewer copies.
+    pub postponed: Vec<SegmentNumber>,
     /// Bytes of records that fast devices can take, down to the low watermark, for one copy.
     pub room_bytes: u64,
 }
@@ -41,6 +43,8 @@ pub struct Rebalanced {
     pub waiting_bytes: u64,
     /// Segments that stay, as something in them can be read from no copy.
     pub damaged_segments: Vec<SegmentNumber>,
+    /// Segments that stay until missing devices return or are rebuilt: new ones would have fewer copies.
+    pub postponed: Vec<SegmentNumber>,
     /// Whether fast devices became full before everything was moved.
     pub is_full: bool,
     /// Whether it was interrupted.
@@ -70,10 +74,13 @@ impl Engine {
     }
 
     pub(crate) fn plan_rebalance(&self) -> Result<RebalancePlan> {
-        let overflowed: Vec<PlannedSegment> = self.overflowed().iter().map(PlannedSegment::of).collect();
+        let (overflowed, postponed): (Vec<SegmentRow>, Vec<SegmentRow>) =
+            self.overflowed().into_iter().partition(|row| self.keeps_copies(row, Class::Fast));
+        let overflowed: Vec<PlannedSegment> = overflowed.iter().map(PlannedSegment::of).collect();
         let room_bytes = self.fast_room_bytes(&self.geometry())?;
         let (segments, left) = round(&overflowed, self.geometry().alignment, room_bytes);
-        Ok(RebalancePlan { segments, left, room_bytes })
+        let postponed = postponed.iter().map(|row| row.number).collect();
+        Ok(RebalancePlan { segments, left, postponed, room_bytes })
     }
 
     pub(crate) fn rebalance(&self, bytes_per_second: Option<u64>, progress: &Progress) -> Result<Rebalanced> {
@@ -81,7 +88,8 @@ impl Engine {
         let plan = self.plan_rebalance()?;
         let mut pace = Pace::new(bytes_per_second, progress);
         pace.stage("moving records", plan.live_bytes());
-        let mut done = Rebalanced { is_full: !plan.left.is_empty(), ..Rebalanced::default() };
+        let mut done =
+            Rebalanced { is_full: !plan.left.is_empty(), postponed: plan.postponed.clone(), ..Rebalanced::default() };
         let chosen: BTreeSet<SegmentNumber> = plan.segments.iter().map(|segment| segment.number).collect();
         if !chosen.is_empty() {
             let _ = self.agree("rebalance the store", false)?;
@@ -90,6 +98,7 @@ impl Engine {
             (done.moved_bytes, done.moved_records) = (moved.bytes, moved.records);
             done.segments = moved.freed_segments.len() as u64;
             done.damaged_segments = moved.damaged_segments;
+            done.postponed.extend(moved.postponed);
             done.is_full |= moved.is_full;
             done.is_interrupted = moved.is_interrupted;
         }

@@ -21,6 +21,7 @@ mod handles;
 mod names;
 mod opening;
 mod pins;
+mod postponed;
 mod reads;
 mod rebuilding;
 mod replaced;
