@@ -290,6 +290,14 @@ impl SegmentScan {
                 return None;
             }
             match self.find(at, all) {
+                Some(Candidate { is_commit: false, copies, .. })
+                    if !copies.differ.is_empty()
+                        && let Some((commit, commit_at)) =
+                            self.later_commit(at).filter(|(commit, _)| commit.begin <= at) =>
+                {
+                    // Which of them was written in this batch is known.
+                    self.listed = Some((self.missing(&commit), commit_at));
+                }
                 Some(Candidate { is_commit: false, copy, listed, copies, .. }) => {
                     self.given.push(PlacedRecord { at, listed });
                     self.at += listed.record_bytes;

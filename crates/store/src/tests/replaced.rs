@@ -19,7 +19,9 @@ use crate::format::segment::segment_path;
 use crate::layout::granulo::Alignment;
 use crate::log::scan::{ScanStep, SegmentScan};
 use crate::maintain::moving::MoveTarget;
-use crate::{Durability, OpenOptions, Plan, Progress, Store, rebuild_index};
+use crate::{
+    CheckOptions, Durability, OpenOptions, Plan, ProblemKind, Progress, Remedy, ScrubOptions, Store, rebuild_index,
+};
 
 /// A store with two copies of everything, its home and its devices.
 fn mirrored(sandbox: &TempDir) -> (Store, PathBuf, [PathBuf; 2]) {
@@ -154,4 +156,48 @@ fn the_removal_of_the_list_is_moved() {
     let store = rebuild_index(&home, &OpenOptions::default()).unwrap();
     let names: Vec<String> = store.list(&key("")).unwrap().map(|found| found.unwrap().key.to_string()).collect();
     assert_eq!(names, ["last", "stays"]);
+}
+
+/// In the middle of its batch and at its end, on either copy.
+#[test]
+fn a_record_that_its_list_refutes_is_damage_and_repaired() {
+    for (device, forged) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)] {
+        let sandbox = TempDir::new().unwrap();
+        let (store, home, fast) = mirrored(&sandbox);
+        let mut batch = store.batch(Durability::Batch);
+        for path in ["e", "f", "g"] {
+            batch.put(&key(path), &file(), path.as_bytes()).unwrap();
+        }
+        batch.commit().unwrap();
+        let at = ["e", "f", "g"].map(|path| store.entry(&key(path)).unwrap().unwrap().entry.location);
+        let id = store.engine().segment_id(at[0].segment);
+        drop(store);
+        let copies = || fast.each_ref().map(|path| fs::read(path.join(segment_path(id))).unwrap());
+        let before = copies();
+        assert!(before[0] == before[1]);
+        let store = Store::open_read_only(&home).unwrap();
+        forge(&store, &fast[device], at[forged], &|head, content| {
+            encoded(&NewRecord { id: head.id + 1000, ..unmoved(head, &[content[0] ^ 1]) })
+        });
+        let check = || {
+            let (mut found, options) = (Vec::new(), CheckOptions { is_deep: true, ..CheckOptions::default() });
+            let store = Store::open_read_only(&home).unwrap();
+            store.check(options, &mut |problem| found.push(problem.clone()), &Progress::default()).unwrap();
+            found
+        };
+        let found: Vec<_> = check().into_iter().map(|problem| (problem.kind, problem.remedy, problem.device)).collect();
+        let expected = (ProblemKind::Record, Remedy::Repair, Some(DeviceNumber(device as u16)));
+        assert_eq!(found, [expected], "record {forged} on device {device}");
+        drop(store);
+        let store = Store::open(&home).unwrap();
+        let mut repaired = Vec::new();
+        store
+            .scrub(ScrubOptions::default(), &mut |_, is_repaired| repaired.push(is_repaired), &Progress::default())
+            .unwrap();
+        assert_eq!(repaired, [true], "record {forged} on device {device}");
+        drop(store);
+        let length = before[0].len();
+        assert!(copies().iter().all(|copy| copy[..length] == before[0]), "record {forged} on device {device}");
+        assert_eq!(check(), []);
+    }
 }
