@@ -70,6 +70,7 @@ struct RepairDocument {
     repaired: u64,
     devices_admitted: Vec<u16>,
     copies_made: u64,
+    objects_moved: u64,
     files_removed: u64,
     objects_dropped: u64,
     directories_restored: u64,
@@ -188,6 +189,11 @@ fn print_report(report: &RepairReport) -> Result<Ended> {
         let counts = [
             (report.scrub.repaired, "problem repaired", "problems repaired"),
             (report.copies, "segment copy created", "segment copies created"),
+            (
+                report.moved_objects,
+                "large file moved from a device that left",
+                "large files moved from a device that left",
+            ),
             (report.removed_files, "leftover removed", "leftovers removed"),
             (report.given_back, "damaged segment emptied and freed", "damaged segments emptied and freed"),
             (report.released, "segment freed from quarantine", "segments freed from quarantine"),
@@ -227,6 +233,7 @@ fn document(plan: &RepairPlan, report: Option<&RepairReport>) -> RepairDocument 
         repaired: report.scrub.repaired,
         devices_admitted: report.admitted.iter().map(|device| device.0).collect(),
         copies_made: report.copies,
+        objects_moved: report.moved_objects,
         files_removed: report.removed_files,
         objects_dropped: report.dropped,
         quarantined_bytes: plan.quarantined_bytes,

@@ -362,6 +362,33 @@ struct Rebuild<'r> {
     report: RebuildReport,
 }
 
+impl Engine {
+    /// Moves units of large objects to other devices that are still on devices which left the store: not all could be
+    /// reconstructed when these were given up. Returns the number of objects. If they fit
+    /// nowhere else, they stay as they are.
+    ///
+    /// # Errors
+    /// Errors of reading the index and of writing, and those of `pace`.
+    pub(super) fn move_units_from_left(&self, pace: &mut Pace<'_>) -> Result<u64> {
+        let slots = self.devices.slots();
+        let mut objects = 0;
+        for device in slots.iter().map(|slot| slot.entry.number).filter(|&device| self.devices.has_left(device)) {
+            if !self.view().state.extents.values().any(|row| row.device == device && row.live_bytes > 0) {
+                continue;
+            }
+            let report = RebuildReport::default();
+            let mut rebuild =
+                Rebuild { engine: self, device, is_onto: false, gives_up: true, is_revisited: false, report };
+            match rebuild.objects(pace) {
+                Ok(()) => objects += rebuild.report.objects,
+                Err(error) if error.kind() == ErrorKind::NoSpace => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(objects)
+    }
+}
+
 impl Rebuild<'_> {
     /// Copies of segments that were on the device.
     fn segments(&mut self, pace: &mut Pace<'_>) -> Result<()> {

@@ -87,6 +87,8 @@ pub struct RepairReport {
     pub admitted: Vec<DeviceNumber>,
     /// Copies of segments that were made because there were too few.
     pub copies: u64,
+    /// Large objects whose units on devices that left the store were rebuilt on others.
+    pub moved_objects: u64,
     /// Files that belonged to nothing and were removed.
     pub removed_files: u64,
     /// Files of the index that were written again, from a copy on another device.
@@ -345,6 +347,7 @@ impl Store {
         report.scrub = scrubber.report;
         result?;
         report.copies = engine.complete_copies(pace)?;
+        report.moved_objects = engine.move_units_from_left(pace)?;
         let geometry = engine.geometry();
         engine.write_geometry(&geometry)?;
         engine.devices.repair_home(&*engine.platform)

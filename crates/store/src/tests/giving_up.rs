@@ -262,3 +262,44 @@ fn a_former_device_is_read_before_it_counts_as_rebuilt() {
     let report = sample.rebuild(lost, Some(&sample.dead()), false);
     assert!(!report.is_settled && report.lost == 1, "{report:?}");
 }
+
+/// Parity bears one lost device. While a second one was away, the first was given up; then the second returns.
+#[test]
+fn units_on_a_device_that_was_given_up_are_rebuilt_once_they_can_be() {
+    let sample = Sample::new(2, 12, 2);
+    let content = bytes(7, LARGE_BYTES);
+    let store = sample.open();
+    for number in 0..8 {
+        store.put(&key(&format!("large{number}")), &file(), &content).unwrap();
+    }
+    let devices_of = |store: &Store| -> Vec<DeviceNumber> {
+        let mut devices = Vec::new();
+        for number in 0..8 {
+            let entry = store.entry(&key(&format!("large{number}"))).unwrap().unwrap().entry;
+            let descriptor = store.engine().descriptor(&entry).unwrap();
+            devices.extend(descriptor.runs().map(|run| run.device));
+        }
+        devices
+    };
+    let (gone, away) = (DeviceNumber(2), DeviceNumber(3));
+    assert!([gone, away].iter().all(|device| devices_of(&store).contains(device)));
+    drop(store);
+    sample.lose(gone);
+    let aside = sample.sandbox.path().join("aside");
+    fs::rename(&sample.devices[away.index()], &aside).unwrap();
+    let report = sample.rebuild(gone, None, true);
+    assert!(report.is_settled && report.lost > 0, "{report:?}");
+    fs::rename(&aside, &sample.devices[away.index()]).unwrap();
+    let report = sample.repair(false);
+    assert!(report.moved_objects > 0 && report.lost.is_empty(), "{report:?}");
+    assert_eq!(sample.state().0, Vec::<String>::new());
+    let store = sample.open();
+    assert!(!devices_of(&store).contains(&gone));
+    drop(store);
+    // Parity bears a lost device again.
+    fs::rename(&sample.devices[away.index()], &aside).unwrap();
+    let store = Store::open_read_only_with(&sample.home(), &how()).unwrap();
+    for number in 0..8 {
+        assert!(store.get(&key(&format!("large{number}"))).unwrap().as_deref() == Some(&content[..]));
+    }
+}

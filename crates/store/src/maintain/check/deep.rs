@@ -213,11 +213,11 @@ impl Checker<'_> {
             of_stripe.get(&(unit.chunk, unit.stripe)).is_some_and(|&count| count > parity)
         };
         // One problem for each device and flaw: a lost device is reported once, unless parity cannot reconstruct the
-        // unit.
+        // unit. Nothing returns to a device that left the store.
         let mut of_device: BTreeMap<(DeviceNumber, bool, String), (u64, &Wrong)> = BTreeMap::new();
         for unit in &wrong {
             let lost = is_lost(unit);
-            if lost || self.is_settled(unit.device) {
+            if lost || self.is_settled(unit.device) || self.engine.devices.has_left(unit.device) {
                 of_device.entry((unit.device, lost, unit.flaw.to_string())).or_insert((0, unit)).0 += 1;
             }
         }
