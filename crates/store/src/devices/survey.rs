@@ -334,17 +334,18 @@ impl Survey {
             });
             words.collect::<Vec<_>>().join("; ")
         };
-        // A device of the newest set that lacks the newest epoch may have been restored from an old copy, without later
-        // batches. A crash between superblocks leaves the same state, but no batch of such an epoch: any up-to-date
-        // device with records shows which it was.
+        // A device that lacks the newest epoch lacks its batches, if the others continued without it or if it was
+        // restored from an old copy. A crash between superblocks leaves the same state, but no batch of such an epoch:
+        // any up-to-date device with records shows which it was. Without one, it stands for none of those missing.
         let newest = self.history.newest();
         let has_records = |slot: &Slot| self.geometry.record_devices().any(|entry| entry.number == slot.entry.number);
         let is_current = |slot: &Slot| slot.trouble.is_none() && !slot.is_late;
-        let is_unsure = absent.iter().any(|slot| has_records(slot))
+        let is_unsure = self.absent(None).iter().any(|slot| has_records(slot))
             && !self.slots.iter().any(|slot| is_current(slot) && has_records(slot));
         let is_old = |slot: &&Slot| {
-            let lacks = is_unsure && (slot.trouble.is_some() || slot.is_late);
-            slot.is_readable() && lacks && has_records(slot) && newest.has(slot.entry.number)
+            let lacks = slot.trouble.is_some() || slot.is_late;
+            let is_lost = !slot.is_readable() && Some(slot.entry.number) == lost;
+            is_unsure && has_records(slot) && (is_lost || slot.is_readable() && lacks)
         };
         let absent: Vec<&Slot> = absent.iter().copied().chain(self.slots.iter().filter(is_old)).collect();
         let of = |class: Class| absent.iter().filter(|slot| slot.entry.class == class).count();

@@ -332,3 +332,30 @@ fn a_quarantine_of_another_length_makes_no_device_stale() {
     own.set_len(own.metadata().unwrap().len() - 1).unwrap();
     assert!(is_stale_if_late());
 }
+
+/// The slow devices know the epoch without one of the two with records, but not its batches since the last mark.
+#[test]
+fn a_stale_device_does_not_stand_for_the_one_that_went_on_without_it() {
+    let sandbox = TempDir::new().unwrap();
+    let home = sandbox.path().join("s");
+    let [fast, slow] = [("fast", 2), ("slow", 3)].map(|(class, count)| devices_below(sandbox.path(), class, count));
+    let plan = Plan { fast: fast.clone(), slow, ..Plan::default() };
+    Store::create(&home, &plan).unwrap().put(&key("f"), &file(), b"content").unwrap();
+    let [away, dead] = ["away", "dead"].map(|name| sandbox.path().join(name));
+    std::fs::rename(&fast[1], &away).unwrap();
+    let degraded = OpenOptions { degraded: true, ..OpenOptions::default() };
+    let store = Store::open_with(&home, &degraded).unwrap();
+    store.put(&key("g"), &file(), b"acknowledged").unwrap();
+    super::opening::kill(store);
+    std::fs::rename(&fast[0], &dead).unwrap();
+    std::fs::rename(&away, &fast[1]).unwrap();
+    assert!(!Store::open_read_only(&home).unwrap().completeness().is_complete());
+    for lost in [None, Some(DeviceNumber(0))] {
+        let how = OpenOptions { lost, ..OpenOptions::default() };
+        let refused = Store::open_with(&home, &how).unwrap_err().to_string();
+        assert!(refused.contains("more devices are missing or stale"), "{refused}");
+    }
+    std::fs::rename(&dead, &fast[0]).unwrap();
+    let store = Store::open(&home).unwrap();
+    assert_eq!(store.get(&key("g")).unwrap().as_deref(), Some(&b"acknowledged"[..]));
+}
