@@ -305,8 +305,16 @@ impl Engine {
         }
         let _one = lock(&self.sync);
         self.looked.store(self.opened.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        // What this reader applied from the end of the log stays until a writer has applied it.
-        let Some(state) = self.catalog.renewed()? else { return Ok(false) };
+        let Some(mut state) = self.catalog.renewed()? else { return Ok(false) };
+        // What this reader applied from the end of the log stays until a writer has applied it, or found that it does
+        // not count. One that is recovering has done neither.
+        if state.position.sequence < self.view().state.position.sequence {
+            if !self.platform.has_writer(&self.home) {
+                self.catalog.forget();
+                return Ok(false);
+            }
+            state = self.catalog.renewed()?.unwrap_or(state);
+        }
         let mut view = View { state, tables: Arc::clone(&self.view().tables) };
         // A table may be merged and removed between reading its row and opening it: then the catalog has changed again.
         for attempt in 0.. {

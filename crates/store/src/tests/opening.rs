@@ -65,6 +65,39 @@ fn a_reader_beside_a_writer_that_is_recovering_reads_the_log_itself() {
 }
 
 #[test]
+fn a_reader_keeps_what_it_applied_while_a_writer_applies_it() {
+    let sandbox = TempDir::new().unwrap();
+    let home = sandbox.path().join("s");
+    let store = Store::create(&home, &Plan::default()).unwrap();
+    let index = home.join("index");
+    let [before, midway] = ["before", "midway"].map(|name| sandbox.path().join(name));
+    for (name, kept) in [("a", Some(&before)), ("b", Some(&midway)), ("c", None)] {
+        store.put(&key(name), &file(), name.as_bytes()).unwrap();
+        kept.iter().for_each(|kept| copy(&index, kept));
+    }
+    kill(store);
+    // A reader keeps its files open.
+    let restore = |kept: &Path| copy(kept, &index);
+    restore(&before);
+    let reader = Store::open_read_only(&home).unwrap();
+    let shown = || {
+        reader.engine().refresh().unwrap();
+        ["a", "b", "c"].map(|name| reader.entry(&key(name)).unwrap().is_some())
+    };
+    assert_eq!(shown(), [true, true, true]);
+    let mut locks = Vec::new();
+    lock(&Host, &home, &mut locks).unwrap();
+    restore(&midway);
+    assert_eq!(shown(), [true, true, true], "the writer is recovering");
+    drop(locks);
+    assert_eq!(shown(), [true, true, true], "the writer was killed");
+    let mut locks = Vec::new();
+    lock(&Host, &home, &mut locks).unwrap();
+    locks[0].sign(true);
+    assert_eq!(shown(), [true, true, false], "a writer has recovered, and does without");
+}
+
+#[test]
 fn a_directory_that_cannot_be_listed_is_as_good_as_away() {
     let sandbox = TempDir::new().unwrap();
     let home = sandbox.path().join("s");
