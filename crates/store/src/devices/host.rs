@@ -40,7 +40,10 @@ impl Lock for Held {
     fn sign(&self, has_recovered: bool) {
         // The lock itself decides who holds it.
         let text = format!("{}{}\n", std::process::id(), if has_recovered { "" } else { RECOVERING });
-        let _ = self.file.set_len(0).and_then(|()| self.file.write_all_at(text.as_bytes(), 0));
+        let written = self.file.write_all_at(text.as_bytes(), 0);
+        // On a full device the text of a former holder must not stay: an empty one says nothing.
+        let length = if written.is_ok() { text.len() as u64 } else { 0 };
+        let _ = self.file.set_len(length);
     }
 }
 
@@ -174,8 +177,9 @@ impl Platform for Host {
     }
 
     fn has_writer(&self, directory: &Path) -> bool {
-        // What a former holder wrote is overwritten before the next one does anything.
-        self.is_locked(directory) && signature(directory).is_ok_and(|text| !text.contains(RECOVERING))
+        // What a former holder wrote is overwritten as soon as there is a new one: a reader looks twice.
+        let has_recovered = |text: String| !text.is_empty() && !text.contains(RECOVERING);
+        self.is_locked(directory) && signature(directory).is_ok_and(has_recovered)
     }
 
     fn pin(&self, index: &Path, epoch: u64) -> io::Result<Option<Box<dyn Lock>>> {
@@ -278,5 +282,25 @@ mod tests {
             assert_eq!(Host.unpinned(&index, 9).unwrap(), 9);
             assert_eq!((mode(&pins), fs::read_dir(&pins).unwrap().count()), (of_index, 0));
         }
+    }
+
+    #[test]
+    fn a_writer_has_recovered_only_if_it_says_so() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path();
+        fs::write(directory.join(LOCK), "4194304\n").unwrap();
+        assert!(!Host.has_writer(directory), "what a former one said");
+        let lock = Host.lock(directory).unwrap().unwrap();
+        for _ in 0..2 {
+            lock.sign(false);
+            assert!(!Host.has_writer(directory));
+            lock.sign(true);
+            assert!(Host.has_writer(directory));
+            assert_eq!(Host.holder(directory), Some(std::process::id()));
+            assert_eq!(signature(directory).unwrap(), format!("{}\n", std::process::id()));
+        }
+        // As on a full device.
+        fs::write(directory.join(LOCK), "").unwrap();
+        assert!(!Host.has_writer(directory));
     }
 }

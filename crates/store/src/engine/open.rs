@@ -188,6 +188,8 @@ fn open_by(
     });
     engine.load_view()?;
     let mut recovered = Recovered::default();
+    // A writer may have just taken the lock from one that was killed.
+    let is_left = is_left || !platform.has_writer(&engine.home);
     if is_left || engine.owns_index() || engine.catalog.is_doubtful() {
         match engine.recover(index.witnessed, missing)? {
             Recovery::Done(done) => recovered = done,
