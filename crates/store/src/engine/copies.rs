@@ -220,6 +220,18 @@ impl Engine {
         roomiest(slots, 1).first().map(|slot| slot.entry.number)
     }
 
+    /// A missing device that has, or may have, a copy of a segment.
+    pub(super) fn missing_copy(&self, segment: SegmentNumber) -> Option<DeviceNumber> {
+        let row = self.view().state.segments.get(&segment).cloned()?;
+        let geometry = self.geometry();
+        let is_away =
+            |device: &DeviceNumber| !self.devices.has_left(*device) && self.devices.readable(*device).is_none();
+        let others = (row.devices.len() < geometry.copies.into()).then(|| {
+            geometry.record_devices().map(|entry| entry.number).filter(|device| !row.devices.contains(device))
+        });
+        row.devices.iter().copied().chain(others.into_iter().flatten()).find(is_away)
+    }
+
     /// The account of a segment that will not change any more: the active one is closed first. `None` if it is gone.
     pub(crate) fn closed_row(&self, number: SegmentNumber) -> Result<Option<SegmentRow>> {
         if self.is_active(number) {

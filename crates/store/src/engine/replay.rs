@@ -18,7 +18,7 @@ use crate::engine::effects::{Effects, Nameless};
 use crate::engine::snapshots::versions_due;
 use crate::engine::write::entry_of;
 use crate::engine::{Engine, EngineAccounts};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location, Time};
@@ -376,6 +376,7 @@ impl<'e> Replay<'e> {
     pub(super) fn end(&mut self) -> Result<()> {
         let tail = self.holding()?;
         if self.engine.is_writer() {
+            self.wait_for_copies()?;
             let ends: BTreeMap<SegmentNumber, LogOffset> = tail.iter().filter_map(Unsettled::end).collect();
             ends.into_iter().try_for_each(|(segment, end)| self.engine.complete_tail(segment, end))?;
         }
@@ -397,6 +398,30 @@ impl<'e> Replay<'e> {
             }
         }
         Ok(())
+    }
+
+    /// A batch that is not whole on any device in sight may have been acknowledged, and may be whole on one that is
+    /// missing: nothing is written in its place before that returns.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`], for a writer that was not told to continue without it.
+    fn wait_for_copies(&self) -> Result<()> {
+        let engine = self.engine;
+        let segment = match self.unsettled.front() {
+            Some(Unsettled::Batch(stretch)) if !stretch.is_whole => stretch.position.segment,
+            Some(Unsettled::Broken(damage)) => damage.segment,
+            _ => return Ok(()),
+        };
+        let is_closed = self.marked_place.is_some_and(|mark| mark.is_closed && mark.sequence == self.position.sequence);
+        let Some(away) = engine.missing_copy(segment).filter(|_| !engine.is_degraded && !is_closed) else {
+            return Ok(());
+        };
+        let cause = format!(
+            "the end of the log is damaged in segment {segment}, and device {away}, which may have it, is missing"
+        );
+        Err(Error::new(ErrorKind::Lost, "recover the log", cause)
+            .at(&engine.home)
+            .advise("bring the device back; --degraded continues without what is damaged"))
     }
 
     /// What is unsettled and valid, up to the first batch that is not.

@@ -138,3 +138,52 @@ fn what_only_a_missing_device_can_tell_about_the_last_batch_waits_for_it() {
         }
     }
 }
+
+/// In the log, as the tests above do it in an extent file.
+#[test]
+fn a_damaged_end_of_the_log_waits_for_the_device_that_may_have_it_whole() {
+    // From the end of the log: in the record, in the commit, and all of both.
+    for (damaged, kept) in [(1, None), (2, None), (0, Some(1))] {
+        let sandbox = TempDir::new().unwrap();
+        let home = sandbox.path().join("s");
+        let fast = super::devices_below(sandbox.path(), "fast", 3);
+        let plan = Plan { fast: fast.clone(), copies: Some(2), ..Plan::default() };
+        let store = Store::create(&home, &plan).unwrap();
+        store.put(&key("f"), &file(), b"before").unwrap();
+        let begin = store.engine().writer().unwrap().position.offset.0;
+        store.put(&key("f"), &file(), b"acknowledged").unwrap();
+        let engine = store.engine();
+        let (end, row) = {
+            let position = engine.writer().unwrap().position;
+            (position, engine.view().state.segments[&position.segment].clone())
+        };
+        let [one, other] = row.devices[..] else { panic!("{row:?}") };
+        kill(store);
+        // The index would know of the batch.
+        fast.iter().for_each(|device| drop(fs::remove_dir_all(device.join("index"))));
+        let path = fast[one.index()].join(segment_path(row.id()));
+        let mut segment = fs::read(&path).unwrap();
+        let place = [0, begin + 60, end.commit.0 + 20][damaged];
+        match kept {
+            None => segment[place as usize] ^= 1,
+            Some(bytes) => segment.truncate((begin + bytes) as usize),
+        }
+        fs::write(&path, segment).unwrap();
+        let aside = sandbox.path().join("aside");
+        fs::rename(&fast[other.index()], &aside).unwrap();
+        let refused = Store::open(&home).unwrap_err().to_string();
+        assert!(refused.contains("which may have it, is missing"), "{damaged}: {refused}");
+        let reader = Store::open_read_only(&home).unwrap();
+        assert_eq!(reader.get(&key("f")).unwrap().as_deref(), Some(&b"before"[..]));
+        fs::rename(&aside, &fast[other.index()]).unwrap();
+        let store = Store::open(&home).unwrap();
+        assert_eq!(store.get(&key("f")).unwrap().as_deref(), Some(&b"acknowledged"[..]));
+        drop(store);
+        // What is behind the end of a closed log is none of it.
+        let mut segment = fs::OpenOptions::new().append(true).open(&path).unwrap();
+        std::io::Write::write_all(&mut segment, &[7; 100]).unwrap();
+        fs::rename(&fast[other.index()], &aside).unwrap();
+        let store = Store::open(&home).unwrap();
+        assert_eq!(store.get(&key("f")).unwrap().as_deref(), Some(&b"acknowledged"[..]));
+    }
+}
