@@ -53,7 +53,8 @@ impl Survey {
         let segments_begun = self.history.newest().segments_begun;
         let own = sizes(&self.slots[late])?;
         for other in self.slots.iter().filter(|slot| slot.trouble.is_none() && !slot.is_late) {
-            let theirs = sizes(other)?;
+            let mut theirs = sizes(other)?;
+            theirs.retain(|name, _| self.history.may_have(*name));
             for (name, &bytes) in &theirs {
                 let is_shorter = own.get(name).filter(|&&own| own < bytes);
                 if name.number.0 > segments_begun
@@ -66,7 +67,8 @@ impl Survey {
         Ok(false)
     }
 
-    /// Bytes of a segment that belong to the log, as far as another device and all marks show; all, if they do not.
+    /// Bytes of a segment that belong to the log, as far as another device and all marks show; all, if they do not. A
+    /// writer that knows the end of the log looks again.
     fn bytes_in_log(&self, late: usize, other: &Slot, theirs: &Sizes, name: SegmentName) -> u64 {
         let all = theirs.get(&name).copied().unwrap_or(0);
         let after = SegmentName { epoch_low_half: u32::MAX, ..name };

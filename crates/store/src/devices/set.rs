@@ -305,12 +305,14 @@ impl Devices {
         self.slots().iter().filter(|slot| slot.is_writable()).cloned().collect()
     }
 
-    /// If something was written in the epochs that a device lacks, it is an old copy, not the result of a crash between
-    /// superblocks.
-    pub(crate) fn settle_late(&self, last_batch: u64) {
+    /// A device that lacks epochs in which something was written, or does not have the log before them, is an old copy,
+    /// not the result of a crash between superblocks.
+    pub(crate) fn settle_late(&self, last_batch: u64, has_log: impl Fn(DeviceNumber) -> bool) {
         let was_written = self.known().history.newest().last_batch != last_batch;
+        let is_old = |slot: &&Slot| slot.is_late && (was_written || !has_log(slot.entry.number));
+        let old: Vec<DeviceNumber> = self.slots().iter().filter(is_old).map(|slot| slot.entry.number).collect();
         self.change(|slot| {
-            if slot.is_late && was_written {
+            if old.contains(&slot.entry.number) {
                 slot.trouble = Some(Trouble::Stale { missed: 1 });
             }
             slot.is_late = false;

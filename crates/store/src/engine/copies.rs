@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::DeviceState;
 use crate::format::ids::{DeviceNumber, LogOffset, SegmentId, SegmentNumber};
 use crate::format::release::Released;
+use crate::format::rows::Position;
 use crate::format::segment::{FIRST_BATCH_AT, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentName, segment_path};
 use crate::index::catalog::{Change, SegmentRow, State};
 use crate::locks::lock;
@@ -218,6 +219,31 @@ impl Engine {
         slots.retain(|slot| !now.contains(&slot.entry.number) && slot.entry.state == DeviceState::InUse);
         slots.retain(|slot| slot.device.room().is_ok_and(|room| room.available_bytes > row.size_bytes));
         roomiest(slots, 1).first().map(|slot| slot.entry.number)
+    }
+
+    /// Whether a device has the log up to its end: every segment that is on it in its length, and the last one intact.
+    pub(super) fn has_log(&self, device: DeviceNumber, end: Position) -> bool {
+        let rows = Arc::clone(&self.view().state.segments);
+        let is_due = |row: &&SegmentRow| {
+            row.devices.contains(&device) && !row.is_without_batches() && !self.is_freed(row.number)
+        };
+        rows.values().filter(is_due).all(|row| {
+            let Ok(file) = self.devices.segment(device, row.id(), Mode::Read) else { return false };
+            if row.number != end.segment {
+                return file.size().is_ok_and(|size| size >= row.size_bytes);
+            }
+            let mut scan = SegmentScan::new(vec![(device, file)], self.seed(row.id()), LogOffset::START);
+            scan.end = end.offset;
+            let mut chain = None;
+            while let Some(step) = scan.next(false) {
+                match step {
+                    ScanStep::Record(..) => {}
+                    ScanStep::Commit(committed, ..) => chain = Some(committed.commit.chain()),
+                    ScanStep::Damage(_) => return false,
+                }
+            }
+            chain.is_none_or(|chain| chain == end.chain)
+        })
     }
 
     /// A missing device that has, or may have, a copy of a segment.

@@ -201,7 +201,8 @@ fn open_by(
     unknown.into_iter().for_each(|missing| recovered.completeness.add(missing));
     if is_writer {
         let beginning = engine.beginning(&*engine.writer()?);
-        engine.devices.settle_late(beginning.last_batch);
+        let end = engine.writer()?.position;
+        engine.devices.settle_late(beginning.last_batch, |device| engine.has_log(device, end));
         engine.devices.begin_epoch(&*engine.platform, &engine.geometry(), beginning)?;
         engine.begun(beginning);
         engine.publish_index()?;

@@ -23,7 +23,7 @@ use crate::simulation::mishap::Absence;
 use crate::simulation::subject::{Simulated, geometry};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::{Fault, World};
-use crate::{OpenOptions, Plan, Progress, RebuildOptions, RepairReport, Store};
+use crate::{OpenOptions, Plan, Progress, RebuildOptions, RepairOptions, RepairReport, Store, plan_repair, repair};
 
 /// Two copies of everything, and a home apart.
 fn mirror(sandbox: &TempDir) -> (PathBuf, [PathBuf; 2]) {
@@ -357,5 +357,29 @@ fn a_stale_device_does_not_stand_for_the_one_that_went_on_without_it() {
     }
     std::fs::rename(&dead, &fast[0]).unwrap();
     let store = Store::open(&home).unwrap();
+    assert_eq!(store.get(&key("g")).unwrap().as_deref(), Some(&b"acknowledged"[..]));
+}
+
+/// Nothing was marked since the copy, and the last opening was killed before it wrote anything.
+#[test]
+fn a_device_restored_from_before_the_last_batches_is_stale() {
+    let sandbox = TempDir::new().unwrap();
+    let (home, fast) = mirror(&sandbox);
+    let store = Store::open(&home).unwrap();
+    let copied = files(&fast[1]);
+    store.put(&key("g"), &file(), b"acknowledged").unwrap();
+    super::opening::kill(store);
+    let store = Store::open(&home).unwrap();
+    super::opening::kill(store);
+    restore(&fast[1], &copied);
+    let store = Store::open(&home).unwrap();
+    assert_eq!(store.engine().devices.slots()[1].trouble, Some(Trouble::Stale { missed: 1 }));
+    drop(store);
+    let (quiet, how) = (Progress::default(), OpenOptions::default());
+    let plan = plan_repair(&home, &how, None, &mut |_| {}, &quiet).unwrap();
+    let report = repair(&home, &how, &plan, RepairOptions::default(), &mut |_, _| {}, &quiet).unwrap();
+    assert_eq!(report.admitted, [DeviceNumber(1)]);
+    std::fs::remove_dir_all(&fast[0]).unwrap();
+    let store = Store::open_read_only(&home).unwrap();
     assert_eq!(store.get(&key("g")).unwrap().as_deref(), Some(&b"acknowledged"[..]));
 }
