@@ -31,6 +31,7 @@ use crate::format::record::Seed;
 use crate::format::release::Released;
 use crate::format::rows::{Change, Freed, Position, SegmentRow};
 use crate::format::segment::{SEGMENTS, SegmentHeader, SegmentName, segment_path};
+use crate::format::superblock::NO_DEVICE;
 use crate::layout::granulo::Alignment;
 use crate::locks::{self, lock};
 use crate::log::completeness::{Cause, Completeness, Missing, Tail};
@@ -45,7 +46,7 @@ pub(crate) const PINS_DOUBTED: &str = "pins.doubted";
 pub(crate) const RELEASED: &str = "log.released";
 /// Note with what may be missing.
 pub(crate) const MISSING: &str = "log.missing";
-/// Note with the devices that were present when it was found missing.
+/// Note with the devices that were read when it was found missing.
 pub(crate) const MISSING_ON: &str = "log.missing.on";
 
 /// Number of nameless objects removed per transaction.
@@ -94,8 +95,8 @@ fn encode_devices(devices: &[DeviceNumber]) -> Vec<u8> {
 struct ListedSegments {
     /// By name, with the devices that have a copy and the length of the longest.
     copies: BTreeMap<SegmentName, (Vec<DeviceNumber>, u64)>,
-    /// Devices whose segments could not be listed.
-    unlisted: Vec<DeviceNumber>,
+    /// Devices of which the list, or the header of a segment, could not be read.
+    unread: BTreeSet<DeviceNumber>,
 }
 
 /// An open copy of a segment, with its device.
@@ -156,7 +157,7 @@ impl Engine {
     /// A device cannot be listed, for a writer that was not told to continue without it; errors that say nothing about
     /// the device.
     fn list_segments(&self) -> Result<ListedSegments> {
-        let mut found = ListedSegments { copies: BTreeMap::new(), unlisted: Vec::new() };
+        let mut found = ListedSegments { copies: BTreeMap::new(), unread: BTreeSet::new() };
         for slot in self.devices.slots().iter().filter(|slot| slot.is_readable()) {
             let listed = match names::list(&*slot.device, SEGMENTS) {
                 Ok(listed) => listed,
@@ -166,7 +167,7 @@ impl Engine {
                     return Err(error.advise("check the device; --degraded continues without what cannot be read"));
                 }
                 Err(_) => {
-                    found.unlisted.push(slot.entry.number);
+                    found.unread.insert(slot.entry.number);
                     continue;
                 }
             };
@@ -180,7 +181,7 @@ impl Engine {
     }
 
     /// Identifies the segments in files from number `first` on, with their headers.
-    fn identified(&self, first: SegmentNumber, listed: &ListedSegments) -> Result<Vec<FoundSegment>> {
+    fn identified(&self, first: SegmentNumber, listed: &mut ListedSegments) -> Result<Vec<FoundSegment>> {
         let slots = self.devices.slots();
         let is_in_service = |device: &DeviceNumber| slots.get(device.index()).is_some_and(|slot| slot.is_writable());
         let known = Arc::clone(&self.view().state.segments);
@@ -197,6 +198,7 @@ impl Engine {
                 && let Some((device, error)) = scan.take_error()
             {
                 self.unreadable(device, row.unwrap_or(half), error)?;
+                listed.unread.insert(device);
             }
             let header = header.filter(|header| header.store == self.geometry().store);
             let id = header.map(|header| header.id).or(row);
@@ -276,8 +278,8 @@ impl Engine {
         }
         let start = state.position;
         let is_from_scratch = start == Position::default();
-        let listed = self.list_segments()?;
-        let found = self.identified(start.segment, &listed)?;
+        let mut listed = self.list_segments()?;
+        let found = self.identified(start.segment, &mut listed)?;
         let mut released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
         if is_from_scratch {
             let newest = self.newest_released(&found);
@@ -330,14 +332,14 @@ impl Engine {
         }
         *lock(&self.tail) = replay.tail;
         let mut recovered = Recovered { completeness: replay.completeness.clone(), ..replay.recovered.clone() };
-        if !listed.unlisted.is_empty() {
+        if !listed.unread.is_empty() {
             // Known again at the next open, so it is not noted.
             recovered.completeness.add(Missing {
                 cause: Cause::DevicesAway,
                 segments: None,
                 batches: None,
                 after_nanoseconds: None,
-                devices: listed.unlisted.clone(),
+                devices: listed.unread.iter().copied().collect(),
             });
         }
         if !self.is_writer() {
@@ -350,7 +352,12 @@ impl Engine {
         let known = self.view().state.notes.get(MISSING).cloned().unwrap_or_default();
         let is_read_again = is_from_scratch && !lineage.parts.is_empty();
         if known != kept || is_read_again {
-            let on = if kept.is_empty() { Vec::new() } else { encode_devices(&self.in_sight()) };
+            // What was not read now is looked for again once it can be.
+            let mut on = self.in_sight();
+            on.retain(|device| !listed.unread.contains(device));
+            // Even if none was read, the note is not empty.
+            on.push(NO_DEVICE);
+            let on = if kept.is_empty() { Vec::new() } else { encode_devices(&on) };
             let detached = (DETACHED.to_owned(), b"due".to_vec());
             let mut notes = vec![(MISSING.to_owned(), kept), (MISSING_ON.to_owned(), on), detached];
             if is_from_scratch && !notes[0].1.is_empty() {
@@ -363,7 +370,7 @@ impl Engine {
         Ok(Recovery::Done(recovered))
     }
 
-    /// Devices of which everything can be read. One that is being rebuilt stands for a lost one.
+    /// Devices that are there with all that they should have. One that is being rebuilt stands for a lost one.
     fn in_sight(&self) -> Vec<DeviceNumber> {
         let slots = self.devices.slots();
         let is_whole = |slot: &&Slot| slot.is_readable() && slot.entry.state == DeviceState::InUse;
@@ -658,7 +665,7 @@ impl Engine {
     }
 }
 
-/// Whether a device was away when something was found missing, according to the notes of a catalog.
+/// Whether a device was away or unread when something was found missing, according to the notes of a catalog.
 fn may_have_missing(notes: &BTreeMap<String, Vec<u8>>, device: DeviceNumber) -> bool {
     let on = notes.get(MISSING_ON).map(Vec::as_slice).unwrap_or_default();
     !on.is_empty() && !on.chunks_exact(2).any(|bytes| bytes == device.0.to_le_bytes())

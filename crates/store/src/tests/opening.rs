@@ -159,3 +159,31 @@ fn a_store_whose_fast_devices_are_full_opens_after_a_crash() {
         }
     }
 }
+
+/// The writer goes on without the segments of a device that cannot list them, and without the log in them. They are
+/// found once it can.
+#[test]
+fn what_could_not_be_read_is_looked_for_again() {
+    let sandbox = TempDir::new().unwrap();
+    let home = sandbox.path().join("s");
+    let fast = sandbox.path().join("fast");
+    let store = Store::create(&home, &Plan { fast: vec![fast.clone()], ..Plan::default() }).unwrap();
+    store.put(&key("f"), &file(), b"content").unwrap();
+    store.engine().close_active_segment().unwrap();
+    store.put(&key("g"), &file(), b"content").unwrap();
+    drop(store);
+    let (segments, aside) = (fast.join("segments"), sandbox.path().join("aside"));
+    fs::rename(&segments, &aside).unwrap();
+    fs::write(&segments, b"not a directory").unwrap();
+    let degraded = OpenOptions { degraded: true, ..OpenOptions::default() };
+    let writer = Store::open_with(&home, &degraded).unwrap();
+    assert!(!writer.completeness().is_complete());
+    drop(writer);
+    fs::remove_file(&segments).unwrap();
+    fs::rename(&aside, &segments).unwrap();
+    let store = Store::open(&home).unwrap();
+    assert!(store.completeness().is_complete(), "{:?}", store.completeness());
+    for name in ["f", "g"] {
+        assert_eq!(store.get(&key(name)).unwrap().as_deref(), Some(&b"content"[..]));
+    }
+}
