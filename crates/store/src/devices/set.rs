@@ -402,7 +402,7 @@ impl Devices {
     }
 
     /// After another epoch could not begin, goes on with the one that superblocks have: segments of an epoch that they
-    /// do not have would be no part of the log. Returns whether none can have the other one.
+    /// do not have would be no part of the log. Returns whether none can have the other one, and its set is in service.
     pub(crate) fn continue_epoch(&self) -> bool {
         let mut known = self.known();
         let begun = known.history.newest().epoch.0;
@@ -411,8 +411,10 @@ impl Devices {
         }
         let slots = self.in_service();
         let superblock = known.superblock();
+        let is_in_service = |device: &DeviceNumber| slots.iter().any(|slot| slot.entry.number == *device);
+        let has_set = known.history.newest().in_sync.iter().all(is_in_service);
         // A slot for which there was no space is as it was.
-        known.write(&slots, &superblock).iter().all(|(_, error)| error.kind() == ErrorKind::NoSpace)
+        has_set && known.write(&slots, &superblock).iter().all(|(_, error)| error.kind() == ErrorKind::NoSpace)
     }
 
     /// Records in the superblocks of all devices in service, durably, that ids up to this one may be assigned.

@@ -259,6 +259,7 @@ impl SearchStart<'_> {
             }
         }
         let trouble = match at_was {
+            Ok(Some(found)) if is_it(&found) => Trouble::Missing("its directory cannot be examined".into()),
             Ok(Some(_)) => Trouble::Stranger,
             Ok(None) if self.platform.node(&was).is_some() => Trouble::Empty,
             Ok(None) => Trouble::Missing("no such directory".into()),

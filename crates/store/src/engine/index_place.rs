@@ -47,7 +47,8 @@ pub(crate) fn index_place(
     geometry: &Geometry,
     access: Access,
 ) -> Result<IndexPlace> {
-    let (slots, store, epoch) = (devices.slots(), geometry.store, devices.epoch());
+    // Until this writer has begun one of its own, manifests are of the last.
+    let (slots, store, epoch) = (devices.slots(), geometry.store, devices.history().newest().epoch);
     let place = |slot: &Slot| IndexDevice { number: slot.entry.number, device: Arc::clone(&slot.device) };
     let places: Vec<IndexDevice> = slots.iter().filter(|slot| slot.is_writable()).map(place).collect();
     let found = match (Catalog::open(places, store, epoch), access) {
