@@ -37,8 +37,8 @@ pub(super) fn say(found: &Completeness) {
 pub(super) fn say_postponed(segments: usize) {
     if segments > 0 {
         output::warn(&format!(
-            "{} stay until missing devices return or are rebuilt: new ones would have fewer copies",
-            counted(segments as u64, "segment", "segments")
+            "{} until missing devices return or are rebuilt: new ones would have fewer copies",
+            counted(segments as u64, "segment stays", "segments stay")
         ));
     }
 }

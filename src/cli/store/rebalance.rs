@@ -3,13 +3,14 @@
 use clap::Args;
 use serde::Serialize;
 
+use super::problems::counted;
 use super::progress::maintenance_words;
 use super::{Ended, StoreToWrite, or_damage, output};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
 use crate::store::{RebalancePlan, Rebalanced, Store};
-use crate::units::{format_count, format_size, parse_size};
+use crate::units::{format_size, parse_size};
 
 /// Move overflowed records from slow devices back to fast ones, up to the low watermark
 ///
@@ -101,9 +102,9 @@ fn planned_words(plan: &RebalancePlan, is_dry: bool) -> String {
         (0, 0) if !plan.postponed.is_empty() => return "No overflowed records can be moved.".to_owned(),
         (0, 0) => return "No records have overflowed to slow devices.".to_owned(),
         (count, _) => format!(
-            "{verb} {} in {} segments to fast devices",
+            "{verb} {} in {} to fast devices",
             format_size(plan.live_bytes().into()),
-            format_count(count as u128)
+            counted(count as u64, "segment", "segments")
         ),
     };
     if !plan.left.is_empty() {
@@ -118,8 +119,8 @@ fn planned_words(plan: &RebalancePlan, is_dry: bool) -> String {
 
 fn done_words(done: &Rebalanced) -> String {
     let mut words = format!(
-        "{} records of {} moved",
-        format_count(done.moved_records.into()),
+        "{} of {} moved",
+        counted(done.moved_records, "record", "records"),
         format_size(done.moved_bytes.into())
     );
     if done.waiting_bytes > 0 {
