@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::names;
 use crate::devices::set::{Lock, Slot};
+use crate::engine::copying::CopyPaths;
 use crate::engine::pace::Pace;
 use crate::engine::recovery::RELEASED;
 use crate::engine::{Engine, View};
@@ -189,6 +190,7 @@ impl Engine {
         if copies.is_empty() && damaged != Damaged::GivenUp {
             return Err(lost("no device in service has a copy"));
         }
+        let _in_progress = self.copying.begin(device, &temporary);
         // Left by an interrupted attempt.
         let _ = on.remove(&temporary);
         names::create_directory(&*on, SEGMENTS).map_err(fail)?;
@@ -295,11 +297,18 @@ impl Engine {
         Ok(copied)
     }
 
-    /// Files in the segment directory of a device that were released and still exist, or are incomplete.
-    pub(crate) fn leftover_segments(&self, slot: &Slot, state: &State) -> Result<Vec<(String, u64)>> {
+    /// Files in the segment directory of a device that were released and still exist, or are incomplete and none of
+    /// the copies in progress.
+    pub(crate) fn leftover_segments(
+        &self,
+        slot: &Slot,
+        state: &State,
+        in_progress: &CopyPaths,
+    ) -> Result<Vec<(String, u64)>> {
         let listed = names::list(&*slot.device, SEGMENTS).map_err(|error| slot.error("list", SEGMENTS, error))?;
         let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
         let history = self.devices.history();
+        let is_written = |name: &str| in_progress.contains(&(slot.entry.number, format!("{SEGMENTS}/{name}")));
         let is_left = |(name, _): &(String, u64)| match SegmentName::parse(name) {
             // An unknown segment that was not released is in quarantine.
             Some(name) => {
@@ -310,7 +319,7 @@ impl Engine {
                     && released.has_segment(name.number)
                     && !state.segments.get(&name.number).is_some_and(is_it)
             }
-            None => name.ends_with(".new"),
+            None => name.ends_with(".new") && !is_written(name),
         };
         Ok(listed.into_iter().filter(is_left).collect())
     }

@@ -496,8 +496,10 @@ impl Engine {
     pub(crate) fn remove_leftovers(&self) -> Result<u64> {
         let mut removed = 0;
         let state = self.view().state.clone();
+        // Held until they are removed: a copy may begin under one of their names.
+        let in_progress = self.copying.files();
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
-            for (name, _) in self.leftover_segments(slot, &state)? {
+            for (name, _) in self.leftover_segments(slot, &state, &in_progress)? {
                 let path = format!("{SEGMENTS}/{name}");
                 let fail = |error| slot.error("remove", &path, error);
                 slot.device.remove(&path).and_then(|()| slot.device.sync_directory(SEGMENTS)).map_err(fail)?;

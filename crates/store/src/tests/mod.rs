@@ -13,6 +13,7 @@ use crate::format::ids::LogOffset;
 use crate::random::Random;
 
 mod acknowledged;
+mod copying;
 mod devices;
 mod divergence;
 mod ends;
