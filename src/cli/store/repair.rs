@@ -72,6 +72,7 @@ struct RepairDocument {
     copies_made: u64,
     files_removed: u64,
     objects_dropped: u64,
+    lost_unplanned: u64,
     directories_restored: u64,
     directories_detached: u64,
     segments_given_back: u64,
@@ -202,6 +203,13 @@ fn print_report(report: &RepairReport) -> Result<Ended> {
         for (count, one, many) in counts.into_iter().filter(|(count, ..)| *count > 0) {
             writeln!(out, "{}", counted(count, one, many))?;
         }
+        if report.unplanned > 0 {
+            let problems = counted(report.unplanned, "problem", "problems");
+            writeln!(
+                out,
+                "{problems} with lost objects that the plan does not list: nothing of them was dropped; rerun"
+            )?;
+        }
         match report.is_complete {
             true => writeln!(out, "{}", words(&report.check)),
             false => writeln!(out, "interrupted; rerun to continue"),
@@ -229,6 +237,7 @@ fn document(plan: &RepairPlan, report: Option<&RepairReport>) -> RepairDocument 
         copies_made: report.copies,
         files_removed: report.removed_files,
         objects_dropped: report.dropped,
+        lost_unplanned: report.unplanned,
         quarantined_bytes: plan.quarantined_bytes,
         accepted: report.is_accepted,
         segments_released: report.released,

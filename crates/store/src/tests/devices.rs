@@ -1,6 +1,6 @@
 //! Devices that were away for long, that are in a strange place, or that fail in a way that says nothing about them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -265,9 +265,9 @@ fn nothing_is_dropped_while_a_device_fails() {
         let subject = Simulated::create(&geometry, &world).unwrap();
         let store = subject.store();
         store.put(&key("f"), &file(), b"content").unwrap();
-        store.drop_lost(&[], &mut RepairReport::default()).unwrap();
+        store.drop_lost(BTreeSet::new(), &mut RepairReport::default()).unwrap();
         world.detach(device, Absence::Failing, 1);
-        let refused = store.drop_lost(&[], &mut RepairReport::default()).unwrap_err().to_string();
+        let refused = store.drop_lost(BTreeSet::new(), &mut RepairReport::default()).unwrap_err().to_string();
         assert!(refused.contains(&format!("device {device} fails")), "{refused}");
     }
 }

@@ -16,6 +16,7 @@ mod acknowledged;
 mod copying;
 mod devices;
 mod divergence;
+mod dropping;
 mod ends;
 mod giving_up;
 mod handles;
