@@ -431,13 +431,14 @@ impl ExtentFiles {
         threads::each(unsynced, MOST_SYNCS, |unsynced| self.sync_one(unsynced)).into_iter().collect()
     }
 
-    /// Unlinks a file that was released and has no readers; returns whether it existed. Open handles stay readable.
+    /// Unlinks a file that was released and has no readers; returns whether it existed. Open handles stay readable. A
+    /// device that is not in service is left as it is.
     ///
     /// # Errors
     /// The device is not in service, or the system call fails.
     pub(crate) fn unlink(&self, device: DeviceNumber, file: u32) -> Result<bool> {
         let fail = |error| self.error("unlink the extent file", device, file, error);
-        let on = self.source.device(device).ok_or_else(|| fail(io::ErrorKind::NotFound.into()))?;
+        let on = self.source.device_to_write(device).ok_or_else(|| fail(io::ErrorKind::NotFound.into()))?;
         let Some(path) = self.path(device, file).map_err(fail)? else { return Ok(false) };
         match on.remove(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(fail(error)),

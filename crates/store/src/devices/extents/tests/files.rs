@@ -126,3 +126,14 @@ fn of_a_replaced_device_only_files_of_its_successor_are_synced() {
     let files = synced(&touched);
     assert!(files.len() == 1 && Arc::ptr_eq(&files[0], &current.file));
 }
+
+#[test]
+fn nothing_is_unlinked_on_a_device_that_may_not_be_written() {
+    let bench = Bench::new(1);
+    bench.files.open_or_create(DeviceNumber(0), 0).unwrap();
+    lock(&bench.devices.stale).insert(DeviceNumber(0));
+    let error = bench.files.unlink(DeviceNumber(0), 0).unwrap_err();
+    assert!(error.kind() == ErrorKind::NotFound && bench.extent(DeviceNumber(0), 0).exists(), "{error}");
+    lock(&bench.devices.stale).clear();
+    assert!(bench.files.unlink(DeviceNumber(0), 0).unwrap());
+}
