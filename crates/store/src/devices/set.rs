@@ -27,6 +27,9 @@ use crate::format::segment::segment_path;
 use crate::format::superblock::{LogMark, Superblock};
 use crate::locks::{self, lock};
 
+/// Directory that a new file system has.
+pub(crate) const LOST_AND_FOUND: &str = "lost+found";
+
 /// Maximum number of files kept open.
 const OPEN_FILES: usize = 200;
 

@@ -201,6 +201,28 @@ fn a_device_is_rebuilt_onto_a_new_file_system_and_where_it_was_begun() {
 }
 
 #[test]
+fn a_store_is_made_where_a_new_file_system_is_mounted() {
+    let sandbox = TempDir::new().unwrap();
+    let [home, device] = ["s", "device"].map(|name| sandbox.path().join(name));
+    let created = |plan: &Plan| Store::create(&home, plan).map(drop);
+    for (plan, mounted) in [(Plan::default(), &home), (Plan { fast: vec![device.clone()], ..Plan::default() }, &device)]
+    {
+        let lost_and_found = mounted.join("lost+found");
+        std::fs::DirBuilder::new().recursive(true).create(mounted).unwrap();
+        std::fs::DirBuilder::new().mode(0o700).create(&lost_and_found).unwrap();
+        std::fs::write(lost_and_found.join("#12"), b"of another file system").unwrap();
+        assert_eq!(created(&plan).unwrap_err().kind(), ErrorKind::Exists);
+        std::fs::remove_file(lost_and_found.join("#12")).unwrap();
+        match created(&plan) {
+            // Only the administrator's is that of a file system.
+            Err(error) => assert!(!geteuid().is_root() && error.kind() == ErrorKind::Exists, "{error}"),
+            Ok(()) => assert_eq!(std::fs::metadata(&lost_and_found).unwrap().mode() & 0o7777, 0o700),
+        }
+        let _ = std::fs::remove_dir_all(&home);
+    }
+}
+
+#[test]
 fn a_rebuild_goes_on_onto_its_directory_after_that_failed() {
     let sandbox = TempDir::new().unwrap();
     let (store, options, new) = degraded(&sandbox);
