@@ -210,16 +210,37 @@ impl Engine {
         copied
     }
 
-    /// The device with the most space for another copy of a segment.
-    pub(crate) fn spare_for(&self, row: &SegmentRow, wanted: usize) -> Option<DeviceNumber> {
-        let now = self.view().state.segments.get(&row.number).map(|row| row.devices.clone())?;
-        if now.len() >= wanted || row.number >= self.view().state.position.segment && self.is_active(row.number) {
-            return None;
+    /// The device with the most space for another copy of a segment, if it needs one.
+    ///
+    /// # Errors
+    /// As [`roomiest_for`](Self::roomiest_for).
+    pub(crate) fn spare_for(&self, row: &SegmentRow, wanted: usize) -> Result<Option<DeviceNumber>> {
+        let now = self.view().state.segments.get(&row.number).map(|row| row.devices.clone());
+        let Some(now) = now.filter(|now| now.len() < wanted) else { return Ok(None) };
+        if row.number >= self.view().state.position.segment && self.is_active(row.number) {
+            return Ok(None);
         }
+        self.roomiest_for(row, |device| !now.contains(&device))
+    }
+
+    /// The device in use with the most space for a copy of a segment, of those that `may_have` one.
+    ///
+    /// # Errors
+    /// A device does not say how much space it has: it is not full, but may be broken.
+    pub(crate) fn roomiest_for(
+        &self,
+        row: &SegmentRow,
+        may_have: impl Fn(DeviceNumber) -> bool,
+    ) -> Result<Option<DeviceNumber>> {
         let mut slots = self.devices.writable(row.class);
-        slots.retain(|slot| !now.contains(&slot.entry.number) && slot.entry.state == DeviceState::InUse);
-        slots.retain(|slot| slot.device.room().is_ok_and(|room| room.available_bytes > row.size_bytes));
-        roomiest(slots, 1).first().map(|slot| slot.entry.number)
+        slots.retain(|slot| may_have(slot.entry.number) && slot.entry.state == DeviceState::InUse);
+        let mut fit = Vec::new();
+        for slot in slots {
+            if slot.room()?.available_bytes > row.size_bytes {
+                fit.push(slot);
+            }
+        }
+        Ok(roomiest(fit, 1).first().map(|slot| slot.entry.number))
     }
 
     /// The account of a segment that will not change any more: the active one is closed first. `None` if it is gone.

@@ -558,7 +558,7 @@ impl Engine {
         loop {
             let Some(known) = self.view().state.segments.get(&segment).cloned() else { return Ok(()) };
             let row = SegmentRow { size_bytes: end.0, ..known.clone() };
-            let Some(device) = self.spare_for(&row, wanted) else { return Ok(()) };
+            let Ok(Some(device)) = self.spare_for(&row, wanted) else { return Ok(()) };
             if self.copy_segment(&row, device, Damaged::Copied, &mut Pace::new(None, &Progress::default())).is_err() {
                 return Ok(());
             }

@@ -321,13 +321,7 @@ impl Engine {
     /// Room for moved records on devices of a class, for one copy.
     fn room_for_moved(&self, class: Class) -> Result<u64> {
         let slots = self.next_slots(&self.geometry(), class);
-        let rooms: Vec<u64> = slots
-            .iter()
-            .map(|slot| {
-                let room = slot.device.room().map_err(|error| slot.error("read the free space of", "", error))?;
-                Ok(moving_bytes(room))
-            })
-            .collect::<Result<_>>()?;
+        let rooms: Vec<u64> = slots.iter().map(|slot| slot.room().map(moving_bytes)).collect::<Result<_>>()?;
         Ok(rooms.into_iter().min().unwrap_or(0))
     }
 

@@ -550,7 +550,7 @@ impl Engine {
         for number in numbers {
             let wanted = usize::from(self.geometry().copies);
             let Some(row) = self.closed_row(number)? else { continue };
-            while let Some(device) = self.spare_for(&row, wanted) {
+            while let Some(device) = self.spare_for(&row, wanted)? {
                 match self.copy_segment(&row, device, Damaged::Copied, pace) {
                     // None is present.
                     Err(error) if error.kind() == ErrorKind::Lost => break,

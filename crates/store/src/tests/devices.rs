@@ -354,3 +354,42 @@ fn a_quarantine_of_another_length_makes_no_device_stale() {
     own.set_len(own.metadata().unwrap().len() - 1).unwrap();
     assert!(is_stale_if_late());
 }
+
+/// A device that does not say how much space it has is broken, not full.
+#[test]
+fn nothing_is_placed_elsewhere_because_a_device_fails() {
+    let failed = || Error::new(ErrorKind::Io, "write", "it broke");
+    let elsewhere = |device| RebuildOptions { device: DeviceNumber(device), ..RebuildOptions::default() };
+    let is_said = |error: Error, device: u16| {
+        assert!(error.kind() == ErrorKind::Io && error.to_string().contains("read the free space"), "{error}");
+        assert_eq!(error.device(), Some(device));
+    };
+    // Copies of segments.
+    let settings = geometry(3, 0, 2, (1, 0));
+    let world = World::new(Simulated::devices(&settings), 1);
+    let subject = Simulated::create(&settings, &world).unwrap();
+    let store = subject.store();
+    store.put(&key("f"), &file(), b"content").unwrap();
+    let engine = store.engine();
+    let row = engine.closed_row(engine.view().state.position.segment).unwrap().unwrap();
+    let other = (0..3).map(DeviceNumber).find(|device| !row.devices.contains(device)).unwrap();
+    assert_eq!(engine.spare_for(&row, 3).unwrap(), Some(other));
+    world.detach(other.index(), Absence::Failing, 1);
+    is_said(engine.spare_for(&row, 3).unwrap_err(), other.0);
+    engine.devices.fail(row.devices[0], &failed());
+    is_said(store.plan_rebuild(&elsewhere(row.devices[0].0)).unwrap_err(), other.0);
+    // Stripe units.
+    let settings = geometry(2, 4, 2, (2, 1));
+    let world = World::new(Simulated::devices(&settings), 1);
+    let subject = Simulated::create(&settings, &world).unwrap();
+    let store = subject.store();
+    store.put(&key("f"), &file(), &bytes(1, 300_000)).unwrap();
+    let entry = store.entry(&key("f")).unwrap().unwrap().entry;
+    let chunk = store.engine().descriptor(&entry).unwrap().chunks.swap_remove(0);
+    let on: Vec<DeviceNumber> = chunk.components.iter().map(|component| component.device).collect();
+    let other = (2..6).map(DeviceNumber).find(|device| !on.contains(device)).unwrap();
+    store.engine().devices.fail(on[0], &failed());
+    assert_eq!(store.plan_rebuild(&elsewhere(on[0].0)).unwrap().without_place, 0);
+    world.detach(other.index(), Absence::Failing, 1);
+    is_said(store.plan_rebuild(&elsewhere(on[0].0)).unwrap_err(), other.0);
+}
