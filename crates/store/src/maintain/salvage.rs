@@ -139,8 +139,23 @@ impl Engine {
     /// be freed.
     ///
     /// # Errors
-    /// Errors of reading the index, of writing and of `pace`.
+    /// As [`empty_segment`](Self::empty_segment).
     pub(crate) fn salvage_segment(&self, row: &SegmentRow, pace: &mut Pace<'_>) -> Result<bool> {
+        let is_empty = self.empty_segment(row, pace)?;
+        if is_empty {
+            self.adjust(|state| {
+                let given_back = (state.epoch, Freed::Segment(row.number));
+                Change { freed: vec![given_back], durable: true, ..Change::default() }
+            })?;
+        }
+        Ok(is_empty)
+    }
+
+    /// Moves the valid records out of a segment that no longer changes; returns whether nothing in it is live then.
+    ///
+    /// # Errors
+    /// Errors of reading the index, of writing and of `pace`.
+    pub(super) fn empty_segment(&self, row: &SegmentRow, pace: &mut Pace<'_>) -> Result<bool> {
         let snapshot = self.view().snapshot();
         let (mut moving, mut bytes) = (Vec::new(), 0);
         self.audit_segment(row, &snapshot, LogOffset::START, pace, &mut |sight, _| {
@@ -166,14 +181,7 @@ impl Engine {
         // Even without records: the log must not end in a segment that is freed.
         self.append_moved(moving)?;
         self.sync_all()?;
-        let is_empty = self.view().state.segments.get(&row.number).is_some_and(|now| now.live_records == 0);
-        if is_empty {
-            self.adjust(|state| {
-                let given_back = (state.epoch, Freed::Segment(row.number));
-                Change { freed: vec![given_back], durable: true, ..Change::default() }
-            })?;
-        }
-        Ok(is_empty)
+        Ok(self.view().state.segments.get(&row.number).is_some_and(|now| now.live_records == 0))
     }
 }
 
