@@ -27,6 +27,8 @@ use crate::log::writer::roomiest;
 
 /// Bytes per read and write.
 const PIECE_BYTES: u64 = 4 << 20;
+/// Bytes per read near an unreadable place.
+const PAGE_BYTES: u64 = 4096;
 
 /// What happens to bytes that no copy in service has intact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -351,24 +353,36 @@ impl Engine {
     }
 }
 
-/// Copies bytes that are not records from the first readable copy; the rest remains a hole.
+/// Copies bytes that are not records from the first readable copy; pages that none has readable remain a hole.
 fn copy_raw(
     copies: &[(DeviceNumber, Arc<dyn DeviceFile>)],
     range: Range<LogOffset>,
     target: &dyn DeviceFile,
 ) -> std::io::Result<()> {
     let mut buffer = Vec::new();
-    let mut at = range.start;
-    while at < range.end {
-        let length = (range.end - at).min(PIECE_BYTES);
+    let mut copy_piece = |at: u64, end: u64| -> std::io::Result<bool> {
         for (_, file) in copies {
             buffer.clear();
-            if file.read_onto(&mut buffer, length as usize, at.0).is_ok_and(|read| read as u64 == length) {
-                target.write_at(&buffer, at.0)?;
-                break;
+            if file.read_onto(&mut buffer, (end - at) as usize, at).is_ok_and(|read| read as u64 == end - at) {
+                target.write_at(&buffer, at)?;
+                return Ok(true);
             }
         }
-        at += length;
+        Ok(false)
+    };
+    let end_of = |at: u64, most_bytes: u64, end: u64| (at / most_bytes + 1).saturating_mul(most_bytes).min(end);
+    let mut at = range.start.0;
+    while at < range.end.0 {
+        let end = end_of(at, PIECE_BYTES, range.end.0);
+        if !copy_piece(at, end)? {
+            let mut page = at;
+            while page < end {
+                let end_of_page = end_of(page, PAGE_BYTES, end);
+                copy_piece(page, end_of_page)?;
+                page = end_of_page;
+            }
+        }
+        at = end;
     }
     Ok(())
 }
