@@ -7,6 +7,7 @@
 //! until the store is reopened.
 
 pub(crate) mod changed;
+mod continued;
 pub(crate) mod copies;
 pub(crate) mod copying;
 pub(crate) mod directories;

@@ -207,6 +207,7 @@ impl Engine {
             let one = FoundSegment {
                 id: id.unwrap_or(half),
                 header,
+                continues: header.map(|header| header.continues),
                 devices: devices.clone(),
                 size_bytes: *size_bytes,
                 is_of_history: history.may_have(name),
@@ -220,6 +221,7 @@ impl Engine {
             let id = SegmentId { epoch: epoch.unwrap_or(one.id.epoch), ..one.id };
             found.push(FoundSegment { id, ..one });
         }
+        self.find_continued(&mut found);
         Ok(found)
     }
 

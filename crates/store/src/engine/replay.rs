@@ -264,24 +264,22 @@ impl<'e> Replay<'e> {
     /// At the beginning of another segment, checks whether it continues where the log before it ended.
     fn begin(&mut self, part: &LogPart) {
         let number = part.found.id.number;
-        let (sequence, chain) = match part.found.header {
-            Some(header) => {
-                let Continued { sequence, chain, .. } = header.continues;
+        if part.found.header.is_none() {
+            self.broken(number, LogOffset::START..FIRST_BATCH_AT);
+        }
+        let (sequence, chain) = match part.found.continues {
+            Some(Continued { segment, offset, sequence, chain }) => {
                 if sequence.0 > self.read.sequence {
-                    let place = (header.continues.segment, header.continues.offset);
                     let gap = match part.missing {
                         Some((first, last)) => Gap::Missing(first, last),
-                        None if place == (self.read.segment, self.read.offset) => Gap::EndedBefore,
+                        None if (segment, offset) == (self.read.segment, self.read.offset) => Gap::EndedBefore,
                         None => Gap::Released,
                     };
                     self.unsettled.push_back(Unsettled::Gap(sequence.0, gap));
                 }
                 (sequence.0.max(self.read.sequence), chain)
             }
-            None => {
-                self.broken(number, LogOffset::START..FIRST_BATCH_AT);
-                (self.read.sequence, self.read.chain)
-            }
+            None => (self.read.sequence, self.read.chain),
         };
         self.read = Position { segment: number, commit: LogOffset::START, offset: FIRST_BATCH_AT, sequence, chain };
     }
