@@ -73,6 +73,7 @@ struct RepairDocument {
     objects_moved: u64,
     files_removed: u64,
     objects_dropped: u64,
+    lost_unplanned: u64,
     directories_restored: u64,
     directories_detached: u64,
     segments_given_back: u64,
@@ -208,6 +209,13 @@ fn print_report(report: &RepairReport) -> Result<Ended> {
         for (count, one, many) in counts.into_iter().filter(|(count, ..)| *count > 0) {
             writeln!(out, "{}", counted(count, one, many))?;
         }
+        if report.unplanned > 0 {
+            let problems = counted(report.unplanned, "problem", "problems");
+            writeln!(
+                out,
+                "{problems} with lost objects that the plan does not list: nothing of them was dropped; rerun"
+            )?;
+        }
         match report.is_complete {
             true => writeln!(out, "{}", words(&report.check)),
             false => writeln!(out, "interrupted; rerun to continue"),
@@ -236,6 +244,7 @@ fn document(plan: &RepairPlan, report: Option<&RepairReport>) -> RepairDocument 
         objects_moved: report.moved_objects,
         files_removed: report.removed_files,
         objects_dropped: report.dropped,
+        lost_unplanned: report.unplanned,
         quarantined_bytes: plan.quarantined_bytes,
         accepted: report.is_accepted,
         segments_released: report.released,

@@ -16,7 +16,7 @@ use super::anchored::{Anchor, Anchored};
 use super::extents::DeviceSource;
 use super::survey::Survey;
 use super::threads;
-use crate::devices::device::{Device, DeviceFile, Mode};
+use crate::devices::device::{Device, DeviceFile, Mode, Room};
 use crate::devices::names;
 use crate::devices::superblocks::OnDevice;
 use crate::error::{Error, ErrorKind, Result};
@@ -26,6 +26,9 @@ use crate::format::ids::{DeviceNumber, Epoch, SegmentId};
 use crate::format::segment::segment_path;
 use crate::format::superblock::{LogMark, Superblock};
 use crate::locks::{self, lock};
+
+/// Directory that a new file system has.
+pub(crate) const LOST_AND_FOUND: &str = "lost+found";
 
 /// Maximum number of files kept open.
 const OPEN_FILES: usize = 200;
@@ -151,6 +154,14 @@ impl Slot {
     /// An error of the operating system about a file or directory of the device.
     pub(crate) fn error(&self, operation: &'static str, file: &str, error: io::Error) -> Error {
         Error::io(operation, &self.path.join(file), error).on_device(self.entry.number.0)
+    }
+
+    /// Its space.
+    ///
+    /// # Errors
+    /// The device does not say: it is not full, but may be broken.
+    pub(crate) fn room(&self) -> Result<Room> {
+        self.device.room().map_err(|error| self.error("read the free space of", "", error))
     }
 
     /// From here on it is only written to in its present directory.

@@ -241,3 +241,24 @@ fn copies_of_long_batches_are_alike_and_beside_the_writer_they_are_read() {
     assert!(store.completeness().is_complete());
     assert_eq!(names(&store).len(), 2 + OF_TWO_PIECES);
 }
+
+#[test]
+fn a_large_object_that_cannot_be_added_gives_up_its_units() {
+    let sandbox = TempDir::new().unwrap();
+    let store = Store::create(&sandbox.path().join("s"), &Plan { cutoff_bytes: 16 << 20, ..Plan::default() }).unwrap();
+    store.put(&key("d/f"), &file(), b"content").unwrap();
+    let large = vec![7; 17 << 20];
+    let mut batch = store.batch(Durability::Batch);
+    // The piece with this fails, which is known when the next one begins.
+    batch.put(&key("d"), &file(), b"no directory").unwrap();
+    batch.put(&key("filler"), &file(), &large[..8 << 20]).unwrap();
+    assert_eq!(batch.put(&key("large"), &file(), &large).unwrap_err().kind(), ErrorKind::Exists);
+    drop(batch);
+    let too_late = Time { seconds: i64::MAX, nanoseconds: 0 };
+    let outcome = store.put(&key("large"), &Attributes::of_file(too_late), &large);
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Usage);
+    store.put(&key("large"), &file(), &large).unwrap();
+    let entry = store.entry(&key("large")).unwrap().unwrap().entry;
+    let runs = store.engine().descriptor(&entry).unwrap();
+    assert_eq!(runs.runs().next().map(|run| (run.file, run.offset_bytes)), Some((0, 0)));
+}

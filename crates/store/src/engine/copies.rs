@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::names;
 use crate::devices::set::{Lock, Slot};
+use crate::engine::copying::CopyPaths;
 use crate::engine::pace::Pace;
 use crate::engine::recovery::RELEASED;
 use crate::engine::{Engine, View};
@@ -27,6 +28,8 @@ use crate::log::writer::roomiest;
 
 /// Bytes per read and write.
 const PIECE_BYTES: u64 = 4 << 20;
+/// Bytes per read near an unreadable place.
+const PAGE_BYTES: u64 = 4096;
 
 /// What happens to bytes that no copy in service has intact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,6 +193,7 @@ impl Engine {
         if copies.is_empty() && damaged != Damaged::GivenUp {
             return Err(lost("no device in service has a copy"));
         }
+        let _in_progress = self.copying.begin(device, &temporary);
         // Left by an interrupted attempt.
         let _ = on.remove(&temporary);
         names::create_directory(&*on, SEGMENTS).map_err(fail)?;
@@ -209,16 +213,37 @@ impl Engine {
         copied
     }
 
-    /// The device with the most space for another copy of a segment.
-    pub(crate) fn spare_for(&self, row: &SegmentRow, wanted: usize) -> Option<DeviceNumber> {
-        let now = self.view().state.segments.get(&row.number).map(|row| row.devices.clone())?;
-        if now.len() >= wanted || row.number >= self.view().state.position.segment && self.is_active(row.number) {
-            return None;
+    /// The device with the most space for another copy of a segment, if it needs one.
+    ///
+    /// # Errors
+    /// As [`roomiest_for`](Self::roomiest_for).
+    pub(crate) fn spare_for(&self, row: &SegmentRow, wanted: usize) -> Result<Option<DeviceNumber>> {
+        let now = self.view().state.segments.get(&row.number).map(|row| row.devices.clone());
+        let Some(now) = now.filter(|now| now.len() < wanted) else { return Ok(None) };
+        if row.number >= self.view().state.position.segment && self.is_active(row.number) {
+            return Ok(None);
         }
+        self.roomiest_for(row, |device| !now.contains(&device))
+    }
+
+    /// The device in use with the most space for a copy of a segment, of those that `may_have` one.
+    ///
+    /// # Errors
+    /// A device does not say how much space it has: it is not full, but may be broken.
+    pub(crate) fn roomiest_for(
+        &self,
+        row: &SegmentRow,
+        may_have: impl Fn(DeviceNumber) -> bool,
+    ) -> Result<Option<DeviceNumber>> {
         let mut slots = self.devices.writable(row.class);
-        slots.retain(|slot| !now.contains(&slot.entry.number) && slot.entry.state == DeviceState::InUse);
-        slots.retain(|slot| slot.device.room().is_ok_and(|room| room.available_bytes > row.size_bytes));
-        roomiest(slots, 1).first().map(|slot| slot.entry.number)
+        slots.retain(|slot| may_have(slot.entry.number) && slot.entry.state == DeviceState::InUse);
+        let mut fit = Vec::new();
+        for slot in slots {
+            if slot.room()?.available_bytes > row.size_bytes {
+                fit.push(slot);
+            }
+        }
+        Ok(roomiest(fit, 1).first().map(|slot| slot.entry.number))
     }
 
     /// Whether a device has the log up to its end: every segment that is on it in its length, and the last one intact.
@@ -333,11 +358,18 @@ impl Engine {
         Ok(copied)
     }
 
-    /// Files in the segment directory of a device that were released and still exist, or are incomplete.
-    pub(crate) fn leftover_segments(&self, slot: &Slot, state: &State) -> Result<Vec<(String, u64)>> {
+    /// Files in the segment directory of a device that were released and still exist, or are incomplete and none of
+    /// the copies in progress.
+    pub(crate) fn leftover_segments(
+        &self,
+        slot: &Slot,
+        state: &State,
+        in_progress: &CopyPaths,
+    ) -> Result<Vec<(String, u64)>> {
         let listed = names::list(&*slot.device, SEGMENTS).map_err(|error| slot.error("list", SEGMENTS, error))?;
         let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
         let history = self.devices.history();
+        let is_written = |name: &str| in_progress.contains(&(slot.entry.number, format!("{SEGMENTS}/{name}")));
         let is_left = |(name, _): &(String, u64)| match SegmentName::parse(name) {
             // An unknown segment that was not released is in quarantine.
             Some(name) => {
@@ -348,7 +380,7 @@ impl Engine {
                     && released.has_segment(name.number)
                     && !state.segments.get(&name.number).is_some_and(is_it)
             }
-            None => name.ends_with(".new"),
+            None => name.ends_with(".new") && !is_written(name),
         };
         Ok(listed.into_iter().filter(is_left).collect())
     }
@@ -359,24 +391,36 @@ impl Engine {
     }
 }
 
-/// Copies bytes that are not records from the first readable copy; the rest remains a hole.
+/// Copies bytes that are not records from the first readable copy; pages that none has readable remain a hole.
 fn copy_raw(
     copies: &[(DeviceNumber, Arc<dyn DeviceFile>)],
     range: Range<LogOffset>,
     target: &dyn DeviceFile,
 ) -> std::io::Result<()> {
     let mut buffer = Vec::new();
-    let mut at = range.start;
-    while at < range.end {
-        let length = (range.end - at).min(PIECE_BYTES);
+    let mut copy_piece = |at: u64, end: u64| -> std::io::Result<bool> {
         for (_, file) in copies {
             buffer.clear();
-            if file.read_onto(&mut buffer, length as usize, at.0).is_ok_and(|read| read as u64 == length) {
-                target.write_at(&buffer, at.0)?;
-                break;
+            if file.read_onto(&mut buffer, (end - at) as usize, at).is_ok_and(|read| read as u64 == end - at) {
+                target.write_at(&buffer, at)?;
+                return Ok(true);
             }
         }
-        at += length;
+        Ok(false)
+    };
+    let end_of = |at: u64, most_bytes: u64, end: u64| (at / most_bytes + 1).saturating_mul(most_bytes).min(end);
+    let mut at = range.start.0;
+    while at < range.end.0 {
+        let end = end_of(at, PIECE_BYTES, range.end.0);
+        if !copy_piece(at, end)? {
+            let mut page = at;
+            while page < end {
+                let end_of_page = end_of(page, PAGE_BYTES, end);
+                copy_piece(page, end_of_page)?;
+                page = end_of_page;
+            }
+        }
+        at = end;
     }
     Ok(())
 }

@@ -2,11 +2,14 @@
 //!
 //! Lock order: `sync`, then `writer`, then `view`, then `directories`. Readers take only `view`, for the duration of a
 //! look-up in memory; no device is read while it is held. The pending state of an open file (see `open_files`) is
-//! locked before all of these, the list of open files after them, and the place of an open file last. A failed write or
-//! sync sets the latch: nothing more is written until the store is reopened.
+//! locked before all of these, the list of open files after them, and the place of an open file last. The list of
+//! copies in progress (see `copying`) is locked alone. A failed write or sync sets the latch: nothing more is written
+//! until the store is reopened.
 
 pub(crate) mod changed;
+mod continued;
 pub(crate) mod copies;
+pub(crate) mod copying;
 pub(crate) mod directories;
 pub(crate) mod divergence;
 pub(crate) mod early;
@@ -41,6 +44,7 @@ use std::time::Instant;
 use crate::devices::device::Mode;
 use crate::devices::extents::{Allocator, DeviceSource, ExtentFiles};
 use crate::devices::set::{Devices, Lock, Platform, Slot};
+use crate::engine::copying::CopiesInProgress;
 use crate::engine::directories::KnownDirectories;
 use crate::engine::effects::{Accounts, Versions};
 use crate::engine::open_files::OpenFiles;
@@ -123,6 +127,8 @@ pub(crate) struct Engine {
     pub(crate) open_files: Arc<OpenFiles>,
     /// `None` in a store opened for reading.
     writer: Option<Mutex<Writer>>,
+    /// Copies of segments that are being written.
+    pub(crate) copying: CopiesInProgress,
     /// Held while files are synced and the catalog changes.
     pub(crate) sync: Mutex<()>,
     /// The highest id assigned.
@@ -176,6 +182,7 @@ impl Engine {
             directories: RwLock::default(),
             open_files: Arc::default(),
             writer: parts.writer.map(Mutex::new),
+            copying: CopiesInProgress::default(),
             sync: Mutex::new(()),
             highest_id: AtomicU64::new(0),
             reserved_ids: AtomicU64::new(0),

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::devices::extents::DIRECTORY as EXTENTS;
 use crate::devices::host::Host;
-use crate::devices::set::{Devices, EpochStart, Lock, Platform};
+use crate::devices::set::{Devices, EpochStart, LOST_AND_FOUND, Lock, Platform};
 use crate::devices::survey::{OpenOptions, Survey, bind, survey};
 use crate::engine::index_place::index_place;
 use crate::engine::recovery::{Recovered, Recovery};
@@ -52,7 +52,8 @@ impl Access {
     }
 }
 
-/// Creates a store: directories and superblocks. Fails if anything is already in its place.
+/// Creates a store: directories and superblocks. Fails if anything is already in its place but the empty `lost+found`
+/// of a new file system.
 pub(crate) fn create(platform: &dyn Platform, home: &Path, plan: &Plan) -> Result<()> {
     make(platform, home, Geometry::new(home, plan)?)
 }
@@ -73,8 +74,11 @@ pub(crate) fn make(platform: &dyn Platform, home: &Path, geometry: Geometry) -> 
         if Superblock::read(&*device).map_or(true, |found| found.is_some()) {
             return refuse(ErrorKind::Exists, "a store already exists");
         }
+        // It may be where a new file system is mounted.
+        let lost_and_found = Some(path.join(LOST_AND_FOUND)).filter(|found| platform.is_lost_and_found(found));
+        let allowed: Vec<PathBuf> = places.iter().cloned().chain(lost_and_found).collect();
         let is_empty = device.list("").map_err(fail(&path))?.is_empty()
-            && !platform.has_directories(&path, &places).map_err(fail(&path))?;
+            && !platform.has_directories(&path, &allowed).map_err(fail(&path))?;
         if !is_empty {
             return refuse(ErrorKind::Exists, "the directory is not empty");
         }

@@ -158,8 +158,7 @@ impl Engine {
 
 /// What devices say about their space. One that does not say is not full, but may be broken: nothing is written then.
 fn rooms(slots: &[Slot]) -> Result<Rooms> {
-    let room = |slot: &Slot| slot.device.room().map_err(|error| slot.error("read the free space of", "", error));
-    Ok(Rooms { rooms: slots.iter().map(room).collect::<Result<_>>()? })
+    Ok(Rooms { rooms: slots.iter().map(Slot::room).collect::<Result<_>>()? })
 }
 
 /// Whether all records of a batch are tombstones.

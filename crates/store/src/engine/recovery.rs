@@ -209,6 +209,7 @@ impl Engine {
             let one = FoundSegment {
                 id: id.unwrap_or(half),
                 header,
+                continues: header.map(|header| header.continues),
                 devices: devices.clone(),
                 size_bytes: *size_bytes,
                 is_of_history: history.may_have(name),
@@ -222,6 +223,7 @@ impl Engine {
             let id = SegmentId { epoch: epoch.unwrap_or(one.id.epoch), ..one.id };
             found.push(FoundSegment { id, ..one });
         }
+        self.find_continued(&mut found);
         Ok(found)
     }
 
@@ -565,7 +567,7 @@ impl Engine {
         loop {
             let Some(known) = self.view().state.segments.get(&segment).cloned() else { return Ok(()) };
             let row = SegmentRow { size_bytes: end.0, ..known.clone() };
-            let Some(device) = self.spare_for(&row, wanted) else { return Ok(()) };
+            let Ok(Some(device)) = self.spare_for(&row, wanted) else { return Ok(()) };
             if self.copy_segment(&row, device, Damaged::Copied, &mut Pace::new(None, &Progress::default())).is_err() {
                 return Ok(());
             }

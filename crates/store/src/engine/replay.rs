@@ -115,8 +115,9 @@ pub(super) struct Replay<'e> {
     read: Position,
     /// M: the highest sequence number that was durable according to a mark.
     mark: u64,
-    /// Sequence numbers of snapshots at the end of the log, as far as stated at the beginning of its newest segments:
-    /// what they reference is preserved from the first record on.
+    /// For an index built from scratch, sequence numbers of snapshots at the end of the log, as far as stated at the
+    /// beginning of its newest segments: what they reference is preserved from the first record on. Any other index
+    /// knows which exist where it continues.
     coming: Vec<u64>,
     /// The end of the log according to the highest mark in a superblock.
     marked_place: Option<LogMark>,
@@ -136,15 +137,17 @@ pub(super) struct Replay<'e> {
 impl<'e> Replay<'e> {
     /// Continues after the position of the index; `mark` is what is otherwise known of the log's end.
     pub(super) fn new(engine: &'e Engine, start: Position, mark: u64, released: Released) -> Replay<'e> {
+        let is_from_scratch = start == Position::default();
+        let coming = released.snapshots.iter().filter(|_| is_from_scratch);
         Replay {
             engine,
-            coming: released.snapshots.iter().map(|row| row.sequence).collect(),
+            coming: coming.map(|row| row.sequence).collect(),
             position: start,
             read: start,
             mark: mark.max(start.sequence),
             marked_place: engine.devices.marks().iter().max_by_key(|mark| mark.sequence).copied(),
             unsettled: VecDeque::new(),
-            is_from_scratch: start == Position::default(),
+            is_from_scratch,
             last_nanoseconds: None,
             released,
             recovered: Recovered::default(),
@@ -261,24 +264,22 @@ impl<'e> Replay<'e> {
     /// At the beginning of another segment, checks whether it continues where the log before it ended.
     fn begin(&mut self, part: &LogPart) {
         let number = part.found.id.number;
-        let (sequence, chain) = match part.found.header {
-            Some(header) => {
-                let Continued { sequence, chain, .. } = header.continues;
+        if part.found.header.is_none() {
+            self.broken(number, LogOffset::START..FIRST_BATCH_AT);
+        }
+        let (sequence, chain) = match part.found.continues {
+            Some(Continued { segment, offset, sequence, chain }) => {
                 if sequence.0 > self.read.sequence {
-                    let place = (header.continues.segment, header.continues.offset);
                     let gap = match part.missing {
                         Some((first, last)) => Gap::Missing(first, last),
-                        None if place == (self.read.segment, self.read.offset) => Gap::EndedBefore,
+                        None if (segment, offset) == (self.read.segment, self.read.offset) => Gap::EndedBefore,
                         None => Gap::Released,
                     };
                     self.unsettled.push_back(Unsettled::Gap(sequence.0, gap));
                 }
                 (sequence.0.max(self.read.sequence), chain)
             }
-            None => {
-                self.broken(number, LogOffset::START..FIRST_BATCH_AT);
-                (self.read.sequence, self.read.chain)
-            }
+            None => (self.read.sequence, self.read.chain),
         };
         self.read = Position { segment: number, commit: LogOffset::START, offset: FIRST_BATCH_AT, sequence, chain };
     }

@@ -103,8 +103,12 @@ fn real() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     bytes.push(("catalog", "change", encoding::encode_change(1, &change)));
     let mut state = State::default();
     state.apply(&change);
-    bytes.push(("catalog", "state", encoding::encode_state(&state)));
-    bytes.push(("catalog", "manifest", manifest::encode(&[7; 16], crate::format::ids::Epoch(1), 2, 3, &state).1));
+    bytes.push(("catalog", "state", encoding::encode_state(&state).unwrap()));
+    bytes.push((
+        "catalog",
+        "manifest",
+        manifest::encode(&[7; 16], crate::format::ids::Epoch(1), 2, 3, &state).unwrap().1,
+    ));
     bytes.push(("published", "manifest", a_manifest().encode()));
     bytes.push(("published", "objects", published_by_a_writer()));
     bytes.push(("archive", "real", tar_of_several_kinds()));

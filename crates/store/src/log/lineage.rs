@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use crate::format::ids::{DeviceNumber, LogOffset, SegmentId, SegmentNumber};
 use crate::format::release::Released;
-use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::format::segment::{Continued, SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// A segment that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(crate) struct FoundSegment {
     pub(crate) id: SegmentId,
     /// `None` if no copy has a valid one.
     pub(crate) header: Option<SegmentHeader>,
+    /// Where it continues the log: according to its header, or, if that is damaged, to its first commit.
+    pub(crate) continues: Option<Continued>,
     /// Devices with a copy.
     pub(crate) devices: Vec<DeviceNumber>,
     /// Length of the longest copy.
@@ -51,7 +53,7 @@ pub(crate) struct Lineage {
 
 /// What the following part says about the one sought.
 enum StatedEnd {
-    /// Nothing: there is no following part, or its header is damaged.
+    /// Nothing: there is no following part, or its beginning is damaged.
     Unknown,
     At(SegmentNumber, LogOffset),
 }
@@ -99,8 +101,8 @@ impl Lineage {
                 // Its continuation may have been released since.
                 _ => released.end_of(found.id.number),
             };
-            continued = match found.header {
-                Some(header) => StatedEnd::At(header.continues.segment, header.continues.offset),
+            continued = match found.continues {
+                Some(Continued { segment, offset, .. }) => StatedEnd::At(segment, offset),
                 None => StatedEnd::Unknown,
             };
             // The log does not continue in those: what is missing may be before them as well.
@@ -133,7 +135,6 @@ mod tests {
     use super::*;
     use crate::format::geometry::Class;
     use crate::format::ids::{BatchSequence, Epoch, LogOffset};
-    use crate::format::segment::Continued;
     use crate::layout::granulo::Alignment;
 
     fn found(number: u64, continues: Option<(u64, u64)>) -> FoundSegment {
@@ -153,7 +154,15 @@ mod tests {
             },
             highest_id: 0,
         });
-        FoundSegment { id, header, devices: vec![DeviceNumber(0)], size_bytes: 1000, is_of_history: true, weight: 1 }
+        FoundSegment {
+            id,
+            header,
+            continues: header.map(|header| header.continues),
+            devices: vec![DeviceNumber(0)],
+            size_bytes: 1000,
+            is_of_history: true,
+            weight: 1,
+        }
     }
 
     /// Number, end, and what is missing before it.
@@ -239,6 +248,14 @@ mod tests {
         let lineage = Lineage::new(all, &Released::default(), SegmentNumber(1));
         assert_eq!(parts(&lineage), [(1, None, None), (2, Some(700), None), (3, None, None)]);
         assert_eq!((aside(&lineage), lineage.newest.0), (vec![4], 4));
+    }
+
+    #[test]
+    fn what_the_first_commit_says_counts_as_what_the_header_says() {
+        let continues = found(3, Some((1, 400))).continues;
+        let all = [found(1, Some((0, 0))), found(2, Some((1, 500))), FoundSegment { continues, ..found(3, None) }];
+        let lineage = Lineage::new(all, &Released::default(), SegmentNumber(1));
+        assert_eq!((parts(&lineage), aside(&lineage)), (vec![(1, Some(400), None), (3, None, None)], vec![2]));
     }
 
     #[test]

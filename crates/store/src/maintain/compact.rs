@@ -150,7 +150,7 @@ impl CompactPlan {
 
     /// Bytes that segments and extent files free on all devices, approximately: removals may have to stay.
     pub fn gained_bytes(&self) -> u64 {
-        let segments = self.segments.iter().map(|one| one.copies * left(one.number, one.size_bytes, one.live_bytes));
+        let segments = self.segments.iter().map(|one| one.copies * one.size_bytes.saturating_sub(one.live_bytes));
         segments.chain(self.extents.iter().map(PlannedExtent::dead_bytes)).sum()
     }
 }
@@ -176,27 +176,32 @@ impl PlannedSegment {
 }
 
 /// Dead bytes in a segment: dead records, removals, commits.
-pub(crate) fn dead_bytes(row: &SegmentRow) -> u64 {
-    left(row.number, row.size_bytes, SEGMENT_HEADER_BYTES + row.live_bytes)
-}
-
-/// Bytes of a segment besides `used_bytes`. Its records do not overlap, so that live bytes never exceed its size.
-fn left(segment: SegmentNumber, size_bytes: u64, used_bytes: u64) -> u64 {
-    assert!(used_bytes <= size_bytes, "segment {segment} has {size_bytes} bytes, and {used_bytes} of them in use");
-    size_bytes - used_bytes
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] if more are in use than it has: its records do not overlap, so the account is wrong.
+pub(crate) fn dead_bytes(row: &SegmentRow) -> Result<u64> {
+    let SegmentRow { number, size_bytes, live_bytes, .. } = *row;
+    let dead = size_bytes.checked_sub(SEGMENT_HEADER_BYTES).and_then(|records| records.checked_sub(live_bytes));
+    dead.ok_or_else(|| {
+        let cause = format!("segment {number} has {size_bytes} bytes, and {live_bytes} of them in live records");
+        Error::new(ErrorKind::Corrupt, "read the accounts of the index", cause)
+            .advise("run granulo store check --rebuild-index")
+    })
 }
 
 /// The segments that are worth rewriting. `breaks`: for each segment, the number of its records that do not directly
 /// follow the one with the preceding key; `misaligned`: those in which the content of files does not begin where it
 /// should.
+///
+/// # Errors
+/// As [`dead_bytes`].
 pub(crate) fn choose(
     rows: &[&SegmentRow],
     choice: Choice,
     breaks: &BTreeMap<SegmentNumber, u64>,
     misaligned: &BTreeSet<SegmentNumber>,
-) -> Vec<PlannedSegment> {
-    let is_dead = |row: &SegmentRow, percent: u8| {
-        let dead = dead_bytes(row);
+) -> Result<Vec<PlannedSegment>> {
+    let is_dead = |row: &SegmentRow, dead: u64, percent: u8| {
         dead > 0
             && (row.live_records == 0 || u128::from(dead) * 100 >= u128::from(row.size_bytes) * u128::from(percent))
     };
@@ -207,26 +212,27 @@ pub(crate) fn choose(
     // The log needs an end: a segment with nothing but marks is not worth replacing.
     let newest = rows.iter().map(|row| row.number).max();
     let is_end = |row: &SegmentRow| Some(row.number) == newest && row.live_records == 0 && row.dead_records == 0;
-    let is_chosen = |row: &&&SegmentRow| match choice {
+    let is_chosen = |row: &SegmentRow, dead: u64| match choice {
         _ if is_end(row) => false,
         // A segment that the log skipped is freed before the one whose header says so.
         _ if row.is_without_batches() => true,
         _ if misaligned.contains(&row.number) => true,
         Choice::All => row.size_bytes > SEGMENT_HEADER_BYTES,
-        Choice::Dead(percent) => is_dead(row, percent),
-        Choice::DeadOrDisordered(percent) => is_dead(row, percent) || is_disordered(row),
+        Choice::Dead(percent) => is_dead(row, dead, percent),
+        Choice::DeadOrDisordered(percent) => is_dead(row, dead, percent) || is_disordered(row),
     };
-    let planned = |row: &&SegmentRow| PlannedSegment {
-        is_realigned: misaligned.contains(&row.number),
-        ..PlannedSegment::of(row)
-    };
-    let mut chosen: Vec<PlannedSegment> = rows.iter().filter(is_chosen).map(planned).collect();
+    let mut chosen = Vec::new();
+    for row in rows {
+        if is_chosen(row, dead_bytes(row)?) {
+            chosen.push(PlannedSegment { is_realigned: misaligned.contains(&row.number), ..PlannedSegment::of(row) });
+        }
+    }
     // What frees most for the bytes written comes first, in case there is little room.
     chosen.sort_by(|a, b| {
         (u128::from(a.live_bytes) * u128::from(b.size_bytes))
             .cmp(&(u128::from(b.live_bytes) * u128::from(a.size_bytes)))
     });
-    chosen
+    Ok(chosen)
 }
 
 /// The first of `segments` that fit in the room together, in a store of this alignment; and the rest.
@@ -315,7 +321,7 @@ impl Engine {
         let rows = std::sync::Arc::clone(&self.view().state.segments);
         let rows: Vec<&SegmentRow> = rows.values().filter(|row| !self.is_freed(row.number)).collect();
         let misaligned = options.alignment.map_or_else(BTreeSet::new, |alignment| self.misaligned(&rows, alignment));
-        let chosen = choose(&rows, options.choice, &breaks, &misaligned);
+        let chosen = choose(&rows, options.choice, &breaks, &misaligned).map_err(|error| error.at(&self.home))?;
         let keeps_copies: BTreeSet<SegmentNumber> =
             rows.iter().filter(|row| self.keeps_copies(row, row.class)).map(|row| row.number).collect();
         let (segments, postponed): (Vec<PlannedSegment>, Vec<PlannedSegment>) =
@@ -331,13 +337,7 @@ impl Engine {
     /// Room for moved records on devices of a class, for one copy.
     fn room_for_moved(&self, class: Class) -> Result<u64> {
         let slots = self.next_slots(&self.geometry(), class);
-        let rooms: Vec<u64> = slots
-            .iter()
-            .map(|slot| {
-                let room = slot.device.room().map_err(|error| slot.error("read the free space of", "", error))?;
-                Ok(moving_bytes(room))
-            })
-            .collect::<Result<_>>()?;
+        let rooms: Vec<u64> = slots.iter().map(|slot| slot.room().map(moving_bytes)).collect::<Result<_>>()?;
         Ok(rooms.into_iter().min().unwrap_or(0))
     }
 
@@ -422,13 +422,13 @@ impl Store {
     /// What [`compact`](Self::compact) would do.
     ///
     /// # Errors
-    /// Errors of reading the index.
+    /// Errors of reading the index; [`ErrorKind::Corrupt`] if its accounts cannot be true.
     pub fn plan_compaction(&self, options: &CompactOptions) -> Result<CompactPlan> {
         self.engine().plan_compaction(options)
     }
 
-    /// Frees the space of dead records; `progress` receives the bytes of each stage and may interrupt. Reading and writing continue
-    /// meanwhile.
+    /// Frees the space of dead records; `progress` receives the bytes of each stage and may interrupt. Reading and
+    /// writing continue meanwhile.
     ///
     /// # Errors
     /// [`ErrorKind::NoSpace`] if there is no room for what must be moved first; errors of writing. The store is
@@ -460,14 +460,18 @@ mod tests {
 
     fn numbers(rows: &[SegmentRow], choice: Choice, breaks: &BTreeMap<SegmentNumber, u64>) -> Vec<u64> {
         let rows: Vec<&SegmentRow> = rows.iter().collect();
-        choose(&rows, choice, breaks, &BTreeSet::new()).iter().map(|segment| segment.number.0).collect()
+        choose(&rows, choice, breaks, &BTreeSet::new()).unwrap().iter().map(|segment| segment.number.0).collect()
     }
 
     #[test]
-    #[should_panic(expected = "segment 7 has 1128 bytes, and 1129 of them in use")]
-    fn an_account_of_more_than_there_is_ends_the_process() {
-        assert_eq!(dead_bytes(&row(7, 1128, 1000)), 0);
-        dead_bytes(&row(7, 1128, 1001));
+    fn an_account_of_more_than_there_is_is_an_error() {
+        assert_eq!(dead_bytes(&row(7, 1128, 1000)).unwrap(), 0);
+        for wrong in [row(7, 1128, 1001), row(7, 100, 0), row(7, 1128, u64::MAX)] {
+            for choice in [Choice::Dead(30), Choice::All] {
+                let error = choose(&[&wrong], choice, &BTreeMap::new(), &BTreeSet::new()).unwrap_err();
+                assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("segment 7"), "{error}");
+            }
+        }
     }
 
     #[test]
@@ -492,7 +496,7 @@ mod tests {
     fn segments_with_content_elsewhere_are_chosen_and_grow() {
         let rows = [row(1, 10_128, 10_000), row(2, 10_128, 10_000), row(3, 10_128, 10_000)];
         let rows: Vec<&SegmentRow> = rows.iter().collect();
-        let chosen = choose(&rows, Choice::Dead(30), &BTreeMap::new(), &BTreeSet::from([SegmentNumber(2)]));
+        let chosen = choose(&rows, Choice::Dead(30), &BTreeMap::new(), &BTreeSet::from([SegmentNumber(2)])).unwrap();
         assert_eq!(chosen.iter().map(|one| (one.number.0, one.is_realigned)).collect::<Vec<_>>(), [(2, true)]);
         let bytes = Alignment::ALL.map(|alignment| chosen[0].moving_bytes(alignment));
         assert_eq!(bytes, [11_600, 11_600 + 100 * 768, 11_600 + 100 * 4352]);
@@ -502,7 +506,7 @@ mod tests {
     fn a_round_takes_what_there_is_room_for() {
         let rows = [row(1, 20_128, 7_072), row(2, 20_128, 7_072), row(3, 20_128, 7_072)];
         let rows: Vec<&SegmentRow> = rows.iter().collect();
-        let segments = choose(&rows, Choice::All, &BTreeMap::new(), &BTreeSet::new());
+        let segments = choose(&rows, Choice::All, &BTreeMap::new(), &BTreeSet::new()).unwrap();
         let taken = |room_bytes: u64| round(&segments, Alignment::Page, room_bytes).0.len();
         assert_eq!([taken(8_191), taken(8_192), taken(16_384), taken(u64::MAX)], [0, 1, 2, 3]);
         // A segment without room does not block the others.

@@ -40,7 +40,10 @@ impl Store {
         if !detached.is_empty() {
             let top = free_name(&snapshot, &Key::root(), LOST_FOUND, |entry| entry.kind == Kind::Directory)?;
             let mut batch = self.batch(Durability::None);
-            batch.directory(&top, &attributes(engine))?;
+            // One that a user made keeps its attributes.
+            if snapshot.look_up_path(top.stored())?.is_none() {
+                batch.directory(&top, &attributes(engine))?;
+            }
             for &number in &detached {
                 let key = free_name(&snapshot, &top, &name_of(number), |entry| entry.number == number)?;
                 batch.adopt(&key, &attributes(engine), number)?;
@@ -197,6 +200,7 @@ mod tests {
         expected.insert(format!("lost+found/#{of_x}/y"), "x/y".to_owned());
         assert_eq!(all(&store), expected);
         assert_eq!(store.entry(&key("lost+found/#99999")).unwrap().unwrap().entry.mode, 0o040_755);
+        assert_eq!(store.entry(&key("lost+found")).unwrap().unwrap().entry.mode, 0o040_755, "as it was");
         // Each place is reported as lost, and as damage.
         assert_eq!(problems(&store).len(), 4, "{:?}", problems(&store));
         // A new directory does not change that, and nothing is attached again.

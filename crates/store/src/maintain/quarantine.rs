@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::ids::SegmentNumber;
 use crate::format::release::Released;
 use crate::format::segment::{SEGMENTS, SegmentName};
-use crate::index::catalog::SegmentRow;
+use crate::index::catalog::{Change, Freed, SegmentRow};
 use crate::locks::lock;
 
 /// Bytes of one file that are no part of the log.
@@ -76,7 +76,6 @@ impl Engine {
                 .advise("bring it back, or give it up with granulo store rebuild"));
         }
         self.close_active_segment()?;
-        self.note(&[(MISSING, Vec::new()), (MISSING_ON, Vec::new()), (PINS_DOUBTED, Vec::new())])?;
         let (mut given_back, mut strays) = (0, Released::default());
         let mut rows: Vec<SegmentRow> = Vec::new();
         let mut seen = BTreeSet::new();
@@ -93,9 +92,21 @@ impl Engine {
             }
         }
         pace.stage("freeing the quarantine", rows.iter().map(|row| row.size_bytes * row.devices.len() as u64).sum());
+        let mut emptied = Vec::new();
         for row in rows {
-            given_back += u64::from(self.salvage_segment(&row, pace)?);
+            if self.empty_segment(&row, pace)? {
+                emptied.push(row.number);
+            }
         }
+        given_back += emptied.len() as u64;
+        // What is missing is forgotten with the change that frees them: until then, an end of this process leaves it
+        // to be accepted again, and from then on, their release covers what they skipped.
+        self.adjust(|state| Change {
+            freed: emptied.into_iter().map(|number| (state.epoch, Freed::Segment(number))).collect(),
+            notes: [MISSING, MISSING_ON, PINS_DOUBTED].map(|name| (name.to_owned(), Vec::new())).into(),
+            durable: true,
+            ..Change::default()
+        })?;
         if !strays.is_empty() {
             self.sync_all()?;
             let _one = lock(&self.sync);
@@ -127,26 +138,65 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::fs::OpenOptions;
     use std::io::Write;
+    use std::path::{Path, PathBuf};
 
+    use crate::engine::pace::Pace;
+    use crate::engine::recovery::MISSING;
+    use crate::error::ErrorKind;
+    use crate::log::completeness::{Cause, Completeness, Missing};
     use crate::maintain::repair::{RepairOptions, plan_repair, repair};
     use crate::{Attributes, Key, OpenOptions as How, Plan, Progress, Store, Time};
+
+    /// A store with 5,000 bytes behind the end of its segment, with its key, and the segment.
+    fn torn(home: &Path) -> (Key, PathBuf) {
+        let key = Key::parse("kept").unwrap();
+        let store = Store::create(home, &Plan::default()).unwrap();
+        store.put(&key, &file(), b"content").unwrap();
+        drop(store);
+        let segment = std::fs::read_dir(home.join("segments")).unwrap().next().unwrap().unwrap().path();
+        OpenOptions::new().append(true).open(&segment).unwrap().write_all(&[7; 5000]).unwrap();
+        (key, segment)
+    }
+
+    fn file() -> Attributes {
+        Attributes::of_file(Time { seconds: 5, nanoseconds: 6 })
+    }
+
+    #[test]
+    fn what_is_missing_is_not_forgotten_before_the_quarantine_is_free() {
+        let place = tempfile::tempdir().unwrap();
+        let home = place.path().join("store");
+        let (_, segment) = torn(&home);
+        let store = Store::open(&home).unwrap();
+        let mut completeness = Completeness::default();
+        completeness.add(Missing {
+            cause: Cause::EndsBeforeMark,
+            segments: None,
+            batches: Some((7, 9)),
+            after_nanoseconds: None,
+            devices: Vec::new(),
+        });
+        let engine = store.engine();
+        engine.note(&[(MISSING, completeness.encode_missing())]).unwrap();
+        let accept = |progress: &Progress| engine.accept(&BTreeSet::new(), &mut Pace::new(None, progress));
+        let progress = Progress::default();
+        progress.stop();
+        assert_eq!(accept(&progress).unwrap_err().kind(), ErrorKind::Interrupted);
+        let missing = || engine.completeness_of(&engine.view().state.notes).len();
+        assert!(missing() == 1 && segment.exists());
+        assert_eq!((accept(&Progress::default()).unwrap(), missing(), segment.exists()), (1, 0, false));
+    }
 
     #[test]
     fn what_lies_behind_the_end_of_the_log_is_given_back_when_it_is_accepted() {
         let place = tempfile::tempdir().unwrap();
         let home = place.path().join("store");
-        let key = Key::parse("kept").unwrap();
-        let file = Attributes::of_file(Time { seconds: 5, nanoseconds: 6 });
-        let store = Store::create(&home, &Plan::default()).unwrap();
-        store.put(&key, &file, b"content").unwrap();
-        drop(store);
-        let segment = std::fs::read_dir(home.join("segments")).unwrap().next().unwrap().unwrap().path();
-        OpenOptions::new().append(true).open(&segment).unwrap().write_all(&[7; 5000]).unwrap();
-
+        let (key, segment) = torn(&home);
         let store = Store::open(&home).unwrap();
-        store.put(&key, &file, b"content 2").unwrap();
+        store.put(&key, &file(), b"content 2").unwrap();
         assert_eq!(store.status(false).unwrap().quarantined_bytes, 5000);
         drop(store);
         let how = How::default();

@@ -124,20 +124,21 @@ impl Store {
             plan.segment_bytes += row.size_bytes;
             if row.devices.iter().all(|&other| other == device || engine.devices.readable(other).is_none()) {
                 plan.lost_segments += 1;
-            } else if options.onto.is_none() && engine.place_for(row, device).is_none() {
+            } else if options.onto.is_none() && engine.place_for(row, device)?.is_none() {
                 plan.without_place += 1;
             }
         }
-        let mut count = |key: &[u8], descriptor: &Descriptor| {
+        let mut count = |key: &[u8], descriptor: &Descriptor| -> Result<()> {
             let components = components_on(descriptor, device);
             plan.objects += u64::from(!components.is_empty());
             for (number, component) in components {
                 let bytes = descriptor.chunks[number].stripes.component_bytes(component);
                 plan.unit_bytes += bytes;
-                if options.onto.is_none() && engine.device_for(key, descriptor, number, bytes, device).is_none() {
+                if options.onto.is_none() && engine.device_for(key, descriptor, number, bytes, device)?.is_none() {
                     plan.without_place += 1;
                 }
             }
+            Ok(())
         };
         let snapshot = view.snapshot();
         let mut scan = snapshot.scan_versions_from(&[])?;
@@ -146,13 +147,13 @@ impl Store {
                 // An unreadable one is counted when it is met.
                 && let Ok(descriptor) = engine.descriptor(entry)
             {
-                count(key, &descriptor);
+                count(key, &descriptor)?;
             }
         }
         for file in engine.open_files.all() {
             let base = file.striped_without_name();
             if let Some(descriptor) = base.as_deref().and_then(Base::descriptor) {
-                count(&object_key(file.number), descriptor);
+                count(&object_key(file.number), descriptor)?;
             }
         }
         Ok(plan)
@@ -264,20 +265,18 @@ impl Engine {
     }
 
     /// Another device for a copy that was on `lost`.
-    fn place_for(&self, row: &SegmentRow, lost: DeviceNumber) -> Option<DeviceNumber> {
-        let is_fit = |slot: &Slot| {
-            let number = slot.entry.number;
-            number != lost && slot.entry.state == DeviceState::InUse && !row.devices.contains(&number)
-        };
-        let slots: Vec<Slot> = self.devices.writable(row.class).into_iter().filter(is_fit).collect();
-        let has_room = |slot: &Slot| slot.device.room().is_ok_and(|room| room.available_bytes > row.size_bytes);
-        crate::log::writer::roomiest(slots.into_iter().filter(has_room).collect(), 1)
-            .first()
-            .map(|slot| slot.entry.number)
+    ///
+    /// # Errors
+    /// As [`roomiest_for`](Self::roomiest_for).
+    fn place_for(&self, row: &SegmentRow, lost: DeviceNumber) -> Result<Option<DeviceNumber>> {
+        self.roomiest_for(row, |device| device != lost && !row.devices.contains(&device))
     }
 
     /// Another device for a component that was on `lost`: the first in the order of the object's key that the chunk is
     /// not on.
+    ///
+    /// # Errors
+    /// A device does not say how much space it has: it is not full, but may be broken.
     fn device_for(
         &self,
         key: &[u8],
@@ -285,9 +284,9 @@ impl Engine {
         chunk: usize,
         bytes: u64,
         lost: DeviceNumber,
-    ) -> Option<DeviceNumber> {
-        let taken: BTreeSet<DeviceNumber> =
-            descriptor.chunks.get(chunk)?.components.iter().map(|component| component.device).collect();
+    ) -> Result<Option<DeviceNumber>> {
+        let Some(chunk) = descriptor.chunks.get(chunk) else { return Ok(None) };
+        let taken: BTreeSet<DeviceNumber> = chunk.components.iter().map(|component| component.device).collect();
         let slots = self.devices.writable(Class::Slow);
         let fit = |slot: &&Slot| {
             let number = slot.entry.number;
@@ -296,11 +295,13 @@ impl Engine {
         let fit: Vec<&Slot> = slots.iter().filter(fit).collect();
         let devices: Vec<(DeviceNumber, [u8; 16])> =
             fit.iter().map(|slot| (slot.entry.number, slot.entry.identity)).collect();
-        let has_room = |number: &DeviceNumber| {
-            let slot = fit.iter().find(|slot| slot.entry.number == *number);
-            slot.is_some_and(|slot| slot.device.room().is_ok_and(|room| room.available_bytes > bytes))
-        };
-        order(checksum(key), &devices).into_iter().find(has_room)
+        for number in order(checksum(key), &devices) {
+            let slot = fit.iter().find(|slot| slot.entry.number == number);
+            if slot.map(|slot| slot.room()).transpose()?.is_some_and(|room| room.available_bytes > bytes) {
+                return Ok(Some(number));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -418,7 +419,7 @@ impl Rebuild<'_> {
             // What was written while the device was lost has too few copies, and may be on devices of the other class.
             let takes_it = self.is_onto
                 && (is_listed || engine.devices.writable(row.class).iter().any(|slot| slot.entry.number == lost));
-            let target = if takes_it { Some(lost) } else { engine.place_for(row, lost) };
+            let target = if takes_it { Some(lost) } else { engine.place_for(row, lost)? };
             let Some(target) = target else {
                 // It lacks a copy on a missing device of the other class, which was not on this one.
                 if self.is_onto {
@@ -607,7 +608,7 @@ impl Rebuild<'_> {
         if self.is_onto {
             return Ok(chunk.components[component]);
         }
-        match engine.device_for(key, descriptor, number, chunk.stripes.component_bytes(component), self.device) {
+        match engine.device_for(key, descriptor, number, chunk.stripes.component_bytes(component), self.device)? {
             Some(device) => {
                 let place = engine.extents.place_component(&engine.allocator(), chunk, component, device)?;
                 done.touched.claim(place.component.device, place.component.file, &place.claim);

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::rebuild::note_name;
 use crate::devices::device::Device;
 use crate::devices::extents::DIRECTORY as EXTENTS;
-use crate::devices::set::{Slot, Trouble};
+use crate::devices::set::{LOST_AND_FOUND, Slot, Trouble};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{DeviceState, random_identity};
@@ -15,9 +15,6 @@ use crate::format::ids::DeviceNumber;
 use crate::format::segment::SEGMENTS;
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::catalog::{Change, Freed};
-
-/// Directory that a new file system has.
-const LOST_AND_FOUND: &str = "lost+found";
 
 impl Engine {
     /// Whether a directory was this device: before it was lost, or of a rebuild that the other devices do not know of.

@@ -23,6 +23,7 @@ use crate::format::record::{Head, NewRecord, Record, decode_directories};
 use crate::index::Snapshot;
 use crate::index::catalog::{Change, ExtentRow, Freed, SegmentRow};
 use crate::layout::granulo::Alignment;
+use crate::log::writer::Batched;
 
 /// Bytes of records in one commit.
 const BATCH_BYTES: usize = 4 << 20;
@@ -35,8 +36,10 @@ pub(crate) struct Moving {
     pub(crate) entry: Entry,
     /// The map of a large object, if it is a new one.
     pub(crate) descriptor: Option<Descriptor>,
-    /// The encoded record, and its alignment.
+    /// The encoded record.
     bytes: Vec<u8>,
+    /// The alignment for which it is encoded: that of the store may have changed since.
+    alignment: Alignment,
 }
 
 impl Moving {
@@ -61,16 +64,30 @@ impl Moving {
         if !Head::parse(&bytes).is_some_and(is_same) {
             return Err(Error::new(ErrorKind::Corrupt, "move a record", "its content changed in memory"));
         }
-        Ok(Moving { key: key.into(), entry, descriptor, bytes })
+        Ok(Moving { key: key.into(), entry, descriptor, bytes, alignment })
     }
 }
 
 impl Engine {
-    /// Commits moved records; those whose keys have another record by now are omitted, and returned.
+    /// Commits moved records, as one batch if they have the same alignment; those whose keys have another record by now
+    /// are omitted, and returned.
     ///
     /// # Errors
     /// Errors of writing.
     pub(crate) fn append_moved(&self, moving: Vec<Moving>) -> Result<Vec<Moving>> {
+        let mut outdated = Vec::new();
+        let mut moving = moving.into_iter().peekable();
+        loop {
+            let alignment = moving.peek().map_or_else(|| self.geometry().alignment, |record| record.alignment);
+            let alike = std::iter::from_fn(|| moving.next_if(|record| record.alignment == alignment)).collect();
+            outdated.extend(self.append_alike(alike, alignment)?);
+            if moving.peek().is_none() {
+                return Ok(outdated);
+            }
+        }
+    }
+
+    fn append_alike(&self, moving: Vec<Moving>, alignment: Alignment) -> Result<Vec<Moving>> {
         let mut writer = self.writer()?;
         let accounts = EngineAccounts::new(self);
         let mut effects = Effects::new(&accounts, Nameless::Go);
@@ -94,7 +111,7 @@ impl Engine {
                 false => effects.dead(location, record.entry.id),
             }
         }
-        let batch = self.batch_of(&mut records);
+        let batch = Batched { alignment, ..self.batch_of(&mut records) };
         let written = self.append_claiming(&mut writer, &geometry, Purpose::Frees, batch)?;
         effects.appended(writer.active_row(), written.position);
         effects.placed(written.segment, written.begin);
@@ -139,8 +156,23 @@ impl Engine {
     /// be freed.
     ///
     /// # Errors
-    /// Errors of reading the index, of writing and of `pace`.
+    /// As [`empty_segment`](Self::empty_segment).
     pub(crate) fn salvage_segment(&self, row: &SegmentRow, pace: &mut Pace<'_>) -> Result<bool> {
+        let is_empty = self.empty_segment(row, pace)?;
+        if is_empty {
+            self.adjust(|state| {
+                let given_back = (state.epoch, Freed::Segment(row.number));
+                Change { freed: vec![given_back], durable: true, ..Change::default() }
+            })?;
+        }
+        Ok(is_empty)
+    }
+
+    /// Moves the valid records out of a segment that no longer changes; returns whether nothing in it is live then.
+    ///
+    /// # Errors
+    /// Errors of reading the index, of writing and of `pace`.
+    pub(super) fn empty_segment(&self, row: &SegmentRow, pace: &mut Pace<'_>) -> Result<bool> {
         let snapshot = self.view().snapshot();
         let (mut moving, mut bytes) = (Vec::new(), 0);
         self.audit_segment(row, &snapshot, LogOffset::START, pace, &mut |sight, _| {
@@ -166,14 +198,7 @@ impl Engine {
         // Even without records: the log must not end in a segment that is freed.
         self.append_moved(moving)?;
         self.sync_all()?;
-        let is_empty = self.view().state.segments.get(&row.number).is_some_and(|now| now.live_records == 0);
-        if is_empty {
-            self.adjust(|state| {
-                let given_back = (state.epoch, Freed::Segment(row.number));
-                Change { freed: vec![given_back], durable: true, ..Change::default() }
-            })?;
-        }
-        Ok(is_empty)
+        Ok(self.view().state.segments.get(&row.number).is_some_and(|now| now.live_records == 0))
     }
 }
 
@@ -197,4 +222,44 @@ fn agrees(snapshot: &Snapshot, removal: &Record<'_>) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::geometry::Geometry;
+    use crate::log::scan::SegmentScan;
+    use crate::{Attributes, Key, Plan, Store};
+
+    #[test]
+    fn a_record_is_moved_to_a_segment_of_the_alignment_that_it_was_encoded_for() {
+        let sandbox = tempfile::tempdir().unwrap();
+        let store = Store::create(&sandbox.path().join("s"), &Plan::default()).unwrap();
+        let engine = store.engine();
+        let names = ["a", "b", "c"].map(|name| Key::parse(name).unwrap());
+        let moving = |key: &Key| {
+            store.put(key, &Attributes::default(), b"content").unwrap();
+            let entry = store.entry(key).unwrap().unwrap().entry;
+            let mut buffer = Vec::new();
+            let record = engine.read_entry(&entry, &mut buffer).unwrap();
+            Moving::new(&record.head.key(), entry, &record, None, engine.geometry().alignment).unwrap()
+        };
+        let set = |alignment| engine.set_geometry(Geometry { alignment, ..(*engine.geometry()).clone() });
+        let expected = [Alignment::None, Alignment::Page, Alignment::None];
+        let mut moved = Vec::new();
+        for (key, alignment) in names.iter().zip(expected) {
+            set(alignment);
+            moved.push(moving(key));
+        }
+        set(Alignment::Page);
+        assert!(engine.append_moved(moved).unwrap().is_empty());
+        for (key, alignment) in names.iter().zip(expected) {
+            let location = store.entry(key).unwrap().unwrap().entry.location;
+            let id = engine.segment_id(location.segment);
+            let copies = engine.open_segment_copies(id, &engine.copies(location.segment));
+            let header = SegmentScan::new(copies, engine.seed(id), LogOffset::START).header(id.into()).0;
+            assert_eq!(header.map(|header| header.alignment), Some(alignment), "{key}");
+            assert_eq!(store.get(key).unwrap().as_deref(), Some(&b"content"[..]));
+        }
+    }
 }

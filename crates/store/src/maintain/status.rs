@@ -161,6 +161,8 @@ impl Engine {
         for row in view.state.extents.values() {
             *unit_bytes.entry(row.device).or_default() += row.live_bytes;
         }
+        let dead_bytes: u64 =
+            rows.iter().map(|row| dead_bytes(row)).sum::<Result<_>>().map_err(|error| error.at(&self.home))?;
         let history = self.devices.history();
         let device = |slot: &Slot| DeviceStatus {
             number: slot.entry.number,
@@ -190,7 +192,7 @@ impl Engine {
             live_records: rows.iter().map(|row| row.live_records).sum(),
             live_bytes: rows.iter().map(|row| row.live_bytes).sum(),
             dead_records: rows.iter().map(|row| row.dead_records).sum(),
-            dead_bytes: rows.iter().map(|row| dead_bytes(row)).sum(),
+            dead_bytes,
             segments: rows.len() as u64,
             overflowed_bytes: self.overflowed().iter().map(|row| row.live_bytes).sum(),
             unit_bytes: unit_bytes.values().sum(),

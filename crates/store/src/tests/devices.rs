@@ -1,6 +1,6 @@
 //! Devices that were away for long, that are in a strange place, or that fail in a way that says nothing about them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -201,6 +201,28 @@ fn a_device_is_rebuilt_onto_a_new_file_system_and_where_it_was_begun() {
 }
 
 #[test]
+fn a_store_is_made_where_a_new_file_system_is_mounted() {
+    let sandbox = TempDir::new().unwrap();
+    let [home, device] = ["s", "device"].map(|name| sandbox.path().join(name));
+    let created = |plan: &Plan| Store::create(&home, plan).map(drop);
+    for (plan, mounted) in [(Plan::default(), &home), (Plan { fast: vec![device.clone()], ..Plan::default() }, &device)]
+    {
+        let lost_and_found = mounted.join("lost+found");
+        std::fs::DirBuilder::new().recursive(true).create(mounted).unwrap();
+        std::fs::DirBuilder::new().mode(0o700).create(&lost_and_found).unwrap();
+        std::fs::write(lost_and_found.join("#12"), b"of another file system").unwrap();
+        assert_eq!(created(&plan).unwrap_err().kind(), ErrorKind::Exists);
+        std::fs::remove_file(lost_and_found.join("#12")).unwrap();
+        match created(&plan) {
+            // Only the administrator's is that of a file system.
+            Err(error) => assert!(!geteuid().is_root() && error.kind() == ErrorKind::Exists, "{error}"),
+            Ok(()) => assert_eq!(std::fs::metadata(&lost_and_found).unwrap().mode() & 0o7777, 0o700),
+        }
+        let _ = std::fs::remove_dir_all(&home);
+    }
+}
+
+#[test]
 fn a_rebuild_goes_on_onto_its_directory_after_that_failed() {
     let sandbox = TempDir::new().unwrap();
     let (store, options, new) = degraded(&sandbox);
@@ -265,9 +287,9 @@ fn nothing_is_dropped_while_a_device_fails() {
         let subject = Simulated::create(&geometry, &world).unwrap();
         let store = subject.store();
         store.put(&key("f"), &file(), b"content").unwrap();
-        store.drop_lost(&[], &mut RepairReport::default()).unwrap();
+        store.drop_lost(BTreeSet::new(), &mut RepairReport::default()).unwrap();
         world.detach(device, Absence::Failing, 1);
-        let refused = store.drop_lost(&[], &mut RepairReport::default()).unwrap_err().to_string();
+        let refused = store.drop_lost(BTreeSet::new(), &mut RepairReport::default()).unwrap_err().to_string();
         assert!(refused.contains(&format!("device {device} fails")), "{refused}");
     }
 }
@@ -382,4 +404,43 @@ fn a_device_restored_from_before_the_last_batches_is_stale() {
     std::fs::remove_dir_all(&fast[0]).unwrap();
     let store = Store::open_read_only(&home).unwrap();
     assert_eq!(store.get(&key("g")).unwrap().as_deref(), Some(&b"acknowledged"[..]));
+}
+
+/// A device that does not say how much space it has is broken, not full.
+#[test]
+fn nothing_is_placed_elsewhere_because_a_device_fails() {
+    let failed = || Error::new(ErrorKind::Io, "write", "it broke");
+    let elsewhere = |device| RebuildOptions { device: DeviceNumber(device), ..RebuildOptions::default() };
+    let is_said = |error: Error, device: u16| {
+        assert!(error.kind() == ErrorKind::Io && error.to_string().contains("read the free space"), "{error}");
+        assert_eq!(error.device(), Some(device));
+    };
+    // Copies of segments.
+    let settings = geometry(3, 0, 2, (1, 0));
+    let world = World::new(Simulated::devices(&settings), 1);
+    let subject = Simulated::create(&settings, &world).unwrap();
+    let store = subject.store();
+    store.put(&key("f"), &file(), b"content").unwrap();
+    let engine = store.engine();
+    let row = engine.closed_row(engine.view().state.position.segment).unwrap().unwrap();
+    let other = (0..3).map(DeviceNumber).find(|device| !row.devices.contains(device)).unwrap();
+    assert_eq!(engine.spare_for(&row, 3).unwrap(), Some(other));
+    world.detach(other.index(), Absence::Failing, 1);
+    is_said(engine.spare_for(&row, 3).unwrap_err(), other.0);
+    engine.devices.fail(row.devices[0], &failed());
+    is_said(store.plan_rebuild(&elsewhere(row.devices[0].0)).unwrap_err(), other.0);
+    // Stripe units.
+    let settings = geometry(2, 4, 2, (2, 1));
+    let world = World::new(Simulated::devices(&settings), 1);
+    let subject = Simulated::create(&settings, &world).unwrap();
+    let store = subject.store();
+    store.put(&key("f"), &file(), &bytes(1, 300_000)).unwrap();
+    let entry = store.entry(&key("f")).unwrap().unwrap().entry;
+    let chunk = store.engine().descriptor(&entry).unwrap().chunks.swap_remove(0);
+    let on: Vec<DeviceNumber> = chunk.components.iter().map(|component| component.device).collect();
+    let other = (2..6).map(DeviceNumber).find(|device| !on.contains(device)).unwrap();
+    store.engine().devices.fail(on[0], &failed());
+    assert_eq!(store.plan_rebuild(&elsewhere(on[0].0)).unwrap().without_place, 0);
+    world.detach(other.index(), Absence::Failing, 1);
+    is_said(store.plan_rebuild(&elsewhere(on[0].0)).unwrap_err(), other.0);
 }

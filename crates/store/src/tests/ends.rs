@@ -7,10 +7,11 @@ use tempfile::TempDir;
 
 use super::opening::{causes, copy, kill};
 use super::{bytes, file, key};
+use crate::error::ErrorKind;
 use crate::format::ids::DeviceNumber;
 use crate::format::segment::segment_path;
 use crate::log::completeness::Cause;
-use crate::{OpenOptions, Plan, Store, rebuild_index};
+use crate::{Choice, CompactOptions, OpenOptions, Plan, Progress, Store, rebuild_index};
 
 #[test]
 fn a_log_that_ended_too_early_is_not_forgotten_with_the_index() {
@@ -186,4 +187,57 @@ fn a_damaged_end_of_the_log_waits_for_the_device_that_may_have_it_whole() {
         let store = Store::open(&home).unwrap();
         assert_eq!(store.get(&key("f")).unwrap().as_deref(), Some(&b"acknowledged"[..]));
     }
+}
+
+/// The last batch of a killed writer did not count, and the log went on without it.
+#[test]
+fn a_quarantine_stays_one_if_the_header_that_says_so_is_damaged() {
+    let flip = |path: &PathBuf, at: u64| {
+        let mut content = fs::read(path).unwrap();
+        content[at as usize] ^= 1;
+        fs::write(path, content).unwrap();
+    };
+    let sandbox = TempDir::new().unwrap();
+    let home = sandbox.path().join("s");
+    let store = Store::create(&home, &Plan::default()).unwrap();
+    let path_of = |store: &Store, name: &str| {
+        let location = store.entry(&key(name)).unwrap().unwrap().entry.location;
+        (home.join(segment_path(store.engine().segment_id(location.segment))), location.offset.0)
+    };
+    store.put(&key("a"), &file(), b"a").unwrap();
+    let (index, old) = (home.join("index"), sandbox.path().join("old"));
+    copy(&index, &old);
+    store.put(&key("b"), &file(), b"b").unwrap();
+    let (first, at) = path_of(&store, "b");
+    kill(store);
+    fs::remove_dir_all(&index).unwrap();
+    fs::rename(&old, &index).unwrap();
+    flip(&first, at + 25);
+    let store = Store::open(&home).unwrap();
+    for name in ["c", "d"] {
+        store.put(&key(name), &file(), name.as_bytes()).unwrap();
+    }
+    let (second, _) = path_of(&store, "c");
+    let quarantined_bytes = store.status(false).unwrap().quarantined_bytes;
+    assert!(first != second && quarantined_bytes > 0);
+    drop(store);
+    // What was wrong with it may be right on a device that returns.
+    flip(&first, at + 25);
+    flip(&second, 12);
+    fs::remove_dir_all(&index).unwrap();
+    let before = fs::read(&first).unwrap();
+    let looks_right = |store: &Store| {
+        assert_eq!(causes(store), [Cause::Damage], "the header");
+        let has = |name: &str| store.entry(&key(name)).unwrap().is_some();
+        assert_eq!(["a", "b", "c", "d"].map(has), [true, false, true, true]);
+        assert_eq!(store.status(false).unwrap().quarantined_bytes, quarantined_bytes);
+    };
+    looks_right(&Store::open_read_only(&home).unwrap());
+    let store = rebuild_index(&home, &OpenOptions::default()).unwrap();
+    looks_right(&store);
+    let all = CompactOptions { choice: Choice::All, ..CompactOptions::default() };
+    assert_eq!(store.compact(&all, &Progress::default()).unwrap_err().kind(), ErrorKind::Corrupt);
+    drop(store);
+    looks_right(&Store::open(&home).unwrap());
+    assert!(fs::read(&first).unwrap() == before);
 }

@@ -13,8 +13,10 @@ use crate::format::ids::LogOffset;
 use crate::random::Random;
 
 mod acknowledged;
+mod copying;
 mod devices;
 mod divergence;
+mod dropping;
 mod ends;
 mod giving_up;
 mod handles;

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, Weak};
 
 use twox_hash::XxHash3_64;
 
-use super::{Claim, ExtentFiles};
-use crate::devices::device::{DeviceFile, Room};
+use super::{Claim, ExtentFiles, OpenExtent};
+use crate::devices::device::Room;
 use crate::devices::placement::{file_bytes, moving_bytes, reserve_bytes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Component, Descriptor, Run};
@@ -54,7 +54,7 @@ pub(crate) struct Reserved {
     pub(crate) component: Component,
     pub(crate) claim: Claim,
     pub(super) end_bytes: u64,
-    pub(super) file: Arc<dyn DeviceFile>,
+    pub(super) file: OpenExtent,
 }
 
 /// What was allocated.
@@ -300,11 +300,7 @@ impl ExtentFiles {
 }
 
 /// Creates the first possible file from `next` on.
-fn create_next(
-    files: &ExtentFiles,
-    device: DeviceNumber,
-    next: Option<u32>,
-) -> Result<(ExtentTail, Arc<dyn DeviceFile>)> {
+fn create_next(files: &ExtentFiles, device: DeviceNumber, next: Option<u32>) -> Result<(ExtentTail, OpenExtent)> {
     let mut next = next;
     while let Some(file) = next {
         match files.create(device, file) {

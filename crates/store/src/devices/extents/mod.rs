@@ -37,6 +37,7 @@ pub(crate) use write::{LargeWriter, WrittenObject};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Debug};
 use std::io;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -133,16 +134,35 @@ pub(crate) struct Wrong {
 #[derive(Debug, Clone)]
 pub(crate) struct Claim(#[expect(dead_code, reason = "it is counted, not looked at")] Arc<()>);
 
+/// An open extent file, and the device on which it was opened: after a replacement, another one has its number.
+#[derive(Debug, Clone)]
+pub(crate) struct OpenExtent {
+    file: Arc<dyn DeviceFile>,
+    on: Arc<dyn Device>,
+}
+
+impl Deref for OpenExtent {
+    type Target = dyn DeviceFile;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.file
+    }
+}
+
 /// Files with unsynced writes. Keeps them open: a write-back error is reported to those who had the file open.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Touched {
-    files: BTreeMap<(DeviceNumber, u32), Arc<dyn DeviceFile>>,
+    /// Several of a number if the device was replaced in between.
+    files: BTreeMap<(DeviceNumber, u32), Vec<OpenExtent>>,
     claims: BTreeMap<(DeviceNumber, u32), Claim>,
 }
 
 impl Touched {
-    fn add(&mut self, device: DeviceNumber, file: u32, open: &Arc<dyn DeviceFile>) {
-        self.files.entry((device, file)).or_insert_with(|| Arc::clone(open));
+    fn add(&mut self, device: DeviceNumber, file: u32, open: &OpenExtent) {
+        let known = self.files.entry((device, file)).or_default();
+        if !known.iter().any(|known| Arc::ptr_eq(&known.on, &open.on)) {
+            known.push(open.clone());
+        }
     }
 
     /// Keeps the claim on the file of a reservation.
@@ -152,7 +172,9 @@ impl Touched {
 
     /// Adds the files of another.
     pub(crate) fn merge(&mut self, other: Touched) {
-        self.files.extend(other.files);
+        for ((device, file), opened) in &other.files {
+            opened.iter().for_each(|open| self.add(*device, *file, open));
+        }
         self.claims.extend(other.claims);
     }
 
@@ -166,7 +188,7 @@ impl Touched {
 /// Something to be made durable: an extent file, or the names in the extent directory of a device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Unsynced<'t> {
-    File(DeviceNumber, u32, &'t Arc<dyn DeviceFile>),
+    File(DeviceNumber, u32, &'t OpenExtent),
     Names(DeviceNumber),
 }
 
@@ -182,7 +204,7 @@ impl Unsynced<'_> {
 /// A cached open file.
 #[derive(Debug)]
 struct CachedFile {
-    file: Arc<dyn DeviceFile>,
+    file: OpenExtent,
     writable: bool,
     last_used: u64,
 }
@@ -295,7 +317,7 @@ impl ExtentFiles {
     }
 
     /// Opens the file, or takes it from the cache; [`io::ErrorKind::NotFound`] also if the device is not in service.
-    fn open(&self, device: DeviceNumber, file: u32, writable: bool) -> io::Result<Arc<dyn DeviceFile>> {
+    fn open(&self, device: DeviceNumber, file: u32, writable: bool) -> io::Result<OpenExtent> {
         {
             let mut cache = lock(&self.cache);
             cache.uses += 1;
@@ -304,18 +326,19 @@ impl ExtentFiles {
                 && (open.writable || !writable)
             {
                 open.last_used = uses;
-                return Ok(Arc::clone(&open.file));
+                return Ok(open.file.clone());
             }
         }
         let on = if writable { self.source.device_to_write(device) } else { self.source.device(device) };
         let on = on.ok_or(io::ErrorKind::NotFound)?;
         let path = self.path(device, file)?.ok_or(io::ErrorKind::NotFound)?;
         let opened = names::open(&*on, &path, if writable { Mode::Write } else { Mode::Read })?;
+        let opened = OpenExtent { file: opened, on };
         self.keep(device, file, &opened, writable);
         Ok(opened)
     }
 
-    fn keep(&self, device: DeviceNumber, file: u32, opened: &Arc<dyn DeviceFile>, writable: bool) {
+    fn keep(&self, device: DeviceNumber, file: u32, opened: &OpenExtent, writable: bool) {
         let mut cache = lock(&self.cache);
         if cache.open.len() >= MOST_OPEN
             && let Some(&oldest) = cache.open.iter().min_by_key(|(_, open)| open.last_used).map(|(key, _)| key)
@@ -323,11 +346,11 @@ impl ExtentFiles {
             cache.open.remove(&oldest);
         }
         let last_used = cache.uses;
-        cache.open.insert((device, file), CachedFile { file: Arc::clone(opened), writable, last_used });
+        cache.open.insert((device, file), CachedFile { file: opened.clone(), writable, last_used });
     }
 
     /// Creates a file of this epoch; [`io::ErrorKind::AlreadyExists`] if the number is taken.
-    fn create(&self, device: DeviceNumber, file: u32) -> io::Result<Arc<dyn DeviceFile>> {
+    fn create(&self, device: DeviceNumber, file: u32) -> io::Result<OpenExtent> {
         let on = self.source.device_to_write(device).ok_or(io::ErrorKind::NotFound)?;
         if self.path(device, file)?.is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -346,13 +369,14 @@ impl ExtentFiles {
         names.absent.remove(&(device, file));
         drop(names);
         lock(&self.new_names).insert(device);
+        let created = OpenExtent { file: created, on };
         self.keep(device, file, &created, true);
         Ok(created)
     }
 
     /// Opens the file for writing, and creates it if it does not exist: for units that are restored in place on a
     /// device that lost them.
-    fn open_or_create(&self, device: DeviceNumber, file: u32) -> Result<Arc<dyn DeviceFile>> {
+    fn open_or_create(&self, device: DeviceNumber, file: u32) -> Result<OpenExtent> {
         let opened = match self.open(device, file, true) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.create(device, file),
             opened => opened,
@@ -360,12 +384,18 @@ impl ExtentFiles {
         opened.map_err(|error| self.error("open the extent file", device, file, error))
     }
 
-    /// What must be synced to make writes durable: each file once, and the directories of new ones.
+    /// What must be synced to make writes durable: each file once, and the directories of new ones. Files on a device
+    /// that was replaced are no part of the store any more: what was written there was lost with it.
     pub(crate) fn unsynced<'t>(&self, touched: &'t Touched) -> Vec<Unsynced<'t>> {
         let new_names = lock(&self.new_names);
         let devices: BTreeSet<DeviceNumber> = touched.files.keys().map(|&(device, _)| device).collect();
         let names = devices.into_iter().filter(|device| new_names.contains(device)).map(Unsynced::Names);
-        touched.files.iter().map(|(&(device, file), open)| Unsynced::File(device, file, open)).chain(names).collect()
+        let is_replaced = |device: DeviceNumber, open: &OpenExtent| {
+            self.source.device_to_write(device).is_some_and(|now| !Arc::ptr_eq(&now, &open.on))
+        };
+        let opened = touched.files.iter().flat_map(|(&number, opened)| opened.iter().map(move |open| (number, open)));
+        let current = opened.filter(|&((device, _), open)| !is_replaced(device, open));
+        current.map(|((device, file), open)| Unsynced::File(device, file, open)).chain(names).collect()
     }
 
     /// Makes one of these durable.
@@ -401,13 +431,14 @@ impl ExtentFiles {
         threads::each(unsynced, MOST_SYNCS, |unsynced| self.sync_one(unsynced)).into_iter().collect()
     }
 
-    /// Unlinks a file that was released and has no readers; returns whether it existed. Open handles stay readable.
+    /// Unlinks a file that was released and has no readers; returns whether it existed. Open handles stay readable. A
+    /// device that is not in service is left as it is.
     ///
     /// # Errors
     /// The device is not in service, or the system call fails.
     pub(crate) fn unlink(&self, device: DeviceNumber, file: u32) -> Result<bool> {
         let fail = |error| self.error("unlink the extent file", device, file, error);
-        let on = self.source.device(device).ok_or_else(|| fail(io::ErrorKind::NotFound.into()))?;
+        let on = self.source.device_to_write(device).ok_or_else(|| fail(io::ErrorKind::NotFound.into()))?;
         let Some(path) = self.path(device, file).map_err(fail)? else { return Ok(false) };
         match on.remove(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(fail(error)),
@@ -437,7 +468,7 @@ impl ExtentFiles {
     }
 
     /// Opens the file of a run for reading.
-    fn open_run(&self, run: Run) -> std::result::Result<Arc<dyn DeviceFile>, UnitFault> {
+    fn open_run(&self, run: Run) -> std::result::Result<OpenExtent, UnitFault> {
         self.open(run.device, run.file, false).map_err(|error| flaw(&error))
     }
 

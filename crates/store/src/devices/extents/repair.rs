@@ -4,7 +4,6 @@
 //! with the bytes that belong there, so a crash midway leaves it either wrong as before or right.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::read::note;
 use super::{Allocator, ExtentFiles, JOINED_BYTES, Reserved, Touched, UnitFault, Wrong, is_intact};
@@ -202,7 +201,7 @@ impl ExtentFiles {
             file.start_writeback(offset, length as u64);
             pace(length as u64)?;
         }
-        touched.add(target.device, target.file, &Arc::clone(&file));
+        touched.add(target.device, target.file, &file);
         Ok(touched)
     }
 }

@@ -391,17 +391,12 @@ impl<'s> Batch<'s> {
     fn end_large(&mut self, key: Arc<[u8]>, attributes: &Attributes, written: WrittenObject) -> Result<u64> {
         let WrittenObject { descriptor, touched } = written;
         let stored = descriptor.stored_bytes;
-        let size = match size_of(attributes, stored) {
-            Ok(size) => size,
-            Err(error) => {
-                self.engine().abandon(&descriptor);
-                return Err(error);
-            }
-        };
         let encoded = descriptor.encode();
-        // First, so that the claims on its extent files stay with its record: in an earlier piece, they would end with
-        // that one's sync, and the files would be taken for unused.
-        self.make_room(encoded.len() + attributes.most_bytes())?;
+        // Room first, so that the claims on its extent files stay with its record: in an earlier piece, they would end
+        // with that one's sync, and the files would be taken for unused.
+        let size = size_of(attributes, stored)
+            .and_then(|size| self.make_room(encoded.len() + attributes.most_bytes()).map(|()| size))
+            .inspect_err(|_| self.engine().abandon(&descriptor))?;
         self.touched.merge(touched);
         self.add(key, Kind::Large, attributes, size, &encoded, Some(Arc::new(descriptor)))?;
         Ok(stored)
@@ -420,7 +415,11 @@ impl<'s> Batch<'s> {
         let now = self.now();
         let mut stored_attributes = std::mem::take(&mut self.attributes);
         stored_attributes.clear();
-        let outcome = attributes.encode(now, &mut stored_attributes).and_then(|()| {
+        let encoded = attributes.encode(now, &mut stored_attributes);
+        if encoded.is_err() {
+            descriptor.iter().for_each(|descriptor| self.engine().abandon(descriptor));
+        }
+        let outcome = encoded.and_then(|()| {
             let entry = Entry { size_bytes, ..entry_of(kind, attributes, now) };
             let compression = self.engine().geometry().compression;
             match compression {
@@ -465,7 +464,10 @@ impl<'s> Batch<'s> {
         let start = self.records.len();
         let name = recorded_name(&key);
         let record = NewRecord { is_zstd, name, attributes, content, ..NewRecord::of(entry.kind) };
-        record.encode(self.alignment, &mut self.records)?;
+        if let Err(error) = record.encode(self.alignment, &mut self.records) {
+            descriptor.iter().for_each(|descriptor| self.engine().abandon(descriptor));
+            return Err(error);
+        }
         self.wait(key, start, RecordSubject::Put(Box::new(entry), descriptor))
     }
 

@@ -67,6 +67,9 @@ const FREED_SEGMENT: u8 = 1;
 const FREED_EXTENT: u8 = 2;
 const FREED_TABLE: u8 = 3;
 
+/// Longest content of a section: its length has 32 bits. Shorter in tests.
+const LONGEST_SECTION_BYTES: usize = if cfg!(test) { 16 << 20 } else { u32::MAX as usize };
+
 /// Why bytes are not a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DecodeError {
@@ -120,8 +123,9 @@ pub(crate) fn encode_change(version: u64, change: &Change) -> Vec<u8> {
     out.bytes
 }
 
-/// Encodes a state as the change that creates it from an empty one.
-pub(crate) fn encode_state(state: &State) -> Vec<u8> {
+/// Encodes a state as the change that creates it from an empty one; `None` if a section would be longer than its length
+/// can state.
+pub(crate) fn encode_state(state: &State) -> Option<Vec<u8>> {
     let mut out = Sections::new(state.version);
     out.position(state.position);
     for (tag, number) in [(EPOCH, state.epoch), (HIGHEST_ID, state.highest_id), (NEXT_TABLE, state.next_table)] {
@@ -141,7 +145,7 @@ pub(crate) fn encode_state(state: &State) -> Vec<u8> {
     out.rows(DEVICES, state.devices.iter(), |out, device| out.extend_from_slice(&device.0.to_le_bytes()));
     out.rows(PINS, state.pins.iter(), |out, (name, epoch)| put_pin(out, name, *epoch));
     out.rows(SNAPSHOTS, state.snapshots.iter(), put_snapshot);
-    out.bytes
+    (!out.has_too_long).then_some(out.bytes)
 }
 
 /// Inverse of [`encode_change`] and [`encode_state`]: the version and the changes.
@@ -204,11 +208,12 @@ fn take_section(change: &mut Change, tag: u8, section: SectionReader<'_>) -> Opt
 /// Sections being encoded.
 struct Sections {
     bytes: Vec<u8>,
+    has_too_long: bool,
 }
 
 impl Sections {
     fn new(version: u64) -> Sections {
-        let mut sections = Sections { bytes: Vec::new() };
+        let mut sections = Sections { bytes: Vec::new(), has_too_long: false };
         sections.section(VERSION, |out| put_u64(out, version));
         sections
     }
@@ -218,6 +223,7 @@ impl Sections {
         self.bytes.extend_from_slice(&[0; SECTION_HEAD_BYTES]);
         put(&mut self.bytes);
         let (head, content) = self.bytes.split_at_mut(begin).1.split_at_mut(SECTION_HEAD_BYTES);
+        self.has_too_long |= content.len() > LONGEST_SECTION_BYTES;
         let [a, b, c, d] = (content.len() as u32).to_le_bytes();
         head.copy_from_slice(&[tag, a, b, c, d]);
     }

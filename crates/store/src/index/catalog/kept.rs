@@ -548,15 +548,21 @@ impl Inner {
     }
 
     /// Writes a manifest with `state` to the devices of the index, and removes the journal of the old one. Devices that
-    /// fail are dropped, and the others get another manifest that does not name them.
+    /// fail are dropped, and the others get another manifest that does not name them. One that could not be read is not
+    /// written: the old one stays.
     fn replace(&mut self, store: &[u8; 16], mut state: State) -> Result<()> {
-        let old = self.current.take().map(|current| current.head.journal);
+        let old = self.current.as_ref().map(|current| current.head.journal);
         let seed = u128::from_le_bytes(random_identity()?) as u64;
         let number = self.next_journal;
         self.next_journal += 1;
         loop {
             state.devices = Arc::new(self.copies.numbers());
-            let (head, document) = manifest::encode(store, self.epoch, number, seed, &state);
+            let Some((head, document)) = manifest::encode(store, self.epoch, number, seed, &state) else {
+                let cause = "a list in it would be longer than 4 GiB";
+                let advice = "remove objects, above all files with several names";
+                return Err(Error::new(ErrorKind::NoSpace, "write the manifest of the index", cause).advise(advice));
+            };
+            self.current = None;
             let (mut files, mut failures) = (Vec::new(), Vec::new());
             for (place, replaced) in replace_all(&self.copies.places(), number, &document) {
                 match replaced {

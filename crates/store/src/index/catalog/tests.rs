@@ -217,7 +217,7 @@ proptest! {
         one.apply(&change);
         other.apply(&read);
         prop_assert_eq!(&one, &other);
-        let whole = encoding::encode_state(&one);
+        let whole = encoding::encode_state(&one).unwrap();
         prop_assert_eq!(encoding::decode(&whole[..whole.len() - 1]).unwrap_err(), DecodeError::Damaged);
 
         let frame = journal::frame(5, 0, &bytes);
@@ -472,4 +472,26 @@ fn the_index_of_another_store_is_none() {
     let world = World::new(1, 1);
     create(&world).commit(&put(1)).unwrap();
     assert!(Catalog::open(places(&world), [8; 16], EPOCH).unwrap().is_none());
+}
+
+#[test]
+fn a_manifest_of_any_length_is_read_if_it_could_be_written() {
+    let names = |count: u64| Change { shared: (1..=count).map(|at| (ObjectNumber(at), 2)).collect(), ..put(1) };
+    let world = World::new(1, 1);
+    let catalog = Catalog::unpublished(places(&world), STORE, EPOCH, 0);
+    catalog.commit(&names(40_000)).unwrap();
+    catalog.publish().unwrap();
+    assert_eq!(open(&world).unwrap().state(), catalog.state());
+    // One with a list whose length it cannot state is not written, and everything goes on with the one before.
+    let before = catalog.state();
+    let error = catalog.commit(&names((16 << 20) / 16 + 1)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    assert_eq!(catalog.state(), before);
+    catalog.commit(&put(2)).unwrap();
+    let read = open(&world).unwrap();
+    assert_eq!((read.state(), newest(&read.state())), (catalog.state(), 2));
+    // Damage at the end of a long one.
+    let file = world.device(0).open(&manifest::path(), Mode::Write).unwrap();
+    file.write_at(&[0xff], file.size().unwrap() - 1).unwrap();
+    assert!(open(&world).is_none());
 }

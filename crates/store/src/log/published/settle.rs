@@ -13,9 +13,10 @@ use super::surroundings::Surroundings;
 use super::writer::WriteError;
 use crate::devices::objects::{Expected, ObjectError, Objects, Piece, Tag};
 use crate::error::{Error, ErrorKind, Result};
+use crate::units::format_size;
 
-/// A longer manifest cannot be ours.
-const LONGEST_BYTES: u64 = 1 << 30;
+/// A longer manifest is neither read nor written: it is put whole with each batch. Shorter in tests.
+pub(super) const LONGEST_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 1 << 30 };
 
 const READ: &str = "read the manifest";
 const REPLACE: &str = "replace the manifest";
@@ -117,6 +118,7 @@ impl Bucket {
         attempts: &mut Attempts<'_>,
     ) -> std::result::Result<Settled, WriteError> {
         let bytes = next.encode();
+        self.refuse_longer(bytes.len() as u64, LONGEST_BYTES)?;
         // Whether it may have taken effect, or still may.
         let mut may_have = false;
         loop {
@@ -144,6 +146,16 @@ impl Bucket {
                 return Err(if may_have { WriteError::Unsettled(cause) } else { WriteError::Failed(cause) });
             }
         }
+    }
+
+    /// Refuses a manifest that would be longer than allowed.
+    pub(super) fn refuse_longer(&self, length_bytes: u64, most_bytes: u64) -> Result<()> {
+        if length_bytes <= most_bytes {
+            return Ok(());
+        }
+        let cause = format!("it would be longer than {}", format_size(most_bytes.into()));
+        let error = Error::new(ErrorKind::NoSpace, REPLACE, cause).at(&self.place_of(MANIFEST));
+        Err(error.advise("publish larger objects, or release pins"))
     }
 
     /// Whether an object exists with exactly these bytes.

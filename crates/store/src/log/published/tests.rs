@@ -198,3 +198,19 @@ fn of_writers_that_race_each_batch_that_was_acknowledged_is_there_in_order() {
     assert_eq!(names(&bucket).len(), expected.len());
     assert!(matches!(bucket.head("segments/none"), Err(ObjectError::NotFound)));
 }
+
+#[test]
+fn a_manifest_that_could_not_be_read_is_not_written() {
+    let (bucket, mut writer) = create();
+    writer.publish(&[b"one"], &[]).unwrap();
+    // Each needs 52 bytes in the manifest; some are left for another epoch, and for pins.
+    let many = vec![&b""[..]; (960 << 10) / 52 + 1];
+    let WriteError::Failed(error) = writer.publish(&many, &[]).unwrap_err() else { panic!("nothing was sent") };
+    assert!(error.kind() == ErrorKind::NoSpace && error.to_string().contains("longer than 960 KiB"), "{error}");
+    assert_eq!((contents(&bucket), names(&bucket).len()), (vec![b"one".to_vec()], 1));
+    writer.publish(&many[..(950 << 10) / 52], &[]).unwrap();
+    let mut writer = Writer::open(bucket.clone(), machine()).unwrap();
+    writer.publish(&[], &(2..writer.manifest().objects().count() as u64 + 1).collect::<Vec<_>>()).unwrap();
+    writer.publish(&[b"two"], &[]).unwrap();
+    assert_eq!(contents(&bucket), [b"one", b"two"]);
+}

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use super::manifest::{MOST_EPOCHS, Manifest, ObjectName, PublishedObject, WriterEpoch};
-use super::settle::{Bucket, CurrentManifest, Settled};
+use super::manifest::{MOST_EPOCHS, Manifest, OBJECT_BYTES, ObjectName, PublishedObject, WriterEpoch};
+use super::settle::{Bucket, CurrentManifest, LONGEST_BYTES, Settled};
 use super::surroundings::Surroundings;
 use crate::devices::objects::{Expected, ObjectError, Objects, Tag};
 use crate::error::{Error, ErrorKind, Result};
@@ -15,6 +15,9 @@ use crate::format::record::checksum;
 const BEGIN: &str = "begin an epoch in";
 const PUBLISH: &str = "publish to";
 const PUT: &str = "put";
+
+/// No batch makes the manifest longer, so that there is room for another epoch, and for removals with their pins.
+const LONGEST_WITH_BATCH_BYTES: u64 = LONGEST_BYTES / 16 * 15;
 
 /// Why nothing was written, or why the outcome is unknown.
 #[derive(Debug)]
@@ -156,7 +159,8 @@ impl Writer {
     /// with the batch, which is then acknowledged.
     ///
     /// # Errors
-    /// [`WriteError`]; [`Usage`](crate::error::ErrorKind::Usage) if an object in `removed` does not exist.
+    /// [`WriteError`]; [`Usage`](crate::error::ErrorKind::Usage) if an object in `removed` does not exist,
+    /// [`NoSpace`](crate::error::ErrorKind::NoSpace) if the manifest would be too long with these objects.
     pub fn publish(&mut self, added: &[&[u8]], removed: &[u64]) -> std::result::Result<u64, WriteError> {
         self.may_write()?;
         let mut next = self.succeeding()?;
@@ -168,6 +172,11 @@ impl Writer {
                 return Err(WriteError::Failed(error.at(&self.bucket.objects.place())));
             };
             object.removed = next.version;
+        }
+        if !added.is_empty() {
+            next.forget();
+            let length_bytes = next.length_bytes() + (OBJECT_BYTES * added.len()) as u64;
+            self.bucket.refuse_longer(length_bytes, LONGEST_WITH_BATCH_BYTES)?;
         }
         for bytes in added {
             let name = self.put(next.next_number, bytes)?;

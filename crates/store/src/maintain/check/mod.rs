@@ -439,7 +439,10 @@ impl<'c> Checker<'c> {
                 listed.iter().filter_map(|(name, size)| Some(((slot.entry.number, SegmentName::parse(name)?), *size)));
             self.sizes.extend(numbered);
             if self.is_alone && slot.is_writable() {
-                for (name, size) in self.engine.leftover_segments(slot, &self.view.state)? {
+                let in_progress = self.engine.copying.files();
+                let left = self.engine.leftover_segments(slot, &self.view.state, &in_progress)?;
+                drop(in_progress);
+                for (name, size) in left {
                     let cause = format!("the file ({}) is not a segment of the store", format_size(size.into()));
                     let path = slot.path.join(SEGMENTS).join(name);
                     self.found(Problem::new(ProblemKind::Leftover, path, cause, Remedy::Repair).on(slot.entry.number));

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use super::names::{LARGE_BYTES, Shown, is_sound, shown, shown_as, store};
+use super::opening::{copy, kill};
 use super::*;
 use crate::PinnedSnapshot;
 use crate::format::ids::DeviceNumber;
@@ -201,4 +202,29 @@ fn names_of_snapshots_are_names_and_there_once() {
     assert_eq!(reader.create_snapshot("tuesday").unwrap_err().kind(), ErrorKind::ReadOnly);
     assert_eq!(reader.remove_snapshot("monday").unwrap_err().kind(), ErrorKind::ReadOnly);
     assert_eq!(reader.snapshots().unwrap().len(), 1);
+}
+
+#[test]
+fn a_snapshot_that_the_last_release_lists_keeps_nothing_once_it_is_removed() {
+    let sandbox = TempDir::new().unwrap();
+    let home = sandbox.path().join("s");
+    let store = Store::create(&home, &Plan::default()).unwrap();
+    store.put(&key("f"), &file(), b"before").unwrap();
+    store.put(&key("gone"), &file(), b"content").unwrap();
+    store.remove(&key("gone")).unwrap();
+    store.create_snapshot("monday").unwrap();
+    compact_all(&store);
+    assert!(store.remove_snapshot("monday").unwrap());
+    let (index, old) = (home.join("index"), sandbox.path().join("old"));
+    copy(&index, &old);
+    store.put(&key("f"), &file(), b"after").unwrap();
+    kill(store);
+    std::fs::remove_dir_all(&index).unwrap();
+    std::fs::rename(&old, &index).unwrap();
+    let store = Store::open(&home).unwrap();
+    assert_eq!(store.recovered().batches, 1);
+    let snapshot = store.engine().view().snapshot();
+    let versions = snapshot.scan_versions_from(&crate::format::index_key::first_superseded()).unwrap().count();
+    assert_eq!((versions, store.get(&key("f")).unwrap().as_deref()), (0, Some(&b"after"[..])));
+    is_sound(&store);
 }

@@ -103,3 +103,37 @@ fn more_files_than_are_kept_open_are_read() {
     assert!(descriptors.iter().all(|descriptor| bench.read(descriptor).0 == object));
     assert!(lock(&bench.files.cache).open.len() <= MOST_OPEN);
 }
+
+#[test]
+fn of_a_replaced_device_only_files_of_its_successor_are_synced() {
+    let bench = Bench::new(1);
+    let open = || bench.files.open_or_create(DeviceNumber(0), 0).unwrap();
+    let (mut touched, mut later) = (Touched::default(), Touched::default());
+    touched.add(DeviceNumber(0), 0, &open());
+    let synced = |touched: &Touched| -> Vec<Arc<dyn DeviceFile>> {
+        let file = |unsynced: Unsynced<'_>| match unsynced {
+            Unsynced::File(_, _, open) => Some(Arc::clone(&open.file)),
+            Unsynced::Names(_) => None,
+        };
+        bench.files.unsynced(touched).into_iter().filter_map(file).collect()
+    };
+    assert_eq!(synced(&touched).len(), 1);
+    bench.replace(DeviceNumber(0));
+    assert_eq!(synced(&touched).len(), 0, "what was written there was lost with the device");
+    let current = open();
+    later.add(DeviceNumber(0), 0, &current);
+    touched.merge(later);
+    let files = synced(&touched);
+    assert!(files.len() == 1 && Arc::ptr_eq(&files[0], &current.file));
+}
+
+#[test]
+fn nothing_is_unlinked_on_a_device_that_may_not_be_written() {
+    let bench = Bench::new(1);
+    bench.files.open_or_create(DeviceNumber(0), 0).unwrap();
+    lock(&bench.devices.stale).insert(DeviceNumber(0));
+    let error = bench.files.unlink(DeviceNumber(0), 0).unwrap_err();
+    assert!(error.kind() == ErrorKind::NotFound && bench.extent(DeviceNumber(0), 0).exists(), "{error}");
+    lock(&bench.devices.stale).clear();
+    assert!(bench.files.unlink(DeviceNumber(0), 0).unwrap());
+}

@@ -19,7 +19,7 @@ const HEAD_BYTES: usize = LENGTH_AT + 8 + 16 + 8 + 8 + 8 + 4 + 4 + 8;
 const EPOCH_BYTES: usize = 8 + 8 + 8 + 8;
 /// Length of a pin without its name, in bytes.
 const PIN_BYTES: usize = 8 + 2;
-const OBJECT_BYTES: usize = 8 + 8 + 4 + 8 + 8 + 8 + 8;
+pub(super) const OBJECT_BYTES: usize = 8 + 8 + 4 + 8 + 8 + 8 + 8;
 
 /// Upper bound of versions and numbers, so that none overflows.
 const LARGEST: u64 = u64::MAX >> 1;
@@ -215,10 +215,15 @@ impl Manifest {
         }
     }
 
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// Length of the document, in bytes.
+    pub(super) fn length_bytes(&self) -> u64 {
         let pins: usize = self.pins.keys().map(|name| PIN_BYTES + name.len()).sum();
         let rows = EPOCH_BYTES * self.epochs.len() + OBJECT_BYTES * self.objects.len();
-        let mut bytes = Vec::with_capacity(HEAD_BYTES + pins + rows);
+        (HEAD_BYTES + pins + rows) as u64
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.length_bytes() as usize);
         bytes.resize(CHECKSUM_BYTES, 0);
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());

@@ -1,0 +1,76 @@
+//! `repair --drop-lost` drops what its plan listed, and nothing else.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::{file, key};
+use crate::format::segment::segment_path;
+use crate::{OpenOptions, Plan, Progress, RepairOptions, RepairPlan, RepairReport, Store, plan_repair, repair};
+
+/// More than a plan lists.
+const OBJECTS: usize = 40;
+
+fn name(number: usize) -> String {
+    format!("f{number:02}")
+}
+
+fn store_in(sandbox: &TempDir) -> PathBuf {
+    let home = sandbox.path().join("s");
+    let store = Store::create(&home, &Plan::default()).unwrap();
+    (0..OBJECTS).for_each(|number| store.put(&key(&name(number)), &file(), b"content").unwrap());
+    home
+}
+
+fn damage(home: &Path, numbers: impl Iterator<Item = usize>) {
+    let store = Store::open_read_only(home).unwrap();
+    for number in numbers {
+        let location = store.entry(&key(&name(number))).unwrap().unwrap().entry.location;
+        let path = home.join(segment_path(store.engine().segment_id(location.segment)));
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[location.offset.0 as usize + 25] ^= 4;
+        fs::write(&path, bytes).unwrap();
+    }
+}
+
+fn planned(home: &Path) -> RepairPlan {
+    plan_repair(home, &OpenOptions::default(), None, &mut |_| {}, &Progress::default()).unwrap()
+}
+
+fn drop_lost(home: &Path, plan: &RepairPlan) -> RepairReport {
+    let options = RepairOptions { drop_lost: true, ..RepairOptions::default() };
+    repair(home, &OpenOptions::default(), plan, options, &mut |_, _| {}, &Progress::default()).unwrap()
+}
+
+#[test]
+fn what_was_damaged_since_the_plan_is_not_dropped() {
+    let sandbox = TempDir::new().unwrap();
+    let home = store_in(&sandbox);
+    damage(&home, 3..5);
+    let plan = planned(&home);
+    damage(&home, 7..8);
+    let report = drop_lost(&home, &plan);
+    assert_eq!((report.dropped, report.unplanned, report.lost.len()), (2, 1, 1), "{report:?}");
+    let names = |numbers: &[usize]| -> Vec<String> { numbers.iter().map(|&number| name(number)).collect() };
+    let is_there = |name: &String| Store::open_read_only(&home).unwrap().entry(&key(name)).unwrap().is_some();
+    assert!(names(&[3, 4]).iter().all(|name| !is_there(name)) && is_there(&name(7)));
+    // The next plan lists it.
+    let report = drop_lost(&home, &planned(&home));
+    assert_eq!((report.dropped, report.unplanned, report.check.problems()), (1, 0, 0), "{report:?}");
+}
+
+#[test]
+fn more_lost_objects_than_a_plan_lists_need_another_run_and_the_report_says_so() {
+    let sandbox = TempDir::new().unwrap();
+    let home = store_in(&sandbox);
+    damage(&home, 0..OBJECTS);
+    let plan = planned(&home);
+    let listed = plan.lost.len();
+    assert!(listed < OBJECTS);
+    let report = drop_lost(&home, &plan);
+    assert_eq!((report.dropped, report.unplanned), (listed as u64, (OBJECTS - listed) as u64), "{report:?}");
+    let report = drop_lost(&home, &planned(&home));
+    assert_eq!((report.dropped, report.unplanned), ((OBJECTS - listed) as u64, 0), "{report:?}");
+    assert_eq!(report.check.problems(), 0);
+}
