@@ -271,16 +271,19 @@ impl Engine {
         })
     }
 
-    /// A missing device that has, or may have, a copy of a segment.
-    pub(super) fn missing_copy(&self, segment: SegmentNumber) -> Option<DeviceNumber> {
-        let row = self.view().state.segments.get(&segment).cloned()?;
+    /// A missing device that has, or may have, a copy of a segment, which was found on others.
+    pub(super) fn missing_copy(&self, segment: SegmentNumber, found: &[DeviceNumber]) -> Option<DeviceNumber> {
+        let mut devices = found.to_vec();
+        devices.extend(self.view().state.segments.get(&segment).iter().flat_map(|row| &row.devices));
+        devices.sort_unstable();
+        devices.dedup();
         let geometry = self.geometry();
+        if devices.len() < geometry.copies.into() {
+            devices.extend(geometry.record_devices().map(|entry| entry.number));
+        }
         let is_away =
             |device: &DeviceNumber| !self.devices.has_left(*device) && self.devices.readable(*device).is_none();
-        let others = (row.devices.len() < geometry.copies.into()).then(|| {
-            geometry.record_devices().map(|entry| entry.number).filter(|device| !row.devices.contains(device))
-        });
-        row.devices.iter().copied().chain(others.into_iter().flatten()).find(is_away)
+        devices.into_iter().find(is_away)
     }
 
     /// The account of a segment that will not change any more: the active one is closed first. `None` if it is gone.

@@ -315,7 +315,7 @@ impl Engine {
         drop(state);
         // An index built from scratch is not published before the log was read.
         if self.is_writer() && !is_from_scratch {
-            self.look_ahead(&lineage.parts, start)?;
+            self.look_ahead(&lineage.parts, start, self.known_mark().max(witnessed))?;
         }
         for part in &lineage.parts {
             replay.segment(part)?;

@@ -377,7 +377,15 @@ impl<'e> Replay<'e> {
     pub(super) fn end(&mut self) -> Result<()> {
         let tail = self.holding()?;
         if self.engine.is_writer() {
-            self.wait_for_copies()?;
+            match self.unsettled.front() {
+                Some(Unsettled::Batch(stretch)) if !stretch.is_whole => {
+                    self.engine.wait_for_copies(stretch.position.segment, &[], self.position.sequence)?;
+                }
+                Some(Unsettled::Broken(damage)) => {
+                    self.engine.wait_for_copies(damage.segment, &[], self.position.sequence)?;
+                }
+                _ => {}
+            }
             let ends: BTreeMap<SegmentNumber, LogOffset> = tail.iter().filter_map(Unsettled::end).collect();
             ends.into_iter().try_for_each(|(segment, end)| self.engine.complete_tail(segment, end))?;
         }
@@ -399,30 +407,6 @@ impl<'e> Replay<'e> {
             }
         }
         Ok(())
-    }
-
-    /// A batch that is not whole on any device in sight may have been acknowledged, and may be whole on one that is
-    /// missing: nothing is written in its place before that returns.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Lost`], for a writer that was not told to continue without it.
-    fn wait_for_copies(&self) -> Result<()> {
-        let engine = self.engine;
-        let segment = match self.unsettled.front() {
-            Some(Unsettled::Batch(stretch)) if !stretch.is_whole => stretch.position.segment,
-            Some(Unsettled::Broken(damage)) => damage.segment,
-            _ => return Ok(()),
-        };
-        let is_closed = self.marked_place.is_some_and(|mark| mark.is_closed && mark.sequence == self.position.sequence);
-        let Some(away) = engine.missing_copy(segment).filter(|_| !engine.is_degraded && !is_closed) else {
-            return Ok(());
-        };
-        let cause = format!(
-            "the end of the log is damaged in segment {segment}, and device {away}, which may have it, is missing"
-        );
-        Err(Error::new(ErrorKind::Lost, "recover the log", cause)
-            .at(&engine.home)
-            .advise("bring the device back; --degraded continues without what is damaged"))
     }
 
     /// What is unsettled and valid, up to the first batch that is not.
@@ -613,26 +597,68 @@ fn item(segment: SegmentNumber, offset: LogOffset, record: &Record<'_>) -> Optio
 }
 
 impl Engine {
-    /// Reads what a writer is about to apply: if opening fails with a system error, nothing has been written.
+    /// Reads what a writer is about to apply: if opening fails with a system error, or must wait for a device, nothing
+    /// has been written.
     ///
     /// # Errors
-    /// As [`unreadable`](Self::unreadable).
-    pub(super) fn look_ahead(&self, parts: &[LogPart], from: Position) -> Result<()> {
+    /// As [`unreadable`](Self::unreadable) and [`wait_for_copies`](Self::wait_for_copies).
+    pub(super) fn look_ahead(&self, parts: &[LogPart], start: Position, mark: u64) -> Result<()> {
+        // Where something is damaged, after which batch.
+        let mut damaged: Vec<(&LogPart, u64)> = Vec::new();
+        let (mut sequence, mut mark) = (start.sequence, mark);
         for part in parts {
             let id = part.found.id;
-            let from = if id.number == from.segment { from.offset } else { LogOffset::START };
+            let from = if id.number == start.segment { start.offset } else { LogOffset::START };
             let mut scan = self.scan(id, &part.found.devices, from);
             let end = part.end.unwrap_or(LogOffset(part.found.size_bytes));
             let mut has_damage = scan.end < end;
             scan.end = end.min(scan.end);
+            let mut is_open = false;
+            if id.number != start.segment && part.found.header.is_none() {
+                damaged.push((part, sequence));
+            }
             while let Some(step) = scan.next(false) {
-                has_damage |= matches!(step, ScanStep::Damage(_));
+                match step {
+                    ScanStep::Record(..) => is_open = true,
+                    ScanStep::Damage(_) => {
+                        has_damage = true;
+                        damaged.push((part, sequence));
+                    }
+                    ScanStep::Commit(committed, ..) => {
+                        (is_open, sequence) = (false, committed.commit.sequence.0);
+                        mark = mark.max(committed.commit.mark.0);
+                    }
+                }
+            }
+            if is_open {
+                damaged.push((part, sequence));
             }
             if has_damage && let Some((device, error)) = scan.take_error() {
                 self.unreadable(device, id, error)?;
             }
         }
-        Ok(())
+        let in_doubt = damaged.into_iter().find(|&(_, sequence)| sequence >= mark);
+        in_doubt.map_or(Ok(()), |(LogPart { found, .. }, sequence)| {
+            self.wait_for_copies(found.id.number, &found.devices, sequence)
+        })
+    }
+
+    /// After batch `sequence`, one in a segment on these devices, or on those in the index, is not whole in sight. It may have been acknowledged, and may be whole
+    /// on a device that is missing: nothing is written in its place before that returns, unless the log was closed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`], for a writer that was not told to continue without it.
+    fn wait_for_copies(&self, segment: SegmentNumber, found: &[DeviceNumber], sequence: u64) -> Result<()> {
+        let is_closed = self.devices.marks().iter().any(|mark| mark.is_closed && mark.sequence == sequence);
+        let Some(away) = self.missing_copy(segment, found).filter(|_| !self.is_degraded && !is_closed) else {
+            return Ok(());
+        };
+        let cause = format!(
+            "the end of the log is damaged in segment {segment}, and device {away}, which may have it, is missing"
+        );
+        Err(Error::new(ErrorKind::Lost, "recover the log", cause)
+            .at(&self.home)
+            .advise("bring the device back; --degraded continues without what is damaged"))
     }
 
     /// A system error is not evidence of damage: a writer builds nothing on it, unless it was told to continue without

@@ -99,6 +99,8 @@ pub(crate) struct Promise {
     pub(crate) is_record_away: bool,
     /// All records that are present may have been restored to an earlier state, which nobody can detect.
     pub(crate) is_rolled_back: bool,
+    /// All records that are present are on devices without which others continued, which everybody can detect.
+    pub(crate) is_stale: bool,
     /// Devices are present whose histories are not prefixes of each other.
     pub(crate) has_diverged: bool,
 }
@@ -126,6 +128,7 @@ pub(crate) fn promise(geometry: &Geometry, conditions: &[Condition]) -> Promise 
     let is_restored = with_records().any(|one| one.is_there() && one.is_restored);
     let is_rolled_back =
         !with_records().any(is_fresh) || is_restored && lacking_records >= usize::from(geometry.copies);
+    let is_stale = with_records().filter(|one| one.is_there()).all(|one| one.freshness == Freshness::Stale);
     let is_record_away = with_records().any(|one| !one.is_there());
     let has_diverged = devices.iter().any(|one| one.is_there() && one.has_diverged) && !is_rolled_back;
     Promise {
@@ -133,6 +136,7 @@ pub(crate) fn promise(geometry: &Geometry, conditions: &[Condition]) -> Promise 
         has_proof,
         is_record_away,
         is_rolled_back,
+        is_stale,
         has_diverged,
     }
 }

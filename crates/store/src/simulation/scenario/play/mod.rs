@@ -294,7 +294,7 @@ impl Play {
         if look.causes().any(|cause| self.is_of_tables(cause)) {
             return Ok(());
         }
-        if promise.is_rolled_back && promise.has_proof != Some(false) {
+        if promise.is_rolled_back && !promise.is_stale && promise.has_proof != Some(false) {
             return Ok(());
         }
         let said = |cause: String| format!("{who}: {cause}");
