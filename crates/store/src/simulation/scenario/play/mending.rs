@@ -162,7 +162,11 @@ impl Play {
         let promise = self.promise();
         let Some(writer) = &self.writer else { return Ok(false) };
         let shown = (!promise.is_whole).then(|| writer.look());
-        let before = self.world.images();
+        let mut before = self.world.images();
+        // What an interrupted rebuild left is replaced.
+        if let Some(disk) = self.conditions[device].begun.as_ref().and_then(|place| self.world.disk_at(place)) {
+            before[disk].clear();
+        }
         let place = self.conditions[device].begun.take().unwrap_or_else(|| self.another_place());
         self.conditions[device].begun = Some(place.clone());
         let Some(writer) = &self.writer else { return Ok(false) };
@@ -235,8 +239,9 @@ impl Play {
         seen(shown).allows(&look.state).map_err(|mismatch| format!("law 2: a device was given up: {mismatch}"))?;
         let problems = writer.problems().map_err(|error| text(&error))?;
         let named: Vec<String> = problems.into_iter().filter_map(|one| one.object).collect();
-        let is_named =
-            |key: &Key| named.iter().any(|name| name.contains(&key.to_string()) || name.contains("shared file"));
+        // A file with several names, and what only a snapshot has, are named in another way.
+        let is_other = |name: &String| name.contains("shared file") || name.contains("as it was before");
+        let is_named = |key: &Key| named.iter().any(|name| name.contains(&key.to_string()) || is_other(name));
         if let Some(key) = look.unreadable.keys().find(|key| !is_named(key)) {
             return Err(format!("law 4: {key} is lost, and a check names only {named:?}"));
         }

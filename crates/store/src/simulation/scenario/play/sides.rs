@@ -51,12 +51,19 @@ impl Play {
         // What leads nowhere was moved.
         let is_listed = look.ended.is_none() && look.announced != Announced::Incomplete;
         let devices = &self.conditions[..self.geometry.devices.len()];
+        // Unacknowledged batches may be on one side only, and return with it.
+        let is_torn = self.has_torn || self.model.has_doubt() || self.left_with.values().any(Model::has_doubt);
+        let records = self.geometry.record_devices();
+        let lacking = records.filter(|entry| !devices[entry.number.index()].is_there()).count();
+        let has_records = lacking < usize::from(self.geometry.copies);
         let is_clear =
             |one: &Condition| !one.is_unclear() && one.freshness != Freshness::Unknown && one.begun.is_none();
         if self.other.is_some()
             || self.is_set_unsure
             || self.is_incomplete
             || !is_listed
+            || is_torn
+            || !has_records
             || !devices.iter().all(is_clear)
         {
             self.is_over = true;
