@@ -1,10 +1,11 @@
 //! Scenarios in which somebody decides what counts: a side is taken, a device is given up, what is lost is dropped, the
 //! quarantine is accepted; and maintenance that is stopped.
 
-use super::super::mishap::FileKind;
+use super::super::mishap::{Absence, FileKind};
 use super::super::workload::Durability;
 use super::named::{cut, gone, keeps_with, large, rot, small};
-use super::{End, Shape, Step, Work};
+use super::play::play;
+use super::{End, Scenario, Shape, Step, Work};
 
 /// Seeds for each scenario and each variant of it.
 const SEEDS: u64 = 3;
@@ -153,4 +154,23 @@ fn maintenance_that_fails_changes_nothing() {
             });
         }
     }
+}
+
+/// A power failure leaves a segment with a torn header and nothing else, of which nothing can be lost.
+#[test]
+fn a_rebuild_ends_though_a_segment_has_nothing_but_a_torn_header() {
+    let batch = |work, durability, seed| Step::Batch(work, durability, seed);
+    let steps = vec![
+        batch(Work::Removal, Durability::Each, 15_703_949_603_665_927_684),
+        Step::Full(0, 2),
+        batch(Work::Write, Durability::Each, 8_822_750_291_073_044_827),
+        batch(Work::Large, Durability::Batch, 1_134_798_202_153_791_773),
+        Step::Full(0, 35),
+        cut(6, End::Power(859_398_495_364_163_142), Step::Rebalance),
+        batch(Work::Small, Durability::Each, 5_882_719_365_013_131_286),
+        Step::Away(0, Absence::Failing),
+        Step::Stopped(7791, Box::new(Step::Rebuild(0))),
+        Step::Rebuild(0),
+    ];
+    assert_eq!(play(&Scenario { shape: Shape::Triple, seed: 3536, steps }).map(|_| ()), Ok(()));
 }
