@@ -313,7 +313,10 @@ impl Engine {
         match scan.header(row.id().into()) {
             (Some(header), _) => target.write_at(&header.encode(), 0).map_err(fail)?,
             (None, _) => {
-                copied.damaged_bytes += SEGMENT_HEADER_BYTES;
+                // Of a segment that a crash left without anything, no header was ever durable.
+                if row.size_bytes > SEGMENT_HEADER_BYTES {
+                    copied.damaged_bytes += SEGMENT_HEADER_BYTES;
+                }
                 copy_raw(copies, LogOffset::START..FIRST_BATCH_AT, target).map_err(fail)?;
             }
         }

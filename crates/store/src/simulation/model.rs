@@ -177,7 +177,7 @@ impl Model {
     }
 
     /// The same model, without any expectation of the objects with these keys.
-    fn but_for(&self, keys: &[&Key]) -> Model {
+    pub(crate) fn but_for(&self, keys: &[&Key]) -> Model {
         let mut model = self.clone();
         model.blind.extend(keys.iter().map(|key| (*key).clone()));
         model

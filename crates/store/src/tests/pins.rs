@@ -207,7 +207,8 @@ fn a_device_is_rebuilt_beside_a_pin() {
         drop(world.detach(device, Absence::Missing, 1));
         lose_index(&geometry, &world);
         let mut subject = Simulated::open(&geometry, &world).unwrap();
-        assert!(subject.rebuild(DeviceNumber(device as u16), &format!("{HERE}/new")).unwrap());
+        let onto = format!("{HERE}/new");
+        assert!(subject.rebuild_until(DeviceNumber(device as u16), &onto, false, None).unwrap().is_complete);
         assert_eq!(subject.store().status(false).unwrap().pins, ["mount"]);
         subject.compact().unwrap();
         assert!(of_others(files(&world)).is_superset(&pinned), "device {device}");

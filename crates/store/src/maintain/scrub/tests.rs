@@ -158,8 +158,8 @@ fn a_scrub_without_another_opening_says_that_the_index_is_lost_and_ends() {
     let world = made(&geometry);
     let subject = Simulated::open(&geometry, &world).unwrap();
     world.rot(0, FileKind::Table, Rot::Bit, 3).unwrap();
-    let (left, is_lost) = subject.scrub().unwrap();
-    assert!(is_lost && left.len() == 1, "{left:?}");
+    let (left, report) = subject.scrub_until(None).unwrap();
+    assert!(report.is_index_lost && left.len() == 1, "{left:?}");
     assert_eq!(subject.store().last_scrub(), None);
 }
 

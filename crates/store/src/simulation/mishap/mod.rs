@@ -92,6 +92,13 @@ pub(crate) struct Detached(Disk);
 /// The files of a device, by path.
 pub(crate) type Image = BTreeMap<String, Arc<FileContent>>;
 
+impl Disk {
+    fn image(&self) -> Image {
+        let content = |number: &u64| self.files.get(number).map(|file| Arc::clone(&file.current)).unwrap_or_default();
+        self.names.current.iter().map(|(path, number)| (path.clone(), content(number))).collect()
+    }
+}
+
 impl WorldState {
     /// The betrayal that a write to a file of this kind meets, and that is thereby used up.
     pub(super) fn betrayal(&mut self, device: usize, kind: FileKind) -> Option<Betrayal> {
@@ -231,9 +238,9 @@ impl World {
         state.has_faults() || state.disks.iter().any(|disk| disk.capacity_bytes.is_some())
     }
 
-    /// The number of the disk at a path.
-    pub(crate) fn disk_at(&self, path: &str) -> usize {
-        self.state().places[path]
+    /// The number of the disk at a path, if there is one.
+    pub(crate) fn disk_at(&self, path: &str) -> Option<usize> {
+        self.state().places.get(path).copied()
     }
 
     /// Number of reads of the content of files.
@@ -243,10 +250,7 @@ impl World {
 
     /// The current files of a device.
     pub(crate) fn image(&self, device: usize) -> Image {
-        let state = self.state();
-        let disk = &state.disks[device];
-        let content = |number: &u64| disk.files.get(number).map(|file| Arc::clone(&file.current)).unwrap_or_default();
-        disk.names.current.iter().map(|(path, number)| (path.clone(), content(number))).collect()
+        self.state().disks[device].image()
     }
 
     /// The current files of all devices.

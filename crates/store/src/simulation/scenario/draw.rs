@@ -19,7 +19,10 @@ pub(crate) fn draw(seed: u64) -> Scenario {
     let devices = shape.geometry().devices;
     let fast = devices.iter().filter(|device| device.class == Class::Fast).count();
     let mut draw = Draw { devices: devices.len(), fast, random };
-    let mut steps = vec![draw.batch()];
+    let mut steps = Vec::new();
+    if draw.random.happens(7, 8) {
+        steps.push(draw.batch());
+    }
     for _ in 0..2 + draw.random.below(MOST_STEPS - 2) {
         draw.next(&mut steps);
     }
@@ -35,15 +38,14 @@ struct Draw {
 
 impl Draw {
     fn next(&mut self, steps: &mut Vec<Step>) {
-        let step = match self.random.below(33) {
+        let step = match self.random.below(39) {
             0..9 => self.batch(),
             9 => Step::Sync,
             10 => Step::Close,
             11..13 => Step::Kill,
             13..15 => Step::PowerFailure(self.random.any()),
             15..18 => {
-                let step = self.cuttable();
-                let end = if self.random.happens(1, 3) { End::Kill } else { End::Power(self.random.any()) };
+                let (step, end) = (self.cuttable(), self.process_end());
                 Step::Cut(self.random.below(60), end, Box::new(step))
             }
             18..21 => {
@@ -52,7 +54,7 @@ impl Draw {
                 if self.random.happens(1, 2) {
                     steps.push(self.rot());
                 }
-                self.maintenance_or_work(device)
+                self.maintenance_or_work(device, steps)
             }
             21..23 => Step::Back(self.device()),
             23 => self.rot(),
@@ -68,7 +70,12 @@ impl Draw {
                 Step::Room(device)
             }
             27 => {
-                steps.extend([Step::Fails(self.device(), self.random.below(40)), self.batch(), self.batch()]);
+                let (first, second) = if self.random.happens(1, 2) {
+                    (self.batch(), self.batch())
+                } else {
+                    (self.maintenance(), self.maintenance())
+                };
+                steps.extend([Step::Fails(self.device(), self.random.below(40)), first, second]);
                 Step::DropPages(self.random.any())
             }
             28 if self.random.happens(1, 3) => {
@@ -84,6 +91,19 @@ impl Draw {
                 return;
             }
             30 => Step::Pin(self.random.happens(2, 3)),
+            31..33 => {
+                self.parted(steps);
+                return;
+            }
+            33..35 => {
+                self.given_up(steps);
+                return;
+            }
+            35..37 => {
+                let step = self.maintenance();
+                steps.push(Step::Stopped(self.random.below(100_000), Box::new(step.clone())));
+                if self.random.happens(1, 2) { step } else { self.batch() }
+            }
             _ => self.cuttable(),
         };
         steps.push(step);
@@ -104,6 +124,94 @@ impl Draw {
         });
         steps.extend((0..self.fast).map(Step::Room));
         steps.push(self.random.pick(&[Step::Rebalance, Step::RebuildIndex, Step::Check]).clone());
+    }
+
+    /// Some devices go on without the others, then the others without them, and one side is taken.
+    fn parted(&mut self, steps: &mut Vec<Step>) {
+        let all = 0..self.devices;
+        let is_one =
+            if self.devices == 2 { vec![true, false] } else { all.map(|_| self.random.happens(2, 3)).collect() };
+        for side in [true, false] {
+            let away: Vec<usize> =
+                (0..).zip(&is_one).filter(|(_, is_one)| **is_one != side).map(|(at, _)| at).collect();
+            steps.push(self.end());
+            steps.extend(away.iter().map(|at| Step::Away(*at, Absence::Unmounted)));
+            steps.push(Step::OpenDegraded);
+            for _ in 0..1 + self.random.below(3) {
+                steps.push(if self.random.happens(2, 3) { self.batch() } else { self.cuttable() });
+            }
+            steps.push(self.end());
+            steps.extend(away.into_iter().map(Step::Back));
+        }
+        if self.random.happens(1, 4) {
+            steps.push(self.cuttable());
+        }
+        let take = Step::Take(self.device());
+        steps.push(match self.random.below(3) {
+            0 => Step::Cut(self.random.below(12), self.process_end(), Box::new(take)),
+            _ => take,
+        });
+        steps.push(match self.random.below(3) {
+            0 => Step::Accept,
+            1 => Step::Repair,
+            _ => self.cuttable(),
+        });
+    }
+
+    /// A device is gone, another is damaged, and what only the first has is given up.
+    fn given_up(&mut self, steps: &mut Vec<Step>) {
+        let device = self.device();
+        if self.random.happens(1, 2) {
+            steps.push(self.end());
+        }
+        steps.push(Step::Away(device, self.absence()));
+        for _ in 0..self.random.below(3) {
+            steps.push(self.rot());
+        }
+        let give_up = Step::GiveUp(device);
+        steps.push(match self.random.below(4) {
+            0 => Step::Stopped(self.random.below(60_000), Box::new(give_up.clone())),
+            1 => Step::Cut(self.random.below(60), self.process_end(), Box::new(give_up.clone())),
+            2 => self.batch(),
+            _ => give_up.clone(),
+        });
+        steps.push(give_up);
+        if self.random.happens(1, 3) {
+            steps.push(self.cuttable());
+        }
+        steps.push(Step::DropLost);
+        if self.random.happens(2, 3) {
+            steps.push(Step::Accept);
+        }
+    }
+
+    fn end(&mut self) -> Step {
+        match self.random.below(4) {
+            0 => Step::Kill,
+            1 => Step::PowerFailure(self.random.any()),
+            _ => Step::Close,
+        }
+    }
+
+    fn process_end(&mut self) -> End {
+        if self.random.happens(1, 3) { End::Kill } else { End::Power(self.random.any()) }
+    }
+
+    /// What can be stopped, and meets errors.
+    fn maintenance(&mut self) -> Step {
+        let device = self.device();
+        let all = [
+            Step::Compact,
+            Step::Compact,
+            Step::Rebalance,
+            Step::Scrub,
+            Step::Repair,
+            Step::DropLost,
+            Step::Accept,
+            Step::Rebuild(device),
+            Step::GiveUp(device),
+        ];
+        self.random.pick(&all).clone()
     }
 
     fn device(&mut self) -> usize {
@@ -150,7 +258,7 @@ impl Draw {
     }
 
     fn cuttable(&mut self) -> Step {
-        match self.random.below(14) {
+        match self.random.below(16) {
             0..4 => self.batch(),
             4 => Step::Sync,
             5 => Step::Close,
@@ -161,14 +269,18 @@ impl Draw {
             10 => Step::RebuildIndex,
             11 => Step::Pin(self.random.happens(1, 2)),
             12 => Step::Rebalance,
+            13 => Step::DropLost,
+            14 => Step::Accept,
             _ => Step::Check,
         }
     }
 
-    fn maintenance_or_work(&mut self, device: usize) -> Step {
+    fn maintenance_or_work(&mut self, device: usize, steps: &mut Vec<Step>) -> Step {
         match self.random.below(6) {
-            0 if self.random.happens(1, 2) => {
-                Step::RebuildInTwo(device, self.random.below(100_000), Box::new(self.batch()))
+            0 if self.random.happens(1, 4) => {
+                steps.push(Step::Stopped(self.random.below(100_000), Box::new(Step::Rebuild(device))));
+                steps.push(self.batch());
+                Step::Rebuild(device)
             }
             0 => Step::Rebuild(device),
             1 => Step::Repair,

@@ -18,6 +18,8 @@ pub(crate) struct Released {
     /// On any device.
     segments: BTreeSet<String>,
     extents: BTreeSet<(usize, String)>,
+    /// What may not go, whatever was released.
+    spared: BTreeSet<(usize, String)>,
 }
 
 impl Released {
@@ -31,8 +33,19 @@ impl Released {
         }
     }
 
+    /// A file of a device stays, whatever is added.
+    pub(crate) fn spare(&mut self, device: usize, path: &str) {
+        self.spared.insert((device, path.to_owned()));
+    }
+
+    /// Nothing is spared any more.
+    pub(crate) fn spare_nothing(&mut self) {
+        self.spared.clear();
+    }
+
     fn has(&self, device: usize, path: &str) -> bool {
-        self.segments.contains(path) || self.extents.contains(&(device, path.to_owned()))
+        let of_device = (device, path.to_owned());
+        (self.segments.contains(path) || self.extents.contains(&of_device)) && !self.spared.contains(&of_device)
     }
 }
 
@@ -42,6 +55,8 @@ pub(crate) struct Sound {
     files: BTreeMap<(usize, String), Vec<Arc<FileContent>>>,
     /// Devices that did not do what they acknowledged, so that their correct content is unknown.
     doubted: BTreeSet<usize>,
+    /// Devices that were rebuilt.
+    filled: BTreeSet<usize>,
 }
 
 impl Sound {
@@ -55,6 +70,11 @@ impl Sound {
         }
     }
 
+    /// A device is rebuilt: what it lacks is a hole, which is filled when more can be reconstructed.
+    pub(crate) fn fill(&mut self, device: usize) {
+        self.filled.insert(device);
+    }
+
     /// A device does not do what it acknowledges.
     pub(crate) fn doubt(&mut self, device: usize) {
         self.doubted.insert(device);
@@ -65,9 +85,10 @@ impl Sound {
         self.doubted.contains(&device)
     }
 
-    fn has(&self, device: usize, path: &str, at: usize, byte: u8) -> bool {
+    fn has(&self, device: usize, path: &str, at: usize, (old, byte): (u8, u8)) -> bool {
         let known = self.files.get(&(device, path.to_owned()));
         self.is_doubted(device)
+            || old == 0 && self.filled.contains(&device)
             || known.is_some_and(|all| all.iter().any(|content| content.bytes.get(at) == Some(&byte)))
     }
 }
@@ -131,7 +152,7 @@ pub(crate) fn patient(before: &[Image], after: &[Image], released: &Released, so
                 return Err(format!("law 3: {path} of device {device} was cut from {was} to {is} bytes"));
             }
             let mut changed = content.bytes.iter().zip(&now.bytes).enumerate().filter(|(_, (old, new))| old != new);
-            let is_proven = |at: usize, byte: u8| {
+            let is_proven = |at: usize, (old, byte): (u8, u8)| {
                 // Parity has other bytes, so for extents only the content before the damage is known.
                 let copies = |images: &[Image]| {
                     let mut others = images.iter().enumerate().filter(|(other, _)| *other != device);
@@ -139,9 +160,9 @@ pub(crate) fn patient(before: &[Image], after: &[Image], released: &Released, so
                         under_either_name(image, path).is_some_and(|copy| copy.bytes.get(at) == Some(&byte))
                     })
                 };
-                kind == FileKind::Segment && copies(before) || sound.has(device, own_name(path), at, byte)
+                kind == FileKind::Segment && copies(before) || sound.has(device, own_name(path), at, (old, byte))
             };
-            if let Some((at, (old, new))) = changed.find(|(at, (_, new))| !is_proven(*at, **new)) {
+            if let Some((at, (old, new))) = changed.find(|(at, (old, new))| !is_proven(*at, (**old, **new))) {
                 return Err(format!(
                     "law 3: byte {at} of {path} of device {device} was overwritten, {old:#x} with {new:#x}, and nothing proves it"
                 ));

@@ -57,17 +57,26 @@ impl Look {
         model.allows_but_for(&self.state, &in_doubt).map_err(|mismatch| format!("laws 1, 2: {mismatch}"))
     }
 
-    /// Whether what is shown is right, and what is not shown is announced.
+    /// Whether everything that is shown was ever there.
     ///
     /// # Errors
-    /// What is wrong, or missing without announcement.
-    pub(crate) fn is_honest(&self, model: &Model, ever: &Ever) -> Result<(), String> {
+    /// What never was.
+    pub(crate) fn is_of(&self, ever: &Ever) -> Result<(), String> {
         let then = self.state.snapshots().flat_map(|(_, snapshot)| snapshot.objects());
         for (key, object) in self.state.objects().chain(then) {
             if !ever.had(key, object) {
                 return Err(format!("law 4: {key} never was what it is shown as: {object:.200?}"));
             }
         }
+        Ok(())
+    }
+
+    /// Whether what is shown is right, and what is not shown is announced.
+    ///
+    /// # Errors
+    /// What is wrong, or missing without announcement.
+    pub(crate) fn is_honest(&self, model: &Model, ever: &Ever) -> Result<(), String> {
+        self.is_of(ever)?;
         if matches!(self.announced, Announced::Incomplete | Announced::Unknown) || self.ended.is_some() {
             return Ok(());
         }

@@ -29,6 +29,7 @@ pub(crate) mod play;
 pub(crate) mod promise;
 pub(crate) mod shrink;
 
+mod choices;
 mod disasters;
 mod named;
 mod random;
@@ -108,7 +109,8 @@ pub(crate) enum End {
 pub(crate) enum Step {
     /// A writer opens the store.
     Open,
-    /// As `Open`, with fewer devices than the proof requires.
+    /// As `Open`, with fewer devices than the proof requires: if they have missed what the others have, another history
+    /// begins here.
     OpenDegraded,
     /// A batch by the writer; opens one if there is none.
     Batch(Work, Durability, u64),
@@ -156,14 +158,22 @@ pub(crate) enum Step {
     Scrub,
     /// A repair.
     Repair,
+    /// A repair that removes what redundancy cannot repair.
+    DropLost,
+    /// A repair that forgets what may be missing, and frees the quarantine.
+    Accept,
+    /// Of two histories, that of a device becomes the store's.
+    Take(usize),
     /// A device is rebuilt onto another directory.
     Rebuild(usize),
-    /// The same, asked to stop after this many bytes; then another step, and it goes on.
-    RebuildInTwo(usize, u64, Box<Step>),
+    /// The same, without what only that device has.
+    GiveUp(usize),
     /// Space is freed.
     Compact,
     /// Records that overflowed return to fast devices.
     Rebalance,
+    /// Maintenance that is asked to stop after this many bytes of a stage.
+    Stopped(u64, Box<Step>),
     /// The current state is pinned by name, or the pin released.
     Pin(bool),
     /// Everything is verified, and must be correct if nothing was damaged.

@@ -12,7 +12,12 @@ const SEEDS: u64 = 12;
 
 /// Plays steps that a seed determines, on a shape.
 pub(super) fn keeps(shape: Shape, steps: impl Fn(u64) -> Vec<Step>) {
-    for seed in 1..=SEEDS {
+    keeps_with(SEEDS, shape, steps);
+}
+
+/// As [`keeps`], with so many seeds.
+pub(super) fn keeps_with(seeds: u64, shape: Shape, steps: impl Fn(u64) -> Vec<Step>) {
+    for seed in 1..=seeds {
         let scenario = Scenario { shape, seed, steps: steps(seed) };
         if let Err(failure) = play(&scenario) {
             let (least, of_least) = shrink(&scenario, failure, play);
@@ -37,7 +42,7 @@ pub(super) fn gone(device: usize) -> Step {
     Step::Away(device, Absence::Unmounted)
 }
 
-fn cut(operations: u64, end: End, step: Step) -> Step {
+pub(super) fn cut(operations: u64, end: End, step: Step) -> Step {
     Step::Cut(operations, end, Box::new(step))
 }
 
@@ -278,7 +283,8 @@ fn a_rebuild_is_interrupted_and_names_change_before_it_goes_on() {
             let device = 2 + seed as usize % 3;
             let name = Step::Batch(Work::Rename, Durability::Batch, seed);
             let mut steps: Vec<Step> = (0..4).flat_map(|at| [small(seed + at), large(10 * seed + at)]).collect();
-            steps.extend([Step::Close, gone(device), Step::RebuildInTwo(device, written_bytes, Box::new(name))]);
+            let stopped = Step::Stopped(written_bytes, Box::new(Step::Rebuild(device)));
+            steps.extend([Step::Close, gone(device), stopped, name, Step::Rebuild(device)]);
             steps.extend([Step::Check, Step::Close, gone(2 + (seed as usize + 1) % 3), Step::Look]);
             steps
         });

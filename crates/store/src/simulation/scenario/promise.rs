@@ -40,8 +40,14 @@ pub(crate) struct Condition {
     pub(crate) kept: Option<DeviceImage>,
     /// Another device has its place.
     pub(crate) is_swapped: bool,
-    /// It has acknowledged writes without which the others continued, with writes of their own.
-    pub(crate) has_diverged: bool,
+    /// How many epochs had begun when it left the set.
+    pub(crate) left_at: u64,
+    /// Of two histories, it has epochs of the current one that the other lacks.
+    pub(crate) is_of_this: bool,
+    /// Of two histories, it has epochs that the current one lacks.
+    pub(crate) is_of_other: bool,
+    /// The directory onto which a rebuild of it was begun, if it was not completed.
+    pub(crate) begun: Option<String>,
 }
 
 impl Condition {
@@ -56,7 +62,10 @@ impl Condition {
             is_restored: false,
             kept: None,
             is_swapped: false,
-            has_diverged: false,
+            left_at: 0,
+            is_of_this: false,
+            is_of_other: false,
+            begun: None,
         }
     }
 
@@ -67,8 +76,21 @@ impl Condition {
         }
     }
 
-    fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         self.away.is_none() && !self.is_swapped
+    }
+
+    /// Its writer goes on without it, when so many epochs have begun.
+    pub(crate) fn leave(&mut self, epochs: u64) {
+        if self.is_in_set {
+            self.left_at = epochs;
+        }
+        (self.is_in_set, self.freshness) = (false, Freshness::Stale);
+    }
+
+    /// Whether its history cannot be seen for certain.
+    pub(crate) fn is_unclear(&self) -> bool {
+        self.is_swapped || self.is_restored || self.rotten.contains(&FileKind::Superblock)
     }
 
     fn lacks(&self, kind: FileKind) -> bool {
@@ -79,7 +101,7 @@ impl Condition {
     /// Whether a writer sees it as one of the last set; `None` if that is unknown here.
     fn is_seen(&self) -> Option<bool> {
         match self.freshness {
-            _ if self.is_swapped || self.rotten.contains(&FileKind::Superblock) => None,
+            _ if self.is_swapped || self.rotten.contains(&FileKind::Superblock) || self.begun.is_some() => None,
             _ if self.away.is_some() => Some(false),
             Freshness::Fresh => Some(true),
             Freshness::Unknown => None,
@@ -114,13 +136,18 @@ pub(crate) fn promise(geometry: &Geometry, conditions: &[Condition]) -> Promise 
     let is_home_there = conditions.iter().skip(devices.len()).all(Condition::is_there);
     // Unknown ones are in sync, or not, or not in the set.
     let proof = |of_unknown: Option<bool>| {
-        let seen = devices.iter().filter(|one| one.is_in_set).map(|one| one.is_seen().or(of_unknown));
+        let may_count = |one: &&Condition| one.is_in_set || one.begun.is_some();
+        let seen = devices.iter().filter(may_count).map(|one| one.is_seen().or(of_unknown));
         let known: Vec<bool> = seen.flatten().collect();
         let seen = known.iter().filter(|seen| **seen).count();
         2 * seen > known.len() || seen == known.len()
     };
     let proofs = [proof(Some(true)), proof(Some(false)), proof(None)];
     let has_proof = (is_home_there && proofs.iter().all(|one| *one == proofs[0])).then_some(proofs[0]);
+    let is_there = |is_of: fn(&Condition) -> bool| devices.iter().any(|one| one.is_there() && is_of(one));
+    let (is_this, is_other) = (is_there(|one| one.is_of_this), is_there(|one| one.is_of_other));
+    let is_unclear = devices.iter().any(|one| one.is_of_other) && devices.iter().any(Condition::is_unclear);
+    let has_proof = has_proof.filter(|_| !is_unclear && !is_other);
     let is_fresh = |one: &Condition| one.is_there() && one.freshness == Freshness::Fresh;
     let with_records = || geometry.record_devices().map(|entry| &devices[entry.number.index()]);
     // Or all devices that had some of them: no other device knows of those since the last mark.
@@ -130,9 +157,10 @@ pub(crate) fn promise(geometry: &Geometry, conditions: &[Condition]) -> Promise 
         !with_records().any(is_fresh) || is_restored && lacking_records >= usize::from(geometry.copies);
     let is_stale = with_records().filter(|one| one.is_there()).all(|one| one.freshness == Freshness::Stale);
     let is_record_away = with_records().any(|one| !one.is_there());
-    let has_diverged = devices.iter().any(|one| one.is_there() && one.has_diverged) && !is_rolled_back;
+    let has_diverged = is_this && is_other && !is_unclear;
+    let is_rolled_back = is_rolled_back || is_unclear;
     Promise {
-        is_whole: records && units && is_home_there && !has_diverged,
+        is_whole: records && units && is_home_there && !is_other && !is_unclear,
         has_proof,
         is_record_away,
         is_rolled_back,

@@ -54,11 +54,12 @@ impl Play {
             return false;
         }
         let (is_away, disk) = (self.conditions[device].away.is_some(), self.conditions[device].disk);
-        if is_away != matches!(step, Step::Back(_)) {
+        let is_replaced = self.conditions[device].begun.is_some();
+        if is_away != matches!(step, Step::Back(_)) || is_replaced {
             return false;
         }
         self.keep_sound();
-        let (world, has_writer) = (&self.world, self.writer.is_some());
+        let (world, has_writer, is_parted) = (&self.world, self.writer.is_some(), self.other.is_some());
         let condition = &mut self.conditions[device];
         match step {
             Step::Away(_, absence) => {
@@ -72,6 +73,7 @@ impl Play {
                     world.attach(disk, &away);
                 }
             }
+            Step::Keep(_) if is_parted => return false,
             Step::Keep(_) => condition.kept = Some(world.device(disk).snapshot()),
             Step::Restore(_) => {
                 let Some(kept) = &condition.kept else { return false };
@@ -125,6 +127,7 @@ impl Play {
         }
         let to = self.another_place();
         self.world.move_below(&self.place, &to);
+        self.unmoved.extend(0..self.geometry.devices.len());
         self.home = self.home_below(&to);
         self.place = to;
         Ok(true)

@@ -4,9 +4,11 @@
 //! The model determines what they must show.
 
 mod befall;
+mod mending;
+mod sides;
 mod upkeep;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -21,12 +23,12 @@ use super::laws::{Released, Sound, patient, untouched};
 use super::look::{Announced, Look};
 use super::promise::{Condition, Freshness, Promise, is_sound, promise};
 use super::{End, Scenario, Step, Work};
-use crate::OpenOptions;
 use crate::engine::open::Access;
 use crate::error::{Error, ErrorKind};
 use crate::format::ids::DeviceNumber;
 use crate::random::Random;
 use crate::{Geometry, Key};
+use crate::{OpenOptions, RepairOptions};
 
 /// The largest object in scenarios, in bytes.
 const LARGEST_BYTES: usize = 40_000;
@@ -97,9 +99,25 @@ struct Play {
     has_torn: bool,
     /// Whether a pin by name exists, if known.
     is_pinned: Option<bool>,
+    /// Damage was dropped, and nobody has accepted yet that something may be missing.
+    is_incomplete: bool,
+    /// After how many bytes maintenance is asked to stop.
+    stop: Option<u64>,
+    /// Devices that no writer has seen since the store moved.
+    unmoved: BTreeSet<usize>,
+    /// What was acknowledged before devices left the set, by the number of epochs.
+    left_with: BTreeMap<u64, Model>,
+    /// A writer opened without proof: devices without which it went on may have proof among themselves.
+    is_forced: bool,
+    /// The history without which this one goes on.
+    other: Option<Side>,
+    /// Number of epochs that began, as far as is known here.
+    epochs: u64,
     /// What follows is beyond the promise and cannot be judged.
     is_over: bool,
 }
+
+use sides::Side;
 
 type Outcome = Result<(), String>;
 
@@ -132,13 +150,22 @@ impl Play {
             is_set_unsure: false,
             has_torn: false,
             is_pinned: Some(false),
+            is_incomplete: false,
+            stop: None,
+            unmoved: BTreeSet::new(),
+            left_with: BTreeMap::new(),
+            is_forced: false,
+            other: None,
+            epochs: 0,
             is_over: false,
         })
     }
 
     fn promise(&self) -> Promise {
         let promise = promise(&self.geometry, &self.conditions);
-        Promise { has_proof: promise.has_proof.filter(|_| !self.is_set_unsure), ..promise }
+        let has_proof = promise.has_proof.filter(|_| !self.is_set_unsure);
+        let has_proof = has_proof.filter(|_| !(self.is_forced && promise.is_rolled_back));
+        Promise { has_proof, is_whole: promise.is_whole && !self.is_incomplete, ..promise }
     }
 
     /// Does one step and checks the laws after it.
@@ -147,7 +174,9 @@ impl Play {
         if betrayals > 0 {
             self.keep_sound();
         }
+        self.follow_side();
         let is_done = self.act(step)?;
+        self.follow_side();
         self.note_betrayals(betrayals);
         if self.world.failures() > failures && self.writer.is_some() && is_done {
             // It continued without what failed.
@@ -167,6 +196,9 @@ impl Play {
             Step::Kill => self.end(End::Kill),
             Step::PowerFailure(seed) => self.end(End::Power(*seed)),
             Step::Cut(operations, end, step) => {
+                if let Step::Take(device) = **step {
+                    return self.take_side_in_two(device, *operations, *end);
+                }
                 self.world.crash_at(self.world.operations() + operations);
                 let failures = self.world.failures();
                 let is_done = self.act(step)?;
@@ -181,11 +213,20 @@ impl Play {
                 return Ok(is_done);
             }
             Step::Scrub => return self.scrub(),
-            Step::Repair => self.repair()?,
-            Step::Rebuild(device) => return self.rebuild(*device, None),
-            Step::RebuildInTwo(device, bytes, between) => return self.rebuild(*device, Some((*bytes, between))),
-            Step::Compact => return self.move_records(Simulated::compact),
-            Step::Rebalance => return self.move_records(Simulated::rebalance),
+            Step::Repair => self.repair(RepairOptions::default())?,
+            Step::DropLost => self.repair(RepairOptions { drop_lost: true, ..RepairOptions::default() })?,
+            Step::Accept => self.repair(RepairOptions { accept: true, ..RepairOptions::default() })?,
+            Step::Take(device) => return self.take_side(*device, false),
+            Step::Rebuild(device) => return self.rebuild(*device, false),
+            Step::GiveUp(device) => return self.rebuild(*device, true),
+            Step::Stopped(bytes, step) => {
+                self.stop = Some(*bytes);
+                let is_done = self.act(step);
+                self.stop = None;
+                return is_done;
+            }
+            Step::Compact => return self.move_records(Simulated::compact_until),
+            Step::Rebalance => return self.move_records(Simulated::rebalance_until),
             Step::Pin(is_set) => return self.pin(*is_set),
             Step::Check => self.check()?,
             Step::RebuildIndex => self.open(Access::RebuildIndex)?,
@@ -207,16 +248,22 @@ impl Play {
     }
 
     fn open(&mut self, access: Access) -> Outcome {
+        self.open_how(access, &OpenOptions::default())
+    }
+
+    fn open_how(&mut self, access: Access, how: &OpenOptions) -> Outcome {
         if self.writer.is_some() {
             return Ok(());
         }
         let (before, may_fail, betrayals) = (self.world.images(), self.may_fail(), self.world.betrayals());
-        let opened = Simulated::open_as(&self.home, &self.world, access);
+        let opened = Simulated::open_how(&self.home, &self.world, access, how);
         if self.has_crashed() {
             return Ok(());
         }
         self.note_betrayals(betrayals);
         let promise = self.promise();
+        let is_proven = !how.degraded && how.lost.is_none();
+        let promise = Promise { has_proof: promise.has_proof.filter(|_| is_proven), ..promise };
         let after = self.world.images();
         patient(&before, &after, &self.released, &self.sound)?;
         let writer = match opened {
@@ -227,8 +274,14 @@ impl Play {
                 return Ok(());
             }
             Err(error) => {
-                untouched(&before, &after).map_err(|cause| format!("an opening failed ({error}); {cause}"))?;
-                return self.judge_refusal(promise, &error);
+                self.judge_failed(&before, &after, &error)?;
+                return match self.promise() {
+                    Promise { is_whole: true, is_record_away: true, .. } if how.degraded => Ok(()),
+                    Promise { is_whole: true, .. } if how.degraded => {
+                        Err(format!("law 5: refused though degraded: {error}"))
+                    }
+                    _ => self.judge_refusal(promise, &error),
+                };
             }
         };
         if promise.has_proof == Some(false) {
@@ -237,10 +290,18 @@ impl Play {
         if promise.has_diverged {
             return Err("law 5: a writer opened over two histories".to_owned());
         }
+        let conditions = &self.conditions;
+        self.unmoved.retain(|device| conditions[*device].away.is_some());
+        // They have to be named when they return: the home has another place now, and they do not know that.
+        self.is_over |= !self.unmoved.is_empty();
         let look = writer.look();
+        if promise.is_rolled_back && (how.degraded || self.is_forced || self.other.is_some()) {
+            return self.part(writer, &look);
+        }
         self.judge(promise, &look, "a writer")?;
         self.judge_pin(promise, &writer, "a writer")?;
         self.is_pinned = Some(writer.is_pinned());
+        self.left_with.insert(self.epochs + 1, self.model.clone());
         let is_known = self.model.allows(&look.state).is_ok() || look.announced == Announced::Tail;
         if (promise.is_whole || is_known) && look.ended.is_none() && look.unreadable.is_empty() {
             // What a writer found is durable.
@@ -248,34 +309,27 @@ impl Play {
         } else {
             self.model.doubt();
         }
+        self.is_forced |= how.degraded;
         self.note_set(&writer);
         self.writer = Some(writer);
         Ok(())
     }
 
-    /// Opens with fewer devices than the proof requires. If none of them has what was acknowledged last, another
-    /// history begins here.
-    fn open_degraded(&mut self) -> Outcome {
-        if self.writer.is_some() || !self.promise().is_rolled_back {
-            return self.open(Access::Write);
+    /// An open that fails changes nothing. But if a device was restored while a writer had it, and lacks units of the
+    /// last batch, the index has the batch when that is found.
+    fn judge_failed(&self, before: &[Image], after: &[Image], error: &Error) -> Outcome {
+        if self.conditions.iter().any(|one| one.is_restored) && error.to_string().contains("cannot recover the log") {
+            return Ok(());
         }
-        let how = OpenOptions { degraded: true, ..OpenOptions::default() };
-        let Ok(writer) = Simulated::open_how(&self.home, &self.world, Access::Write, &how) else { return Ok(()) };
-        for condition in &mut self.conditions {
-            condition.has_diverged |= condition.freshness == Freshness::Fresh;
-            condition.freshness = Freshness::Fresh;
-        }
-        self.note_set(&writer);
-        self.model = Model::of(writer.look().state);
-        self.writer = Some(writer);
-        Ok(())
+        untouched(before, after).map_err(|cause| format!("an opening failed ({error}); {cause}"))
     }
 
     fn judge_refusal(&self, promise: Promise, error: &Error) -> Outcome {
         // What is unreadable on one copy, and torn on the other, may have been acknowledged or not: an operator must
         // decide.
-        let is_unreadable =
-            (self.model.has_doubt() || self.has_torn) && error.to_string().contains("cannot recover the log");
+        let is_restored = self.conditions.iter().any(|one| one.is_restored);
+        let is_unreadable = (self.model.has_doubt() || self.has_torn || is_restored)
+            && error.to_string().contains("cannot recover the log");
         match promise {
             _ if is_unreadable => Ok(()),
             Promise { is_whole: true, has_proof: Some(true), is_record_away: false, .. } => {
@@ -320,10 +374,9 @@ impl Play {
 
     /// A writer has told the other devices which ones it lost.
     fn note_lost(&mut self) {
-        for number in self.writer.as_ref().map(Simulated::out_of_service).unwrap_or_default() {
-            let condition = &mut self.conditions[number.index()];
-            (condition.is_in_set, condition.freshness) = (false, Freshness::Stale);
-        }
+        let lost = self.writer.as_ref().map(Simulated::out_of_service).unwrap_or_default();
+        self.epochs += u64::from(lost.iter().any(|number| self.conditions[number.index()].is_in_set));
+        lost.iter().for_each(|number| self.conditions[number.index()].leave(self.epochs));
     }
 
     /// A writer ends that may or may not have recorded which devices it lost.
@@ -335,15 +388,19 @@ impl Play {
     fn note_set(&mut self, writer: &Simulated) {
         let out = writer.out_of_service();
         self.is_set_unsure = false;
-        let devices = self.geometry.devices.len();
+        self.epochs += 1;
+        let (devices, is_parted) = (self.geometry.devices.len(), self.other.is_some());
         for (number, condition) in self.conditions[..devices].iter_mut().enumerate() {
-            condition.is_in_set = condition.away.is_none() && !out.contains(&DeviceNumber(number as u16));
-            condition.freshness = match condition.freshness {
-                _ if !condition.is_in_set => Freshness::Stale,
-                // A repair that left something else has brought it up to date.
-                Freshness::Stale => Freshness::Unknown,
-                known => known,
-            };
+            if condition.away.is_some() || out.contains(&DeviceNumber(number as u16)) {
+                condition.leave(self.epochs);
+                continue;
+            }
+            condition.is_in_set = true;
+            condition.is_of_this |= is_parted;
+            // A repair that left something else has brought it up to date.
+            if condition.freshness == Freshness::Stale {
+                condition.freshness = Freshness::Unknown;
+            }
         }
     }
 
@@ -567,7 +624,7 @@ impl Play {
                 Ok(Some(look))
             }
             Err(error) => {
-                untouched(&before, &after).map_err(|cause| format!("an opening failed ({error}); {cause}"))?;
+                self.judge_failed(&before, &after, &error)?;
                 self.judge_refusal(promise, &error)?;
                 Ok(None)
             }

@@ -1,5 +1,7 @@
 //! The store on simulated devices: its platform, and its methods for a trial.
 
+mod upkeep;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,13 +24,12 @@ use crate::format::geometry::{Alignment, Node, PRIVATE_MODE};
 use crate::format::ids::{DeviceNumber, ObjectNumber};
 use crate::index::catalog::Freed;
 use crate::log::completeness::Cause;
-use crate::maintain::repair::{plan_repair_on, repair_on};
-use crate::progress::Progress;
 use crate::{
-    Attributes, Buffer, CheckOptions, Class, CompactOptions, Compression, DeviceEntry, DeviceState, Existing, Geometry,
-    HandleOptions, Key, Kind, Listed, PinnedSnapshot, Problem, ProblemKind, RebuildOptions, Remedy, RepairOptions,
-    ScrubOptions, ScrubReport, Store,
+    Attributes, Buffer, Class, Compression, DeviceEntry, DeviceState, Existing, Geometry, HandleOptions, Key, Kind,
+    Listed, PinnedSnapshot, Store,
 };
+
+pub(crate) use upkeep::Repaired;
 
 /// A store with a geometry on simulated devices.
 pub(crate) struct Simulated {
@@ -293,14 +294,7 @@ impl Subject for Simulated {
     }
 
     fn compact(&mut self) -> Result<()> {
-        // A store with an alignment gets another one each time.
-        let alignment = match self.store.geometry().alignment {
-            Alignment::None => None,
-            Alignment::Sector => Some(Alignment::Page),
-            Alignment::Page => Some(Alignment::Sector),
-        };
-        let options = CompactOptions { is_alone: true, alignment, ..CompactOptions::default() };
-        self.store.compact(&options, &Progress::default()).map(|_| ())
+        self.compact_until(None).map(drop)
     }
 
     fn state(&self) -> Result<State> {
@@ -332,9 +326,6 @@ impl Subject for Simulated {
     }
 }
 
-/// A store after a scrub, its report, and each problem with whether it was repaired.
-type Scrubbed = (Simulated, ScrubReport, Vec<(Problem, bool)>);
-
 impl Simulated {
     /// Opens the store with this home.
     pub(crate) fn open_as(home: &Path, world: &World, access: Access) -> Result<Simulated> {
@@ -344,11 +335,6 @@ impl Simulated {
     /// Opens it with these options.
     pub(crate) fn open_how(home: &Path, world: &World, access: Access, how: &OpenOptions) -> Result<Simulated> {
         open(platform(world), home, access, how).and_then(Store::of).map(|store| Simulated { store })
-    }
-
-    /// Moves records that overflowed back to fast devices.
-    pub(crate) fn rebalance(&mut self) -> Result<()> {
-        self.store.rebalance(None, &Progress::default()).map(|_| ())
     }
 
     /// The store itself.
@@ -429,28 +415,6 @@ impl Simulated {
         }
     }
 
-    /// Verifies everything and repairs what it can; returns what it could not, in words, and whether the index is lost.
-    pub(crate) fn scrub(&self) -> Result<(Vec<String>, bool)> {
-        let mut left = Vec::new();
-        let mut found = |problem: &Problem, is_repaired: bool| {
-            if !is_repaired {
-                left.push(problem.without_advice());
-            }
-        };
-        let report = self.store.scrub(ScrubOptions::default(), &mut found, &Progress::default())?;
-        Ok((left, report.is_index_lost))
-    }
-
-    /// As `scrub`, and rebuilds the index from the log if needed; returns the report, and each problem with whether it
-    /// was repaired.
-    pub(crate) fn scrub_and_rebuild(self) -> Result<Scrubbed> {
-        let (mut problems, how) = (Vec::new(), OpenOptions::default());
-        let mut found = |problem: &Problem, is_repaired: bool| problems.push((problem.clone(), is_repaired));
-        let (store, report) =
-            self.store.scrub_and_rebuild(&how, ScrubOptions::default(), &mut found, &Progress::default())?;
-        Ok((Simulated { store }, report, problems))
-    }
-
     /// Pins the current state by a name, or releases that pin.
     pub(crate) fn pin(&self, is_set: bool) -> Result<()> {
         if is_set { self.store.pin("mount") } else { self.store.unpin("mount").map(drop) }
@@ -475,61 +439,6 @@ impl Simulated {
         let mut rows = self.rows();
         state.freed.iter().filter(|(since, _)| since < pinned).for_each(|(_, freed)| _ = rows.remove(freed));
         rows
-    }
-
-    /// All problems except those of the index alone, in words. (A journal may end anywhere after a crash, and a reader
-    /// of the log reports that.)
-    pub(crate) fn check(&self) -> Result<Vec<String>> {
-        let mut problems = Vec::new();
-        let mut found = |problem: Problem| {
-            let is_of_index = problem.path.components().any(|part| part.as_os_str() == "index");
-            // A released file still exists if a crash came before its removal was durable.
-            let is_left = problem.kind == ProblemKind::Leftover;
-            if !is_of_index && !is_left && !matches!(problem.remedy, Remedy::RebuildIndex | Remedy::Harmless) {
-                problems.push(problem.without_advice());
-            }
-        };
-        let options = CheckOptions { is_deep: true, ..CheckOptions::default() };
-        self.store.check(options, &mut found, &Progress::default())?;
-        Ok(problems)
-    }
-
-    /// All problems that a check finds, including those of the index.
-    pub(crate) fn check_all(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        let options = CheckOptions { is_deep: true, ..CheckOptions::default() };
-        let checked =
-            self.store.check(options, &mut |problem| problems.push(problem.without_advice()), &Progress::default());
-        checked.expect("the index can be read");
-        problems
-    }
-
-    /// Rebuilds a device onto another directory; returns whether that is complete.
-    pub(crate) fn rebuild(&self, device: DeviceNumber, onto: &str) -> Result<bool> {
-        let options = RebuildOptions { device, onto: Some(PathBuf::from(onto)), ..RebuildOptions::default() };
-        Ok(self.store.rebuild(&options, &Progress::default())?.is_complete)
-    }
-
-    /// As [`rebuild`](Self::rebuild), asked to stop once more than `bytes` were written.
-    pub(crate) fn rebuild_until(&self, device: DeviceNumber, onto: &str, bytes: u64) -> Result<bool> {
-        let options = RebuildOptions { device, onto: Some(PathBuf::from(onto)), ..RebuildOptions::default() };
-        let progress = Progress::observed(move |progress| {
-            if progress.snapshot().bytes > u128::from(bytes) {
-                progress.stop();
-            }
-        });
-        Ok(self.store.rebuild(&options, &progress)?.is_complete)
-    }
-
-    /// Repairs a store that nobody has open; returns whether nothing is wrong any more.
-    pub(crate) fn repair(home: &Path, world: &World) -> Result<Option<String>> {
-        let platform = platform(world);
-        let how = OpenOptions::default();
-        let plan = plan_repair_on(platform.clone(), home, &how, None, &mut |_| {}, &Progress::default())?;
-        let options = RepairOptions::default();
-        let report = repair_on(platform, home, &how, &plan, options, &mut |_, _| {}, &Progress::default())?;
-        let is_done = report.is_complete && report.check.problems() == 0;
-        Ok((!is_done).then(|| format!("{report:?}, planned {:?}", plan.lines)))
     }
 }
 
