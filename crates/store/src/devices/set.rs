@@ -204,6 +204,7 @@ pub(crate) struct Devices {
     epoch: AtomicU64,
     /// The marks read when the store was opened.
     marks: Vec<LogMark>,
+    may_lack_epoch: bool,
 }
 
 /// The state at the beginning of an epoch.
@@ -225,6 +226,10 @@ impl Devices {
     pub(crate) fn new(platform: &dyn Platform, survey: Survey, is_writer: bool) -> Result<Devices> {
         let epoch = if is_writer { platform.random()? } else { survey.history.newest().epoch.0 };
         let marks = survey.marks();
+        let newest = survey.history.newest().epoch;
+        let found = survey.on_devices.iter().flatten().chain(&survey.on_home);
+        let may_lack_epoch =
+            found.filter(|found| found.superblock.history.newest().epoch == newest).all(|found| found.is_alone);
         let mut slots = survey.slots;
         if is_writer {
             slots.iter_mut().for_each(|slot| slot.anchor(platform));
@@ -243,6 +248,7 @@ impl Devices {
             known: Mutex::new(known),
             epoch: AtomicU64::new(epoch),
             marks,
+            may_lack_epoch,
         })
     }
 
@@ -258,6 +264,19 @@ impl Devices {
     /// The history of epochs, as last written or read.
     pub(crate) fn history(&self) -> History {
         self.known().history.clone()
+    }
+
+    /// Whether another epoch may have begun that no superblock has any more: each of the newest has a damaged slot beside
+    /// it.
+    pub(crate) fn may_lack_epoch(&self) -> bool {
+        self.may_lack_epoch
+    }
+
+    /// Adds an epoch that no superblock has any more, on the devices of the one before it.
+    pub(crate) fn add_epoch(&self, epoch: Epoch, segments_begun: u64, last_batch: u64) {
+        let mut known = self.known();
+        let entry = EpochEntry { epoch, segments_begun, last_batch, ..known.history.newest().clone() };
+        known.history = known.history.followed_by(entry);
     }
 
     /// The marks in all superblocks that were readable when the store was opened.

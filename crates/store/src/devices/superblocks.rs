@@ -32,6 +32,8 @@ const PAGE_BYTES: usize = 4096;
 pub(crate) struct OnDevice {
     pub(crate) superblock: Superblock,
     slot: u64,
+    /// The other slot is not valid, and may have had a newer one.
+    pub(crate) is_alone: bool,
 }
 
 impl Superblock {
@@ -43,9 +45,10 @@ impl Superblock {
         // A reader that loses the processor between the two slots may meet a write in each of them.
         for _ in 0..ATTEMPTS {
             let Some(slots) = read_slots(device)? else { return Ok(None) };
+            let is_alone = slots.iter().any(Option::is_none);
             let newest = (0..SLOTS).zip(slots).filter_map(|(slot, found)| Some((slot, found?)));
             if let Some((slot, superblock)) = newest.max_by_key(|(_, superblock)| superblock.writes) {
-                return Ok(Some(OnDevice { superblock, slot }));
+                return Ok(Some(OnDevice { superblock, slot, is_alone }));
             }
         }
         Err(Error::new(ErrorKind::Corrupt, "read the superblock", "both of its slots are damaged")
@@ -84,7 +87,7 @@ impl Superblock {
     /// Any error of reading.
     pub(crate) fn has_unfinished_slot(device: &dyn Device) -> Result<bool> {
         let fail = |error| Error::io("read the superblock", &device.place().join(SUPERBLOCK), error);
-        let Some(OnDevice { superblock, slot }) = Superblock::read(device)? else { return Ok(false) };
+        let Some(OnDevice { superblock, slot, .. }) = Superblock::read(device)? else { return Ok(false) };
         let file = device.open(SUPERBLOCK, Mode::Read).map_err(fail)?;
         // An unreadable slot is damaged.
         let Ok(bytes) = read_slot(&*file, (slot + 1) % SLOTS * SLOT_BYTES) else { return Ok(false) };
@@ -106,7 +109,7 @@ impl Superblock {
             let fail = |error| Error::io("write the superblock", &device.place().join(SUPERBLOCK), error);
             device.sync_directory("").map_err(fail)?;
         }
-        OnDevice { superblock: self.clone(), slot: 0 }.replace(device, self)
+        OnDevice { superblock: self.clone(), slot: 0, is_alone: true }.replace(device, self)
     }
 
     fn write_to(&self, device: &dyn Device, slot: u64, mode: Mode) -> Result<()> {
@@ -136,7 +139,7 @@ impl OnDevice {
         let slot = (self.slot + 1) % SLOTS;
         // If the file is gone, so is the device: a mount point without its file system must not look like one.
         superblock.write_to(device, slot, Mode::Write)?;
-        Ok(OnDevice { superblock, slot })
+        Ok(OnDevice { superblock, slot, is_alone: false })
     }
 }
 

@@ -271,7 +271,7 @@ impl Engine {
         })
     }
 
-    /// A missing device that has, or may have, a copy of a segment, which was found on others.
+    /// A missing device that has, or may have, a copy of what was last written to a segment, which was found on others.
     pub(super) fn missing_copy(&self, segment: SegmentNumber, found: &[DeviceNumber]) -> Option<DeviceNumber> {
         let mut devices = found.to_vec();
         devices.extend(self.view().state.segments.get(&segment).iter().flat_map(|row| &row.devices));
@@ -281,8 +281,9 @@ impl Engine {
         if devices.len() < geometry.copies.into() {
             devices.extend(geometry.record_devices().map(|entry| entry.number));
         }
-        let is_away =
-            |device: &DeviceNumber| !self.devices.has_left(*device) && self.devices.readable(*device).is_none();
+        // Without the others, the last epoch began.
+        let history = self.devices.history();
+        let is_away = |device: &DeviceNumber| history.newest().has(*device) && self.devices.readable(*device).is_none();
         devices.into_iter().find(is_away)
     }
 

@@ -17,6 +17,7 @@ pub(crate) mod effects;
 pub(crate) mod index_copies;
 pub(crate) mod index_place;
 mod losses;
+mod lost_epoch;
 pub(crate) mod marks;
 mod near;
 pub(crate) mod open;
@@ -317,7 +318,7 @@ impl Engine {
         // not count. One that is recovering has done neither.
         if state.position.sequence < self.view().state.position.sequence {
             if !self.platform.has_writer(&self.home) {
-                self.catalog.forget();
+                self.catalog.load_again();
                 return Ok(false);
             }
             state = self.catalog.renewed()?.unwrap_or(state);

@@ -15,6 +15,7 @@ use crate::devices::host::Host;
 use crate::devices::set::{Devices, EpochStart, LOST_AND_FOUND, Lock, Platform};
 use crate::devices::survey::{OpenOptions, Survey, bind, survey};
 use crate::engine::index_place::index_place;
+use crate::engine::lost_epoch;
 use crate::engine::recovery::{Recovered, Recovery};
 use crate::engine::{Engine, Parts, RESERVED_IDS};
 use crate::error::{Error, ErrorKind, Result};
@@ -166,13 +167,14 @@ fn open_by(
     } else {
         survey.may_read()?;
     }
-    let unknown = unknown(&survey, options);
+    let is_known = survey.doubt(options.lost).is_none() && survey.sides.len() < 2;
     let geometry = if is_writer { survey.bound.clone() } else { survey.geometry.clone() };
     let home = survey.home.clone();
     // Before the index is read: what a dead writer left in the log is applied, and so is what one that is recovering is
     // about to apply; one that has recovered is ahead of what is read here.
     let is_left = is_writer || !platform.has_writer(&home);
     let devices = Devices::new(&**platform, survey, is_writer)?;
+    let is_known = lost_epoch::find(&devices, &geometry.store) && is_known;
     let index = index_place(&**platform, &devices, &geometry, access)?;
     let is_index_private = index.private.is_some();
     locks.extend(index.private);
@@ -202,7 +204,9 @@ fn open_by(
     } else {
         recovered.completeness.missing = engine.completeness_of(&engine.view().state.notes);
     }
-    unknown.into_iter().for_each(|missing| recovered.completeness.add(missing));
+    if !is_known {
+        recovered.completeness.add(too_few(&engine.devices));
+    }
     if is_writer {
         let beginning = engine.beginning(&*engine.writer()?);
         let end = engine.writer()?.position;
@@ -215,17 +219,17 @@ fn open_by(
     Ok(Opened::Whole(Box::new((engine, recovered))))
 }
 
-/// What may be missing because too few devices are present to know, or have diverged; `None` if enough are present.
-fn unknown(survey: &Survey, options: &OpenOptions) -> Option<Missing> {
-    let is_known = survey.doubt(options.lost).is_none() && survey.sides.len() < 2;
-    let others = survey.slots.iter().filter(|slot| slot.trouble.is_some() && slot.entry.state != DeviceState::Gone);
-    (!is_known).then(|| Missing {
+/// What may be missing because too few devices are present to know, or have diverged.
+fn too_few(devices: &Devices) -> Missing {
+    let slots = devices.slots();
+    let others = slots.iter().filter(|slot| slot.trouble.is_some() && slot.entry.state != DeviceState::Gone);
+    Missing {
         cause: Cause::DevicesAway,
         segments: None,
         batches: None,
         after_nanoseconds: None,
         devices: others.map(|slot| slot.entry.number).collect(),
-    })
+    }
 }
 
 /// The survey used by a writer: judged, all locks taken, read and judged again.

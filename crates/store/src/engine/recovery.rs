@@ -95,8 +95,8 @@ fn encode_devices(devices: &[DeviceNumber]) -> Vec<u8> {
 struct ListedSegments {
     /// By name, with the devices that have a copy and the length of the longest.
     copies: BTreeMap<SegmentName, (Vec<DeviceNumber>, u64)>,
-    /// Devices of which the list, or the header of a segment, could not be read.
-    unread: BTreeSet<DeviceNumber>,
+    /// Devices whose segments could not be listed.
+    unlisted: BTreeSet<DeviceNumber>,
 }
 
 /// An open copy of a segment, with its device.
@@ -157,7 +157,7 @@ impl Engine {
     /// A device cannot be listed, for a writer that was not told to continue without it; errors that say nothing about
     /// the device.
     fn list_segments(&self) -> Result<ListedSegments> {
-        let mut found = ListedSegments { copies: BTreeMap::new(), unread: BTreeSet::new() };
+        let mut found = ListedSegments { copies: BTreeMap::new(), unlisted: BTreeSet::new() };
         for slot in self.devices.slots().iter().filter(|slot| slot.is_readable()) {
             let listed = match names::list(&*slot.device, SEGMENTS) {
                 Ok(listed) => listed,
@@ -167,7 +167,7 @@ impl Engine {
                     return Err(error.advise("check the device; --degraded continues without what cannot be read"));
                 }
                 Err(_) => {
-                    found.unread.insert(slot.entry.number);
+                    found.unlisted.insert(slot.entry.number);
                     continue;
                 }
             };
@@ -181,7 +181,7 @@ impl Engine {
     }
 
     /// Identifies the segments in files from number `first` on, with their headers.
-    fn identified(&self, first: SegmentNumber, listed: &mut ListedSegments) -> Result<Vec<FoundSegment>> {
+    fn identified(&self, first: SegmentNumber, listed: &ListedSegments) -> Result<Vec<FoundSegment>> {
         let slots = self.devices.slots();
         let is_in_service = |device: &DeviceNumber| slots.get(device.index()).is_some_and(|slot| slot.is_writable());
         let known = Arc::clone(&self.view().state.segments);
@@ -198,7 +198,6 @@ impl Engine {
                 && let Some((device, error)) = scan.take_error()
             {
                 self.unreadable(device, row.unwrap_or(half), error)?;
-                listed.unread.insert(device);
             }
             let header = header.filter(|header| header.store == self.geometry().store);
             let id = header.map(|header| header.id).or(row);
@@ -280,8 +279,8 @@ impl Engine {
         }
         let start = state.position;
         let is_from_scratch = start == Position::default();
-        let mut listed = self.list_segments()?;
-        let found = self.identified(start.segment, &mut listed)?;
+        let listed = self.list_segments()?;
+        let found = self.identified(start.segment, &listed)?;
         let mut released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
         if is_from_scratch {
             let newest = self.newest_released(&found);
@@ -300,7 +299,7 @@ impl Engine {
         missing.iter().for_each(|missing| replay.completeness.add(missing.clone()));
         if !is_from_scratch {
             let kept = self.completeness_of(&state.notes);
-            if !kept.is_empty() && self.is_more_in_sight(&state.notes) {
+            if !kept.is_empty() && self.is_more_in_sight(&state.notes, &listed) {
                 return Ok(Recovery::OtherIndex(Vec::new()));
             }
             kept.iter().for_each(|missing| replay.completeness.add(missing.clone()));
@@ -334,14 +333,14 @@ impl Engine {
         }
         *lock(&self.tail) = replay.tail;
         let mut recovered = Recovered { completeness: replay.completeness.clone(), ..replay.recovered.clone() };
-        if !listed.unread.is_empty() {
+        if !listed.unlisted.is_empty() {
             // Known again at the next open, so it is not noted.
             recovered.completeness.add(Missing {
                 cause: Cause::DevicesAway,
                 segments: None,
                 batches: None,
                 after_nanoseconds: None,
-                devices: listed.unread.iter().copied().collect(),
+                devices: listed.unlisted.iter().copied().collect(),
             });
         }
         if !self.is_writer() {
@@ -356,7 +355,7 @@ impl Engine {
         if known != kept || is_read_again {
             // What was not read now is looked for again once it can be.
             let mut on = self.in_sight();
-            on.retain(|device| !listed.unread.contains(device));
+            on.retain(|device| !listed.unlisted.contains(device));
             // Even if none was read, the note is not empty.
             on.push(NO_DEVICE);
             let on = if kept.is_empty() { Vec::new() } else { encode_devices(&on) };
@@ -381,8 +380,9 @@ impl Engine {
 
     /// Whether a device is present that was not when something was found missing: it may have that, so the log must be
     /// read again.
-    fn is_more_in_sight(&self, notes: &BTreeMap<String, Vec<u8>>) -> bool {
-        self.in_sight().into_iter().any(|device| may_have_missing(notes, device))
+    fn is_more_in_sight(&self, notes: &BTreeMap<String, Vec<u8>>, listed: &ListedSegments) -> bool {
+        let is_new = |device: &DeviceNumber| !listed.unlisted.contains(device) && may_have_missing(notes, *device);
+        self.in_sight().iter().any(is_new)
     }
 
     /// Whether something is missing that a device may have.

@@ -643,8 +643,9 @@ impl Engine {
         })
     }
 
-    /// After batch `sequence`, one in a segment on these devices, or on those in the index, is not whole in sight. It may have been acknowledged, and may be whole
-    /// on a device that is missing: nothing is written in its place before that returns, unless the log was closed.
+    /// After batch `sequence`, one in a segment on these devices, or on those in the index, is not whole in sight. It
+    /// may have been acknowledged, and may be whole on a device that is missing: nothing is written in its place before
+    /// that returns, unless the log was closed.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`], for a writer that was not told to continue without it.

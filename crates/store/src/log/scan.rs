@@ -292,10 +292,8 @@ impl SegmentScan {
             match self.find(at, all) {
                 Some(Candidate { is_commit: false, copies, .. })
                     if !copies.differ.is_empty()
-                        && let Some((commit, commit_at)) =
-                            self.later_commit(at).filter(|(commit, _)| commit.begin <= at) =>
+                        && let Some((commit, commit_at)) = self.proof(at) =>
                 {
-                    // Which of them was written in this batch is known.
                     self.listed = Some((self.missing(&commit), commit_at));
                 }
                 Some(Candidate { is_commit: false, copy, listed, copies, .. }) => {
@@ -441,11 +439,39 @@ impl SegmentScan {
         Next::Commit(Committed { at, end, commit, is_whole, refuted }, copy, copies)
     }
 
+    /// Where copies have different valid records, the commit whose list has one of them, and its offset. `None` if no
+    /// list has any, or if the lists on several copies have different ones: each copy is right by itself then.
+    fn proof(&mut self, at: LogOffset) -> Option<(Commit, LogOffset)> {
+        let mut proof: Option<(Option<ListedRecord>, Commit, LogOffset)> = None;
+        for copy in 0..self.copies.len() {
+            let found = self.later_commit_on(copy..copy + 1, at).filter(|(commit, _)| commit.begin <= at);
+            let Some((commit, commit_at)) = found else { continue };
+            let mut place = commit.begin;
+            let placed = commit.list.iter().map(|&listed| {
+                let here = PlacedRecord { at: place, listed };
+                place += listed.record_bytes;
+                here
+            });
+            let listed = placed.into_iter().find(|placed| placed.at == at).map(|placed| placed.listed);
+            match &proof {
+                Some((first, ..)) if *first != listed => return None,
+                Some(_) => {}
+                None => proof = Some((listed, commit, commit_at)),
+            }
+        }
+        proof.map(|(_, commit, commit_at)| (commit, commit_at))
+    }
+
     /// The next commit after damage that is intact on some copy and whose list accounts for every byte, and its offset.
     fn later_commit(&mut self, damaged: LogOffset) -> Option<(Commit, LogOffset)> {
+        self.later_commit_on(0..self.copies.len(), damaged)
+    }
+
+    /// The same on these copies.
+    fn later_commit_on(&mut self, copies: Range<usize>, damaged: LogOffset) -> Option<(Commit, LogOffset)> {
         let mut at = damaged + RECORD_ALIGNMENT_BYTES;
         while at < self.end {
-            for copy in 0..self.copies.len() {
+            for copy in copies.clone() {
                 if let Some(commit) = self.copies[copy].commit(at).filter(|commit| self.accounts(commit, at)) {
                     return Some((commit, at));
                 }

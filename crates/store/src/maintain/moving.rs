@@ -196,6 +196,12 @@ impl Round<'_, '_> {
             && now.get(&number).is_some_and(|row| row.live_records == 0 && row.live_bytes == 0)
             && account >= self.found.get(&number).copied().unwrap_or(0)
             && !self.damaged.contains(&number)
+            && now.get(&number).is_none_or(|row| !self.has_fewer_copies(row))
+    }
+
+    /// Whether something that was moved has fewer copies than a segment.
+    fn has_fewer_copies(&self, row: &SegmentRow) -> bool {
+        self.engine.wanted_copies(row) > self.fewest_copies
     }
 
     /// Counts bytes that were moved or read; returns whether to continue.
@@ -385,12 +391,9 @@ impl Round<'_, '_> {
             let has_removals = rows.get(number).is_none_or(|row| row.dead_records > 0);
             self.is_emptied(**number, rows, &view_rows) && (are_moved || !has_removals)
         };
-        let empty = self.chosen.iter().filter(is_empty).copied();
-        let has_fewer = |number: &SegmentNumber| {
-            view_rows.get(number).is_some_and(|row| engine.wanted_copies(row) > self.fewest_copies)
-        };
-        let (postponed, empty): (Vec<SegmentNumber>, Vec<SegmentNumber>) = empty.partition(has_fewer);
-        self.moved.postponed = postponed;
+        let empty: Vec<SegmentNumber> = self.chosen.iter().filter(is_empty).copied().collect();
+        let chosen = self.chosen.iter().filter_map(|number| view_rows.get(number));
+        self.moved.postponed = chosen.filter(|row| self.has_fewer_copies(row)).map(|row| row.number).collect();
         if empty.is_empty() {
             return Ok(());
         }

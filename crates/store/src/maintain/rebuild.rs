@@ -184,6 +184,7 @@ impl Store {
             device: slot.entry.number,
             is_onto: options.onto.is_some(),
             gives_up: options.gives_up,
+            skips_full: false,
             is_revisited: false,
             report: RebuildReport::default(),
         };
@@ -358,6 +359,8 @@ struct Rebuild<'r> {
     device: DeviceNumber,
     is_onto: bool,
     gives_up: bool,
+    /// Whether objects stay as they are for which no other device has a place.
+    skips_full: bool,
     /// Whether records were moved by something else while this pass moved their units: all are looked at again.
     is_revisited: bool,
     report: RebuildReport,
@@ -365,8 +368,8 @@ struct Rebuild<'r> {
 
 impl Engine {
     /// Moves units of large objects to other devices that are still on devices which left the store: not all could be
-    /// reconstructed when these were given up. Returns the number of objects. If they fit
-    /// nowhere else, they stay as they are.
+    /// reconstructed when these were given up. Returns the number of objects. One that fits
+    /// nowhere else stays as it is.
     ///
     /// # Errors
     /// Errors of reading the index and of writing, and those of `pace`.
@@ -378,13 +381,10 @@ impl Engine {
                 continue;
             }
             let report = RebuildReport::default();
-            let mut rebuild =
-                Rebuild { engine: self, device, is_onto: false, gives_up: true, is_revisited: false, report };
-            match rebuild.objects(pace) {
-                Ok(()) => objects += rebuild.report.objects,
-                Err(error) if error.kind() == ErrorKind::NoSpace => {}
-                Err(error) => return Err(error),
-            }
+            let (is_onto, gives_up, skips_full, is_revisited) = (false, true, true, false);
+            let mut rebuild = Rebuild { engine: self, device, is_onto, gives_up, skips_full, is_revisited, report };
+            rebuild.objects(pace)?;
+            objects += rebuild.report.objects;
         }
         Ok(objects)
     }
@@ -555,6 +555,7 @@ impl Rebuild<'_> {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Lost => self.report.lost += 1,
+                Err(error) if self.skips_full && error.kind() == ErrorKind::NoSpace => {}
                 Err(error) => return Err(error),
             }
             // What is lost is visited again: it may have come back.

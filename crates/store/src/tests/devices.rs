@@ -18,12 +18,14 @@ use crate::error::{Error, ErrorKind};
 use crate::format::history::MOST_EPOCHS;
 use crate::format::ids::{DeviceNumber, SegmentId};
 use crate::format::segment::{FIRST_BATCH_AT, segment_path};
-use crate::format::superblock::Superblock;
+use crate::format::superblock::{SLOT_BYTES, Superblock};
 use crate::simulation::mishap::Absence;
 use crate::simulation::subject::{Simulated, geometry};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::{Fault, World};
-use crate::{OpenOptions, Plan, Progress, RebuildOptions, RepairOptions, RepairReport, Store, plan_repair, repair};
+use crate::{
+    OpenOptions, Plan, Progress, RebuildOptions, RepairOptions, RepairReport, Store, plan_repair, rebuild_index, repair,
+};
 
 /// Two copies of everything, and a home apart.
 fn mirror(sandbox: &TempDir) -> (PathBuf, [PathBuf; 2]) {
@@ -443,4 +445,39 @@ fn nothing_is_placed_elsewhere_because_a_device_fails() {
     assert_eq!(store.plan_rebuild(&elsewhere(on[0].0)).unwrap().without_place, 0);
     world.detach(other.index(), Absence::Failing, 1);
     is_said(store.plan_rebuild(&elsewhere(on[0].0)).unwrap_err(), other.0);
+}
+
+/// Either the one of the last opening or a mark of it.
+#[test]
+fn the_log_is_found_although_the_newest_superblock_is_damaged() {
+    for slot in [0, 1] {
+        for closes in [false, true] {
+            let sandbox = TempDir::new().unwrap();
+            let home = sandbox.path().join("s");
+            let store = Store::create(&home, &Plan::default()).unwrap();
+            store.put(&key("f"), &file(), b"content").unwrap();
+            super::opening::kill(store);
+            let store = Store::open(&home).unwrap();
+            store.put(&key("g"), &file(), b"after a crash").unwrap();
+            if closes {
+                drop(store)
+            } else {
+                super::opening::kill(store)
+            }
+            let path = home.join("superblock");
+            let mut superblocks = std::fs::read(&path).unwrap();
+            superblocks[slot * SLOT_BYTES as usize + 100] ^= 1;
+            std::fs::write(&path, superblocks).unwrap();
+            let shows = |store: &Store| {
+                assert!(store.completeness().is_complete(), "{:?}", store.completeness());
+                assert_eq!(store.get(&key("f")).unwrap().as_deref(), Some(&b"content"[..]));
+                assert_eq!(store.get(&key("g")).unwrap().as_deref(), Some(&b"after a crash"[..]));
+            };
+            for _ in 0..2 {
+                shows(&Store::open_read_only(&home).unwrap());
+                shows(&Store::open(&home).unwrap());
+                shows(&rebuild_index(&home, &OpenOptions::default()).unwrap());
+            }
+        }
+    }
 }

@@ -241,3 +241,25 @@ fn a_quarantine_stays_one_if_the_header_that_says_so_is_damaged() {
     looks_right(&Store::open(&home).unwrap());
     assert!(fs::read(&first).unwrap() == before);
 }
+
+/// Without one of its mirrors, and killed while it wrote.
+#[test]
+fn a_torn_end_waits_for_no_device_without_which_the_epoch_began() {
+    let sandbox = TempDir::new().unwrap();
+    let home = sandbox.path().join("s");
+    let fast = super::devices_below(sandbox.path(), "fast", 3);
+    Store::create(&home, &Plan { fast: fast.clone(), copies: Some(3), ..Plan::default() }).unwrap();
+    fs::remove_dir_all(&fast[2]).unwrap();
+    let store = Store::open(&home).unwrap();
+    store.put(&key("f"), &file(), b"acknowledged").unwrap();
+    let end = store.engine().writer().unwrap().position;
+    store.put(&key("g"), &file(), b"torn").unwrap();
+    let path = segment_path(store.engine().segment_id(end.segment));
+    kill(store);
+    for device in &fast[..2] {
+        fs::remove_dir_all(device.join("index")).unwrap();
+        FileOptions::new().write(true).open(device.join(&path)).unwrap().set_len(end.offset.0 + 30).unwrap();
+    }
+    let store = Store::open(&home).unwrap();
+    assert_eq!(store.get(&key("f")).unwrap().as_deref(), Some(&b"acknowledged"[..]));
+}

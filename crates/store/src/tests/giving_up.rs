@@ -266,7 +266,7 @@ fn a_former_device_is_read_before_it_counts_as_rebuilt() {
 /// Parity bears one lost device. While a second one was away, the first was given up; then the second returns.
 #[test]
 fn units_on_a_device_that_was_given_up_are_rebuilt_once_they_can_be() {
-    let sample = Sample::new(2, 12, 2);
+    let sample = Sample::new(2, 14, 2);
     let content = bytes(7, LARGE_BYTES);
     let store = sample.open();
     for number in 0..8 {

@@ -15,7 +15,7 @@ use crate::format::entry::{Kind, Location};
 use crate::format::geometry::Class;
 use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::record::{Head, NewRecord, Record, seal};
-use crate::format::segment::segment_path;
+use crate::format::segment::{Commit, segment_path};
 use crate::layout::granulo::Alignment;
 use crate::log::scan::{ScanStep, SegmentScan};
 use crate::maintain::moving::MoveTarget;
@@ -200,4 +200,48 @@ fn a_record_that_its_list_refutes_is_damage_and_repaired() {
         assert!(copies().iter().all(|copy| copy[..length] == before[0]), "record {forged} on device {device}");
         assert_eq!(check(), []);
     }
+}
+
+/// Both copies of the log went on by themselves: each has a batch of its own there.
+#[test]
+fn records_that_the_lists_of_their_own_copies_have_are_a_divergence() {
+    let sandbox = TempDir::new().unwrap();
+    let (store, home, fast) = mirrored(&sandbox);
+    store.put(&key("f"), &file(), b"content").unwrap();
+    let Location { segment, offset, record_bytes } = store.entry(&key("f")).unwrap().unwrap().entry.location;
+    let engine = store.engine();
+    let (id, seed) = (engine.segment_id(segment), engine.seed(engine.segment_id(segment)));
+    forge(&store, &fast[0], Location { segment, offset, record_bytes }, &|head, content| {
+        let other: Vec<u8> = content.iter().map(|byte| byte ^ 1).collect();
+        encoded(&NewRecord { id: head.id + 1000, ..unmoved(head, &other) })
+    });
+    let path = fast[0].join(segment_path(id));
+    let mut forged = fs::read(&path).unwrap();
+    let record = offset.0 as usize..(offset.0 + record_bytes) as usize;
+    let mut scan = SegmentScan::new(engine.open_copies(id, &[DeviceNumber(1)]), seed, offset);
+    let committed = loop {
+        if let Some(ScanStep::Commit(committed, ..)) = scan.next(false) {
+            break committed;
+        }
+    };
+    let list = seal(&mut forged[record], seed, offset);
+    let content = Commit { list, ..committed.commit }.encode();
+    let mut end = Vec::new();
+    let commit = NewRecord { content: &content, ..NewRecord::of(Kind::Commit) };
+    commit.encode(Alignment::None, &mut end).unwrap();
+    seal(&mut end, seed, committed.at);
+    forged[committed.at.0 as usize..committed.end.0 as usize].copy_from_slice(&end);
+    fs::write(&path, &forged).unwrap();
+    drop(store);
+    let copies = || fast.each_ref().map(|path| fs::read(path.join(segment_path(id))).unwrap());
+    let before = copies();
+    let store = Store::open(&home).unwrap();
+    let (mut found, options) = (Vec::new(), CheckOptions { is_deep: true, ..CheckOptions::default() });
+    store.check(options, &mut |problem| found.push((problem.kind, problem.remedy)), &Progress::default()).unwrap();
+    assert!(found.contains(&(ProblemKind::Divergence, Remedy::Lost)), "{found:?}");
+    assert!(!found.contains(&(ProblemKind::Record, Remedy::Repair)), "{found:?}");
+    let options = ScrubOptions::default();
+    store.scrub(options, &mut |_, is_repaired| assert!(!is_repaired), &Progress::default()).unwrap();
+    let length = committed.end.0 as usize;
+    assert!(copies().iter().zip(&before).all(|(now, before)| now[..length] == before[..length]));
 }

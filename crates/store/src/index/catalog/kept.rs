@@ -310,6 +310,14 @@ impl Catalog {
         }
     }
 
+    /// Makes the next [`renewed`](Self::renewed) load the state, which was refused.
+    pub(crate) fn load_again(&self) {
+        let mut inner = self.inner();
+        if inner.is_published && !inner.is_writer {
+            inner.current = None;
+        }
+    }
+
     /// Commits one transaction.
     ///
     /// # Errors

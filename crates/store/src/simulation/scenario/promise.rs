@@ -119,6 +119,8 @@ pub(crate) struct Promise {
     pub(crate) has_proof: Option<bool>,
     /// A device with records is missing.
     pub(crate) is_record_away: bool,
+    /// A device with records is missing that the last writer counted among those in sync.
+    pub(crate) is_record_of_set_away: bool,
     /// All records that are present may have been restored to an earlier state, which nobody can detect.
     pub(crate) is_rolled_back: bool,
     /// All records that are present are on devices without which others continued, which everybody can detect.
@@ -157,12 +159,14 @@ pub(crate) fn promise(geometry: &Geometry, conditions: &[Condition]) -> Promise 
         !with_records().any(is_fresh) || is_restored && lacking_records >= usize::from(geometry.copies);
     let is_stale = with_records().filter(|one| one.is_there()).all(|one| one.freshness == Freshness::Stale);
     let is_record_away = with_records().any(|one| !one.is_there());
+    let is_record_of_set_away = with_records().any(|one| !one.is_there() && one.is_in_set);
     let has_diverged = is_this && is_other && !is_unclear;
     let is_rolled_back = is_rolled_back || is_unclear;
     Promise {
         is_whole: records && units && is_home_there && !is_other && !is_unclear,
         has_proof,
         is_record_away,
+        is_record_of_set_away,
         is_rolled_back,
         is_stale,
         has_diverged,

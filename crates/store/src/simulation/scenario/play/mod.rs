@@ -332,7 +332,9 @@ impl Play {
             && error.to_string().contains("cannot recover the log");
         match promise {
             _ if is_unreadable => Ok(()),
-            Promise { is_whole: true, has_proof: Some(true), is_record_away: false, .. } => {
+            Promise { is_whole: true, has_proof: Some(true), is_record_of_set_away: false, .. }
+                if !self.is_set_unsure =>
+            {
                 Err(format!("law 5: refused: {error}"))
             }
             _ => Ok(()),
