@@ -10,7 +10,12 @@ use crate::{Attributes, Key};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ever {
     objects: BTreeMap<Key, Vec<Object>>,
+    /// Names before and after renames.
+    renames: Vec<(Key, Key)>,
 }
+
+/// Most names of an object that are tried.
+const MOST_NAMES: usize = 64;
 
 impl Ever {
     /// Records the effect of changes on objects.
@@ -25,11 +30,15 @@ impl Ever {
             };
             match change {
                 Change::Link(from, to) | Change::HardLink(from, to) | Change::Rename(from, to) => {
+                    if matches!(change, Change::Rename(..)) {
+                        self.renames.push((from.clone(), to.clone()));
+                    }
                     was_elsewhere(from, to, self);
                     self.has_directories_above(to);
                     continue;
                 }
                 Change::Exchange(one, other) => {
+                    self.renames.extend([(one.clone(), other.clone()), (other.clone(), one.clone())]);
                     was_elsewhere(one, other, self);
                     was_elsewhere(other, one, self);
                     continue;
@@ -101,9 +110,25 @@ impl Ever {
         self.was(key, object) || key.components().eq([b"lost+found"]) && object.body == Body::Directory
     }
 
+    /// A key, and those that it would be but for the loss of renames of directories above it: what was put there then
+    /// is in the directory with the former name.
+    fn later_names(&self, key: &Key) -> Vec<Key> {
+        let mut names = vec![key.clone()];
+        let mut at = 0;
+        while at < names.len() && names.len() < MOST_NAMES {
+            for (from, to) in &self.renames {
+                let later = names[at].below(from).and_then(|below| to.join(&below).ok());
+                names.extend(later.filter(|later| !names.contains(later)));
+            }
+            at += 1;
+        }
+        names
+    }
+
     fn was(&self, key: &Key, object: &Object) -> bool {
         let is_it = |known: &Object| known.body == object.body && known.has_attributes(object.attributes.as_ref());
-        let is_known = self.objects.get(key).is_some_and(|known| known.iter().any(is_it));
+        let names = self.later_names(key);
+        let is_known = names.iter().filter_map(|name| self.objects.get(name)).flatten().any(is_it);
         // A directory whose record is lost is recreated for its content.
         let is_above = object.body == Body::Directory && self.objects.keys().any(|one| one.below(key).is_some());
         key.is_root() || is_known || is_above
