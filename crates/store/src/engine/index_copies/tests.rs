@@ -13,7 +13,7 @@ use crate::simulation::mishap::{Absence, FileKind, Rot};
 use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::{Fault, World};
-use crate::{Attributes, Durability, Geometry, Key, RepairOptions, Store};
+use crate::{Attributes, Durability, Geometry, Key, Store};
 
 /// More than enough for a table.
 const OBJECTS: u64 = 300;
@@ -97,7 +97,7 @@ fn what_is_damaged_in_one_copy_is_read_from_the_other_reported_and_repaired() {
             let reader = Simulated::open_as(&home(&geometry), &world, Access::Read).unwrap();
             assert!(!reader.check_all().is_empty(), "{what}: not found");
             drop(reader);
-            let left = Simulated::repair(&home(&geometry), &world, RepairOptions::default(), None).unwrap().left();
+            let left = Simulated::repair(&home(&geometry), &world, Default::default(), None).unwrap().left();
             let reader = Simulated::open_as(&home(&geometry), &world, Access::Read).unwrap();
             assert_eq!(reader.check_all(), Vec::<String>::new(), "{what}");
             assert_eq!(left, None, "{what}");
@@ -118,7 +118,7 @@ fn the_manifest_names_the_devices_that_have_copies_and_no_others() {
         assert_eq!(reader.store().engine().index.numbers(), [DeviceNumber(left)]);
         drop(reader);
         world.attach(away, &detached);
-        assert_eq!(Simulated::repair(&home(&geometry), &world, RepairOptions::default(), None).unwrap().left(), None);
+        assert_eq!(Simulated::repair(&home(&geometry), &world, Default::default(), None).unwrap().left(), None);
         let reader = Simulated::open_as(&home(&geometry), &world, Access::Read).unwrap();
         assert_eq!(reader.store().engine().index.numbers(), [0, 1].map(DeviceNumber));
     }
