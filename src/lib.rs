@@ -60,6 +60,7 @@
 //! [`cli::main`] is the `granulo` command. The other modules are internal: the feature `testing` shows some of them to the
 //! tests of this workspace, and promises nothing.
 
+#![cfg_attr(feature = "testing", warn(unreachable_pub))]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod bench;

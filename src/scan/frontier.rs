@@ -103,7 +103,7 @@ impl Drop for Descriptor {
 }
 
 /// `path`, followed by `/name`.
-pub fn join(mut path: Vec<u8>, name: &[u8]) -> Vec<u8> {
+pub(crate) fn join(mut path: Vec<u8>, name: &[u8]) -> Vec<u8> {
     if !path.is_empty() && path.last() != Some(&b'/') {
         path.push(b'/');
     }
@@ -418,7 +418,7 @@ pub(super) type Held<T> = Vec<Option<Arc<Node<T>>>>;
 
 /// The unfinished part of a walk as data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Snapshot<T> {
+pub(crate) struct Snapshot<T> {
     /// Parents before their children; the first is the parent of the roots.
     nodes: Vec<SavedNode<T>>,
     /// The stack, from bottom to top, as indices into `nodes`.

@@ -16,7 +16,7 @@ const SHARDS: usize = 16;
 
 /// Files with several names, some of which were seen, each with the smallest of these.
 #[derive(Debug)]
-pub struct LinkSet<N> {
+pub(crate) struct LinkSet<N> {
     devices: Mutex<Vec<u64>>,
     shards: [Mutex<HashMap<Key, Seen<N>>>; SHARDS],
 }
@@ -37,7 +37,7 @@ struct Key {
 
 /// A file that may have several names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Link {
+pub(crate) struct Link {
     /// The device that contains it.
     pub device: u64,
     /// Its inode number on the device.
@@ -54,7 +54,7 @@ impl From<&Stat> for Link {
 
 /// What the set knew of a file when a name of it was met.
 #[derive(Debug)]
-pub struct Met<N> {
+pub(crate) struct Met<N> {
     /// Number of names of the file that were met before this one.
     pub ordinal: u32,
     /// Whether this name is the smallest up to now.
@@ -67,7 +67,7 @@ pub struct Met<N> {
 
 /// The numbers of one entry of the set as data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SeenLink {
+pub(crate) struct SeenLink {
     device: u64,
     inode: u64,
     unseen: u32,
@@ -75,7 +75,7 @@ pub struct SeenLink {
 
 impl SeenLink {
     /// Replaces its device number with the current one, as returned by `now`.
-    pub fn renumber_device(&mut self, now: &impl Fn(u64) -> u64) {
+    pub(crate) fn renumber_device(&mut self, now: &impl Fn(u64) -> u64) {
         self.device = now(self.device);
     }
 }
@@ -89,7 +89,7 @@ impl<N> Default for LinkSet<N> {
 impl<N> LinkSet<N> {
     /// Records a name of a file whose link count is at least 2: `is_smaller` than the known one, and made by `name` if
     /// it is to be kept.
-    pub fn meet(&self, link: Link, is_smaller: impl FnOnce(&N) -> bool, name: impl FnOnce() -> N) -> Met<N> {
+    pub(crate) fn meet(&self, link: Link, is_smaller: impl FnOnce(&N) -> bool, name: impl FnOnce() -> N) -> Met<N> {
         let key = Key { inode: link.inode, device: self.device_number(link.device) };
         let mut shard = lock(&self.shards[link.inode as usize % SHARDS]);
         let Some(seen) = shard.get_mut(&key) else {
@@ -116,13 +116,13 @@ impl<N> LinkSet<N> {
     }
 
     /// Removes and returns the smallest names of all files with names that were not met.
-    pub fn drain(&self) -> Vec<N> {
+    pub(crate) fn drain(&self) -> Vec<N> {
         let shards = self.shards.iter();
         shards.flat_map(|shard| std::mem::take(&mut *lock(shard)).into_values().map(|seen| seen.smallest)).collect()
     }
 
     /// The set as data, in order, with what `of` makes of the names.
-    pub fn snapshot<R>(&self, of: impl Fn(&N) -> R) -> Vec<(SeenLink, R)> {
+    pub(crate) fn snapshot<R>(&self, of: impl Fn(&N) -> R) -> Vec<(SeenLink, R)> {
         let devices = lock(&self.devices);
         let mut links = Vec::new();
         for shard in &self.shards {
@@ -137,7 +137,7 @@ impl<N> LinkSet<N> {
     }
 
     /// Adds an entry of a snapshot.
-    pub fn restore(&self, link: SeenLink, smallest: N) {
+    pub(crate) fn restore(&self, link: SeenLink, smallest: N) {
         let key = Key { inode: link.inode, device: self.device_number(link.device) };
         let seen = Seen { unseen: link.unseen.max(1), smallest };
         lock(&self.shards[link.inode as usize % SHARDS]).insert(key, seen);

@@ -5,20 +5,20 @@
 //! content of a directory is summed in the visitor's own [`Tally`]; when everything below a directory has been seen,
 //! its sums are added to its parent, so that sums over subtrees cost memory only for unfinished directories.
 
-pub mod exclude;
+pub(crate) mod exclude;
 mod frontier;
 pub mod inodes;
-pub mod links;
-pub mod mounts;
-pub mod place;
-pub mod walk;
+pub(crate) mod links;
+pub(crate) mod mounts;
+pub(crate) mod place;
+pub(crate) mod walk;
 
 use std::path::PathBuf;
 
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
-pub use frontier::{Snapshot, join};
+pub(crate) use frontier::{Snapshot, join};
 use place::Parent;
 
 /// Kind of a directory entry.
@@ -240,7 +240,7 @@ pub trait Visitor: Sync {
 
 /// What to scan and how.
 #[derive(Debug, Clone, Default)]
-pub struct WalkOptions {
+pub(crate) struct WalkOptions {
     /// Roots, as specified.
     pub roots: Vec<PathBuf>,
     /// Number of threads, at least 1.
@@ -257,7 +257,7 @@ pub struct WalkOptions {
 const SNAPSHOT_DIRECTORIES: [&[u8]; 4] = [b".snapshot", b".snapshots", b".zfs", b"~snapshot"];
 
 /// A number of threads that costs little with a warm cache and hides latency with a cold one: four per core, 8 to 32.
-pub fn default_threads() -> usize {
+pub(crate) fn default_threads() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     (4 * cores).clamp(8, 32)
 }

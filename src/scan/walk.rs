@@ -62,7 +62,7 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 type Identity = (u64, u64);
 
 /// A walk over some roots that reports to a visitor.
-pub struct Walk<'v, V: Visitor> {
+pub(crate) struct Walk<'v, V: Visitor> {
     frontier: Frontier<V::Tally>,
     visitor: &'v V,
     settings: WalkOptions,
@@ -72,7 +72,7 @@ pub struct Walk<'v, V: Visitor> {
 
 /// The unfinished part of a walk as data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct State<T> {
+pub(crate) struct State<T> {
     frontier: Snapshot<T>,
     /// Mount points seen, as device and inode.
     mounts: Vec<Identity>,
@@ -80,20 +80,20 @@ pub struct State<T> {
 
 impl<T: Tally> State<T> {
     /// Replaces each device number with the current one, as returned by `now`.
-    pub fn renumber_devices(&mut self, now: &impl Fn(u64) -> u64) {
+    pub(crate) fn renumber_devices(&mut self, now: &impl Fn(u64) -> u64) {
         self.frontier.renumber_devices(now);
         self.mounts.iter_mut().for_each(|(device, _)| *device = now(*device));
     }
 
     /// Reports to `visitor` that the unfinished directories are finished, as if there were nothing more below them.
-    pub fn finish_early<V: Visitor<Tally = T>>(self, visitor: &V) {
+    pub(crate) fn finish_early<V: Visitor<Tally = T>>(self, visitor: &V) {
         self.frontier.fold(|node, own, below| visitor.finished(0, Directory { place: node }, own, below));
     }
 }
 
 /// A root that could not be examined.
 #[derive(Debug)]
-pub struct UnusableRoot {
+pub(crate) struct UnusableRoot {
     /// The root, as specified.
     pub path: std::path::PathBuf,
     /// Why.
@@ -101,12 +101,12 @@ pub struct UnusableRoot {
 }
 
 /// A walk that goes on, and the places that were held.
-pub type Resumed<'v, V> = (Walk<'v, V>, Vec<Place<<V as Visitor>::Tally>>);
+pub(crate) type Resumed<'v, V> = (Walk<'v, V>, Vec<Place<<V as Visitor>::Tally>>);
 
 impl<'v, V: Visitor> Walk<'v, V> {
     /// Examines the roots and reports them to the visitor; [`run`](Self::run) does the rest. Roots that are the same
     /// directory are walked once; a symlink that is a root is followed.
-    pub fn start(settings: WalkOptions, visitor: &'v V) -> (Walk<'v, V>, Vec<UnusableRoot>) {
+    pub(crate) fn start(settings: WalkOptions, visitor: &'v V) -> (Walk<'v, V>, Vec<UnusableRoot>) {
         let (mut unusable, mut directories, mut others) = (Vec::new(), Vec::new(), Vec::new());
         let (mut roots, mut canonical) = (HashSet::new(), HashSet::new());
         for path in &settings.roots {
@@ -144,7 +144,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
     ///
     /// # Errors
     /// A description of the contradiction in `state`.
-    pub fn resume(
+    pub(crate) fn resume(
         settings: WalkOptions,
         visitor: &'v V,
         state: &State<V::Tally>,
@@ -160,7 +160,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
     }
 
     /// Walks to the end (or until [`stop`](Self::stop)), calling `on_tick` on this thread about every `tick`.
-    pub fn run(&self, tick: Duration, mut on_tick: impl FnMut()) {
+    pub(crate) fn run(&self, tick: Duration, mut on_tick: impl FnMut()) {
         std::thread::scope(|scope| {
             for worker in 0..self.settings.threads.max(1) {
                 scope.spawn(move || self.work(worker));
@@ -172,19 +172,19 @@ impl<'v, V: Visitor> Walk<'v, V> {
     }
 
     /// Ends the walk soon: every thread finishes its current directory.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.frontier.stop();
     }
 
     /// Whether everything was walked.
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.frontier.is_exhausted()
     }
 
     /// Waits until every thread has finished its current directory, and calls `observe` while all are paused. What the
     /// visitor received until then, together with the state, is the whole walk. `held` returns the places that the
     /// visitor holds.
-    pub fn paused<R>(
+    pub(crate) fn paused<R>(
         &self,
         held: impl FnOnce() -> Vec<Place<V::Tally>>,
         observe: impl FnOnce(State<V::Tally>) -> R,
@@ -489,7 +489,7 @@ fn descriptor_budget(threads: usize) -> usize {
 }
 
 /// The displayed form of a root: as specified, without a trailing slash.
-pub fn display_root(path: &Path) -> &[u8] {
+pub(crate) fn display_root(path: &Path) -> &[u8] {
     let bytes = path.as_os_str().as_bytes();
     match bytes.strip_suffix(b"/") {
         Some(rest) if !rest.is_empty() => rest,

@@ -165,14 +165,14 @@ impl Number {
     }
 
     /// The number times `scale`, rounded to the nearest; `None` on overflow.
-    pub fn times(self, scale: u64) -> Option<u128> {
+    pub(super) fn times(self, scale: u64) -> Option<u128> {
         let one = 10u128.pow(self.decimals);
         let (whole, rest) = (self.digits / one, self.digits % one);
         whole.checked_mul(scale.into())?.checked_add((rest * u128::from(scale) + one / 2) / one)
     }
 
     /// The number, in units of 1/`scale`, if it is at most 2^53.
-    pub fn count(self, scale: u64) -> Option<u64> {
+    pub(super) fn count(self, scale: u64) -> Option<u64> {
         self.times(scale).and_then(|count| u64::try_from(count).ok()).filter(|&count| count <= 1 << 53)
     }
 }
