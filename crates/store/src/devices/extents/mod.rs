@@ -379,7 +379,11 @@ impl ExtentFiles {
     fn open_or_create(&self, device: DeviceNumber, file: u32) -> Result<OpenExtent> {
         let opened = match self.open(device, file, true) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.create(device, file),
-            opened => opened,
+            opened => {
+                // Its name may be in memory only: left by a killed process.
+                lock(&self.new_names).insert(device);
+                opened
+            }
         };
         opened.map_err(|error| self.error("open the extent file", device, file, error))
     }

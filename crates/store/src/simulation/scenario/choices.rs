@@ -174,3 +174,19 @@ fn a_rebuild_ends_though_a_segment_has_nothing_but_a_torn_header() {
     ];
     assert_eq!(play(&Scenario { shape: Shape::Triple, seed: 3536, steps }).map(|_| ()), Ok(()));
 }
+
+/// A killed rebuild leaves files whose names are in memory only; the next one finds them, and they must be durable when
+/// the device is in service.
+#[test]
+fn a_rebuild_after_a_killed_one_makes_the_names_of_its_files_durable() {
+    let steps = vec![
+        large(5115699420391483367),
+        Step::Close,
+        gone(0),
+        cut(56, End::Kill, Step::GiveUp(0)),
+        Step::GiveUp(0),
+        cut(12, End::Power(15010801964900436296), Step::Close),
+        gone(1),
+    ];
+    play(&Scenario { shape: Shape::Mirror, seed: 701682, steps }).unwrap();
+}

@@ -157,7 +157,8 @@ pub(crate) fn promise(geometry: &Geometry, conditions: &[Condition]) -> Promise 
     let is_restored = with_records().any(|one| one.is_there() && one.is_restored);
     let is_rolled_back =
         !with_records().any(is_fresh) || is_restored && lacking_records >= usize::from(geometry.copies);
-    let is_stale = with_records().filter(|one| one.is_there()).all(|one| one.freshness == Freshness::Stale);
+    let mut there = with_records().filter(|one| one.is_there()).peekable();
+    let is_stale = there.peek().is_some() && there.all(|one| one.freshness == Freshness::Stale);
     let is_record_away = with_records().any(|one| !one.is_there());
     let is_record_of_set_away = with_records().any(|one| !one.is_there() && one.is_in_set);
     let has_diverged = is_this && is_other && !is_unclear;
