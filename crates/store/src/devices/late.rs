@@ -7,14 +7,12 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::device::Mode;
 use super::names;
 use super::set::{Slot, Trouble};
 use super::superblocks::{self, OnDevice};
 use super::survey::{Survey, superblock_if_any};
 use crate::error::Result;
-use crate::format::ids::{Epoch, SegmentId};
-use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, SegmentName, segment_path};
+use crate::format::segment::{SEGMENTS, SegmentName};
 
 /// The segments of a device, with their sizes in bytes.
 type Sizes = BTreeMap<SegmentName, u64>;
@@ -73,7 +71,7 @@ impl Survey {
         let all = theirs.get(&name).copied().unwrap_or(0);
         let after = SegmentName { epoch_low_half: u32::MAX, ..name };
         if let Some((&next, _)) = theirs.range((Bound::Excluded(after), Bound::Unbounded)).next() {
-            return match self.header(other, next).map(|header| header.continues) {
+            return match other.segment_header(next, &self.geometry.store).map(|header| header.continues) {
                 Some(continues) if continues.segment == name.number => continues.offset.0,
                 // Nothing continues it.
                 Some(continues) if continues.segment < name.number => 0,
@@ -87,16 +85,6 @@ impl Survey {
         }
         let marks = self.marks().into_iter().filter(|mark| mark.segment == name.number);
         marks.map(|mark| mark.offset.0).max().unwrap_or(0)
-    }
-
-    /// The header of a segment of this store, if it can be read.
-    fn header(&self, slot: &Slot, name: SegmentName) -> Option<SegmentHeader> {
-        let id = SegmentId { number: name.number, epoch: Epoch(name.epoch_low_half.into()) };
-        let mut bytes = Vec::new();
-        let file = names::open(&*slot.device, &segment_path(id), Mode::Read).ok()?;
-        file.read_onto(&mut bytes, SEGMENT_HEADER_BYTES as usize, 0).ok()?;
-        let of_store = |header: &SegmentHeader| header.store == self.geometry.store;
-        SegmentHeader::decode(&bytes).filter(of_store).filter(|header| SegmentName::from(header.id) == name)
     }
 }
 

@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry, Node, PRIVATE_MODE};
 use crate::format::history::{EpochEntry, History, MOST_EPOCHS};
 use crate::format::ids::{DeviceNumber, Epoch, SegmentId};
-use crate::format::segment::segment_path;
+use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentName, segment_path};
 use crate::format::superblock::{LogMark, Superblock};
 use crate::locks::{self, lock};
 
@@ -162,6 +162,16 @@ impl Slot {
     /// The device does not say: it is not full, but may be broken.
     pub(crate) fn room(&self) -> Result<Room> {
         self.device.room().map_err(|error| self.error("read the free space of", "", error))
+    }
+
+    /// The header of a segment of a store with this identity, if it can be read.
+    pub(crate) fn segment_header(&self, name: SegmentName, store: &[u8; 16]) -> Option<SegmentHeader> {
+        let id = SegmentId { number: name.number, epoch: Epoch(name.epoch_low_half.into()) };
+        let file = names::open(&*self.device, &segment_path(id), Mode::Read).ok()?;
+        let mut bytes = Vec::new();
+        file.read_onto(&mut bytes, SEGMENT_HEADER_BYTES as usize, 0).ok()?;
+        let is_it = |header: &SegmentHeader| header.store == *store && SegmentName::from(header.id) == name;
+        SegmentHeader::decode(&bytes).filter(is_it)
     }
 
     /// From here on it is only written to in its present directory.

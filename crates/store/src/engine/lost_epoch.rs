@@ -6,11 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::devices::device::Mode;
 use crate::devices::names;
-use crate::devices::set::{Devices, Slot};
-use crate::format::ids::{Epoch, SegmentId};
-use crate::format::segment::{SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, SegmentName, segment_path};
+use crate::devices::set::Devices;
+use crate::format::ids::Epoch;
+use crate::format::segment::{SEGMENTS, SegmentHeader, SegmentName};
 
 /// Adds the epoch to the history, if the segments on the devices say that there is one. Returns `false` if they are of
 /// several, so that it is unknown which one continues the log.
@@ -26,7 +25,7 @@ pub(super) fn find(devices: &Devices, store: &[u8; 16]) -> bool {
         // A device that cannot be listed is reported when the log is read.
         let listed = names::list(&*slot.device, SEGMENTS).unwrap_or_default();
         for name in listed.iter().filter_map(|(name, _)| SegmentName::parse(name)).filter(is_later) {
-            let Some(header) = header(slot, name).filter(|header| header.store == *store) else { continue };
+            let Some(header) = slot.segment_header(name, store) else { continue };
             let known = first.entry(header.id.epoch).or_insert(header);
             if header.id.number < known.id.number {
                 *known = header;
@@ -39,12 +38,4 @@ pub(super) fn find(devices: &Devices, store: &[u8; 16]) -> bool {
     }
     devices.add_epoch(epoch, header.id.number.0 - 1, header.continues.sequence.0);
     true
-}
-
-fn header(slot: &Slot, name: SegmentName) -> Option<SegmentHeader> {
-    let id = SegmentId { number: name.number, epoch: Epoch(name.epoch_low_half.into()) };
-    let file = names::open(&*slot.device, &segment_path(id), Mode::Read).ok()?;
-    let mut bytes = Vec::new();
-    file.read_onto(&mut bytes, SEGMENT_HEADER_BYTES as usize, 0).ok()?;
-    SegmentHeader::decode(&bytes).filter(|header| SegmentName::from(header.id) == name)
 }

@@ -208,8 +208,10 @@ fn open_by(
         recovered.completeness.add(too_few(&engine.devices));
     }
     if is_writer {
-        let beginning = engine.beginning(&*engine.writer()?);
-        let end = engine.writer()?.position;
+        let (beginning, end) = {
+            let writer = engine.writer()?;
+            (engine.beginning(&writer), writer.position)
+        };
         engine.devices.settle_late(beginning.last_batch, |device| engine.has_log(device, end));
         engine.devices.begin_epoch(&*engine.platform, &engine.geometry(), beginning)?;
         engine.begun(beginning);

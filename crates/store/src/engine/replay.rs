@@ -377,14 +377,13 @@ impl<'e> Replay<'e> {
     pub(super) fn end(&mut self) -> Result<()> {
         let tail = self.holding()?;
         if self.engine.is_writer() {
-            match self.unsettled.front() {
-                Some(Unsettled::Batch(stretch)) if !stretch.is_whole => {
-                    self.engine.wait_for_copies(stretch.position.segment, &[], self.position.sequence)?;
-                }
-                Some(Unsettled::Broken(damage)) => {
-                    self.engine.wait_for_copies(damage.segment, &[], self.position.sequence)?;
-                }
-                _ => {}
+            let damaged = match self.unsettled.front() {
+                Some(Unsettled::Batch(stretch)) if !stretch.is_whole => Some(stretch.position.segment),
+                Some(Unsettled::Broken(damage)) => Some(damage.segment),
+                _ => None,
+            };
+            if let Some(segment) = damaged {
+                self.engine.wait_for_copies(segment, &[], self.position.sequence)?;
             }
             let ends: BTreeMap<SegmentNumber, LogOffset> = tail.iter().filter_map(Unsettled::end).collect();
             ends.into_iter().try_for_each(|(segment, end)| self.engine.complete_tail(segment, end))?;

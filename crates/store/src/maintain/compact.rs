@@ -150,7 +150,7 @@ impl CompactPlan {
 
     /// Bytes that segments and extent files free on all devices, approximately: removals may have to stay.
     pub fn gained_bytes(&self) -> u64 {
-        let segments = self.segments.iter().map(|one| one.copies * one.size_bytes.saturating_sub(one.live_bytes));
+        let segments = self.segments.iter().map(PlannedSegment::gained_bytes);
         segments.chain(self.extents.iter().map(PlannedExtent::dead_bytes)).sum()
     }
 }
@@ -166,6 +166,13 @@ impl PlannedSegment {
             live_records: row.live_records,
             is_realigned: false,
         }
+    }
+
+    /// Bytes besides live records, on all devices. Its account was checked when it was chosen.
+    fn gained_bytes(&self) -> u64 {
+        let PlannedSegment { number, size_bytes, live_bytes, .. } = *self;
+        assert!(live_bytes <= size_bytes, "segment {number} has {size_bytes} bytes, and {live_bytes} of them in use");
+        self.copies * (size_bytes - live_bytes)
     }
 
     /// Bytes that its records need after moving, if none was moved before.

@@ -6,8 +6,8 @@
 //! only when the index has nothing in it any more, all of it was readable, and the removals in it that are still needed
 //! were moved too (docs/FORMAT.md, section 6): those that may be of a dead record in any segment that stays, a chosen
 //! one included, because it is damaged or something in it could not be moved. Nor is one freed with more copies than
-//! what was moved has, because a device went missing. Whenever moving ends, by a signal or a
-//! crash, the store is consistent: at worst, records exist twice.
+//! what was moved has, because a device went missing. Whenever moving ends, by a signal or a crash, the store is
+//! consistent: at worst, records exist twice.
 
 use crate::format::ids::{LogOffset, SegmentNumber};
 use std::collections::{BTreeMap, BTreeSet};
