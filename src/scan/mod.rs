@@ -236,6 +236,11 @@ pub trait Visitor: Sync {
 
     /// Something could not be read; the scan continues without it.
     fn failed(&self, operation: &'static str, error: std::io::Error, path: &dyn Fn() -> Vec<u8>);
+
+    /// Whether the walk should end: asked after every directory.
+    fn should_stop(&self) -> bool {
+        false
+    }
 }
 
 /// What to scan and how.

@@ -159,7 +159,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
         Ok((Walk { frontier, visitor, settings, roots, mounts }, held))
     }
 
-    /// Walks to the end (or until [`stop`](Self::stop)), calling `on_tick` on this thread about every `tick`.
+    /// Walks to the end (or until [`stop`](Self::stop), or until the visitor wants no more), calling `on_tick` on this thread about every `tick`.
     pub(crate) fn run(&self, tick: Duration, mut on_tick: impl FnMut()) {
         std::thread::scope(|scope| {
             for worker in 0..self.settings.threads.max(1) {
@@ -212,6 +212,9 @@ impl<'v, V: Visitor> Walk<'v, V> {
         while let Some(work) = self.frontier.next() {
             let busy = Busy(&self.frontier);
             self.list(work, &mut buffers);
+            if self.visitor.should_stop() {
+                self.stop();
+            }
             drop(busy);
         }
     }

@@ -435,6 +435,10 @@ impl Visitor for Collector {
         self.shard(0).counts.errors += 1;
         self.progress.add_errors(1);
     }
+
+    fn should_stop(&self) -> bool {
+        self.progress.should_stop()
+    }
 }
 
 impl InodeVisitor for Collector {

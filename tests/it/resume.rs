@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
+use std::process::Command;
 
 use granulo::survey::Checkpoint;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use twox_hash::XxHash3_64;
 
 use crate::args;
 use crate::harness::{
-    Ran, assert_same, finish, granulo, run, sandbox, sandbox_for_many, survey, wide_tree, write_file,
+    Ran, assert_same, binary, finish, granulo, run, sandbox, sandbox_for_many, survey, wide_tree, without_wishes,
+    write_file,
 };
 use crate::model::AS_OF;
+use crate::store_place::can_trace;
 
 /// Bytes before the body of a checkpoint: a name, a length, a checksum.
 const HEADER: usize = 24 + 8 + 8;
@@ -68,73 +68,26 @@ impl Long {
         self.path("s.json.checkpoint")
     }
 
-    /// The files beside the tree: checkpoint, result, parts of a table.
-    fn kept(&self) -> Vec<(String, Vec<u8>)> {
-        let entries = fs::read_dir(self.sandbox.path()).unwrap().map(|entry| entry.unwrap());
-        let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
-        files.map(|file| (file.file_name().into_string().unwrap(), fs::read(file.path()).unwrap())).collect()
-    }
-
-    /// Runs `granulo survey --json --threads 1 ARGUMENTS` and interrupts it in the middle of the walk.
-    fn interrupt_once(&self, arguments: &[OsString]) -> Ran {
-        let mut command = granulo();
-        command.args(["survey", "--json", "--threads", "1"]).args(arguments);
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let pid = Pid::from_child(&child);
-        self.wait_for_the_walk(child.id());
-        // Stopped for longer than the interval of its checks, it checks for an interruption as soon as it continues.
-        kill_process(pid, Signal::STOP).unwrap();
-        std::thread::sleep(Duration::from_millis(150));
-        kill_process(pid, Signal::INT).unwrap();
-        kill_process(pid, Signal::CONT).unwrap();
-        child.wait_with_output().unwrap().into()
-    }
-
-    /// Polls which directories the process has open, until some are in the tree (or the process has ended).
-    fn wait_for_the_walk(&self, process: u32) {
-        let descriptors = format!("/proc/{process}/fd");
-        let (tree, mut seen) = (self.path("t"), BTreeSet::new());
-        while seen.len() < 5 {
-            // A zombie process has no descriptors.
-            let Ok(entries) = fs::read_dir(&descriptors) else { return };
-            let mut any = false;
-            for entry in entries.flatten() {
-                any = true;
-                let target = fs::read_link(entry.path()).unwrap_or_default();
-                if target != tree && target.starts_with(&tree) {
-                    seen.insert(target);
-                }
-            }
-            if !any {
-                return;
-            }
+    /// Runs `granulo survey --json --threads 1 ARGUMENTS`, and interrupts it when it has listed `after` directories.
+    /// `None`, with the reason reported, where that is not possible.
+    fn interrupt(&self, after: usize, arguments: &[OsString]) -> Option<Ran> {
+        if !can_trace() {
+            return None;
         }
+        let mut command = without_wishes(Command::new("strace"));
+        // Each directory takes two calls: the second finds no more entries.
+        let signal = format!("inject=getdents64:signal=INT:when={}", 2 * after);
+        command.args(["-f", "-qqq", "-e", "trace=getdents64", "-e", &signal, "-o", "/dev/null"]);
+        command.arg(binary()).args(["survey", "--json", "--threads", "1"]).args(arguments);
+        let ran = finish(&mut command).ended(1);
+        let counted = ran.json()["counts"]["files"].as_u64().unwrap() as usize;
+        assert!(0 < counted && counted < self.files, "{counted} of {} files", self.files);
+        Some(ran)
     }
 
-    /// Interrupts the survey in the middle, writing to `s.json`; retries if it was too fast.
-    fn interrupt(&self, arguments: &[OsString]) -> Ran {
-        let before = self.kept();
-        for _ in 0..30 {
-            let ran = self.interrupt_once(&[args!["-o", self.path("s.json")], arguments.to_vec()].concat());
-            match ran.code {
-                Some(1) => {
-                    let counted = ran.json()["counts"]["files"].as_u64().unwrap() as usize;
-                    if 0 < counted && counted < self.files {
-                        return ran;
-                    }
-                }
-                Some(0) => {}
-                code => panic!("exit status {code:?}: {}", ran.said()),
-            }
-            // Restores the state before the attempt.
-            for (name, _) in self.kept() {
-                fs::remove_file(self.path(&name)).unwrap();
-            }
-            for (name, bytes) in &before {
-                fs::write(self.path(name), bytes).unwrap();
-            }
-        }
-        panic!("the survey could not be interrupted in the middle");
+    /// The same, writing to `s.json`.
+    fn interrupt_result(&self, after: usize, arguments: &[OsString]) -> Option<Ran> {
+        self.interrupt(after, &[args!["-o", self.path("s.json")], arguments.to_vec()].concat())
     }
 }
 
@@ -143,7 +96,7 @@ fn a_survey_that_was_interrupted_twice_ends_like_one_that_was_not() {
     let long = Long::new(150, 100);
     let whole = survey(long.beginning());
 
-    let ran = long.interrupt(&long.beginning()).ended(1);
+    let Some(ran) = long.interrupt_result(100, &long.beginning()) else { return };
     assert!(!long.path("s.json").exists(), "there is no result of half a survey");
     assert!(long.checkpoint().exists());
     let said = ran.said();
@@ -153,9 +106,9 @@ fn a_survey_that_was_interrupted_twice_ends_like_one_that_was_not() {
     assert_eq!(part["complete"], false);
     let first = part["counts"]["files"].as_u64().unwrap();
 
-    let ran = long.interrupt(&args!["--resume", long.checkpoint()]).ended(1);
+    let ran = long.interrupt_result(70, &args!["--resume", long.checkpoint()]).unwrap();
     let second = ran.json()["counts"]["files"].as_u64().unwrap();
-    assert!(second >= first, "it goes on where it was: {second} files after {first}");
+    assert!(second > first, "it goes on where it was: {second} files after {first}");
     assert!(long.checkpoint().exists() && !long.path("s.json").exists());
 
     let resumed = survey(args!["--resume", long.checkpoint(), "-o", long.path("s.json")]);
@@ -174,9 +127,11 @@ fn a_table_of_files_is_the_same_after_an_interruption() {
     assert_eq!(expected.len() as u64, whole["counts"]["files"].as_u64().unwrap());
     fs::remove_file(&table).unwrap();
 
-    long.interrupt(&[long.beginning(), args!["--files", &table]].concat()).ended(1);
+    if long.interrupt_result(100, &[long.beginning(), args!["--files", &table]].concat()).is_none() {
+        return;
+    }
     assert!(!table.exists(), "the table appears when it is whole");
-    long.interrupt(&args!["--resume", long.checkpoint()]).ended(1);
+    long.interrupt_result(70, &args!["--resume", long.checkpoint()]).unwrap();
     let resumed = survey(args!["--resume", long.checkpoint(), "-o", long.path("s.json")]);
     assert_same(&whole, &resumed, &[]);
     assert!(rows(&table) == expected, "the resumed table has other rows");
@@ -202,23 +157,17 @@ fn checkpoints_on_the_way_change_nothing_and_are_gone_at_the_end() {
 #[test]
 fn without_a_place_for_a_checkpoint_an_interrupted_survey_says_so() {
     let long = Long::new(100, 100);
-    for _ in 0..30 {
-        let ran = long.interrupt_once(&args![long.path("t")]);
-        if ran.code == Some(1) {
-            assert!(ran.said().contains("the summary above is partial"), "{}", ran.said());
-            assert_eq!(ran.json()["complete"], false);
-            return;
-        }
-    }
-    panic!("the survey could not be interrupted in the middle");
+    let Some(ran) = long.interrupt(100, &args![long.path("t")]) else { return };
+    assert!(ran.said().contains("the summary above is partial"), "{}", ran.said());
+    assert_eq!(ran.json()["complete"], false);
 }
 
-/// A checkpoint of an unfinished small survey.
-fn small_checkpoint() -> (Long, Vec<u8>) {
+/// A checkpoint of an unfinished small survey; `None`, with the reason reported, where none can be interrupted.
+fn small_checkpoint() -> Option<(Long, Vec<u8>)> {
     let long = Long::new(80, 100);
-    long.interrupt(&long.beginning()).ended(1);
+    long.interrupt_result(60, &long.beginning())?;
     let bytes = fs::read(long.checkpoint()).unwrap();
-    (long, bytes)
+    Some((long, bytes))
 }
 
 /// Asserts that `--resume` refuses these bytes: exit status 2 and a sentence about the file.
@@ -236,7 +185,7 @@ fn refused(bytes: &[u8]) -> String {
 
 #[test]
 fn a_damaged_checkpoint_is_refused_in_a_sentence() {
-    let (_long, good) = small_checkpoint();
+    let Some((_long, good)) = small_checkpoint() else { return };
     assert!(Checkpoint::parse(&good).is_ok());
     for length in (0..good.len()).step_by(97) {
         assert!(Checkpoint::parse(&good[..length]).is_err(), "cut to {length} bytes");
@@ -265,7 +214,7 @@ fn a_damaged_checkpoint_is_refused_in_a_sentence() {
 
 #[test]
 fn a_checkpoint_that_lies_with_a_right_checksum_does_no_harm() {
-    let (_long, good) = small_checkpoint();
+    let Some((_long, good)) = small_checkpoint() else { return };
     let place = sandbox();
     let step = (good.len() - HEADER) / 60;
     for (turn, at) in (HEADER..good.len()).step_by(step.max(1)).enumerate() {
@@ -295,7 +244,7 @@ fn seal(checkpoint: &mut [u8]) {
 
 #[test]
 fn a_survey_is_not_resumed_where_its_tree_is_not() {
-    let (long, good) = small_checkpoint();
+    let Some((long, good)) = small_checkpoint() else { return };
     // As when a file system is not mounted yet: none of it has vanished, and the checkpoint is still needed.
     fs::rename(long.path("t"), long.path("moved")).unwrap();
     let ran = run(args!["survey", "--json", "--resume", long.checkpoint(), "-o", long.path("s.json")]).ended(2);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::io::ioctl_fionread;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -204,6 +205,11 @@ fn an_import_ends_when_it_is_asked_to_while_it_waits_and_while_headers_come_with
         // More than the pipe and the buffer hold, so that the import has begun once this is written.
         let first = member(b'0', "first", &vec![b'x'; 2 << 20]);
         pipe.write_all(&first).unwrap();
+        let written = Instant::now();
+        while !endless && ioctl_fionread(&pipe).unwrap() > 0 {
+            assert!(written.elapsed() < PATIENCE, "it does not read");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let feeding = std::thread::spawn(move || {
             let header = extended(b'g', (0..100).map(|number| (format!("k{number}"), Vec::new())));
             while endless && pipe.write_all(&header).is_ok() {}

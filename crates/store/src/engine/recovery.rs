@@ -103,21 +103,37 @@ struct ListedSegments {
 type OpenCopy = (DeviceNumber, Arc<dyn DeviceFile>);
 
 impl Engine {
-    /// Applies a change from the log: to the catalog, if this process may change it, and to the view. If the device of
-    /// the catalog is full, the change waits for space.
+    /// Applies a change from the log: to the catalog, if this process may change it, and to the view. The change waits
+    /// while the log may still refuse to be opened and memory suffices, and while the device of the catalog is full.
     pub(super) fn take_in(&self, change: Change) -> Result<()> {
         if self.is_writer() {
             let mut writer = self.writer()?;
             writer.pend(change.clone());
-            let waiting = writer.take_pending();
-            match self.catalog.commit(&waiting) {
-                Err(error) if error.kind() == ErrorKind::NoSpace => writer.pend(waiting),
-                committed => committed?,
+            if !writer.is_undecided || self.is_recent_full() {
+                self.commit_waiting(&mut writer)?;
             }
         } else if self.owns_index() {
             self.catalog.commit(&change)?;
         }
         self.apply(&change)
+    }
+
+    fn commit_waiting(&self, writer: &mut Writer) -> Result<()> {
+        let waiting = writer.take_pending();
+        match self.catalog.commit(&waiting) {
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                writer.pend(waiting);
+                Ok(())
+            }
+            committed => committed,
+        }
+    }
+
+    /// Nothing in the log speaks against opening: this writer may write.
+    fn decide(&self) -> Result<()> {
+        let mut writer = self.writer()?;
+        writer.is_undecided = false;
+        if writer.is_waiting { self.commit_waiting(&mut writer) } else { Ok(()) }
     }
 
     /// Existing copies of a segment. Those on devices that were missing come last, so that they are read only for what
@@ -315,15 +331,18 @@ impl Engine {
         // An index built from scratch is not published before the log was read.
         if self.is_writer() && !is_from_scratch {
             self.look_ahead(&lineage.parts, start, self.known_mark().max(witnessed))?;
+            self.writer()?.is_undecided = true;
         }
         for part in &lineage.parts {
             replay.segment(part)?;
         }
-        // Nothing is written to the log before all of it was read: until then, opening may fail.
+        let tail = replay.tail()?;
+        // Nothing is written before all of the log was read: until then, opening may fail.
         if self.is_writer() {
+            self.decide()?;
             self.end_renaming()?;
         }
-        replay.end()?;
+        replay.end(tail)?;
         if self.look_for_rows(&replay.released, &listed, &mut replay.completeness) && !is_from_scratch {
             return Ok(Recovery::OtherIndex(self.completeness_of(&self.view().state.notes)));
         }

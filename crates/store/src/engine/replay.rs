@@ -85,6 +85,9 @@ enum Unsettled {
     Gap(u64, Gap),
 }
 
+/// Batches after the last mark that count.
+pub(super) struct LogTail(Vec<Unsettled>);
+
 /// Why a segment does not continue the last batch that was read before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gap {
@@ -369,12 +372,13 @@ impl<'e> Replay<'e> {
         self.completeness.add(Missing { cause, segments, batches, after_nanoseconds, devices: Vec::new() });
     }
 
-    /// At the end of the log, applies what is valid, up to the first batch that is not.
+    /// At the end of the log, what is valid and no mark says that it was durable, up to the first batch that is not
+    /// valid.
     ///
-    /// What is in doubt may be in memory only: left by a killed process, or by a failed sync (Linux marks pages that it
-    /// could not write as clean). So a writer rewrites all of it on every copy, and syncs it, before anything builds on
-    /// it.
-    pub(super) fn end(&mut self) -> Result<()> {
+    /// # Errors
+    /// [`ErrorKind::Lost`] if only a missing device can tell where the log ends, for a writer that was not told to
+    /// continue without it.
+    pub(super) fn tail(&mut self) -> Result<LogTail> {
         let tail = self.holding()?;
         if self.engine.is_writer() {
             let damaged = match self.unsettled.front() {
@@ -385,6 +389,17 @@ impl<'e> Replay<'e> {
             if let Some(segment) = damaged {
                 self.engine.wait_for_copies(segment, &[], self.position.sequence)?;
             }
+        }
+        Ok(LogTail(tail))
+    }
+
+    /// Applies the tail of the log.
+    ///
+    /// What is in doubt may be in memory only: left by a killed process, or by a failed sync (Linux marks pages that it
+    /// could not write as clean). So a writer rewrites all of it on every copy, and syncs it, before anything builds on
+    /// it.
+    pub(super) fn end(&mut self, LogTail(tail): LogTail) -> Result<()> {
+        if self.engine.is_writer() {
             let ends: BTreeMap<SegmentNumber, LogOffset> = tail.iter().filter_map(Unsettled::end).collect();
             ends.into_iter().try_for_each(|(segment, end)| self.engine.complete_tail(segment, end))?;
         }

@@ -72,6 +72,8 @@ pub(crate) struct Writer {
     pub(crate) is_waiting: bool,
     /// Memory of its keys and entries in bytes, including those replaced meanwhile.
     pub(crate) pending_bytes: usize,
+    /// Recovery may still find a reason not to open the store.
+    pub(crate) is_undecided: bool,
     /// Files with unsynced bytes.
     pub(crate) dirty: Vec<DirtyCopy>,
     /// Extent files with unsynced bytes.

@@ -138,7 +138,15 @@ struct Stoppable<'l, 'p, R> {
 
 impl<R: Read> Read for Stoppable<'_, '_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.ledger.advance(0, 0) { self.inner.read(buffer) } else { Err(io::Error::other("it was interrupted")) }
+        if !self.ledger.advance(0, 0) {
+            return Err(io::Error::other("it was interrupted"));
+        }
+        let read = self.inner.read(buffer);
+        if read.is_err() {
+            // A stream that waits for data may itself end because of the stop.
+            self.ledger.advance(0, 0);
+        }
+        read
     }
 }
 
@@ -206,6 +214,22 @@ mod tests {
         assert!(!ledger.advance(1, 10));
         assert!(!ledger.is_interrupted());
         assert_eq!(ledger.end().0.unwrap().kind(), ErrorKind::NoSpace);
+    }
+
+    #[test]
+    fn a_stream_that_ends_its_own_wait_when_asked_to_stop_is_interrupted_work() {
+        struct Waiting<'p>(&'p Progress);
+        impl Read for Waiting<'_> {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                self.0.stop();
+                Err(io::Error::other("it was interrupted"))
+            }
+        }
+        let progress = Progress::default();
+        let ledger = Ledger::new(&progress);
+        let mut stream = Stoppable { ledger: &ledger, inner: Waiting(&progress) };
+        assert!(stream.read(&mut [0; 10]).is_err());
+        assert!(ledger.is_interrupted());
     }
 
     #[test]
