@@ -1,6 +1,6 @@
 //! Continuing with one side after devices have diverged (docs/FORMAT.md, law 5). Nothing is merged: the other devices
-//! become old ones of the chosen side, by a shorter history in their superblocks. What they wrote separately remains,
-//! in files whose names have epochs that are in no history.
+//! become old ones of the chosen side, by its history in their superblocks, so that they alone are never enough to
+//! write again. What they wrote separately remains, in files whose names have epochs that are in no history.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::devices::superblocks::OnDevice;
 use crate::devices::survey::{OpenOptions, survey};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::history::History;
-use crate::format::ids::DeviceNumber;
+use crate::format::ids::{DeviceNumber, Epoch};
 use crate::format::superblock::Superblock;
 
 /// Makes the side of a device the current one. Returns the devices of the others.
@@ -45,8 +45,7 @@ pub(crate) fn take(
     let Some(taken) = taken else {
         return refuse(format!("device {device} belongs to no single side; name one that does"));
     };
-    let common = last_common(&found.sides).map(|entry| entry.epoch);
-    let Some(shared) = common.and_then(|epoch| taken.history.up_to(epoch)) else {
+    let Some(common) = last_common(&found.sides).map(|entry| entry.epoch) else {
         return refuse("the sides have no epoch in common: these are two stores with the same identity".to_owned());
     };
     let geometry = found.on_devices.get(device.index()).and_then(Option::as_ref);
@@ -63,8 +62,8 @@ pub(crate) fn take(
         let Some(known) = on_device else { continue };
         if !taken.history.contains(known.superblock.history.newest().epoch) {
             // Its marks belong to a log that no longer exists.
-            let shortened = Superblock { mark: None, ..with(known, &shared) };
-            known.replace(&*slot.device, shortened)?;
+            let history = history_without(&taken.history, common, slot.entry.number);
+            known.replace(&*slot.device, Superblock { mark: None, ..with(known, &history) })?;
             left.push(slot.entry.number);
         }
     }
@@ -75,4 +74,12 @@ pub(crate) fn take(
         known.replace(&*home, Superblock { mark: None, ..with(known, &taken.history) })?;
     }
     Ok(left)
+}
+
+/// A history as far as a device may know it that lacks all after `common` and must not count as in sync: the epochs
+/// that began without it.
+fn history_without(history: &History, common: Epoch, device: DeviceNumber) -> History {
+    let alone = history.after(common).into_iter().flatten().take_while(|entry| !entry.has(device));
+    let last = alone.last().map_or(common, |entry| entry.epoch);
+    history.up_to(last).unwrap_or_else(|| unreachable!("both are in the history"))
 }

@@ -420,6 +420,20 @@ fn one_device_alone_writes_then_the_other_alone_and_both_return() {
 }
 
 #[test]
+fn most_devices_do_not_go_on_alone_after_the_side_of_the_others_was_taken() {
+    keeps(Shape::Triple, |seed| {
+        let others: Vec<usize> = (0..Shape::Triple.geometry().devices.len()).filter(|&device| device != 2).collect();
+        let mut steps = vec![small(seed), Step::Close, gone(2), Step::OpenDegraded, small(seed + 1), Step::Close];
+        steps.push(Step::Back(2));
+        steps.extend(others.iter().copied().map(gone));
+        steps.extend([Step::OpenDegraded, small(seed + 2), Step::Close]);
+        steps.extend(others.into_iter().map(Step::Back));
+        steps.extend([Step::Take(2), gone(2), Step::Open, Step::Back(2), Step::Open, Step::Repair, Step::RebuildIndex]);
+        steps
+    });
+}
+
+#[test]
 fn a_snapshot_has_a_tree_that_was_removed_and_a_sweep_is_interrupted() {
     let tree = |seed| Step::Batch(Work::TreeRemoval, Durability::Batch, seed);
     let snapshot = |seed| Step::Batch(Work::Snapshot, Durability::Batch, seed);

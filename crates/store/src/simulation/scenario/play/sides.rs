@@ -56,6 +56,8 @@ impl Play {
         let records = self.geometry.record_devices();
         let lacking = records.filter(|entry| !devices[entry.number.index()].is_there()).count();
         let has_records = lacking < usize::from(self.geometry.copies);
+        // One that has the newest epoch shows that the log goes on behind what is away: no other history.
+        let is_newest = devices.iter().any(|one| one.is_there() && one.is_in_set && one.freshness == Freshness::Fresh);
         let is_clear =
             |one: &Condition| !one.is_unclear() && one.freshness != Freshness::Unknown && one.begun.is_none();
         if self.other.is_some()
@@ -64,6 +66,7 @@ impl Play {
             || !is_listed
             || is_torn
             || !has_records
+            || is_newest
             || !devices.iter().all(is_clear)
         {
             self.is_over = true;
