@@ -305,10 +305,11 @@ impl Survey {
         devices(&self.geometry) != devices(looked) || self.geometry.home != looked.home
     }
 
-    /// The last marks of all readable superblocks.
+    /// The last marks of all readable superblocks of this history: one of another is a place in another log.
     pub(crate) fn marks(&self) -> Vec<LogMark> {
-        let found = self.on_devices.iter().flatten().chain(&self.on_home);
-        found.filter_map(|found| found.superblock.mark).collect()
+        let found = self.on_devices.iter().flatten().chain(&self.on_home).map(|found| &found.superblock);
+        let of_history = found.filter(|found| self.history.contains(found.history.newest().epoch));
+        of_history.filter_map(|found| found.mark).collect()
     }
 
     /// Devices that are in sync according to superblocks.

@@ -434,6 +434,22 @@ fn most_devices_do_not_go_on_alone_after_the_side_of_the_others_was_taken() {
 }
 
 #[test]
+fn a_choice_that_is_interrupted_leaves_no_place_in_the_other_log() {
+    keeps(Shape::Triple, |seed| {
+        let devices = Shape::Triple.geometry().devices.len();
+        let (one, other): (Vec<usize>, Vec<usize>) = (0..devices).partition(|device| [1, 5, 6].contains(device));
+        let mut steps = vec![small(seed), Step::Kill];
+        for (away, end) in [(one, Step::PowerFailure(seed)), (other, Step::Close)] {
+            steps.extend(away.iter().copied().map(gone));
+            steps.extend([Step::OpenDegraded, end]);
+            steps.extend(away.into_iter().map(Step::Back));
+        }
+        steps.extend([cut(1 + seed % 6, End::Power(seed), Step::Take(2)), Step::Accept, Step::RebuildIndex]);
+        steps
+    });
+}
+
+#[test]
 fn a_snapshot_has_a_tree_that_was_removed_and_a_sweep_is_interrupted() {
     let tree = |seed| Step::Batch(Work::TreeRemoval, Durability::Batch, seed);
     let snapshot = |seed| Step::Batch(Work::Snapshot, Durability::Batch, seed);
