@@ -105,6 +105,7 @@ impl Play {
 
     /// Nothing is wrong with any device.
     fn are_sound(&mut self) {
+        self.has_few_copies = false;
         for one in &mut self.conditions {
             (one.freshness, one.is_in_set, one.is_restored) = (Freshness::Fresh, true, false);
             one.rotten.clear();

@@ -97,6 +97,8 @@ struct Play {
     /// A writer ended while something was unacknowledged, and nothing was acknowledged since: its remains may be after
     /// the end of the log.
     has_torn: bool,
+    /// A writer opened while something failed or was full: what it adopted may have too few copies until a repair.
+    has_few_copies: bool,
     /// Whether a pin by name exists, if known.
     is_pinned: Option<bool>,
     /// Damage was dropped, and nobody has accepted yet that something may be missing.
@@ -149,6 +151,7 @@ impl Play {
             places: 0,
             is_set_unsure: false,
             has_torn: false,
+            has_few_copies: false,
             is_pinned: Some(false),
             is_incomplete: false,
             stop: None,
@@ -165,7 +168,8 @@ impl Play {
         let promise = promise(&self.geometry, &self.conditions);
         let has_proof = promise.has_proof.filter(|_| !self.is_set_unsure);
         let has_proof = has_proof.filter(|_| !(self.is_forced && promise.is_rolled_back));
-        Promise { has_proof, is_whole: promise.is_whole && !self.is_incomplete, ..promise }
+        let is_covered = !self.has_few_copies || is_sound(&self.conditions);
+        Promise { has_proof, is_whole: promise.is_whole && !self.is_incomplete && is_covered, ..promise }
     }
 
     /// Does one step and checks the laws after it.
@@ -300,6 +304,7 @@ impl Play {
         }
         self.judge(promise, &look, "a writer")?;
         self.judge_pin(promise, &writer, "a writer")?;
+        self.has_few_copies |= may_fail && (self.has_torn || self.model.has_doubt());
         self.is_pinned = Some(writer.is_pinned());
         self.left_with.insert(self.epochs + 1, self.model.clone());
         let is_known = self.model.allows(&look.state).is_ok() || look.announced == Announced::Tail;
