@@ -1,4 +1,4 @@
-//! Devices that lack the newest epochs, in which nothing was written according to superblocks.
+//! Devices that lack the newest epochs, in which nothing was written according to superblocks: they are late.
 //!
 //! A crash between the superblocks leaves such devices; so does a restored copy that lacks what was written in the last
 //! epoch. The segments of the others tell: in the second case the log goes on there. Lengths alone do not, because a
@@ -7,11 +7,14 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use super::epochs::WriterView;
 use super::names;
-use super::set::{Slot, Trouble};
+use super::set::{Devices, Slot, Trouble};
 use super::superblocks::{self, OnDevice};
 use super::survey::{Survey, superblock_if_any};
 use crate::error::Result;
+use crate::format::history::History;
+use crate::format::ids::DeviceNumber;
 use crate::format::segment::{SEGMENTS, SegmentName};
 
 /// The segments of a device, with their sizes in bytes.
@@ -85,6 +88,43 @@ impl Survey {
         }
         let marks = self.marks().into_iter().filter(|mark| mark.segment == name.number);
         marks.map(|mark| mark.offset.0).max().unwrap_or(0)
+    }
+}
+
+impl Devices {
+    /// Devices that count as late, and lack batches: epochs in which something was written up to `last_batch`, the end
+    /// of the log, or the log before them. They are old copies, not the result of a crash between superblocks.
+    pub(crate) fn old_among_late(&self, last_batch: u64, has_log: impl Fn(DeviceNumber) -> bool) -> Vec<DeviceNumber> {
+        let was_written = self.known().history.newest().last_batch != last_batch;
+        let is_old = |slot: &&Slot| slot.is_late && (was_written || !has_log(slot.entry.number));
+        self.slots().iter().filter(is_old).map(|slot| slot.entry.number).collect()
+    }
+
+    /// Once the log is as long on the others as it will be, no device is late: it has the log, or is stale.
+    pub(crate) fn settle_late(&self, last_batch: u64, has_log: impl Fn(DeviceNumber) -> bool) {
+        let old = self.old_among_late(last_batch, has_log);
+        self.change(|slot| {
+            if old.contains(&slot.entry.number) {
+                slot.trouble = Some(Trouble::Stale { missed: 1 });
+            }
+            slot.is_late = false;
+        });
+    }
+
+    /// Whether the devices that are in sync suffice to write without these, and without a lost one.
+    pub(crate) fn has_proof_without(&self, old: &[DeviceNumber], lost: Option<DeviceNumber>) -> bool {
+        let known = self.known();
+        let found = known
+            .devices
+            .iter()
+            .zip(0..)
+            .filter_map(|(found, number)| Some((DeviceNumber(number), &found.as_ref()?.superblock.history)));
+        let seen: Vec<(DeviceNumber, &History)> = found.collect();
+        let slots = self.slots();
+        let in_sync = slots.iter().filter(|slot| slot.trouble.is_none()).map(|slot| slot.entry.number);
+        let in_sync: Vec<DeviceNumber> = in_sync.filter(|device| !old.contains(device)).collect();
+        let marked = self.marks().iter().map(|mark| mark.sequence).max().unwrap_or(0);
+        WriterView { in_sync: &in_sync, seen: &seen, marked, lost }.has_proof(&known.history)
     }
 }
 

@@ -194,12 +194,12 @@ impl Slot {
 
 /// What was last written to superblocks, or read from them.
 #[derive(Debug)]
-struct LastWritten {
+pub(super) struct LastWritten {
     /// By number.
-    devices: Vec<Option<OnDevice>>,
+    pub(super) devices: Vec<Option<OnDevice>>,
     home: Option<OnDevice>,
     geometry: Geometry,
-    history: History,
+    pub(super) history: History,
     mark: Option<LogMark>,
 }
 
@@ -262,7 +262,7 @@ impl Devices {
         })
     }
 
-    fn known(&self) -> MutexGuard<'_, LastWritten> {
+    pub(super) fn known(&self) -> MutexGuard<'_, LastWritten> {
         lock(&self.known)
     }
 
@@ -345,20 +345,6 @@ impl Devices {
         self.slots().iter().filter(|slot| slot.is_writable()).cloned().collect()
     }
 
-    /// A device that lacks epochs in which something was written, or does not have the log before them, is an old copy,
-    /// not the result of a crash between superblocks.
-    pub(crate) fn settle_late(&self, last_batch: u64, has_log: impl Fn(DeviceNumber) -> bool) {
-        let was_written = self.known().history.newest().last_batch != last_batch;
-        let is_old = |slot: &&Slot| slot.is_late && (was_written || !has_log(slot.entry.number));
-        let old: Vec<DeviceNumber> = self.slots().iter().filter(is_old).map(|slot| slot.entry.number).collect();
-        self.change(|slot| {
-            if old.contains(&slot.entry.number) {
-                slot.trouble = Some(Trouble::Stale { missed: 1 });
-            }
-            slot.is_late = false;
-        });
-    }
-
     /// Takes a device out of service after a failed write.
     pub(crate) fn fail(&self, device: DeviceNumber, error: &Error) {
         self.change(|slot| {
@@ -368,7 +354,7 @@ impl Devices {
         });
     }
 
-    fn change(&self, mut change: impl FnMut(&mut Slot)) {
+    pub(super) fn change(&self, mut change: impl FnMut(&mut Slot)) {
         let mut slots = locks::write(&self.slots);
         let mut changed = Vec::clone(&slots);
         changed.iter_mut().for_each(&mut change);

@@ -10,6 +10,7 @@ pub(crate) mod changed;
 mod continued;
 pub(crate) mod copies;
 pub(crate) mod copying;
+mod decision;
 pub(crate) mod directories;
 pub(crate) mod divergence;
 pub(crate) mod early;
@@ -110,6 +111,8 @@ pub(crate) struct Engine {
     pub(crate) home: PathBuf,
     /// Opened to continue without what is missing or unreadable.
     pub(crate) is_degraded: bool,
+    /// A device that is not waited for.
+    lost: Option<DeviceNumber>,
     geometry: RwLock<Arc<Geometry>>,
     pub(crate) devices: Arc<Devices>,
     pub(crate) extents: Arc<ExtentFiles>,
@@ -160,6 +163,7 @@ pub(crate) struct Parts {
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) writer: Option<Writer>,
     pub(crate) is_degraded: bool,
+    pub(crate) lost: Option<DeviceNumber>,
     pub(crate) locks: Vec<Box<dyn Lock>>,
 }
 
@@ -171,6 +175,7 @@ impl Engine {
             home: parts.home,
             geometry: RwLock::new(Arc::new(parts.geometry)),
             is_degraded: parts.is_degraded,
+            lost: parts.lost,
             extents: Arc::new(ExtentFiles::new(Arc::clone(&devices) as Arc<dyn DeviceSource>)),
             devices,
             allocator: RwLock::new(Arc::new(Allocator::new([], [], EXTENT_FILE_BYTES))),

@@ -190,6 +190,7 @@ fn open_by(
         cache: Arc::new(BlockCache::new(DEFAULT_CACHE_BYTES)),
         writer: is_writer.then(Writer::default),
         is_degraded: options.degraded,
+        lost: options.lost,
         locks,
     });
     engine.load_view()?;
@@ -222,7 +223,7 @@ fn open_by(
 }
 
 /// What may be missing because too few devices are present to know, or have diverged.
-fn too_few(devices: &Devices) -> Missing {
+pub(super) fn too_few(devices: &Devices) -> Missing {
     let slots = devices.slots();
     let others = slots.iter().filter(|slot| slot.trouble.is_some() && slot.entry.state != DeviceState::Gone);
     Missing {

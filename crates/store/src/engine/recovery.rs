@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::open::too_few;
 use super::replay::Replay;
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::extents::Allocator;
@@ -23,7 +24,7 @@ use crate::engine::copies::Damaged;
 use crate::engine::effects::{Effects, Nameless};
 use crate::engine::pace::Pace;
 use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineAccounts};
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::format::geometry::DeviceState;
 use crate::format::ids::{DeviceNumber, Epoch, LogOffset, SegmentId, SegmentNumber};
 use crate::format::index_key::{first_object, object_key, object_of};
@@ -103,39 +104,6 @@ struct ListedSegments {
 type OpenCopy = (DeviceNumber, Arc<dyn DeviceFile>);
 
 impl Engine {
-    /// Applies a change from the log: to the catalog, if this process may change it, and to the view. The change waits
-    /// while the log may still refuse to be opened and memory suffices, and while the device of the catalog is full.
-    pub(super) fn take_in(&self, change: Change) -> Result<()> {
-        if self.is_writer() {
-            let mut writer = self.writer()?;
-            writer.pend(change.clone());
-            if !writer.is_undecided || self.is_recent_full() {
-                self.commit_waiting(&mut writer)?;
-            }
-        } else if self.owns_index() {
-            self.catalog.commit(&change)?;
-        }
-        self.apply(&change)
-    }
-
-    fn commit_waiting(&self, writer: &mut Writer) -> Result<()> {
-        let waiting = writer.take_pending();
-        match self.catalog.commit(&waiting) {
-            Err(error) if error.kind() == ErrorKind::NoSpace => {
-                writer.pend(waiting);
-                Ok(())
-            }
-            committed => committed,
-        }
-    }
-
-    /// Nothing in the log speaks against opening: this writer may write.
-    fn decide(&self) -> Result<()> {
-        let mut writer = self.writer()?;
-        writer.is_undecided = false;
-        if writer.is_waiting { self.commit_waiting(&mut writer) } else { Ok(()) }
-    }
-
     /// Existing copies of a segment. Those on devices that were missing come last, so that they are read only for what
     /// no other has.
     pub(crate) fn open_copies(&self, segment: SegmentId, devices: &[DeviceNumber]) -> Vec<OpenCopy> {
@@ -337,9 +305,8 @@ impl Engine {
             replay.segment(part)?;
         }
         let tail = replay.tail()?;
-        // Nothing is written before all of the log was read: until then, opening may fail.
+        let is_proven = self.decide(&replay, &tail)?;
         if self.is_writer() {
-            self.decide()?;
             self.end_renaming()?;
         }
         replay.end(tail)?;
@@ -352,6 +319,9 @@ impl Engine {
         }
         *lock(&self.tail) = replay.tail;
         let mut recovered = Recovered { completeness: replay.completeness.clone(), ..replay.recovered.clone() };
+        if !is_proven {
+            recovered.completeness.add(too_few(&self.devices));
+        }
         if !listed.unlisted.is_empty() {
             // Known again at the next open, so it is not noted.
             recovered.completeness.add(Missing {

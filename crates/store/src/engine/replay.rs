@@ -393,6 +393,16 @@ impl<'e> Replay<'e> {
         Ok(LogTail(tail))
     }
 
+    /// The last batch of the log with this tail, or what a mark says that it is.
+    pub(super) fn last_batch(&self, LogTail(tail): &LogTail) -> u64 {
+        let read = tail.iter().map(|unsettled| match unsettled {
+            Unsettled::Batch(stretch) => stretch.position.sequence,
+            Unsettled::Gap(sequence, _) => *sequence,
+            Unsettled::Broken(_) => 0,
+        });
+        read.chain([self.position.sequence, self.mark]).max().unwrap_or(0)
+    }
+
     /// Applies the tail of the log.
     ///
     /// What is in doubt may be in memory only: left by a killed process, or by a failed sync (Linux marks pages that it
