@@ -9,8 +9,11 @@
 use super::Engine;
 use super::replay::{LogTail, Replay};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::ids::DeviceNumber;
-use crate::format::rows::Change;
+use crate::format::ids::{DeviceNumber, LogOffset, SegmentId, SegmentNumber};
+use crate::format::rows::{Change, Position};
+use crate::format::segment::segment_path;
+use crate::log::lineage::LogPart;
+use crate::log::scan::ScanStep;
 use crate::log::writer::Writer;
 
 impl Engine {
@@ -73,5 +76,82 @@ impl Engine {
         Error::new(ErrorKind::Lost, "open the store for writing", cause)
             .at(&self.home)
             .advise("bring the missing devices back; --degraded writes without them")
+    }
+
+    /// Reads what a writer is about to apply: if opening fails with a system error, or must wait for a device, nothing
+    /// has been written.
+    ///
+    /// # Errors
+    /// As [`unreadable`](Self::unreadable) and [`wait_for_copies`](Self::wait_for_copies).
+    pub(super) fn look_ahead(&self, parts: &[LogPart], start: Position, mark: u64) -> Result<()> {
+        // Where something is damaged, after which batch.
+        let mut damaged: Vec<(&LogPart, u64)> = Vec::new();
+        let (mut sequence, mut mark) = (start.sequence, mark);
+        for part in parts {
+            let id = part.found.id;
+            let from = if id.number == start.segment { start.offset } else { LogOffset::START };
+            let mut scan = self.scan(id, &part.found.devices, from);
+            let end = part.end.unwrap_or(LogOffset(part.found.size_bytes));
+            let mut has_damage = scan.end < end;
+            scan.end = end.min(scan.end);
+            let mut is_open = false;
+            if id.number != start.segment && part.found.header.is_none() {
+                damaged.push((part, sequence));
+            }
+            while let Some(step) = scan.next(false) {
+                match step {
+                    ScanStep::Record(..) => is_open = true,
+                    ScanStep::Damage(_) => {
+                        has_damage = true;
+                        damaged.push((part, sequence));
+                    }
+                    ScanStep::Commit(committed, ..) => {
+                        (is_open, sequence) = (false, committed.commit.sequence.0);
+                        mark = mark.max(committed.commit.mark.0);
+                    }
+                }
+            }
+            if is_open {
+                damaged.push((part, sequence));
+            }
+            if has_damage && let Some((device, error)) = scan.take_error() {
+                self.unreadable(device, id, error)?;
+            }
+        }
+        let in_doubt = damaged.into_iter().find(|&(_, sequence)| sequence >= mark);
+        in_doubt.map_or(Ok(()), |(LogPart { found, .. }, sequence)| {
+            self.wait_for_copies(found.id.number, &found.devices, sequence)
+        })
+    }
+
+    /// After batch `sequence`, one in a segment on these devices, or on those in the index, is not whole in sight. It
+    /// may have been acknowledged, and may be whole on a device that is missing: nothing is written in its place before
+    /// that returns, unless the log was closed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`], for a writer that was not told to continue without it.
+    pub(super) fn wait_for_copies(&self, segment: SegmentNumber, found: &[DeviceNumber], sequence: u64) -> Result<()> {
+        let is_closed = self.devices.marks().iter().any(|mark| mark.is_closed && mark.sequence == sequence);
+        let Some(away) = self.missing_copy(segment, found).filter(|_| !self.is_degraded && !is_closed) else {
+            return Ok(());
+        };
+        let cause = format!(
+            "the end of the log is damaged in segment {segment}, and device {away}, which may have it, is missing"
+        );
+        Err(Error::new(ErrorKind::Lost, "recover the log", cause)
+            .at(&self.home)
+            .advise("bring the device back; --degraded continues without what is damaged"))
+    }
+
+    /// A system error is not evidence of damage: a writer builds nothing on it, unless it was told to continue without
+    /// what cannot be read.
+    pub(super) fn unreadable(&self, device: DeviceNumber, id: SegmentId, error: std::io::Error) -> Result<()> {
+        if !self.is_writer() || self.is_degraded {
+            return Ok(());
+        }
+        Err(self
+            .devices
+            .error("recover the log from", device, &segment_path(id), error)
+            .advise("check the device; --degraded continues without what cannot be read"))
     }
 }

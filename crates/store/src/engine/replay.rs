@@ -18,17 +18,18 @@ use crate::engine::effects::{Effects, Nameless};
 use crate::engine::snapshots::versions_due;
 use crate::engine::write::entry_of;
 use crate::engine::{Engine, EngineAccounts};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::geometry::Class;
-use crate::format::ids::{DeviceNumber, LogOffset, ObjectNumber, SegmentId, SegmentNumber};
+use crate::format::history::History;
+use crate::format::ids::{LogOffset, ObjectNumber, SegmentNumber};
 use crate::format::index_key::ROOT_KEY;
 use crate::format::record::{Record, decode_directories};
 use crate::format::release::Released;
 use crate::format::rows::{Change, Position, SegmentRow, SnapshotRow};
-use crate::format::segment::{Continued, FIRST_BATCH_AT, SEGMENT_HEADER_BYTES, segment_path};
+use crate::format::segment::{Continued, FIRST_BATCH_AT, SEGMENT_HEADER_BYTES};
 use crate::format::superblock::LogMark;
 use crate::log::completeness::{Cause, Completeness, Missing};
 use crate::log::lineage::LogPart;
@@ -71,6 +72,8 @@ struct Stretch {
     position: Position,
     highest_id: u64,
     is_whole: bool,
+    /// A later writer found that the log ended before it. What was durable counts all the same.
+    is_superseded: bool,
     time_nanoseconds: Option<i64>,
     /// Of the large objects in it, in order, once it is known to count without a mark.
     new_units: Vec<NewUnits>,
@@ -112,6 +115,7 @@ impl Unsettled {
 /// State while the log is read.
 pub(super) struct Replay<'e> {
     engine: &'e Engine,
+    history: History,
     /// End of the last batch that was applied.
     pub(super) position: Position,
     /// End of the last batch that was read.
@@ -144,6 +148,7 @@ impl<'e> Replay<'e> {
         let coming = released.snapshots.iter().filter(|_| is_from_scratch);
         Replay {
             engine,
+            history: engine.devices.history(),
             coming: coming.map(|row| row.sequence).collect(),
             position: start,
             read: start,
@@ -325,6 +330,7 @@ impl<'e> Replay<'e> {
             position: self.read,
             highest_id: commit.highest_id,
             is_whole,
+            is_superseded: self.history.last_batch_of(commit.epoch).is_some_and(|last| sequence > last),
             time_nanoseconds: Some(commit.time_nanoseconds),
             new_units: Vec::new(),
         }));
@@ -439,7 +445,7 @@ impl<'e> Replay<'e> {
         let mut earlier = EarlierVersions::new(self.engine);
         while let Some(mut unsettled) = self.unsettled.pop_front() {
             let holds = match &mut unsettled {
-                Unsettled::Batch(stretch) if stretch.is_whole => {
+                Unsettled::Batch(stretch) if stretch.is_whole && !stretch.is_superseded => {
                     let units = earlier.verify(stretch.items.iter().map(Item::in_tail))?;
                     let holds = units.is_some();
                     stretch.new_units = units.unwrap_or_default();
@@ -618,83 +624,4 @@ fn item(segment: SegmentNumber, offset: LogOffset, record: &Record<'_>) -> Optio
     let number = if head.kind.is_used() { head.number } else { ObjectNumber::NONE };
     (entry.id, entry.number, entry.location) = (head.id, number, location);
     Some(Item { kind: head.kind, key: head.key().into(), entry, descriptor, released, snapshot, directories })
-}
-
-impl Engine {
-    /// Reads what a writer is about to apply: if opening fails with a system error, or must wait for a device, nothing
-    /// has been written.
-    ///
-    /// # Errors
-    /// As [`unreadable`](Self::unreadable) and [`wait_for_copies`](Self::wait_for_copies).
-    pub(super) fn look_ahead(&self, parts: &[LogPart], start: Position, mark: u64) -> Result<()> {
-        // Where something is damaged, after which batch.
-        let mut damaged: Vec<(&LogPart, u64)> = Vec::new();
-        let (mut sequence, mut mark) = (start.sequence, mark);
-        for part in parts {
-            let id = part.found.id;
-            let from = if id.number == start.segment { start.offset } else { LogOffset::START };
-            let mut scan = self.scan(id, &part.found.devices, from);
-            let end = part.end.unwrap_or(LogOffset(part.found.size_bytes));
-            let mut has_damage = scan.end < end;
-            scan.end = end.min(scan.end);
-            let mut is_open = false;
-            if id.number != start.segment && part.found.header.is_none() {
-                damaged.push((part, sequence));
-            }
-            while let Some(step) = scan.next(false) {
-                match step {
-                    ScanStep::Record(..) => is_open = true,
-                    ScanStep::Damage(_) => {
-                        has_damage = true;
-                        damaged.push((part, sequence));
-                    }
-                    ScanStep::Commit(committed, ..) => {
-                        (is_open, sequence) = (false, committed.commit.sequence.0);
-                        mark = mark.max(committed.commit.mark.0);
-                    }
-                }
-            }
-            if is_open {
-                damaged.push((part, sequence));
-            }
-            if has_damage && let Some((device, error)) = scan.take_error() {
-                self.unreadable(device, id, error)?;
-            }
-        }
-        let in_doubt = damaged.into_iter().find(|&(_, sequence)| sequence >= mark);
-        in_doubt.map_or(Ok(()), |(LogPart { found, .. }, sequence)| {
-            self.wait_for_copies(found.id.number, &found.devices, sequence)
-        })
-    }
-
-    /// After batch `sequence`, one in a segment on these devices, or on those in the index, is not whole in sight. It
-    /// may have been acknowledged, and may be whole on a device that is missing: nothing is written in its place before
-    /// that returns, unless the log was closed.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Lost`], for a writer that was not told to continue without it.
-    fn wait_for_copies(&self, segment: SegmentNumber, found: &[DeviceNumber], sequence: u64) -> Result<()> {
-        let is_closed = self.devices.marks().iter().any(|mark| mark.is_closed && mark.sequence == sequence);
-        let Some(away) = self.missing_copy(segment, found).filter(|_| !self.is_degraded && !is_closed) else {
-            return Ok(());
-        };
-        let cause = format!(
-            "the end of the log is damaged in segment {segment}, and device {away}, which may have it, is missing"
-        );
-        Err(Error::new(ErrorKind::Lost, "recover the log", cause)
-            .at(&self.home)
-            .advise("bring the device back; --degraded continues without what is damaged"))
-    }
-
-    /// A system error is not evidence of damage: a writer builds nothing on it, unless it was told to continue without
-    /// what cannot be read.
-    pub(super) fn unreadable(&self, device: DeviceNumber, id: SegmentId, error: std::io::Error) -> Result<()> {
-        if !self.is_writer() || self.is_degraded {
-            return Ok(());
-        }
-        Err(self
-            .devices
-            .error("recover the log from", device, &segment_path(id), error)
-            .advise("check the device; --degraded continues without what cannot be read"))
-    }
 }

@@ -83,6 +83,12 @@ impl History {
         Some(self.entries().skip(at + 1))
     }
 
+    /// The last batch that a writer of `epoch` may have written: the next writer found that the log ended there. `None`
+    /// if there is no next one, or the epoch is not in the history.
+    pub(crate) fn last_batch_of(&self, epoch: Epoch) -> Option<u64> {
+        self.after(epoch)?.next().map(|next| next.last_batch)
+    }
+
     /// The same history with one more epoch.
     pub(crate) fn followed_by(&self, next: EpochEntry) -> History {
         let mut older: Vec<EpochEntry> = self.entries().cloned().collect();
