@@ -202,6 +202,7 @@ impl Engine {
             if copied.damaged_bytes > 0 && damaged == Damaged::Refused {
                 return Err(lost("part of it is damaged on every copy in service"));
             }
+            self.keep_quarantine(row, device, &*file).map_err(fail)?;
             file.sync().map_err(fail)?;
             on.rename(&temporary, &target).and_then(|()| on.sync_directory(SEGMENTS)).map_err(fail)?;
             Ok(copied)
@@ -390,6 +391,13 @@ impl Engine {
             None => name.ends_with(".new") && !is_written(name),
         };
         Ok(listed.into_iter().filter(is_left).collect())
+    }
+
+    /// Copies what follows the log in the copy that is about to be replaced.
+    fn keep_quarantine(&self, row: &SegmentRow, device: DeviceNumber, target: &dyn DeviceFile) -> std::io::Result<()> {
+        let Ok(replaced) = self.devices.segment(device, row.id(), Mode::Read) else { return Ok(()) };
+        let end = LogOffset(replaced.size()?);
+        if end > row.end() { copy_raw(&[(device, replaced)], row.end()..end, target) } else { Ok(()) }
     }
 
     /// The location of a segment's first copy, for messages.
