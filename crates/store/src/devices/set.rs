@@ -384,6 +384,7 @@ impl Devices {
     /// Any error of writing a superblock; nothing may be acknowledged then.
     pub(crate) fn begin_epoch(&self, platform: &dyn Platform, geometry: &Geometry, at: EpochStart) -> Result<()> {
         let mut known = self.known();
+        self.sync_others(&known);
         loop {
             let slots = self.in_service();
             if slots.is_empty() {
@@ -415,6 +416,16 @@ impl Devices {
                 return Err(failed.swap_remove(0).1);
             }
             self.epoch.store(platform.random()?, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes superblocks durable that were read and are not about to be written: what they say was relied on, and must
+    /// not be what it was before after a power failure. A device that cannot is not in service, and says so by itself.
+    fn sync_others(&self, known: &LastWritten) {
+        let slots = self.slots();
+        let others = slots.iter().zip(&known.devices).filter(|(slot, found)| !slot.is_writable() && found.is_some());
+        for (slot, _) in others {
+            let _ = Superblock::sync(&*slot.device);
         }
     }
 

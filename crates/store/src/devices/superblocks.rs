@@ -56,6 +56,14 @@ impl Superblock {
             .advise("name another device of the store, and run granulo store repair"))
     }
 
+    /// Makes what was read durable: a killed process may have left it in memory only.
+    ///
+    /// # Errors
+    /// Any error of opening and syncing.
+    pub(crate) fn sync(device: &dyn Device) -> io::Result<()> {
+        device.open(SUPERBLOCK, Mode::Read)?.sync()
+    }
+
     /// How many of the two slots are valid, 0 to 2.
     pub(crate) fn sound_slots(device: &dyn Device) -> Result<usize> {
         Ok(read_slots(device)?.map_or(0, |slots| slots.iter().flatten().count()))
@@ -105,10 +113,9 @@ impl Superblock {
         let there = device.open(SUPERBLOCK, Mode::Read);
         let is_new = there.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         self.write_to(device, 0, if is_new { Mode::Create } else { Mode::Write })?;
-        if is_new {
-            let fail = |error| Error::io("write the superblock", &device.place().join(SUPERBLOCK), error);
-            device.sync_directory("").map_err(fail)?;
-        }
+        // A killed process may have left the name in memory only.
+        let fail = |error| Error::io("write the superblock", &device.place().join(SUPERBLOCK), error);
+        device.sync_directory("").map_err(fail)?;
         OnDevice { superblock: self.clone(), slot: 0, is_alone: true }.replace(device, self)
     }
 

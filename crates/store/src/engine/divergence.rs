@@ -5,14 +5,13 @@
 use std::path::Path;
 
 use super::open::lock;
-use crate::devices::epochs::last_common;
 use crate::devices::set::Platform;
 use crate::devices::superblocks::OnDevice;
 use crate::devices::survey::{OpenOptions, survey};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::history::History;
+use crate::format::history::{EpochEntry, History};
 use crate::format::ids::{DeviceNumber, Epoch};
-use crate::format::superblock::Superblock;
+use crate::format::superblock::{SUPERBLOCK, Superblock};
 
 /// Makes the side of a device the current one. Returns the devices of the others.
 ///
@@ -38,20 +37,43 @@ pub(crate) fn take(
     }
     // What was read before the locks were taken may be outdated.
     let found = survey(platform, directory, &options.devices)?;
-    if found.sides.len() < 2 {
-        return refuse("its devices share one history: there is nothing to choose".to_owned());
+    let is_one = found.sides.len() < 2;
+    let taken = match is_one {
+        // A choice that was interrupted: what is left of the other side is void as long as some of its devices are
+        // in sight that were rejected already.
+        true => &found.history,
+        false => match found.sides.iter().find(|side| side.devices.contains(&device)) {
+            Some(side) => &side.history,
+            None => return refuse(format!("device {device} belongs to no single side; name one that does")),
+        },
+    };
+    const ONE: &str = "its devices share one history: there is nothing to choose";
+    let is_rejected = |known: &OnDevice| !taken.contains(known.superblock.history.newest().epoch);
+    if is_one && !found.on_devices.iter().flatten().any(is_rejected) {
+        // The last of its superblocks may be in memory only.
+        for (slot, _) in found.slots.iter().zip(&found.on_devices).filter(|(_, on_device)| on_device.is_some()) {
+            Superblock::sync(&*slot.device).map_err(|error| slot.error("sync", SUPERBLOCK, error))?;
+        }
+        return refuse(ONE.to_owned());
     }
-    let taken = found.sides.iter().find(|side| side.devices.contains(&device));
-    let Some(taken) = taken else {
-        return refuse(format!("device {device} belongs to no single side; name one that does"));
-    };
-    let Some(common) = last_common(&found.sides).map(|entry| entry.epoch) else {
-        return refuse("the sides have no epoch in common: these are two stores with the same identity".to_owned());
-    };
     let geometry = found.on_devices.get(device.index()).and_then(Option::as_ref);
     let Some(geometry) = geometry.map(|on_device| on_device.superblock.geometry.clone()) else {
         return refuse(format!("device {device} has no superblock"));
     };
+    if found.on_devices.get(device.index()).and_then(Option::as_ref).is_some_and(is_rejected) {
+        return refuse(format!("device {device} is of a side that was rejected already"));
+    }
+    let last_common = |known: &OnDevice| {
+        let shared = |entry: &EpochEntry| taken.contains(entry.epoch).then_some(entry.epoch);
+        known.superblock.history.entries().rev().find_map(shared)
+    };
+    let mut numbered = found.slots.iter().zip(&found.on_devices);
+    if numbered.any(|(slot, known)| {
+        let is_of_side = found.sides.iter().any(|side| side.devices.contains(&slot.entry.number));
+        is_of_side && known.as_ref().is_some_and(|known| last_common(known).is_none())
+    }) {
+        return refuse("the sides have no epoch in common: these are two stores with the same identity".to_owned());
+    }
     let with = |known: &OnDevice, history: &History| Superblock {
         history: history.clone(),
         geometry: geometry.clone(),
@@ -59,21 +81,18 @@ pub(crate) fn take(
     };
     let mut left = Vec::new();
     for (slot, on_device) in found.slots.iter().zip(&found.on_devices) {
-        let Some(known) = on_device else { continue };
-        if !taken.history.contains(known.superblock.history.newest().epoch) {
-            // Its marks belong to a log that no longer exists.
-            let history = history_without(&taken.history, common, slot.entry.number);
-            known.replace(&*slot.device, Superblock { mark: None, ..with(known, &history) })?;
-            left.push(slot.entry.number);
-        }
+        let Some(known) = on_device.as_ref().filter(|known| is_rejected(known)) else { continue };
+        let Some(common) = last_common(known) else { continue };
+        // Its marks belong to a log that no longer exists.
+        let history = history_without(taken, common, slot.entry.number);
+        known.replace(&*slot.device, Superblock { mark: None, ..with(known, &history) })?;
+        left.push(slot.entry.number);
     }
-    if let Some(known) = &found.on_home
-        && !taken.history.contains(known.superblock.history.newest().epoch)
-    {
+    if let Some(known) = found.on_home.as_ref().filter(|known| is_rejected(known)) {
         let home = platform.device_with(&found.home, geometry.file_mode);
-        known.replace(&*home, Superblock { mark: None, ..with(known, &taken.history) })?;
+        known.replace(&*home, Superblock { mark: None, ..with(known, taken) })?;
     }
-    Ok(left)
+    if is_one { refuse(ONE.to_owned()) } else { Ok(left) }
 }
 
 /// A history as far as a device may know it that lacks all after `common` and must not count as in sync: the epochs
