@@ -326,6 +326,18 @@ impl Survey {
         self.slots.iter().filter(is_absent).collect()
     }
 
+    /// Devices that are missing beside a lost one that is not waited for, if these are more than redundancy covers: they
+    /// may have had all copies of what nobody in sight knows of.
+    pub(crate) fn away_beside(&self, lost: Option<DeviceNumber>) -> Vec<DeviceNumber> {
+        let (all, survived) = (self.absent(None), self.geometry.survives());
+        let of = |class: Class| all.iter().filter(|slot| slot.entry.class == class).count();
+        let is_covered = of(Class::Fast) <= survived.fast.into() && of(Class::Slow) <= survived.slow.into();
+        if lost.is_none() || is_covered {
+            return Vec::new();
+        }
+        self.absent(lost).iter().map(|slot| slot.entry.number).collect()
+    }
+
     /// Why it is uncertain that everything acknowledged is visible; `None` if it is certain.
     pub(crate) fn doubt(&self, lost: Option<DeviceNumber>) -> Option<String> {
         let absent = self.absent(lost);

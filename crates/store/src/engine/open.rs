@@ -21,7 +21,7 @@ use crate::engine::{Engine, Parts, RESERVED_IDS};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{DeviceState, Geometry, Plan};
 use crate::format::history::{EpochEntry, History};
-use crate::format::ids::Epoch;
+use crate::format::ids::{DeviceNumber, Epoch};
 use crate::format::segment::SEGMENTS;
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::table::{BlockCache, DEFAULT_CACHE_BYTES, INDEX_DIRECTORY};
@@ -168,6 +168,9 @@ fn open_by(
         survey.may_read()?;
     }
     let is_known = survey.doubt(options.lost).is_none() && survey.sides.len() < 2;
+    let away = survey.away_beside(options.lost);
+    let mut missing = missing.to_vec();
+    missing.extend((!away.is_empty()).then(|| devices_away(away)));
     let geometry = if is_writer { survey.bound.clone() } else { survey.geometry.clone() };
     let home = survey.home.clone();
     // Before the index is read: what a dead writer left in the log is applied, and so is what one that is recovering is
@@ -198,7 +201,7 @@ fn open_by(
     // A writer may have just taken the lock from one that was killed.
     let is_left = is_left || !platform.has_writer(&engine.home);
     if is_left || engine.owns_index() || engine.catalog.is_doubtful() {
-        match engine.recover(index.witnessed, missing)? {
+        match engine.recover(index.witnessed, &missing)? {
             Recovery::Done(done) => recovered = done,
             Recovery::OtherIndex(missing) => return Ok(Opened::OtherIndex(missing)),
         }
@@ -226,13 +229,12 @@ fn open_by(
 pub(super) fn too_few(devices: &Devices) -> Missing {
     let slots = devices.slots();
     let others = slots.iter().filter(|slot| slot.trouble.is_some() && slot.entry.state != DeviceState::Gone);
-    Missing {
-        cause: Cause::DevicesAway,
-        segments: None,
-        batches: None,
-        after_nanoseconds: None,
-        devices: others.map(|slot| slot.entry.number).collect(),
-    }
+    devices_away(others.map(|slot| slot.entry.number).collect())
+}
+
+/// What these devices may have.
+pub(super) fn devices_away(devices: Vec<DeviceNumber>) -> Missing {
+    Missing { cause: Cause::DevicesAway, segments: None, batches: None, after_nanoseconds: None, devices }
 }
 
 /// The survey used by a writer: judged, all locks taken, read and judged again.

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::open::too_few;
+use super::open::{devices_away, too_few};
 use super::replay::Replay;
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::extents::Allocator;
@@ -324,13 +324,7 @@ impl Engine {
         }
         if !listed.unlisted.is_empty() {
             // Known again at the next open, so it is not noted.
-            recovered.completeness.add(Missing {
-                cause: Cause::DevicesAway,
-                segments: None,
-                batches: None,
-                after_nanoseconds: None,
-                devices: listed.unlisted.iter().copied().collect(),
-            });
+            recovered.completeness.add(devices_away(listed.unlisted.iter().copied().collect()));
         }
         if !self.is_writer() {
             return Ok(Recovery::Done(recovered));
@@ -653,6 +647,21 @@ impl Engine {
             writer.active = Some(Active { id, class, on: class, alignment, copies, end: end.offset });
         }
         Ok(())
+    }
+}
+
+impl Engine {
+    /// A device was rebuilt from the others: it has nothing of what is missing.
+    ///
+    /// # Errors
+    /// Errors of the index.
+    pub(crate) fn has_nothing_missing(&self, device: DeviceNumber) -> Result<()> {
+        let notes = self.view().state.notes.clone();
+        if !may_have_missing(&notes, device) {
+            return Ok(());
+        }
+        let on = notes.get(MISSING_ON).cloned().unwrap_or_default();
+        self.note(&[(MISSING_ON, [on, encode_devices(&[device])].concat())])
     }
 }
 

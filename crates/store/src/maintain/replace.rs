@@ -32,7 +32,8 @@ impl Engine {
     /// Assigns the number of a lost device to another directory, in the rebuilding state.
     pub(crate) fn replace_device(&self, slot: &Slot, directory: &Path) -> Result<()> {
         if slot.trouble.is_none() && is_same(directory, &slot.path) {
-            return Ok(());
+            // A killed rebuild may have left the name of the superblock in memory only.
+            return slot.device.sync_directory("").map_err(|error| slot.error("sync", "", error));
         }
         let path = std::path::absolute(directory).map_err(|error| Error::io("find", directory, error))?;
         let fail = |error| Error::io("create the device", &path, error);
@@ -116,6 +117,7 @@ impl Engine {
 
     /// Everything is complete: the device returns to service, or leaves the store.
     pub(super) fn settle_device(&self, device: DeviceNumber, is_onto: bool) -> Result<()> {
+        self.has_nothing_missing(device)?;
         let mut geometry = (*self.geometry()).clone();
         let entry = &mut geometry.devices[device.index()];
         entry.state = if is_onto { DeviceState::InUse } else { DeviceState::Gone };
