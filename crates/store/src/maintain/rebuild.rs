@@ -490,6 +490,11 @@ impl Rebuild<'_> {
         }
         if result.is_ok() {
             done.so_far.key.clear();
+            let rows = view.state.extents.values().filter(|row| row.device == self.device && row.live_bytes > 0);
+            let extended = rows
+                .filter(|_| self.is_onto)
+                .try_for_each(|row| engine.extents.extend(row.device, row.file, row.end_bytes, &mut done.touched));
+            extended?;
         }
         self.settle(&mut done).and(result).map(|()| highest_id)
     }

@@ -204,6 +204,21 @@ impl ExtentFiles {
         touched.add(target.device, target.file, &file);
         Ok(touched)
     }
+
+    /// Makes a file at least as long as its account: a unit at its end that is lost for good remains a hole, and the
+    /// file does not look truncated.
+    ///
+    /// # Errors
+    /// Any error of creating and writing.
+    pub(crate) fn extend(&self, device: DeviceNumber, file: u32, end_bytes: u64, touched: &mut Touched) -> Result<()> {
+        let open = self.open_or_create(device, file)?;
+        let fail = |error| self.error("extend", device, file, error);
+        if open.size().map_err(fail)? < end_bytes {
+            open.write_at(&[0], end_bytes - 1).map_err(fail)?;
+            touched.add(device, file, &open);
+        }
+        Ok(())
+    }
 }
 
 /// A unit of a stripe whose data units are all known.
