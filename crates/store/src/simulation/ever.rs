@@ -129,9 +129,10 @@ impl Ever {
         let is_it = |known: &Object| known.body == object.body && known.has_attributes(object.attributes.as_ref());
         let names = self.later_names(key);
         let is_known = names.iter().filter_map(|name| self.objects.get(name)).flatten().any(is_it);
-        // A directory whose record is lost is recreated for its content.
-        let is_above = object.body == Body::Directory && self.objects.keys().any(|one| one.below(key).is_some());
-        key.is_root() || is_known || is_above
+        // A directory whose record is lost is recreated for its content, and may be renamed then.
+        let is_above = |key: &Key| self.objects.keys().any(|one| one.below(key).is_some());
+        let was_above = || self.renames.iter().any(|(from, to)| to == key && is_above(from));
+        key.is_root() || is_known || object.body == Body::Directory && (is_above(key) || was_above())
     }
 }
 

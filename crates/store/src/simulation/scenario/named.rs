@@ -450,6 +450,65 @@ fn a_choice_that_is_interrupted_leaves_no_place_in_the_other_log() {
 }
 
 #[test]
+fn a_choice_that_was_interrupted_is_made_again_and_stays() {
+    keeps_with(24, Shape::Mirror, |seed| {
+        let mut steps = vec![small(seed), Step::Close];
+        for away in [1, 0] {
+            steps.extend([gone(away), Step::OpenDegraded, Step::Close, Step::Back(away)]);
+        }
+        let taken = (seed % 2) as usize;
+        steps.push(cut(1 + seed / 2 % 4, End::Kill, Step::Take(taken)));
+        steps.extend([gone(1 - taken), Step::Back(1 - taken), Step::Open, Step::PowerFailure(seed), Step::Open]);
+        steps
+    });
+    // Of three that were rejected, some know it.
+    keeps_with(24, Shape::Triple, |seed| {
+        let others = [1, 2, 3, 4, 6];
+        let mut steps = vec![small(seed), Step::Close, gone(0), gone(5), gone(7), Step::OpenDegraded, Step::Close];
+        steps.extend([0, 5, 7].map(Step::Back));
+        steps.extend(others.map(gone));
+        steps.extend([Step::OpenDegraded, small(seed + 1), Step::Close]);
+        steps.extend(others.map(Step::Back));
+        let rejected = [0, 5, 7][(seed % 3) as usize];
+        steps.extend([cut(1 + seed / 3 % 8, End::Kill, Step::Take(6)), gone(rejected), Step::Look]);
+        steps
+    });
+}
+
+#[test]
+fn a_rebuild_that_was_killed_goes_on_and_the_power_fails() {
+    keeps_with(120, Shape::Mirror, |seed| {
+        let given_up = cut(1 + seed, End::Kill, Step::GiveUp(0));
+        vec![small(seed), Step::Close, gone(0), given_up, Step::GiveUp(0), Step::PowerFailure(seed), Step::Look]
+    });
+}
+
+#[test]
+fn what_was_only_on_two_lost_devices_is_missed_after_one_was_rebuilt() {
+    keeps(Shape::FourAlike, |seed| {
+        let (one, other) = ((seed % 4) as usize, (seed / 4 % 3 + seed + 1) as usize % 4);
+        let other = if one == other { (one + 1) % 4 } else { other };
+        vec![
+            small(seed),
+            gone(one),
+            Step::PowerFailure(seed),
+            gone(other),
+            Step::GiveUp(other),
+            Step::Close,
+            Step::Look,
+        ]
+    });
+}
+
+#[test]
+fn a_copy_that_is_replaced_keeps_what_follows_the_log() {
+    keeps_with(60, Shape::Raid5, |seed| {
+        let torn = Step::Batch(Work::Write, Durability::None, seed);
+        vec![small(seed), torn, Step::PowerFailure(seed), gone(1), Step::OpenDegraded, Step::Back(1), Step::Repair]
+    });
+}
+
+#[test]
 fn a_snapshot_has_a_tree_that_was_removed_and_a_sweep_is_interrupted() {
     let tree = |seed| Step::Batch(Work::TreeRemoval, Durability::Batch, seed);
     let snapshot = |seed| Step::Batch(Work::Snapshot, Durability::Batch, seed);

@@ -176,11 +176,12 @@ fn change(
             batch.link(key, number)
         }
         Change::Link(first, key) => {
-            let known = names.get(first).copied();
-            let number = match known {
-                Some(number) => number,
-                None => store.entry(first)?.and_then(|found| found.shared).expect("the model knows that it is shared"),
+            let number = match names.get(first) {
+                Some(number) => Some(*number),
+                None => store.entry(first)?.and_then(|found| found.shared),
             };
+            // It may have become a name of a shared file in this batch.
+            let Some(number) = number else { return batch.hard_link(first, key) };
             names.insert(key.clone(), number);
             batch.link(key, number)
         }
@@ -195,7 +196,10 @@ fn change(
             names.clear();
             batch.exchange(one, other)
         }
-        Change::HardLink(existing, key) => batch.hard_link(existing, key),
+        Change::HardLink(existing, key) => {
+            names.remove(key);
+            batch.hard_link(existing, key)
+        }
         Change::Attributes(key, attributes) => batch.set_attributes(key, attributes),
         Change::Remove(key) | Change::RemoveDirectory(key) => batch.remove(key).map(|_| ()),
         Change::RemoveTree(key) => batch.remove_tree(key).map(|_| ()),

@@ -100,7 +100,10 @@ impl Play {
                 world.restore_index(disk, kept);
                 condition.rotten.insert(FileKind::Manifest);
             }
-            Step::Full(_, blocks) => world.fill(disk, *blocks),
+            Step::Full(_, blocks) => {
+                self.was_full = true;
+                world.fill(disk, *blocks);
+            }
             Step::Room(_) => world.device(disk).set_endless(),
             Step::Fails(_, operations) => {
                 let operation = world.operations() + operations;

@@ -14,7 +14,8 @@ impl Play {
         self.close()?;
         let (promise, before, may_fail) = (self.promise(), self.world.images(), self.may_fail());
         let all = self.conditions.iter().all(|one| one.away.is_none() && !one.is_swapped);
-        if all {
+        // A rebuild that was interrupted at its very end may be complete.
+        if self.conditions.iter().all(|one| (one.away.is_none() || one.begun.is_some()) && !one.is_swapped) {
             // A segment with damage that no copy can repair is emptied and released.
             for (device, image) in before.iter().enumerate() {
                 self.released.add(device, image);
@@ -25,10 +26,14 @@ impl Play {
         }
         let access = if self.lacks_tables() { Access::ReadWithoutIndex } else { Access::Read };
         let shown = Simulated::open_as(&self.home, &self.world, access).ok().map(|reader| reader.look());
-        let betrayals = self.world.betrayals();
+        let (betrayals, failures) = (self.world.betrayals(), self.world.failures());
         let repaired = Simulated::repair(&self.home, &self.world, options, self.stop);
         // A write that a device acknowledged but did not do during the repair is left to the next one.
         let may_fail = may_fail || self.world.betrayals() < betrayals;
+        if self.world.failures() > failures {
+            // It went on without what failed.
+            self.conditions.iter_mut().for_each(Condition::doubt);
+        }
         let is_stopped = matches!(&repaired, Ok(done) if self.stop.is_some() && !done.report.is_complete);
         if self.has_crashed() || is_stopped {
             self.conditions.iter_mut().filter(|one| one.freshness == Freshness::Stale).for_each(|one| {
@@ -71,6 +76,11 @@ impl Play {
                     self.is_set_unsure = true;
                     Ok(())
                 }
+                // The last batch of the repair may be what the device did not write.
+                None if self.world.betrayals() < betrayals => {
+                    self.is_over = true;
+                    Ok(())
+                }
                 None => {
                     self.are_sound();
                     // What a pin keeps, it keeps with its quarantine.
@@ -82,7 +92,15 @@ impl Play {
                 }
             },
             Ok(done) if all && !promise.has_diverged && !may_fail && done.left().is_none() => {
-                self.judge_mended(options, shown)
+                // A version that only a snapshot has stays in the log.
+                let stays = done.report.dropped > 0 && self.model.latest().snapshots().next().is_some();
+                self.judge_mended(options, shown)?;
+                self.is_over |= stays;
+                Ok(())
+            }
+            // A plan that was stopped does not know of what it did not read.
+            Err(error) if self.is_undecided(&error) || self.stop.is_some() && self.is_of_tables(&text(&error)) => {
+                Ok(())
             }
             Err(error) if all && promise.is_whole && promise.has_proof == Some(true) && !may_fail => {
                 Err(format!("law 2: a repair fails: {error}"))
@@ -143,6 +161,7 @@ impl Play {
         self.is_incomplete = look.announced == Announced::Incomplete;
         self.model = seen(&look);
         self.are_sound();
+        self.has_scars = true;
         Ok(())
     }
 
@@ -181,7 +200,7 @@ impl Play {
         let is_unclear = self.may_fail() || self.model.has_doubt() || self.has_torn;
         match rebuilt {
             Ok(report) => {
-                let is_promised = promise.is_whole && !is_unclear;
+                let is_promised = promise.is_whole && !is_unclear && !self.has_scars;
                 if is_promised && (report.lost > 0 || !report.is_complete && self.stop.is_none()) {
                     return Err(format!(
                         "law 2: a rebuild leaves something out that redundancy makes up for: {report:?}"
@@ -230,7 +249,10 @@ impl Play {
     fn judge_given_up(&mut self, shown: &Look) -> Outcome {
         let Some(writer) = &self.writer else { return Ok(()) };
         let look = writer.look();
-        if shown.ended.is_some() {
+        // What was not listed may return with another device.
+        let may_return =
+            look.announced == Announced::Incomplete && self.conditions.iter().any(|one| one.away.is_some());
+        if shown.ended.is_some() || may_return {
             self.is_over = true;
             return Ok(());
         }
@@ -242,7 +264,10 @@ impl Play {
         let named: Vec<String> = problems.into_iter().filter_map(|one| one.object).collect();
         // A file with several names, and what only a snapshot has, are named in another way.
         let is_other = |name: &String| name.contains("shared file") || name.contains("as it was before");
-        let is_named = |key: &Key| named.iter().any(|name| name.contains(&key.to_string()) || is_other(name));
+        // So is what is in a directory that has two names, because the record that removed one is lost.
+        let last_of = |path: &str| path.rsplit('/').next().map(str::to_owned);
+        let is_named =
+            |key: &Key| named.iter().any(|name| last_of(name) == last_of(&key.to_string()) || is_other(name));
         if let Some(key) = look.unreadable.keys().find(|key| !is_named(key)) {
             return Err(format!("law 4: {key} is lost, and a check names only {named:?}"));
         }

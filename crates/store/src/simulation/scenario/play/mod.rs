@@ -97,6 +97,10 @@ struct Play {
     /// A writer ended while something was unacknowledged, and nothing was acknowledged since: its remains may be after
     /// the end of the log.
     has_torn: bool,
+    /// A disk was full: records may have gone to devices of the other class.
+    was_full: bool,
+    /// Damage beyond redundancy was dropped: where it was, nothing is in use, and copies of it have it too.
+    has_scars: bool,
     /// A writer opened while something failed or was full: what it adopted may have too few copies until a repair.
     has_few_copies: bool,
     /// Whether a pin by name exists, if known.
@@ -152,6 +156,8 @@ impl Play {
             is_set_unsure: false,
             has_torn: false,
             has_few_copies: false,
+            has_scars: false,
+            was_full: false,
             is_pinned: Some(false),
             is_incomplete: false,
             stop: None,
@@ -169,7 +175,11 @@ impl Play {
         let has_proof = promise.has_proof.filter(|_| !self.is_set_unsure);
         let has_proof = has_proof.filter(|_| !(self.is_forced && promise.is_rolled_back));
         let is_covered = !self.has_few_copies || is_sound(&self.conditions);
-        Promise { has_proof, is_whole: promise.is_whole && !self.is_incomplete && is_covered, ..promise }
+        // What one device did not write may be gone from the other.
+        let is_restored = self.conditions.iter().any(|one| one.is_restored);
+        let is_gone = is_restored && self.conditions.iter().any(|one| self.sound.is_doubted(one.disk));
+        let is_whole = promise.is_whole && !self.is_incomplete && is_covered;
+        Promise { has_proof, is_whole, is_rolled_back: promise.is_rolled_back || is_gone, ..promise }
     }
 
     /// Does one step and checks the laws after it.
@@ -308,7 +318,8 @@ impl Play {
         self.is_pinned = Some(writer.is_pinned());
         self.left_with.insert(self.epochs + 1, self.model.clone());
         let is_known = self.model.allows(&look.state).is_ok() || look.announced == Announced::Tail;
-        if (promise.is_whole || is_known) && look.ended.is_none() && look.unreadable.is_empty() {
+        let is_listed = look.announced != Announced::Incomplete;
+        if (promise.is_whole || is_known) && is_listed && look.ended.is_none() && look.unreadable.is_empty() {
             // What a writer found is durable.
             self.model = Model::of(look.state);
         } else {
@@ -323,20 +334,31 @@ impl Play {
     /// An open that fails changes nothing. But if a device was restored while a writer had it, and lacks units of the
     /// last batch, the index has the batch when that is found.
     fn judge_failed(&self, before: &[Image], after: &[Image], error: &Error) -> Outcome {
-        if self.conditions.iter().any(|one| one.is_restored) && error.to_string().contains("cannot recover the log") {
+        if self.is_of_restored(error) {
             return Ok(());
         }
         untouched(before, after).map_err(|cause| format!("an opening failed ({error}); {cause}"))
     }
 
+    /// Whether an opening may have failed because a device was restored while a writer had it.
+    fn is_of_restored(&self, error: &Error) -> bool {
+        self.conditions.iter().any(|one| one.is_restored) && error.to_string().contains("cannot recover the log")
+    }
+
+    /// Whether an opening may have failed because of a tail that an operator must decide about: it is unreadable on one
+    /// copy, and torn on the other, or a device was restored while a writer had it.
+    fn is_undecided(&self, error: &Error) -> bool {
+        let may_be_torn = self.model.has_doubt() || self.has_torn;
+        self.is_of_restored(error)
+            || (may_be_torn || self.has_scars) && error.to_string().contains("cannot recover the log")
+    }
+
     fn judge_refusal(&self, promise: Promise, error: &Error) -> Outcome {
-        // What is unreadable on one copy, and torn on the other, may have been acknowledged or not: an operator must
-        // decide.
-        let is_restored = self.conditions.iter().any(|one| one.is_restored);
-        let is_unreadable = (self.model.has_doubt() || self.has_torn || is_restored)
-            && error.to_string().contains("cannot recover the log");
+        let is_unreadable = self.is_undecided(error);
+        // The home may be of the other history.
+        let is_of_home = self.other.is_some() && error.to_string().contains("the home since");
         match promise {
-            _ if is_unreadable => Ok(()),
+            _ if is_unreadable || is_of_home => Ok(()),
             Promise { is_whole: true, has_proof: Some(true), is_record_of_set_away: false, .. }
                 if !self.is_set_unsure =>
             {
@@ -369,6 +391,8 @@ impl Play {
         match (promise.has_proof, look.announced) {
             // A superblock without an epoch is from before a crash, or from an old copy; the missing device would tell.
             (Some(true), Announced::Unknown) if promise.is_record_away => Ok(()),
+            // What was dropped is still damaged, and is found again where the log is read.
+            (_, Announced::Incomplete) if self.has_scars => Ok(()),
             (Some(true), Announced::Incomplete | Announced::Unknown) => {
                 Err(said(format!("law 4: nothing is missing, and it says: {}", look.words.join("; "))))
             }
@@ -540,9 +564,13 @@ impl Play {
             if promise.is_whole && look.ended.is_none() && look.unreadable.is_empty() {
                 self.model.observe(&look.state).map_err(|mismatch| format!("the writer: {mismatch}"))?;
             }
-            // `Some(false)` becomes unknown: it had proof at its start, and does not notice that devices disappear until it writes to them.
-            let has_proof = promise.has_proof.filter(|has_proof| *has_proof);
-            self.judge(Promise { has_proof, ..promise }, &look, "the writer")?;
+            // What it says is of its start: it does not notice that devices disappear until it writes to them, nor that
+            // they return.
+            let has_proof = promise.has_proof.filter(|has_proof| *has_proof && !self.is_forced);
+            let has_lost_tables = self.lacks_index() && look.causes().any(|cause| cause.contains("the sorted table"));
+            if !has_lost_tables {
+                self.judge(Promise { has_proof, has_diverged: false, ..promise }, &look, "the writer")?;
+            }
             self.judged += 1;
         }
         let (promise, may_fail) = (self.promise(), self.may_fail());

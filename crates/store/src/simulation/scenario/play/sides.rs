@@ -54,7 +54,8 @@ impl Play {
         // Unacknowledged batches may be on one side only, and return with it.
         let is_torn = self.has_torn || self.model.has_doubt() || self.left_with.values().any(Model::has_doubt);
         let records = self.geometry.record_devices();
-        let lacking = records.filter(|entry| !devices[entry.number.index()].is_there()).count();
+        let lacks = |one: &Condition| !one.is_there() || one.rotten.contains(&FileKind::Segment);
+        let lacking = records.filter(|entry| lacks(&devices[entry.number.index()])).count();
         let has_records = lacking < usize::from(self.geometry.copies);
         // One that has the newest epoch shows that the log goes on behind what is away: no other history.
         let is_newest = devices.iter().any(|one| one.is_there() && one.is_in_set && one.freshness == Freshness::Fresh);
@@ -67,6 +68,8 @@ impl Play {
             || is_torn
             || !has_records
             || is_newest
+            || self.was_full
+            || self.world.failures() > 0
             || !devices.iter().all(is_clear)
         {
             self.is_over = true;
@@ -76,11 +79,22 @@ impl Play {
         let there = devices.iter().filter(|one| one.is_there());
         let parted_at = there.map(|one| one.left_at).max().unwrap_or(0);
         let count = devices.len();
-        if let Some(known) = self.left_with.get(&parted_at) {
+        // Those without records know epochs, and no batches.
+        let log_ends_at = self
+            .geometry
+            .record_devices()
+            .map(|entry| &devices[entry.number.index()])
+            .filter(|one| one.is_there())
+            .map(|one| one.left_at)
+            .max();
+        if let Some(known) = log_ends_at.and_then(|at| self.left_with.get(&at)) {
             let unreadable: Vec<&Key> = look.unreadable.keys().collect();
-            known
-                .allows_but_for(&look.state, &unreadable)
-                .map_err(|mismatch| format!("law 5: another history begins: {mismatch}"))?;
+            // What follows the last mark cannot be distinguished from unacknowledged batches.
+            if look.announced != Announced::Tail || !known.allows_from_mark(&look.state, &unreadable) {
+                known
+                    .allows_but_for(&look.state, &unreadable)
+                    .map_err(|mismatch| format!("law 5: another history begins: {mismatch}"))?;
+            }
         }
         let mut side = Side {
             model: seen(look),
@@ -157,7 +171,8 @@ impl Play {
             return Ok(true);
         }
         same_but_superblocks(&before, &self.world.images())?;
-        let is_unclear = self.conditions.iter().any(Condition::is_unclear) || self.is_set_unsure || may_fail;
+        let has_failed = may_fail || self.world.failures() > 0;
+        let is_unclear = self.conditions.iter().any(Condition::is_unclear) || self.is_set_unsure || has_failed;
         let is_done_before = |error: &crate::Error| {
             is_repeated && error.kind() == ErrorKind::Usage && error.to_string().contains("one history")
         };
