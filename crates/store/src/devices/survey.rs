@@ -326,13 +326,17 @@ impl Survey {
         self.slots.iter().filter(is_absent).collect()
     }
 
+    /// Whether redundancy covers these devices.
+    fn bears_losses(&self, absent: &[&Slot]) -> bool {
+        let of = |class: Class| absent.iter().filter(|slot| slot.entry.class == class).count();
+        let survived = self.geometry.survives();
+        of(Class::Fast) <= survived.fast.into() && of(Class::Slow) <= survived.slow.into()
+    }
+
     /// Devices that are missing beside a lost one that is not waited for, if these are more than redundancy covers: they
     /// may have had all copies of what nobody in sight knows of.
     pub(crate) fn away_beside(&self, lost: Option<DeviceNumber>) -> Vec<DeviceNumber> {
-        let (all, survived) = (self.absent(None), self.geometry.survives());
-        let of = |class: Class| all.iter().filter(|slot| slot.entry.class == class).count();
-        let is_covered = of(Class::Fast) <= survived.fast.into() && of(Class::Slow) <= survived.slow.into();
-        if lost.is_none() || is_covered {
+        if lost.is_none() || self.bears_losses(&self.absent(None)) {
             return Vec::new();
         }
         self.absent(lost).iter().map(|slot| slot.entry.number).collect()
@@ -362,9 +366,7 @@ impl Survey {
             is_unsure && has_records(slot) && (is_lost || slot.is_readable() && lacks)
         };
         let absent: Vec<&Slot> = absent.iter().copied().chain(self.slots.iter().filter(is_old)).collect();
-        let of = |class: Class| absent.iter().filter(|slot| slot.entry.class == class).count();
-        let survived = self.geometry.survives();
-        if of(Class::Fast) > survived.fast.into() || of(Class::Slow) > survived.slow.into() {
+        if !self.bears_losses(&absent) {
             return Some(format!("more devices are missing or stale than redundancy covers: {}", named(&absent)));
         }
         let seen: Vec<(DeviceNumber, &History)> = self

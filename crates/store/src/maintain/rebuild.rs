@@ -33,7 +33,7 @@ use crate::format::geometry::{Class, DeviceState};
 use crate::format::ids::{DeviceNumber, SegmentNumber};
 use crate::format::index_key::{object_key, until_of};
 use crate::format::record::checksum;
-use crate::index::catalog::{Freed, SegmentRow};
+use crate::index::catalog::{ExtentRow, Freed, SegmentRow};
 use crate::locks;
 use crate::progress::Progress;
 
@@ -490,11 +490,10 @@ impl Rebuild<'_> {
         }
         if result.is_ok() {
             done.so_far.key.clear();
-            let rows = view.state.extents.values().filter(|row| row.device == self.device && row.live_bytes > 0);
-            let extended = rows
-                .filter(|_| self.is_onto)
-                .try_for_each(|row| engine.extents.extend(row.device, row.file, row.end_bytes, &mut done.touched));
-            extended?;
+            let is_in_use = |row: &&ExtentRow| self.is_onto && row.device == self.device && row.live_bytes > 0;
+            for row in view.state.extents.values().filter(is_in_use) {
+                engine.extents.extend(row.device, row.file, row.end_bytes, &mut done.touched)?;
+            }
         }
         self.settle(&mut done).and(result).map(|()| highest_id)
     }
