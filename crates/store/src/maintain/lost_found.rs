@@ -144,21 +144,30 @@ mod tests {
         (segment_path(engine.segment_id(location.segment)), start.0, end.0)
     }
 
+    /// A record of a closed store: its segment's file, and its offset there.
+    type Place = (String, u64);
+
     /// Flips a bit in the records of these objects, and removes the index.
-    fn damage(store: Store, home: &Path, paths: &[&str]) {
-        let places: Vec<_> = paths.iter().map(|path| place(&store, path)).collect();
-        damage_at(store, home, places.into_iter().map(|(path, offset, _)| (path, offset)).collect());
+    fn damage(store: Store, home: &Path, paths: &[&str]) -> Vec<Place> {
+        let places: Vec<_> = paths.iter().map(|path| place(&store, path)).map(|(path, at, _)| (path, at)).collect();
+        damage_at(store, home, &places);
+        places
     }
 
-    fn damage_at(store: Store, home: &Path, places: Vec<(String, u64)>) {
+    fn damage_at(store: Store, home: &Path, places: &[Place]) {
         drop(store);
+        flip(home, places);
+        fs::remove_dir_all(home.join("index")).unwrap();
+    }
+
+    /// Flips a bit of these records: done twice, they are intact.
+    fn flip(home: &Path, places: &[Place]) {
         for (path, offset) in places {
             let path = home.join(path);
             let mut bytes = fs::read(&path).unwrap();
-            bytes[offset as usize + 25] ^= 4;
+            bytes[*offset as usize + 25] ^= 4;
             fs::write(&path, bytes).unwrap();
         }
-        fs::remove_dir_all(home.join("index")).unwrap();
     }
 
     fn problems(store: &Store) -> Vec<String> {
@@ -182,7 +191,7 @@ mod tests {
         let before = all(&store);
         let number = |path: &str| store.entry(&key(path)).unwrap().unwrap().entry.number;
         let (of_b, of_x) = (number("a/b"), number("x"));
-        damage(store, &home, &["a/b", "x"]);
+        let places = damage(store, &home, &["a/b", "x"]);
 
         let reader = Store::open_read_only(&home).unwrap();
         assert!(!reader.completeness().is_complete() && reader.recovered().detached == 0);
@@ -212,20 +221,8 @@ mod tests {
         assert_eq!((store.recovered().detached, all(&store)), (0, expected.clone()));
 
         // As if the device returned: a bit that is flipped twice is intact.
-        let segments: Vec<_> =
-            fs::read_dir(home.join("segments")).unwrap().map(|entry| entry.unwrap().path()).collect();
         drop(store);
-        for path in &segments {
-            let mut bytes = fs::read(path).unwrap();
-            for number in [of_b, of_x] {
-                let flipped = (number.0 ^ (4 << 8)).to_le_bytes();
-                let at = bytes.windows(6).position(|window| window == &flipped[..6]);
-                if let Some(at) = at.filter(|at| bytes[at + 21] == 0xb7) {
-                    bytes[at + 1] ^= 4;
-                }
-            }
-            fs::write(path, bytes).unwrap();
-        }
+        flip(&home, &places);
         let store = rebuild_index(&home, &OpenOptions::default()).unwrap();
         assert!(store.completeness().is_complete(), "{:?}", store.completeness().lines());
         let back = all(&store);
@@ -252,8 +249,9 @@ mod tests {
             let (segment, entry, tombstone) = place(&store, "inner");
             store.rename(&key("outer"), &key("inner/outer"), Existing::Refuse).unwrap();
             let places = [(has_lost_entry, entry), (has_lost_tombstone, tombstone)];
-            let places = places.iter().filter(|(is_lost, _)| *is_lost).map(|(_, at)| (segment.clone(), *at)).collect();
-            damage_at(store, &home, places);
+            let places: Vec<Place> =
+                places.iter().filter(|(is_lost, _)| *is_lost).map(|(_, at)| (segment.clone(), *at)).collect();
+            damage_at(store, &home, &places);
 
             let reader = Store::open_read_only(&home).unwrap();
             assert!(!reader.completeness().is_complete());
