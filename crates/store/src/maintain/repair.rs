@@ -103,6 +103,8 @@ pub struct RepairReport {
     pub unplanned: u64,
     /// Directories whose record was lost, and that were restored from the index.
     pub restored_directories: u64,
+    /// Names of a file with several whose record was lost, and that were restored from the index.
+    pub restored_names: u64,
     /// Result of the final check.
     pub check: CheckReport,
     /// The first of the lost objects that still exist.
@@ -386,8 +388,8 @@ impl Store {
         engine.devices.repair_home(&*engine.platform)
     }
 
-    /// Removes what is lost, by index keys. A directory is restored with what the index has of it. What the index does
-    /// not have, as its removal was lost, is removed again.
+    /// Removes what is lost, by index keys. A directory, and one of several names of a file that is not lost, are
+    /// restored from the index. What the index does not have, as its removal was lost, is removed again.
     ///
     /// # Errors
     /// A device that should be in service cannot be written: what could not be read is perhaps not lost; errors of
@@ -429,7 +431,10 @@ impl Store {
             });
             let Some(key) = path else { continue };
             let mut batch = self.batch(Durability::None);
-            if entry.kind == Kind::Directory {
+            if entry.kind == Kind::Link && !shared.contains(&entry.linked()) {
+                batch.link(&key, entry.linked())?;
+                report.restored_names += 1;
+            } else if entry.kind == Kind::Directory {
                 let attributes = Attributes {
                     mode: entry.mode,
                     uid: entry.uid,

@@ -6,8 +6,11 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::{file, key};
+use crate::format::entry::Location;
 use crate::format::segment::segment_path;
-use crate::{OpenOptions, Plan, Progress, RepairOptions, RepairPlan, RepairReport, Store, plan_repair, repair};
+use crate::{
+    OpenOptions, Plan, Progress, RepairOptions, RepairPlan, RepairReport, Store, plan_repair, rebuild_index, repair,
+};
 
 /// More than a plan lists.
 const OBJECTS: usize = 40;
@@ -24,14 +27,21 @@ fn store_in(sandbox: &TempDir) -> PathBuf {
 }
 
 fn damage(home: &Path, numbers: impl Iterator<Item = usize>) {
+    numbers.for_each(|number| damage_record(home, &name(number)));
+}
+
+/// Flips a bit in the record of a name.
+fn damage_record(home: &Path, name: &str) {
     let store = Store::open_read_only(home).unwrap();
-    for number in numbers {
-        let location = store.entry(&key(&name(number))).unwrap().unwrap().entry.location;
-        let path = home.join(segment_path(store.engine().segment_id(location.segment)));
-        let mut bytes = fs::read(&path).unwrap();
-        bytes[location.offset.0 as usize + 25] ^= 4;
-        fs::write(&path, bytes).unwrap();
-    }
+    let entry = store.engine().view().snapshot().look_up_path(key(name).stored()).unwrap().unwrap();
+    damage_at(home, &store, entry.location);
+}
+
+fn damage_at(home: &Path, store: &Store, location: Location) {
+    let path = home.join(segment_path(store.engine().segment_id(location.segment)));
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[location.offset.0 as usize + 25] ^= 4;
+    fs::write(&path, bytes).unwrap();
 }
 
 fn planned(home: &Path) -> RepairPlan {
@@ -73,4 +83,32 @@ fn more_lost_objects_than_a_plan_lists_need_another_run_and_the_report_says_so()
     let report = drop_lost(&home, &planned(&home));
     assert_eq!((report.dropped, report.unplanned), ((OBJECTS - listed) as u64, 0), "{report:?}");
     assert_eq!(report.check.problems(), 0);
+}
+
+#[test]
+fn one_of_several_names_of_a_file_is_rebuilt_if_only_its_record_is_lost() {
+    let sandbox = TempDir::new().unwrap();
+    let home = store_in(&sandbox);
+    let store = Store::open(&home).unwrap();
+    store.hard_link(&key(&name(1)), &key("other")).unwrap();
+    store.hard_link(&key(&name(2)), &key("lost")).unwrap();
+    drop(store);
+    damage_record(&home, "other");
+    let report = drop_lost(&home, &planned(&home));
+    assert_eq!((report.dropped, report.restored_names, report.check.problems()), (0, 1, 0), "{report:?}");
+    // The log has it, and not only the index.
+    let store = rebuild_index(&home, &OpenOptions::default()).unwrap();
+    assert!(store.completeness().is_complete());
+    let number = |store: &Store, name: &str| store.entry(&key(name)).unwrap().map(|found| found.entry.number);
+    assert!(number(&store, "other").is_some());
+    assert_eq!(number(&store, &name(1)), number(&store, "other"));
+    // What a path leads to, for a file with several names, is the file itself.
+    let location = store.entry(&key("lost")).unwrap().unwrap().entry.location;
+    damage_at(&home, &store, location);
+    drop(store);
+    // Both names go with the file itself.
+    let report = drop_lost(&home, &planned(&home));
+    assert_eq!((report.restored_names, report.check.problems()), (0, 0), "{report:?}");
+    let store = Store::open_read_only(&home).unwrap();
+    assert_eq!([name(2).as_str(), "lost", "other"].map(|name| number(&store, name).is_some()), [false, false, true]);
 }
