@@ -100,9 +100,15 @@ impl Ever {
         }
     }
 
-    /// Whether an object was ever this. What is in `lost+found` was somewhere else: the names from `lost+found/#NUMBER`
-    /// on are the end of a path.
+    /// Whether an object was ever this, also if `lost+found` or something in it was renamed to become it.
     pub(crate) fn had(&self, key: &Key, object: &Object) -> bool {
+        let of_lost = self.renames.iter().filter(|(from, _)| from.components().next() == Some(b"lost+found"));
+        let former = of_lost.filter_map(|(from, to)| from.join(&key.below(to)?).ok());
+        std::iter::once(key.clone()).chain(former).any(|key| self.had_here(&key, object))
+    }
+
+    /// What is in `lost+found` was somewhere else: the names from `lost+found/#NUMBER` on are the end of a path.
+    fn had_here(&self, key: &Key, object: &Object) -> bool {
         if let Some(below) = below_lost_found(key) {
             let mut known = self.objects.keys().filter(|known| ends_with(known, &below));
             return below.is_empty() && object.body == Body::Directory || known.any(|known| self.was(known, object));

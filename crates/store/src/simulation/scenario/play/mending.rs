@@ -11,7 +11,9 @@ use crate::{Key, OpenOptions, RebuildReport, RepairOptions};
 
 impl Play {
     pub(super) fn repair(&mut self, options: RepairOptions) -> Outcome {
+        let betrayals = self.world.betrayals();
         self.close()?;
+        self.note_betrayals(betrayals);
         let (promise, before, may_fail) = (self.promise(), self.world.images(), self.may_fail());
         let all = self.conditions.iter().all(|one| one.away.is_none() && !one.is_swapped);
         // A rebuild that was interrupted at its very end may be complete.
@@ -250,8 +252,8 @@ impl Play {
         let Some(writer) = &self.writer else { return Ok(()) };
         let look = writer.look();
         // What was not listed may return with another device.
-        let may_return =
-            look.announced == Announced::Incomplete && self.conditions.iter().any(|one| one.away.is_some());
+        let may_return = matches!(look.announced, Announced::Incomplete | Announced::Unknown)
+            && self.conditions.iter().any(|one| one.away.is_some());
         if shown.ended.is_some() || may_return {
             self.is_over = true;
             return Ok(());

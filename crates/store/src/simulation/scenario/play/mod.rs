@@ -275,6 +275,7 @@ impl Play {
             return Ok(());
         }
         self.note_betrayals(betrayals);
+        self.has_few_copies |= may_fail && (self.has_torn || self.model.has_doubt());
         let promise = self.promise();
         let is_proven = !how.degraded && how.lost.is_none();
         let promise = Promise { has_proof: promise.has_proof.filter(|_| is_proven), ..promise };
@@ -314,7 +315,6 @@ impl Play {
         }
         self.judge(promise, &look, "a writer")?;
         self.judge_pin(promise, &writer, "a writer")?;
-        self.has_few_copies |= may_fail && (self.has_torn || self.model.has_doubt());
         self.is_pinned = Some(writer.is_pinned());
         self.left_with.insert(self.epochs + 1, self.model.clone());
         let is_known = self.model.allows(&look.state).is_ok() || look.announced == Announced::Tail;

@@ -90,7 +90,8 @@ impl Play {
         if let Some(known) = log_ends_at.and_then(|at| self.left_with.get(&at)) {
             let unreadable: Vec<&Key> = look.unreadable.keys().collect();
             // What follows the last mark cannot be distinguished from unacknowledged batches.
-            if look.announced != Announced::Tail || !known.allows_from_mark(&look.state, &unreadable) {
+            let may_end_early = matches!(look.announced, Announced::Tail | Announced::Unknown);
+            if !may_end_early || !known.allows_from_mark(&look.state, &unreadable) {
                 known
                     .allows_but_for(&look.state, &unreadable)
                     .map_err(|mismatch| format!("law 5: another history begins: {mismatch}"))?;
