@@ -113,6 +113,7 @@ pub use access::versions::{Removed, Version, VersionContent, Versions};
 pub use access::walk::{Lent, Listed, Walk};
 pub use devices::set::Trouble;
 pub use devices::survey::OpenOptions;
+pub use engine::divergence::Rejected;
 pub use engine::open::is_store;
 pub use engine::recovery::{Damage, Recovered};
 pub use engine::write::{Batch, Existing};

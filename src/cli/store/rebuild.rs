@@ -73,7 +73,8 @@ struct RebuildDocument {
 impl RebuildArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let (named, directories) = self.named()?;
-        let mut how = OpenOptions { degraded: self.degraded, devices: directories, lost: named };
+        let mut how =
+            OpenOptions { degraded: self.degraded, devices: directories, lost: named, ..OpenOptions::default() };
         let mut store = Store::open_read_only_with(&self.store, &how)?;
         super::say_completeness(&store);
         let device = match named {

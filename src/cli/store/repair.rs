@@ -89,12 +89,18 @@ impl RepairArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let how = self.at.options();
         if let Some(device) = self.take {
-            let left = take_side(&self.at.read.store, &how, DeviceNumber(device))?;
-            let left: Vec<String> = left.iter().map(DeviceNumber::to_string).collect();
-            output::note(&format!(
-                "the store continues with the side of device {device}; stale from now on: {}",
-                left.join(", ")
-            ));
+            let rejected = take_side(&self.at.read.store, &how, DeviceNumber(device))?;
+            let named =
+                |devices: &[DeviceNumber]| devices.iter().map(DeviceNumber::to_string).collect::<Vec<_>>().join(", ");
+            let of_others = match rejected.of_copy.is_empty() {
+                true => format!("stale from now on: {}", named(&rejected.stale)),
+                false => format!(
+                    "left out, because they are of a copy of the store: {} (unchanged; granulo store rebuild --device \
+                     NUMBER --onto DIRECTORY replaces each)",
+                    named(&rejected.of_copy)
+                ),
+            };
+            output::note(&format!("the store continues with the side of device {device}; {of_others}"));
         }
         let progress = signals::progress()?;
         let home = &self.at.read.store;

@@ -4,7 +4,9 @@
 //!
 //! An epoch is **void** if a device of its set does not have it: it begins on all of its set before anything is
 //! acknowledged in it, so nothing was. A crash between the superblocks leaves such epochs, and they are ignored if
-//! other devices continued without them.
+//! other devices continued without them. These began theirs without the devices that have the void one: a writer that
+//! has such a device in sight continues from it. Two epochs that each count a device of the other among their own are of
+//! **twins**: a store and its copy that were both written to, with devices of both in one place. Neither is void.
 //!
 //! Why more than half of the last set is enough: every change of the set is an epoch that all devices of the set have
 //! before anything is acknowledged in it. A later epoch would also have begun with more than half of this set, so some
@@ -66,6 +68,20 @@ fn is_void(entry: &EpochEntry, seen: &SeenHistories<'_>) -> bool {
     seen.iter().any(|(device, history)| entry.has(*device) && !history.contains(entry.epoch))
 }
 
+/// Whether two histories are of a store and its copy: the first epochs in which they differ each have a device of the other in their set: whoever began
+/// the later one did not see the earlier one there, so these are not the same devices.
+pub(crate) fn are_twins(one: &History, other: &History, seen: &SeenHistories<'_>) -> bool {
+    let first = |of: &History, without: &History| {
+        let alone = of.entries().rev().take_while(|entry| !without.contains(entry.epoch));
+        alone.last().cloned()
+    };
+    let (Some(one), Some(other)) = (first(one, other), first(other, one)) else { return false };
+    let counts = |set: &EpochEntry, with: &EpochEntry| {
+        seen.iter().any(|(device, history)| set.has(*device) && history.contains(with.epoch))
+    };
+    counts(&one, &other) && counts(&other, &one)
+}
+
 /// Whether `old` may be a prefix of `newest` whose epochs were all dropped from it: they have none in common, and no
 /// batch of `old` is after the oldest one that `newest` still has.
 fn ends_before(old: &History, newest: &History) -> bool {
@@ -117,8 +133,10 @@ pub(crate) fn sides(seen: &SeenHistories<'_>, witnesses: &[&History]) -> Vec<Sid
         let is_shared = |side: &History, epoch: Epoch| {
             newest.iter().any(|other| !std::ptr::eq(*other, side) && other.contains(epoch))
         };
+        let is_twin = |side: &&History| newest.iter().any(|other| are_twins(side, other, seen));
         let is_void = |side: &&History| {
-            side.entries().rev().take_while(|entry| !is_shared(side, entry.epoch)).all(|entry| is_void(entry, seen))
+            let mut alone = side.entries().rev().take_while(|entry| !is_shared(side, entry.epoch));
+            !is_twin(side) && alone.all(|entry| is_void(entry, seen))
         };
         let sound: Vec<&History> = newest.iter().filter(|side| !is_void(side)).copied().collect();
         if sound.is_empty() {
@@ -329,6 +347,30 @@ mod tests {
         // Something was written in epoch 2, which this device should have and lacks: it is an old copy.
         assert_eq!(standing_of(1, &before, &begun([5, 6])), Standing::Stale(2));
         assert_eq!(standing_of(1, &before, &before.followed_by(entry(2, 5, &[0]))), Standing::Stale(1));
+    }
+
+    #[test]
+    fn a_store_and_its_copy_have_diverged_once_both_were_written_to() {
+        let before = history(&[(1, &[0, 1])]);
+        for (one, other) in [(1, 1), (1, 3), (3, 2)] {
+            let later = |first: u64, count: u64| {
+                (first..first + count)
+                    .fold(before.clone(), |history, next| history.followed_by(entry(next, 5, &[0, 1])))
+            };
+            let (one, other) = (later(10, one), later(20, other));
+            let seen = [(DeviceNumber(0), &one), (DeviceNumber(1), &other)];
+            let found = sides(&seen, &[&one]);
+            let on: Vec<_> = found.iter().map(|side| side.devices.clone()).collect();
+            assert_eq!((on, preferred(&found)), (vec![devices(&[0]), devices(&[1])], None));
+        }
+        // One device of the copy among four of the store.
+        let before = history(&[(1, &[0, 1, 2, 3, 4])]);
+        let store = before.followed_by(entry(2, 1, &[0, 1, 2, 3, 4]));
+        let copy = before.followed_by(entry(3, 1, &[0, 1, 2, 3, 4]));
+        let seen: Vec<_> =
+            (0..5).map(|device| (DeviceNumber(device), if device == 3 { &copy } else { &store })).collect();
+        let found = sides(&seen, &[]);
+        assert_eq!((found.len(), &found[preferred(&found).unwrap()].history), (2, &store));
     }
 
     #[test]

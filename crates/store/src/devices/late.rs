@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::epochs::WriterView;
+use super::epochs::{WriterView, are_twins};
 use super::names;
 use super::set::{Devices, Slot, Trouble};
 use super::superblocks::{self, OnDevice};
@@ -109,6 +109,17 @@ impl Devices {
             }
             slot.is_late = false;
         });
+    }
+
+    /// Whether a device with this history is of a copy of the store: see [`are_twins`].
+    pub(crate) fn is_of_copy(&self, device: DeviceNumber, history: &History) -> bool {
+        let known = self.known();
+        let others = known.devices.iter().zip(0..).filter_map(|(found, number)| {
+            let found = found.as_ref().filter(|_| number != device.0)?;
+            Some((DeviceNumber(number), &found.superblock.history))
+        });
+        let seen: Vec<(DeviceNumber, &History)> = others.chain([(device, history)]).collect();
+        are_twins(history, &known.history, &seen)
     }
 
     /// Whether the devices that are in sync suffice to write without these, and without a lost one.

@@ -8,7 +8,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::device::Device;
-use super::epochs::{Side, Standing, WriterView, departures, preferred, sides, standing};
+use super::epochs::{Side, Standing, WriterView, are_twins, departures, preferred, sides, standing};
 use super::set::{Platform, Slot, Trouble};
 use crate::devices::superblocks::{self, OnDevice};
 use crate::error::{Error, ErrorKind, Result};
@@ -29,6 +29,8 @@ pub struct OpenOptions {
     pub devices: Vec<PathBuf>,
     /// A device that is permanently lost and not waited for.
     pub lost: Option<DeviceNumber>,
+    /// Devices that are treated as missing.
+    pub without: Vec<DeviceNumber>,
 }
 
 /// How often a geometry that was found may lead to a newer one.
@@ -70,14 +72,14 @@ struct SearchStart<'b> {
     platform: &'b dyn Platform,
     directory: &'b Path,
     first: &'b Superblock,
-    also: &'b [PathBuf],
+    options: &'b OpenOptions,
 }
 
 /// Reads all superblocks of the store to which a directory (a home or a device) belongs; writes nothing.
 ///
 /// # Errors
 /// [`ErrorKind::NotFound`] if it is not a store; any error of reading its own superblock.
-pub(crate) fn survey(platform: &dyn Platform, directory: &Path, also: &[PathBuf]) -> Result<Survey> {
+pub(crate) fn survey(platform: &dyn Platform, directory: &Path, options: &OpenOptions) -> Result<Survey> {
     let Some(first) = Superblock::read(&*platform.device(directory))? else {
         let is_there = platform.node(directory).is_some();
         let cause = if is_there { "it has no superblock" } else { "no such directory" };
@@ -87,7 +89,7 @@ pub(crate) fn survey(platform: &dyn Platform, directory: &Path, also: &[PathBuf]
         ));
     };
     let first = first.superblock;
-    let beginning = SearchStart { platform, directory, first: &first, also };
+    let beginning = SearchStart { platform, directory, first: &first, options };
     let mut geometry = first.geometry.clone();
     let mut survey = beginning.look(&geometry)?;
     for _ in 1..ROUNDS {
@@ -107,7 +109,7 @@ pub(super) fn is_of_process(error: &Error) -> bool {
 }
 
 /// The superblock of a device; `None` if it has no valid one, or cannot be read.
-pub(super) fn superblock_if_any(device: &dyn Device) -> Result<Option<OnDevice>> {
+pub(crate) fn superblock_if_any(device: &dyn Device) -> Result<Option<OnDevice>> {
     match Superblock::read(device) {
         Err(error) if is_of_process(&error) => Err(error),
         found => Ok(found.ok().flatten()),
@@ -151,11 +153,10 @@ impl SearchStart<'_> {
             .zip(&found)
             .map(|(entry, found)| {
                 let Some(on_device) = &found.on_device else { return (found.trouble.clone(), false) };
-                let is_alone = sides.len() > 1
-                    && preferred.is_none()
-                    && sides.iter().any(|side| side.devices.contains(&entry.number));
+                let others = sides.iter().enumerate().filter(|&(at, _)| sides.len() > 1 && Some(at) != preferred);
+                let is_of_other = others.map(|(_, side)| side).any(|side| side.devices.contains(&entry.number));
                 match standing(entry.number, &on_device.superblock.history, &history, &seen) {
-                    _ if is_alone => (Some(Trouble::Diverged), false),
+                    _ if is_of_other => (Some(Trouble::Diverged), false),
                     Standing::InSync => (None, false),
                     Standing::Late => (None, true),
                     Standing::Stale(missed) => (Some(Trouble::Stale { missed }), false),
@@ -230,6 +231,10 @@ impl SearchStart<'_> {
         if entry.state == DeviceState::Gone {
             return Ok(FoundDevice { path: was, on_device: None, trouble: Some(Trouble::Gone) });
         }
+        if self.options.without.contains(&entry.number) {
+            let trouble = Some(Trouble::Missing("it was left out".into()));
+            return Ok(FoundDevice { path: was, on_device: None, trouble });
+        }
         let mut candidates = Vec::new();
         if self.first.identity == entry.identity && self.first.number != NO_DEVICE {
             candidates.push(self.directory.to_owned());
@@ -242,7 +247,7 @@ impl SearchStart<'_> {
             candidates.extend(entry.path.file_name().map(|name| home.join(name)));
         }
         candidates.push(was.clone());
-        candidates.extend(self.also.iter().cloned());
+        candidates.extend(self.options.devices.iter().cloned());
         let is_it = |found: &OnDevice| {
             let superblock = &found.superblock;
             (superblock.geometry.store, superblock.identity) == (geometry.store, entry.identity)
@@ -369,12 +374,7 @@ impl Survey {
         if !self.bears_losses(&absent) {
             return Some(format!("more devices are missing or stale than redundancy covers: {}", named(&absent)));
         }
-        let seen: Vec<(DeviceNumber, &History)> = self
-            .slots
-            .iter()
-            .zip(&self.on_devices)
-            .filter_map(|(slot, found)| Some((slot.entry.number, &found.as_ref()?.superblock.history)))
-            .collect();
+        let seen = self.seen();
         let marked = self.marks().iter().map(|mark| mark.sequence).max().unwrap_or(0);
         let sight = WriterView { in_sync: &self.in_sync(), seen: &seen, marked, lost };
         if sight.has_proof(&self.history) {
@@ -400,6 +400,19 @@ impl Survey {
             ),
         };
         Some(cause)
+    }
+
+    /// Superblocks of the devices, and their histories.
+    fn seen(&self) -> Vec<(DeviceNumber, &History)> {
+        let found = self.slots.iter().zip(&self.on_devices);
+        found.filter_map(|(slot, found)| Some((slot.entry.number, &found.as_ref()?.superblock.history))).collect()
+    }
+
+    /// Devices of a copy of the store, as seen from a side: see [`are_twins`].
+    pub(crate) fn twins_of(&self, side: &Side) -> Vec<DeviceNumber> {
+        let seen = self.seen();
+        let twins = self.sides.iter().filter(|other| are_twins(&side.history, &other.history, &seen));
+        twins.flat_map(|other| other.devices.iter().copied()).collect()
     }
 
     /// How the sides diverged, in words; `None` if there is only one.

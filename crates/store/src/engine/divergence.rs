@@ -1,6 +1,9 @@
 //! Continuing with one side after devices have diverged (docs/FORMAT.md, law 5). Nothing is merged: the other devices
 //! become old ones of the chosen side, by its history in their superblocks, so that they alone are never enough to
 //! write again. What they wrote separately remains, in files whose names have epochs that are in no history.
+//!
+//! Devices of a copy of the store have other content in files of the same names, so they cannot become old ones of
+//! this store: nothing is written to them, and the caller leaves them out.
 
 use std::path::Path;
 
@@ -13,7 +16,18 @@ use crate::format::history::{EpochEntry, History};
 use crate::format::ids::{DeviceNumber, Epoch};
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 
-/// Makes the side of a device the current one. Returns the devices of the others.
+/// Devices of the sides that were not taken.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rejected {
+    /// Stale from now on.
+    pub stale: Vec<DeviceNumber>,
+    /// Devices of a copy of the store that was written to separately. They are left out of the store, unchanged, and
+    /// their numbers are rebuilt onto other directories.
+    pub of_copy: Vec<DeviceNumber>,
+}
+
+/// Makes the side of a device the current one. Returns the devices of the others. Nothing is written if some of them are
+/// of a copy of the store.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if nothing has diverged, or the device has no epoch that only its side has; any error of
@@ -23,9 +37,9 @@ pub(crate) fn take(
     directory: &Path,
     options: &OpenOptions,
     device: DeviceNumber,
-) -> Result<Vec<DeviceNumber>> {
+) -> Result<Rejected> {
     let refuse = |cause: String| Err(Error::new(ErrorKind::Usage, "choose a side of", cause).at(directory));
-    let found = survey(platform, directory, &options.devices)?;
+    let found = survey(platform, directory, options)?;
     let mut locks = Vec::new();
     if found.on_home.is_some() || !found.geometry.has_home_apart() {
         lock(platform, &found.home, &mut locks)?;
@@ -36,14 +50,20 @@ pub(crate) fn take(
         }
     }
     // What was read before the locks were taken may be outdated.
-    let found = survey(platform, directory, &options.devices)?;
+    let found = survey(platform, directory, options)?;
     let is_one = found.sides.len() < 2;
     let taken = match is_one {
         // A choice that was interrupted: what is left of the other side is void as long as some of its devices are
         // in sight that were rejected already.
         true => &found.history,
         false => match found.sides.iter().find(|side| side.devices.contains(&device)) {
-            Some(side) => &side.history,
+            Some(side) => {
+                let of_copy = found.twins_of(side);
+                if !of_copy.is_empty() {
+                    return Ok(Rejected { of_copy, ..Rejected::default() });
+                }
+                &side.history
+            }
             None => return refuse(format!("device {device} belongs to no single side; name one that does")),
         },
     };
@@ -79,20 +99,20 @@ pub(crate) fn take(
         geometry: geometry.clone(),
         ..known.superblock.clone()
     };
-    let mut left = Vec::new();
+    let mut stale = Vec::new();
     for (slot, on_device) in found.slots.iter().zip(&found.on_devices) {
         let Some(known) = on_device.as_ref().filter(|known| is_rejected(known)) else { continue };
         let Some(common) = last_common(known) else { continue };
         // Its marks belong to a log that no longer exists.
         let history = history_without(taken, common, slot.entry.number);
         known.replace(&*slot.device, Superblock { mark: None, ..with(known, &history) })?;
-        left.push(slot.entry.number);
+        stale.push(slot.entry.number);
     }
     if let Some(known) = found.on_home.as_ref().filter(|known| is_rejected(known)) {
         let home = platform.device_with(&found.home, geometry.file_mode);
         known.replace(&*home, Superblock { mark: None, ..with(known, taken) })?;
     }
-    if is_one { refuse(ONE.to_owned()) } else { Ok(left) }
+    if is_one { refuse(ONE.to_owned()) } else { Ok(Rejected { stale, ..Rejected::default() }) }
 }
 
 /// A history as far as a device may know it that lacks all after `common` and must not count as in sync: the epochs

@@ -159,7 +159,7 @@ fn open_by(
     options: &OpenOptions,
     missing: &[Missing],
 ) -> Result<Opened> {
-    let mut survey = survey(&**platform, directory, &options.devices)?;
+    let mut survey = survey(&**platform, directory, options)?;
     let mut locks = Vec::new();
     let is_writer = access.is_writer();
     if is_writer {
@@ -252,7 +252,7 @@ fn locked(
         lock(platform, &slot.path, locks)?;
     }
     // Superblocks may have changed before the locks were taken.
-    let again = survey(platform, directory, &options.devices)?;
+    let again = survey(platform, directory, options)?;
     again.may_write(platform, options)?;
     if !again.is_same_as(&found) {
         return Err(Error::new(ErrorKind::Busy, "open the store for writing", "its devices changed meanwhile")

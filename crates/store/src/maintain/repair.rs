@@ -18,7 +18,7 @@ use crate::devices::names;
 use crate::devices::set::{Platform, Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::copies::Damaged;
-use crate::engine::divergence::take;
+use crate::engine::divergence::{Rejected, take};
 use crate::engine::open::{Access, open, open_here};
 use crate::engine::pace::{Pace, outcome};
 use crate::error::{Error, ErrorKind, Result};
@@ -284,14 +284,30 @@ pub fn rebuild_index(home: &Path, how: &OpenOptions) -> Result<Store> {
     open_here(home, Access::RebuildIndex, how).and_then(Store::of)
 }
 
-/// Continues with the side of diverged devices that `device` is on. The devices of the other sides become stale, and
-/// what only they have stays on them; returns their numbers.
+/// Continues with the side of diverged devices that `device` is on. The devices of the other sides become stale, or are
+/// left out if they are of a copy of the store, and what only they have stays on them.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if nothing has diverged; [`ErrorKind::Busy`] if another process writes; errors of writing
 /// superblocks.
-pub fn take_side(home: &Path, how: &OpenOptions, device: DeviceNumber) -> Result<Vec<DeviceNumber>> {
-    take(&Host, home, how, device)
+pub fn take_side(home: &Path, how: &OpenOptions, device: DeviceNumber) -> Result<Rejected> {
+    take_side_on(Arc::new(Host), home, how, device)
+}
+
+/// As [`take_side`].
+pub(crate) fn take_side_on(
+    platform: Arc<dyn Platform>,
+    home: &Path,
+    how: &OpenOptions,
+    device: DeviceNumber,
+) -> Result<Rejected> {
+    let rejected = take(&*platform, home, how, device)?;
+    if !rejected.of_copy.is_empty() {
+        let without = OpenOptions { degraded: true, without: rejected.of_copy.clone(), ..how.clone() };
+        let store = Store::of(open(platform, home, Access::Write, &without)?)?;
+        store.engine().leave_out(&rejected.of_copy)?;
+    }
+    Ok(rejected)
 }
 
 /// Whether the index cannot be read, or is ahead of the log.

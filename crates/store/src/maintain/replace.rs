@@ -59,6 +59,23 @@ impl Engine {
         Ok(())
     }
 
+    /// Devices of a copy of the store are no longer its own: their numbers have other identities.
+    ///
+    /// # Errors
+    /// Any error of writing the superblocks of the others.
+    pub(crate) fn leave_out(&self, devices: &[DeviceNumber]) -> Result<()> {
+        let mut geometry = (*self.geometry()).clone();
+        for device in devices {
+            let entry = &mut geometry.devices[device.index()];
+            entry.identity = random_identity()?;
+            let entry = entry.clone();
+            self.devices.change_slot(*device, |slot| slot.entry = entry);
+        }
+        self.write_geometry(&geometry)?;
+        self.set_geometry(geometry);
+        Ok(())
+    }
+
     /// Whether a directory may become a device: one that a rebuild of this device has begun, or an unused one.
     fn may_become(&self, slot: &Slot, device: &dyn Device, path: &Path) -> Result<()> {
         let refuse = |cause: &str| Error::new(ErrorKind::Exists, "create the device", cause).at(path);
@@ -68,6 +85,9 @@ impl Engine {
         };
         let store = self.geometry().store;
         match Superblock::read(device) {
+            Ok(Some(found)) if self.devices.is_of_copy(slot.entry.number, &found.superblock.history) => {
+                Err(refuse("it is a device of a copy of the store, which was written to separately"))
+            }
             Ok(Some(found)) if self.is_begun(slot, &found.superblock) => Ok(()),
             Ok(None) if is_unused(&[])? => Ok(()),
             Ok(None) => Err(refuse("the directory is not empty")),

@@ -29,6 +29,7 @@ mod rebuilding;
 mod replaced;
 mod snapshots;
 mod times;
+mod twins;
 mod versions;
 
 pub(super) fn key(path: &str) -> Key {

@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 
 use super::{Simulated, platform};
 use crate::devices::survey::OpenOptions;
-use crate::engine::divergence::take;
 use crate::error::Result;
 use crate::format::geometry::Alignment;
 use crate::format::ids::DeviceNumber;
 use crate::format::segment::SegmentName;
-use crate::maintain::repair::{plan_repair_on, repair_on};
+use crate::maintain::repair::{plan_repair_on, repair_on, take_side_on};
 use crate::progress::Progress;
 use crate::simulation::world::World;
 use crate::{
@@ -146,6 +145,7 @@ impl Simulated {
 
     /// Continues with the side of a device; returns the numbers of the devices of the other side.
     pub(crate) fn take_side(home: &Path, world: &World, device: DeviceNumber) -> Result<Vec<DeviceNumber>> {
-        take(&*platform(world), home, &OpenOptions::default(), device)
+        let rejected = take_side_on(platform(world), home, &OpenOptions::default(), device)?;
+        Ok(rejected.stale)
     }
 }
