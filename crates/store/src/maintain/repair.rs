@@ -267,7 +267,7 @@ pub(crate) fn repair_on(
         report.is_complete = false;
         return Ok(report);
     }
-    if report.given_back + report.released > 0 {
+    if report.given_back + report.released > 0 || report.is_accepted && !lost.first.is_empty() {
         lost = store.check_again(options, &planned, &mut report, progress)?;
     }
     report.unplanned = if options.drop_lost { lost.unplanned } else { 0 };
@@ -336,7 +336,10 @@ impl Store {
             if problem.remedy != Remedy::Lost {
                 return;
             }
-            lost.segments.extend(problem.segment);
+            let is_unknown = problem.kind == ProblemKind::Record && problem.key.is_none();
+            if !(options.accept && is_unknown) {
+                lost.segments.extend(problem.segment);
+            }
             match &problem.key {
                 Some(key) if planned.contains(key.as_slice()) => _ = lost.planned.insert(key.clone()),
                 Some(_) => lost.unplanned += 1,

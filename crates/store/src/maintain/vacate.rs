@@ -138,7 +138,8 @@ impl Engine {
     pub(crate) fn agree(&self, operation: &'static str, units: bool) -> Result<Agreement> {
         let view = self.view().clone();
         if let Some(missing) = self.completeness_of(&view.state.notes).first() {
-            return Err(self.refuse(operation, format!("part of the log is missing: {missing}")));
+            let refused = self.refuse(operation, format!("part of the log is missing: {missing}"));
+            return Err(refused.advise("bring back what may have it, or give it up with granulo store repair --accept"));
         }
         let mut segments: BTreeMap<SegmentNumber, (u64, u64)> = BTreeMap::new();
         let mut extents: BTreeMap<ExtentId, u64> = BTreeMap::new();

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::{file, key};
 use crate::format::entry::Location;
-use crate::format::segment::segment_path;
+use crate::format::segment::{SEGMENTS, segment_path};
 use crate::{
     OpenOptions, Plan, Progress, RepairOptions, RepairPlan, RepairReport, Store, plan_repair, rebuild_index, repair,
 };
@@ -111,4 +111,38 @@ fn one_of_several_names_of_a_file_is_rebuilt_if_only_its_record_is_lost() {
     assert_eq!((report.restored_names, report.check.problems()), (0, 0), "{report:?}");
     let store = Store::open_read_only(&home).unwrap();
     assert_eq!([name(2).as_str(), "lost", "other"].map(|name| number(&store, name).is_some()), [false, false, true]);
+}
+
+#[test]
+fn what_an_index_built_after_the_damage_does_not_show_stays_until_it_is_accepted() {
+    let sandbox = TempDir::new().unwrap();
+    let home = store_in(&sandbox);
+    damage(&home, 5..6);
+    drop(rebuild_index(&home, &OpenOptions::default()).unwrap());
+    let bytes = |home: &Path| -> Vec<Vec<u8>> {
+        let segments = fs::read_dir(home.join(SEGMENTS)).unwrap().map(|entry| entry.unwrap().path());
+        segments.map(|path| fs::read(path).unwrap()).filter(|bytes| has(bytes, name(5).as_bytes())).collect()
+    };
+    let damaged = bytes(&home);
+    for _ in 0..2 {
+        let plan = planned(&home);
+        let quiet = Progress::default();
+        let report =
+            repair(&home, &OpenOptions::default(), &plan, RepairOptions::default(), &mut |_, _| {}, &quiet).unwrap();
+        assert_eq!((report.given_back, report.lost.len()), (0, 1), "{report:?}");
+        assert_eq!(bytes(&home), damaged);
+        let store = rebuild_index(&home, &OpenOptions::default()).unwrap();
+        assert!(!store.completeness().is_complete());
+    }
+    let plan = planned(&home);
+    let options = RepairOptions { accept: true, ..RepairOptions::default() };
+    let report = repair(&home, &OpenOptions::default(), &plan, options, &mut |_, _| {}, &Progress::default()).unwrap();
+    assert_eq!((report.is_accepted, report.given_back, report.lost.len(), report.check.problems()), (true, 1, 0, 0));
+    let store = rebuild_index(&home, &OpenOptions::default()).unwrap();
+    assert!(store.completeness().is_complete());
+    assert!(store.entry(&key(&name(5))).unwrap().is_none() && store.entry(&key(&name(6))).unwrap().is_some());
+}
+
+fn has(bytes: &[u8], what: &[u8]) -> bool {
+    bytes.windows(what.len()).any(|window| window == what)
 }

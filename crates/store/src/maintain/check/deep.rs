@@ -314,10 +314,7 @@ impl Checker<'_> {
             }
             for range in ranges {
                 if !hit.contains(&(segment, range.start)) {
-                    let cause = "bytes are damaged on every copy";
-                    let problem =
-                        Problem::new(ProblemKind::Record, self.engine.segment_place(&row), cause, Remedy::Harmless);
-                    self.found(problem.within(segment, range.clone()));
+                    self.found(self.engine.damage_without_objects(&row, range.clone()));
                 }
             }
         }

@@ -232,6 +232,19 @@ impl Engine {
             false => Remedy::Lost,
         }
     }
+
+    /// Bytes of the log that are damaged on every copy, with no object in use among them. If something is missing, the
+    /// index may have been built from this log after the damage: it does not show what was there.
+    pub(crate) fn damage_without_objects(&self, row: &SegmentRow, range: Range<LogOffset>) -> Problem {
+        let (cause, remedy) = match self.completeness_of(&self.view().state.notes).is_empty() {
+            true => ("bytes are damaged on every copy", Remedy::Harmless),
+            false => (
+                "bytes are damaged on every copy, and what was there is unknown (repair --accept gives it up)",
+                self.remedy_beyond(&row.devices),
+            ),
+        };
+        Problem::new(ProblemKind::Record, self.segment_place(row), cause, remedy).within(row.number, range)
+    }
 }
 
 /// Reads the log and repairs what it finds.
@@ -427,9 +440,7 @@ impl<'m> Scrubber<'m> {
             self.found(problem.within(row.number, here).of(key), false);
         }
         for (range, _) in damaged.iter().zip(hit).filter(|(_, hit)| !hit) {
-            let problem =
-                Problem::new(ProblemKind::Record, place.clone(), "bytes are damaged on every copy", Remedy::Harmless);
-            self.found(problem.within(row.number, range.clone()), false);
+            self.found(self.engine.damage_without_objects(row, range.clone()), false);
         }
         Ok(())
     }
