@@ -422,20 +422,19 @@ impl Engine {
         Ok(None)
     }
 
-    /// Looks for segments of the catalog that no present device has. Returns whether one of them was released: then the
-    /// catalog is old.
+    /// Looks for segments of the catalog that no present device has. Returns whether the catalog is old: it has files
+    /// that were released, and does not know that, although it was durable that they are free before they were released.
     fn look_for_rows(&self, released: &Released, listed: &ListedSegments, completeness: &mut Completeness) -> bool {
         let view = self.view().state.clone();
-        let freed_segment = |(_, freed): &(u64, Freed)| match freed {
-            Freed::Segment(number) => Some(*number),
-            Freed::Extent { .. } | Freed::Table(_) => None,
-        };
-        let freed: BTreeSet<SegmentNumber> = view.freed.iter().filter_map(freed_segment).collect();
-        let mut is_old = false;
-        for row in view.segments.values().filter(|row| row.live_records > 0 && !freed.contains(&row.number)) {
+        let freed: BTreeSet<&Freed> = view.freed.iter().map(|(_, freed)| freed).collect();
+        let is_in_use = |freed_as: Freed| !freed.contains(&freed_as);
+        let mut is_old = view.extents.values().filter(|row| row.live_bytes > 0).any(|row| {
+            released.has_extent(row.device, row.file) && is_in_use(Freed::Extent { device: row.device, file: row.file })
+        });
+        for row in view.segments.values().filter(|row| is_in_use(Freed::Segment(row.number))) {
             let is_released = released.has_segment(row.number);
             is_old |= is_released;
-            if !is_released && !listed.copies.contains_key(&SegmentName::from(row.id())) {
+            if row.live_records > 0 && !is_released && !listed.copies.contains_key(&SegmentName::from(row.id())) {
                 completeness.add(Missing {
                     cause: Cause::SegmentMissing,
                     segments: Some((row.number, row.number)),

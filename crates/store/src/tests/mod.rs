@@ -21,6 +21,7 @@ mod ends;
 mod giving_up;
 mod handles;
 mod names;
+mod old_catalog;
 mod opening;
 mod pins;
 mod postponed;
