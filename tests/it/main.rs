@@ -42,6 +42,7 @@ mod store_cli;
 mod store_disasters;
 mod store_faults;
 mod store_faults_read;
+mod store_flips;
 mod store_images;
 mod store_integrity;
 mod store_kill;
