@@ -6,8 +6,9 @@ FUZZ_SECONDS ?= 60
 FUZZ_SEED ?= 0
 # Arguments of `cargo test` for `test-twice`: `--test it -- bench` runs some only.
 TESTS ?=
-# Crashes that `torture` tries.
+# Crashes, and openings in scenarios, that each process of `torture` tries, and how many processes there are.
 CRASH_POINTS ?= 5000000
+JOBS ?= $(shell nproc)
 # Entries of the indexes that `bench-index-scale` makes.
 INDEX_ENTRIES ?= 1000000 10000000
 # Coverage for libFuzzer with the stable compiler: no sanitizer, but debug assertions and overflow checks.
@@ -16,7 +17,7 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: quick quick-tests hooks check test test-twice test-page fuzz torture bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-all man
+.PHONY: quick quick-tests hooks check test test-twice test-page fuzz torture torture-binary bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-all man
 
 quick:            ## for whoever works on it: formatting, unit tests with few simulated crashes, layers, words, help; under 3 minutes once built
 	cargo fmt --all --check
@@ -60,10 +61,20 @@ fuzz:             ## each fuzz target for FUZZ_SECONDS
 	    -artifact_prefix=fuzz/ fuzz/corpus/$$target fuzz/seeds/$$target || exit 1; \
 	done
 
-torture:          ## the store at CRASH_POINTS simulated crashes and as many openings in scenarios, from a seed of today, and 2,000 killed writers; takes hours
-	GRANULO_CRASH_POINTS=$(CRASH_POINTS) GRANULO_CRASH_SEED=$${GRANULO_CRASH_SEED:-$$(date +%Y%m%d)0000} \
-	  cargo test --release -p granulo-store --lib -- --nocapture every_crash_leaves random_scenarios
+torture:          ## the store at CRASH_POINTS simulated crashes and as many openings in scenarios in each of JOBS processes, from seeds of today, and 2,000 killed writers; takes hours
+	cargo test --release -p granulo-store --lib --no-run
+	first=$${GRANULO_CRASH_SEED:-$$(date +%Y%m%d)0000000000}; jobs=; failed=0; \
+	for job in $$(seq 0 $$(($(JOBS) - 1))); do \
+	  GRANULO_CRASH_POINTS=$(CRASH_POINTS) GRANULO_CRASH_SEED=$$((first + job * 100000000)) \
+	    cargo test --release -p granulo-store --lib -- --nocapture --test-threads=1 every_crash_leaves random_scenarios & \
+	  jobs="$$jobs $$!"; \
+	done; \
+	for job in $$jobs; do wait $$job || failed=1; done; exit $$failed
 	GRANULO_KILLS=2000 cargo test --release --test it store_kill -- --nocapture
+
+torture-binary:   ## the same from outside: every system call that can fail, short ones, 5,000 recorded power failures, 2,000 flipped bytes; takes hours
+	GRANULO_REQUIRE_ALL=1 GRANULO_FAULTS=all GRANULO_SHORTS=30 GRANULO_POWER_FAILURES=5000 GRANULO_FLIPS=2000 \
+	  cargo test --release --test it -- --nocapture store_faults store_short store_power store_flips
 
 bench-survey:     ## granulo, the floor and its peers on a million files; needs root and some patience
 	cargo build --release

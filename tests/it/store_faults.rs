@@ -16,7 +16,7 @@ use crate::args;
 use crate::store_place::{Place, bytes, can_trace, copy_all};
 
 /// The calls that fail, and how.
-const CALLS: [&str; 12] = [
+pub const CALLS: [&str; 12] = [
     "write",
     "pwrite64",
     "pwritev",
@@ -30,19 +30,19 @@ const CALLS: [&str; 12] = [
     "unlink",
     "unlinkat",
 ];
-const ERRORS: [&str; 3] = ["EIO", "ENOSPC", "EINTR"];
+pub const ERRORS: [&str; 3] = ["EIO", "ENOSPC", "EINTR"];
 
 /// A command that changes a store, and the expected contents after it.
-struct Work {
-    name: &'static str,
-    arguments: Vec<OsString>,
+pub struct Work {
+    pub name: &'static str,
+    pub arguments: Vec<OsString>,
     /// Keys that are missing after it.
-    removed: &'static str,
+    pub removed: &'static str,
     /// Keys that are added.
-    added: BTreeMap<String, Vec<u8>>,
+    pub added: BTreeMap<String, Vec<u8>>,
 }
 
-fn works(place: &Place) -> Vec<Work> {
+pub fn works(place: &Place) -> Vec<Work> {
     let file = place.path("put-file");
     fs::write(&file, bytes(9, 2000)).unwrap();
     let source = place.path("more");
@@ -68,13 +68,13 @@ fn works(place: &Place) -> Vec<Work> {
 }
 
 /// Largest number of each call by one thread: strace counts each thread separately.
-fn counts(trace: &str) -> BTreeMap<&'static str, usize> {
+pub fn counts(trace: &str, calls: &[&'static str]) -> BTreeMap<&'static str, usize> {
     let mut by_thread: BTreeMap<(&str, &'static str), usize> = BTreeMap::new();
     for line in trace.lines() {
         let Some((thread, call)) = line.split_once(' ') else { continue };
         let call = call.trim_start();
         if let Some(name) =
-            CALLS.iter().find(|name| call.strip_prefix(**name).is_some_and(|rest| rest.starts_with('(')))
+            calls.iter().find(|name| call.strip_prefix(**name).is_some_and(|rest| rest.starts_with('(')))
         {
             *by_thread.entry((thread, name)).or_default() += 1;
         }
@@ -88,7 +88,7 @@ fn counts(trace: &str) -> BTreeMap<&'static str, usize> {
 }
 
 /// Restores the original state of a store.
-fn restore(place: &Place, pristine: &Path) {
+pub fn restore(place: &Place, pristine: &Path) {
     for directory in place.devices.iter().chain([&place.home]) {
         if directory.exists() {
             fs::remove_dir_all(directory).unwrap();
@@ -103,7 +103,7 @@ fn restore(place: &Place, pristine: &Path) {
 
 /// Asserts that the export has the original contents, with or without the changes of the work: with all of them if it
 /// was done.
-fn is_sound(place: &Place, work: &Work, is_done: bool, what: &str) {
+pub fn is_sound(place: &Place, work: &Work, is_done: bool, what: &str) {
     let (exported, ran) = place.export();
     ran.ended(0);
     for (key, content) in &place.objects {
@@ -126,7 +126,32 @@ fn is_sound(place: &Place, work: &Work, is_done: bool, what: &str) {
     assert!(exported.keys().all(is_known), "{what}: there is more than was put");
 }
 
-fn prepared(fast: usize, slow: usize) -> (Place, std::path::PathBuf) {
+/// The same, and that whoever uses the store afterwards finds nothing wrong and can write.
+pub fn stays_sound(place: &Place, work: &Work, is_done: bool, what: &str) {
+    is_sound(place, work, is_done, what);
+    let file = place.path("put-file");
+    let ends_with_0 = |command: &str, rest: Vec<OsString>| {
+        let ran = place.run_on(command, rest);
+        assert_eq!(ran.code, Some(0), "{what}, then {command}: {}{}", ran.said(), ran.text());
+    };
+    ends_with_0("put", args!["after", &file]);
+    let checked = place.run_on("check", args!["--deep"]);
+    if checked.code != Some(0) {
+        // A device that failed is left behind; nothing else is wrong, and repair fixes it.
+        let found = checked.text();
+        let is_left_behind = |line: &str| line.starts_with("repairable: ") && line.contains(" is stale: it was absent");
+        let mut problems = found.lines().filter(|line| line.contains(": /"));
+        let is_known = place.devices.len() > 1 && problems.all(is_left_behind);
+        assert!(checked.code == Some(1) && is_known, "{what}, then check: {}{found}", checked.said());
+        ends_with_0("repair", args![]);
+        ends_with_0("check", args!["--deep"]);
+    }
+    ends_with_0("rm", args!["after"]);
+    is_sound(place, work, is_done, what);
+}
+
+/// A store with something to compact, and where a copy of it is.
+pub fn prepared(fast: usize, slow: usize) -> (Place, std::path::PathBuf) {
     let mut place = Place::new(fast, slow, &[]);
     place.import(25, 2);
     // Something for compaction to do.
@@ -157,7 +182,7 @@ fn any_call_that_fails_is_told_and_loses_nothing() {
         for (number, work) in works.iter().enumerate() {
             restore(place, pristine);
             place.strace(&["-e", &trace], work.arguments.clone()).unwrap().ended(0);
-            for (call, count) in counts(&place.trace()) {
+            for (call, count) in counts(&place.trace(), &CALLS) {
                 let each = (1..=count).flat_map(|when| ERRORS.map(|error| (at, number, call, error, when)));
                 faults.extend(each);
             }
@@ -175,28 +200,7 @@ fn any_call_that_fails_is_told_and_loses_nothing() {
         let ran = place.strace(&["-e", &trace, "-e", &inject], work.arguments.clone()).unwrap();
         assert!(ran.code.is_some_and(|code| code <= 2 || code == 127), "{what}: {:?}, {}", ran.code, ran.said());
         assert!(ran.code == Some(0) || !ran.said().trim().is_empty(), "{what}: it fails and says nothing");
-        let is_done = ran.code == Some(0);
-        is_sound(place, work, is_done, &what);
-        let file = place.path("put-file");
-        let ends_with_0 = |command: &str, rest: Vec<OsString>| {
-            let ran = place.run_on(command, rest);
-            assert_eq!(ran.code, Some(0), "{what}, then {command}: {}{}", ran.said(), ran.text());
-        };
-        ends_with_0("put", args!["after", &file]);
-        let checked = place.run_on("check", args!["--deep"]);
-        if checked.code != Some(0) {
-            // A device that failed is left behind; nothing else is wrong, and repair fixes it.
-            let found = checked.text();
-            let is_left_behind =
-                |line: &str| line.starts_with("repairable: ") && line.contains(" is stale: it was absent");
-            let mut problems = found.lines().filter(|line| line.contains(": /"));
-            let is_known = place.devices.len() > 1 && problems.all(is_left_behind);
-            assert!(checked.code == Some(1) && is_known, "{what}, then check: {}{found}", checked.said());
-            ends_with_0("repair", args![]);
-            ends_with_0("check", args!["--deep"]);
-        }
-        ends_with_0("rm", args!["after"]);
-        is_sound(place, work, is_done, &what);
+        stays_sound(place, work, ran.code == Some(0), &what);
         tried += 1;
     }
     assert!(tried > 0);
