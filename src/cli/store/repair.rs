@@ -175,8 +175,9 @@ impl RepairArguments {
             for problem in plan.lost.iter().take(PRINTED) {
                 writeln!(out, "  lost: {}", problem.without_advice())?;
             }
-            if plan.lost.len() > PRINTED {
-                writeln!(out, "  and {} more", format_count((plan.lost.len() - PRINTED) as u128))?;
+            let left = plan.lost_problems().saturating_sub(plan.lost.len().min(PRINTED) as u64);
+            if left > 0 {
+                writeln!(out, "  and {} more", format_count(left.into()))?;
             }
             Ok(())
         })
