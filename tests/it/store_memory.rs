@@ -18,6 +18,8 @@ use crate::harness::{Ran, binary, has_program, run, sandbox_for_many, skip, with
 /// Largest memory that any command may need.
 const MOST_MEMORY_BYTES: u64 = 64 << 20;
 const CONTENT_BYTES: usize = 100;
+/// Most lost objects that one `repair --drop-lost` drops.
+const MOST_DROPPED: usize = 100_000;
 const BLOCK_BYTES: usize = 512;
 
 /// Writes the peak memory of its child, in bytes, to the file of its first argument: a peak of another parent may count
@@ -38,8 +40,7 @@ struct Measured {
 
 impl Measured {
     /// Runs `granulo store ARGUMENTS`, with what `input` writes on standard input; its output is discarded.
-    #[track_caller]
-    fn run_with(&mut self, name: &str, arguments: Vec<OsString>, input: Option<Input<'_>>) {
+    fn ran(&mut self, name: &str, arguments: Vec<OsString>, input: Option<Input<'_>>) -> Ran {
         let peak = self.place.join("peak");
         let mut command = without_wishes(Command::new("python3"));
         command.args(["-c", MEASURE]).arg(&peak).arg(binary()).arg("store").args(arguments);
@@ -51,14 +52,26 @@ impl Measured {
         if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
             input(&mut stdin);
         }
-        Ran::from(child.wait_with_output().unwrap()).ended(0);
+        let ran = Ran::from(child.wait_with_output().unwrap());
         let peak: u64 = fs::read_to_string(peak).unwrap().parse().unwrap();
         self.peaks.push((name.to_owned(), peak));
+        ran
+    }
+
+    #[track_caller]
+    fn run_with(&mut self, name: &str, arguments: Vec<OsString>, input: Input<'_>) {
+        self.ran(name, arguments, Some(input)).ended(0);
     }
 
     #[track_caller]
     fn run(&mut self, name: &str, arguments: Vec<OsString>) {
-        self.run_with(name, arguments, None);
+        self.ran(name, arguments, None).ended(0);
+    }
+
+    /// A command that finds damage, and leaves it.
+    #[track_caller]
+    fn run_amiss(&mut self, name: &str, arguments: Vec<OsString>) {
+        self.ran(name, arguments, None).ended(1);
     }
 
     /// Fails with all commands that needed more, and their memory.
@@ -115,7 +128,7 @@ fn no_command_needs_more_with_many_objects() {
     run(init).ended(0);
     let objects = objects();
     let mut measured = Measured { place: sandbox.path().to_owned(), peaks: Vec::new() };
-    measured.run_with("import -", args!["import", "-q", &store, "-"], Some(&|out| archive(objects, out)));
+    measured.run_with("import -", args!["import", "-q", &store, "-"], &|out| archive(objects, out));
     read(&mut measured, &store);
     measured.run("export", args!["export", "-q", &store, &tree, "--prefix", "0000"]);
     measured.run("import", args!["import", "-q", &store, &tree, "--prefix", "again"]);
@@ -123,10 +136,17 @@ fn no_command_needs_more_with_many_objects() {
     fs::write(&one, [b'x'; CONTENT_BYTES]).unwrap();
     measured.run("put", args!["put", &store, "0001/00/00", &one]);
     measured.run("rm", args!["rm", &store, "0001/00/01"]);
+    measured.run("mv", args!["mv", &store, "0001", "0001-moved"]);
+    measured.run("mv --exchange", args!["mv", "--exchange", &store, "0001-moved", "0003"]);
+    measured.run("mv back", args!["mv", &store, "0003", "0001"]);
+    measured.run("ln", args!["ln", &store, "0001/00/03", "0001/00/linked"]);
+    measured.run("log", args!["log", &store, "0001/00/linked"]);
     maintain(&mut measured, &store, &path("new"));
+    repair_mirrors(&mut measured, &store, [&path("a"), &path("new")], &one);
     measured.run("rm -r", args!["rm", "-r", &store, "0002"]);
     measured.run("compact", args!["compact", &store, "--dead", "1%"]);
     measured.run("compact --all", args!["compact", "--all", &store]);
+    measured.run("compact --align 512", args!["compact", "--align", "512", &store]);
     measured.run("rm -r /", args!["rm", "-r", &store, "/"]);
     measured.run("compact of what is gone", args!["compact", &store]);
     measured.are_bounded();
@@ -143,7 +163,7 @@ fn no_command_needs_more_for_objects_that_a_snapshot_has() {
     run(args!["store", "init", &store]).ended(0);
     let objects = objects();
     let mut measured = Measured { place: sandbox.path().to_owned(), peaks: Vec::new() };
-    measured.run_with("import -", args!["import", "-q", &store, "-"], Some(&|out| archive(objects, out)));
+    measured.run_with("import -", args!["import", "-q", &store, "-"], &|out| archive(objects, out));
     drop(Store::open(&store).unwrap().create_snapshot("before").unwrap());
     measured.run("rm -r / under a snapshot", args!["rm", "-r", &store, "/"]);
     measured.run("ls -R of nothing", args!["ls", &store, "-R"]);
@@ -153,11 +173,96 @@ fn no_command_needs_more_for_objects_that_a_snapshot_has() {
     let of_then = Store::open_read_only(&store).unwrap().snapshot_named("before").unwrap().unwrap();
     assert_eq!(of_then.walk(&Key::root(), &Key::root()).unwrap().map(Result::unwrap).filter(is_file).count(), objects);
     drop(of_then);
+    // Versions that are lost, of as many objects as one run drops.
+    wipe_third(&store);
+    measured.run_amiss("check --deep of lost versions", args!["check", &store, "--deep"]);
+    measured.run_amiss("repair of lost versions", args!["repair", &store]);
+    let mut runs = 1;
+    let mut drop_some = || measured.ran("repair --drop-lost of versions", args!["repair", &store, "--drop-lost"], None);
+    while drop_some().code == Some(1) {
+        runs += 1;
+        assert!(runs <= objects / MOST_DROPPED, "more lost objects than there are");
+    }
+    measured.run("check --deep", args!["check", &store, "--deep"]);
+    measured.are_bounded();
+}
+
+#[test]
+fn no_repair_of_one_device_needs_more_with_many_objects() {
+    if !has_program("python3") {
+        skip("peak memory is measured by python3");
+        return;
+    }
+    let sandbox = sandbox_for_many();
+    let store = sandbox.path().join("store");
+    run(args!["store", "init", &store]).ended(0);
+    let objects = objects();
+    let mut measured = Measured { place: sandbox.path().to_owned(), peaks: Vec::new() };
+    measured.run_with("import -", args!["import", "-q", &store, "-"], &|out| archive(objects, out));
+    flip(&[&store], 0.25);
+    measured.run_amiss("repair", args!["repair", &store]);
+    measured.run("repair --drop-lost", args!["repair", &store, "--drop-lost"]);
+    flip(&[&store], 0.75);
+    fs::remove_dir_all(store.join("index")).unwrap();
+    measured.run_amiss("check --rebuild-index of damage", args!["check", &store, "--rebuild-index"]);
+    measured.run_amiss("repair with an index that was rebuilt", args!["repair", &store]);
+    measured.run("repair --accept", args!["repair", &store, "--accept"]);
+    measured.run("check --deep", args!["check", &store, "--deep"]);
     measured.are_bounded();
 }
 
 fn is_file(listed: &Listed) -> bool {
     listed.entry.kind == Kind::File
+}
+
+/// The largest segment of the first device, on each of these devices.
+fn largest_segments(devices: &[&Path]) -> Vec<PathBuf> {
+    let listed = fs::read_dir(devices[0].join("segments")).unwrap().map(Result::unwrap);
+    let largest = listed.max_by_key(|one| one.metadata().unwrap().len()).unwrap().file_name();
+    devices.iter().map(|device| device.join("segments").join(&largest)).collect()
+}
+
+/// Flips a bit of the content of a file, in all copies of the largest segment, behind a share of its length.
+fn flip(devices: &[&Path], share: f64) {
+    for path in largest_segments(devices) {
+        let mut bytes = fs::read(&path).unwrap();
+        let from = (bytes.len() as f64 * share) as usize;
+        let is_content = |piece: &[u8]| piece[0].is_ascii_lowercase() && piece.iter().all(|byte| *byte == piece[0]);
+        let at = from + bytes[from..].windows(CONTENT_BYTES / 2).position(is_content).unwrap();
+        bytes[at] ^= 4;
+        fs::write(&path, bytes).unwrap();
+    }
+}
+
+/// Overwrites the middle third of the largest segment.
+fn wipe_third(device: &Path) {
+    let path = largest_segments(&[device]).remove(0);
+    let mut bytes = fs::read(&path).unwrap();
+    let length = bytes.len() / 3;
+    bytes[length..2 * length].fill(0xff);
+    fs::write(&path, bytes).unwrap();
+}
+
+/// Every kind of repair of a store on two devices.
+fn repair_mirrors(measured: &mut Measured, store: &Path, devices: [&Path; 2], file: &Path) {
+    flip(&devices[..1], 0.3);
+    measured.run("repair of a copy", args!["repair", store]);
+    flip(&devices, 0.25);
+    measured.run_amiss("repair of both copies", args!["repair", store]);
+    measured.run("repair --drop-lost", args!["repair", store, "--drop-lost"]);
+    flip(&devices, 0.75);
+    devices.iter().for_each(|device| fs::remove_dir_all(device.join("index")).unwrap());
+    measured.run_amiss("check --rebuild-index of damage", args!["check", store, "--rebuild-index"]);
+    measured.run_amiss("repair with an index that was rebuilt", args!["repair", store]);
+    measured.run("repair --accept", args!["repair", store, "--accept"]);
+    // Each device is written to without the other.
+    for away in devices {
+        let hidden = away.with_extension("hidden");
+        fs::rename(away, &hidden).unwrap();
+        measured.run_amiss("put --degraded", args!["put", "--degraded", store, "0004/00/00", file]);
+        fs::rename(&hidden, away).unwrap();
+    }
+    measured.run("repair --take", args!["repair", store, "--take", "0"]);
 }
 
 /// Every command that only reads.
@@ -170,6 +275,7 @@ fn read(measured: &mut Measured, store: &Path) {
     measured.run("ls -R --json", args!["ls", store, "-R", "--json"]);
     measured.run("get", args!["get", store, "0000/00/00"]);
     measured.run("stat", args!["stat", store, "0000/00/00"]);
+    measured.run("log", args!["log", store, "0000/00/00"]);
     measured.run("load", args!["load", store]);
     measured.run("load --group", args!["load", store, "--group", "0001"]);
     measured.run("check", args!["check", store]);

@@ -68,6 +68,7 @@ struct RepairDocument {
     done: bool,
     complete: bool,
     repaired: u64,
+    repairs_failed: u64,
     devices_admitted: Vec<u16>,
     copies_made: u64,
     objects_moved: u64,
@@ -143,7 +144,8 @@ impl RepairArguments {
             true => super::completeness::print_json(&document(&plan, Some(&report)))?,
             false => print_report(&report)?,
         };
-        Ok(if report.is_complete && report.check.problems() == 0 { Ended::Well } else { Ended::Amiss })
+        let is_well = report.is_complete && report.check.problems() == 0 && report.scrub.failed == 0;
+        Ok(if is_well { Ended::Well } else { Ended::Amiss })
     }
 
     fn print_plan(&self, plan: &RepairPlan) -> Result<Ended> {
@@ -181,8 +183,9 @@ impl RepairArguments {
             for problem in plan.lost.iter().take(PRINTED) {
                 writeln!(out, "  lost: {}", problem.without_advice())?;
             }
-            if plan.lost.len() > PRINTED {
-                writeln!(out, "  and {} more", format_count((plan.lost.len() - PRINTED) as u128))?;
+            let left = plan.lost_problems().saturating_sub(plan.lost.len().min(PRINTED) as u64);
+            if left > 0 {
+                writeln!(out, "  and {} more", format_count(left.into()))?;
             }
             Ok(())
         })
@@ -217,6 +220,16 @@ fn print_report(report: &RepairReport) -> Result<Ended> {
         for (count, one, many) in counts.into_iter().filter(|(count, ..)| *count > 0) {
             writeln!(out, "{}", counted(count, one, many))?;
         }
+        for problem in &report.left {
+            writeln!(out, "{}", line(problem, false))?;
+        }
+        if report.scrub.failed > 0 {
+            let repairs = counted(report.scrub.failed, "repair", "repairs");
+            writeln!(
+                out,
+                "{repairs} failed, and may not last although they can be read back now: see to the device, and rerun"
+            )?;
+        }
         if report.unplanned > 0 {
             let problems = counted(report.unplanned, "problem", "problems");
             writeln!(
@@ -247,6 +260,7 @@ fn document(plan: &RepairPlan, report: Option<&RepairReport>) -> RepairDocument 
         done,
         complete: report.is_complete,
         repaired: report.scrub.repaired,
+        repairs_failed: report.scrub.failed,
         devices_admitted: report.admitted.iter().map(|device| device.0).collect(),
         copies_made: report.copies,
         objects_moved: report.moved_objects,

@@ -143,21 +143,24 @@ impl Engine {
     /// # Errors
     /// As [`drop_versions`](Self::drop_versions).
     pub(crate) fn forget_versions(&self, keys: &[Vec<u8>]) -> Result<u64> {
-        if keys.is_empty() {
-            return Ok(0);
-        }
-        self.adjust_with(|_| {
-            let accounts = EngineAccounts::of_log(self);
-            let mut effects = Effects::new(&accounts, Nameless::Go);
-            let mut forgotten = 0;
-            for key in keys {
-                if let Some(entry) = accounts.snapshot.look_up(key)? {
-                    effects.forget_version(key, entry)?;
-                    forgotten += 1;
+        let mut forgotten = 0;
+        for keys in keys.chunks(DROPPED_TOGETHER) {
+            forgotten += self.adjust_with(|_| {
+                let accounts = EngineAccounts::of_log(self);
+                let mut effects = Effects::new(&accounts, Nameless::Go);
+                let mut forgotten = 0;
+                for key in keys {
+                    if let Some(entry) = accounts.snapshot.look_up(key)? {
+                        effects.forget_version(key, entry)?;
+                        forgotten += 1;
+                    }
                 }
-            }
-            Ok((effects.finish(None), forgotten))
-        })
+                Ok((effects.finish(None), forgotten))
+            })?;
+            let _one = lock(&self.sync);
+            self.flush_recent()?;
+        }
+        Ok(forgotten)
     }
 
     fn without_some_versions(&self, from: &mut Vec<u8>) -> Result<(Change, bool)> {

@@ -174,6 +174,13 @@ impl Problem {
         self.key = Some(key.to_vec());
         self
     }
+
+    /// The memory that it needs, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let key_bytes = self.key.as_ref().map_or(0, Vec::len);
+        let object_bytes = self.object.as_ref().map_or(0, String::len);
+        size_of::<Problem>() + self.path.as_os_str().len() + key_bytes + object_bytes + self.cause.len()
+    }
 }
 
 impl Problem {

@@ -23,20 +23,21 @@ use crate::engine::open::{Access, open, open_here};
 use crate::engine::pace::{Pace, outcome};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
-use crate::format::ids::{DeviceNumber, LogOffset, ObjectNumber, SegmentNumber};
-use crate::format::index_key::{ROOT_KEY, entry_of_key, is_superseded, object_of};
-use crate::format::key::Key;
+use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
+use crate::format::record::checksum;
 use crate::format::segment::SEGMENTS;
 use crate::index::catalog::{Change, SegmentRow};
-use crate::index::paths::Ways;
 use crate::log::completeness::Completeness;
 use crate::log::scan::SegmentScan;
 use crate::progress::Progress;
-use crate::{Attributes, Durability};
 use crate::{OpenOptions, Store};
 
-/// Most lost objects that are named, and dropped at a time. Fewer in tests.
-const NAMED: usize = if cfg!(test) { 32 } else { 100_000 };
+/// Most problems of lost objects that are named, and most bytes of memory for them. Fewer in tests.
+pub(crate) const NAMED: usize = if cfg!(test) { 16 } else { 10_000 };
+const NAMED_BYTES: usize = 4 << 20;
+/// Most lost objects that a plan lists, which are dropped at a time, and most bytes of their index keys. Fewer in tests.
+pub(crate) const LISTED: usize = if cfg!(test) { 32 } else { 100_000 };
+const LISTED_BYTES: usize = 4 << 20;
 /// Most large objects whose units are sought on a device without a sound superblock.
 const ASKED: usize = 64;
 
@@ -65,7 +66,7 @@ pub struct PlanLine {
 pub struct RepairPlan {
     /// Problems and bytes by kind and remedy.
     pub lines: BTreeMap<(Remedy, ProblemKind), PlanLine>,
-    /// The first of the lost objects.
+    /// The first of the lost objects. It lists more, without their names.
     pub lost: Vec<Problem>,
     /// Why the index has to be rebuilt before anything else can be examined.
     pub index: Option<String>,
@@ -75,6 +76,31 @@ pub struct RepairPlan {
     pub quarantined_bytes: u64,
     /// Whether the whole store was examined.
     pub is_complete: bool,
+    /// Memory of the first lost objects in bytes.
+    lost_bytes: usize,
+    /// The lost objects that it lists.
+    listed: Listed,
+}
+
+/// A limited number of lost objects.
+#[derive(Debug, Clone, Default)]
+struct Listed {
+    /// Hashes of their index keys. Where two are equal, both objects are lost.
+    keys: BTreeSet<u64>,
+    key_bytes: usize,
+}
+
+impl Listed {
+    fn add(&mut self, key: &[u8]) {
+        let bytes = self.key_bytes + key.len();
+        if self.keys.len() < LISTED && bytes <= LISTED_BYTES && self.keys.insert(checksum(key)) {
+            self.key_bytes = bytes;
+        }
+    }
+
+    fn has(&self, key: &[u8]) -> bool {
+        self.keys.contains(&checksum(key))
+    }
 }
 
 /// Result of a repair.
@@ -109,6 +135,8 @@ pub struct RepairReport {
     pub check: CheckReport,
     /// The first of the lost objects that still exist.
     pub lost: Vec<Problem>,
+    /// The first of the other problems that the final check found.
+    pub left: Vec<Problem>,
     /// Segments with damage that no copy can repair, which were emptied and freed.
     pub given_back: u64,
     /// Whether what was missing is forgotten.
@@ -134,14 +162,15 @@ impl RepairPlan {
         let line = self.lines.entry((problem.remedy, problem.kind)).or_default();
         line.problems += 1;
         line.bytes += problem.range.as_ref().map_or(0, |range| range.end - range.start);
-        if problem.remedy == Remedy::Lost && self.lost.len() < NAMED {
-            self.lost.push(problem.clone());
+        if problem.remedy == Remedy::Lost {
+            add_named(&mut self.lost, &mut self.lost_bytes, problem);
+            problem.key.iter().for_each(|key| self.listed.add(key));
         }
     }
 
-    /// Index keys of the lost objects that it lists.
-    fn lost_keys(&self) -> BTreeSet<&[u8]> {
-        self.lost.iter().filter_map(|problem| problem.key.as_deref()).collect()
+    /// Problems of lost objects, including those that are not named.
+    pub fn lost_problems(&self) -> u64 {
+        self.lines.iter().filter(|((remedy, _), _)| *remedy == Remedy::Lost).map(|(_, line)| line.problems).sum()
     }
 
     fn has(&self, remedy: Remedy) -> bool {
@@ -149,11 +178,26 @@ impl RepairPlan {
     }
 }
 
+/// Adds a problem to the first ones, of this many bytes, while there is room.
+fn add_named(first: &mut Vec<Problem>, first_bytes: &mut usize, problem: &Problem) {
+    let bytes = *first_bytes + problem.memory_bytes();
+    if first.len() < NAMED && bytes <= NAMED_BYTES {
+        first.push(problem.clone());
+        *first_bytes = bytes;
+    }
+}
+
+/// Other problems that a report names.
+const NAMED_LEFT: usize = 10;
+
 /// What a check found lost.
 #[derive(Debug, Default)]
 struct Lost {
     /// The first of the problems.
     first: Vec<Problem>,
+    /// The first of what is not lost, and was not repaired.
+    left: Vec<Problem>,
+    first_bytes: usize,
     /// Index keys of the objects that the plan lists too.
     planned: BTreeSet<Vec<u8>>,
     /// Problems of objects that it does not list.
@@ -241,14 +285,14 @@ pub(crate) fn repair_on(
     if !is_done {
         return Ok(report);
     }
-    let planned = plan.lost_keys();
-    let mut lost = store.check_again(options, &planned, &mut report, progress)?;
+    let mut lost = store.check_again(options, &plan.listed, &mut report, progress)?;
     if !report.is_complete {
         return Ok(report);
     }
     if options.drop_lost && !lost.planned.is_empty() {
-        store.drop_lost(std::mem::take(&mut lost.planned), &mut report)?;
-        lost = store.check_again(options, &planned, &mut report, progress)?;
+        let Lost { planned, .. } = std::mem::take(&mut lost);
+        store.drop_lost(planned, &mut report)?;
+        lost = store.check_again(options, &plan.listed, &mut report, progress)?;
         if !report.is_complete {
             return Ok(report);
         }
@@ -268,10 +312,10 @@ pub(crate) fn repair_on(
         return Ok(report);
     }
     if report.given_back + report.released > 0 || report.is_accepted && !lost.first.is_empty() {
-        lost = store.check_again(options, &planned, &mut report, progress)?;
+        lost = store.check_again(options, &plan.listed, &mut report, progress)?;
     }
     report.unplanned = if options.drop_lost { lost.unplanned } else { 0 };
-    report.lost = lost.first;
+    (report.lost, report.left) = (lost.first, lost.left);
     store.sync()?;
     Ok(report)
 }
@@ -321,7 +365,7 @@ impl Store {
     fn check_again(
         &self,
         options: RepairOptions,
-        planned: &BTreeSet<&[u8]>,
+        listed: &Listed,
         report: &mut RepairReport,
         progress: &Progress,
     ) -> Result<Lost> {
@@ -334,6 +378,9 @@ impl Store {
                 damaged.extend(problem.segment);
             }
             if problem.remedy != Remedy::Lost {
+                if lost.left.len() < NAMED_LEFT {
+                    lost.left.push(problem);
+                }
                 return;
             }
             let is_unknown = problem.kind == ProblemKind::Record && problem.key.is_none();
@@ -341,13 +388,11 @@ impl Store {
                 lost.segments.extend(problem.segment);
             }
             match &problem.key {
-                Some(key) if planned.contains(key.as_slice()) => _ = lost.planned.insert(key.clone()),
+                Some(key) if listed.has(key) => _ = lost.planned.insert(key.clone()),
                 Some(_) => lost.unplanned += 1,
                 None => {}
             }
-            if lost.first.len() < NAMED {
-                lost.first.push(problem);
-            }
+            add_named(&mut lost.first, &mut lost.first_bytes, &problem);
         };
         let check = CheckOptions { is_deep: true, bytes_per_second: options.bytes_per_second };
         report.check = self.check(check, &mut keep, progress)?;
@@ -405,75 +450,6 @@ impl Store {
         let geometry = engine.geometry();
         engine.write_geometry(&geometry)?;
         engine.devices.repair_home(&*engine.platform)
-    }
-
-    /// Removes what is lost, by index keys. A directory, and one of several names of a file that is not lost, are
-    /// restored from the index. What the index does not have, as its removal was lost, is removed again.
-    ///
-    /// # Errors
-    /// A device that should be in service cannot be written: what could not be read is perhaps not lost; errors of
-    /// reading the index and of removing.
-    pub(crate) fn drop_lost(&self, lost: BTreeSet<Vec<u8>>, report: &mut RepairReport) -> Result<()> {
-        if let Some((device, error)) = self.engine().devices.unwritable().into_iter().next() {
-            let cause = format!("device {device} fails, and may have what cannot be read: {error}");
-            return Err(Error::new(ErrorKind::Lost, "drop what is lost", cause)
-                .at(&self.engine().home)
-                .advise("nothing was dropped; bring the device back, or give it up with granulo store rebuild"));
-        }
-        let mut keys: Vec<Vec<u8>> = lost.into_iter().collect();
-        let snapshot = self.engine().view().snapshot();
-        let shared: Vec<ObjectNumber> = keys.iter().filter_map(|key| object_of(key)).collect();
-        if !shared.is_empty() {
-            keys.retain(|key| object_of(key).is_none());
-            let mut scan = snapshot.scan_from(ROOT_KEY)?;
-            while let Some((key, entry)) = scan.next_entry()? {
-                if entry.kind == Kind::Link && shared.contains(&entry.linked()) {
-                    keys.push(key.to_vec());
-                }
-            }
-        }
-        let (versions, keys): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| is_superseded(key));
-        report.dropped += self.engine().forget_versions(&versions)?;
-        let ways = Ways::of(&snapshot)?;
-        for stored in keys {
-            let Some(entry) = snapshot.look_up(&stored)? else {
-                if let Some((directory, name)) = entry_of_key(&stored) {
-                    let mut batch = self.batch(Durability::None);
-                    batch.drop_entry(directory, name)?;
-                    batch.commit()?;
-                }
-                continue;
-            };
-            let path = entry_of_key(&stored).and_then(|(directory, name)| match directory {
-                ObjectNumber::NONE => Some(Key::root()),
-                _ => ways.path(directory, name),
-            });
-            let Some(key) = path else { continue };
-            let mut batch = self.batch(Durability::None);
-            if entry.kind == Kind::Link && !shared.contains(&entry.linked()) {
-                batch.link(&key, entry.linked())?;
-                report.restored_names += 1;
-            } else if entry.kind == Kind::Directory {
-                let attributes = Attributes {
-                    mode: entry.mode,
-                    uid: entry.uid,
-                    gid: entry.gid,
-                    mtime: entry.mtime,
-                    ctime: Some(entry.ctime),
-                    ..Attributes::default()
-                };
-                batch.directory(&key, &attributes)?;
-                report.restored_directories += 1;
-            } else {
-                report.dropped += u64::from(batch.remove(&key)?);
-            }
-            batch.commit()?;
-        }
-        self.sync()?;
-        match report.dropped {
-            0 => Ok(()),
-            _ => self.engine().recount_units(),
-        }
     }
 }
 

@@ -4,7 +4,8 @@
 //! Removals are moved too, as other segments may have older records of their keys, if the index agrees with them: where
 //! a commit is damaged, nothing else vouches for them. A segment whose header, or bytes that no live object needs, are
 //! damaged on every copy is emptied in this way; what is unreadable in it was lost before. The caller has verified that
-//! no removal is missing.
+//! no removal is missing. Memory does not grow with the number of records: what was moved becomes durable, and part of
+//! a sorted table, on the way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,8 +26,9 @@ use crate::index::catalog::{Change, ExtentRow, Freed, SegmentRow};
 use crate::layout::granulo::Alignment;
 use crate::log::writer::Batched;
 
-/// Bytes of records in one commit.
-const BATCH_BYTES: usize = 4 << 20;
+/// Most bytes and records in one commit.
+const BATCH_BYTES: usize = 1 << 20;
+const BATCH_RECORDS: usize = 1 << 12;
 
 /// A record to be moved.
 #[derive(Debug)]
@@ -189,9 +191,11 @@ impl Engine {
             let record = Moving::new(&key, entry, &met.record, None, self.geometry().alignment)?;
             bytes += record.bytes.len();
             moving.push(record);
-            if bytes >= BATCH_BYTES {
+            if bytes >= BATCH_BYTES || moving.len() >= BATCH_RECORDS {
                 bytes = 0;
                 self.append_moved(std::mem::take(&mut moving))?;
+                // Moved entries stay in memory until they are in a sorted table.
+                self.flush_if_full()?;
             }
             Ok(())
         })?;

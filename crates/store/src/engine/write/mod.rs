@@ -241,6 +241,10 @@ impl<'s> Batch<'s> {
     /// [`ErrorKind::Usage`] if the directory is not empty; any error of writing.
     pub fn remove(&mut self, key: &Key) -> Result<bool> {
         self.refuse_root(key)?;
+        // The first name of a file is in the piece of the file.
+        if self.nameless.is_empty() {
+            self.make_room(0)?;
+        }
         self.settle()?;
         let is_waiting = self.is_waiting(key.stored());
         if !is_waiting && self.removed_tree.as_ref().is_some_and(|top| goes_with(key.stored(), top)) {
@@ -265,6 +269,7 @@ impl<'s> Batch<'s> {
     /// # Errors
     /// Any error of reading the index.
     pub(crate) fn drop_entry(&mut self, directory: ObjectNumber, name: &[u8]) -> Result<()> {
+        self.make_room(0)?;
         let engine = self.engine();
         let (version, entry) = self.near.look_up(engine, &entry_key(directory, name))?;
         // The path of the directory does not matter, and there may be none.

@@ -28,7 +28,7 @@ use crate::units::format_count;
 struct LogPass {
     unclaimed: Unclaimed,
     /// Damage that no copy can repair, by segment.
-    damaged: BTreeMap<SegmentNumber, Vec<Range<LogOffset>>>,
+    damaged: BTreeMap<SegmentNumber, Vec<Unreadable>>,
     /// Devices that have copies of these segments.
     damaged_on: BTreeSet<DeviceNumber>,
     /// Segments where the index has other records than were met.
@@ -37,6 +37,13 @@ struct LogPass {
     units: BTreeMap<(DeviceNumber, u32), u64>,
     /// Whether every descriptor could be read.
     has_all_descriptors: bool,
+}
+
+/// Bytes that are damaged on every copy.
+struct Unreadable {
+    range: Range<LogOffset>,
+    /// Whether the index has an object there.
+    is_in_use: bool,
 }
 
 impl Checker<'_> {
@@ -53,7 +60,7 @@ impl Checker<'_> {
         }
         self.units(&seen);
         self.unclaimed(&mut seen);
-        self.concerned(&seen, pace)
+        self.concerned(seen, pace)
     }
 
     /// Records in use that are not in the index: it has lost them, unless what removed them is damaged. Then the index,
@@ -85,7 +92,7 @@ impl Checker<'_> {
             match sight {
                 Observation::Header(..) | Observation::Batched(_) => {}
                 Observation::Damage(range) => {
-                    seen.damaged.entry(row.number).or_default().push(range);
+                    seen.damaged.entry(row.number).or_default().push(Unreadable { range, is_in_use: false });
                     seen.damaged_on.extend(&row.devices);
                 }
                 Observation::Batch(range, cause) => {
@@ -261,9 +268,10 @@ impl Checker<'_> {
     }
 
     /// Which objects are in damaged bytes, and which entries refer to no valid record.
-    fn concerned(&mut self, seen: &LogPass, pace: &mut Pace<'_>) -> Result<()> {
-        let mut hit: BTreeSet<(SegmentNumber, LogOffset)> = BTreeSet::new();
+    fn concerned(&mut self, mut seen: LogPass, pace: &mut Pace<'_>) -> Result<()> {
         let suspects: BTreeSet<SegmentNumber> = seen.damaged.keys().chain(&seen.doubtful).copied().collect();
+        // Then the first that overlaps a record is found by bisection: there may be as many as records.
+        seen.damaged.values_mut().for_each(|damaged| damaged.sort_by_key(|damage| damage.range.start));
         if !suspects.is_empty() && self.sums.is_some() {
             let snapshot = self.snapshot.clone();
             let mut scan = snapshot.scan_versions_from(&[])?;
@@ -277,15 +285,12 @@ impl Checker<'_> {
                 let Some(row) = self.view.state.segments.get(&location.segment).cloned() else { continue };
                 let Err(error) = self.engine.read_entry(entry, &mut buffer).map(|_| ()) else { continue };
                 let range = location.range();
-                let damage = seen
-                    .damaged
-                    .get(&row.number)
-                    .into_iter()
-                    .flatten()
-                    .find(|damage| damage.start < range.end && range.start < damage.end);
+                let damaged = seen.damaged.get_mut(&row.number).map_or(&mut [][..], Vec::as_mut_slice);
+                let at = damaged.partition_point(|damage| damage.range.end <= range.start);
+                let damage = damaged.get_mut(at).filter(|damage| damage.range.start < range.end);
                 let (kind, cause, remedy) = match damage {
                     Some(damage) => {
-                        hit.insert((row.number, damage.start));
+                        damage.is_in_use = true;
                         let copies = match row.devices.iter().filter(|&&device| self.is_readable(device)).count() {
                             1 => "and there is no other copy in service",
                             _ => "on every copy",
@@ -307,15 +312,13 @@ impl Checker<'_> {
                 self.found(problem.within(row.number, range).of(key));
             }
         }
-        for (&segment, ranges) in &seen.damaged {
+        for (segment, damaged) in seen.damaged {
             let Some(row) = self.view.state.segments.get(&segment).cloned() else { continue };
             if !row.devices.iter().any(|&device| self.is_readable(device)) {
                 continue;
             }
-            for range in ranges {
-                if !hit.contains(&(segment, range.start)) {
-                    self.found(self.engine.damage_without_objects(&row, range.clone()));
-                }
+            for Unreadable { range, .. } in damaged.into_iter().filter(|damage| !damage.is_in_use) {
+                self.found(self.engine.damage_without_objects(&row, range));
             }
         }
         Ok(())

@@ -73,6 +73,8 @@ pub struct ScrubReport {
     pub found: u64,
     /// Problems that were repaired.
     pub repaired: u64,
+    /// Repairs that failed: what was written is perhaps not durable.
+    pub failed: u64,
 }
 
 /// A scrub that ended, or was interrupted.
@@ -483,7 +485,7 @@ impl<'m> Scrubber<'m> {
                 let now = engine.view().state.segments.get(&row.number).cloned();
                 let Some(now) = now.filter(|_| !engine.is_freed(row.number)) else { continue };
                 let copied = engine.copy_segment(&now, device, Damaged::Copied, pace);
-                is_repaired = repaired(copied, &mut cause)?.is_some_and(|copied| copied.damaged_bytes == 0);
+                is_repaired = self.repaired(copied, &mut cause)?.is_some_and(|copied| copied.damaged_bytes == 0);
             }
             let remedy = if has_other { Remedy::Repair } else { engine.remedy_beyond(&row.devices) };
             let problem = Problem::new(kind, place, cause, remedy).on(device);
@@ -499,8 +501,10 @@ impl<'m> Scrubber<'m> {
         }
         let range = LogOffset::START..FIRST_BATCH_AT;
         let mut cause = "its header is damaged".to_owned();
-        let repair = || self.engine.repair_segment(row.number, range.clone());
-        let repaired_bytes = if is_held { repaired(repair(), &mut cause)?.unwrap_or(0) } else { 0 };
+        let repaired_bytes = match is_held {
+            true => self.repaired(self.engine.repair_segment(row.number, range.clone()), &mut cause)?.unwrap_or(0),
+            false => 0,
+        };
         for &device in without {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
             let remedy = if is_held { Remedy::Repair } else { Remedy::Harmless };
@@ -512,7 +516,7 @@ impl<'m> Scrubber<'m> {
 
     fn flaw(&mut self, row: &SegmentRow, flaw: DamagedRecords) -> Result<()> {
         let mut cause = format!("{} records were damaged on this copy", format_count(flaw.records.into()));
-        let repaired_bytes = repaired(self.engine.repair_segment(row.number, flaw.range.clone()), &mut cause)?;
+        let repaired_bytes = self.repaired(self.engine.repair_segment(row.number, flaw.range.clone()), &mut cause)?;
         let repaired_bytes = repaired_bytes.unwrap_or(0);
         for &device in &flaw.devices {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
@@ -522,6 +526,22 @@ impl<'m> Scrubber<'m> {
             self.found(problem, repaired_bytes > 0 && self.engine.is_settled(device));
         }
         Ok(())
+    }
+
+    /// The outcome of a repair; `None`, with its error added to the cause, if it failed in a way that says nothing about
+    /// what is verified next: one bad place does not end a scrub.
+    fn repaired<T>(&mut self, outcome: Result<T>, cause: &mut String) -> Result<Option<T>> {
+        let goes_on = |error: &Error| {
+            matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace | ErrorKind::Lost) && !is_of_replaced(error)
+        };
+        match outcome {
+            Err(error) if goes_on(&error) => {
+                cause.push_str(&format!("; it was not repaired: {error}"));
+                self.report.failed += 1;
+                Ok(None)
+            }
+            outcome => outcome.map(Some),
+        }
     }
 
     /// Verifies the units of a large object.
@@ -555,21 +575,6 @@ impl<'m> Scrubber<'m> {
             self.found(problem.on(run.device).of(key), !is_left);
         }
         Ok(())
-    }
-}
-
-/// The outcome of a repair; `None`, with its error added to the cause, if it failed in a way that says nothing about
-/// what is verified next: one bad place does not end a scrub.
-fn repaired<T>(outcome: Result<T>, cause: &mut String) -> Result<Option<T>> {
-    let goes_on = |error: &Error| {
-        matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace | ErrorKind::Lost) && !is_of_replaced(error)
-    };
-    match outcome {
-        Err(error) if goes_on(&error) => {
-            cause.push_str(&format!("; it was not repaired: {error}"));
-            Ok(None)
-        }
-        outcome => outcome.map(Some),
     }
 }
 
