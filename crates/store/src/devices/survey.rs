@@ -2,8 +2,9 @@
 //! and 6).
 //!
 //! A device is identified by its superblock, wherever it is: it is looked for relative to the home as it was relative
-//! to the old one, then at its last location, then where the caller says. This module judges what all superblocks imply
-//! together: whether a writer may open, and whether this home is the store's or a copy.
+//! to the old one, then at its last location, then where the caller says, then at the last locations of the other
+//! devices. This module judges what all superblocks imply together: whether a writer may open, and whether this home is
+//! the store's or a copy.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -243,6 +244,10 @@ impl SearchStart<'_> {
         }
         candidates.push(was.clone());
         candidates.extend(self.also.iter().cloned());
+        // Disks that were mounted in another order: each answers in the place of another one. An identity is bound to
+        // one place, the first that has it, so a copy of a device that is where it was is not used.
+        let others = geometry.devices.iter().filter(|other| other.state != DeviceState::Gone);
+        candidates.extend(others.map(|other| other.directory(home)).filter(|place| *place != was));
         let is_it = |found: &OnDevice| {
             let superblock = &found.superblock;
             (superblock.geometry.store, superblock.identity) == (geometry.store, entry.identity)

@@ -311,10 +311,9 @@ impl<'c> Checker<'c> {
                     Some(found) => {
                         let known = geometry.devices.iter().find(|entry| entry.identity == found.identity);
                         cause = match known {
-                            Some(entry) => format!(
-                                "device {number} should be there, but it is device {}: directories were swapped",
-                                entry.number
-                            ),
+                            Some(entry) => {
+                                format!("device {number} should be there, but it is device {}", entry.number)
+                            }
                             None => format!("device {number} should be there, but it is one that was replaced"),
                         };
                     }
