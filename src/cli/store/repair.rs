@@ -135,7 +135,7 @@ impl RepairArguments {
         printed?;
         match self.json {
             true => super::completeness::print_json(&document(&plan, Some(&report)))?,
-            false => print_report(&report)?,
+            false => print_report(&report, plan.completeness.is_complete() || report.is_accepted)?,
         };
         Ok(if report.is_complete && report.check.problems() == 0 { Ended::Well } else { Ended::Amiss })
     }
@@ -183,7 +183,7 @@ impl RepairArguments {
     }
 }
 
-fn print_report(report: &RepairReport) -> Result<Ended> {
+fn print_report(report: &RepairReport, knows_all: bool) -> Result<Ended> {
     output::print(|out| {
         for device in &report.admitted {
             writeln!(out, "device {device} is in service again")?;
@@ -219,7 +219,7 @@ fn print_report(report: &RepairReport) -> Result<Ended> {
             )?;
         }
         match report.is_complete {
-            true => writeln!(out, "{}", words(&report.check)),
+            true => writeln!(out, "{}", words(&report.check, knows_all)),
             false => writeln!(out, "interrupted; rerun to continue"),
         }
     })

@@ -322,6 +322,17 @@ impl Devices {
     /// The device with a number, if it may be written.
     pub(crate) fn to_write(&self, number: DeviceNumber) -> Option<Arc<dyn Device>> {
         let slots = self.slots();
+    /// Whether a device that has records may be read: without one, nothing is known of what the others have.
+    pub(crate) fn sees_log(&self, geometry: &Geometry) -> bool {
+        geometry.record_devices().any(|entry| self.readable(entry.number).is_some())
+    }
+
+    /// Devices of the store that have records, or may have, and that cannot be read.
+    pub(crate) fn record_devices_away(&self, geometry: &Geometry) -> Vec<DeviceNumber> {
+        let away = geometry.record_devices().map(|entry| entry.number);
+        away.filter(|&number| self.readable(number).is_none() && !self.has_left(number)).collect()
+    }
+
         slots.get(number.index()).filter(|slot| slot.is_writable()).map(|slot| Arc::clone(&slot.device))
     }
 
