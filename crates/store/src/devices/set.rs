@@ -30,6 +30,9 @@ use crate::locks::{self, lock};
 /// Directory that a new file system has.
 pub(crate) const LOST_AND_FOUND: &str = "lost+found";
 
+/// What helps with an object that no device has intact.
+pub(crate) const LOST_ADVICE: &str = "restore it from a backup with granulo store put or import --verify, or drop it with granulo store repair --drop-lost";
+
 /// Maximum number of files kept open.
 const OPEN_FILES: usize = 200;
 

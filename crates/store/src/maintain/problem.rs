@@ -113,7 +113,8 @@ impl Remedy {
             Remedy::RebuildIndex => "granulo store check --rebuild-index rebuilds the index",
             Remedy::Harmless => "no object in use is affected; granulo store repair frees the segment",
             Remedy::Lost => {
-                "no copy has it: restore it from a backup, or drop it with granulo store repair --drop-lost"
+                "no copy has it: restore it from a backup with granulo store put or import --verify, or drop it with granulo \
+                 store repair --drop-lost"
             }
         }
     }

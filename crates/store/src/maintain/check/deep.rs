@@ -286,12 +286,8 @@ impl Checker<'_> {
                 let (kind, cause, remedy) = match damage {
                     Some(damage) => {
                         hit.insert((row.number, damage.start));
-                        let copies = match row.devices.iter().filter(|&&device| self.is_readable(device)).count() {
-                            1 => "and there is no other copy in service",
-                            _ => "on every copy",
-                        };
-                        let remedy = self.engine.remedy_beyond(&row.devices);
-                        (ProblemKind::Record, format!("the record is damaged {copies}"), remedy)
+                        let cause = format!("the record is damaged on {}", self.engine.copies_in_words(&row.devices));
+                        (ProblemKind::Record, cause, self.engine.remedy_beyond(&row.devices))
                     }
                     None => (
                         ProblemKind::Entry,
@@ -314,7 +310,7 @@ impl Checker<'_> {
             }
             for range in ranges {
                 if !hit.contains(&(segment, range.start)) {
-                    let cause = "bytes are damaged on every copy";
+                    let cause = format!("bytes are damaged on {}", self.engine.copies_in_words(&row.devices));
                     let problem =
                         Problem::new(ProblemKind::Record, self.engine.segment_place(&row), cause, Remedy::Harmless);
                     self.found(problem.within(segment, range.clone()));

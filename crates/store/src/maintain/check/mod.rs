@@ -119,7 +119,7 @@ impl Store {
         for damage in &self.recovered().damage {
             let place = engine.devices.place(DeviceNumber(0), &segment_path(engine.segment_id(damage.segment)));
             let devices = checker.view.state.segments.get(&damage.segment).map_or(&[][..], |row| &row.devices);
-            let cause = "acknowledged bytes of the log are damaged on every copy";
+            let cause = format!("acknowledged bytes of the log are damaged on {}", engine.copies_in_words(devices));
             let problem = Problem::new(ProblemKind::Log, place, cause, engine.remedy_beyond(devices));
             checker.found(problem.within(damage.segment, damage.range.clone()));
         }

@@ -225,6 +225,21 @@ impl Engine {
         })
     }
 
+    /// The copies on these devices that were read, as the end of "damaged on …".
+    pub(crate) fn copies_in_words(&self, devices: &[DeviceNumber]) -> String {
+        let is_away = |device: &&DeviceNumber| self.is_awaited(**device);
+        let away: Vec<String> = devices.iter().filter(is_away).map(DeviceNumber::to_string).collect();
+        match (&away[..], devices.len()) {
+            ([], 0 | 1) => "its only copy".to_owned(),
+            ([], _) => "every copy".to_owned(),
+            ([one], _) => format!("every copy that can be read; device {one}, which may have it, is not in service"),
+            (several, _) => format!(
+                "every copy that can be read; devices {}, which may have it, are not in service",
+                several.join(", ")
+            ),
+        }
+    }
+
     /// What helps against damage on all copies that can be read, of what is on these devices.
     pub(crate) fn remedy_beyond<'d>(&self, devices: impl IntoIterator<Item = &'d DeviceNumber>) -> Remedy {
         match devices.into_iter().any(|&device| self.is_awaited(device)) {
@@ -421,14 +436,14 @@ impl<'m> Scrubber<'m> {
             let found = damaged.iter().position(|range| range.start < here.end && here.start < range.end);
             let Some(at) = found.filter(|_| entry.location.segment == row.number) else { continue };
             hit[at] = true;
-            let cause = "the record is damaged on every copy";
+            let cause = format!("the record is damaged on {}", self.engine.copies_in_words(&row.devices));
             let problem =
                 Problem::new(ProblemKind::Record, place.clone(), cause, self.engine.remedy_beyond(&row.devices));
             self.found(problem.within(row.number, here).of(key), false);
         }
         for (range, _) in damaged.iter().zip(hit).filter(|(_, hit)| !hit) {
-            let problem =
-                Problem::new(ProblemKind::Record, place.clone(), "bytes are damaged on every copy", Remedy::Harmless);
+            let cause = format!("bytes are damaged on {}", self.engine.copies_in_words(&row.devices));
+            let problem = Problem::new(ProblemKind::Record, place.clone(), cause, Remedy::Harmless);
             self.found(problem.within(row.number, range.clone()), false);
         }
         Ok(())
