@@ -138,7 +138,7 @@ pub(super) fn words(report: &CheckReport, knows_all: bool) -> String {
     );
     let parts = [
         (report.repairable, "repairable"),
-        (report.rebuildable, "for a rebuild"),
+        (report.rebuildable, "of devices"),
         (report.of_index, "of the index"),
         (report.harmless, "harmless"),
         (report.lost, "lost"),

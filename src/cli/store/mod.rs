@@ -224,6 +224,12 @@ fn find(store: &Store, key: &Key, operation: &'static str) -> Result<Listed> {
 
 /// The error for a missing key: reports how much of the path exists.
 fn not_found(store: &Store, key: &Key, operation: &'static str) -> Error {
+    if !store.completeness().is_complete() {
+        let cause = "no such key in what can be read; it may be in what is missing";
+        return Error::new(ErrorKind::NotFound, operation, cause)
+            .at(&shown(key))
+            .advise("the store is incomplete: bring its devices back, or restore from a backup");
+    }
     let error = Error::new(ErrorKind::NotFound, operation, "no such key").at(&shown(key));
     let above = std::iter::successors(key.parent(), Key::parent);
     let nearest = above.filter_map(|parent| store.entry(&parent).ok().flatten()).next();

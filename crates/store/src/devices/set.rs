@@ -322,9 +322,6 @@ impl Devices {
         slots.get(number.index()).filter(|slot| slot.is_readable()).map(|slot| Arc::clone(&slot.device))
     }
 
-    /// The device with a number, if it may be written.
-    pub(crate) fn to_write(&self, number: DeviceNumber) -> Option<Arc<dyn Device>> {
-        let slots = self.slots();
     /// Whether a device that has records may be read: without one, nothing is known of what the others have.
     pub(crate) fn sees_log(&self, geometry: &Geometry) -> bool {
         geometry.record_devices().any(|entry| self.readable(entry.number).is_some())
@@ -336,6 +333,9 @@ impl Devices {
         away.filter(|&number| self.readable(number).is_none() && !self.has_left(number)).collect()
     }
 
+    /// The device with a number, if it may be written.
+    pub(crate) fn to_write(&self, number: DeviceNumber) -> Option<Arc<dyn Device>> {
+        let slots = self.slots();
         slots.get(number.index()).filter(|slot| slot.is_writable()).map(|slot| Arc::clone(&slot.device))
     }
 

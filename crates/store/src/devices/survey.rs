@@ -456,17 +456,17 @@ impl Survey {
             return Err(diverged(WRITING, cause).at(&self.home));
         }
         self.check_home(platform)?;
-        if self.slots.iter().all(|slot| !slot.is_writable()) {
-            let cause = self.doubt(options.lost).unwrap_or_else(|| "none of its devices is in service".to_owned());
-            return Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(
-                "bring the devices back, or name their directories with --device; the store can still be read",
-            ));
-        }
         // Without any device with records there is no log to continue, whatever the options.
         let has_log = self
             .geometry
             .record_devices()
             .any(|entry| self.slots.get(entry.number.index()).is_some_and(Slot::is_readable));
+        if self.slots.iter().all(|slot| !slot.is_writable()) {
+            let cause = self.doubt(options.lost).unwrap_or_else(|| "none of its devices is in service".to_owned());
+            let advice = "bring the devices back, or name their directories with --device";
+            let advice = if has_log { format!("{advice}; the store can still be read") } else { advice.to_owned() };
+            return Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(advice));
+        }
         match self.doubt(options.lost).filter(|_| !options.degraded || !has_log) {
             None => self.check_bonds(platform),
             Some(cause) if !has_log => Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(
