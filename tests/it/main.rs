@@ -55,6 +55,7 @@ mod store_script;
 mod store_space;
 mod store_tar;
 mod store_tree;
+mod store_words;
 mod survey;
 mod survey_random;
 mod tidy;

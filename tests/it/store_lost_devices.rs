@@ -152,11 +152,11 @@ fn swapped_emptied_and_old_devices_are_told_apart() {
     sample.is_clean();
     fs::rename(&devices[4], &away).unwrap();
     let words = said(&sample);
-    assert!(words.contains("device 3 is missing") && !words.contains("device 4"), "{words}");
-    fs::rename(&devices[3], &devices[4]).unwrap();
-    sample.is_whole();
-    let words = said(&sample);
     assert!(words.contains("device 3 should be there, but it is device 4;"), "{words}");
+    sample.is_whole();
+    fs::rename(&devices[3], &devices[4]).unwrap();
+    let words = said(&sample);
+    assert!(words.contains("device 3 is missing") && !words.contains("device 4"), "{words}");
     fs::rename(&away, &devices[3]).unwrap();
     sample.is_clean();
     fs::rename(&devices[5], &away).unwrap();
