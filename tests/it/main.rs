@@ -60,6 +60,7 @@ mod store_short;
 mod store_space;
 mod store_tar;
 mod store_tree;
+mod store_words;
 mod survey;
 mod survey_random;
 mod tidy;

@@ -145,13 +145,20 @@ fn swapped_emptied_and_old_devices_are_told_apart() {
         fs::rename(b, a).unwrap();
         fs::rename(&between, b).unwrap();
     };
-    swap(&devices[3], &devices[4]);
-    let words = said(&sample);
-    assert!(words.contains("device 3 should be there, but it is device 4: directories were swapped"), "{words}");
-    swap(&devices[3], &devices[4]);
-    sample.is_clean();
-
     let away = sample.sandbox.path().join("away");
+    // Each is found in the other's place, and so is one whose own place is taken while the other is missing.
+    swap(&devices[3], &devices[4]);
+    assert_eq!(said(&sample), "");
+    sample.is_clean();
+    fs::rename(&devices[4], &away).unwrap();
+    let words = said(&sample);
+    assert!(words.contains("device 3 should be there, but it is device 4;"), "{words}");
+    sample.is_whole();
+    fs::rename(&devices[3], &devices[4]).unwrap();
+    let words = said(&sample);
+    assert!(words.contains("device 3 is missing") && !words.contains("device 4"), "{words}");
+    fs::rename(&away, &devices[3]).unwrap();
+    sample.is_clean();
     fs::rename(&devices[5], &away).unwrap();
     fs::create_dir(&devices[5]).unwrap();
     sample.is_whole();

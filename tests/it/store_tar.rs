@@ -150,7 +150,8 @@ fn attributes_of_a_global_header_are_not_repeated_for_each_member() {
     let place = Place::new();
     let (ran, memory) = place.import(&archive);
     // The output reports that they are skipped.
-    assert!(ran.said().contains("1 extended attribute"), "{}", ran.said());
+    assert!(ran.said().contains("left out 1 extended attribute, in a form that is unknown"), "{}", ran.said());
+    assert!(!ran.said().contains("by this user"), "{}", ran.said());
     ran.ended(0);
     is_bounded(memory);
     assert!(place.stored_bytes() <= 2 * archive.len() as u64, "{} bytes", place.stored_bytes());
@@ -174,6 +175,25 @@ fn attributes_of_members_are_kept_and_cost_no_more_than_their_bytes() {
     is_bounded(memory);
     assert!(place.stored_bytes() <= 2 * archive.len() as u64, "{} bytes", place.stored_bytes());
     assert!(run(args!["store", "stat", &place.store, "m59"]).ended(0).text().contains("user.15"));
+}
+
+#[test]
+fn an_archive_that_breaks_off_does_not_hide_what_was_imported_and_refused() {
+    let outside = [long_name(b"../b"), member(b'0', "x", b"x")].concat();
+    let whole = [member(b'0', "a", b"x"), outside, member(b'0', "c", &[b'x'; 5000])].concat();
+    let broken = &whole[..whole.len() - 2000];
+    let place = Place::new();
+    let (ran, _) = place.import(broken);
+    let ran = ran.ended(1);
+    for part in ["its name contains ..", "it is truncated at byte"] {
+        assert!(ran.said().contains(part), "{}", ran.said());
+    }
+    assert!(ran.text().starts_with("Imported 1 file, 1 B."), "{}", ran.text());
+    let path = place.sandbox.path().join("archive.tar");
+    let ran = run(args!["store", "import", "-q", "--json", "--prefix", "p", &place.store, &path]).ended(1);
+    let document = ran.json();
+    assert_eq!((&document["files"], &document["refused"], &document["errors"]), (&1.into(), &1.into(), &1.into()));
+    assert_eq!(document["complete"], false);
 }
 
 /// Interrupts a command, and waits for its end.

@@ -125,6 +125,13 @@ impl Error {
         self
     }
 
+    /// The same error, with the object of a store that it concerns, escaped.
+    #[must_use]
+    pub fn affecting(mut self, object: impl fmt::Display) -> Error {
+        self.cause = format!("{}; it affects {object}", self.cause);
+        self
+    }
+
     /// The same error, about a device of a store.
     #[must_use]
     pub fn on_device(mut self, number: u16) -> Error {
@@ -228,6 +235,12 @@ mod tests {
             "cannot open the store /s: it has version 3; this granulo reads up to version 2 (use a newer granulo)"
         );
         assert_eq!(Error::new(ErrorKind::Io, "read", "it is bad").expected(), None);
+    }
+
+    #[test]
+    fn the_object_comes_after_the_cause_and_before_the_advice() {
+        let error = Error::new(ErrorKind::Lost, "read", "a unit is damaged").affecting("a/b").advise("run it");
+        assert_eq!(error.to_string(), "cannot read: a unit is damaged; it affects a/b (run it)");
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl CheckArguments {
         printed?;
         match self.json {
             true => super::completeness::print_json(&document(&report, self.rebuild_index, problems))?,
-            false => output::print(|out| writeln!(out, "{}", words(&report)))?,
+            false => output::print(|out| writeln!(out, "{}", words(&report, store.completeness().is_complete())))?,
         };
         Ok(if report.is_complete && report.problems() == 0 { Ended::Well } else { Ended::Amiss })
     }
@@ -124,8 +124,8 @@ fn document(report: &CheckReport, index_rebuilt: bool, problems: Vec<ProblemReco
     }
 }
 
-/// The result of a check, in a sentence.
-pub(super) fn words(report: &CheckReport) -> String {
+/// The result of a check, in a sentence; `knows_all`: the store is complete.
+pub(super) fn words(report: &CheckReport, knows_all: bool) -> String {
     let looked = format!(
         "{}, {}, {}{}",
         counted(report.keys, "key", "keys"),
@@ -138,7 +138,7 @@ pub(super) fn words(report: &CheckReport) -> String {
     );
     let parts = [
         (report.repairable, "repairable"),
-        (report.rebuildable, "for a rebuild"),
+        (report.rebuildable, "of devices"),
         (report.of_index, "of the index"),
         (report.harmless, "harmless"),
         (report.lost, "lost"),
@@ -154,7 +154,8 @@ pub(super) fn words(report: &CheckReport) -> String {
     };
     let end = if report.is_complete { quarantine } else { "; interrupted".to_owned() };
     match parts.is_empty() {
-        true => format!("{looked}: no problems{end}"),
+        true if knows_all => format!("{looked}: no problems{end}"),
+        true => format!("{looked}: no problems in what is present, but the store is incomplete{end}"),
         false => format!("{looked}: {}: {}{end}", counted(report.problems(), "problem", "problems"), parts.join(", ")),
     }
 }

@@ -12,15 +12,18 @@ use nix::poll::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
 use super::progress::transfer_words;
-use super::{Ended, StoreToWrite, key, objects_in_words, or_damage, output, say_reports, usage_error};
+use super::{
+    Ended, StoreToWrite, failed_devices, key, objects_in_words, or_damage, output, say_failures, say_reports,
+    usage_error,
+};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::report::store::{count_words, write_sentences};
 use crate::store::Store;
-use crate::store::tree::{ImportOptions, ImportSummary, Measure, import, import_tar, measure};
-use crate::units::{MIB, escape_path, format_count, format_size};
+use crate::store::tree::{ImportOptions, ImportSummary, Measure, import_into, import_tar_into, measure};
+use crate::units::{MIB, escape_path, format_size};
 
 /// How long to wait for a stream before checking for an interruption.
 const MILLISECONDS_BETWEEN_LOOKS: u8 = 100;
@@ -30,7 +33,8 @@ const MILLISECONDS_BETWEEN_LOOKS: u8 = 100;
 /// The content of SOURCE is stored below the root, or below --prefix, with everything a file system records: owners,
 /// modes, times to the nanosecond, hard and symbolic links, extended attributes, holes, special files. Objects
 /// already present with the same type, size, time, mode and owner are skipped: rerun the command to resume an
-/// interrupted import, or to bring a store up to date (nothing is removed). Unreadable files are reported, and the
+/// interrupted import, or to bring a store up to date (nothing is removed). With --verify, their content is read, and
+/// what is damaged in the store is replaced: this is how a backup restores it. Unreadable files are reported, and the
 /// rest is imported.
 #[derive(Debug, Args)]
 #[command(
@@ -46,6 +50,9 @@ pub(super) struct ImportArguments {
     /// Directory of the store to import to
     #[arg(long, value_name = "KEY", default_value = "/", hide_default_value = true)]
     prefix: OsString,
+    /// Read what is already present, and replace it where it is damaged
+    #[arg(long)]
+    verify: bool,
     /// Do not keep access times: saves 14 bytes per object
     #[arg(long)]
     no_atime: bool,
@@ -80,11 +87,20 @@ struct ImportDocument {
     further_names: u64,
     size_bytes: u128,
     unchanged: u64,
+    damaged_replaced: u64,
     changed_while_read: u64,
     store_directories_passed_over: u64,
     refused: u64,
     xattrs_unreadable: u64,
     errors: u64,
+    failed_devices: Vec<u16>,
+}
+
+/// How an import ended.
+#[derive(Debug, Clone, Copy)]
+struct End {
+    is_archive: bool,
+    is_whole: bool,
 }
 
 impl ImportArguments {
@@ -94,6 +110,7 @@ impl ImportArguments {
             access_times: !self.no_atime,
             one_file_system: self.one_file_system,
             threads: self.threads.map(usize::from),
+            verify: self.verify,
         };
         let is_archive = self.is_archive()?;
         if self.dry_run {
@@ -108,14 +125,28 @@ impl ImportArguments {
         let archive = if is_archive { Some(self.archive()?) } else { None };
         let store = self.at.open()?;
         let progress = signals::progress()?;
+        let mut summary = ImportSummary::default();
         let imported = during(self.quiet, &progress, transfer_words, || match archive {
             Some(file) => {
                 let awaited = Awaited { file, progress: &progress };
-                import_tar(&store, &mut BufReader::with_capacity(MIB as usize, awaited), &options, &progress)
+                let mut archive = BufReader::with_capacity(MIB as usize, awaited);
+                import_tar_into(&store, &mut archive, &options, &progress, &mut summary)
             }
-            None => import(&store, &self.source, &options, &progress),
+            None => import_into(&store, &self.source, &options, &progress, &mut summary),
         });
-        or_damage(imported.and_then(|summary| self.finish(&summary, &options)))
+        let finished = match imported {
+            // Nothing was done, and there is nothing to say of it.
+            Err(error) if is_empty(&summary) => {
+                say_failures(&store);
+                Err(error)
+            }
+            Err(error) => {
+                self.finish(&store, &summary, &options, End { is_archive, is_whole: false })?;
+                Err(error)
+            }
+            Ok(()) => self.finish(&store, &summary, &options, End { is_archive, is_whole: !summary.interrupted }),
+        };
+        or_damage(finished)
     }
 
     /// Whether the source is an archive: a file, a pipe, or standard input.
@@ -162,11 +193,17 @@ impl ImportArguments {
         Ok(if amiss { Ended::Amiss } else { Ended::Well })
     }
 
-    fn finish(&self, summary: &ImportSummary, options: &ImportOptions) -> Result<Ended> {
-        let amiss = say_reports(&summary.reports) | summary.interrupted;
+    fn finish(&self, store: &Store, summary: &ImportSummary, options: &ImportOptions, end: End) -> Result<Ended> {
+        let failed = failed_devices(store);
+        let amiss = say_reports(&summary.reports) | summary.interrupted | !failed.is_empty();
+        say_failures(store);
         if summary.xattrs_unreadable > 0 {
-            let count = format_count(summary.xattrs_unreadable.into());
-            output::warn(&format!("{count} extended attributes could not be read by this user and were left out"));
+            let count = count_words(&[(summary.xattrs_unreadable, "extended attribute", "extended attributes")]);
+            let why = match end.is_archive {
+                true => "in a form that is unknown, or beyond what Linux allows",
+                false => "not readable by this user",
+            };
+            output::warn(&format!("left out {count}, {why}"));
         }
         if summary.own_directories > 0 {
             output::note("directories of the store itself are inside the source and were skipped");
@@ -175,7 +212,9 @@ impl ImportArguments {
             output::note("interrupted; everything imported so far is durable; rerun the command to continue");
         }
         if self.json {
-            super::completeness::print_json(&self.document(summary, options))?;
+            let document = self.document(summary, options);
+            let complete = end.is_whole;
+            super::completeness::print_json(&ImportDocument { complete, failed_devices: failed, ..document })?;
         } else {
             output::print(|out| write_sentences(&sentences(summary), out))?;
         }
@@ -196,11 +235,13 @@ impl ImportArguments {
             further_names: summary.links,
             size_bytes: summary.content_bytes.into(),
             unchanged: summary.unchanged,
+            damaged_replaced: summary.replaced,
             changed_while_read: summary.changed,
             store_directories_passed_over: summary.own_directories,
             refused: summary.refused,
             xattrs_unreadable: summary.xattrs_unreadable,
             errors: summary.reports.count,
+            failed_devices: Vec::new(),
         }
     }
 
@@ -241,6 +282,14 @@ impl Read for Awaited<'_> {
     }
 }
 
+/// Whether an import did nothing at all.
+fn is_empty(summary: &ImportSummary) -> bool {
+    let ImportSummary { files, directories, symlinks, specials, links, unchanged, refused, .. } = *summary;
+    [files, directories, symlinks, specials, links, unchanged, refused, summary.reports.count]
+        .iter()
+        .all(|&count| count == 0)
+}
+
 fn sentences(summary: &ImportSummary) -> Vec<String> {
     let ImportSummary { files, directories, symlinks, specials, links, .. } = *summary;
     let counts = objects_in_words(files, directories, symlinks, specials, links);
@@ -248,6 +297,10 @@ fn sentences(summary: &ImportSummary) -> Vec<String> {
     if summary.unchanged > 0 {
         let unchanged = count_words(&[(summary.unchanged, "object was", "objects were")]);
         sentences.push(format!("{unchanged} already there."));
+    }
+    if summary.replaced > 0 {
+        let replaced = count_words(&[(summary.replaced, "damaged object was", "damaged objects were")]);
+        sentences.push(format!("{replaced} replaced."));
     }
     if summary.changed > 0 {
         let changed = count_words(&[(summary.changed, "file", "files")]);

@@ -8,6 +8,7 @@ use std::time::Instant;
 use clap::Args;
 use serde::Serialize;
 
+use super::problems::counted;
 use super::progress::transfer_words;
 use super::{Ended, StoreToRead, key, or_damage, output};
 use crate::cli::progress::during;
@@ -117,8 +118,8 @@ impl LoadDocument {
             (damaged, false) => format!("{} damaged", format_count(damaged.into())),
         };
         format!(
-            "{} objects, {} in {:.2} s, {} MB/s, {verified}",
-            format_count(self.objects.into()),
+            "{}, {} in {:.2} s, {} MB/s, {verified}",
+            counted(self.objects, "object", "objects"),
             format_size(self.content_bytes.into()),
             self.seconds,
             format_count(self.megabytes_per_second.round() as u128),

@@ -40,7 +40,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::{ObjectType, count_words};
 use crate::store::geometry::Alignment;
 use crate::store::tree::Reports;
-use crate::store::{Class, Key, Listed, OpenOptions, Store};
+use crate::store::{Class, Key, Listed, OpenOptions, Store, Trouble};
 use crate::units::{escape_path, format_count, parse_size};
 
 /// Store files: small ones as records in a few large files, large ones in stripes
@@ -188,6 +188,27 @@ fn say_what_is_wrong(store: &Store) {
     }
 }
 
+/// Devices that failed since the store was opened for writing: it goes on without them.
+fn failed_devices(store: &Store) -> Vec<u16> {
+    let failed = store.troubles().into_iter().filter(|(_, trouble)| matches!(trouble, Trouble::Failed(_)));
+    failed.map(|(number, _)| number.0).collect()
+}
+
+/// Reports them.
+fn say_failures(store: &Store) {
+    let geometry = store.geometry();
+    for (number, trouble) in store.troubles() {
+        if let Trouble::Failed(cause) = trouble {
+            let path =
+                geometry.devices.get(number.index()).map_or_else(String::new, |device| escape_path(&device.path));
+            output::warn(&format!(
+                "device {number}, {path}, failed meanwhile, and the store goes on without it: {cause} (when it is back, run \
+                 granulo store repair; if it is lost, granulo store rebuild)"
+            ));
+        }
+    }
+}
+
 /// The key as a path, for errors: the root has a name there.
 fn shown(key: &Key) -> PathBuf {
     if key.is_root() { PathBuf::from("/") } else { key.to_path() }
@@ -203,6 +224,12 @@ fn find(store: &Store, key: &Key, operation: &'static str) -> Result<Listed> {
 
 /// The error for a missing key: reports how much of the path exists.
 fn not_found(store: &Store, key: &Key, operation: &'static str) -> Error {
+    if !store.completeness().is_complete() {
+        let cause = "no such key in what can be read; it may be in what is missing";
+        return Error::new(ErrorKind::NotFound, operation, cause)
+            .at(&shown(key))
+            .advise("the store is incomplete: bring its devices back, or restore from a backup");
+    }
     let error = Error::new(ErrorKind::NotFound, operation, "no such key").at(&shown(key));
     let above = std::iter::successors(key.parent(), Key::parent);
     let nearest = above.filter_map(|parent| store.entry(&parent).ok().flatten()).next();

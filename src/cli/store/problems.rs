@@ -50,7 +50,7 @@ pub(super) fn line(problem: &Problem, is_repaired: bool) -> String {
 pub(super) fn word(remedy: Remedy) -> &'static str {
     match remedy {
         Remedy::Repair => "repairable",
-        Remedy::Rebuild => "device",
+        Remedy::Rebuild | Remedy::Return => "device",
         Remedy::RebuildIndex => "index",
         Remedy::Harmless => "harmless",
         Remedy::Lost => "lost",

@@ -71,6 +71,7 @@ struct PutDocument {
     key: String,
     size_bytes: u64,
     mode: u16,
+    failed_devices: Vec<u16>,
 }
 
 impl PutArguments {
@@ -95,11 +96,15 @@ impl PutArguments {
             }
             put => put?,
         };
-        if !self.json {
-            return Ok(Ended::Well);
+        super::say_failures(&store);
+        let failed_devices = super::failed_devices(&store);
+        let ended = if failed_devices.is_empty() { Ended::Well } else { Ended::Amiss };
+        if self.json {
+            let (key, mode) = (key.to_string(), source.attributes.mode);
+            let document = PutDocument { schema: "granulo/store-put/1", key, size_bytes, mode, failed_devices };
+            super::completeness::print_json(&document)?;
         }
-        let (key, mode) = (key.to_string(), source.attributes.mode);
-        super::completeness::print_json(&PutDocument { schema: "granulo/store-put/1", key, size_bytes, mode })
+        Ok(ended)
     }
 }
 

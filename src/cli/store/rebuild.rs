@@ -12,6 +12,7 @@ use super::{Ended, output, usage_error};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::geometry::{DeviceEntry, DeviceState};
 use crate::store::ids::DeviceNumber;
 use crate::store::{OpenOptions, RebuildOptions, RebuildPlan, RebuildReport, Store};
 use crate::units::{format_count, format_size, parse_size};
@@ -76,6 +77,10 @@ impl RebuildArguments {
         let mut how =
             OpenOptions { degraded: self.degraded, devices: directories, lost: named, ..OpenOptions::default() };
         let mut store = Store::open_read_only_with(&self.store, &how)?;
+        let is_there = |device: &&DeviceEntry| device.state != DeviceState::Gone;
+        if store.geometry().devices.iter().filter(is_there).count() < 2 {
+            return Err(alone().at(&self.store));
+        }
         super::say_completeness(&store);
         let device = match named {
             Some(device) => device,
@@ -201,6 +206,14 @@ impl RebuildArguments {
             lost: report.lost,
         }
     }
+}
+
+/// The error for a store with one device.
+fn alone() -> Error {
+    let cause = "it is the only device: there is no other one to rebuild it from";
+    Error::new(ErrorKind::Usage, "rebuild a device of", cause).advise(
+        "copy what can be read with granulo store export, and import it, or a backup, into a new store: granulo store init",
+    )
 }
 
 /// The device to rebuild where none is named.

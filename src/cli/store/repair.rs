@@ -142,7 +142,7 @@ impl RepairArguments {
         printed?;
         match self.json {
             true => super::completeness::print_json(&document(&plan, Some(&report)))?,
-            false => print_report(&report)?,
+            false => print_report(&report, plan.completeness.is_complete() || report.is_accepted)?,
         };
         let is_well = report.is_complete && report.check.problems() == 0 && report.scrub.failed == 0;
         Ok(if is_well { Ended::Well } else { Ended::Amiss })
@@ -192,7 +192,7 @@ impl RepairArguments {
     }
 }
 
-fn print_report(report: &RepairReport) -> Result<Ended> {
+fn print_report(report: &RepairReport, knows_all: bool) -> Result<Ended> {
     output::print(|out| {
         for device in &report.admitted {
             writeln!(out, "device {device} is in service again")?;
@@ -238,7 +238,7 @@ fn print_report(report: &RepairReport) -> Result<Ended> {
             )?;
         }
         match report.is_complete {
-            true => writeln!(out, "{}", words(&report.check)),
+            true => writeln!(out, "{}", words(&report.check, knows_all)),
             false => writeln!(out, "interrupted; rerun to continue"),
         }
     })

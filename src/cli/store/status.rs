@@ -37,6 +37,7 @@ struct StatusDocument {
     epoch_began_seconds: i64,
     epochs: u64,
     devices: Vec<DeviceDocument>,
+    records_in_sight: bool,
     redundancy: Vec<String>,
     alignment_bytes: Option<u64>,
     records: u64,
@@ -114,8 +115,8 @@ fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
             "{:>3}  {:<6} {full:>7} {total:>10} {:>10} {:>10}  {}",
             device.number,
             super::class_name(device.class),
-            format_size(device.segment_bytes.into()),
-            format_size(device.unit_bytes.into()),
+            known(status, device.segment_bytes),
+            known(status, device.unit_bytes),
             escape_path(&device.path),
         )?;
         if let Some(trouble) = &device.trouble {
@@ -125,18 +126,17 @@ fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     writeln!(out)?;
+    if !status.sees_log {
+        let unknown = "No device with records is present, so what the devices have is unknown.".to_owned();
+        write_sentences(&[unknown], out)?;
+        writeln!(out)?;
+    }
     let mut line = |name: &str, text: String| writeln!(out, "{name:<12} {text}");
     let size = |bytes: u64| format_size(bytes.into());
     let count = |count: u64| format_count(count.into());
-    line(
-        "in use",
-        format!(
-            "{}, {}, in {}",
-            counted(status.live_records, "record", "records"),
-            size(status.live_bytes),
-            counted(status.segments, "segment", "segments")
-        ),
-    )?;
+    if status.sees_log {
+        line("in use", in_use_words(status))?;
+    }
     let in_sync = status.devices.iter().filter(|device| device.is_in_sync).count();
     line(
         "epoch",
@@ -148,14 +148,16 @@ fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
             status.devices.iter().filter(|device| device.state != DeviceState::Gone).count()
         ),
     )?;
-    line(
-        "dead",
-        format!("{}, {} with commits", counted(status.dead_records, "record", "records"), size(status.dead_bytes)),
-    )?;
+    if status.sees_log {
+        let dead = counted(status.dead_records, "record", "records");
+        line("dead", format!("{dead}, {} with commits", size(status.dead_bytes)))?;
+    }
     if status.overflowed_bytes > 0 {
         line("overflowed", format!("{} on slow devices; see granulo store rebalance", size(status.overflowed_bytes)))?;
     }
-    line("large files", format!("{} in stripe units, parity included", size(status.unit_bytes)))?;
+    if status.sees_log {
+        line("large files", format!("{} in stripe units, parity included", size(status.unit_bytes)))?;
+    }
     let each =
         status.index_bytes_per_object().map_or_else(String::new, |bytes| format!(", {bytes:.0} bytes per record"));
     let places = match (&status.index_devices[..], status.devices.len()) {
@@ -210,6 +212,20 @@ fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
+/// Bytes on a device, if they are known.
+fn known(status: &StoreStatus, bytes: u64) -> String {
+    if status.sees_log { format_size(bytes.into()) } else { "-".to_owned() }
+}
+
+fn in_use_words(status: &StoreStatus) -> String {
+    format!(
+        "{}, {}, in {}",
+        counted(status.live_records, "record", "records"),
+        format_size(status.live_bytes.into()),
+        counted(status.segments, "segment", "segments")
+    )
+}
+
 fn census_words(census: &Census) -> String {
     format!(
         "{} of {}, {} of them large with {}",
@@ -251,6 +267,7 @@ fn document(status: &StoreStatus) -> StatusDocument {
         epoch_began_seconds: status.epoch_began_nanoseconds.div_euclid(1_000_000_000),
         epochs: status.epochs,
         devices: status.devices.iter().map(device).collect(),
+        records_in_sight: status.sees_log,
         redundancy: status.redundancy.clone(),
         alignment_bytes: status.alignment.bytes(),
         records: status.live_records,

@@ -30,6 +30,9 @@ use crate::locks::{self, lock};
 /// Directory that a new file system has.
 pub(crate) const LOST_AND_FOUND: &str = "lost+found";
 
+/// What helps with an object that no device has intact.
+pub(crate) const LOST_ADVICE: &str = "restore it from a backup with granulo store put or import --verify, or drop it with granulo store repair --drop-lost";
+
 /// Maximum number of files kept open.
 const OPEN_FILES: usize = 200;
 
@@ -317,6 +320,17 @@ impl Devices {
     pub(crate) fn readable(&self, number: DeviceNumber) -> Option<Arc<dyn Device>> {
         let slots = self.slots();
         slots.get(number.index()).filter(|slot| slot.is_readable()).map(|slot| Arc::clone(&slot.device))
+    }
+
+    /// Whether a device that has records may be read: without one, nothing is known of what the others have.
+    pub(crate) fn sees_log(&self, geometry: &Geometry) -> bool {
+        geometry.record_devices().any(|entry| self.readable(entry.number).is_some())
+    }
+
+    /// Devices of the store that have records, or may have, and that cannot be read.
+    pub(crate) fn record_devices_away(&self, geometry: &Geometry) -> Vec<DeviceNumber> {
+        let away = geometry.record_devices().map(|entry| entry.number);
+        away.filter(|&number| self.readable(number).is_none() && !self.has_left(number)).collect()
     }
 
     /// The device with a number, if it may be written.

@@ -2,8 +2,9 @@
 //! and 6).
 //!
 //! A device is identified by its superblock, wherever it is: it is looked for relative to the home as it was relative
-//! to the old one, then at its last location, then where the caller says. This module judges what all superblocks imply
-//! together: whether a writer may open, and whether this home is the store's or a copy.
+//! to the old one, then at its last location, then where the caller says, then at the last locations of the other
+//! devices. This module judges what all superblocks imply together: whether a writer may open, and whether this home is
+//! the store's or a copy.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -248,6 +249,10 @@ impl SearchStart<'_> {
         }
         candidates.push(was.clone());
         candidates.extend(self.options.devices.iter().cloned());
+        // Disks that were mounted in another order: each answers in the place of another one. An identity is bound to
+        // one place, the first that has it, so a copy of a device that is where it was is not used.
+        let others = geometry.devices.iter().filter(|other| other.state != DeviceState::Gone);
+        candidates.extend(others.map(|other| other.directory(home)).filter(|place| *place != was));
         let is_it = |found: &OnDevice| {
             let superblock = &found.superblock;
             (superblock.geometry.store, superblock.identity) == (geometry.store, entry.identity)
@@ -464,17 +469,17 @@ impl Survey {
             return Err(diverged(WRITING, cause).at(&self.home));
         }
         self.check_home(platform)?;
-        if self.slots.iter().all(|slot| !slot.is_writable()) {
-            let cause = self.doubt(options.lost).unwrap_or_else(|| "none of its devices is in service".to_owned());
-            return Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(
-                "bring the devices back, or name their directories with --device; the store can still be read",
-            ));
-        }
         // Without any device with records there is no log to continue, whatever the options.
         let has_log = self
             .geometry
             .record_devices()
             .any(|entry| self.slots.get(entry.number.index()).is_some_and(Slot::is_readable));
+        if self.slots.iter().all(|slot| !slot.is_writable()) {
+            let cause = self.doubt(options.lost).unwrap_or_else(|| "none of its devices is in service".to_owned());
+            let advice = "bring the devices back, or name their directories with --device";
+            let advice = if has_log { format!("{advice}; the store can still be read") } else { advice.to_owned() };
+            return Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(advice));
+        }
         match self.doubt(options.lost).filter(|_| !options.degraded || !has_log) {
             None => self.check_bonds(platform),
             Some(cause) if !has_log => Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(

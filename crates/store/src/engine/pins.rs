@@ -33,7 +33,11 @@ impl Engine {
     pub(crate) fn pin_epoch(&self, epoch: u64) -> io::Result<Option<Box<dyn Lock>>> {
         let mut locks = Vec::new();
         for place in self.index.places().iter() {
-            locks.extend(self.platform.pin(&place.device.place().join(INDEX), epoch)?);
+            match self.platform.pin(&place.device.place().join(INDEX), epoch) {
+                // A copy that is lost: a writer looks in the others too.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                pinned => locks.extend(pinned?),
+            }
         }
         Ok((!locks.is_empty()).then(|| Box::new(Locks(locks)) as Box<dyn Lock>))
     }

@@ -1,10 +1,12 @@
 //! Reading one record, verified, from the first valid copy; and its content.
 
+use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
 use super::Engine;
-use crate::error::{Error, ErrorKind, Result};
+use crate::devices::set::LOST_ADVICE;
+use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Location};
@@ -20,7 +22,7 @@ impl Engine {
         buffer: &'b mut Vec<u8>,
         is_right: impl Fn(&Record<'_>) -> bool,
     ) -> Result<Record<'b>> {
-        let mut cause = None;
+        let mut faults = Vec::new();
         let mut holds = false;
         let mut tried = 0;
         while let Some((device, segment)) = self.copy(location.segment, tried) {
@@ -28,12 +30,13 @@ impl Engine {
             let seal = self.seed(segment).at(location.offset);
             match self.read_copy(device, segment, location.offset, location.record_bytes as usize, buffer) {
                 Ok(_) => holds = Record::decode(buffer, seal).is_some_and(|record| is_right(&record)),
-                // A device not known to have a copy.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound && tried > 0 => {}
-                Err(error) => cause = Some(error),
+                Err(error) => faults.push((device, Some(error))),
             }
             if holds {
                 break;
+            }
+            if faults.last().is_none_or(|(faulty, _)| *faulty != device) {
+                faults.push((device, None));
             }
             tried += 1;
         }
@@ -41,16 +44,33 @@ impl Engine {
         match Record::parse(buffer).filter(|_| holds) {
             Some(record) => Ok(record),
             None => {
-                let place = self.place_of(location);
-                let what = match (tried, cause) {
-                    (0, _) => "no device in service has its segment".to_owned(),
-                    (_, Some(error)) => crate::error::os_message(&error),
-                    (1, None) => "its bytes are damaged".to_owned(),
-                    (_, None) => "its bytes are damaged on every copy".to_owned(),
-                };
+                let (what, is_away) = self.faults_in_words(location, faults);
                 let cause = format!("the record at {} cannot be verified: {what}", location.offset);
-                Err(Error::new(ErrorKind::Corrupt, "read", cause).at(&place).advise("run granulo store check --deep"))
+                Err(Error::new(ErrorKind::Corrupt, "read", cause).at(&self.place_of(location)).advise(match is_away {
+                    true => "bring the missing devices back: granulo store status".to_owned(),
+                    false => format!("run granulo store check --deep; if it is lost, {LOST_ADVICE}"),
+                }))
             }
+        }
+    }
+
+    /// What is wrong with each copy of a record, in words, and whether a device that may have another one is missing.
+    fn faults_in_words(&self, location: Location, faults: Vec<(DeviceNumber, Option<io::Error>)>) -> (String, bool) {
+        let slots = self.devices.slots();
+        let known = self.view().state.segments.get(&location.segment).map_or_else(Vec::new, |row| row.devices.clone());
+        let is_readable = |device: DeviceNumber| slots.get(device.index()).is_some_and(|slot| slot.is_readable());
+        let is_away = known.iter().any(|&device| !is_readable(device) && !self.devices.has_left(device));
+        let of_copies = faults.into_iter().filter_map(|(device, error)| match error {
+            _ if known.contains(&device) && !is_readable(device) => Some(format!("device {device} is not in service")),
+            None => Some(format!("its bytes on device {device} are damaged")),
+            // A device that is not known to have a copy.
+            Some(error) if error.kind() == io::ErrorKind::NotFound && !known.contains(&device) => None,
+            Some(error) => Some(format!("device {device}: {}", os_message(&error))),
+        });
+        let of_copies: Vec<String> = of_copies.collect();
+        match of_copies.is_empty() {
+            true => ("no device in service has its segment".to_owned(), is_away),
+            false => (of_copies.join("; "), is_away),
         }
     }
 

@@ -409,8 +409,8 @@ impl Engine {
             cause,
             segments: Some((position.segment, position.segment)),
             batches: Some((position.sequence, position.sequence)),
-            after_nanoseconds: None,
-            devices: Vec::new(),
+            after_nanoseconds: self.devices.history().began_before(position.sequence),
+            devices: self.not_read(cause),
         };
         if !is_there || is_other {
             return Ok(Some(missing(Cause::EndsBeforeMark)));
@@ -420,6 +420,11 @@ impl Engine {
             None => completeness.add(missing(Cause::Damage)),
         }
         Ok(None)
+    }
+
+    /// Devices that may have what is damaged on all others.
+    pub(super) fn not_read(&self, cause: Cause) -> Vec<DeviceNumber> {
+        if cause == Cause::Damage { self.devices.record_devices_away(&self.geometry()) } else { Vec::new() }
     }
 
     /// Looks for segments of the catalog that no present device has. Returns whether the catalog is old: it has files

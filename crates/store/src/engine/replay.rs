@@ -374,8 +374,10 @@ impl<'e> Replay<'e> {
     }
 
     fn missing(&mut self, cause: Cause, segments: Option<(SegmentNumber, SegmentNumber)>, batches: Option<(u64, u64)>) {
-        let after_nanoseconds = if cause == Cause::Damage { None } else { self.last_nanoseconds };
-        self.completeness.add(Missing { cause, segments, batches, after_nanoseconds, devices: Vec::new() });
+        let first = batches.map_or(self.position.sequence + 1, |(first, _)| first);
+        let after_nanoseconds = self.last_nanoseconds.or_else(|| self.history.began_before(first));
+        let devices = self.engine.not_read(cause);
+        self.completeness.add(Missing { cause, segments, batches, after_nanoseconds, devices });
     }
 
     /// At the end of the log, what is valid and no mark says that it was durable, up to the first batch that is not

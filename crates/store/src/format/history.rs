@@ -89,6 +89,12 @@ impl History {
         self.after(epoch)?.next().map(|next| next.last_batch)
     }
 
+    /// When the epoch began in which a batch was written: of several, the earliest that may have it.
+    pub(crate) fn began_before(&self, batch: u64) -> Option<i64> {
+        let last = self.entries().map(|entry| entry.last_batch).filter(|&last| last < batch).max()?;
+        self.entries().find(|entry| entry.last_batch == last).map(|entry| entry.began_nanoseconds)
+    }
+
     /// The same history with one more epoch.
     pub(crate) fn followed_by(&self, next: EpochEntry) -> History {
         let mut older: Vec<EpochEntry> = self.entries().cloned().collect();

@@ -11,8 +11,9 @@ use super::{Scan, Snapshot};
 use crate::error::Result;
 use crate::format::entry::{Entry, Kind};
 use crate::format::ids::ObjectNumber;
-use crate::format::index_key::{ROOT, ROOT_KEY, entries_of, entry_key, entry_of_key, first_object};
+use crate::format::index_key::{ROOT, ROOT_KEY, entries_of, entry_key, entry_of_key, first_object, object_of};
 use crate::format::key::{Key, split};
+use crate::units::escape;
 
 impl Snapshot {
     /// The number of the directory with a path; `None` if there is no such directory.
@@ -192,6 +193,19 @@ impl Ways {
         let mut key = Key::root();
         names.iter().rev().filter(|name| !name.is_empty()).for_each(|name| key.push(name));
         Some(key)
+    }
+
+    /// What the entry of an index key is, in words: its path, escaped; "shared file N" for a file with several names;
+    /// and "NAME in directory N" if the directory has no path in the index.
+    pub(crate) fn name_of(&self, key: &[u8]) -> Option<String> {
+        match (object_of(key), entry_of_key(key)) {
+            (Some(number), _) => Some(format!("shared file {number}")),
+            (None, Some((directory, name))) => Some(match self.path(directory, name) {
+                Some(path) => path.to_string(),
+                None => format!("{} in directory {directory}", escape(name)),
+            }),
+            (None, None) => None,
+        }
     }
 
     /// Directories that have entries but are no entry themselves. Directories below them are not included.

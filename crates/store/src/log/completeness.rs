@@ -9,7 +9,9 @@ use std::fmt;
 
 use crate::format::decode::Decoder;
 use crate::format::ids::{DeviceNumber, SegmentNumber};
-use crate::units::format_count;
+use crate::units::{format_count, format_time};
+
+const NANOSECONDS: i64 = 1_000_000_000;
 
 /// Why something may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,7 +50,8 @@ pub struct Missing {
     pub segments: Option<(SegmentNumber, SegmentNumber)>,
     /// The affected batches, first and last.
     pub batches: Option<(u64, u64)>,
-    /// When the last batch before the gap was written, in nanoseconds since 1970.
+    /// When the last batch before the gap was written, or at the earliest the first one in it: when its epoch began. In
+    /// nanoseconds since 1970. Records that were moved since may be older.
     pub after_nanoseconds: Option<i64>,
     /// Devices that may have it.
     pub devices: Vec<DeviceNumber>,
@@ -63,19 +66,33 @@ impl fmt::Display for Missing {
         };
         let segments = span(self.segments.map(|(first, last)| (first.0, last.0)), "segment", "segments");
         let batches = span(self.batches, "batch", "batches");
+        let after = match self.after_nanoseconds {
+            Some(after) => format!(" after {}", format_time(after.div_euclid(NANOSECONDS))),
+            None => String::new(),
+        };
+        let written = if after.is_empty() { "" } else { ", written" };
         match self.cause {
-            Cause::Damage => write!(f, "{segments} of the log: damaged on every copy")?,
+            Cause::Damage if self.devices.is_empty() => {
+                write!(f, "{segments} of the log: damaged on every copy{written}{after}")?;
+            }
+            Cause::Damage => {
+                write!(f, "{segments} of the log: damaged on every copy that could be read{written}{after}")?;
+            }
             Cause::EndsBeforeMark => {
                 let verb = if self.batches.is_some_and(|(first, last)| first < last) { "were" } else { "was" };
-                write!(f, "the log ends before {batches}, which {verb} acknowledged")?;
+                write!(f, "the log ends before {batches}, which {verb} acknowledged{after}")?;
             }
-            Cause::SegmentMissing => write!(f, "{segments} of the log: on no device that is present")?,
+            Cause::SegmentMissing => write!(f, "{segments} of the log: on no device that is present{written}{after}")?,
             Cause::DevicesAway => write!(f, "too few devices are present to tell whether anything is missing")?,
         }
         if !self.devices.is_empty() {
             let devices: Vec<String> = self.devices.iter().map(DeviceNumber::to_string).collect();
             let word = if devices.len() == 1 { "device" } else { "devices" };
-            write!(f, " ({word} {})", devices.join(", "))?;
+            let devices = devices.join(", ");
+            match self.cause {
+                Cause::Damage => write!(f, " ({word} {devices} could not)")?,
+                _ => write!(f, " ({word} {devices})")?,
+            }
         }
         Ok(())
     }
@@ -88,6 +105,28 @@ pub struct Tail {
     pub batches: u64,
     /// Bytes, on all copies, that are not part of the log: they stay in place, in quarantine.
     pub quarantined_bytes: u64,
+}
+
+impl fmt::Display for Tail {
+    /// As the end of a sentence.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The mark that would show their acknowledgement is written after them.
+        let batches = match self.batches {
+            0 => None,
+            1 => Some("1 batch that is not known to be acknowledged was recovered".to_owned()),
+            many => {
+                let many = format_count(many.into());
+                Some(format!("{many} batches that are not known to be acknowledged were recovered"))
+            }
+        };
+        let bytes = match self.quarantined_bytes {
+            0 => None,
+            1 => Some("1 byte is in quarantine".to_owned()),
+            many => Some(format!("{} bytes are in quarantine", format_count(many.into()))),
+        };
+        let parts: Vec<String> = batches.into_iter().chain(bytes).collect();
+        if parts.is_empty() { Ok(()) } else { write!(f, ": {}", parts.join(", ")) }
+    }
 }
 
 /// Whether a store shows everything that it acknowledged.
@@ -118,23 +157,25 @@ impl Completeness {
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.missing.is_empty() {
-            lines.push("the store is incomplete: acknowledged data may be missing".to_owned());
+            lines.push(
+                "the store is incomplete: acknowledged data may be missing (bring its devices back, or restore what is missing \
+                 from a backup; granulo store repair --accept clears this)"
+                    .to_owned(),
+            );
             lines.extend(self.missing.iter().map(Missing::to_string));
         }
         if let Some(tail) = self.tail {
-            let batches = format_count(tail.batches.into());
-            let bytes = format_count(tail.quarantined_bytes.into());
-            lines.push(format!(
-                "the last writer did not end cleanly: {batches} batches that were never acknowledged were recovered, {bytes} bytes are in quarantine"
-            ));
+            lines.push(format!("the last writer did not end cleanly{tail}"));
         }
         lines
     }
 
-    /// Adds what may be missing, without duplicates.
+    /// Adds what may be missing, without duplicates: of the same with different times, the earlier one counts.
     pub(crate) fn add(&mut self, missing: Missing) {
-        if !self.missing.contains(&missing) {
-            self.missing.push(missing);
+        let timeless = |one: &Missing| Missing { after_nanoseconds: None, ..one.clone() };
+        match self.missing.iter_mut().find(|known| timeless(known) == timeless(&missing)) {
+            Some(known) => known.after_nanoseconds = known.after_nanoseconds.min(missing.after_nanoseconds),
+            None => self.missing.push(missing),
         }
     }
 
@@ -182,6 +223,52 @@ impl Completeness {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_crash_left_is_counted_in_words() {
+        let said = |batches, quarantined_bytes| {
+            let tail = Some(Tail { batches, quarantined_bytes });
+            Completeness { tail, ..Completeness::default() }.lines().concat()
+        };
+        assert_eq!(
+            [said(1, 0), said(2, 1), said(0, 1500), said(0, 0)],
+            [
+                "the last writer did not end cleanly: 1 batch that is not known to be acknowledged was recovered",
+                "the last writer did not end cleanly: 2 batches that are not known to be acknowledged were recovered, \
+                 1 byte is in quarantine",
+                "the last writer did not end cleanly: 1,500 bytes are in quarantine",
+                "the last writer did not end cleanly",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_missing_says_after_when() {
+        let missing = |cause, after_nanoseconds| Missing {
+            cause,
+            segments: Some((SegmentNumber(1), SegmentNumber(1))),
+            batches: Some((2, 3)),
+            after_nanoseconds,
+            devices: Vec::new(),
+        };
+        assert_eq!(
+            missing(Cause::Damage, Some(NANOSECONDS * 60 + 1)).to_string(),
+            "segment 1 of the log: damaged on every copy, written after 1970-01-01 00:01:00 UTC"
+        );
+        assert_eq!(
+            missing(Cause::EndsBeforeMark, Some(0)).to_string(),
+            "the log ends before batches 2 to 3, which were acknowledged after 1970-01-01 00:00:00 UTC"
+        );
+        assert_eq!(missing(Cause::Damage, None).to_string(), "segment 1 of the log: damaged on every copy");
+        let in_part = Missing { devices: vec![DeviceNumber(1)], ..missing(Cause::Damage, None) };
+        assert_eq!(
+            in_part.to_string(),
+            "segment 1 of the log: damaged on every copy that could be read (device 1 could not)"
+        );
+        let mut found = Completeness::default();
+        [Some(9), Some(8)].into_iter().for_each(|after| found.add(missing(Cause::Damage, after)));
+        assert_eq!(found.missing, [missing(Cause::Damage, Some(8))]);
+    }
 
     #[test]
     fn what_is_kept_is_what_was_found() {

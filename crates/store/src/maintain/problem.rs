@@ -85,6 +85,8 @@ pub enum Remedy {
     Repair,
     /// A device must return or be replaced: `rebuild`.
     Rebuild,
+    /// A device must return: what it has is unknown without it, so it cannot be replaced.
+    Return,
     /// The segments have the data: the index is rebuilt.
     RebuildIndex,
     /// No live object is concerned: `repair` moves what is valid, and frees the segment.
@@ -99,6 +101,7 @@ impl Remedy {
         match self {
             Remedy::Repair => "repair",
             Remedy::Rebuild => "rebuild",
+            Remedy::Return => "return",
             Remedy::RebuildIndex => "rebuild_index",
             Remedy::Harmless => "harmless",
             Remedy::Lost => "lost",
@@ -110,10 +113,12 @@ impl Remedy {
         match self {
             Remedy::Repair => "run granulo store repair",
             Remedy::Rebuild => "bring the device back, or run granulo store rebuild",
+            Remedy::Return => "bring the device back, or name its directory with --device",
             Remedy::RebuildIndex => "granulo store check --rebuild-index rebuilds the index",
             Remedy::Harmless => "no object in use is affected; granulo store repair frees the segment",
             Remedy::Lost => {
-                "no copy has it: restore it from a backup, or drop it with granulo store repair --drop-lost"
+                "no copy has it: restore it from a backup with granulo store put or import --verify, or drop it with granulo \
+                 store repair --drop-lost"
             }
         }
     }

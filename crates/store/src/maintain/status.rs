@@ -99,6 +99,8 @@ pub struct StoreStatus {
     pub epochs: u64,
     /// Its devices, by number.
     pub devices: Vec<DeviceStatus>,
+    /// Whether a device with records is present: otherwise what the devices have is unknown, and counted as nothing.
+    pub sees_log: bool,
     /// Number of copies of each kind of data, and what that survives, in words.
     pub redundancy: Vec<String>,
     /// Where the content of files begins in new segments.
@@ -187,6 +189,7 @@ impl Engine {
             epoch_began_nanoseconds: history.newest().began_nanoseconds,
             epochs: history.entries().count() as u64,
             devices: self.devices.slots().iter().map(device).collect(),
+            sees_log: self.devices.sees_log(&self.geometry()),
             redundancy: self.geometry().explain(),
             alignment: self.geometry().alignment,
             live_records: rows.iter().map(|row| row.live_records).sum(),

@@ -330,7 +330,8 @@ impl<'e> Walker<'e> {
         if let Some(first) = self.names.later(number) {
             return Ok((Some(first), true));
         }
-        let count = self.export.store.stat(&listed.key)?.map_or(1, |status| status.names);
+        // Of the index alone: a damaged record must not end the export of the others.
+        let count = self.export.store.engine().view().state.shared.get(&number).copied().unwrap_or(1);
         let first = Arc::new(LinkTo { key: listed.key.clone(), made: Handover::default() });
         self.names.first(number, count, first.clone());
         Ok((Some(first), false))

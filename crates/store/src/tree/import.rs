@@ -35,7 +35,7 @@ use crate::format::key::Key;
 use crate::locks::{lock, unpoisoned};
 use crate::progress::Progress;
 use crate::units::MIB;
-use crate::{Listed, Store, Walk};
+use crate::{Buffer, Listed, Store, Walk};
 
 /// A piece ends at this much content; with more than two threads at less, so that their total does not exceed it,
 const PIECE_BYTES: u64 = MIB;
@@ -55,11 +55,13 @@ pub struct ImportOptions {
     pub one_file_system: bool,
     /// Number of threads that read; `None` for a default by the number of processors.
     pub threads: Option<usize>,
+    /// Read objects that are already in the store, and replace those that are damaged.
+    pub verify: bool,
 }
 
 impl Default for ImportOptions {
     fn default() -> ImportOptions {
-        ImportOptions { prefix: Key::root(), access_times: true, one_file_system: false, threads: None }
+        ImportOptions { prefix: Key::root(), access_times: true, one_file_system: false, threads: None, verify: false }
     }
 }
 
@@ -80,6 +82,8 @@ pub struct ImportSummary {
     pub content_bytes: u64,
     /// Objects that are already in the store.
     pub unchanged: u64,
+    /// Damaged objects of the store that were replaced; they count as stored too.
+    pub replaced: u64,
     /// Files that changed while they were read, twice; they are reported too.
     pub changed: u64,
     /// Directories of the store itself in the source.
@@ -104,6 +108,7 @@ impl ImportSummary {
         self.specials += other.specials;
         self.content_bytes += other.content_bytes;
         self.unchanged += other.unchanged;
+        self.replaced += other.replaced;
         self.changed += other.changed;
         self.xattrs_unreadable += other.xattrs_unreadable;
     }
@@ -137,6 +142,22 @@ pub struct Measure {
 /// written; what was committed until then stays, and the import may be repeated. Unreadable files are not an error: see
 /// [`ImportSummary::reports`].
 pub fn import(store: &Store, source: &Path, options: &ImportOptions, progress: &Progress) -> Result<ImportSummary> {
+    let mut summary = ImportSummary::default();
+    import_into(store, source, options, progress, &mut summary)?;
+    Ok(summary)
+}
+
+/// As [`import`]; `summary` has what was done until an error, too.
+///
+/// # Errors
+/// As [`import`].
+pub fn import_into(
+    store: &Store,
+    source: &Path,
+    options: &ImportOptions,
+    progress: &Progress,
+    summary: &mut ImportSummary,
+) -> Result<()> {
     let ledger = Ledger::new(progress);
     let bounds = WalkFilter { one_file_system: options.one_file_system, own: own_directories(store) };
     let tree = SourceTree::open(source, options.prefix.clone(), bounds, &ledger)?;
@@ -151,36 +172,55 @@ pub fn import(store: &Store, source: &Path, options: &ImportOptions, progress: &
         bytes: (2 * PIECE_BYTES / threads as u64).min(PIECE_BYTES),
         directories: MOST_OPEN / (2 * threads + 1),
     };
-    let (unchanged, own_directories) = std::thread::scope(|scope| {
+    let planned = std::thread::scope(|scope| {
         begin_threads(scope, 1, || turns.commit_all())?;
         let _open = turns.open();
         std::thread::scope(|scope| {
             begin_threads(scope, threads, || {
                 let path_of = |key: &Key| path_of(source, &options.prefix, key);
-                let mut putter = Putter::new(store, &ledger, options.access_times, &path_of, &giant);
+                let mut putter = Putter::new(store, &ledger, options, &path_of, &giant);
                 work(&receiver, &turns, &ledger, &mut putter);
                 lock(&totals).add(&putter.done);
             })?;
-            Ok::<_, Error>(Planner::new(store, &ledger, tree, sender, bounds).run())
+            Ok::<_, Error>(Planner::new(store, &ledger, options, tree, sender, bounds).run())
         })
     })?;
-    let (interrupted, reports) = finish(store, &ledger)?;
-    let mut summary = unpoisoned(totals.into_inner());
-    summary.unchanged += unchanged;
-    Ok(ImportSummary { own_directories, interrupted, reports, ..summary })
+    *summary = unpoisoned(totals.into_inner());
+    summary.add(&planned);
+    summary.own_directories = planned.own_directories;
+    finish(store, &ledger, summary)
 }
 
-/// Makes durable what was committed; returns whether the work was interrupted, and the reports.
-pub(super) fn finish(store: &Store, ledger: &Ledger<'_>) -> Result<(bool, Reports)> {
-    let interrupted = ledger.is_interrupted();
+/// Makes durable what was committed, and adds to the summary whether the work was interrupted, and the reports.
+pub(super) fn finish(store: &Store, ledger: &Ledger<'_>, summary: &mut ImportSummary) -> Result<()> {
+    summary.interrupted = ledger.is_interrupted();
     let (failed, reports) = ledger.end();
-    match failed {
-        Some(error) => {
-            // The first failure is the one to report; saving earlier work shortens a repetition.
-            let _ = store.sync();
-            Err(error)
+    summary.reports = reports;
+    let synced = store.sync();
+    // The first failure is the one to report; saving earlier work shortens a repetition.
+    failed.map_or(synced, Err)
+}
+
+/// Whether an object that the store lists can be read; the content of a file with several names through one of them.
+///
+/// # Errors
+/// Errors that are no damage of the object.
+pub(super) fn is_intact(store: &Store, listed: &Listed) -> Result<bool> {
+    let read = || match listed.entry.kind {
+        Kind::Directory | Kind::Symlink | Kind::Special => {
+            let mut buffer = Buffer::default();
+            store.read(&listed.key, &mut buffer).map(drop)
         }
-        None => store.sync().map(|()| (interrupted, reports)),
+        _ => {
+            let Some(mut content) = store.content(&listed.key)? else { return Ok(()) };
+            while content.next_piece()?.is_some() {}
+            Ok(())
+        }
+    };
+    match read() {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -257,6 +297,8 @@ pub(super) enum Action {
     /// The store has it as one of several names of this shared object, which it no longer is in the source: store it
     /// unless all other names are gone.
     PutIfShared,
+    /// The store has it: store it if what the store has is damaged.
+    PutIfDamaged(Box<Listed>),
 }
 
 /// A file and what to do with it.
@@ -314,6 +356,7 @@ struct PieceBounds {
 struct Planner<'s, 'l, 'w> {
     store: &'s Store,
     ledger: &'l Ledger<'w>,
+    verify: bool,
     tree: SourceTree<'l, 'w>,
     sender: SyncSender<TaskBatch>,
     /// For each directory on the walk's path, its listing in the store.
@@ -328,12 +371,14 @@ struct Planner<'s, 'l, 'w> {
     /// directories holds.
     bounds: PieceBounds,
     unchanged: u64,
+    replaced: u64,
 }
 
 impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
     fn new(
         store: &'s Store,
         ledger: &'l Ledger<'w>,
+        options: &ImportOptions,
         tree: SourceTree<'l, 'w>,
         sender: SyncSender<TaskBatch>,
         bounds: PieceBounds,
@@ -341,6 +386,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
         Planner {
             store,
             ledger,
+            verify: options.verify,
             tree,
             sender,
             listings: Vec::new(),
@@ -351,11 +397,13 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
             piece_directories: 0,
             bounds,
             unchanged: 0,
+            replaced: 0,
         }
     }
 
-    /// Plans the whole tree; returns how many objects are unchanged, and how many directories were skipped.
-    fn run(mut self) -> (u64, u64) {
+    /// Plans the whole tree; returns how many objects are unchanged and how many damaged ones are replaced, as far as it
+    /// decided that, and how many directories were skipped.
+    fn run(mut self) -> ImportSummary {
         while !self.ledger.is_over() {
             let Some(step) = self.tree.next() else { break };
             if let Err(error) = self.plan(step) {
@@ -363,7 +411,8 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
             }
         }
         self.send();
-        (self.unchanged, self.tree.own_directories)
+        let Planner { unchanged, replaced, .. } = self;
+        ImportSummary { unchanged, replaced, own_directories: self.tree.own_directories, ..ImportSummary::default() }
     }
 
     fn plan(&mut self, step: WalkStep) -> Result<()> {
@@ -391,7 +440,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
             return Ok(());
         }
         let replace = is_directory && stored_directory == Some(false);
-        match self.action(&found.status, listed.as_ref()) {
+        match self.action(&found.status, listed.as_ref())? {
             Some(action) => self.push(Task { found, action, replace }, is_directory),
             None => {
                 self.ledger.advance(1, 0);
@@ -416,32 +465,38 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
     }
 
     /// What to do; `None` if it is unchanged.
-    fn action(&mut self, status: &FileStatus, listed: Option<&Listed>) -> Option<Action> {
+    fn action(&mut self, status: &FileStatus, listed: Option<&Listed>) -> Result<Option<Action>> {
         let same = listed.filter(|listed| is_same(status, listed));
+        let if_damaged = |same: &Listed| self.verify.then(|| Action::PutIfDamaged(Box::new(same.clone())));
         if status.file_type() != FileType::RegularFile {
-            return if same.is_some() { None } else { Some(Action::Put) };
+            return Ok(same.map_or(Some(Action::Put), if_damaged));
         }
         if status.link_count < 2 {
-            return match same {
-                Some(Listed { shared: None, .. }) => None,
+            return Ok(match same {
+                Some(same @ Listed { shared: None, .. }) => if_damaged(same),
                 Some(_) => Some(Action::PutIfShared),
                 None => Some(Action::Put),
-            };
+            });
         }
         let there = same.and_then(|listed| listed.shared);
         if let Some(slot) = self.names.later(status.identity) {
             // The number of an object that is being stored now was never listed before.
             let is_there = there.is_some() && slot.known() == there;
-            return if is_there { None } else { Some(Action::Link(slot)) };
+            return Ok(if is_there { None } else { Some(Action::Link(slot)) });
         }
         let slot = Arc::<Handover<ObjectNumber>>::default();
         self.names.first(status.identity, status.link_count.into(), slot.clone());
-        match there.filter(|&number| self.claimed.insert(number)) {
-            Some(number) => {
-                slot.set(Some(number));
-                None
+        let claimed = there.filter(|&number| self.claimed.insert(number)).zip(same);
+        match claimed {
+            Some((_, same)) if self.verify && !is_intact(self.store, same)? => {
+                self.replaced += 1;
+                Ok(Some(Action::PutShared(slot)))
             }
-            None => Some(Action::PutShared(slot)),
+            Some((number, _)) => {
+                slot.set(Some(number));
+                Ok(None)
+            }
+            None => Ok(Some(Action::PutShared(slot))),
         }
     }
 

@@ -44,8 +44,8 @@ use crate::locks::lock;
 use crate::progress::Progress;
 
 pub use export::{ExportOptions, ExportSummary, export};
-pub use import::{ImportOptions, ImportSummary, Measure, import, measure};
-pub use tar::import_tar;
+pub use import::{ImportOptions, ImportSummary, Measure, import, import_into, measure};
+pub use tar::{import_tar, import_tar_into};
 
 /// Reports that are kept in full; the rest is only counted.
 const REPORTS_KEPT: usize = 20;

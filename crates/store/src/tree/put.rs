@@ -18,7 +18,7 @@ use std::sync::Mutex;
 use rustix::fs::{FileType, readlinkat};
 use rustix::io::Errno;
 
-use super::import::{Action, ImportSummary, Task};
+use super::import::{Action, ImportOptions, ImportSummary, Task, is_intact};
 use super::names::Handover;
 use super::posix::{FileStatus, XattrReader, holes, open_file, status};
 use super::turns::ReadyBatch;
@@ -50,6 +50,7 @@ pub(super) struct Putter<'s, 'l, 'w> {
     store: &'s Store,
     ledger: &'l Ledger<'w>,
     access_times: bool,
+    verify: bool,
     path_of: &'l dyn Fn(&Key) -> PathBuf,
     /// Held by the thread that reads a giant file.
     giant: &'l Mutex<()>,
@@ -111,14 +112,15 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
     pub(super) fn new(
         store: &'s Store,
         ledger: &'l Ledger<'w>,
-        access_times: bool,
+        options: &ImportOptions,
         path_of: &'l dyn Fn(&Key) -> PathBuf,
         giant: &'l Mutex<()>,
     ) -> Putter<'s, 'l, 'w> {
         Putter {
             store,
             ledger,
-            access_times,
+            access_times: options.access_times,
+            verify: options.verify,
             path_of,
             giant,
             xattrs: XattrReader::default(),
@@ -145,8 +147,10 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         let mut objects = 0;
         let mut failed = None;
         for task in tasks {
+            let unchanged_before = self.done.unchanged;
             if failed.is_none() && !self.ledger.is_over() {
                 match self.put(&mut batch, &task) {
+                    Ok(()) if self.done.unchanged > unchanged_before => {}
                     Ok(()) => {
                         objects += 1;
                         self.held_bytes += HELD_BYTES;
@@ -170,13 +174,19 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
 
     fn put(&mut self, batch: &mut Batch<'s>, task: &Task) -> Result<()> {
         let done = match &task.action {
-            Action::PutIfShared => match self.store.stat(&task.found.key) {
-                Ok(Some(known)) if known.names == 1 => {
-                    self.done.unchanged += 1;
-                    return Ok(());
-                }
-                known => known.map_err(PutFailure::Store).and_then(|_| self.put_found(batch, task, None)),
-            },
+            Action::PutIfShared if self.is_as_alone(&task.found.key)? => {
+                self.done.unchanged += 1;
+                return Ok(());
+            }
+            Action::PutIfDamaged(listed) if is_intact(self.store, listed)? => {
+                self.done.unchanged += 1;
+                return Ok(());
+            }
+            Action::PutIfDamaged(_) => {
+                self.done.replaced += 1;
+                self.put_found(batch, task, None)
+            }
+            Action::PutIfShared => self.put_found(batch, task, None),
             Action::Put => self.put_found(batch, task, None),
             Action::PutShared(slot) => self.put_found(batch, task, Some(slot)),
             Action::Link(slot) => self.put_link(batch, task, slot),
@@ -195,6 +205,24 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
                 Ok(())
             }
             Err(PutFailure::Store(error)) => Err(error),
+        }
+    }
+
+    /// Whether a file with several names has only this one left, and may stay as it is.
+    fn is_as_alone(&mut self, key: &Key) -> Result<bool> {
+        match self.store.stat(key) {
+            Ok(known) if known.as_ref().is_none_or(|known| known.names != 1) => Ok(false),
+            Ok(_) if !self.verify => Ok(true),
+            Ok(_) => {
+                let is_intact = self.store.entry(key)?.map_or(Ok(true), |listed| is_intact(self.store, &listed))?;
+                self.done.replaced += u64::from(!is_intact);
+                Ok(is_intact)
+            }
+            Err(error) if self.verify && matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost) => {
+                self.done.replaced += 1;
+                Ok(false)
+            }
+            Err(error) => Err(error),
         }
     }
 

@@ -135,7 +135,7 @@ impl<'e> Restorer<'e> {
             Err(RestoreFailure::Malformed(why)) => report(Error::new(ErrorKind::Corrupt, "export", why).at(&path())),
             Err(RestoreFailure::Gone(why)) => report(Error::new(ErrorKind::NotFound, "export", why).at(&path())),
             // A lost object does not end the export of the others.
-            Err(RestoreFailure::Store(error)) => report(error),
+            Err(RestoreFailure::Store(error)) => report(error.affecting(&job.listed.key)),
         }
         self.export.ledger.advance(1, 0);
     }
@@ -343,7 +343,7 @@ impl<'e> Restorer<'e> {
         let attributes = match self.export.store.stat(key) {
             Ok(Some(status)) => status.attributes,
             Ok(None) => return,
-            Err(error) => return self.export.ledger.report(error),
+            Err(error) => return self.export.ledger.report(error.affecting(key)),
         };
         if !is_end && !self.export.is_root_user && attributes.mode & 0o700 != 0o700 {
             return self.export.finish_later(key.clone());

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use hashbrown::HashMap;
 
 use super::archive::{Archive, Broken, Member, MemberKind};
-use super::import::{ImportOptions, ImportSummary, check_prefix, finish};
+use super::import::{ImportOptions, ImportSummary, check_prefix, finish, is_intact};
 use super::put::SMALL_BYTES;
 use super::turns::{ReadyBatch, UnsyncedBytes};
 use super::{Ledger, Stoppable, Watched};
@@ -58,6 +58,22 @@ pub fn import_tar(
     options: &ImportOptions,
     progress: &Progress,
 ) -> Result<ImportSummary> {
+    let mut summary = ImportSummary::default();
+    import_tar_into(store, archive, options, progress, &mut summary)?;
+    Ok(summary)
+}
+
+/// As [`import_tar`]; `summary` has what was done and refused until an error, too.
+///
+/// # Errors
+/// As [`import_tar`].
+pub fn import_tar_into(
+    store: &Store,
+    archive: &mut dyn Read,
+    options: &ImportOptions,
+    progress: &Progress,
+    summary: &mut ImportSummary,
+) -> Result<()> {
     check_prefix(store, &options.prefix)?;
     let ledger = Ledger::new(progress);
     let mut import = TarImport {
@@ -79,13 +95,12 @@ pub fn import_tar(
     let mut archive = Archive::new(Stoppable { ledger: &ledger, inner: archive });
     let ended = import.run(&mut archive);
     let committed = import.commit();
-    let done = std::mem::take(&mut import.done);
+    *summary = std::mem::take(&mut import.done);
     drop(import);
     if let Err(error) = ended.and(committed) {
         ledger.fail(error);
     }
-    let (interrupted, reports) = finish(store, &ledger)?;
-    Ok(ImportSummary { interrupted, reports, ..done })
+    finish(store, &ledger, summary)
 }
 
 /// Why a member was not imported.
@@ -212,8 +227,15 @@ impl<'s> TarImport<'s, '_, '_> {
                 && listed.shared.is_none_or(|number| self.claimed.insert(number))
         });
         if is_there {
-            self.done.unchanged += 1;
-            return Ok(());
+            let is_intact = match &listed {
+                Some(listed) if self.options.verify => is_intact(self.store, listed)?,
+                _ => true,
+            };
+            if is_intact {
+                self.done.unchanged += 1;
+                return Ok(());
+            }
+            self.done.replaced += 1;
         }
         self.batch_objects += 1;
         self.held_bytes += held_bytes(&key, &attributes) + member.link.len() as u64;

@@ -22,7 +22,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
@@ -56,6 +56,8 @@ const PLANNED: usize = 64;
 const MOST_THREADS: usize = 8;
 /// Bytes of units of large objects that are announced to the operating system before they are read.
 const AHEAD_BYTES: u64 = 16 << 20;
+/// Errors of records that are given the name of their object.
+const MOST_NAMED: u32 = 20;
 
 /// A range of bytes of a piece: in what was read, or in what was derived from it.
 #[derive(Debug, Clone)]
@@ -92,6 +94,8 @@ pub struct Loaded {
 struct LazyPaths {
     snapshot: Snapshot,
     ways: OnceLock<Ways>,
+    /// Errors that were given a name.
+    named: AtomicU32,
 }
 
 impl LazyPaths {
@@ -105,6 +109,41 @@ impl LazyPaths {
         };
         let lost = || Error::new(ErrorKind::Corrupt, "load", "the index has no path for a record that it refers to");
         ways.path(directory, name).ok_or_else(lost)
+    }
+
+    /// The error of a record, with the name of its object. That is searched for in the whole index, so only for the
+    /// first errors.
+    fn of_record(&self, error: Error, wanted: &Wanted) -> Error {
+        if self.named.fetch_add(1, Ordering::Relaxed) >= MOST_NAMED {
+            return error;
+        }
+        match self.name_at(wanted) {
+            Some(name) => error.affecting(name),
+            None => error,
+        }
+    }
+
+    /// `None` if the index cannot be read to there.
+    fn name_at(&self, wanted: &Wanted) -> Option<String> {
+        let mut scan = self.snapshot.scan_from(&[]).ok()?;
+        while let Some((key, entry)) = scan.next_entry().ok()? {
+            if (entry.id, entry.location) == (wanted.id, wanted.location) {
+                return Ways::of(&self.snapshot).unwrap_or_default().name_of(key);
+            }
+        }
+        None
+    }
+
+    /// The error of a large object, with its name.
+    fn of_large(&self, error: Error, large: &Large) -> Error {
+        match Head::parse(&large.head) {
+            Some(Head { name: Some(name), parent, .. }) => match self.path(parent, name) {
+                Ok(path) => error.affecting(path),
+                Err(_) => error,
+            },
+            Some(head) => error.affecting(format!("shared file {}", head.number)),
+            None => error,
+        }
     }
 }
 
@@ -351,7 +390,11 @@ impl SharedWork {
             large: Mutex::default(),
             is_over: AtomicBool::new(false),
             spare: Spare::default(),
-            names: Arc::new(LazyPaths { snapshot: scope.snapshot.clone(), ways: OnceLock::new() }),
+            names: Arc::new(LazyPaths {
+                snapshot: scope.snapshot.clone(),
+                ways: OnceLock::new(),
+                named: AtomicU32::new(0),
+            }),
         }
     }
 }
@@ -499,10 +542,10 @@ impl SharedWork {
                             piece.add(start, lengths.head_bytes(), bytes, Some(content))
                         }
                         Ok(ContentSource::Plain) => piece.add(start, lengths.head_bytes(), bytes, None),
-                        Err(error) => goes_on &= give(Err(error)),
+                        Err(error) => goes_on &= give(Err(self.names.of_record(error, wanted))),
                     }
                 }
-                Err(error) => goes_on &= give(Err(error)),
+                Err(error) => goes_on &= give(Err(self.names.of_record(error, wanted))),
             }
             if !goes_on {
                 return false;
@@ -540,7 +583,8 @@ impl SharedWork {
     fn part(&self, engine: &Engine, large: &Large, range: Range<u64>) -> Result<Loaded> {
         let mut piece = Loaded::new(self);
         let begin = make_landing(&mut piece.read, (range.end - range.start) as usize, 0);
-        engine.read_units(&large.descriptor, range.clone(), &mut piece.read)?;
+        let read = engine.read_units(&large.descriptor, range.clone(), &mut piece.read);
+        read.map_err(|error| self.names.of_large(error, large))?;
         let head = piece.put_aside(&large.head);
         let content = BufferRange { is_aside: false, bytes: begin..piece.read.len() };
         piece.objects.push(PlacedObject {

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use super::{ExtentFiles, JOINED_BYTES, UnitFault, Wrong, is_intact};
 use crate::devices::erasure::reconstruct;
+use crate::devices::set::LOST_ADVICE;
 use crate::devices::threads;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Chunk, Descriptor, Run};
@@ -216,16 +217,29 @@ impl ExtentFiles {
             .enumerate()
             .map(|(unit, bytes)| if (reached..data).contains(&unit) { Some(&zeroes[..]) } else { bytes.as_deref() })
             .collect();
-        let restored = reconstruct(data, unit_bytes, &borrowed).map_err(|_| lost(number, stripe, wrong))?;
+        let restored = reconstruct(data, unit_bytes, &borrowed).map_err(|_| self.lost(number, stripe, wrong))?;
         for (unit, mut bytes) in restored {
             bytes.truncate(stripes.unit_length(stripe, unit));
             if !is_intact(chunk, stripe, unit, &bytes) {
-                return Err(lost(number, stripe, wrong));
+                return Err(self.lost(number, stripe, wrong));
             }
             units[unit] = Some(bytes);
         }
         units.truncate(reached);
         Ok(units.into_iter().flatten().collect())
+    }
+
+    /// The error for a stripe with too many wrong units.
+    fn lost(&self, number: usize, stripe: usize, wrong: &[Wrong]) -> Error {
+        let wrong = || wrong.iter().filter(|wrong| (wrong.chunk, wrong.stripe) == (number, stripe));
+        let units: Vec<String> =
+            wrong().map(|wrong| format!("unit {} on device {} {}", wrong.unit, wrong.device, wrong.flaw)).collect();
+        let cause = format!("in stripe {stripe} of chunk {number} {}", units.join(", "));
+        let is_away = wrong().any(|wrong| self.source.device(wrong.device).is_none());
+        Error::new(ErrorKind::Lost, "read a large object", cause).advise(match is_away {
+            true => "bring the missing devices back: granulo store status",
+            false => LOST_ADVICE,
+        })
     }
 }
 
@@ -265,16 +279,4 @@ pub(super) fn note(
     if !wrong.iter().any(|known| (known.chunk, known.stripe, known.unit) == (number, stripe, unit)) {
         wrong.push(Wrong { device: chunk.unit(stripe, unit).device, chunk: number, stripe, unit, flaw });
     }
-}
-
-/// The error for a stripe with too many wrong units.
-fn lost(number: usize, stripe: usize, wrong: &[Wrong]) -> Error {
-    let units: Vec<String> = wrong
-        .iter()
-        .filter(|wrong| (wrong.chunk, wrong.stripe) == (number, stripe))
-        .map(|wrong| format!("unit {} on device {} {}", wrong.unit, wrong.device, wrong.flaw))
-        .collect();
-    let cause = format!("in stripe {stripe} of chunk {number} {}", units.join(", "));
-    Error::new(ErrorKind::Lost, "read a large object", cause)
-        .advise("bring back missing devices, or restore the object from a backup")
 }

@@ -291,12 +291,8 @@ impl Checker<'_> {
                 let (kind, cause, remedy) = match damage {
                     Some(damage) => {
                         damage.is_in_use = true;
-                        let copies = match row.devices.iter().filter(|&&device| self.is_readable(device)).count() {
-                            1 => "and there is no other copy in service",
-                            _ => "on every copy",
-                        };
-                        let remedy = self.engine.remedy_beyond(&row.devices);
-                        (ProblemKind::Record, format!("the record is damaged {copies}"), remedy)
+                        let cause = format!("the record is damaged on {}", self.engine.copies_in_words(&row.devices));
+                        (ProblemKind::Record, cause, self.engine.remedy_beyond(&row.devices))
                     }
                     None => (
                         ProblemKind::Entry,

@@ -92,7 +92,7 @@ impl CheckReport {
     fn count(&mut self, remedy: Remedy) {
         *match remedy {
             Remedy::Repair => &mut self.repairable,
-            Remedy::Rebuild => &mut self.rebuildable,
+            Remedy::Rebuild | Remedy::Return => &mut self.rebuildable,
             Remedy::RebuildIndex => &mut self.of_index,
             Remedy::Harmless => &mut self.harmless,
             Remedy::Lost => &mut self.lost,
@@ -116,10 +116,11 @@ impl Store {
         let mut pace = Pace::new(options.bytes_per_second, progress);
         let mut checker = Checker::new(engine, view, found);
         checker.report.is_deep = options.is_deep;
+        checker.knows_all = self.completeness().is_complete();
         for damage in &self.recovered().damage {
             let place = engine.devices.place(DeviceNumber(0), &segment_path(engine.segment_id(damage.segment)));
             let devices = checker.view.state.segments.get(&damage.segment).map_or(&[][..], |row| &row.devices);
-            let cause = "acknowledged bytes of the log are damaged on every copy";
+            let cause = format!("acknowledged bytes of the log are damaged on {}", engine.copies_in_words(devices));
             let problem = Problem::new(ProblemKind::Log, place, cause, engine.remedy_beyond(devices));
             checker.found(problem.within(damage.segment, damage.range.clone()));
         }
@@ -152,6 +153,10 @@ struct Checker<'c> {
     sizes: HashMap<(DeviceNumber, SegmentName), u64>,
     /// Whether nobody else can be writing.
     is_alone: bool,
+    /// Whether a device with records is present.
+    sees_log: bool,
+    /// Whether the index has everything that was acknowledged.
+    knows_all: bool,
 }
 
 impl<'c> Checker<'c> {
@@ -171,6 +176,8 @@ impl<'c> Checker<'c> {
             freed: freed.collect(),
             sizes: HashMap::new(),
             is_alone: engine.is_writer() || !engine.platform.is_locked(&engine.home),
+            sees_log: engine.devices.sees_log(&engine.geometry()),
+            knows_all: false,
             view,
         }
     }
@@ -311,10 +318,9 @@ impl<'c> Checker<'c> {
                     Some(found) => {
                         let known = geometry.devices.iter().find(|entry| entry.identity == found.identity);
                         cause = match known {
-                            Some(entry) => format!(
-                                "device {number} should be there, but it is device {}: directories were swapped",
-                                entry.number
-                            ),
+                            Some(entry) => {
+                                format!("device {number} should be there, but it is device {}", entry.number)
+                            }
                             None => format!("device {number} should be there, but it is one that was replaced"),
                         };
                     }
@@ -327,13 +333,19 @@ impl<'c> Checker<'c> {
             }
             _ => {}
         }
+        if !self.sees_log {
+            cause.push_str("; what it has is unknown, because no device with records is present");
+            remedy = if remedy == Remedy::Rebuild { Remedy::Return } else { remedy };
+            return Problem::new(ProblemKind::Device, slot.path.clone(), cause, remedy).on(number);
+        }
         let state = &self.view.state;
         let segments: Vec<&SegmentRow> = state.segments.values().filter(|row| row.devices.contains(&number)).collect();
         let segment_bytes: u64 = segments.iter().map(|row| row.size_bytes).sum();
         let unit_bytes: u64 = state.extents.values().filter(|row| row.device == number).map(|row| row.live_bytes).sum();
         cause.push_str(&format!(
-            "; {} segments ({}) and {} of large objects are kept on it",
+            "; {} {} ({}) and {} of large objects are kept on it",
             format_count(segments.len() as u128),
+            if segments.len() == 1 { "segment" } else { "segments" },
             format_size(segment_bytes.into()),
             format_size(unit_bytes.into())
         ));
@@ -586,8 +598,8 @@ impl<'c> Checker<'c> {
             let place = self.engine.extents.place(row.device, row.file);
             self.found(Problem::new(ProblemKind::ExtentFile, place, cause, remedy).on(row.device));
         }
-        // A writer at work stores units there before it refers to them.
-        if self.is_alone && !self.engine.is_writer() {
+        // A writer at work stores units there before it refers to them; and objects that are missing may have some.
+        if self.is_alone && self.knows_all && !self.engine.is_writer() {
             self.quarantine(&sizes);
         }
         Ok(())

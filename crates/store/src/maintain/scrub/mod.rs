@@ -227,6 +227,21 @@ impl Engine {
         })
     }
 
+    /// The copies on these devices that were read, as the end of "damaged on …".
+    pub(crate) fn copies_in_words(&self, devices: &[DeviceNumber]) -> String {
+        let is_away = |device: &&DeviceNumber| self.is_awaited(**device);
+        let away: Vec<String> = devices.iter().filter(is_away).map(DeviceNumber::to_string).collect();
+        match (&away[..], devices.len()) {
+            ([], 0 | 1) => "its only copy".to_owned(),
+            ([], _) => "every copy".to_owned(),
+            ([one], _) => format!("every copy that can be read; device {one}, which may have it, is not in service"),
+            (several, _) => format!(
+                "every copy that can be read; devices {}, which may have it, are not in service",
+                several.join(", ")
+            ),
+        }
+    }
+
     /// What helps against damage on all copies that can be read, of what is on these devices.
     pub(crate) fn remedy_beyond<'d>(&self, devices: impl IntoIterator<Item = &'d DeviceNumber>) -> Remedy {
         match devices.into_iter().any(|&device| self.is_awaited(device)) {
@@ -238,13 +253,14 @@ impl Engine {
     /// Bytes of the log that are damaged on every copy, with no object in use among them. If something is missing, the
     /// index may have been built from this log after the damage: it does not show what was there.
     pub(crate) fn damage_without_objects(&self, row: &SegmentRow, range: Range<LogOffset>) -> Problem {
-        let (cause, remedy) = match self.completeness_of(&self.view().state.notes).is_empty() {
-            true => ("bytes are damaged on every copy", Remedy::Harmless),
-            false => (
-                "bytes are damaged on every copy, and what was there is unknown (repair --accept gives it up)",
-                self.remedy_beyond(&row.devices),
-            ),
+        let copies = self.copies_in_words(&row.devices);
+        let (rest, remedy) = match self.completeness_of(&self.view().state.notes).is_empty() {
+            true => ("", Remedy::Harmless),
+            false => {
+                (", and what was there is unknown (repair --accept gives it up)", self.remedy_beyond(&row.devices))
+            }
         };
+        let cause = format!("bytes are damaged on {copies}{rest}");
         Problem::new(ProblemKind::Record, self.segment_place(row), cause, remedy).within(row.number, range)
     }
 }
@@ -436,7 +452,7 @@ impl<'m> Scrubber<'m> {
             let found = damaged.iter().position(|range| range.start < here.end && here.start < range.end);
             let Some(at) = found.filter(|_| entry.location.segment == row.number) else { continue };
             hit[at] = true;
-            let cause = "the record is damaged on every copy";
+            let cause = format!("the record is damaged on {}", self.engine.copies_in_words(&row.devices));
             let problem =
                 Problem::new(ProblemKind::Record, place.clone(), cause, self.engine.remedy_beyond(&row.devices));
             self.found(problem.within(row.number, here).of(key), false);

@@ -33,6 +33,13 @@ impl Released {
         }
     }
 
+    /// Two devices change places.
+    pub(crate) fn swap(&mut self, disks: (usize, usize)) {
+        for files in [&mut self.extents, &mut self.spared] {
+            *files = std::mem::take(files).into_iter().map(|(disk, path)| (moved(disk, disks), path)).collect();
+        }
+    }
+
     /// A file of a device stays, whatever is added.
     pub(crate) fn spare(&mut self, device: usize, path: &str) {
         self.spared.insert((device, path.to_owned()));
@@ -70,6 +77,15 @@ impl Sound {
         }
     }
 
+    /// Two devices change places.
+    pub(crate) fn swap(&mut self, disks: (usize, usize)) {
+        let files = std::mem::take(&mut self.files).into_iter();
+        self.files = files.map(|((disk, path), content)| ((moved(disk, disks), path), content)).collect();
+        for some in [&mut self.doubted, &mut self.filled] {
+            *some = std::mem::take(some).into_iter().map(|disk| moved(disk, disks)).collect();
+        }
+    }
+
     /// A device is rebuilt: what it lacks is a hole, which is filled when more can be reconstructed.
     pub(crate) fn fill(&mut self, device: usize) {
         self.filled.insert(device);
@@ -90,6 +106,15 @@ impl Sound {
         self.is_doubted(device)
             || old == 0 && self.filled.contains(&device)
             || known.is_some_and(|all| all.iter().any(|content| content.bytes.get(at) == Some(&byte)))
+    }
+}
+
+/// Where a device is after two changed places.
+fn moved(disk: usize, (one, other): (usize, usize)) -> usize {
+    match disk {
+        _ if disk == one => other,
+        _ if disk == other => one,
+        _ => disk,
     }
 }
 

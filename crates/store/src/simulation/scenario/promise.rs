@@ -38,7 +38,7 @@ pub(crate) struct Condition {
     pub(crate) is_restored: bool,
     /// Its kept state.
     pub(crate) kept: Option<DeviceImage>,
-    /// Another device has its place.
+    /// It is in the place of another device, where it is found.
     pub(crate) is_swapped: bool,
     /// How many epochs had begun when it left the set.
     pub(crate) left_at: u64,
@@ -77,7 +77,7 @@ impl Condition {
     }
 
     pub(crate) fn is_there(&self) -> bool {
-        self.away.is_none() && !self.is_swapped
+        self.away.is_none()
     }
 
     /// Its writer goes on without it, when so many epochs have begun.
@@ -90,7 +90,7 @@ impl Condition {
 
     /// Whether its history cannot be seen for certain.
     pub(crate) fn is_unclear(&self) -> bool {
-        self.is_swapped || self.is_restored || self.rotten.contains(&FileKind::Superblock)
+        self.is_restored || self.rotten.contains(&FileKind::Superblock)
     }
 
     fn lacks(&self, kind: FileKind) -> bool {
@@ -101,7 +101,7 @@ impl Condition {
     /// Whether a writer sees it as one of the last set; `None` if that is unknown here.
     fn is_seen(&self) -> Option<bool> {
         match self.freshness {
-            _ if self.is_swapped || self.rotten.contains(&FileKind::Superblock) || self.begun.is_some() => None,
+            _ if self.rotten.contains(&FileKind::Superblock) || self.begun.is_some() => None,
             _ if self.away.is_some() => Some(false),
             Freshness::Fresh => Some(true),
             Freshness::Unknown => None,
@@ -176,7 +176,5 @@ pub(crate) fn promise(geometry: &Geometry, conditions: &[Condition]) -> Promise 
 
 /// Whether all devices are sound, so that no step may fail or find problems because of them.
 pub(crate) fn is_sound(conditions: &[Condition]) -> bool {
-    conditions
-        .iter()
-        .all(|one| one.away.is_none() && one.rotten.is_empty() && one.freshness == Freshness::Fresh && !one.is_swapped)
+    conditions.iter().all(|one| one.away.is_none() && one.rotten.is_empty() && one.freshness == Freshness::Fresh)
 }

@@ -25,10 +25,19 @@ impl Play {
                 if one == other || *one >= all || *other >= all {
                     return false;
                 }
-                self.world.swap(self.conditions[*one].disk, self.conditions[*other].disk);
-                self.seats.swap(*one, *other);
+                self.keep_sound();
+                let disks = (self.conditions[*one].disk, self.conditions[*other].disk);
+                self.world.swap(disks.0, disks.1);
+                self.sound.swap(disks);
+                self.released.swap(disks);
+                (self.conditions[*one].disk, self.conditions[*other].disk) = (disks.1, disks.0);
                 for number in [*one, *other] {
-                    self.conditions[number].is_swapped = self.seats[number] != number;
+                    let condition = &mut self.conditions[number];
+                    condition.is_swapped = condition.disk != number;
+                    // A writer does not follow a device to another place.
+                    if self.writer.is_some() {
+                        condition.doubt();
+                    }
                 }
                 return true;
             }

@@ -15,9 +15,9 @@ impl Play {
         self.close()?;
         self.note_betrayals(betrayals);
         let (promise, before, may_fail) = (self.promise(), self.world.images(), self.may_fail());
-        let all = self.conditions.iter().all(|one| one.away.is_none() && !one.is_swapped);
+        let all = self.conditions.iter().all(|one| one.away.is_none());
         // A rebuild that was interrupted at its very end may be complete.
-        if self.conditions.iter().all(|one| (one.away.is_none() || one.begun.is_some()) && !one.is_swapped) {
+        if self.conditions.iter().all(|one| one.away.is_none() || one.begun.is_some()) {
             // A segment with damage that no copy can repair is emptied and released.
             for (device, image) in before.iter().enumerate() {
                 self.released.add(device, image);

@@ -80,8 +80,6 @@ struct Play {
     ever: Ever,
     /// Of the devices, and last of the home, if it is not one.
     conditions: Vec<Condition>,
-    /// For each place, the number of the device there.
-    seats: Vec<usize>,
     sound: Sound,
     released: Released,
     random: Random,
@@ -145,7 +143,6 @@ impl Play {
             model: Model::default(),
             ever: Ever::default(),
             conditions: (0..devices).map(Condition::new).collect(),
-            seats: (0..devices).collect(),
             sound: Sound::default(),
             released: Released::default(),
             // Separate from that of the world, and from that of the steps: epochs are random, and never repeat.

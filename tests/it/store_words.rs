@@ -1,0 +1,250 @@
+//! What the commands of a store say when something is wrong: which object and which copies, what helps, and never
+//! anything that they cannot know.
+
+use std::fs;
+use std::io::Write;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::args;
+use crate::harness::{Ran, granulo, has_program, skip};
+use crate::store_place::{Place, bytes, copy_all, find, flip};
+
+/// Asserts that the output for people has each of these parts.
+#[track_caller]
+fn says(ran: &Ran, parts: &[&str]) {
+    let said = format!("{}{}", ran.said(), ran.text());
+    for part in parts {
+        assert!(said.contains(part), "'{part}' is not in: {said}");
+    }
+}
+
+/// Asserts that it has none of these.
+#[track_caller]
+fn says_not(ran: &Ran, parts: &[&str]) {
+    let said = format!("{}{}", ran.said(), ran.text());
+    for part in parts {
+        assert!(!said.contains(part), "'{part}' is in: {said}");
+    }
+}
+
+fn swap(place: &Place, one: usize, other: usize) {
+    let between = place.path("between");
+    fs::rename(&place.devices[one], &between).unwrap();
+    fs::rename(&place.devices[other], &place.devices[one]).unwrap();
+    fs::rename(&between, &place.devices[other]).unwrap();
+}
+
+/// Changes a bit of a small object's content on a device.
+fn damage(place: &Place, device: usize, key: &str) {
+    let (path, at) = find(&place.devices[device].join("segments"), &place.objects[key]).unwrap();
+    flip(&path, at);
+}
+
+#[test]
+fn disks_mounted_in_another_order_are_found_in_silence() {
+    let mut place = Place::new(2, 3, &[]);
+    place.import(40, 3);
+    swap(&place, 0, 1);
+    swap(&place, 2, 4);
+    swap(&place, 3, 4);
+    let is_silent = |ran: Ran| assert_eq!(ran.said(), "");
+    place.is_whole();
+    is_silent(place.run_on("ls", [""; 0]).ended(0));
+    is_silent(place.run_on("check", ["--deep"]).ended(0));
+    // A writer records the new places, and the others follow from these.
+    is_silent(place.put("after", b"the swap").ended(0));
+    is_silent(place.put("after-large", &bytes(5, 200_000)).ended(0));
+    place.is_whole();
+    swap(&place, 0, 1);
+    is_silent(place.put("once more", b"there and back").ended(0));
+    place.is_whole();
+    place.run_on("check", ["--deep"]).ended(0);
+}
+
+#[test]
+fn a_copy_in_the_place_of_another_device_is_not_used() {
+    let mut place = Place::new(2, 3, &[]);
+    place.import(20, 2);
+    let aside = place.path("aside");
+    fs::rename(&place.devices[0], &aside).unwrap();
+    copy_all(&place.devices[1], &place.devices[0]);
+    let before = crate::store_place::snapshot(&place.devices[0]);
+    let ran = place.run_on("check", [""; 0]).ended(1);
+    says(&ran, &["device 0 should be there, but it is device 1;"]);
+    says_not(&ran, &["swapped"]);
+    place.put("without", b"device 0");
+    assert!(crate::store_place::snapshot(&place.devices[0]) == before, "the copy was written to");
+}
+
+#[test]
+fn a_damaged_object_is_named_with_what_helps_and_an_import_of_the_backup_replaces_it() {
+    let mut place = Place::new(0, 0, &[]);
+    place.import(12, 2);
+    let source = place.path("source1");
+    for (name, also) in [("i1/d0/0000", "i1/d0/also"), ("i1/z-large/0000", "i1/z-large/also")] {
+        fs::hard_link(source.join(name), source.join(also)).unwrap();
+        place.objects.insert(also.to_owned(), place.objects[name].clone());
+    }
+    place.run_on("import", args!["--quiet", &source]).ended(0);
+    place.run_on("compact", ["--all"]).ended(0);
+    place.is_whole();
+    let (small, shared, large) = ("i1/d1/0001", "i1/d0/0000", "i1/z-large/0001");
+    damage(&place, 0, small);
+    damage(&place, 0, shared);
+    let (_, path, at) = place.a_unit(large);
+    flip(&path, at);
+    let helps = ["granulo store put", "import --verify", "repair --drop-lost"];
+    let (exported, ran) = place.export();
+    says(&ran.ended(1), &[&helps[..], &[small, shared, large]].concat());
+    assert_eq!(exported.len(), place.objects.len() - 4, "the others are exported");
+    let ran = place.run_on("load", [""; 0]).ended(1);
+    says(&ran, &[&helps[..], &[small, "it affects shared file ", large, "3 damaged"]].concat());
+    says_not(&ran, &["missing devices"]);
+    says(&place.run_on("get", [large]).ended(1), &helps);
+
+    // What is there is not read again, unless that is requested.
+    let ran = place.run_on("import", args!["--quiet", &source]).ended(0);
+    says(&ran, &["already there"]);
+    place.run_on("load", [""; 0]).ended(1);
+    let ran = place.run_on("import", args!["--quiet", "--verify", "--json", &source]).ended(0);
+    let document: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!((&document["damaged_replaced"], &document["files"]), (&Value::from(3), &Value::from(3)), "{document}");
+    place.is_whole();
+    let ran = place.run_on("import", args!["--quiet", "--verify", &source]).ended(0);
+    says(&ran, &["Imported nothing"]);
+    assert_eq!(place.run_on("stat", ["--json", "i1/d0/also"]).ended(0).json()["names"], 2);
+}
+
+#[test]
+fn an_archive_restores_what_is_damaged_too() {
+    if !has_program("tar") {
+        return skip("it makes an archive with tar");
+    }
+    let mut place = Place::new(0, 0, &[]);
+    place.import(6, 1);
+    let (archive, source) = (place.path("backup.tar"), place.path("source1"));
+    let made = std::process::Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&source).arg("i1").status();
+    assert!(made.unwrap().success());
+    place.run_on("import", args!["--quiet", &archive]).ended(0);
+    // What was replaced is gone.
+    place.run_on("compact", ["--all"]).ended(0);
+    damage(&place, 0, "i1/d1/0001");
+    place.run_on("import", args!["--quiet", &archive]).ended(0);
+    place.run_on("load", [""; 0]).ended(1);
+    says(&place.run_on("import", args!["--quiet", "--verify", &archive]).ended(0), &["1 damaged object was"]);
+    place.is_whole();
+}
+
+#[test]
+fn without_the_log_nothing_is_claimed_about_what_the_devices_have() {
+    let mut place = Place::new(2, 3, &[]);
+    place.import(30, 4);
+    place.take_away(0, false);
+    place.take_away(1, false);
+    let ran = place.run_on("check", [""; 0]).ended(1);
+    says(&ran, &["device 0 is missing", "what it has is unknown", "name its directory with --device"]);
+    says_not(&ran, &["quarantine", "0 segments (0 B)", "granulo store rebuild"]);
+    let ran = place.run_on("status", [""; 0]).ended(1);
+    says(&ran, &["what the devices have is unknown"]);
+    says_not(&ran, &["0 records", "0 B in stripe units"]);
+    assert_eq!(place.run_on("status", ["--json"]).ended(1).json()["records_in_sight"], false);
+    let ran = place.run_on("get", ["i1/d0/0000"]).ended(2);
+    says(&ran, &["may be in what is missing", "bring its devices back"]);
+    for device in 2..5 {
+        place.take_away(device, false);
+    }
+    let file = place.path("put");
+    fs::write(&file, b"x").unwrap();
+    let ran = place.run_on("put", args!["key", &file]).ended(2);
+    says_not(&ran, &["can still be read"]);
+    (0..5).for_each(|device| place.bring_back(device));
+    assert_eq!(place.run_on("status", ["--json"]).ended(0).json()["records_in_sight"], true);
+    place.is_whole();
+}
+
+#[test]
+fn a_device_that_vanishes_during_an_import_is_named() {
+    if !has_program("tar") {
+        return skip("it makes archives with tar");
+    }
+    let place = Place::new(2, 4, &[]);
+    let source = place.path("source");
+    for number in 0..60 {
+        fs::create_dir_all(&source).unwrap();
+        fs::write(source.join(format!("{number:02}")), bytes(number, 300_000)).unwrap();
+    }
+    let tar = std::process::Command::new("tar").args(["-cf", "-", "-C"]).arg(&source).arg(".").output().unwrap();
+    let mut command = granulo();
+    command.args(["store", "import", "-q", "--json"]).arg(&place.home).arg("-");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    // More than the buffers hold: the import has begun when this is written.
+    let (first, rest) = tar.stdout.split_at(8 << 20);
+    pipe.write_all(first).unwrap();
+    fs::rename(&place.devices[3], place.path("gone")).unwrap();
+    pipe.write_all(rest).unwrap();
+    drop(pipe);
+    let ran: Ran = child.wait_with_output().unwrap().into();
+    let ran = ran.ended(1);
+    says(&ran, &["device 3", "the store goes on without it", "granulo store repair", "granulo store rebuild"]);
+    assert_eq!(ran.json()["failed_devices"], serde_json::json!([3]));
+    assert_eq!(ran.json()["files"], 60);
+    fs::rename(place.path("gone"), &place.devices[3]).unwrap();
+    place.run_on("repair", [""; 0]).ended(0);
+    place.run_on("check", ["--deep"]).ended(0);
+}
+
+#[test]
+fn damage_names_the_copies_that_were_read() {
+    let mut place = Place::new(2, 0, &[]);
+    place.import(8, 0);
+    damage(&place, 0, "i1/d1/0001");
+    place.take_away(1, false);
+    let ran = place.run_on("get", ["i1/d1/0001"]).ended(1);
+    says(&ran, &["its bytes on device 0 are damaged", "device 1 is not in service", "bring the missing devices back"]);
+    let ran = place.run_on("check", ["--deep"]).ended(1);
+    says(&ran, &["damaged on every copy that can be read; device 1, which may have it, is not in service"]);
+    place.lose_index();
+    let ran = place.run_on("ls", [""; 0]).ended(1);
+    says(&ran, &["damaged on every copy that could be read, written after 20", "(device 1 could not)"]);
+    place.bring_back(1);
+    place.run_on("repair", [""; 0]).ended(0);
+    place.is_whole();
+}
+
+#[test]
+fn a_log_that_ended_too_early_says_after_when_and_what_helps() {
+    let mut place = Place::new(0, 0, &[]);
+    place.put("first", b"kept").ended(0);
+    let kept = place.path("kept");
+    copy_all(&place.home.join("segments"), &kept);
+    place.put("second", b"gone").ended(0);
+    fs::remove_dir_all(place.home.join("segments")).unwrap();
+    copy_all(&kept, &place.home.join("segments"));
+    place.lose_index();
+    let ran = place.run_on("ls", [""; 0]).ended(1);
+    says(
+        &ran,
+        &["acknowledged data may be missing (bring its devices back", "repair --accept", " acknowledged after 20"],
+    );
+    let missing = place.run_on("ls", ["--json"]).ended(1).json()["completeness"]["missing"][0].clone();
+    assert!(missing["after_nanoseconds"].as_i64().is_some_and(|after| after > 1_600_000_000_000_000_000), "{missing}");
+    // A reader that has no index builds a private one, which is a problem of its own.
+    place.run_on("check", ["--rebuild-index"]);
+    let ran = place.run_on("check", [""; 0]).ended(1);
+    says(&ran, &["no problems in what is present, but the store is incomplete"]);
+    place.run_on("repair", ["--accept"]);
+    says(&place.run_on("check", [""; 0]).ended(0), &["metadata: no problems"]);
+}
+
+#[test]
+fn the_only_device_cannot_be_rebuilt_from_others() {
+    let place = Place::new(0, 0, &[]);
+    let ran = place.run_on("rebuild", args!["--device", "0", "--onto", place.path("new")]).ended(2);
+    says(&ran, &["it is the only device", "granulo store export"]);
+    says_not(&ran, &["incomplete", "bring them back"]);
+    assert!(!place.path("new").exists());
+}
