@@ -30,6 +30,7 @@ pub(crate) mod mishap;
 pub(crate) mod model;
 pub(crate) mod moments;
 pub(crate) mod numbers;
+mod repairs;
 pub(crate) mod scenario;
 pub(crate) mod state;
 pub(crate) mod subject;

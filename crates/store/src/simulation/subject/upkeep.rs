@@ -29,7 +29,8 @@ pub(crate) struct Repaired {
 impl Repaired {
     /// What is still wrong, in words.
     pub(crate) fn left(&self) -> Option<String> {
-        let is_done = self.report.is_complete && self.report.check.problems() == 0;
+        let is_well = self.report.check.problems() == 0 && self.report.scrub.failed == 0;
+        let is_done = self.report.is_complete && is_well;
         (!is_done).then(|| format!("{:?}, planned {:?}", self.report, self.plan.lines))
     }
 }
