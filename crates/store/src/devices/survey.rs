@@ -225,6 +225,20 @@ impl SearchStart<'_> {
         Ok(geometry.home.clone())
     }
 
+    /// Where a device is if it moved together with the home, and where it was.
+    fn places(&self, geometry: &Geometry, home: &Path, entry: &DeviceEntry) -> Vec<PathBuf> {
+        let mut places = Vec::new();
+        if entry.path.is_absolute() {
+            let now = self.platform.resolve(home);
+            if now != geometry.home {
+                places.extend(moved_along(&geometry.home, &entry.path, &now));
+            }
+            places.extend(entry.path.file_name().map(|name| home.join(name)));
+        }
+        places.push(entry.directory(home));
+        places
+    }
+
     /// # Errors
     /// Those that say nothing about the device. It is missing, empty or damaged after all others.
     fn device(&self, geometry: &Geometry, home: &Path, entry: &DeviceEntry) -> Result<FoundDevice> {
@@ -240,19 +254,12 @@ impl SearchStart<'_> {
         if self.first.identity == entry.identity && self.first.number != NO_DEVICE {
             candidates.push(self.directory.to_owned());
         }
-        if entry.path.is_absolute() {
-            let now = self.platform.resolve(home);
-            if now != geometry.home {
-                candidates.extend(moved_along(&geometry.home, &entry.path, &now));
-            }
-            candidates.extend(entry.path.file_name().map(|name| home.join(name)));
-        }
-        candidates.push(was.clone());
+        candidates.extend(self.places(geometry, home, entry));
         candidates.extend(self.options.devices.iter().cloned());
         // Disks that were mounted in another order: each answers in the place of another one. An identity is bound to
         // one place, the first that has it, so a copy of a device that is where it was is not used.
         let others = geometry.devices.iter().filter(|other| other.state != DeviceState::Gone);
-        candidates.extend(others.map(|other| other.directory(home)).filter(|place| *place != was));
+        candidates.extend(others.flat_map(|other| self.places(geometry, home, other)).filter(|place| *place != was));
         let is_it = |found: &OnDevice| {
             let superblock = &found.superblock;
             (superblock.geometry.store, superblock.identity) == (geometry.store, entry.identity)
