@@ -70,6 +70,16 @@ impl Play {
             Ok(Repaired { report, .. }) if promise.is_whole && report.dropped > 0 && !is_unclear => {
                 Err(format!("law 2: a repair dropped {} objects that redundancy makes up for", report.dropped))
             }
+            // Part of what is lost was dropped.
+            Err(_) if may_fail && !promise.is_whole && (options.drop_lost || options.accept) => {
+                self.is_over = true;
+                Ok(())
+            }
+            // A write during the repair went elsewhere: over what was then lost.
+            Ok(done) if done.report.dropped > 0 && self.world.betrayals() < betrayals => {
+                self.is_over = true;
+                Ok(())
+            }
             Ok(done) if all && promise.is_whole => match done.left() {
                 Some(left) if !may_fail => {
                     Err(format!("law 2: a repair leaves problems that redundancy makes up for: {left}"))

@@ -4,7 +4,7 @@ use super::super::super::mishap::FileKind;
 use super::super::super::subject::Simulated;
 use super::super::laws::patient;
 use super::super::look::Announced;
-use super::super::promise::{Condition, Promise, is_sound};
+use super::super::promise::{Condition, Freshness, Promise, is_sound};
 use super::{Outcome, Play, text};
 use crate::engine::open::Access;
 
@@ -27,7 +27,9 @@ impl Play {
             }
             Ok((left, report)) => {
                 patient(&before, &self.world.images(), &self.released, &self.sound)?;
-                let is_there = |one: &Condition| one.is_there() && one.is_in_set;
+                // A writer does not follow a device to another place.
+                let is_left = |one: &Condition| one.is_swapped && one.freshness != Freshness::Fresh;
+                let is_there = |one: &Condition| one.is_there() && one.is_in_set && !is_left(one);
                 let all = self.conditions.iter().all(is_there);
                 let has_failed = self.world.failures() > failures;
                 if all && !left.is_empty() && !self.may_fail() && !has_failed {
