@@ -4,9 +4,10 @@
 //!
 //! An epoch is **void** if a device of its set does not have it: it begins on all of its set before anything is
 //! acknowledged in it, so nothing was. A crash between the superblocks leaves such epochs, and they are ignored if
-//! other devices continued without them. These began theirs without the devices that have the void one: a writer that
-//! has such a device in sight continues from it. Two epochs that each count a device of the other among their own are of
-//! **twins**: a store and its copy that were both written to, with devices of both in one place. Neither is void.
+//! other devices continued without them. But if something was written in an epoch that a device of its set lacks, the
+//! device is an old one, or of a copy of the store. Histories in which something was written, and of which each epoch
+//! that the other lacks counts a device of the other, are of **twins**: a store and its copy, with devices of both in one
+//! place. Where the log of an epoch is not in sight, it counts as written to if it would make the two twins.
 //!
 //! Why more than half of the last set is enough: every change of the set is an epoch that all devices of the set have
 //! before anything is acknowledged in it. A later epoch would also have begun with more than half of this set, so some
@@ -68,18 +69,39 @@ fn is_void(entry: &EpochEntry, seen: &SeenHistories<'_>) -> bool {
     seen.iter().any(|(device, history)| entry.has(*device) && !history.contains(entry.epoch))
 }
 
-/// Whether two histories are of a store and its copy: the first epochs in which they differ each have a device of the other in their set: whoever began
-/// the later one did not see the earlier one there, so these are not the same devices.
-pub(crate) fn are_twins(one: &History, other: &History, seen: &SeenHistories<'_>) -> bool {
-    let first = |of: &History, without: &History| {
-        let alone = of.entries().rev().take_while(|entry| !without.contains(entry.epoch));
-        alone.last().cloned()
+/// Whether a later epoch of a history began after more batches: something was written in this one.
+fn is_used(entry: &EpochEntry, of: &History) -> bool {
+    of.last_batch_of(entry.epoch).is_some_and(|last| last > entry.last_batch)
+}
+
+/// The epochs of a history that another one lacks, newest first.
+fn alone<'h>(of: &'h History, without: &'h History) -> impl Iterator<Item = &'h EpochEntry> {
+    let count = of.entries().rev().take_while(|entry| !without.contains(entry.epoch)).count();
+    of.entries().rev().take(count)
+}
+
+/// Whether an epoch counts a device that has another one.
+fn counts(set: &EpochEntry, with: &EpochEntry, seen: &SeenHistories<'_>) -> bool {
+    seen.iter().any(|(device, history)| set.has(*device) && history.contains(with.epoch))
+}
+
+/// Whether two histories are of a store and its copy, if something was written in both: all epochs in which they differ
+/// count a device of the other. Whoever began the last of them would have seen there what the other has.
+fn are_twins(one: &History, other: &History, seen: &SeenHistories<'_>) -> bool {
+    let all_count = |of: &History, other: &History| {
+        let first = alone(other, of).last();
+        first.is_some_and(|first| alone(of, other).all(|entry| counts(entry, first, seen)))
     };
-    let (Some(one), Some(other)) = (first(one, other), first(other, one)) else { return false };
-    let counts = |set: &EpochEntry, with: &EpochEntry| {
-        seen.iter().any(|(device, history)| set.has(*device) && history.contains(with.epoch))
-    };
-    counts(&one, &other) && counts(&other, &one)
+    all_count(one, other) && all_count(other, one)
+}
+
+/// Whether the devices with a history may be of a copy of the store: the first epochs in which the histories differ each
+/// count a device of the other. Each may have gone on without the other since.
+pub(crate) fn may_be_of_copy(own: &History, newest: &History, seen: &SeenHistories<'_>) -> bool {
+    match (alone(own, newest).last(), alone(newest, own).last()) {
+        (Some(own), Some(newest)) => counts(own, newest, seen) && counts(newest, own, seen),
+        _ => false,
+    }
 }
 
 /// Whether `old` may be a prefix of `newest` whose epochs were all dropped from it: they have none in common, and no
@@ -110,8 +132,13 @@ fn is_dropped_prefix(old: &History, newest: &History, seen: &SeenHistories<'_>) 
 
 /// The sides of what was seen: one, unless some devices have diverged. A `witness` (a home, or the superblock from
 /// which the search began) is not a device and is on no side, but may know a newer epoch; one that is older than all
-/// that a device still has says nothing.
-pub(crate) fn sides(seen: &SeenHistories<'_>, witnesses: &[&History]) -> Vec<Side> {
+/// that a device still has says nothing. `written` says of a newest epoch whether something was written in it, if that
+/// is known.
+pub(crate) fn sides(
+    seen: &SeenHistories<'_>,
+    witnesses: &[&History],
+    written: &dyn Fn(&EpochEntry) -> Option<bool>,
+) -> Vec<Side> {
     let mut newest: Vec<&History> = Vec::new();
     for history in seen.iter().map(|(_, history)| *history).chain(witnesses.iter().copied()) {
         if newest.iter().any(|known| matches!(relation(history, known), Relation::Same | Relation::Prefix)) {
@@ -136,7 +163,8 @@ pub(crate) fn sides(seen: &SeenHistories<'_>, witnesses: &[&History]) -> Vec<Sid
         let is_twin = |side: &&History| newest.iter().any(|other| are_twins(side, other, seen));
         let is_void = |side: &&History| {
             let mut alone = side.entries().rev().take_while(|entry| !is_shared(side, entry.epoch));
-            !is_twin(side) && alone.all(|entry| is_void(entry, seen))
+            alone.all(|entry| is_void(entry, seen) && !is_used(entry, side))
+                && !written(side.newest()).unwrap_or_else(|| is_twin(side))
         };
         let sound: Vec<&History> = newest.iter().filter(|side| !is_void(side)).copied().collect();
         if sound.is_empty() {
@@ -268,6 +296,11 @@ mod tests {
     use super::*;
     use crate::format::history::MOST_EPOCHS;
 
+    /// The sides, if nothing is known to have been written in a newest epoch.
+    fn sides(seen: &SeenHistories<'_>, witnesses: &[&History]) -> Vec<Side> {
+        super::sides(seen, witnesses, &|_| Some(false))
+    }
+
     fn entry(epoch: u64, last_batch: u64, set: &[u16]) -> EpochEntry {
         EpochEntry {
             epoch: Epoch(epoch),
@@ -352,16 +385,21 @@ mod tests {
     #[test]
     fn a_store_and_its_copy_have_diverged_once_both_were_written_to() {
         let before = history(&[(1, &[0, 1])]);
-        for (one, other) in [(1, 1), (1, 3), (3, 2)] {
-            let later = |first: u64, count: u64| {
-                (first..first + count)
-                    .fold(before.clone(), |history, next| history.followed_by(entry(next, 5, &[0, 1])))
-            };
-            let (one, other) = (later(10, one), later(20, other));
-            let seen = [(DeviceNumber(0), &one), (DeviceNumber(1), &other)];
-            let found = sides(&seen, &[&one]);
-            let on: Vec<_> = found.iter().map(|side| side.devices.clone()).collect();
-            assert_eq!((on, preferred(&found)), (vec![devices(&[0]), devices(&[1])], None));
+        for written in [Some(true), None] {
+            for (one, other) in [(1, 1), (1, 3), (3, 2)] {
+                let later = |first: u64, count: u64| {
+                    (first..first + count)
+                        .fold(before.clone(), |history, next| history.followed_by(entry(next, 5, &[0, 1])))
+                };
+                let (one, other) = (later(10, one), later(20, other));
+                let seen = [(DeviceNumber(0), &one), (DeviceNumber(1), &other)];
+                let found = super::sides(&seen, &[&one], &|_| written);
+                let on: Vec<_> = found.iter().map(|side| side.devices.clone()).collect();
+                assert_eq!((on, preferred(&found)), (vec![devices(&[0]), devices(&[1])], None));
+                // Nothing was written in one of them: a crash between superblocks left it.
+                let is_of_one = |entry: &EpochEntry| Some(one.contains(entry.epoch));
+                assert_eq!(super::sides(&seen, &[], &is_of_one)[0].history, one);
+            }
         }
         // One device of the copy among four of the store.
         let before = history(&[(1, &[0, 1, 2, 3, 4])]);
@@ -369,8 +407,13 @@ mod tests {
         let copy = before.followed_by(entry(3, 1, &[0, 1, 2, 3, 4]));
         let seen: Vec<_> =
             (0..5).map(|device| (DeviceNumber(device), if device == 3 { &copy } else { &store })).collect();
-        let found = sides(&seen, &[]);
+        let found = super::sides(&seen, &[], &|_| None);
         assert_eq!((found.len(), &found[preferred(&found).unwrap()].history), (2, &store));
+        // The store has gone on without it.
+        let store = store.followed_by(entry(4, 2, &[0, 1, 2, 4]));
+        let seen: Vec<_> =
+            (0..5).map(|device| (DeviceNumber(device), if device == 3 { &copy } else { &store })).collect();
+        assert!(!are_twins(&store, &copy, &seen) && may_be_of_copy(&copy, &store, &seen));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::epochs::{WriterView, are_twins};
+use super::epochs::{WriterView, may_be_of_copy};
 use super::names;
 use super::set::{Devices, Slot, Trouble};
 use super::superblocks::{self, OnDevice};
@@ -111,7 +111,7 @@ impl Devices {
         });
     }
 
-    /// Whether a device with this history is of a copy of the store: see [`are_twins`].
+    /// Whether a device with this history may be of a copy of the store: see [`may_be_of_copy`].
     pub(crate) fn is_of_copy(&self, device: DeviceNumber, history: &History) -> bool {
         let known = self.known();
         let others = known.devices.iter().zip(0..).filter_map(|(found, number)| {
@@ -119,7 +119,7 @@ impl Devices {
             Some((DeviceNumber(number), &found.superblock.history))
         });
         let seen: Vec<(DeviceNumber, &History)> = others.chain([(device, history)]).collect();
-        are_twins(history, &known.history, &seen)
+        may_be_of_copy(history, &known.history, &seen)
     }
 
     /// Whether the devices that are in sync suffice to write without these, and without a lost one.

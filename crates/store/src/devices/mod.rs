@@ -18,3 +18,4 @@ pub(crate) mod superblocks;
 pub(crate) mod survey;
 pub(crate) mod threads;
 pub(crate) mod watch;
+mod written;

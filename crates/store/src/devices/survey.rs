@@ -9,12 +9,13 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::device::Device;
-use super::epochs::{Side, Standing, WriterView, are_twins, departures, preferred, sides, standing};
+use super::epochs::{Side, Standing, WriterView, departures, may_be_of_copy, preferred, sides, standing};
 use super::set::{Platform, Slot, Trouble};
+use super::written;
 use crate::devices::superblocks::{self, OnDevice};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry};
-use crate::format::history::History;
+use crate::format::history::{EpochEntry, History};
 use crate::format::ids::DeviceNumber;
 use crate::format::superblock::{LogMark, NO_DEVICE, Superblock};
 use crate::units::{escape_path, format_time};
@@ -137,7 +138,8 @@ impl SearchStart<'_> {
         if self.first.number == NO_DEVICE || seen.is_empty() {
             witnesses.push(&self.first.history);
         }
-        let sides = sides(&seen, &witnesses);
+        let written = |entry: &EpochEntry| self.is_written(geometry, &found, entry);
+        let sides = sides(&seen, &witnesses, &written);
         let preferred = preferred(&sides);
         let history = sides.get(preferred.unwrap_or(0)).map_or(&self.first.history, |side| &side.history).clone();
         let newest = found
@@ -166,6 +168,16 @@ impl SearchStart<'_> {
             })
             .collect();
         let mut bound = newest.clone();
+        // Of devices in each other's places, one may be away: it is looked for where the other was.
+        for (entry, device) in geometry.devices.iter().zip(&found).filter(|(_, device)| device.on_device.is_some()) {
+            let is_its = |other: &DeviceEntry| other.number != entry.number && other.directory(&home) == device.path;
+            let owner = geometry.devices.iter().position(is_its);
+            if let Some(owner) = owner.filter(|&owner| found.get(owner).is_some_and(|owner| owner.on_device.is_none()))
+                && let Some(of_bound) = bound.devices.get_mut(owner)
+            {
+                of_bound.path.clone_from(&entry.path);
+            }
+        }
         let mut slots = Vec::new();
         let mut on_devices = Vec::new();
         let resolved_home = self.platform.resolve(&home);
@@ -193,6 +205,28 @@ impl SearchStart<'_> {
         let is_decided = preferred.is_some();
         let named = Some(self.first.number).filter(|&number| number != NO_DEVICE);
         Ok(Survey { home, geometry: newest, bound, history, slots, on_devices, on_home, sides, is_decided, named })
+    }
+
+    /// Whether something was written in an epoch that is the newest of some devices; `None` if that is unknown: no
+    /// device with records has it and can be read.
+    fn is_written(&self, geometry: &Geometry, found: &[FoundDevice], entry: &EpochEntry) -> Option<bool> {
+        let mut known = None;
+        for (device, found) in geometry.devices.iter().zip(found) {
+            let superblock = found.on_device.as_ref().map(|on_device| &on_device.superblock);
+            let Some(superblock) = superblock.filter(|one| one.history.newest().epoch == entry.epoch) else { continue };
+            if superblock.mark.is_some_and(|mark| mark.sequence > entry.last_batch) {
+                return Some(true);
+            }
+            if !geometry.record_devices().any(|one| one.number == device.number) {
+                continue;
+            }
+            let one = &*self.platform.device(&found.path);
+            match written::has_batch(one, &geometry.store, entry, superblock.mark) {
+                Some(true) => return Some(true),
+                has_batch => known = known.or(has_batch),
+            }
+        }
+        known
     }
 
     /// The superblock in a directory, if it belongs to this store.
@@ -420,10 +454,10 @@ impl Survey {
         found.filter_map(|(slot, found)| Some((slot.entry.number, &found.as_ref()?.superblock.history))).collect()
     }
 
-    /// Devices of a copy of the store, as seen from a side: see [`are_twins`].
+    /// Devices that may be of a copy of the store, as seen from a side: see [`may_be_of_copy`].
     pub(crate) fn twins_of(&self, side: &Side) -> Vec<DeviceNumber> {
         let seen = self.seen();
-        let twins = self.sides.iter().filter(|other| are_twins(&side.history, &other.history, &seen));
+        let twins = self.sides.iter().filter(|other| may_be_of_copy(&other.history, &side.history, &seen));
         twins.flat_map(|other| other.devices.iter().copied()).collect()
     }
 

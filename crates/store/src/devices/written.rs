@@ -1,0 +1,62 @@
+//! Whether something was written in an epoch, as far as one device shows: commits name the epoch of their writer.
+//!
+//! A writer that begins an epoch and ends before its first batch leaves nothing in the log. One that wrote may have been
+//! killed before its mark reached the superblocks, so only the log itself tells.
+
+use super::device::{Device, Mode};
+use super::names;
+use crate::format::entry::Kind;
+use crate::format::history::EpochEntry;
+use crate::format::ids::{Epoch, LogOffset, SegmentId};
+use crate::format::record::{HEADER_BYTES, Lengths, Record, kind_of};
+use crate::format::segment::{
+    Commit, FIRST_BATCH_AT, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, SegmentName, segment_path,
+};
+use crate::format::superblock::LogMark;
+
+/// Whether the log on a device has a batch of an epoch, which it goes on to after `mark`; `None` if it cannot be read.
+pub(super) fn has_batch(
+    device: &dyn Device,
+    store: &[u8; 16],
+    entry: &EpochEntry,
+    mark: Option<LogMark>,
+) -> Option<bool> {
+    let listed = names::list(device, SEGMENTS).ok()?;
+    let mut segments: Vec<SegmentName> = listed.iter().filter_map(|(name, _)| SegmentName::parse(name)).collect();
+    // A writer goes on with the last segment of those before, or begins another one.
+    segments.retain(|name| name.number.0 >= entry.segments_begun);
+    for name in segments {
+        let from = mark.filter(|mark| mark.segment == name.number).map_or(FIRST_BATCH_AT, |mark| mark.offset);
+        if has_commit(device, store, name, from, entry.epoch)? {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
+/// Whether a segment has a commit of an epoch, from the begin of a batch on.
+fn has_commit(device: &dyn Device, store: &[u8; 16], name: SegmentName, from: LogOffset, epoch: Epoch) -> Option<bool> {
+    let id = SegmentId { number: name.number, epoch: Epoch(name.epoch_low_half.into()) };
+    let file = names::open(device, &segment_path(id), Mode::Read).ok()?;
+    let mut bytes = Vec::new();
+    file.read_onto(&mut bytes, SEGMENT_HEADER_BYTES as usize, 0).ok()?;
+    let Some(header) = SegmentHeader::decode(&bytes).filter(|header| header.store == *store) else {
+        return Some(false);
+    };
+    let seed = header.id.seed(store);
+    let mut at = from;
+    loop {
+        bytes.clear();
+        file.read_onto(&mut bytes, HEADER_BYTES, at.0).ok()?;
+        let Some(lengths) = Lengths::peek(&bytes) else { return Some(false) };
+        if kind_of(&bytes) == Some(Kind::Commit) {
+            bytes.clear();
+            file.read_onto(&mut bytes, lengths.record_bytes(), at.0).ok()?;
+            let commit = Record::decode(&bytes, seed.at(at)).and_then(|record| Commit::decode(record.content));
+            if commit.is_some_and(|commit| commit.epoch == epoch) {
+                return Some(true);
+            }
+        }
+        at += lengths.record_bytes() as u64;
+    }
+}
