@@ -152,6 +152,16 @@ fn no_command_needs_more_with_many_objects() {
     measured.are_bounded();
 }
 
+/// A store on one device, with as many objects as are measured.
+fn on_one_device(sandbox: &tempfile::TempDir) -> (PathBuf, Measured) {
+    let store = sandbox.path().join("store");
+    run(args!["store", "init", &store]).ended(0);
+    let mut measured = Measured { place: sandbox.path().to_owned(), peaks: Vec::new() };
+    let objects = objects();
+    measured.run_with("import -", args!["import", "-q", &store, "-"], &|out| archive(objects, out));
+    (store, measured)
+}
+
 #[test]
 fn no_command_needs_more_for_objects_that_a_snapshot_has() {
     if !has_program("python3") {
@@ -159,11 +169,8 @@ fn no_command_needs_more_for_objects_that_a_snapshot_has() {
         return;
     }
     let sandbox = sandbox_for_many();
-    let store = sandbox.path().join("store");
-    run(args!["store", "init", &store]).ended(0);
+    let (store, mut measured) = on_one_device(&sandbox);
     let objects = objects();
-    let mut measured = Measured { place: sandbox.path().to_owned(), peaks: Vec::new() };
-    measured.run_with("import -", args!["import", "-q", &store, "-"], &|out| archive(objects, out));
     drop(Store::open(&store).unwrap().create_snapshot("before").unwrap());
     measured.run("rm -r / under a snapshot", args!["rm", "-r", &store, "/"]);
     measured.run("ls -R of nothing", args!["ls", &store, "-R"]);
@@ -194,11 +201,7 @@ fn no_repair_of_one_device_needs_more_with_many_objects() {
         return;
     }
     let sandbox = sandbox_for_many();
-    let store = sandbox.path().join("store");
-    run(args!["store", "init", &store]).ended(0);
-    let objects = objects();
-    let mut measured = Measured { place: sandbox.path().to_owned(), peaks: Vec::new() };
-    measured.run_with("import -", args!["import", "-q", &store, "-"], &|out| archive(objects, out));
+    let (store, mut measured) = on_one_device(&sandbox);
     flip(&[&store], 0.25);
     measured.run_amiss("repair", args!["repair", &store]);
     measured.run("repair --drop-lost", args!["repair", &store, "--drop-lost"]);

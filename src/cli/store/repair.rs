@@ -183,7 +183,7 @@ impl RepairArguments {
             for problem in plan.lost.iter().take(PRINTED) {
                 writeln!(out, "  lost: {}", problem.without_advice())?;
             }
-            let left = plan.lost_problems().saturating_sub(plan.lost.len().min(PRINTED) as u64);
+            let left = plan.lost_problems() - plan.lost.len().min(PRINTED) as u64;
             if left > 0 {
                 writeln!(out, "  and {} more", format_count(left.into()))?;
             }

@@ -216,9 +216,8 @@ pub(crate) fn standing(
 ) -> Standing {
     // The device itself may be the one that does not have an epoch.
     let is_void = |entry: &EpochEntry| is_void(entry, seen) || is_void(entry, &[(device, history)]);
-    let mut alone = history.entries().rev().take_while(|entry| !newest.contains(entry.epoch));
     let missed = history.entries().rev().find_map(|entry| newest.after(entry.epoch));
-    let Some(missed) = missed.filter(|_| alone.all(is_void)) else {
+    let Some(missed) = missed.filter(|_| alone(history, newest).all(is_void)) else {
         return match is_dropped_prefix(history, newest, seen) {
             true => Standing::Stale(newest.entries().count()),
             false => Standing::Diverged,

@@ -114,10 +114,7 @@ impl Devices {
     /// Whether a device with this history may be of a copy of the store: see [`may_be_of_copy`].
     pub(crate) fn is_of_copy(&self, device: DeviceNumber, history: &History) -> bool {
         let known = self.known();
-        let others = known.devices.iter().zip(0..).filter_map(|(found, number)| {
-            let found = found.as_ref().filter(|_| number != device.0)?;
-            Some((DeviceNumber(number), &found.superblock.history))
-        });
+        let others = known.histories().filter(|(number, _)| *number != device);
         let seen: Vec<(DeviceNumber, &History)> = others.chain([(device, history)]).collect();
         may_be_of_copy(history, &known.history, &seen)
     }
@@ -125,12 +122,7 @@ impl Devices {
     /// Whether the devices that are in sync suffice to write without these, and without a lost one.
     pub(crate) fn has_proof_without(&self, old: &[DeviceNumber], lost: Option<DeviceNumber>) -> bool {
         let known = self.known();
-        let found = known
-            .devices
-            .iter()
-            .zip(0..)
-            .filter_map(|(found, number)| Some((DeviceNumber(number), &found.as_ref()?.superblock.history)));
-        let seen: Vec<(DeviceNumber, &History)> = found.collect();
+        let seen: Vec<(DeviceNumber, &History)> = known.histories().collect();
         let slots = self.slots();
         let in_sync = slots.iter().filter(|slot| slot.trouble.is_none()).map(|slot| slot.entry.number);
         let in_sync: Vec<DeviceNumber> = in_sync.filter(|device| !old.contains(device)).collect();

@@ -171,10 +171,7 @@ impl Slot {
     pub(crate) fn segment_header(&self, name: SegmentName, store: &[u8; 16]) -> Option<SegmentHeader> {
         let id = SegmentId { number: name.number, epoch: Epoch(name.epoch_low_half.into()) };
         let file = names::open(&*self.device, &segment_path(id), Mode::Read).ok()?;
-        let mut bytes = Vec::new();
-        file.read_onto(&mut bytes, SEGMENT_HEADER_BYTES as usize, 0).ok()?;
-        let is_it = |header: &SegmentHeader| header.store == *store && SegmentName::from(header.id) == name;
-        SegmentHeader::decode(&bytes).filter(is_it)
+        header_of(&*file, name, store).ok()?
     }
 
     /// From here on it is only written to in its present directory.
@@ -199,7 +196,7 @@ impl Slot {
 #[derive(Debug)]
 pub(super) struct LastWritten {
     /// By number.
-    pub(super) devices: Vec<Option<OnDevice>>,
+    devices: Vec<Option<OnDevice>>,
     home: Option<OnDevice>,
     geometry: Geometry,
     pub(super) history: History,
@@ -560,7 +557,28 @@ impl Devices {
     }
 }
 
+/// The header of a segment of a store with this identity; `None` if it is damaged.
+///
+/// # Errors
+/// Any error of reading.
+pub(super) fn header_of(
+    file: &dyn DeviceFile,
+    name: SegmentName,
+    store: &[u8; 16],
+) -> io::Result<Option<SegmentHeader>> {
+    let mut bytes = Vec::new();
+    file.read_onto(&mut bytes, SEGMENT_HEADER_BYTES as usize, 0)?;
+    let is_it = |header: &SegmentHeader| header.store == *store && SegmentName::from(header.id) == name;
+    Ok(SegmentHeader::decode(&bytes).filter(is_it))
+}
+
 impl LastWritten {
+    /// The histories of the devices with a valid superblock.
+    pub(super) fn histories(&self) -> impl Iterator<Item = (DeviceNumber, &History)> {
+        let numbered = (0..).map(DeviceNumber).zip(&self.devices);
+        numbered.filter_map(|(number, found)| Some((number, &found.as_ref()?.superblock.history)))
+    }
+
     /// The current content of superblocks.
     fn superblock(&self) -> Superblock {
         Superblock::of_store(self.geometry.clone(), self.history.clone(), self.mark)

@@ -111,7 +111,7 @@ pub(super) fn is_of_process(error: &Error) -> bool {
 }
 
 /// The superblock of a device; `None` if it has no valid one, or cannot be read.
-pub(crate) fn superblock_if_any(device: &dyn Device) -> Result<Option<OnDevice>> {
+pub(super) fn superblock_if_any(device: &dyn Device) -> Result<Option<OnDevice>> {
     match Superblock::read(device) {
         Err(error) if is_of_process(&error) => Err(error),
         found => Ok(found.ok().flatten()),

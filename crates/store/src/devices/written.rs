@@ -5,13 +5,12 @@
 
 use super::device::{Device, Mode};
 use super::names;
+use super::set::header_of;
 use crate::format::entry::Kind;
 use crate::format::history::EpochEntry;
 use crate::format::ids::{Epoch, LogOffset, SegmentId};
 use crate::format::record::{HEADER_BYTES, Lengths, Record, kind_of};
-use crate::format::segment::{
-    Commit, FIRST_BATCH_AT, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, SegmentName, segment_path,
-};
+use crate::format::segment::{Commit, FIRST_BATCH_AT, SEGMENTS, SegmentName, segment_path};
 use crate::format::superblock::LogMark;
 
 /// Whether the log on a device has a batch of an epoch, which it goes on to after `mark`; `None` if it cannot be read.
@@ -38,13 +37,9 @@ pub(super) fn has_batch(
 fn has_commit(device: &dyn Device, store: &[u8; 16], name: SegmentName, from: LogOffset, epoch: Epoch) -> Option<bool> {
     let id = SegmentId { number: name.number, epoch: Epoch(name.epoch_low_half.into()) };
     let file = names::open(device, &segment_path(id), Mode::Read).ok()?;
-    let mut bytes = Vec::new();
-    file.read_onto(&mut bytes, SEGMENT_HEADER_BYTES as usize, 0).ok()?;
-    let Some(header) = SegmentHeader::decode(&bytes).filter(|header| header.store == *store) else {
-        return Some(false);
-    };
+    let Some(header) = header_of(&*file, name, store).ok()? else { return Some(false) };
     let seed = header.id.seed(store);
-    let mut at = from;
+    let (mut bytes, mut at) = (Vec::new(), from);
     loop {
         bytes.clear();
         file.read_onto(&mut bytes, HEADER_BYTES, at.0).ok()?;
