@@ -130,9 +130,11 @@ impl Engine {
     pub(crate) fn release(&self, writer: &mut Writer, released: &Released) -> Result<()> {
         writer.released.merge(released);
         // What a crash left after the end of a segment is excluded from the log by the header of its continuation,
-        // which is removed now. Only another writer begins a segment after an unclean end.
+        // which is removed now. Only another writer begins a segment after an unclean end; nothing continues one without
+        // a batch.
         let rows = Arc::clone(&self.view().state.segments);
-        for (row, next) in rows.values().zip(rows.values().skip(1)) {
+        let filled = || rows.values().filter(|row| !row.is_without_batches());
+        for (row, next) in filled().zip(filled().skip(1)) {
             let (number, next_number) = (row.number, next.number);
             if released.has_segment(next_number) && !writer.released.has_segment(number) && row.epoch != next.epoch {
                 writer.released.add_end(number, LogOffset(row.size_bytes));

@@ -314,7 +314,8 @@ impl Engine {
             return Ok(Recovery::OtherIndex(self.completeness_of(&self.view().state.notes)));
         }
         let quarantined_bytes = self.quarantined(&lineage, replay.position)?;
-        if replay.adopted > 0 || replay.has_rest() {
+        // What one left earlier is reported again when it may have become complete, as a device has returned.
+        if replay.adopted > 0 || replay.has_rest() || is_from_scratch && quarantined_bytes > 0 {
             replay.completeness.tail = Some(Tail { batches: replay.adopted, quarantined_bytes });
         }
         *lock(&self.tail) = replay.tail;
@@ -597,6 +598,20 @@ impl Engine {
             self.change_index(&change)?;
         }
         Ok(())
+    }
+
+    /// Removes entries from a private index: they stay in the log.
+    pub(crate) fn hide_entries(&self, keys: &[Vec<u8>]) -> Result<()> {
+        let accounts = EngineAccounts::new(self);
+        let mut effects = Effects::new(&accounts, Nameless::Stay);
+        for key in keys {
+            if let Some(entry) = accounts.snapshot.look_up(key)? {
+                effects.forget_entry(key, entry)?;
+            }
+        }
+        let change = effects.finish(None);
+        drop(accounts);
+        self.change_index(&change)
     }
 
     /// Whether the last batch of the log is that of a clean close.

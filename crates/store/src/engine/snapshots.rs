@@ -151,7 +151,7 @@ impl Engine {
                 let mut forgotten = 0;
                 for key in keys {
                     if let Some(entry) = accounts.snapshot.look_up(key)? {
-                        effects.forget_version(key, entry)?;
+                        effects.forget_entry(key, entry)?;
                         forgotten += 1;
                     }
                 }
@@ -177,7 +177,7 @@ impl Engine {
                 is_end = false;
                 break;
             }
-            effects.forget_version(key, *entry)?;
+            effects.forget_entry(key, *entry)?;
             dropped += 1;
         }
         Ok((effects.finish(None), is_end))

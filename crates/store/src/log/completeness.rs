@@ -165,7 +165,7 @@ impl Completeness {
             lines.extend(self.missing.iter().map(Missing::to_string));
         }
         if let Some(tail) = self.tail {
-            lines.push(format!("the last writer did not end cleanly{tail}"));
+            lines.push(format!("a writer did not end cleanly{tail}"));
         }
         lines
     }
@@ -233,11 +233,11 @@ mod tests {
         assert_eq!(
             [said(1, 0), said(2, 1), said(0, 1500), said(0, 0)],
             [
-                "the last writer did not end cleanly: 1 batch that is not known to be acknowledged was recovered",
-                "the last writer did not end cleanly: 2 batches that are not known to be acknowledged were recovered, \
+                "a writer did not end cleanly: 1 batch that is not known to be acknowledged was recovered",
+                "a writer did not end cleanly: 2 batches that are not known to be acknowledged were recovered, \
                  1 byte is in quarantine",
-                "the last writer did not end cleanly: 1,500 bytes are in quarantine",
-                "the last writer did not end cleanly",
+                "a writer did not end cleanly: 1,500 bytes are in quarantine",
+                "a writer did not end cleanly",
             ]
         );
     }

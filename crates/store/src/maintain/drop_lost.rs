@@ -1,8 +1,8 @@
 //! Removing what no redundancy can repair, on request.
 //!
-//! What the index can restore is not removed: a directory, and one of several names of a file that is not lost. With a
-//! lost file go all its names, however many there are: they are found by one pass through the index, and removed on the
-//! way.
+//! What the index can restore is not removed but written again, also if only a snapshot has it: a directory, and one of
+//! several names of a file that is not lost. With a lost file go all its names, however many there are: they are found
+//! by one pass through the index, and removed on the way.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind};
 use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{ROOT_KEY, entry_of_key, is_superseded, object_of};
-use crate::format::key::Key;
 use crate::index::Snapshot;
 use crate::index::paths::Ways;
-use crate::{Attributes, Durability, Store};
+use crate::{Durability, Store};
+
+/// Entries that are restored in one batch.
+const RESTORED_TOGETHER: usize = 1 << 12;
 
 /// Lost objects being removed.
 struct Dropping<'d> {
@@ -24,6 +26,8 @@ struct Dropping<'d> {
     ways: Ways,
     /// Lost files with several names.
     shared: BTreeSet<ObjectNumber>,
+    /// Entries to be restored, by index key.
+    restored: Vec<(Vec<u8>, Entry)>,
     report: &'d mut RepairReport,
 }
 
@@ -44,14 +48,15 @@ impl Store {
         }
         let snapshot = engine.view().snapshot();
         let shared: BTreeSet<ObjectNumber> = lost.iter().filter_map(|key| object_of(key)).collect();
-        let keys = lost.into_iter().filter(|key| object_of(key).is_none());
-        let (versions, keys): (Vec<_>, Vec<_>) = keys.partition(|key| is_superseded(key));
-        report.dropped += engine.forget_versions(&versions)?;
-        let mut dropping = Dropping { store: self, ways: Ways::of(&snapshot)?, snapshot, shared, report };
-        for key in keys {
-            dropping.drop(&key)?;
+        let (ways, restored) = (Ways::of(&snapshot)?, Vec::new());
+        let mut dropping = Dropping { store: self, ways, snapshot, shared, restored, report };
+        let mut versions = Vec::new();
+        for key in lost.into_iter().filter(|key| object_of(key).is_none()) {
+            dropping.drop(&key, &mut versions)?;
         }
         dropping.drop_names()?;
+        dropping.restore()?;
+        report.dropped += engine.forget_versions(&versions)?;
         self.sync()?;
         match report.dropped {
             0 => Ok(()),
@@ -61,9 +66,13 @@ impl Store {
 }
 
 impl Dropping<'_> {
-    /// Removes the object with an index key, or restores it.
-    fn drop(&mut self, stored: &[u8]) -> Result<()> {
+    /// Removes the object with an index key, or restores it. Versions that are lost are added to a list.
+    fn drop(&mut self, stored: &[u8], versions: &mut Vec<Vec<u8>>) -> Result<()> {
         match self.snapshot.look_up(stored)? {
+            Some(entry) if is_superseded(stored) && !self.can_restore(&entry) => {
+                versions.push(stored.to_vec());
+                Ok(())
+            }
             Some(entry) => self.drop_or_restore(stored, &entry),
             None => {
                 let Some((directory, name)) = entry_of_key(stored) else { return Ok(()) };
@@ -89,31 +98,34 @@ impl Dropping<'_> {
         Ok(())
     }
 
-    fn drop_or_restore(&mut self, stored: &[u8], entry: &Entry) -> Result<()> {
-        let path = entry_of_key(stored).and_then(|(directory, name)| match directory {
-            ObjectNumber::NONE => Some(Key::root()),
-            _ => self.ways.path(directory, name),
-        });
-        let Some(key) = path else { return Ok(()) };
-        let mut batch = self.store.batch(Durability::None);
-        if entry.kind == Kind::Link && !self.shared.contains(&entry.linked()) {
-            batch.link(&key, entry.linked())?;
-            self.report.restored_names += 1;
-        } else if entry.kind == Kind::Directory {
-            let attributes = Attributes {
-                mode: entry.mode,
-                uid: entry.uid,
-                gid: entry.gid,
-                mtime: entry.mtime,
-                ctime: Some(entry.ctime),
-                ..Attributes::default()
-            };
-            batch.directory(&key, &attributes)?;
-            self.report.restored_directories += 1;
-        } else {
-            self.report.dropped += u64::from(batch.remove(&key)?);
+    /// Whether the index has all of what is lost.
+    fn can_restore(&self, entry: &Entry) -> bool {
+        match entry.kind {
+            Kind::Directory => true,
+            Kind::Link => !self.shared.contains(&entry.linked()),
+            _ => false,
         }
+    }
+
+    fn drop_or_restore(&mut self, stored: &[u8], entry: &Entry) -> Result<()> {
+        if self.can_restore(entry) {
+            self.restored.push((stored.to_vec(), *entry));
+            return if self.restored.len() < RESTORED_TOGETHER { Ok(()) } else { self.restore() };
+        }
+        let Some((directory, name)) = entry_of_key(stored) else { return Ok(()) };
+        let Some(key) = self.ways.path(directory, name) else { return Ok(()) };
+        let mut batch = self.store.batch(Durability::None);
+        self.report.dropped += u64::from(batch.remove(&key)?);
         // It also bounds the memory of what is not in a sorted table yet.
         batch.commit()
+    }
+
+    fn restore(&mut self) -> Result<()> {
+        let entries = std::mem::take(&mut self.restored);
+        self.store.engine().restore_records(&entries)?;
+        let directories = entries.iter().filter(|(_, entry)| entry.kind == Kind::Directory).count() as u64;
+        self.report.restored_directories += directories;
+        self.report.restored_names += entries.len() as u64 - directories;
+        Ok(())
     }
 }

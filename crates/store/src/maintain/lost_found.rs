@@ -7,12 +7,15 @@
 //! anybody else sees the store; a note in the catalog says that this is due until it is done, so that a crash in
 //! between changes nothing.
 
+use std::ops::Bound;
+
 use crate::engine::Engine;
 use crate::engine::recovery::DETACHED;
 use crate::error::Result;
 use crate::format::attributes::Attributes;
 use crate::format::entry::{Entry, Kind};
 use crate::format::ids::ObjectNumber;
+use crate::format::index_key::{ROOT, entry_key};
 use crate::format::key::Key;
 use crate::index::Snapshot;
 use crate::index::paths::{EntryPlace, Ways};
@@ -20,6 +23,8 @@ use crate::{Durability, Store};
 
 /// Name of the directory.
 const LOST_FOUND: &str = "lost+found";
+/// Behind it and all names that it gets if that one is a file's.
+const BEHIND_LOST_FOUND: &str = "lost+found/";
 /// For its owner alone: the permissions of its content are unknown.
 const MODE: u16 = 0o040_700;
 
@@ -30,7 +35,11 @@ impl Store {
     /// Errors of reading the index, of writing and of syncing.
     pub(crate) fn attach_detached(&self) -> Result<u64> {
         let engine = self.engine();
-        if !engine.is_writer() || engine.noted(DETACHED).is_none() {
+        if !engine.is_writer() {
+            self.hide_doubled()?;
+            return Ok(0);
+        }
+        if engine.noted(DETACHED).is_none() {
             return Ok(0);
         }
         let snapshot = engine.view().snapshot();
@@ -62,24 +71,48 @@ impl Store {
         Ok(detached.len() as u64)
     }
 
-    /// Keeps one of several entries of a directory: the newest that was not attached here and is not in the directory
-    /// itself. Returns how many were removed.
+    /// Removes all but one of several entries of a directory; returns how many.
     fn drop_doubled(&self, ways: &Ways) -> Result<u64> {
-        let mut dropped = 0;
+        let surplus = surplus(ways);
         let mut batch = self.batch(Durability::None);
-        for (number, entries) in ways.doubled() {
-            let was_put_here = |name: &[u8]| name.starts_with(name_of(number).as_bytes());
-            let is_one = |(above, name): &EntryPlace| !was_put_here(name) && !ways.is_within(*above, number);
-            let can_be_reached = |(above, _): &EntryPlace| !ways.is_within(*above, number);
-            let kept = entries.iter().position(is_one).or_else(|| entries.iter().position(can_be_reached)).unwrap_or(0);
-            for (_, (above, name)) in entries.iter().enumerate().filter(|(at, _)| *at != kept) {
-                batch.drop_entry(*above, name)?;
-                dropped += 1;
-            }
+        for (above, name) in &surplus {
+            batch.drop_entry(*above, name)?;
         }
         batch.commit()?;
-        Ok(dropped)
+        Ok(surplus.len() as u64)
     }
+
+    /// The same in the private index of a reader, if a device returned with the record of a directory that is in
+    /// `lost+found`: the next writer removes it there.
+    fn hide_doubled(&self) -> Result<()> {
+        let engine = self.engine();
+        if !engine.owns_index() {
+            return Ok(());
+        }
+        let snapshot = engine.view().snapshot();
+        let (from, to) = (entry_key(ROOT, LOST_FOUND.as_bytes()), entry_key(ROOT, BEHIND_LOST_FOUND.as_bytes()));
+        if snapshot.scan(Bound::Included(&from), Bound::Excluded(&to))?.next_entry()?.is_none() {
+            return Ok(());
+        }
+        let surplus = surplus(&Ways::of(&snapshot)?);
+        let keys: Vec<Vec<u8>> = surplus.iter().map(|(above, name)| entry_key(*above, name)).collect();
+        engine.hide_entries(&keys)
+    }
+}
+
+/// All entries of directories with several but one of each: the newest that was not attached here and is not in the
+/// directory itself.
+fn surplus(ways: &Ways) -> Vec<EntryPlace> {
+    let mut surplus = Vec::new();
+    for (number, mut entries) in ways.doubled() {
+        let was_put_here = |name: &[u8]| name.starts_with(name_of(number).as_bytes());
+        let is_one = |(above, name): &EntryPlace| !was_put_here(name) && !ways.is_within(*above, number);
+        let can_be_reached = |(above, _): &EntryPlace| !ways.is_within(*above, number);
+        let kept = entries.iter().position(is_one).or_else(|| entries.iter().position(can_be_reached)).unwrap_or(0);
+        entries.remove(kept);
+        surplus.append(&mut entries);
+    }
+    surplus
 }
 
 fn name_of(number: ObjectNumber) -> String {

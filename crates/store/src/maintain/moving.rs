@@ -20,15 +20,17 @@ use crate::engine::effects::{Effects, Nameless, UNPLACED};
 use crate::engine::pace::{Pace, outcome};
 use crate::engine::{Engine, EngineAccounts};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::attributes::Attributes;
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
-use crate::format::index_key::until_of;
+use crate::format::index_key::{entry_of_key, superseded, until_of};
 use crate::format::record::{Head, NewRecord, Record};
 use crate::index::catalog::{Change, Freed, SegmentRow};
 use crate::layout::granulo::Alignment;
 use crate::log::open_batch::OpenBatch;
 use crate::log::scan::{ScanStep, SegmentScan};
 use crate::log::writer::Batched;
+use crate::progress::Progress;
 
 /// Most bytes and records in one commit.
 const BATCH_BYTES: u64 = 1 << 20;
@@ -127,11 +129,49 @@ impl Engine {
                 writer.close_segment();
             }
         }
-        let mut round = Round {
-            engine: self,
+        let mut round = Round::new(self, chosen, target, pace);
+        let outcome = round.run();
+        let mut moved = round.moved;
+        moved.damaged_segments = round.damaged.into_iter().collect();
+        // What was moved stays moved, whatever happened then.
+        self.sync_all()?;
+        outcome.map(|()| moved)
+    }
+
+    /// Writes directories and names of shared files again whose records are lost, as the index has them: as if they
+    /// were moved, so that what a snapshot has of them stays. Entries that their keys no longer have are left out.
+    ///
+    /// # Errors
+    /// Any error of writing.
+    pub(crate) fn restore_records(&self, entries: &[(Vec<u8>, Entry)]) -> Result<()> {
+        let rows = Arc::clone(&self.view().state.segments);
+        let class_of = |entry: &Entry| rows.get(&entry.location.segment).map_or(Class::Fast, |row| row.class);
+        for class in [Class::Fast, Class::Slow] {
+            let progress = Progress::default();
+            let (mut pace, none) = (Pace::new(None, &progress), BTreeSet::new());
+            let mut round = Round::new(self, &none, MoveTarget::SameClass(class), &mut pace);
+            let mut hand = Hand::default();
+            for (key, entry) in entries.iter().filter(|(_, entry)| class_of(entry) == class) {
+                hand.add(key.as_slice().into(), *entry, &restored(key, entry, round.alignment)?);
+            }
+            round.commit(hand)?;
+        }
+        Ok(())
+    }
+}
+
+impl<'r, 'w> Round<'r, 'w> {
+    fn new(
+        engine: &'r Engine,
+        chosen: &'r BTreeSet<SegmentNumber>,
+        target: MoveTarget,
+        pace: &'r mut Pace<'w>,
+    ) -> Round<'r, 'w> {
+        Round {
+            engine,
             chosen,
             target,
-            alignment: self.geometry().alignment,
+            alignment: engine.geometry().alignment,
             pace,
             unsynced_bytes: 0,
             moved: Moved::default(),
@@ -140,17 +180,9 @@ impl Engine {
             damaged: BTreeSet::new(),
             unneeded_until: u64::MAX,
             removals: BTreeSet::new(),
-        };
-        let outcome = round.run();
-        let mut moved = round.moved;
-        moved.damaged_segments = round.damaged.into_iter().collect();
-        // What was moved stays moved, whatever happened then.
-        self.sync_all()?;
-        outcome.map(|()| moved)
+        }
     }
-}
 
-impl Round<'_, '_> {
     fn run(&mut self) -> Result<()> {
         let rows = std::sync::Arc::clone(&self.engine.view().state.segments);
         self.move_live()?;
@@ -449,4 +481,22 @@ fn moved(record: &Record<'_>, until: u64, alignment: Alignment) -> Result<Vec<u8
         true => Ok(bytes),
         false => Err(Error::new(ErrorKind::Corrupt, "move a record", "its content changed in memory")),
     }
+}
+
+/// The record of a directory or of a name, from the index: a directory's extended attributes and birth time are not in
+/// it.
+fn restored(key: &[u8], entry: &Entry, alignment: Alignment) -> Result<Vec<u8>> {
+    let (own, until) = superseded(key).unwrap_or_else(|| (key.to_vec(), 0));
+    let (parent, name) = entry_of_key(&own).expect("a directory and a name are in a directory");
+    let mut attributes = Vec::new();
+    if entry.kind == Kind::Directory {
+        let Entry { mode, uid, gid, mtime, ctime, .. } = *entry;
+        let known = Attributes { mode, uid, gid, mtime, ctime: Some(ctime), ..Attributes::default() };
+        known.encode(ctime, &mut attributes)?;
+    }
+    let (moved, id, number) = (Some(until), entry.id, entry.number);
+    let record = NewRecord { moved, id, number, parent, name: Some(name), ..NewRecord::of(entry.kind) };
+    let mut bytes = Vec::new();
+    NewRecord { attributes: &attributes, ..record }.encode(alignment, &mut bytes)?;
+    Ok(bytes)
 }

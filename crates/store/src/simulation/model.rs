@@ -110,9 +110,14 @@ impl Model {
 
     /// The store acknowledged everything as durable.
     pub(crate) fn acknowledge_all(&mut self) {
+        self.acknowledge_unmarked();
+        self.since_mark = vec![self.base.clone()];
+    }
+
+    /// The same, but its marks are of a log that may lack what was acknowledged before.
+    pub(crate) fn acknowledge_unmarked(&mut self) {
         self.durable = self.tail.len();
         self.fold();
-        self.since_mark = vec![self.base.clone()];
     }
 
     /// The batch ended with an error.

@@ -400,6 +400,12 @@ impl State {
         .collect()
     }
 
+    /// Whether this is the directory of what was unreachable, and nothing is in it any more.
+    fn is_emptied(&self, key: &Key) -> bool {
+        let is_below = |other: &Key| other != key && other.components().next() == Some(b"lost+found");
+        key.components().eq([b"lost+found"]) && !self.objects.keys().any(is_below)
+    }
+
     /// Keys in which a store's state differs from this, and how. The root is omitted, unless this has it.
     pub(super) fn differences(&self, found: &State, blind: &BTreeSet<Key>) -> Vec<String> {
         if !blind.is_empty() {
@@ -422,7 +428,8 @@ impl State {
                 differences.push(format!("{key} is the file {:?}, not {:?}", found_names.get(key), names.get(key)));
             }
         }
-        let more = found.objects.keys().filter(|key| !key.is_root() && !self.objects.contains_key(key));
+        let is_more = |key: &&Key| !key.is_root() && !self.objects.contains_key(key) && !found.is_emptied(key);
+        let more = found.objects.keys().filter(is_more);
         differences.extend(more.map(|key| format!("{key} is there")));
         for (name, snapshot) in &self.snapshots {
             let Some(other) = found.snapshots.get(name) else {

@@ -10,7 +10,8 @@ use crate::format::entry::Location;
 use crate::format::segment::{SEGMENTS, segment_path};
 use crate::maintain::repair::{LISTED, NAMED};
 use crate::{
-    OpenOptions, Plan, Progress, RepairOptions, RepairPlan, RepairReport, Store, plan_repair, rebuild_index, repair,
+    Attributes, Buffer, OpenOptions, Plan, Progress, RepairOptions, RepairPlan, RepairReport, Store, plan_repair,
+    rebuild_index, repair,
 };
 
 /// More than a plan lists, which is more than it names.
@@ -145,4 +146,35 @@ fn what_an_index_built_after_the_damage_does_not_show_stays_until_it_is_accepted
 
 fn has(bytes: &[u8], what: &[u8]) -> bool {
     bytes.windows(what.len()).any(|window| window == what)
+}
+
+#[test]
+fn what_a_snapshot_shares_with_a_lost_directory_stays() {
+    let sandbox = TempDir::new().unwrap();
+    let home = store_in(&sandbox);
+    let store = Store::open(&home).unwrap();
+    store.put(&key("now/in it"), &file(), b"1").unwrap();
+    store.put(&key("then/in it"), &file(), b"2").unwrap();
+    store.create_snapshot("before").unwrap();
+    let place =
+        |name: &str| store.engine().view().snapshot().look_up_path(key(name).stored()).unwrap().unwrap().location;
+    let places = [place("now"), place("then")];
+    store.set_attributes(&key("then"), &Attributes { mode: 0o040_500, ..Attributes::default() }).unwrap();
+    places.iter().for_each(|&place| damage_at(&home, &store, place));
+    drop(store);
+    let report = drop_lost(&home, &planned(&home));
+    assert_eq!((report.dropped, report.restored_directories, report.check.problems()), (0, 2, 0), "{report:?}");
+    let is_whole = |store: &Store| {
+        let snapshot = store.snapshot_named("before").unwrap().unwrap();
+        let mut buffer = Buffer::default();
+        for (name, content) in [("now/in it", "1"), ("then/in it", "2")] {
+            let then = snapshot.read(&key(name), &mut buffer).unwrap().unwrap();
+            assert_eq!(then.content, content.as_bytes());
+        }
+        assert_eq!(store.entry(&key("then")).unwrap().unwrap().entry.mode, 0o040_500);
+        assert!(store.completeness().is_complete());
+    };
+    is_whole(&Store::open_read_only(&home).unwrap());
+    // The log has it, and not only the index.
+    is_whole(&rebuild_index(&home, &OpenOptions::default()).unwrap());
 }

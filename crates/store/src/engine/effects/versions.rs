@@ -77,7 +77,7 @@ impl<L: Accounts> Effects<'_, L> {
             return Ok(());
         };
         if !self.accounts.keeps(entry.id, id) {
-            return self.forget_version(&known, entry);
+            return self.forget_entry(&known, entry);
         }
         self.forget(&known[..].into(), entry.id, entry.location);
         self.set_version(&superseded_key(of, id).into(), entry);
@@ -145,8 +145,8 @@ impl<L: Accounts> Effects<'_, L> {
         }
     }
 
-    /// Removes the version with this key, which no snapshot references any more.
-    pub(crate) fn forget_version(&mut self, key: &[u8], old: Entry) -> Result<()> {
+    /// Removes a version that no snapshot references any more, or an entry, though the log has no record of that.
+    pub(crate) fn forget_entry(&mut self, key: &[u8], old: Entry) -> Result<()> {
         self.forget(&key.into(), old.id, old.location);
         self.retire(key, old, Leaves::Forgotten)
     }

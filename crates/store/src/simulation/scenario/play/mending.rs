@@ -202,14 +202,18 @@ impl Play {
         let place = self.conditions[device].begun.take().unwrap_or_else(|| self.another_place());
         self.conditions[device].begun = Some(place.clone());
         let Some(writer) = &self.writer else { return Ok(false) };
+        let betrayals = self.world.betrayals();
         let rebuilt = writer.rebuild_until(DeviceNumber(device as u16), &place, gives_up, self.stop);
         self.world.disk_at(&place).into_iter().for_each(|disk| self.sound.fill(disk));
         if self.has_crashed() {
             return Ok(true);
         }
+        self.note_betrayals(betrayals);
         patient(&before, &self.world.images(), &self.released, &self.sound)?;
-        // Of what was never acknowledged, the lost device may have had the only copy.
-        let is_unclear = self.may_fail() || self.model.has_doubt() || self.has_torn;
+        // Of what was never acknowledged, the lost device may have had the only copy; a rebuild that begins a segment
+        // on the only device left may be betrayed there.
+        let is_betrayed = self.world.betrayals() < betrayals;
+        let is_unclear = self.may_fail() || self.model.has_doubt() || self.has_torn || is_betrayed;
         match rebuilt {
             Ok(report) => {
                 let is_promised = promise.is_whole && !is_unclear && !self.has_scars;

@@ -524,7 +524,10 @@ impl Play {
         match writer.sync() {
             Err(error) => self.fail(&error),
             Ok(()) => {
-                self.model.acknowledge_all();
+                match writer.store().completeness().is_complete() {
+                    true => self.model.acknowledge_all(),
+                    false => self.model.acknowledge_unmarked(),
+                }
                 self.leave_behind();
                 Ok(())
             }
@@ -579,7 +582,12 @@ impl Play {
         }
         let first = self.look_as_writer(&copy, promise)?;
         let again = copy.after_kill(self.random.any());
+        // Beyond redundancy, what follows the last mark is reported as lost once.
+        let reported = first.as_ref().filter(|look| !promise.is_whole && look.announced == Announced::Tail);
+        let reported = reported.filter(|look| self.model.allows_from_mark(&look.state, &[])).map(sides::seen);
+        let model = reported.map(|reported| std::mem::replace(&mut self.model, reported));
         let second = self.look_as_writer(&again, promise)?;
+        model.into_iter().for_each(|model| self.model = model);
         if let (Some(first), Some(second)) = (first, second)
             && promise.is_whole
             && let Err(mismatch) = Model::of(first.state).allows(&second.state)
