@@ -96,12 +96,20 @@ fn are_twins(one: &History, other: &History, seen: &SeenHistories<'_>) -> bool {
 }
 
 /// Whether the devices with a history may be of a copy of the store: the first epochs in which the histories differ each
-/// count a device of the other. Each may have gone on without the other since.
+/// count a device of the other, from which each may have gone on alone since; or something may have been written in an
+/// epoch of one that counts a device of the other, which lacks it, so that device is of a copy, or an old one that went
+/// on alone. Then files of the same names may have other content on both.
 pub(crate) fn may_be_of_copy(own: &History, newest: &History, seen: &SeenHistories<'_>) -> bool {
-    match (alone(own, newest).last(), alone(newest, own).last()) {
-        (Some(own), Some(newest)) => counts(own, newest, seen) && counts(newest, own, seen),
-        _ => false,
-    }
+    let (Some(first_own), Some(first_newest)) = (alone(own, newest).last(), alone(newest, own).last()) else {
+        return false;
+    };
+    let is_written = |entry: &EpochEntry, of: &History| is_used(entry, of) || entry.epoch == of.newest().epoch;
+    let count = |of: &History, without: &History, first: &EpochEntry| {
+        alone(of, without).any(|entry| is_written(entry, of) && counts(entry, first, seen))
+    };
+    counts(first_own, first_newest, seen) && counts(first_newest, first_own, seen)
+        || count(own, newest, first_newest)
+        || count(newest, own, first_own)
 }
 
 /// Whether `old` may be a prefix of `newest` whose epochs were all dropped from it: they have none in common, and no

@@ -13,7 +13,7 @@ use super::epochs::{Side, Standing, WriterView, departures, may_be_of_copy, pref
 use super::set::{Platform, Slot, Trouble};
 use super::written;
 use crate::devices::superblocks::{self, OnDevice};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry};
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::DeviceNumber;
@@ -270,6 +270,9 @@ impl SearchStart<'_> {
             places.extend(entry.path.file_name().map(|name| home.join(name)));
         }
         places.push(entry.directory(home));
+        // It was away when the others were moved, and is where it was beside the home.
+        let beside = entry.path.file_name().filter(|_| entry.path.is_absolute()).zip(home.parent());
+        places.extend(beside.map(|(name, above)| above.join(name)));
         places
     }
 
@@ -361,6 +364,16 @@ impl Survey {
         let found = self.on_devices.iter().flatten().chain(&self.on_home).map(|found| &found.superblock);
         let of_history = found.filter(|found| self.history.contains(found.history.newest().epoch));
         of_history.filter_map(|found| found.mark).collect()
+    }
+
+    /// Takes devices that cannot be written out of service.
+    pub(crate) fn set_failed(&mut self, failed: &[(DeviceNumber, Error)]) {
+        for (number, error) in failed {
+            let slot = self.slots.iter_mut().find(|slot| slot.entry.number == *number && slot.is_writable());
+            if let (Some(slot), Some(cause)) = (slot, error.os_error()) {
+                slot.trouble = Some(Trouble::Failed(os_message(cause)));
+            }
+        }
     }
 
     /// Devices that are in sync according to superblocks.

@@ -10,7 +10,7 @@ use std::path::Path;
 use super::open::lock;
 use crate::devices::set::Platform;
 use crate::devices::superblocks::OnDevice;
-use crate::devices::survey::{OpenOptions, survey};
+use crate::devices::survey::{OpenOptions, Survey, survey};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::{DeviceNumber, Epoch};
@@ -26,8 +26,8 @@ pub struct Rejected {
     pub of_copy: Vec<DeviceNumber>,
 }
 
-/// Makes the side of a device the current one. Returns the devices of the others. Nothing is written if some of them are
-/// of a copy of the store.
+/// Makes the side of a device the current one. Returns the devices of the others. If some of them are
+/// of a copy of the store, only a home of theirs is written.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if nothing has diverged, or the device has no epoch that only its side has; any error of
@@ -60,6 +60,7 @@ pub(crate) fn take(
             Some(side) => {
                 let of_copy = found.twins_of(side);
                 if !of_copy.is_empty() {
+                    take_home(platform, &found, &side.history, device)?;
                     return Ok(Rejected { of_copy, ..Rejected::default() });
                 }
                 &side.history
@@ -108,11 +109,19 @@ pub(crate) fn take(
         known.replace(&*slot.device, Superblock { mark: None, ..with(known, &history) })?;
         stale.push(slot.entry.number);
     }
-    if let Some(known) = found.on_home.as_ref().filter(|known| is_rejected(known)) {
-        let home = platform.device_with(&found.home, geometry.file_mode);
-        known.replace(&*home, Superblock { mark: None, ..with(known, taken) })?;
-    }
+    take_home(platform, &found, taken, device)?;
     if is_one { refuse(ONE.to_owned()) } else { Ok(Rejected { stale, ..Rejected::default() }) }
+}
+
+/// Gives a separate home that is of another side the history and the geometry of the one that is taken: it has no data.
+fn take_home(platform: &dyn Platform, found: &Survey, taken: &History, device: DeviceNumber) -> Result<()> {
+    let of_device = found.on_devices.get(device.index()).and_then(Option::as_ref);
+    let home = found.on_home.as_ref().filter(|known| !taken.contains(known.superblock.history.newest().epoch));
+    let (Some(of_device), Some(known)) = (of_device, home) else { return Ok(()) };
+    let geometry = of_device.superblock.geometry.clone();
+    let home = platform.device_with(&found.home, geometry.file_mode);
+    let superblock = Superblock { history: taken.clone(), geometry, mark: None, ..known.superblock.clone() };
+    known.replace(&*home, superblock).map(|_| ())
 }
 
 /// A history as far as a device may know it that lacks all after `common` and must not count as in sync: the epochs

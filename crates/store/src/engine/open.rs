@@ -248,11 +248,17 @@ fn locked(
     found.may_write(platform, options)?;
     found.make_home(platform)?;
     lock(platform, &found.home, locks)?;
+    let mut failed = Vec::new();
     for slot in found.slots.iter().filter(|slot| slot.is_writable() && slot.path != found.home) {
-        lock(platform, &slot.path, locks)?;
+        match lock(platform, &slot.path, locks) {
+            Err(error) if error.os_error().is_some_and(is_of_disk) => failed.push((slot.entry.number, error)),
+            outcome => outcome?,
+        }
     }
+    found.set_failed(&failed);
     // Superblocks may have changed before the locks were taken.
-    let again = survey(platform, directory, options)?;
+    let mut again = survey(platform, directory, options)?;
+    again.set_failed(&failed);
     again.may_write(platform, options)?;
     if !again.is_same_as(&found) {
         return Err(Error::new(ErrorKind::Busy, "open the store for writing", "its devices changed meanwhile")
@@ -260,6 +266,11 @@ fn locked(
             .advise("try again"));
     }
     Ok(again)
+}
+
+/// Whether an error says that nothing can be written to a file system: as ext4 does it, it became read-only after one.
+fn is_of_disk(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::ReadOnlyFilesystem || error.raw_os_error() == Some(UNREADABLE)
 }
 
 /// Takes the lock of a directory.
