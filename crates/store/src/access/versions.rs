@@ -340,7 +340,7 @@ impl<'e> Search<'e> {
         let mut beside: Option<(u64, ObjectNumber, ObjectNumber, Vec<u8>)> = None;
         while let Some(step) = scan.next(false) {
             let bytes = match step {
-                ScanStep::Damage(range) => {
+                ScanStep::Damage(range, _) => {
                     beside = None;
                     let range = range.start..range.end.min(row.end());
                     let bytes = range.end - range.start;

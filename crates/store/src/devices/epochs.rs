@@ -80,9 +80,10 @@ fn alone<'h>(of: &'h History, without: &'h History) -> impl Iterator<Item = &'h 
     of.entries().rev().take(count)
 }
 
-/// Whether an epoch counts a device that has another one.
+/// Whether an epoch counts a device that another one counts too, and that has it. A device whose side was rejected has
+/// the history of the other, in which no epoch counts it.
 fn counts(set: &EpochEntry, with: &EpochEntry, seen: &SeenHistories<'_>) -> bool {
-    seen.iter().any(|(device, history)| set.has(*device) && history.contains(with.epoch))
+    seen.iter().any(|(device, history)| set.has(*device) && with.has(*device) && history.contains(with.epoch))
 }
 
 /// Whether two histories are of a store and its copy, if something was written in both: all epochs in which they differ
@@ -110,6 +111,14 @@ pub(crate) fn may_be_of_copy(own: &History, newest: &History, seen: &SeenHistori
     counts(first_own, first_newest, seen) && counts(first_newest, first_own, seen)
         || count(own, newest, first_newest)
         || count(newest, own, first_own)
+}
+
+/// Whether something was written in epochs that a device has and `known` lacks, which never had them. `marked` is the last
+/// batch of the device that was durable.
+pub(crate) fn goes_on(own: &History, known: &History, marked: u64) -> bool {
+    let is_written =
+        |entry: &EpochEntry| is_used(entry, own) || entry.epoch == own.newest().epoch && marked > entry.last_batch;
+    !ends_before(own, known) && alone(own, known).any(is_written)
 }
 
 /// Whether `old` may be a prefix of `newest` whose epochs were all dropped from it: they have none in common, and no

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::epochs::{WriterView, may_be_of_copy};
+use super::epochs::{WriterView, goes_on, may_be_of_copy};
 use super::names;
 use super::set::{Devices, Slot, Trouble};
 use super::superblocks::{self, OnDevice};
@@ -16,6 +16,7 @@ use crate::error::Result;
 use crate::format::history::History;
 use crate::format::ids::DeviceNumber;
 use crate::format::segment::{SEGMENTS, SegmentName};
+use crate::format::superblock::Superblock;
 
 /// The segments of a device, with their sizes in bytes.
 type Sizes = BTreeMap<SegmentName, u64>;
@@ -117,6 +118,11 @@ impl Devices {
         let others = known.histories().filter(|(number, _)| *number != device);
         let seen: Vec<(DeviceNumber, &History)> = others.chain([(device, history)]).collect();
         may_be_of_copy(history, &known.history, &seen)
+    }
+
+    /// Whether something was written in epochs of a device that are in no history in sight.
+    pub(crate) fn goes_on(&self, found: &Superblock) -> bool {
+        goes_on(&found.history, &self.known().history, found.mark.map_or(0, |mark| mark.sequence))
     }
 
     /// Whether the devices that are in sync suffice to write without these, and without a lost one.

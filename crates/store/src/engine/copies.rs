@@ -161,7 +161,7 @@ impl Engine {
             match step {
                 ScanStep::Record(_, record, _) => pace.spend(record.record_bytes())?,
                 ScanStep::Commit(committed, ..) => pace.spend(committed.end - committed.at)?,
-                ScanStep::Damage(_) => return Ok(false),
+                ScanStep::Damage(..) => return Ok(false),
             }
         }
         Ok(true)
@@ -265,7 +265,7 @@ impl Engine {
                 match step {
                     ScanStep::Record(..) => {}
                     ScanStep::Commit(committed, ..) => chain = Some(committed.commit.chain()),
-                    ScanStep::Damage(_) => return false,
+                    ScanStep::Damage(..) => return false,
                 }
             }
             chain.is_none_or(|chain| chain == end.chain)
@@ -331,7 +331,7 @@ impl Engine {
             let step = match scan.next(false) {
                 Some(ScanStep::Record(at, record, on)) => Some((source(&on), at..at + record.record_bytes(), true)),
                 Some(ScanStep::Commit(committed, _, on)) => Some((source(&on), committed.at..committed.end, true)),
-                Some(ScanStep::Damage(range)) => Some((0, range, false)),
+                Some(ScanStep::Damage(range, _)) => Some((0, range, false)),
                 None => None,
             };
             let joins = step.as_ref().is_some_and(|(source, range, holds)| {

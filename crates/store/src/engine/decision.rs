@@ -101,7 +101,7 @@ impl Engine {
             while let Some(step) = scan.next(false) {
                 match step {
                     ScanStep::Record(..) => is_open = true,
-                    ScanStep::Damage(_) => {
+                    ScanStep::Damage(..) => {
                         has_damage = true;
                         damaged.push((part, sequence));
                     }

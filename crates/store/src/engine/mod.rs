@@ -20,6 +20,7 @@ pub(crate) mod index_place;
 mod losses;
 mod lost_epoch;
 pub(crate) mod marks;
+pub(crate) mod missing;
 mod near;
 pub(crate) mod open;
 pub(crate) mod open_files;

@@ -13,26 +13,24 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::missing::MISSING;
 use super::open::{devices_away, too_few};
 use super::replay::Replay;
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::extents::Allocator;
 use crate::devices::names;
-use crate::devices::set::Slot;
 use crate::devices::superblocks::is_of_process;
 use crate::engine::copies::Damaged;
 use crate::engine::effects::{Effects, Nameless};
 use crate::engine::pace::Pace;
 use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineAccounts};
 use crate::error::Result;
-use crate::format::geometry::DeviceState;
 use crate::format::ids::{DeviceNumber, Epoch, LogOffset, SegmentId, SegmentNumber};
 use crate::format::index_key::{first_object, object_key, object_of};
 use crate::format::record::Seed;
 use crate::format::release::Released;
 use crate::format::rows::{Change, Freed, Position, SegmentRow};
 use crate::format::segment::{SEGMENTS, SegmentHeader, SegmentName, segment_path};
-use crate::format::superblock::NO_DEVICE;
 use crate::layout::granulo::Alignment;
 use crate::locks::{self, lock};
 use crate::log::completeness::{Cause, Completeness, Missing, Tail};
@@ -41,20 +39,11 @@ use crate::log::scan::{ScanStep, SegmentScan};
 use crate::log::writer::{Active, Writer};
 use crate::progress::Progress;
 
-/// Note that the index was built from an incomplete log, and may lack the names of pins.
-pub(crate) const PINS_DOUBTED: &str = "pins.doubted";
 /// Note with what was released.
 pub(crate) const RELEASED: &str = "log.released";
-/// Note with what may be missing.
-pub(crate) const MISSING: &str = "log.missing";
-/// Note with the devices that were read when it was found missing.
-pub(crate) const MISSING_ON: &str = "log.missing.on";
 
 /// Number of nameless objects removed per transaction.
 const DROPPED_TOGETHER: usize = if cfg!(test) { 8 } else { 4096 };
-
-/// Note that directories may have lost their record: `lost+found` must be updated (see `maintain::lost_found`).
-pub(crate) const DETACHED: &str = "log.detached";
 
 /// Damage that recovery found in the log: bytes of a segment that are valid on no copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,10 +75,6 @@ pub(crate) enum Recovery {
     /// The catalog does not belong to this log: it is ahead of it, or of another history, or so old that what it needs
     /// was released. What it has and the log lacks.
     OtherIndex(Vec<Missing>),
-}
-
-fn encode_devices(devices: &[DeviceNumber]) -> Vec<u8> {
-    devices.iter().flat_map(|device| device.0.to_le_bytes()).collect()
 }
 
 /// Segments on the devices.
@@ -237,7 +222,7 @@ impl Engine {
                     }
                     ScanStep::Record(..) => {}
                     ScanStep::Commit(..) => has_batch = true,
-                    ScanStep::Damage(_) => is_whole = false,
+                    ScanStep::Damage(..) => is_whole = false,
                 }
             }
             // A complete one has everything released before it, or nothing was.
@@ -279,14 +264,16 @@ impl Engine {
             released.merge(&self.newest_released(&found));
             lineage = Lineage::new(found, &released, start.segment.max(SegmentNumber(1)));
         }
-        let mut replay = Replay::new(self, start, self.known_mark().max(witnessed), released);
+        let mark = self.known_mark().max(witnessed);
+        let mut replay = Replay::new(self, start, mark, released, listed.unlisted.clone());
         missing.iter().for_each(|missing| replay.completeness.add(missing.clone()));
         if !is_from_scratch {
             let kept = self.completeness_of(&state.notes);
-            if !kept.is_empty() && self.is_more_in_sight(&state.notes, &listed) {
+            if !kept.is_empty() && self.is_more_in_sight(&state.notes, &listed.unlisted) {
                 return Ok(Recovery::OtherIndex(Vec::new()));
             }
             kept.iter().for_each(|missing| replay.completeness.add(missing.clone()));
+            replay.noted = replay.completeness.missing.len();
             if let Some(lacking) = self.check_position(start, &lineage, &mut replay.completeness)? {
                 return Ok(Recovery::OtherIndex(kept.into_iter().chain([lacking]).collect()));
             }
@@ -298,7 +285,7 @@ impl Engine {
         drop(state);
         // An index built from scratch is not published before the log was read.
         if self.is_writer() && !is_from_scratch {
-            self.look_ahead(&lineage.parts, start, self.known_mark().max(witnessed))?;
+            self.look_ahead(&lineage.parts, start, mark)?;
             self.writer()?.is_undecided = true;
         }
         for part in &lineage.parts {
@@ -337,46 +324,12 @@ impl Engine {
         let known = self.view().state.notes.get(MISSING).cloned().unwrap_or_default();
         let is_read_again = is_from_scratch && !lineage.parts.is_empty();
         if known != kept || is_read_again {
-            // What was not read now is looked for again once it can be.
-            let mut on = self.in_sight();
-            on.retain(|device| !listed.unlisted.contains(device));
-            // Even if none was read, the note is not empty.
-            on.push(NO_DEVICE);
-            let on = if kept.is_empty() { Vec::new() } else { encode_devices(&on) };
-            let detached = (DETACHED.to_owned(), b"due".to_vec());
-            let mut notes = vec![(MISSING.to_owned(), kept), (MISSING_ON.to_owned(), on), detached];
-            if is_from_scratch && !notes[0].1.is_empty() {
-                notes.push((PINS_DOUBTED.to_owned(), b"doubted".to_vec()));
-            }
+            let notes = self.missing_notes(kept, is_from_scratch, &listed.unlisted);
             self.take_in(Change { notes, durable: true, ..Change::default() })?;
         }
         self.renew_allocator();
         self.resume(&lineage, replay)?;
         Ok(Recovery::Done(recovered))
-    }
-
-    /// Devices that are there with all that they should have. One that is being rebuilt stands for a lost one.
-    fn in_sight(&self) -> Vec<DeviceNumber> {
-        let slots = self.devices.slots();
-        let is_whole = |slot: &&Slot| slot.is_readable() && slot.entry.state == DeviceState::InUse;
-        slots.iter().filter(is_whole).map(|slot| slot.entry.number).collect()
-    }
-
-    /// Whether a device is present that was not when something was found missing: it may have that, so the log must be
-    /// read again.
-    fn is_more_in_sight(&self, notes: &BTreeMap<String, Vec<u8>>, listed: &ListedSegments) -> bool {
-        let is_new = |device: &DeviceNumber| !listed.unlisted.contains(device) && may_have_missing(notes, *device);
-        self.in_sight().iter().any(is_new)
-    }
-
-    /// Whether something is missing that a device may have.
-    pub(crate) fn may_have_missing(&self, device: DeviceNumber) -> bool {
-        may_have_missing(&self.view().state.notes, device)
-    }
-
-    /// The catalog's notes of what may be missing.
-    pub(crate) fn completeness_of(&self, notes: &BTreeMap<String, Vec<u8>>) -> Vec<Missing> {
-        notes.get(MISSING).and_then(|note| Completeness::decode_missing(note)).unwrap_or_default()
     }
 
     /// Whether the log has the last batch that the catalog has applied. Damage there is damage; a log that ends before
@@ -509,7 +462,7 @@ impl Engine {
             let met = match scan.next(true) {
                 Some(ScanStep::Record(at, record, on)) => Some((at, record, on)),
                 Some(ScanStep::Commit(committed, record, on)) => Some((committed.at, record, on)),
-                Some(ScanStep::Damage(damaged)) if damaged.start < range.end => continue,
+                Some(ScanStep::Damage(damaged, _)) if damaged.start < range.end => continue,
                 _ => None,
             };
             let met = met.filter(|(at, ..)| *at < range.end);
@@ -667,25 +620,4 @@ impl Engine {
         }
         Ok(())
     }
-}
-
-impl Engine {
-    /// A device was rebuilt from the others: it has nothing of what is missing.
-    ///
-    /// # Errors
-    /// Errors of the index.
-    pub(crate) fn has_nothing_missing(&self, device: DeviceNumber) -> Result<()> {
-        let notes = self.view().state.notes.clone();
-        if !may_have_missing(&notes, device) {
-            return Ok(());
-        }
-        let on = notes.get(MISSING_ON).cloned().unwrap_or_default();
-        self.note(&[(MISSING_ON, [on, encode_devices(&[device])].concat())])
-    }
-}
-
-/// Whether a device was away or unread when something was found missing, according to the notes of a catalog.
-fn may_have_missing(notes: &BTreeMap<String, Vec<u8>>, device: DeviceNumber) -> bool {
-    let on = notes.get(MISSING_ON).map(Vec::as_slice).unwrap_or_default();
-    !on.is_empty() && !on.chunks_exact(2).any(|bytes| bytes == device.0.to_le_bytes())
 }

@@ -7,7 +7,7 @@
 //! reconstructed, or is on a missing device ([`tail_units`](super::tail_units)). **Absence is not damage:** only bytes
 //! that were read and are wrong are evidence against a batch, and only if redundancy cannot repair them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::geometry::Class;
 use crate::format::history::History;
-use crate::format::ids::{LogOffset, ObjectNumber, SegmentNumber};
+use crate::format::ids::{DeviceNumber, LogOffset, ObjectNumber, SegmentNumber};
 use crate::format::index_key::ROOT_KEY;
-use crate::format::record::{Record, decode_directories};
+use crate::format::record::{Head, Record, decode_directories};
 use crate::format::release::Released;
 use crate::format::rows::{Change, Position, SegmentRow, SnapshotRow};
 use crate::format::segment::{Continued, FIRST_BATCH_AT, SEGMENT_HEADER_BYTES};
@@ -135,6 +135,10 @@ pub(super) struct Replay<'e> {
     pub(super) released: Released,
     pub(super) recovered: Recovered,
     pub(super) completeness: Completeness,
+    /// Devices whose segments could not be listed.
+    unlisted: BTreeSet<DeviceNumber>,
+    /// Number of missing parts that the index knows of.
+    pub(super) noted: usize,
     /// Batches that were applied without a mark.
     pub(super) adopted: u64,
     /// Segment and offset where the first of them begins.
@@ -143,7 +147,13 @@ pub(super) struct Replay<'e> {
 
 impl<'e> Replay<'e> {
     /// Continues after the position of the index; `mark` is what is otherwise known of the log's end.
-    pub(super) fn new(engine: &'e Engine, start: Position, mark: u64, released: Released) -> Replay<'e> {
+    pub(super) fn new(
+        engine: &'e Engine,
+        start: Position,
+        mark: u64,
+        released: Released,
+        unlisted: BTreeSet<DeviceNumber>,
+    ) -> Replay<'e> {
         let is_from_scratch = start == Position::default();
         let coming = released.snapshots.iter().filter(|_| is_from_scratch);
         Replay {
@@ -160,6 +170,8 @@ impl<'e> Replay<'e> {
             released,
             recovered: Recovered::default(),
             completeness: Completeness::default(),
+            unlisted,
+            noted: 0,
             adopted: 0,
             tail: None,
         }
@@ -214,12 +226,16 @@ impl<'e> Replay<'e> {
         let (mut is_damaged, mut has_damage) = (false, false);
         while let Some(step) = scan.next(false) {
             match step {
-                ScanStep::Damage(range) => {
+                ScanStep::Damage(range, head) => {
                     (is_damaged, has_damage) = (true, true);
-                    self.broken(number, range);
+                    // It is known which object is lost: as long as nothing supersedes it, earlier versions are old.
+                    match head.and_then(|head| item(number, range.start, &head, None)) {
+                        Some(lost) => batch.replace(range.start, Some(lost)),
+                        None => self.broken(number, range),
+                    }
                 }
                 ScanStep::Record(at, record, _) => {
-                    let item = item(number, at, &record);
+                    let item = item(number, at, &record.head, Some(record.content));
                     if item.is_none() {
                         is_damaged = true;
                         self.broken(number, at..at + record.record_bytes());
@@ -555,6 +571,13 @@ impl<'e> Replay<'e> {
         if snapshots != **accounts.state.snapshots {
             change.snapshots = Some(snapshots);
         }
+        // In the transaction that goes on behind it: a crash must not leave an index that knows nothing of it.
+        let missing = self.completeness.missing.len();
+        if engine.is_writer() && missing > self.noted {
+            let kept = self.completeness.encode_missing();
+            change.notes.extend(engine.missing_notes(kept, self.is_from_scratch, &self.unlisted));
+            self.noted = missing;
+        }
         if is_removed {
             change.notes.push(versions_due());
         }
@@ -576,26 +599,26 @@ impl<'e> Replay<'e> {
 /// The index entry for a record: that of a removal for the tombstone of a tree; `None` if its attributes or its content
 /// are inconsistent.
 pub(crate) fn entry_in(segment: SegmentNumber, offset: LogOffset, record: &Record<'_>) -> Option<Entry> {
-    item(segment, offset, record).map(|item| item.entry)
+    item(segment, offset, &record.head, Some(record.content)).map(|item| item.entry)
 }
 
-/// A record to be applied; `None` if its attributes or its content are inconsistent.
-fn item(segment: SegmentNumber, offset: LogOffset, record: &Record<'_>) -> Option<Item> {
-    let head = &record.head;
-    let location = Location { segment, offset, record_bytes: record.record_bytes() };
+/// A record to be applied; `None` if its attributes or its content are inconsistent, or if its content is lost and needed
+/// to apply it.
+fn item(segment: SegmentNumber, offset: LogOffset, head: &Head<'_>, content: Option<&[u8]>) -> Option<Item> {
+    let location = Location { segment, offset, record_bytes: head.lengths.record_bytes() as u64 };
     let (mut descriptor, mut released, mut snapshot, mut directories) = (None, None, None, Vec::new());
     let mut entry = match head.kind {
         Kind::Removal => Entry::removal(head.id, location),
         Kind::TreeRemoval => {
-            directories = decode_directories(record.content)?;
+            directories = decode_directories(content?)?;
             Entry::removal(head.id, location)
         }
         Kind::Release => {
-            released = Some(Released::decode(record.content)?);
+            released = Some(Released::decode(content?)?);
             Entry::removal(head.id, location)
         }
         Kind::Snapshot => {
-            let number = u64::from_le_bytes(record.content.try_into().ok()?);
+            let number = u64::from_le_bytes(content?.try_into().ok()?);
             snapshot = Some(match head.name {
                 Some(name) => {
                     let created_nanoseconds = number as i64;
@@ -610,13 +633,13 @@ fn item(segment: SegmentNumber, offset: LogOffset, record: &Record<'_>) -> Optio
             let attributes = Attributes::decode(head.attributes)?;
             let stored = match kind {
                 Kind::Large => {
-                    let decoded = Descriptor::decode(record.content, Path::new("")).ok()?;
+                    let decoded = Descriptor::decode(content?, Path::new("")).ok()?;
                     let stored = decoded.stored_bytes;
                     descriptor = Some(decoded);
                     stored
                 }
-                Kind::File if head.is_zstd => zstd::zstd_safe::get_frame_content_size(record.content).ok().flatten()?,
-                Kind::File | Kind::Symlink => record.content.len() as u64,
+                Kind::File if head.is_zstd => zstd::zstd_safe::get_frame_content_size(content?).ok().flatten()?,
+                Kind::File | Kind::Symlink => head.lengths.content as u64,
                 _ => 0,
             };
             let size_bytes = attributes.holes.as_ref().map_or(stored, |holes| holes.size_bytes);

@@ -293,7 +293,7 @@ fn scan(bytes: &[u8]) -> BTreeMap<LogOffset, Vec<u8>> {
                 }
                 committed.at..committed.end
             }
-            ScanStep::Damage(range) => {
+            ScanStep::Damage(range, _) => {
                 within(range);
                 continue;
             }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::devices::device::DeviceFile;
 use crate::format::entry::Kind;
 use crate::format::ids::{DeviceNumber, Epoch, LogOffset};
-use crate::format::record::{HEADER_BYTES, Lengths, ListedRecord, Record, Seed, kind_of};
+use crate::format::record::{HEADER_BYTES, Head, Lengths, ListedRecord, Record, Seed, kind_of};
 use crate::format::segment::{Commit, FIRST_BATCH_AT, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentName};
 use crate::layout::granulo::RECORD_ALIGNMENT_BYTES;
 use crate::layout::round_up;
@@ -76,6 +76,18 @@ impl Copy {
         }
         let seal = self.seed.at(offset);
         Record::decode(self.bytes(offset, lengths.record_bytes())?, seal)
+    }
+
+    /// Whether the head of the record that a list has at an offset is valid.
+    fn has_head(&mut self, placed: PlacedRecord) -> bool {
+        let seal = self.seed.at(placed.at);
+        self.head(placed.at, |bytes| Head::decode(bytes, seal)).is_some_and(|head| head.listed() == placed.listed)
+    }
+
+    /// The head of the record at `offset`.
+    fn head<'c>(&'c mut self, offset: LogOffset, decode: impl Fn(&'c [u8]) -> Option<Head<'c>>) -> Option<Head<'c>> {
+        let length = Lengths::peek(self.bytes(offset, HEADER_BYTES)?)?.head_bytes();
+        self.bytes(offset, length).and_then(decode)
     }
 
     /// The record at `offset`, which was just verified.
@@ -179,8 +191,8 @@ pub(crate) enum ScanStep<'r> {
     Record(LogOffset, Record<'r>, DifferingCopies),
     /// The end of a batch, its record, and what other copies have there.
     Commit(Committed, Record<'r>, DifferingCopies),
-    /// Bytes that are valid on no copy.
-    Damage(Range<LogOffset>),
+    /// Bytes that are valid on no copy; with the head of the record there if a copy has that.
+    Damage(Range<LogOffset>, Option<Head<'r>>),
 }
 
 /// What was found at an offset.
@@ -199,6 +211,8 @@ enum Next {
     Record(LogOffset, usize, DifferingCopies),
     Commit(Committed, usize, DifferingCopies),
     Damage(Range<LogOffset>),
+    /// Only the head of a record is valid, on this copy.
+    Headed(Range<LogOffset>, usize),
 }
 
 /// Reads one segment.
@@ -267,7 +281,11 @@ impl SegmentScan {
     /// The next step; `None` at the end. Reads every copy if `all`, else only as many as needed.
     pub(crate) fn next(&mut self, all: bool) -> Option<ScanStep<'_>> {
         match self.advance(all)? {
-            Next::Damage(range) => Some(ScanStep::Damage(range)),
+            Next::Damage(range) => Some(ScanStep::Damage(range, None)),
+            Next::Headed(range, copy) => {
+                let head = self.copies[copy].head(range.start, Head::parse);
+                Some(ScanStep::Damage(range, head))
+            }
             Next::Record(at, copy, copies) => Some(ScanStep::Record(at, self.copies[copy].verified(at)?, copies)),
             Next::Commit(committed, copy, copies) => {
                 let record = self.copies[copy].verified(committed.at)?;
@@ -389,7 +407,10 @@ impl SegmentScan {
                 false => copies.without.push(copy.device),
             }
         }
-        let Some(copy) = found else { return Next::Damage(placed.range()) };
+        let Some(copy) = found else {
+            let headed = self.copies.iter_mut().position(|copy| copy.has_head(placed));
+            return headed.map_or(Next::Damage(placed.range()), |copy| Next::Headed(placed.range(), copy));
+        };
         let after = self.given.partition_point(|given| given.at < placed.at);
         match self.given.get_mut(after).filter(|given| given.at == placed.at) {
             Some(given) => *given = placed,

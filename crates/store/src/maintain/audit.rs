@@ -114,7 +114,7 @@ impl Engine {
         }
         while let Some(step) = scan.next(true) {
             let (range, batch_ends) = match step {
-                ScanStep::Damage(range) => {
+                ScanStep::Damage(range, _) => {
                     running = None;
                     let range = range.start..range.end.min(row.end());
                     see(Observation::Damage(range.clone()), pace)?;

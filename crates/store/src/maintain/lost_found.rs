@@ -10,7 +10,7 @@
 use std::ops::Bound;
 
 use crate::engine::Engine;
-use crate::engine::recovery::DETACHED;
+use crate::engine::missing::DETACHED;
 use crate::error::Result;
 use crate::format::attributes::Attributes;
 use crate::format::entry::{Entry, Kind};

@@ -315,7 +315,7 @@ impl<'r, 'w> Round<'r, 'w> {
         scan.end = row.end();
         while let Some(step) = scan.next(false) {
             match step {
-                ScanStep::Damage(_) => is_damaged = true,
+                ScanStep::Damage(..) => is_damaged = true,
                 ScanStep::Commit(committed, ..) => {
                     for (key, entry, bytes) in batch.end(&committed) {
                         if self.removals.insert(entry.id) {

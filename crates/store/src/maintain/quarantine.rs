@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 
 use crate::devices::names;
 use crate::engine::Engine;
+use crate::engine::missing::{MISSING, MISSING_ON, PINS_DOUBTED};
 use crate::engine::pace::Pace;
-use crate::engine::recovery::{MISSING, MISSING_ON, PINS_DOUBTED, RELEASED};
+use crate::engine::recovery::RELEASED;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::ids::SegmentNumber;
 use crate::format::release::Released;
@@ -143,8 +144,8 @@ mod tests {
     use std::io::Write;
     use std::path::{Path, PathBuf};
 
+    use crate::engine::missing::MISSING;
     use crate::engine::pace::Pace;
-    use crate::engine::recovery::MISSING;
     use crate::error::ErrorKind;
     use crate::log::completeness::{Cause, Completeness, Missing};
     use crate::maintain::repair::{RepairOptions, plan_repair, repair};

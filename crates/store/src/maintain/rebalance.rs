@@ -201,7 +201,8 @@ mod tests {
         let location = subject.store().entry(&key("kept/3".to_owned())).unwrap().unwrap().entry.location;
         let path = segment_path(subject.store().engine().segment_id(location.segment));
         drop(subject);
-        let flip = || world.device(1).flip_bit(&path, 8 * (location.offset.0 + location.record_bytes / 2));
+        // In its head: of which object it is cannot be known.
+        let flip = || world.device(1).flip_bit(&path, 8 * (location.offset.0 + 25));
         flip();
         let subject = Simulated::open_as(&home, &world, Access::RebuildIndex).unwrap();
         assert!(!subject.store().completeness().is_complete());

@@ -88,7 +88,12 @@ impl Engine {
             Ok(Some(found)) if self.devices.is_of_copy(slot.entry.number, &found.superblock.history) => {
                 Err(refuse("it is a device of a copy of the store, which was written to separately"))
             }
-            Ok(Some(found)) if self.is_begun(slot, &found.superblock) => Ok(()),
+            Ok(Some(found)) if self.is_begun(slot, &found.superblock) => match self.devices.goes_on(&found.superblock) {
+                false => Ok(()),
+                true => Err(refuse("it has something that was written after all that the other devices know of").advise(
+                    "name the directory itself in place of the store to see what it has; or name an empty directory",
+                )),
+            },
             Ok(None) if is_unused(&[])? => Ok(()),
             Ok(None) => Err(refuse("the directory is not empty")),
             // A crash came before the first superblock was whole.

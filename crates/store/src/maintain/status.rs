@@ -9,7 +9,7 @@ use crate::Store;
 use crate::devices::device::{Device, Mode, Room};
 use crate::devices::set::Slot;
 use crate::engine::Engine;
-use crate::engine::recovery::PINS_DOUBTED;
+use crate::engine::missing::PINS_DOUBTED;
 use crate::error::Result;
 use crate::format::entry::Kind;
 use crate::format::geometry::{Alignment, Class, DeviceState};

@@ -31,7 +31,7 @@ fn look_at_segments(store: &Store) -> [usize; 3] {
         let mut has_files = false;
         while let Some(step) = scan.next(false) {
             match step {
-                ScanStep::Damage(range) => panic!("damage in segment {} at {range:?}", row.number),
+                ScanStep::Damage(range, _) => panic!("damage in segment {} at {range:?}", row.number),
                 ScanStep::Commit(committed, ..) => assert_eq!(alignment.padding_to_batch(committed.end.0), 0),
                 ScanStep::Record(at, record, _) => {
                     if let Some(unit) = alignment.bytes().filter(|_| record.head.kind != Kind::Release) {

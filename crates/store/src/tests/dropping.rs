@@ -178,3 +178,39 @@ fn what_a_snapshot_shares_with_a_lost_directory_stays() {
     // The log has it, and not only the index.
     is_whole(&rebuild_index(&home, &OpenOptions::default()).unwrap());
 }
+
+#[test]
+fn an_older_version_does_not_stand_in_for_one_that_is_lost() {
+    let sandbox = TempDir::new().unwrap();
+    let home = store_in(&sandbox);
+    let store = Store::open(&home).unwrap();
+    store.put(&key(&name(1)), &file(), b"newer content").unwrap();
+    let place =
+        |name: &str| store.engine().view().snapshot().look_up_path(key(name).stored()).unwrap().unwrap().location;
+    let places = [place(&name(1)), place(&name(2))];
+    drop(store);
+    for Location { segment, offset, record_bytes } in places {
+        let store = Store::open_read_only(&home).unwrap();
+        let path = home.join(segment_path(store.engine().segment_id(segment)));
+        let mut bytes = fs::read(&path).unwrap();
+        let record = &mut bytes[offset.0 as usize..][..record_bytes as usize];
+        let content = (0..record.len()).rev().find(|&at| record[at] != 0).unwrap();
+        record[content] ^= 1;
+        fs::write(&path, bytes).unwrap();
+    }
+    // The heads are intact: the log shows which objects are lost, and the store is otherwise complete.
+    let store = rebuild_index(&home, &OpenOptions::default()).unwrap();
+    assert!(store.completeness().is_complete());
+    for number in [1, 2] {
+        let lost = store.get(&key(&name(number))).unwrap_err();
+        assert!(lost.to_string().contains("cannot be verified"), "{lost}");
+    }
+    assert_eq!(store.entry(&key(&name(1))).unwrap().unwrap().entry.size_bytes, 13);
+    drop(store);
+    let plan = planned(&home);
+    assert_eq!((plan.lost_problems(), plan.lost.len()), (2, 2));
+    let report = drop_lost(&home, &plan);
+    assert_eq!((report.dropped, report.check.problems()), (2, 0), "{report:?}");
+    let store = rebuild_index(&home, &OpenOptions::default()).unwrap();
+    assert!(store.entry(&key(&name(1))).unwrap().is_none() && store.completeness().is_complete());
+}
