@@ -248,3 +248,44 @@ fn the_only_device_cannot_be_rebuilt_from_others() {
     says_not(&ran, &["incomplete", "bring them back"]);
     assert!(!place.path("new").exists());
 }
+
+#[test]
+fn another_name_of_a_symbolic_link_in_an_archive_is_another_symbolic_link() {
+    if !has_program("tar") {
+        return skip("it makes an archive with tar");
+    }
+    let place = Place::new(0, 0, &[]);
+    let (source, archive) = (place.path("source"), place.path("links.tar"));
+    fs::create_dir(&source).unwrap();
+    std::os::unix::fs::symlink("target", source.join("a")).unwrap();
+    fs::hard_link(source.join("a"), source.join("b")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, source.join("p"), 0o600.into()).unwrap();
+    fs::hard_link(source.join("p"), source.join("q")).unwrap();
+    let tar = |names: &[&str]| {
+        let made =
+            std::process::Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&source).args(names).status();
+        assert!(made.unwrap().success());
+    };
+    tar(&["a", "b", "p", "q"]);
+    let document = place.run_on("import", args!["--quiet", "--json", &archive]).ended(0).json();
+    assert_eq!((&document["symlinks"], &document["special"], &document["refused"]), (&2.into(), &2.into(), &0.into()));
+    let seen = |key: &str| {
+        let mut document = place.run_on("stat", [key, "--json"]).ended(0).json();
+        let own = ["key", "number", "id", "offset", "ctime_seconds", "ctime_nanoseconds", "record_bytes"];
+        document.as_object_mut().unwrap().retain(|field, _| !own.contains(&field.as_str()));
+        document
+    };
+    assert_eq!((seen("a"), seen("p")), (seen("b"), seen("q")));
+    assert_eq!((&seen("b")["type"], &seen("b")["target"]), (&"symlink".into(), &"target".into()));
+    assert_eq!(
+        (&seen("b")["mtime_nanoseconds"], &seen("q")["type"]),
+        (&seen("a")["mtime_nanoseconds"], &"fifo".into())
+    );
+    for verify in [&[][..], &["--verify"]] {
+        let mut rest = args!["--quiet", "--json", &archive];
+        rest.extend(verify.iter().map(std::ffi::OsString::from));
+        let document = place.run_on("import", rest).ended(0).json();
+        assert_eq!((&document["unchanged"], &document["symlinks"]), (&4.into(), &0.into()), "{document}");
+    }
+    place.run_on("check", ["--deep"]).ended(0);
+}
