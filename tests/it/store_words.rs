@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::args;
 use crate::harness::{Ran, granulo, has_program, skip};
+use crate::images::{Image, Mount};
 use crate::store_place::{Place, bytes, copy_all, find, flip};
 
 /// Asserts that the output for people has each of these parts.
@@ -288,4 +289,26 @@ fn another_name_of_a_symbolic_link_in_an_archive_is_another_symbolic_link() {
         assert_eq!((&document["unchanged"], &document["symlinks"]), (&4.into(), &0.into()), "{document}");
     }
     place.run_on("check", ["--deep"]).ended(0);
+}
+
+#[test]
+fn a_removal_without_space_asks_for_space() {
+    let mkfs = ["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal"];
+    let Some(image) = Image::make(16 << 20, &mkfs, Mount::Kernel("")) else { return };
+    let home = image.root().join("store");
+    let place = Place::new(0, 0, &[]);
+    place.run(args!["init", &home, "--high-watermark", "100%"]).ended(0);
+    let small = place.path("small");
+    fs::write(&small, bytes(3, 3000)).unwrap();
+    place.run(args!["put", &home, "k", &small]).ended(0);
+    let mut filler = fs::File::create(image.root().join("filler")).unwrap();
+    for length in [1 << 16, 512] {
+        while filler.write_all(&vec![1; length]).is_ok() {}
+    }
+    let ran = place.run(args!["rm", &home, "k"]).ended(2);
+    says(&ran, &["something else occupies the space reserved for removals (free space on their file systems"]);
+    says_not(&ran, &["remove objects"]);
+    drop(filler);
+    fs::remove_file(image.root().join("filler")).unwrap();
+    place.run(args!["rm", &home, "k"]).ended(0);
 }
