@@ -312,3 +312,23 @@ fn a_removal_without_space_asks_for_space() {
     fs::remove_file(image.root().join("filler")).unwrap();
     place.run(args!["rm", &home, "k"]).ended(0);
 }
+
+#[test]
+fn a_large_file_that_only_stale_devices_prevent_needs_a_repair() {
+    let mut place = Place::new(1, 3, &[]);
+    let file = place.path("large");
+    fs::write(&file, bytes(7, 300_000)).unwrap();
+    for device in [1, 2] {
+        place.take_away(device, false);
+        place.run_on("put", args!["--degraded", "meanwhile", &file]);
+        place.bring_back(device);
+    }
+    let ran = place.run_on("put", args!["--degraded", "k", &file]).ended(2);
+    says(&ran, &["parity needs 2 (granulo store repair brings stale devices up to date)"]);
+    place.take_away(1, false);
+    let ran = place.run_on("put", args!["--degraded", "k", &file]).ended(2);
+    says(&ran, &["brings stale devices up to date, and granulo store rebuild replaces lost ones)"]);
+    place.bring_back(1);
+    place.run_on("repair", ["--degraded"]);
+    place.put("k", &bytes(7, 300_000)).ended(0);
+}
