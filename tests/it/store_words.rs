@@ -237,7 +237,11 @@ fn a_log_that_ended_too_early_says_after_when_and_what_helps() {
     place.run_on("check", ["--rebuild-index"]);
     let ran = place.run_on("check", [""; 0]).ended(1);
     says(&ran, &["no problems in what is present, but the store is incomplete"]);
-    place.run_on("repair", ["--accept"]);
+    let ran = place.run_on("repair", ["--dry-run"]);
+    says(&ran, &["Use --accept to accept what may be missing."]);
+    says_not(&ran, &["quarantine"]);
+    says(&place.run_on("repair", ["--dry-run", "--accept"]), &["Would accept what may be missing."]);
+    says(&place.run_on("repair", ["--accept"]), &["Going to accept what may be missing."]);
     says(&place.run_on("check", [""; 0]).ended(0), &["metadata: no problems"]);
 }
 
@@ -331,4 +335,93 @@ fn a_large_file_that_only_stale_devices_prevent_needs_a_repair() {
     place.bring_back(1);
     place.run_on("repair", ["--degraded"]);
     place.put("k", &bytes(7, 300_000)).ended(0);
+}
+
+#[test]
+fn damaged_superblocks_are_repaired_as_the_refusal_says() {
+    let mut place = Place::new(2, 0, &[]);
+    place.import(12, 0);
+    let superblock = place.devices[1].join("superblock");
+    let pristine = fs::read(&superblock).unwrap();
+    fs::write(&superblock, vec![0; pristine.len()]).unwrap();
+    says(
+        &place.run_on("repair", [""; 0]).ended(2),
+        &["(granulo store repair --degraded rewrites damaged superblocks)"],
+    );
+    place.run_on("repair", ["--degraded"]).ended(1);
+    place.run_on("check", ["--deep"]).ended(0);
+    // A directory with segments is not empty.
+    fs::remove_file(&superblock).unwrap();
+    says(&place.run_on("ls", [""; 0]), &["device 1, ", ", has no superblock"]);
+    says(&place.run_on("check", [""; 0]).ended(1), &["device 1 has no superblock", "(run granulo store repair)"]);
+    place.run_on("repair", ["--degraded"]).ended(1);
+    place.run_on("repair", [""; 0]).ended(0);
+    place.is_whole();
+    place.take_away(1, true);
+    says(&place.run_on("check", [""; 0]).ended(1), &["device 1 has an empty directory"]);
+}
+
+#[test]
+fn a_disk_that_take_replaced_comes_back_with_a_rebuild() {
+    let mut place = Place::new(2, 0, &[]);
+    place.import(12, 0);
+    let directories = [place.home.clone(), place.devices[0].clone(), place.devices[1].clone()];
+    let (copy, original) = (place.path("copy"), place.path("original"));
+    fs::create_dir(&copy).unwrap();
+    fs::create_dir(&original).unwrap();
+    let move_all = |to: &std::path::Path, from: Option<&std::path::Path>| {
+        for directory in &directories {
+            let name = directory.file_name().unwrap();
+            fs::rename(directory, to.join(name)).unwrap();
+            from.iter().for_each(|from| fs::rename(from.join(name), directory).unwrap());
+        }
+    };
+    directories.iter().for_each(|directory| copy_all(directory, &copy));
+    place.put("only in the original", b"1").ended(0);
+    move_all(&original, Some(&copy));
+    place.objects.remove("only in the original");
+    place.put("only in the copy", b"2").ended(0);
+    // A disk of the original is put in the place of the copy's.
+    let name = directories[2].file_name().unwrap();
+    fs::rename(&directories[2], copy.join(name)).unwrap();
+    fs::rename(original.join(name), &directories[2]).unwrap();
+    says(&place.run_on("repair", [""; 0]).ended(2), &["granulo store repair --take NUMBER continues with one side"]);
+    says(&place.run_on("repair", ["--take", "0"]), &["of a copy of the store: 1 (unchanged;"]);
+    fs::rename(&directories[2], original.join(name)).unwrap();
+    fs::rename(copy.join(name), &directories[2]).unwrap();
+    let ran = place.run_on("check", [""; 0]).ended(1);
+    says(
+        &ran,
+        &["it is one that was replaced", "(granulo store rebuild --device 1 --onto DIRECTORY fills a directory"],
+    );
+    says_not(&ran, &["bring the device back"]);
+    place.run_on("rebuild", args!["--device", "1", "--degraded", "--onto", &directories[2]]).ended(0);
+    place.run_on("check", ["--deep"]).ended(0);
+    place.is_whole();
+}
+
+#[test]
+fn what_a_repair_cannot_know_is_accepted_and_not_dropped() {
+    let mut place = Place::new(0, 0, &[]);
+    place.import(8, 0);
+    let (path, at) = find(&place.home.join("segments"), &place.objects["i1/d1/0001"]).unwrap();
+    flip(&path, at);
+    place.lose_index();
+    let ran = place.run_on("check", ["--deep"]).ended(1);
+    says(&ran, &["acknowledged bytes of the log are damaged on its only copy (restore what is missing from a backup;"]);
+    says_not(&ran, &["--drop-lost"]);
+    place.put("the index", b"is rebuilt").ended(1);
+    let ran = place.run_on("check", ["--deep"]).ended(1);
+    says(
+        &ran,
+        &[
+            "what was there is unknown (restore what is missing from a backup; granulo store repair --accept gives it up)",
+        ],
+    );
+    let lines = ran.text();
+    assert!(lines.lines().all(|line| !(line.contains("is unknown") && line.contains("--drop-lost"))), "{lines}");
+    // What programs read of an incomplete store says so too.
+    for (command, rest) in [("compact", &["--all", "--dry-run", "--json"][..]), ("scrub", &["--json"])] {
+        assert_eq!(place.run_on(command, rest).ended(1).json()["completeness"]["state"], "incomplete", "{command}");
+    }
 }

@@ -143,6 +143,7 @@ use engine::Engine;
 use engine::marks::Idle;
 use engine::open::{self, Access};
 
+use maintain::status::explain_trouble;
 /// When a batch is durable and visible to other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
@@ -298,6 +299,11 @@ impl Store {
     }
 
     /// A new batch. Up to 8 MiB of records are atomic; a larger batch is committed in pieces of that size. Threads may
+    /// The fault of a device, as the end of "device 3 …".
+    pub fn explain_trouble(&self, device: DeviceNumber) -> Option<String> {
+        explain_trouble(self.engine().devices.slots().get(device.index())?)
+    }
+
     /// fill batches concurrently.
     pub fn batch(&self, durability: Durability) -> Batch<'_> {
         Batch::new(self, durability)

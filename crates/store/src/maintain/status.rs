@@ -7,18 +7,24 @@ use std::path::PathBuf;
 use super::compact::dead_bytes;
 use crate::Store;
 use crate::devices::device::{Device, Mode, Room};
-use crate::devices::set::Slot;
+use crate::devices::extents::DIRECTORY as EXTENTS;
+use crate::devices::names;
+use crate::devices::set::{Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::recovery::PINS_DOUBTED;
 use crate::error::Result;
 use crate::format::entry::Kind;
 use crate::format::geometry::{Alignment, Class, DeviceState};
 use crate::format::ids::DeviceNumber;
+use crate::format::segment::SEGMENTS;
 use crate::index::catalog::manifest;
 use crate::index::copies::IndexDevice;
 
 /// Note of when the last scrub ended (nanoseconds since 1970) and its result.
 pub(crate) const SCRUB_FINISHED: &str = "scrub.finished";
+
+/// Directories with the content of a device.
+const CONTENT: [&str; 2] = [SEGMENTS, EXTENTS];
 
 /// A device.
 #[derive(Debug, Clone, PartialEq)]
@@ -148,6 +154,23 @@ impl StoreStatus {
     }
 }
 
+/// Whether a device has files of segments or of large objects, whatever its superblock.
+pub(crate) fn has_content(slot: &Slot) -> bool {
+    CONTENT.into_iter().any(|directory| has_files(slot, directory))
+}
+
+fn has_files(slot: &Slot, directory: &str) -> bool {
+    names::list(&*slot.device, directory).is_ok_and(|listed| !listed.is_empty())
+}
+
+/// The fault of a device, as the end of "device 3 …".
+pub(crate) fn explain_trouble(slot: &Slot) -> Option<String> {
+    match slot.trouble.as_ref()? {
+        Trouble::Empty if has_content(slot) || has_files(slot, "") => Some("has no superblock".to_owned()),
+        trouble => Some(trouble.explain()),
+    }
+}
+
 impl Engine {
     pub(crate) fn status(&self, with_census: bool) -> Result<StoreStatus> {
         self.refresh()?;
@@ -172,7 +195,7 @@ impl Engine {
             state: slot.entry.state,
             path: slot.path.clone(),
             is_in_sync: history.newest().has(slot.entry.number),
-            trouble: slot.trouble.as_ref().map(crate::Trouble::explain),
+            trouble: explain_trouble(slot),
             room: slot.device.room().ok().filter(|_| slot.is_readable()),
             segment_bytes: segment_bytes.get(&slot.entry.number).copied().unwrap_or(0),
             unit_bytes: unit_bytes.get(&slot.entry.number).copied().unwrap_or(0),

@@ -261,7 +261,8 @@ impl Engine {
             }
         };
         let cause = format!("bytes are damaged on {copies}{rest}");
-        Problem::new(ProblemKind::Record, self.segment_place(row), cause, remedy).within(row.number, range)
+        let problem = Problem::new(ProblemKind::Record, self.segment_place(row), cause, remedy);
+        problem.within(row.number, range).of_unknown()
     }
 }
 
