@@ -20,7 +20,7 @@ const KEPT: usize = 10_000;
 /// Opens the store for writing. Rebuilds the index from the segments if it is damaged on every copy. After Ctrl-C or a
 /// crash, the next scrub resumes where this one stopped; granulo store status shows when the last one finished. Run it
 /// regularly: only a scrub finds damage in data that nobody reads, while a good copy still exists. The exit status is 1
-/// if anything was found.
+/// if anything was found, or if a device that should be in service is not.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store scrub /srv/s --rate 100MiB\n  granulo store scrub /srv/s --restart --json"
@@ -43,6 +43,7 @@ pub(super) struct ScrubArguments {
 struct ScrubDocument {
     schema: &'static str,
     complete: bool,
+    partial: bool,
     verified_bytes: u64,
     index_bytes: u64,
     index_rebuilt: bool,
@@ -82,6 +83,7 @@ impl ScrubArguments {
                 schema: "granulo/store-scrub/1",
                 complete: report.is_complete,
                 verified_bytes: report.verified_bytes,
+                partial: report.is_partial,
                 index_bytes: report.index_bytes,
                 index_rebuilt: report.is_index_lost,
                 found: report.found,
@@ -90,14 +92,19 @@ impl ScrubArguments {
             })?;
         } else {
             let end = if report.is_complete { "" } else { "; interrupted, the next scrub resumes here" };
+            let partial = if report.is_partial { "; not all devices were in service" } else { "" };
             let verified = format_size(report.verified_bytes.into());
             let index = format_size(report.index_bytes.into());
             let (found, repaired) =
                 (counted(report.found, "problem", "problems"), format_count(report.repaired.into()));
             output::print(|out| {
-                writeln!(out, "{verified} verified, and {index} of the index: {found}, {repaired} repaired{end}")
+                writeln!(
+                    out,
+                    "{verified} verified, and {index} of the index: {found}, {repaired} repaired{partial}{end}"
+                )
             })?;
         }
-        Ok(if report.is_complete && report.found == 0 { Ended::Well } else { Ended::Amiss })
+        let is_well = report.is_complete && !report.is_partial && report.found == 0;
+        Ok(if is_well { Ended::Well } else { Ended::Amiss })
     }
 }
