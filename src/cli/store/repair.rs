@@ -88,7 +88,7 @@ struct RepairDocument {
 
 impl RepairArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let how = self.at.options();
+        let how = self.at.options()?;
         if let Some(device) = self.take {
             let rejected = take_side(&self.at.read.store, &how, DeviceNumber(device))?;
             let named =

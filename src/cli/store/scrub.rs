@@ -9,7 +9,7 @@ use super::{Ended, StoreToWrite, output};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
-use crate::store::{Problem, ScrubOptions};
+use crate::store::{Problem, ScrubOptions, Store};
 use crate::units::{format_count, format_size, parse_size};
 
 /// Problems that are kept for JSON; further ones are only counted.
@@ -54,8 +54,9 @@ struct ScrubDocument {
 
 impl ScrubArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let store = self.at.open_quietly()?;
-        super::say_completeness(&store);
+        let how = self.at.options()?;
+        let store = Store::open_with(&self.at.read.store, &how)?;
+        super::say_what_is_wrong(&store);
         let progress = signals::progress()?;
         let options = ScrubOptions { bytes_per_second: self.rate, resume: !self.restart };
         let mut problems = Vec::new();
@@ -71,7 +72,7 @@ impl ScrubArguments {
             }
         };
         let scrubbed = during(false, &progress, maintenance_words, || {
-            store.scrub_and_rebuild(&self.at.options(), options, &mut found, &progress)
+            store.scrub_and_rebuild(&how, options, &mut found, &progress)
         });
         let (store, report) = scrubbed?;
         if report.is_index_lost {
@@ -82,8 +83,8 @@ impl ScrubArguments {
             super::completeness::print_json(&ScrubDocument {
                 schema: "granulo/store-scrub/1",
                 complete: report.is_complete,
-                verified_bytes: report.verified_bytes,
                 partial: report.is_partial,
+                verified_bytes: report.verified_bytes,
                 index_bytes: report.index_bytes,
                 index_rebuilt: report.is_index_lost,
                 found: report.found,
@@ -91,8 +92,8 @@ impl ScrubArguments {
                 problems,
             })?;
         } else {
-            let end = if report.is_complete { "" } else { "; interrupted, the next scrub resumes here" };
             let partial = if report.is_partial { "; not all devices were in service" } else { "" };
+            let end = if report.is_complete { "" } else { "; interrupted, the next scrub resumes here" };
             let verified = format_size(report.verified_bytes.into());
             let index = format_size(report.index_bytes.into());
             let (found, repaired) =
