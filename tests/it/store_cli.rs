@@ -393,7 +393,9 @@ fn names_are_moved_exchanged_and_given_beside() {
     assert_eq!(on("get", &home, ["in/1"]).ended(0).text(), "old");
     complains(&on("mv", &home, ["in/1", "in/2", "-n"]).ended(2), &["an object with this name exists"]);
     complains(&on("mv", &home, ["in", "in/1/x"]).ended(2), &["inside itself"]);
-    complains(&on("mv", &home, ["in/1", "none/x"]).ended(2), &["none/x", "no such key"]);
+    complains(&on("mv", &home, ["in/1", "none/x"]).ended(2), &["cannot rename in/1: no such directory: none ("]);
+    complains(&on("mv", &home, ["in/1", "in/none/a/x"]).ended(2), &["no such directory: in/none ("]);
+    complains(&on("ln", &home, ["in/1", "none/a/x"]).ended(2), &["name for in/1: no such directory: none ("]);
     complains(&on("mv", &home, ["none", "in"]).ended(2), &["none", "no such key"]);
     complains(&on("mv", &home, ["archive/old", "in/1", "-n", "--exchange"]).ended(2), &["--no-replace"]);
     // A second name.

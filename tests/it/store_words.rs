@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use crate::args;
 use crate::harness::{Ran, granulo, has_program, skip};
-use crate::store_place::{Place, bytes, copy_all, find, flip};
+use crate::images::{Image, Mount};
+use crate::store_place::{Place, bytes, can_trace, copy_all, find, flip};
 
 /// Asserts that the output for people has each of these parts.
 #[track_caller]
@@ -236,7 +237,11 @@ fn a_log_that_ended_too_early_says_after_when_and_what_helps() {
     place.run_on("check", ["--rebuild-index"]);
     let ran = place.run_on("check", [""; 0]).ended(1);
     says(&ran, &["no problems in what is present, but the store is incomplete"]);
-    place.run_on("repair", ["--accept"]);
+    let ran = place.run_on("repair", ["--dry-run"]);
+    says(&ran, &["Use --accept to accept what may be missing."]);
+    says_not(&ran, &["quarantine"]);
+    says(&place.run_on("repair", ["--dry-run", "--accept"]), &["Would accept what may be missing."]);
+    says(&place.run_on("repair", ["--accept"]), &["Going to accept what may be missing."]);
     says(&place.run_on("check", [""; 0]).ended(0), &["metadata: no problems"]);
 }
 
@@ -247,4 +252,279 @@ fn the_only_device_cannot_be_rebuilt_from_others() {
     says(&ran, &["it is the only device", "granulo store export"]);
     says_not(&ran, &["incomplete", "bring them back"]);
     assert!(!place.path("new").exists());
+}
+
+#[test]
+fn every_command_names_a_missing_device_and_a_scrub_without_it_is_not_whole() {
+    let mut place = Place::new(2, 4, &[]);
+    place.import(20, 3);
+    let verified = |ran: &Ran| ran.json()["verified_bytes"].as_u64().unwrap();
+    let whole = place.run_on("scrub", ["--json"]).ended(0);
+    assert_eq!(whole.json()["partial"], false);
+    let status = place.run_on("status", ["--json"]).ended(0).json();
+    assert_eq!(status["last_scrub_partial"], false);
+    let on_it = status["devices"][2]["unit_bytes"].as_u64().unwrap();
+    place.take_away(2, false);
+    let missing = format!("device 2, {}, is missing: no such directory", place.devices[2].display());
+    for (command, rest, code) in [
+        ("export", &["--quiet", "out"][..], None),
+        ("load", &[], Some(0)),
+        ("compact", &["--dry-run"], Some(0)),
+        ("compact", &["--all"], Some(0)),
+        ("rebalance", &["--dry-run"], Some(0)),
+        ("rebalance", &[], Some(0)),
+        ("scrub", &[], Some(1)),
+    ] {
+        let rest = rest.iter().map(|&word| if word == "out" { place.path(word).into() } else { word.into() });
+        let ran = place.run_on(command, rest.collect::<Vec<std::ffi::OsString>>());
+        says(&ran, &[&missing]);
+        assert!(code.is_none() || ran.code == code, "{command}: {:?}, {}", ran.code, ran.said());
+        assert_eq!(ran.said().matches("device 2, ").count(), 1, "{}", ran.said());
+    }
+    let ran = place.run_on("scrub", ["--json", "--restart"]).ended(1);
+    assert_eq!((&ran.json()["partial"], &ran.json()["found"]), (&true.into(), &0.into()));
+    // The log grows with each writer.
+    let grown = (verified(&ran) + on_it).checked_sub(verified(&whole)).unwrap();
+    assert!(on_it > 300_000 && grown < 100_000, "{grown} of {on_it}");
+    says(&place.run_on("status", [""; 0]), &["last scrub   2", ", when not all devices were in service\n"]);
+    assert_eq!(place.run_on("status", ["--json"]).json()["last_scrub_partial"], true);
+    place.bring_back(2);
+    says(&place.run_on("scrub", [""; 0]).ended(1), &["(granulo store repair brings it up to date)", "not all devices"]);
+    place.run_on("repair", [""; 0]).ended(0);
+    says_not(&place.run_on("scrub", [""; 0]).ended(0), &["not all devices"]);
+    says_not(&place.run_on("status", [""; 0]).ended(0), &["not all devices"]);
+    place.is_whole();
+}
+
+#[test]
+fn a_large_file_that_only_stale_devices_prevent_needs_a_repair() {
+    let mut place = Place::new(1, 3, &[]);
+    let file = place.path("large");
+    fs::write(&file, bytes(7, 300_000)).unwrap();
+    for device in [1, 2] {
+        place.take_away(device, false);
+        place.run_on("put", args!["--degraded", "meanwhile", &file]);
+        place.bring_back(device);
+    }
+    let ran = place.run_on("put", args!["--degraded", "k", &file]).ended(2);
+    says(&ran, &["parity needs 2 (granulo store repair brings stale devices up to date)"]);
+    place.take_away(1, false);
+    let ran = place.run_on("put", args!["--degraded", "k", &file]).ended(2);
+    says(&ran, &["brings stale devices up to date, and granulo store rebuild replaces lost ones)"]);
+    place.bring_back(1);
+    place.run_on("repair", ["--degraded"]);
+    place.put("k", &bytes(7, 300_000)).ended(0);
+}
+
+#[test]
+fn damaged_superblocks_are_repaired_as_the_refusal_says() {
+    let mut place = Place::new(2, 0, &[]);
+    place.import(12, 0);
+    let superblock = place.devices[1].join("superblock");
+    let pristine = fs::read(&superblock).unwrap();
+    fs::write(&superblock, vec![0; pristine.len()]).unwrap();
+    says(
+        &place.run_on("repair", [""; 0]).ended(2),
+        &["(granulo store repair --degraded rewrites damaged superblocks)"],
+    );
+    place.run_on("repair", ["--degraded"]).ended(1);
+    place.run_on("check", ["--deep"]).ended(0);
+    // A directory with segments is not empty.
+    fs::remove_file(&superblock).unwrap();
+    says(&place.run_on("ls", [""; 0]), &["device 1, ", ", has no superblock"]);
+    says(&place.run_on("check", [""; 0]).ended(1), &["device 1 has no superblock", "(run granulo store repair)"]);
+    place.run_on("repair", ["--degraded"]).ended(1);
+    place.run_on("repair", [""; 0]).ended(0);
+    place.is_whole();
+    place.take_away(1, true);
+    says(&place.run_on("check", [""; 0]).ended(1), &["device 1 has an empty directory"]);
+}
+
+#[test]
+fn a_disk_that_take_replaced_comes_back_with_a_rebuild() {
+    let mut place = Place::new(2, 0, &[]);
+    place.import(12, 0);
+    let directories = [place.home.clone(), place.devices[0].clone(), place.devices[1].clone()];
+    let (copy, original) = (place.path("copy"), place.path("original"));
+    fs::create_dir(&copy).unwrap();
+    fs::create_dir(&original).unwrap();
+    let move_all = |to: &std::path::Path, from: Option<&std::path::Path>| {
+        for directory in &directories {
+            let name = directory.file_name().unwrap();
+            fs::rename(directory, to.join(name)).unwrap();
+            from.iter().for_each(|from| fs::rename(from.join(name), directory).unwrap());
+        }
+    };
+    directories.iter().for_each(|directory| copy_all(directory, &copy));
+    place.put("only in the original", b"1").ended(0);
+    move_all(&original, Some(&copy));
+    place.objects.remove("only in the original");
+    place.put("only in the copy", b"2").ended(0);
+    // A disk of the original is put in the place of the copy's.
+    let name = directories[2].file_name().unwrap();
+    fs::rename(&directories[2], copy.join(name)).unwrap();
+    fs::rename(original.join(name), &directories[2]).unwrap();
+    says(&place.run_on("repair", [""; 0]).ended(2), &["granulo store repair --take NUMBER continues with one side"]);
+    says(&place.run_on("repair", ["--take", "0"]), &["of a copy of the store: 1 (unchanged;"]);
+    fs::rename(&directories[2], original.join(name)).unwrap();
+    fs::rename(copy.join(name), &directories[2]).unwrap();
+    let ran = place.run_on("check", [""; 0]).ended(1);
+    says(
+        &ran,
+        &["it is one that was replaced", "(granulo store rebuild --device 1 --onto DIRECTORY fills a directory"],
+    );
+    says_not(&ran, &["bring the device back"]);
+    place.run_on("rebuild", args!["--device", "1", "--degraded", "--onto", &directories[2]]).ended(0);
+    place.run_on("check", ["--deep"]).ended(0);
+    place.is_whole();
+}
+
+#[test]
+fn a_directory_that_is_no_device_is_refused() {
+    let mut place = Place::new(2, 0, &[]);
+    place.import(4, 0);
+    let other = Place::new(2, 0, &[]);
+    let (empty, copy) = (place.path("empty"), place.path("copy"));
+    fs::create_dir(&empty).unwrap();
+    copy_all(&place.devices[0], &copy);
+    for (directory, why) in [
+        (place.path("none"), "no such directory"),
+        (empty, "it has no superblock"),
+        (other.devices[0].clone(), "it belongs to another store"),
+        (place.home.clone(), "it is the home of the store"),
+    ] {
+        for command in ["ls", "repair", "scrub", "rebuild"] {
+            let ran = place.run_on(command, args!["--device", &directory]).ended(2);
+            says(&ran, &["cannot use as a device ", &directory.display().to_string(), why]);
+        }
+    }
+    let ran = place.run_on("ls", args!["--device", &copy]).ended(0);
+    says(&ran, &["is not used: it is a copy of device 0, which is at "]);
+    // It may be the device that is to be repaired.
+    fs::write(copy.join("superblock"), [0; 8192]).unwrap();
+    says(&place.run_on("repair", args!["--device", &copy]).ended(0), &["is not used: its superblock is damaged"]);
+    assert_eq!(place.run_on("ls", args!["--device", &place.devices[1]]).ended(0).said(), "");
+}
+
+#[test]
+fn what_a_repair_cannot_know_is_accepted_and_not_dropped() {
+    let mut place = Place::new(0, 0, &[]);
+    place.import(8, 0);
+    let (path, at) = find(&place.home.join("segments"), &place.objects["i1/d1/0001"]).unwrap();
+    flip(&path, at);
+    place.lose_index();
+    let ran = place.run_on("check", ["--deep"]).ended(1);
+    says(&ran, &["acknowledged bytes of the log are damaged on its only copy (restore what is missing from a backup;"]);
+    says_not(&ran, &["--drop-lost"]);
+    place.put("the index", b"is rebuilt").ended(1);
+    let ran = place.run_on("check", ["--deep"]).ended(1);
+    says(
+        &ran,
+        &[
+            "what was there is unknown (restore what is missing from a backup; granulo store repair --accept gives it up)",
+        ],
+    );
+    let lines = ran.text();
+    assert!(lines.lines().all(|line| !(line.contains("is unknown") && line.contains("--drop-lost"))), "{lines}");
+    // What programs read of an incomplete store says so too.
+    for (command, rest) in [("compact", &["--all", "--dry-run", "--json"][..]), ("scrub", &["--json"])] {
+        assert_eq!(place.run_on(command, rest).ended(1).json()["completeness"]["state"], "incomplete", "{command}");
+    }
+}
+
+#[test]
+fn documents_of_an_incomplete_store_say_so() {
+    let mut place = Place::new(2, 0, &[]);
+    place.import(8, 0);
+    place.take_away(0, false);
+    for (command, rest) in [
+        ("compact", &["--all", "--json", "--degraded"][..]),
+        ("compact", &["--all", "--json", "--dry-run"]),
+        ("rebuild", &["--dry-run", "--json"]),
+        ("rebalance", &["--json", "--dry-run"]),
+    ] {
+        let document = place.run_on(command, rest).ended(1).json();
+        assert_eq!(document["completeness"]["state"], "incomplete", "{command}: {document}");
+    }
+}
+
+#[test]
+fn another_name_of_a_symbolic_link_in_an_archive_is_another_symbolic_link() {
+    if !has_program("tar") {
+        return skip("it makes an archive with tar");
+    }
+    let place = Place::new(0, 0, &[]);
+    let (source, archive) = (place.path("source"), place.path("links.tar"));
+    fs::create_dir(&source).unwrap();
+    std::os::unix::fs::symlink("target", source.join("a")).unwrap();
+    fs::hard_link(source.join("a"), source.join("b")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, source.join("p"), 0o600.into()).unwrap();
+    fs::hard_link(source.join("p"), source.join("q")).unwrap();
+    let tar = |names: &[&str]| {
+        let made =
+            std::process::Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&source).args(names).status();
+        assert!(made.unwrap().success());
+    };
+    tar(&["a", "b", "p", "q"]);
+    let document = place.run_on("import", args!["--quiet", "--json", &archive]).ended(0).json();
+    assert_eq!((&document["symlinks"], &document["special"], &document["refused"]), (&2.into(), &2.into(), &0.into()));
+    let seen = |key: &str| {
+        let mut document = place.run_on("stat", [key, "--json"]).ended(0).json();
+        let own = ["key", "number", "id", "offset", "ctime_seconds", "ctime_nanoseconds", "record_bytes"];
+        document.as_object_mut().unwrap().retain(|field, _| !own.contains(&field.as_str()));
+        document
+    };
+    assert_eq!((seen("a"), seen("p")), (seen("b"), seen("q")));
+    assert_eq!((&seen("b")["type"], &seen("b")["target"]), (&"symlink".into(), &"target".into()));
+    assert_eq!(
+        (&seen("b")["mtime_nanoseconds"], &seen("q")["type"]),
+        (&seen("a")["mtime_nanoseconds"], &"fifo".into())
+    );
+    for verify in [&[][..], &["--verify"]] {
+        let mut rest = args!["--quiet", "--json", &archive];
+        rest.extend(verify.iter().map(std::ffi::OsString::from));
+        let document = place.run_on("import", rest).ended(0).json();
+        assert_eq!((&document["unchanged"], &document["symlinks"]), (&4.into(), &0.into()), "{document}");
+    }
+    place.run_on("check", ["--deep"]).ended(0);
+}
+
+#[test]
+fn a_device_that_could_not_be_written_from_the_beginning_is_named_once() {
+    if !can_trace() {
+        return;
+    }
+    let mut place = Place::new(2, 4, &[]);
+    place.import(4, 1);
+    let file = place.path("large");
+    fs::write(&file, bytes(9, 300_000)).unwrap();
+    let lock = place.devices[3].join("lock");
+    let options = ["-P", lock.to_str().unwrap(), "-e", "trace=open,openat", "-e", "inject=open,openat:error=EROFS"];
+    let ran = place.strace(&options, args!["put", "--json", &place.home, "k", &file]).unwrap().ended(0);
+    says(&ran, &["failed and is no longer written to: Read-only file system (when it can be written, run"]);
+    says_not(&ran, &["meanwhile"]);
+    assert_eq!(ran.said().matches("device 3, ").count(), 1, "{}", ran.said());
+    assert_eq!(ran.json()["failed_devices"], serde_json::json!([]));
+}
+
+#[test]
+fn a_removal_without_space_asks_for_space() {
+    let mkfs = ["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal"];
+    let Some(image) = Image::make(16 << 20, &mkfs, Mount::Kernel("")) else { return };
+    let home = image.root().join("store");
+    let place = Place::new(0, 0, &[]);
+    place.run(args!["init", &home, "--high-watermark", "100%"]).ended(0);
+    let small = place.path("small");
+    fs::write(&small, bytes(3, 3000)).unwrap();
+    place.run(args!["put", &home, "k", &small]).ended(0);
+    let mut filler = fs::File::create(image.root().join("filler")).unwrap();
+    for length in [1 << 16, 512] {
+        while filler.write_all(&vec![1; length]).is_ok() {}
+    }
+    let ran = place.run(args!["rm", &home, "k"]).ended(2);
+    says(&ran, &["something else occupies the space reserved for removals (free space on their file systems"]);
+    says_not(&ran, &["remove objects"]);
+    drop(filler);
+    fs::remove_file(image.root().join("filler")).unwrap();
+    place.run(args!["rm", &home, "k"]).ended(0);
 }

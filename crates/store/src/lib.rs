@@ -116,6 +116,7 @@ pub use devices::survey::OpenOptions;
 pub use engine::divergence::Rejected;
 pub use engine::open::is_store;
 pub use engine::recovery::{Damage, Recovered};
+pub use engine::unused::{UnusedDirectory, unused_directories};
 pub use engine::write::{Batch, Existing};
 pub use format::attributes::{Attributes, Holes, Xattrs};
 pub use format::entry::{Entry, Kind, Location, Time};
@@ -142,6 +143,7 @@ use devices::watch::DirectoryWatch;
 use engine::Engine;
 use engine::marks::Idle;
 use engine::open::{self, Access};
+use maintain::status::explain_trouble;
 
 /// When a batch is durable and visible to other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -295,6 +297,11 @@ impl Store {
     pub fn troubles(&self) -> Vec<(DeviceNumber, Trouble)> {
         let slots = self.engine().devices.slots();
         slots.iter().filter_map(|slot| Some((slot.entry.number, slot.trouble.clone()?))).collect()
+    }
+
+    /// The fault of a device, as the end of "device 3 …".
+    pub fn explain_trouble(&self, device: DeviceNumber) -> Option<String> {
+        explain_trouble(self.engine().devices.slots().get(device.index())?)
     }
 
     /// A new batch. Up to 8 MiB of records are atomic; a larger batch is committed in pieces of that size. Threads may

@@ -66,7 +66,7 @@ struct CheckDocument {
 impl CheckArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let store = if self.rebuild_index {
-            rebuild_index(&self.at.read.store, &self.at.options())?
+            rebuild_index(&self.at.read.store, &self.at.options()?)?
         } else {
             self.at.read.open_quietly()?
         };

@@ -123,8 +123,7 @@ struct DamagedExtent {
 
 impl CompactArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let store = if self.dry_run { self.at.read.open_quietly()? } else { self.at.open_quietly()? };
-        super::say_completeness(&store);
+        let store = if self.dry_run { self.at.read.open()? } else { self.at.open()? };
         or_damage(self.compact(&store))
     }
 

@@ -55,8 +55,7 @@ struct LoadDocument {
 impl LoadArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let group = key(&self.group)?;
-        let store = self.at.open_quietly()?;
-        super::say_completeness(&store);
+        let store = self.at.open()?;
         let progress = signals::progress()?;
         let damaged = AtomicU64::new(0);
         let said = Mutex::new(());

@@ -7,6 +7,7 @@
 mod check;
 mod compact;
 mod completeness;
+mod devices;
 mod export;
 mod get;
 mod import;
@@ -35,13 +36,14 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use self::completeness::{say_completeness, say_postponed, with_completeness};
+use self::devices::{checked, failed_devices, say_failures, say_what_is_wrong};
 use super::{Ended, output, usage_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::{ObjectType, count_words};
 use crate::store::geometry::Alignment;
 use crate::store::tree::Reports;
-use crate::store::{Class, Key, Listed, OpenOptions, Store, Trouble};
-use crate::units::{escape_path, format_count, parse_size};
+use crate::store::{Class, Key, Listed, OpenOptions, Store};
+use crate::units::{format_count, parse_size};
 
 /// Store files: small ones as records in a few large files, large ones in stripes
 ///
@@ -144,13 +146,13 @@ struct StoreToWrite {
 }
 
 impl StoreToRead {
-    fn options(&self) -> OpenOptions {
-        OpenOptions { devices: self.devices.clone(), ..OpenOptions::default() }
+    fn options(&self) -> Result<OpenOptions> {
+        checked(&self.store, OpenOptions { devices: self.devices.clone(), ..OpenOptions::default() })
     }
 
     /// Opens for reading, beside a writer or without one.
     fn open_quietly(&self) -> Result<Store> {
-        Store::open_read_only_with(&self.store, &self.options())
+        Store::open_read_only_with(&self.store, &self.options()?)
     }
 
     /// The same; reports problems with the devices.
@@ -162,50 +164,15 @@ impl StoreToRead {
 }
 
 impl StoreToWrite {
-    fn options(&self) -> OpenOptions {
-        OpenOptions { degraded: self.degraded, ..self.read.options() }
+    fn options(&self) -> Result<OpenOptions> {
+        Ok(OpenOptions { degraded: self.degraded, ..self.read.options()? })
     }
 
-    /// Opens for writing, which recovers after a crash.
-    fn open_quietly(&self) -> Result<Store> {
-        Store::open_with(&self.read.store, &self.options())
-    }
-
-    /// The same; reports problems with the devices.
+    /// Opens for writing, which recovers after a crash; reports problems with the devices.
     fn open(&self) -> Result<Store> {
-        let store = self.open_quietly()?;
+        let store = Store::open_with(&self.read.store, &self.options()?)?;
         say_what_is_wrong(&store);
         Ok(store)
-    }
-}
-
-fn say_what_is_wrong(store: &Store) {
-    say_completeness(store);
-    let geometry = store.geometry();
-    for (number, trouble) in store.troubles() {
-        let path = geometry.devices.get(number.index()).map_or_else(String::new, |device| escape_path(&device.path));
-        output::warn(&format!("device {number}, {path}, {}", trouble.explain()));
-    }
-}
-
-/// Devices that failed since the store was opened for writing: it goes on without them.
-fn failed_devices(store: &Store) -> Vec<u16> {
-    let failed = store.troubles().into_iter().filter(|(_, trouble)| matches!(trouble, Trouble::Failed(_)));
-    failed.map(|(number, _)| number.0).collect()
-}
-
-/// Reports them.
-fn say_failures(store: &Store) {
-    let geometry = store.geometry();
-    for (number, trouble) in store.troubles() {
-        if let Trouble::Failed(cause) = trouble {
-            let path =
-                geometry.devices.get(number.index()).map_or_else(String::new, |device| escape_path(&device.path));
-            output::warn(&format!(
-                "device {number}, {path}, failed meanwhile, and the store goes on without it: {cause} (when it is back, run \
-                 granulo store repair; if it is lost, granulo store rebuild)"
-            ));
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::problems::counted;
 use super::progress::maintenance_words;
-use super::{Ended, output, usage_error};
+use super::{Ended, checked, output, usage_error};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
@@ -74,8 +74,8 @@ struct RebuildDocument {
 impl RebuildArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let (named, directories) = self.named()?;
-        let mut how =
-            OpenOptions { degraded: self.degraded, devices: directories, lost: named, ..OpenOptions::default() };
+        let how = OpenOptions { degraded: self.degraded, devices: directories, lost: named, ..OpenOptions::default() };
+        let mut how = checked(&self.store, how)?;
         let mut store = Store::open_read_only_with(&self.store, &how)?;
         let is_there = |device: &&DeviceEntry| device.state != DeviceState::Gone;
         if store.geometry().devices.iter().filter(is_there).count() < 2 {

@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use clap::Args;
 use serde::Serialize;
 
-use super::{Ended, StoreToWrite, find, key, not_found, or_damage};
-use crate::error::{ErrorKind, Result};
+use super::{Ended, StoreToWrite, find, key, not_found, or_damage, shown};
+use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::ObjectType;
 use crate::store::{Existing, Key, Store};
 
@@ -94,10 +94,7 @@ impl MoveArguments {
             _ => to,
         };
         let existing = if self.no_replace { Existing::Refuse } else { Existing::Replace };
-        store.rename(from, &to, existing).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => not_found(store, &to, "rename"),
-            _ => error,
-        })?;
+        store.rename(from, &to, existing).map_err(|error| without_directory(store, from, &to, "rename", error))?;
         said(self.json, "granulo/store-mv/1", from, &to, found.entry.number.0, false)
     }
 }
@@ -110,12 +107,26 @@ impl LinkArguments {
     }
 
     fn link(&self, store: &Store, existing: &Key, name: &Key) -> Result<Ended> {
-        let found = find(store, existing, "add another name for")?;
-        store.hard_link(existing, name).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => not_found(store, name, "add the name"),
-            _ => error,
-        })?;
+        const ADD: &str = "add another name for";
+        let found = find(store, existing, ADD)?;
+        store.hard_link(existing, name).map_err(|error| without_directory(store, existing, name, ADD, error))?;
         said(self.json, "granulo/store-ln/1", existing, name, found.entry.number.0, false)
+    }
+}
+
+/// The error for an object that was to get a name in a directory that does not exist.
+fn without_directory(store: &Store, existing: &Key, name: &Key, operation: &'static str, error: Error) -> Error {
+    if error.kind() != ErrorKind::NotFound {
+        return error;
+    }
+    let is_missing =
+        |directory: &Key| !directory.is_root() && store.entry(directory).is_ok_and(|found| found.is_none());
+    match std::iter::successors(name.parent(), Key::parent).take_while(is_missing).last() {
+        None => error,
+        Some(directory) if !store.completeness().is_complete() => not_found(store, &directory, operation),
+        Some(directory) => Error::new(ErrorKind::NotFound, operation, format!("no such directory: {directory}"))
+            .at(&shown(existing))
+            .advise("granulo store put and import create directories"),
     }
 }
 

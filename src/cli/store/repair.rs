@@ -88,7 +88,7 @@ struct RepairDocument {
 
 impl RepairArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let how = self.at.options();
+        let how = self.at.options()?;
         if let Some(device) = self.take {
             let rejected = take_side(&self.at.read.store, &how, DeviceNumber(device))?;
             let named =
@@ -148,20 +148,29 @@ impl RepairArguments {
         Ok(if is_well { Ended::Well } else { Ended::Amiss })
     }
 
+    /// What --accept does, or would do; `None` if there is nothing to accept.
+    fn acceptance_words(&self, plan: &RepairPlan) -> Option<String> {
+        let bytes = format_size(plan.quarantined_bytes.into());
+        let what = match (plan.completeness.is_complete(), plan.quarantined_bytes) {
+            (true, 0) => return None,
+            (true, _) => format!("free {bytes} of quarantine"),
+            (false, 0) => "accept what may be missing".to_owned(),
+            (false, _) => format!("accept what may be missing, and free {bytes} of quarantine"),
+        };
+        Some(match (self.accept, self.dry_run) {
+            (true, true) => format!("Would {what}."),
+            (true, false) => format!("Going to {what}."),
+            (false, _) => format!("Use --accept to {what}."),
+        })
+    }
+
     fn print_plan(&self, plan: &RepairPlan) -> Result<Ended> {
         output::print(|out| {
             if plan.is_empty() {
                 writeln!(out, "There is nothing to repair.")?;
             }
-            if plan.has_to_accept() {
-                let bytes = format_size(plan.quarantined_bytes.into());
-                match self.accept {
-                    true => writeln!(out, "Accepted what is missing; freed {bytes} of quarantine.")?,
-                    false => writeln!(
-                        out,
-                        "In quarantine: {bytes}. Use --accept to free it and to accept what may be missing."
-                    )?,
-                }
+            if let Some(words) = self.acceptance_words(plan) {
+                writeln!(out, "{words}")?;
             }
             if plan.is_empty() {
                 return Ok(());

@@ -9,7 +9,7 @@ use super::{Ended, StoreToWrite, output};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
-use crate::store::{Problem, ScrubOptions};
+use crate::store::{Problem, ScrubOptions, Store};
 use crate::units::{format_count, format_size, parse_size};
 
 /// Problems that are kept for JSON; further ones are only counted.
@@ -20,7 +20,7 @@ const KEPT: usize = 10_000;
 /// Opens the store for writing. Rebuilds the index from the segments if it is damaged on every copy. After Ctrl-C or a
 /// crash, the next scrub resumes where this one stopped; granulo store status shows when the last one finished. Run it
 /// regularly: only a scrub finds damage in data that nobody reads, while a good copy still exists. The exit status is 1
-/// if anything was found.
+/// if anything was found, or if a device that should be in service is not.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store scrub /srv/s --rate 100MiB\n  granulo store scrub /srv/s --restart --json"
@@ -43,6 +43,7 @@ pub(super) struct ScrubArguments {
 struct ScrubDocument {
     schema: &'static str,
     complete: bool,
+    partial: bool,
     verified_bytes: u64,
     index_bytes: u64,
     index_rebuilt: bool,
@@ -53,8 +54,9 @@ struct ScrubDocument {
 
 impl ScrubArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let store = self.at.open_quietly()?;
-        super::say_completeness(&store);
+        let how = self.at.options()?;
+        let store = Store::open_with(&self.at.read.store, &how)?;
+        super::say_what_is_wrong(&store);
         let progress = signals::progress()?;
         let options = ScrubOptions { bytes_per_second: self.rate, resume: !self.restart };
         let mut problems = Vec::new();
@@ -70,7 +72,7 @@ impl ScrubArguments {
             }
         };
         let scrubbed = during(false, &progress, maintenance_words, || {
-            store.scrub_and_rebuild(&self.at.options(), options, &mut found, &progress)
+            store.scrub_and_rebuild(&how, options, &mut found, &progress)
         });
         let (store, report) = scrubbed?;
         if report.is_index_lost {
@@ -81,6 +83,7 @@ impl ScrubArguments {
             super::completeness::print_json(&ScrubDocument {
                 schema: "granulo/store-scrub/1",
                 complete: report.is_complete,
+                partial: report.is_partial,
                 verified_bytes: report.verified_bytes,
                 index_bytes: report.index_bytes,
                 index_rebuilt: report.is_index_lost,
@@ -89,15 +92,20 @@ impl ScrubArguments {
                 problems,
             })?;
         } else {
+            let partial = if report.is_partial { "; not all devices were in service" } else { "" };
             let end = if report.is_complete { "" } else { "; interrupted, the next scrub resumes here" };
             let verified = format_size(report.verified_bytes.into());
             let index = format_size(report.index_bytes.into());
             let (found, repaired) =
                 (counted(report.found, "problem", "problems"), format_count(report.repaired.into()));
             output::print(|out| {
-                writeln!(out, "{verified} verified, and {index} of the index: {found}, {repaired} repaired{end}")
+                writeln!(
+                    out,
+                    "{verified} verified, and {index} of the index: {found}, {repaired} repaired{partial}{end}"
+                )
             })?;
         }
-        Ok(if report.is_complete && report.found == 0 { Ended::Well } else { Ended::Amiss })
+        let is_well = report.is_complete && !report.is_partial && report.found == 0;
+        Ok(if is_well { Ended::Well } else { Ended::Amiss })
     }
 }

@@ -55,6 +55,7 @@ struct StatusDocument {
     may_lack_pins: bool,
     quarantined_bytes: u64,
     last_scrub_seconds: Option<i64>,
+    last_scrub_partial: bool,
     latched: Option<String>,
     writer: bool,
     counts: Option<CountsDocument>,
@@ -204,7 +205,8 @@ fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
         )?;
     }
     let scrubbed = status.scrubbed_nanoseconds.map(|at| Time { seconds: at.div_euclid(1_000_000_000), nanoseconds: 0 });
-    line("last scrub", scrubbed.map_or_else(|| "never".to_owned(), format_minute))?;
+    let partial = if status.is_scrub_partial { ", when not all devices were in service" } else { "" };
+    line("last scrub", scrubbed.map_or_else(|| "never".to_owned(), |at| format_minute(at) + partial))?;
     line("writer", if status.has_writer { "a process has the store open for writing" } else { "none" }.to_owned())?;
     match &status.latched {
         Some(cause) => line("read-only", cause.clone()),
@@ -285,6 +287,7 @@ fn document(status: &StoreStatus) -> StatusDocument {
         may_lack_pins: status.may_lack_pins,
         quarantined_bytes: status.quarantined_bytes,
         last_scrub_seconds: status.scrubbed_nanoseconds.map(|at| at.div_euclid(1_000_000_000)),
+        last_scrub_partial: status.is_scrub_partial,
         latched: status.latched.clone(),
         writer: status.has_writer,
         counts: status.census.as_ref().map(counts),

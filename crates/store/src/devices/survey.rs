@@ -539,11 +539,21 @@ impl Survey {
             Some(cause) if !has_log => Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(
                 "no device with records is present: bring one back, or name its directory with --device",
             )),
+            Some(cause) if self.lacks_only_superblocks(options.lost) => Err(Error::new(ErrorKind::Lost, WRITING, cause)
+                .at(&self.home)
+                .advise("granulo store repair --degraded rewrites damaged superblocks")),
             Some(cause) => Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(
                 "bring them back, or say with --device where they are; granulo store rebuild replaces one that is lost for good, and --degraded writes \
                  without them",
             )),
         }
+    }
+
+    /// Whether all devices are where they should be, and only superblocks are damaged.
+    fn lacks_only_superblocks(&self, lost: Option<DeviceNumber>) -> bool {
+        let is_waited_for = |slot: &&Slot| Some(slot.entry.number) != lost && slot.entry.state != DeviceState::Gone;
+        let troubles = || self.slots.iter().filter(is_waited_for).filter_map(|slot| slot.trouble.as_ref());
+        troubles().next().is_some() && troubles().all(|trouble| *trouble == Trouble::Damaged)
     }
 
     /// Whether the home exists, or may be recreated where it was.
@@ -639,7 +649,7 @@ impl Survey {
 
 fn diverged(operation: &'static str, cause: String) -> Error {
     Error::new(ErrorKind::Lost, operation, cause)
-        .advise("granulo store repair --take DEVICE continues with one side; the data of the other stays in place")
+        .advise("granulo store repair --take NUMBER continues with one side; the data of the other stays in place")
 }
 
 /// Records the directories of a new store in its geometry.

@@ -15,6 +15,22 @@ use crate::format::ids::DeviceNumber;
 use crate::locks::lock;
 
 impl Engine {
+    /// An error of placing a large object on too few devices, with what helps if some of the others are stale.
+    pub(crate) fn advise_on_devices(&self, error: Error) -> Error {
+        let slots = self.devices.slots();
+        let troubles =
+            slots.iter().filter_map(|slot| slot.trouble.as_ref()).filter(|trouble| **trouble != Trouble::Gone);
+        let (stale, others): (Vec<_>, Vec<_>) = troubles.partition(|trouble| matches!(trouble, Trouble::Stale { .. }));
+        if error.kind() != ErrorKind::Lost || stale.is_empty() {
+            return error;
+        }
+        let repair = "granulo store repair brings stale devices up to date";
+        match others.is_empty() {
+            true => error.advise(repair),
+            false => error.advise(format!("{repair}, and granulo store rebuild replaces lost ones")),
+        }
+    }
+
     /// Whether a device that caused a failed write of units is now out of service, so that the write can be retried
     /// without it. Called without the writer's lock and without `sync`.
     ///

@@ -34,6 +34,7 @@ pub(crate) mod replay;
 pub(crate) mod snapshots;
 pub(crate) mod sync;
 mod tail_units;
+pub(crate) mod unused;
 pub(crate) mod write;
 
 #[cfg(test)]

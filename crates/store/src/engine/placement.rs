@@ -129,7 +129,7 @@ impl Engine {
         claim: Purpose,
         batch: &mut Batched<'_>,
     ) -> Result<WrittenBatch> {
-        let mut outcome = Err(full());
+        let mut outcome = Err(full(claim));
         for &class in classes {
             let mut target = rooms(&self.target_slots(writer, geometry, class))?;
             if !target.has_room(needed_bytes, claim) {
@@ -174,11 +174,17 @@ fn only_removes(batch: &Batched<'_>) -> bool {
     true
 }
 
-fn full() -> Error {
-    Error::new(
-        ErrorKind::NoSpace,
-        "write to the store",
-        "the devices for records are full, except for the space reserved for removals",
-    )
-    .advise("remove objects and run granulo store compact, or use larger devices")
+fn full(claim: Purpose) -> Error {
+    let (cause, advice) = match claim {
+        Purpose::Put => (
+            "the devices for records are full, except for the space reserved for removals",
+            "remove objects and run granulo store compact, or use larger devices",
+        ),
+        // The store leaves this space free itself.
+        Purpose::Frees => (
+            "the devices for records are full, and something else occupies the space reserved for removals",
+            "free space on their file systems, or rebuild them on larger ones with granulo store rebuild --onto",
+        ),
+    };
+    Error::new(ErrorKind::NoSpace, "write to the store", cause).advise(advice)
 }

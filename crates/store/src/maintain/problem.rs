@@ -145,6 +145,8 @@ pub struct Problem {
     pub cause: String,
     /// What helps.
     pub remedy: Remedy,
+    /// What to do next, where that is more precise than the advice of the remedy.
+    pub(crate) advice: Option<String>,
 }
 
 impl Problem {
@@ -159,6 +161,24 @@ impl Problem {
             object: None,
             cause: cause.into(),
             remedy,
+            advice: None,
+        }
+    }
+
+    #[must_use]
+    pub(crate) fn advise(mut self, advice: impl Into<String>) -> Problem {
+        self.advice = Some(advice.into());
+        self
+    }
+
+    /// The same of bytes of which nobody knows what was there: if they are lost, there is no object to drop.
+    #[must_use]
+    pub(crate) fn of_unknown(self) -> Problem {
+        match self.remedy {
+            Remedy::Lost => {
+                self.advise("restore what is missing from a backup; granulo store repair --accept gives it up")
+            }
+            _ => self,
         }
     }
 
@@ -184,7 +204,8 @@ impl Problem {
     pub(crate) fn memory_bytes(&self) -> usize {
         let key_bytes = self.key.as_ref().map_or(0, Vec::len);
         let object_bytes = self.object.as_ref().map_or(0, String::len);
-        size_of::<Problem>() + self.path.as_os_str().len() + key_bytes + object_bytes + self.cause.len()
+        let advice_bytes = self.advice.as_ref().map_or(0, String::len);
+        size_of::<Problem>() + self.path.as_os_str().len() + key_bytes + object_bytes + self.cause.len() + advice_bytes
     }
 }
 
@@ -205,7 +226,8 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.without_advice(), self.remedy.advice())
+        let advice = self.advice.as_deref().unwrap_or(self.remedy.advice());
+        write!(f, "{} ({advice})", self.without_advice())
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use super::status::explain_trouble;
 use crate::devices::names;
 use crate::engine::Engine;
 use crate::engine::missing::{MISSING, MISSING_ON, PINS_DOUBTED};
@@ -70,7 +71,7 @@ impl Engine {
     /// of `pace`.
     pub(crate) fn accept(&self, spared: &BTreeSet<SegmentNumber>, pace: &mut Pace<'_>) -> Result<u64> {
         if let Some(away) = self.unsettled() {
-            let what = away.trouble.as_ref().map_or_else(|| "is being rebuilt".to_owned(), |trouble| trouble.explain());
+            let what = explain_trouble(&away).unwrap_or_else(|| "is being rebuilt".to_owned());
             let cause = format!("device {} {what}: it may have what is missing", away.entry.number);
             return Err(Error::new(ErrorKind::Lost, "accept what is missing", cause)
                 .at(&away.path)

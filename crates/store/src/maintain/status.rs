@@ -5,20 +5,24 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::compact::dead_bytes;
+use super::scrub::{FINISHED, finished};
 use crate::Store;
 use crate::devices::device::{Device, Mode, Room};
-use crate::devices::set::Slot;
+use crate::devices::extents::DIRECTORY as EXTENTS;
+use crate::devices::names;
+use crate::devices::set::{Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::missing::PINS_DOUBTED;
 use crate::error::Result;
 use crate::format::entry::Kind;
 use crate::format::geometry::{Alignment, Class, DeviceState};
 use crate::format::ids::DeviceNumber;
+use crate::format::segment::SEGMENTS;
 use crate::index::catalog::manifest;
 use crate::index::copies::IndexDevice;
 
-/// Note of when the last scrub ended (nanoseconds since 1970) and its result.
-pub(crate) const SCRUB_FINISHED: &str = "scrub.finished";
+/// Directories with the content of a device.
+const CONTENT: [&str; 2] = [SEGMENTS, EXTENTS];
 
 /// A device.
 #[derive(Debug, Clone, PartialEq)]
@@ -133,6 +137,8 @@ pub struct StoreStatus {
     pub quarantined_bytes: u64,
     /// When the last scrub ended, nanoseconds since 1970.
     pub scrubbed_nanoseconds: Option<i64>,
+    /// Whether devices were not in service during it: [`ScrubReport::is_partial`](crate::ScrubReport::is_partial).
+    pub is_scrub_partial: bool,
     /// Why writing is no longer allowed.
     pub latched: Option<String>,
     /// Whether this or another process has it open for writing.
@@ -145,6 +151,23 @@ impl StoreStatus {
     /// Bytes of the index for each record in use.
     pub fn index_bytes_per_object(&self) -> Option<f64> {
         (self.live_records > 0).then(|| self.index_bytes as f64 / self.live_records as f64)
+    }
+}
+
+/// Whether a device has files of segments or of large objects, whatever its superblock.
+pub(crate) fn has_content(slot: &Slot) -> bool {
+    CONTENT.into_iter().any(|directory| has_files(slot, directory))
+}
+
+fn has_files(slot: &Slot, directory: &str) -> bool {
+    names::list(&*slot.device, directory).is_ok_and(|listed| !listed.is_empty())
+}
+
+/// The fault of a device, as the end of "device 3 …".
+pub(crate) fn explain_trouble(slot: &Slot) -> Option<String> {
+    match slot.trouble.as_ref()? {
+        Trouble::Empty if has_content(slot) || has_files(slot, "") => Some("has no superblock".to_owned()),
+        trouble => Some(trouble.explain()),
     }
 }
 
@@ -172,16 +195,12 @@ impl Engine {
             state: slot.entry.state,
             path: slot.path.clone(),
             is_in_sync: history.newest().has(slot.entry.number),
-            trouble: slot.trouble.as_ref().map(crate::Trouble::explain),
+            trouble: explain_trouble(slot),
             room: slot.device.room().ok().filter(|_| slot.is_readable()),
             segment_bytes: segment_bytes.get(&slot.entry.number).copied().unwrap_or(0),
             unit_bytes: unit_bytes.get(&slot.entry.number).copied().unwrap_or(0),
         };
-        let note = view
-            .state
-            .notes
-            .get(SCRUB_FINISHED)
-            .and_then(|note| std::str::from_utf8(note).ok()?.split(' ').next()?.parse().ok());
+        let scrub = view.state.notes.get(FINISHED).and_then(|note| finished(std::str::from_utf8(note).ok()?));
         let index_files = self.index.list(crate::engine::index_place::INDEX).unwrap_or_default();
         Ok(StoreStatus {
             home: self.home.clone(),
@@ -205,7 +224,8 @@ impl Engine {
             pins: self.view().state.pins.keys().cloned().collect(),
             may_lack_pins: self.view().state.notes.contains_key(PINS_DOUBTED),
             quarantined_bytes: self.quarantine()?.iter().map(|one| one.bytes).sum(),
-            scrubbed_nanoseconds: note,
+            scrubbed_nanoseconds: scrub.map(|(at, _)| at),
+            is_scrub_partial: scrub.is_some_and(|(_, report)| report.is_partial),
             latched: self.latched().map(str::to_owned),
             has_writer: self.is_writer() || self.platform.is_locked(&self.home),
             census: if with_census { Some(self.census()?) } else { None },

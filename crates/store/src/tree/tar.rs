@@ -5,7 +5,8 @@
 //!
 //! An archive has a file with several names once, and its further names as links to the first. A link is the first sign
 //! that the file has several names: its content is then read from the store and stored again as a shared object; its
-//! old record is dead, and the next compaction frees it.
+//! old record is dead, and the next compaction frees it. A link to a symbolic link or a special file becomes another one
+//! of these, as in an import of a tree: in a store, only files have several names.
 //!
 //! Hostile archives: names that are absolute or climb with `..`, links to such, and links to what the store does not
 //! have below the prefix are refused, counted and reported; nothing outside the prefix is ever read or written. So is a
@@ -32,7 +33,7 @@ use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
 use crate::progress::Progress;
 use crate::units::{MIB, escape};
-use crate::{Batch, Durability, Listed, Store};
+use crate::{Batch, Buffer, Durability, Listed, Object, Store};
 
 /// A batch is committed at this size,
 const BATCH_BYTES: u64 = 2 * MIB;
@@ -329,14 +330,17 @@ impl<'s> TarImport<'s, '_, '_> {
         }
     }
 
-    /// Adds a name to the file `target`.
+    /// Adds a name to the file `target`, or copies what is not a file.
     fn link(&mut self, key: Key, listed: Option<&Listed>, target: &Key) -> std::result::Result<(), MemberFailure> {
         if key == *target {
             return Err(MemberFailure::Refused("it is a link to itself".to_owned()));
         }
         let number = match self.shared.get(target) {
             Some(&number) => number,
-            None => self.shared_number(target)?,
+            None => match self.shared_number(target)? {
+                Some(number) => number,
+                None => return self.copy(key, listed, target),
+            },
         };
         if listed.is_some_and(|listed| listed.shared == Some(number)) {
             self.done.unchanged += 1;
@@ -350,19 +354,46 @@ impl<'s> TarImport<'s, '_, '_> {
         Ok(())
     }
 
-    /// The number of the shared object of a key; a file with one name becomes one.
-    fn shared_number(&mut self, target: &Key) -> std::result::Result<ObjectNumber, MemberFailure> {
+    /// Stores another symbolic link or special file like the one that a link names: only files have several names.
+    fn copy(&mut self, key: Key, listed: Option<&Listed>, target: &Key) -> std::result::Result<(), MemberFailure> {
+        let mut buffer = Buffer::default();
+        let Object { entry, attributes, content, .. } =
+            self.store.read(target, &mut buffer)?.ok_or_else(missing_target)?;
+        let shown = |entry: &Entry| (entry.kind, entry.size_bytes, entry.mode, entry.uid, entry.gid, entry.mtime);
+        if let Some(listed) = listed.filter(|listed| shown(&listed.entry) == shown(&entry)) {
+            if !self.options.verify || is_intact(self.store, listed)? {
+                self.done.unchanged += 1;
+                return Ok(());
+            }
+            self.done.replaced += 1;
+        }
+        match (entry.kind, content) {
+            (Kind::Special, &[a, b, c, d, e, f, g, h]) => {
+                let (major, minor) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
+                self.batch.special(&key, &attributes, major, minor)?;
+                self.done.specials += 1;
+            }
+            (Kind::Symlink, path) => {
+                self.batch.symlink(&key, &attributes, path)?;
+                self.done.symlinks += 1;
+            }
+            _ => return Err(MemberFailure::Refused("its target is not a file".to_owned())),
+        }
+        self.batch_objects += 1;
+        self.held_bytes += held_bytes(&key, &attributes) + content.len() as u64;
+        self.waiting.insert(key, false);
+        Ok(())
+    }
+
+    /// The number of the shared object of a key; a file with one name becomes one. `None` if it is not a file.
+    fn shared_number(&mut self, target: &Key) -> std::result::Result<Option<ObjectNumber>, MemberFailure> {
         // The content of the batch is visible only after a commit.
         self.commit()?;
-        let missing = || MemberFailure::Refused("its target does not exist".to_owned());
-        let listed = self.store.entry(target)?.ok_or_else(missing)?;
-        if let Some(number) = listed.shared {
-            return Ok(number);
+        let listed = self.store.entry(target)?.ok_or_else(missing_target)?;
+        if listed.shared.is_some() || !matches!(listed.entry.kind, Kind::File | Kind::Large) {
+            return Ok(listed.shared);
         }
-        if !matches!(listed.entry.kind, Kind::File | Kind::Large) {
-            return Err(MemberFailure::Refused("its target is not a file".to_owned()));
-        }
-        let status = self.store.stat(target)?.ok_or_else(missing)?;
+        let status = self.store.stat(target)?.ok_or_else(missing_target)?;
         let mut stream = StoredData::new(self.store, target, &status.attributes, status.entry.size_bytes);
         let size_bytes = Some(stream.left_bytes());
         let put = self.batch.shared(&status.attributes, &mut stream, size_bytes);
@@ -375,7 +406,7 @@ impl<'s> TarImport<'s, '_, '_> {
         self.held_bytes += status.entry.size_bytes.min(SMALL_BYTES);
         self.shared.insert(target.clone(), number);
         self.waiting.insert(target.clone(), false);
-        Ok(number)
+        Ok(Some(number))
     }
 
     fn commit(&mut self) -> Result<()> {
@@ -387,6 +418,10 @@ impl<'s> TarImport<'s, '_, '_> {
         self.waiting.clear();
         if is_empty { Ok(()) } else { self.unsynced.commit(self.store, piece).map(|_| ()) }
     }
+}
+
+fn missing_target() -> MemberFailure {
+    MemberFailure::Refused("its target does not exist".to_owned())
 }
 
 /// Whether the store has the same member, as far as metadata show.

@@ -370,7 +370,10 @@ impl<'s> Batch<'s> {
             return Ok(stored);
         }
         // What was read from the stream is gone: after a device failure, the next object is written without it.
-        let goes_on = |error: Error| self.engine().goes_on_without(&error).map_or_else(|latched| latched, |_| error);
+        let goes_on = |error: Error| match self.engine().goes_on_without(&error) {
+            Ok(_) => self.engine().advise_on_devices(error),
+            Err(latched) => latched,
+        };
         let mut writer = self.begin_large(&key, size_bytes)?;
         writer.write(&content).map_err(goes_on)?;
         content.clear();

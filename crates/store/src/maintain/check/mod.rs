@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use super::objects::ObjectPaths;
 use super::problem::{Problem, ProblemKind, Remedy};
+use super::status::{explain_trouble, has_content};
 use super::vacate::{ExtentId, place_of};
 use crate::Store;
 use crate::devices::names;
@@ -122,7 +123,7 @@ impl Store {
             let devices = checker.view.state.segments.get(&damage.segment).map_or(&[][..], |row| &row.devices);
             let cause = format!("acknowledged bytes of the log are damaged on {}", engine.copies_in_words(devices));
             let problem = Problem::new(ProblemKind::Log, place, cause, engine.remedy_beyond(devices));
-            checker.found(problem.within(damage.segment, damage.range.clone()));
+            checker.found(problem.within(damage.segment, damage.range.clone()).of_unknown());
         }
         let result = checker.run(options.is_deep, &mut pace);
         checker.report.is_complete = outcome(result)?;
@@ -305,7 +306,8 @@ impl<'c> Checker<'c> {
     /// The problem of a device with a fault, and of what is on it.
     fn of_trouble(&self, slot: &Slot, trouble: &Trouble) -> Problem {
         let number = slot.entry.number;
-        let mut cause = format!("device {number} {}", trouble.explain());
+        let mut cause = format!("device {number} {}", explain_trouble(slot).unwrap_or_else(|| trouble.explain()));
+        let mut advice = None;
         let mut remedy = match trouble {
             Trouble::Damaged | Trouble::Stale { .. } => Remedy::Repair,
             _ => Remedy::Rebuild,
@@ -321,16 +323,19 @@ impl<'c> Checker<'c> {
                             Some(entry) => {
                                 format!("device {number} should be there, but it is device {}", entry.number)
                             }
-                            None => format!("device {number} should be there, but it is one that was replaced"),
+                            None => {
+                                advice = Some(format!(
+                                    "granulo store rebuild --device {number} --onto DIRECTORY fills a directory in its place; this \
+                                     one will do"
+                                ));
+                                format!("device {number} should be there, but it is one that was replaced")
+                            }
                         };
                     }
                     None => cause = format!("device {number} should be there, but it belongs to another store"),
                 }
             }
-            Trouble::Empty if names::list(&*slot.device, SEGMENTS).is_ok_and(|listed| !listed.is_empty()) => {
-                cause = format!("device {number} has segments but no superblock");
-                remedy = Remedy::Repair;
-            }
+            Trouble::Empty if has_content(slot) => remedy = Remedy::Repair,
             _ => {}
         }
         if !self.sees_log {
@@ -349,7 +354,8 @@ impl<'c> Checker<'c> {
             format_size(segment_bytes.into()),
             format_size(unit_bytes.into())
         ));
-        Problem::new(ProblemKind::Device, slot.path.clone(), cause, remedy).on(number)
+        let problem = Problem::new(ProblemKind::Device, slot.path.clone(), cause, remedy).on(number);
+        advice.into_iter().fold(problem, Problem::advise)
     }
 
     /// If the index is lost, readers build one for themselves; if a copy is damaged or missing, the others have it.

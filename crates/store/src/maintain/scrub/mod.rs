@@ -38,7 +38,7 @@ const POSITION: &str = "scrub.position";
 /// Its result so far.
 const TALLY: &str = "scrub.tally";
 /// When the last scrub ended (nanoseconds since 1970), and its result.
-const FINISHED: &str = "scrub.finished";
+pub(crate) const FINISHED: &str = "scrub.finished";
 /// Longest time between two notes of the progress.
 const NOTED_EVERY: Duration = Duration::from_secs(5);
 
@@ -75,6 +75,8 @@ pub struct ScrubReport {
     pub repaired: u64,
     /// Repairs that failed: what was written is perhaps not durable.
     pub failed: u64,
+    /// Whether a device that should be in service was not: what it has was not verified, or is not complete.
+    pub is_partial: bool,
 }
 
 /// A scrub that ended, or was interrupted.
@@ -88,13 +90,16 @@ pub struct ScrubStatus {
 
 impl ScrubReport {
     fn encode(&self) -> String {
-        format!("{} {} {} {}", self.verified_bytes, self.found, self.repaired, self.index_bytes)
+        let ScrubReport { verified_bytes, found, repaired, index_bytes, is_partial, .. } = *self;
+        format!("{verified_bytes} {found} {repaired} {index_bytes} {}", u8::from(is_partial))
     }
 
     fn decode(text: &str) -> Option<ScrubReport> {
         let numbers: Vec<u64> = text.split(' ').map(str::parse).collect::<std::result::Result<_, _>>().ok()?;
-        let [verified_bytes, found, repaired, index_bytes] = numbers[..] else { return None };
-        Some(ScrubReport { verified_bytes, found, repaired, index_bytes, ..ScrubReport::default() })
+        let (&[verified_bytes, found, repaired, index_bytes], rest) = numbers.split_first_chunk()?;
+        // Older notes do not say.
+        let is_partial = rest.first().is_some_and(|&partial| partial > 0);
+        Some(ScrubReport { verified_bytes, found, repaired, index_bytes, is_partial, ..ScrubReport::default() })
     }
 }
 
@@ -166,7 +171,9 @@ impl Store {
         }
         let mut scrubber = Scrubber::new(engine, found, true);
         scrubber.report = so_far;
+        scrubber.report.is_partial |= engine.unsettled().is_some();
         let result = scrubber.scrub(resume_at, &mut pace);
+        scrubber.report.is_partial |= engine.unsettled().is_some();
         // A stop on request is not an error: the scrub is incomplete, and its position remains noted.
         scrubber.report.is_complete = outcome(result)? && !scrubber.lacks_index;
         let report = scrubber.report;
@@ -185,11 +192,15 @@ impl Store {
             let report = engine.noted(TALLY).as_deref().and_then(ScrubReport::decode).unwrap_or_default();
             return Some(ScrubStatus { finished_nanoseconds: None, report });
         }
-        let noted = engine.noted(FINISHED)?;
-        let (finished, report) = noted.split_once(' ')?;
-        let report = ScrubReport { is_complete: true, ..ScrubReport::decode(report)? };
-        Some(ScrubStatus { finished_nanoseconds: finished.parse().ok(), report })
+        let (at, report) = finished(&engine.noted(FINISHED)?)?;
+        Some(ScrubStatus { finished_nanoseconds: Some(at), report })
     }
+}
+
+/// When the last scrub ended, in nanoseconds since 1970, and its result, from the note of it.
+pub(crate) fn finished(note: &str) -> Option<(i64, ScrubReport)> {
+    let (at, report) = note.split_once(' ')?;
+    Some((at.parse().ok()?, ScrubReport { is_complete: true, ..ScrubReport::decode(report)? }))
 }
 
 fn parse_position(text: &str) -> Option<(SegmentNumber, LogOffset)> {
@@ -256,12 +267,11 @@ impl Engine {
         let copies = self.copies_in_words(&row.devices);
         let (rest, remedy) = match self.completeness_of(&self.view().state.notes).is_empty() {
             true => ("", Remedy::Harmless),
-            false => {
-                (", and what was there is unknown (repair --accept gives it up)", self.remedy_beyond(&row.devices))
-            }
+            false => (", and what was there is unknown", self.remedy_beyond(&row.devices)),
         };
         let cause = format!("bytes are damaged on {copies}{rest}");
-        Problem::new(ProblemKind::Record, self.segment_place(row), cause, remedy).within(row.number, range)
+        let problem = Problem::new(ProblemKind::Record, self.segment_place(row), cause, remedy);
+        problem.within(row.number, range).of_unknown()
     }
 }
 
@@ -564,7 +574,9 @@ impl<'m> Scrubber<'m> {
     fn large(&mut self, key: &[u8], descriptor: &Descriptor, pace: &mut Pace<'_>) -> Result<()> {
         let engine = self.engine;
         let wrong = engine.extents.verify(descriptor, &mut |bytes| pace.spend(bytes))?;
-        self.report.verified_bytes += descriptor.runs().map(|run| run.length_bytes).sum::<u64>();
+        let is_read = |device: DeviceNumber| engine.devices.readable(device).is_some();
+        let read = descriptor.runs().filter(|run| is_read(run.device));
+        self.report.verified_bytes += read.map(|run| run.length_bytes).sum::<u64>();
         if wrong.is_empty() {
             return Ok(());
         }

@@ -1,0 +1,87 @@
+//! What a command says about the devices of a store: those with a fault when it is opened, those that fail afterwards,
+//! and directories given with `--device` that are not used.
+//!
+//! A command opens one store, so what was found when it was opened is kept for the whole process.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use super::completeness::say_completeness;
+use crate::cli::output;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::ids::DeviceNumber;
+use crate::store::{OpenOptions, Store, Trouble, unused_directories};
+use crate::units::escape_path;
+
+/// Devices that could not be written already when the store was opened.
+static FAILED_BEFORE: OnceLock<Vec<DeviceNumber>> = OnceLock::new();
+
+/// Reports what may be missing, and devices with a fault, before anything else about the store.
+pub(super) fn say_what_is_wrong(store: &Store) {
+    say_completeness(store);
+    FAILED_BEFORE.get_or_init(|| failed(store).into_iter().map(|(number, _)| number).collect());
+    for (number, trouble) in store.troubles() {
+        let advice = match trouble {
+            Trouble::Gone => continue,
+            Trouble::Stale { .. } => " (granulo store repair brings it up to date)",
+            Trouble::Failed(_) => " (when it can be written, run granulo store repair)",
+            _ => "",
+        };
+        let words = store.explain_trouble(number).unwrap_or_default();
+        output::warn(&format!("device {number}, {}, {words}{advice}", place(store, number)));
+    }
+}
+
+/// Devices that failed since the store was opened for writing: it goes on without them.
+pub(super) fn failed_devices(store: &Store) -> Vec<u16> {
+    failed_meanwhile(store).map(|(number, _)| number.0).collect()
+}
+
+/// Reports them.
+pub(super) fn say_failures(store: &Store) {
+    for (number, cause) in failed_meanwhile(store) {
+        let path = place(store, number);
+        output::warn(&format!(
+            "device {number}, {path}, failed meanwhile, and the store goes on without it: {cause} (when it is back, run \
+             granulo store repair; if it is lost, granulo store rebuild)"
+        ));
+    }
+}
+
+/// Options for opening, after a look at the directories in them: one that cannot be used is reported, or refused if it
+/// is certain that it is not a device of this store.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] for a directory that is not a device of the store; errors of finding the store.
+pub(super) fn checked(store: &Path, options: OpenOptions) -> Result<OpenOptions> {
+    if options.devices.is_empty() {
+        return Ok(options);
+    }
+    for unused in unused_directories(store, &options)? {
+        if unused.is_no_device {
+            return Err(Error::new(ErrorKind::Usage, "use as a device", unused.cause)
+                .at(&unused.path)
+                .advise("give --device the directory of a device of this store, or omit it"));
+        }
+        output::warn(&format!("--device {} is not used: {}", escape_path(&unused.path), unused.cause));
+    }
+    Ok(options)
+}
+
+fn failed(store: &Store) -> Vec<(DeviceNumber, String)> {
+    let failed = store.troubles().into_iter().filter_map(|(number, trouble)| match trouble {
+        Trouble::Failed(cause) => Some((number, cause)),
+        _ => None,
+    });
+    failed.collect()
+}
+
+fn failed_meanwhile(store: &Store) -> impl Iterator<Item = (DeviceNumber, String)> {
+    let before = FAILED_BEFORE.get().map_or(&[][..], Vec::as_slice);
+    failed(store).into_iter().filter(|(number, _)| !before.contains(number))
+}
+
+/// The directory of a device, for messages.
+fn place(store: &Store, number: DeviceNumber) -> String {
+    store.geometry().devices.get(number.index()).map_or_else(String::new, |device| escape_path(&device.path))
+}
