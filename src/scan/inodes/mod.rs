@@ -17,6 +17,7 @@ mod ahead;
 pub mod btrfs;
 mod checksum;
 pub mod ext;
+mod fields;
 pub mod medium;
 mod records;
 pub mod remember;
