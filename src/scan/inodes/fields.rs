@@ -31,9 +31,34 @@ pub(super) trait LittleEndian: Record {
     fn u32<const AT: usize>(&self) -> u32 {
         u32::from_le_bytes(*self.field::<AT, 4>())
     }
+
+    #[inline(always)]
+    fn u64<const AT: usize>(&self) -> u64 {
+        u64::from_le_bytes(*self.field::<AT, 8>())
+    }
 }
 
 impl<const LENGTH: usize> LittleEndian for [u8; LENGTH] {}
+
+/// Integers whose highest byte comes first.
+pub(super) trait BigEndian: Record {
+    #[inline(always)]
+    fn u16<const AT: usize>(&self) -> u16 {
+        u16::from_be_bytes(*self.field::<AT, 2>())
+    }
+
+    #[inline(always)]
+    fn u32<const AT: usize>(&self) -> u32 {
+        u32::from_be_bytes(*self.field::<AT, 4>())
+    }
+
+    #[inline(always)]
+    fn u64<const AT: usize>(&self) -> u64 {
+        u64::from_be_bytes(*self.field::<AT, 8>())
+    }
+}
+
+impl<const LENGTH: usize> BigEndian for [u8; LENGTH] {}
 
 #[cfg(test)]
 mod tests {
@@ -45,5 +70,9 @@ mod tests {
         assert_eq!(record.field::<13, 3>(), &[13, 14, 15]);
         assert_eq!(LittleEndian::u16::<1>(&record), 0x0201);
         assert_eq!(LittleEndian::u32::<12>(&record), 0x0f0e_0d0c);
+        assert_eq!(LittleEndian::u64::<0>(&record), 0x0706_0504_0302_0100);
+        assert_eq!(BigEndian::u16::<1>(&record), 0x0102);
+        assert_eq!(BigEndian::u32::<12>(&record), 0x0c0d_0e0f);
+        assert_eq!(BigEndian::u64::<0>(&record), 0x0001_0203_0405_0607);
     }
 }
