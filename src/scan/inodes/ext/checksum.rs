@@ -90,6 +90,7 @@ fn in_parts(seed: u32, head: &[u8; 2 * PART_BYTES], third: &[u8; PART_BYTES]) ->
 
 /// The CRC after as many zeroes as a part has. It is linear: the sum of those of the bytes of `crc`.
 #[inline]
+#[expect(clippy::indexing_slicing, reason = "a table has an entry for each byte")]
 fn behind(crc: u32) -> u32 {
     static OF_BYTES: LazyLock<[[u32; 256]; 4]> = LazyLock::new(|| {
         let of_byte = |at: usize, byte: usize| crc32c((byte as u32) << (8 * at), &[0; PART_BYTES]);
@@ -174,6 +175,7 @@ pub(super) fn is_stored(expected: Option<(u32, usize)>, block: &[u8]) -> bool {
 }
 
 /// CRC-16 of `bytes`, continued from `seed`.
+#[expect(clippy::indexing_slicing, reason = "the table has an entry for each byte")]
 pub(super) fn crc16(seed: u16, bytes: &[u8]) -> u16 {
     static TABLE: LazyLock<[u16; 256]> = LazyLock::new(|| {
         let bit = |crc: u16, _| if crc & 1 == 1 { crc >> 1 ^ 0xa001 } else { crc >> 1 };
