@@ -29,7 +29,7 @@ impl Ahead {
         &self,
         source: &S,
         count: usize,
-        listing: impl Fn(usize) -> &'d S::Listing,
+        listing: impl Fn(usize) -> Option<&'d S::Listing>,
         chunk: usize,
         taken: Duration,
     ) where
@@ -45,7 +45,7 @@ impl Ahead {
         let from = self.asked.fetch_max(until, Relaxed).max(chunk + 1);
         let part = count.min(from * CHUNK)..count.min(until.max(from) * CHUNK);
         let mut range: Option<(u64, u64)> = None;
-        for (offset, length) in part.filter_map(|position| source.extent(listing(position))) {
+        for (offset, length) in part.filter_map(|position| source.extent(listing(position)?)) {
             match &mut range {
                 Some((start, end)) if offset >= *start && offset <= *end + GAP_BYTES => {
                     *end = (*end).max(offset + length)

@@ -99,14 +99,16 @@ impl Device {
             let buffer = buffer.get_mut(start..start + length).ok_or(io::ErrorKind::OutOfMemory)?;
             let mut filled = 0;
             while filled < before + bytes.len() {
-                match file.read_at(&mut buffer[filled..], offset - before as u64 + filled as u64) {
+                let rest = buffer.get_mut(filled..).unwrap_or_default();
+                match file.read_at(rest, offset - before as u64 + filled as u64) {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                     Ok(count) => filled += count,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) => return Err(error),
                 }
             }
-            bytes.copy_from_slice(&buffer[before..before + bytes.len()]);
+            let read = buffer.get(before..before + bytes.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+            bytes.copy_from_slice(read);
             Ok(())
         })
     }
@@ -208,7 +210,7 @@ impl Window {
             self.start = offset;
         }
         let at = (offset - self.start) as usize;
-        Ok(&self.bytes[at..at + length])
+        Ok(self.bytes.get(at..at + length).ok_or(io::ErrorKind::UnexpectedEof)?)
     }
 }
 

@@ -13,10 +13,13 @@
 //! [`ext`] reads ext2, ext3 and ext4, [`btrfs`] and [`xfs`] read the file systems of those names. [`target`] identifies
 //! what a path refers to, and [`medium`] reads it.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 mod ahead;
 pub mod btrfs;
 mod checksum;
 pub mod ext;
+mod fields;
 pub mod medium;
 mod records;
 pub mod remember;

@@ -143,8 +143,10 @@ impl Records {
             packed.truncate(used);
             records.packed = packed.into_boxed_slice();
         }
-        // Every part is read once.
-        let _ = self.parts[part].set(records);
+        if let Some(place) = self.parts.get(part) {
+            // Every part is read once.
+            let _ = place.set(records);
+        }
     }
 
     fn place(&self, slot: Slot) -> Option<(&PartRecords, &AtomicU64)> {

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use twox_hash::XxHash3_64;
 
+use super::fields::{LittleEndian, Record as _};
 use super::medium::{Device, Medium, Window};
 use super::{Found, InodeSource, Listed, Slot};
 use crate::error::{Error, Result};
@@ -26,8 +27,9 @@ use crate::locks::{lock, unpoisoned};
 const MAGIC: &[u8; 24] = b"granulo directories v1 \n";
 /// Magic, identity of the file system, offset and number of entries of the index, its checksum, and a checksum of all
 /// that.
-const HEADER_BYTES: usize = 24 + 8 * 5;
-const ENTRY_BYTES: usize = 8 * 5;
+const HEADER_BYTES: usize = MAGIC.len() + WORDS_BYTES;
+const ENTRY_BYTES: usize = WORDS_BYTES;
+const WORDS_BYTES: usize = 8 * 5;
 /// More than a file system can have: a larger index is damaged.
 const MOST_DIRECTORIES: u64 = u32::MAX as u64;
 /// Bytes of listings per write.
@@ -51,6 +53,10 @@ impl IndexRow {
     }
 }
 
+fn words(bytes: &[u8; WORDS_BYTES]) -> [u64; 5] {
+    [bytes.u64::<0>(), bytes.u64::<8>(), bytes.u64::<16>(), bytes.u64::<24>(), bytes.u64::<32>()]
+}
+
 /// Names from an earlier scan.
 #[derive(Debug)]
 pub struct RememberedNames {
@@ -68,31 +74,31 @@ impl RememberedNames {
         let file = Device::open(path).map_err(|error| error.to_string())?;
         let mut header = [0; HEADER_BYTES];
         file.read_at(&mut header, 0).map_err(|_| "it is too short".to_owned())?;
-        let word = |at: usize| u64::from_le_bytes(header[24 + 8 * at..32 + 8 * at].try_into().unwrap_or_default());
-        if header[..24] != *MAGIC {
+        let [kept_identity, start, count, index_checksum, checksum] =
+            words(header.field::<{ MAGIC.len() }, WORDS_BYTES>());
+        if !header.starts_with(MAGIC) {
             return Err("it is not a file of names, or has another version".to_owned());
         }
-        if word(4) != XxHash3_64::oneshot(&header[..HEADER_BYTES - 8]) {
+        if checksum != XxHash3_64::oneshot(&header[..HEADER_BYTES - 8]) {
             return Err("it is damaged".to_owned());
         }
-        if word(0) != identity {
+        if kept_identity != identity {
             return Err("it belongs to another file system, or was written before this one was checked".to_owned());
         }
-        let (start, count) = (word(1), word(2));
         let length = count.saturating_mul(ENTRY_BYTES as u64);
         if count > MOST_DIRECTORIES || start.saturating_add(length) != file.length_bytes() {
             return Err("it is damaged".to_owned());
         }
         let mut bytes = vec![0; length as usize];
         file.read_at(&mut bytes, start).map_err(|error| error.to_string())?;
-        if word(3) != XxHash3_64::oneshot(&bytes) {
+        if index_checksum != XxHash3_64::oneshot(&bytes) {
             return Err("it is damaged".to_owned());
         }
-        let entry = |bytes: &[u8]| {
-            let word = |at: usize| u64::from_le_bytes(bytes[8 * at..8 * at + 8].try_into().unwrap_or_default());
-            IndexRow { inode: word(0), version: word(1), offset: word(2), length: word(3), checksum: word(4) }
+        let row = |bytes: &[u8; ENTRY_BYTES]| {
+            let [inode, version, offset, length, checksum] = words(bytes);
+            IndexRow { inode, version, offset, length, checksum }
         };
-        Ok(RememberedNames { file, index: bytes.chunks_exact(ENTRY_BYTES).map(entry).collect() })
+        Ok(RememberedNames { file, index: bytes.as_chunks().0.iter().map(row).collect() })
     }
 
     fn find(&self, inode: u64) -> Option<&IndexRow> {

@@ -76,6 +76,12 @@ struct Filter<'t> {
     cut: HashMap<u32, Skipped>,
 }
 
+impl Filter<'_> {
+    fn is_inside(&self, directory: u32) -> bool {
+        self.inside.get(directory as usize) == Some(&true)
+    }
+}
+
 /// Purpose of a pass over directories.
 struct Pass<'t> {
     links: bool,
@@ -278,7 +284,7 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
                     let Some(slot) = self.source.slot(stat.inode) else { return };
                     let names = match records.get(slot) {
                         Known::Directory(position) if stat.kind == Kind::Directory => {
-                            u32::from(position == root || filter.inside[position as usize])
+                            u32::from(position == root || filter.is_inside(position))
                         }
                         _ if stat.kind == Kind::Directory => 0,
                         _ => records.names(slot),
@@ -336,18 +342,15 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
             let mut buffers = S::Buffers::default();
             loop {
                 let chunk = next.fetch_add(1, Relaxed);
-                let from = chunk * CHUNK;
-                if from >= directories.len() || self.stopped() {
-                    break;
-                }
+                let entries = directories.chunks(CHUNK).nth(chunk).filter(|_| !self.stopped());
+                let Some(entries) = entries else { break };
                 let started = Instant::now();
-                let entries = &directories[from..directories.len().min(from + CHUNK)];
-                let read = entries.iter().zip(from as u32..);
+                let read = entries.iter().zip((chunk * CHUNK) as u32..);
                 let own = read.map(|(entry, position)| reader.read(position, entry, &mut buffers)).collect();
                 if let Some(place) = owns.get(chunk) {
                     let _ = place.set(own);
                 }
-                let listing = |position: usize| &directories[position].listing;
+                let listing = |position: usize| directories.get(position).map(|entry| &entry.listing);
                 ahead.ask(self.source, directories.len(), listing, chunk, started.elapsed());
             }
             dangling.fetch_add(reader.dangling, Relaxed);
@@ -367,7 +370,9 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
         let mut inside = vec![false; count];
         let mut paths: Vec<(u32, Vec<u8>)> = vec![(tree.root(), Vec::new())];
         while let Some((directory, path)) = paths.pop() {
-            inside[directory as usize] = true;
+            if let Some(inside) = inside.get_mut(directory as usize) {
+                *inside = true;
+            }
             for &child in tree.children(directory) {
                 let name = tree.name(child);
                 if self.scope.exclude.matches(&path, name) {
@@ -393,7 +398,7 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
     fn finish(&self, tree: &Tree, owns: &Owns<V::Kept>, filter: Option<&Filter<'_>>) {
         self.visitor.named();
         let none = Own::default();
-        let enter = |directory: u32| filter.is_none_or(|filter| filter.inside[directory as usize]);
+        let enter = |directory: u32| filter.is_none_or(|filter| filter.is_inside(directory));
         let leave = |directory: u32, depth: u32, below: &V::Tally| {
             let at = At { tree, directory, depth };
             let place = Directory { place: &at };
@@ -495,7 +500,7 @@ impl<S: InodeSource, V: InodeVisitor> Reader<'_, S, V> {
         self.parent = Parent { place: Place::Position(position), inode: entry.inode };
         let mut own = Own { listed: true, entries: 0, tally: V::Tally::default() };
         let below = match self.pass.filter {
-            Some(filter) if !filter.inside[position as usize] => return Own::default(),
+            Some(filter) if !filter.is_inside(position) => return Own::default(),
             Some(filter) if self.scan.scope.exclude.needs_path() => filter.tree.below_root(position),
             _ => Vec::new(),
         };

@@ -234,11 +234,11 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&first, behind)) = rest.split_first() {
-        let digits = behind.get(..3).filter(|digits| first == b'\\' && digits.iter().all(|d| (b'0'..b'8').contains(d)));
-        match digits {
-            Some(digits) => {
+        let is_octal = |digits: &[u8; 3]| digits.iter().all(|digit| (b'0'..b'8').contains(digit));
+        match behind.split_first_chunk().filter(|(digits, _)| first == b'\\' && is_octal(digits)) {
+            Some((digits, behind)) => {
                 bytes.push(digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')));
-                rest = &behind[3..];
+                rest = behind;
             }
             None => {
                 bytes.push(first);

@@ -24,15 +24,25 @@ impl Links {
     /// Records that directory `child` has the name `name` in `parent`.
     pub(super) fn push(&mut self, parent: u32, child: u32, name: &[u8]) {
         let at = self.names.len() as u32;
-        self.names.push(name.len().min(255) as u8);
-        self.names.extend_from_slice(&name[..name.len().min(255)]);
+        let name = name.get(..255).unwrap_or(name);
+        self.names.push(name.len() as u8);
+        self.names.extend_from_slice(name);
         self.links.push(Link { parent, child, name: at });
     }
+}
 
-    fn name(&self, link: &Link) -> &[u8] {
-        let at = link.name as usize;
-        &self.names[at + 1..at + 1 + self.names[at] as usize]
-    }
+/// The name at an offset of an arena.
+fn name_at(arena: &[u8], at: u32) -> &[u8] {
+    let stored = arena.get(at as usize..).and_then(<[u8]>::split_first);
+    stored.and_then(|(&length, names)| names.get(..length.into())).unwrap_or_default()
+}
+
+/// A directory's parent, and its name there: an arena and an offset in it.
+#[derive(Clone, Copy)]
+struct Node {
+    parent: u32,
+    name: u32,
+    arena: u16,
 }
 
 /// Directories by position, each with its parent and its name there.
@@ -40,9 +50,7 @@ pub(super) struct Tree {
     /// The path of the root, as specified.
     path: Vec<u8>,
     root: u32,
-    parents: Vec<u32>,
-    /// Arena and offset of each name.
-    names: Vec<(u16, u32)>,
+    nodes: Vec<Node>,
     arenas: Vec<Vec<u8>>,
     /// The children of directory i are `children[first_child[i]..first_child[i + 1]]`.
     first_child: Vec<u32>,
@@ -54,7 +62,7 @@ pub(super) struct Tree {
 impl Tree {
     /// Builds the tree of `count` directories from `found`, below `root`; `whole`: the root is that of the file system.
     pub(super) fn new(path: Vec<u8>, root: u32, whole: bool, count: usize, found: Vec<Links>) -> Tree {
-        let (mut parents, mut names) = (vec![NONE; count], vec![(0, 0); count]);
+        let mut nodes = vec![Node { parent: NONE, name: 0, arena: 0 }; count];
         let mut doubled = 0;
         for (arena, links) in (0..).zip(&found) {
             for link in &links.links {
@@ -63,32 +71,20 @@ impl Tree {
                     doubled += u64::from(whole);
                     continue;
                 }
-                if parents[link.child as usize] != NONE {
-                    doubled += 1;
-                    continue;
+                match nodes.get_mut(link.child as usize) {
+                    Some(node) if node.parent == NONE => {
+                        *node = Node { parent: link.parent, name: link.name, arena };
+                    }
+                    _ => doubled += 1,
                 }
-                parents[link.child as usize] = link.parent;
-                names[link.child as usize] = (arena, link.name);
             }
         }
         if doubled > 0 {
-            settle(root, &found, &mut parents, &mut names);
+            settle(root, &found, &mut nodes);
         }
         let arenas = found.into_iter().map(|links| links.names).collect();
-        let mut first_child = vec![0u32; count + 1];
-        for &parent in parents.iter().filter(|&&parent| parent != NONE) {
-            first_child[parent as usize + 1] += 1;
-        }
-        for position in 0..count {
-            first_child[position + 1] += first_child[position];
-        }
-        let mut children = vec![0; first_child[count] as usize];
-        let mut next = first_child.clone();
-        for (child, &parent) in parents.iter().enumerate().filter(|(_, parent)| **parent != NONE) {
-            children[next[parent as usize] as usize] = child as u32;
-            next[parent as usize] += 1;
-        }
-        Tree { path, root, parents, names, arenas, first_child, children, doubled }
+        let (first_child, children) = by_parent(&nodes);
+        Tree { path, root, nodes, arenas, first_child, children, doubled }
     }
 
     pub(super) fn root(&self) -> u32 {
@@ -96,19 +92,23 @@ impl Tree {
     }
 
     pub(super) fn children(&self, directory: u32) -> &[u32] {
-        let at = directory as usize;
-        &self.children[self.first_child[at] as usize..self.first_child[at + 1] as usize]
+        let bounds = self.first_child.get(directory as usize..).and_then(<[u32]>::first_chunk);
+        bounds.and_then(|&[first, end]| self.children.get(first as usize..end as usize)).unwrap_or_default()
     }
 
     /// Whether `parent` is where the directory was found first.
     pub(super) fn is_child(&self, parent: u32, child: u32) -> bool {
-        self.parents[child as usize] == parent && child != self.root
+        self.parent(child) == Some(parent) && child != self.root
+    }
+
+    fn parent(&self, directory: u32) -> Option<u32> {
+        self.nodes.get(directory as usize).map(|node| node.parent).filter(|&parent| parent != NONE)
     }
 
     pub(super) fn name(&self, directory: u32) -> &[u8] {
-        let (arena, at) = self.names[directory as usize];
-        let (arena, at) = (&self.arenas[arena as usize], at as usize);
-        &arena[at + 1..at + 1 + arena[at] as usize]
+        let node = self.nodes.get(directory as usize);
+        let place = node.and_then(|node| Some((self.arenas.get(usize::from(node.arena))?, node.name)));
+        place.map_or(&[], |(arena, at)| name_at(arena, at))
     }
 
     /// The path of a directory below the root, without the root's own path. The directory must be reachable from the
@@ -125,9 +125,11 @@ impl Tree {
     fn assemble(&self, directory: u32, path: Vec<u8>) -> Vec<u8> {
         let mut names = Vec::new();
         let mut at = directory;
-        while at != self.root && self.parents[at as usize] != NONE {
+        while at != self.root
+            && let Some(parent) = self.parent(at)
+        {
             names.push(self.name(at));
-            at = self.parents[at as usize];
+            at = parent;
         }
         names.iter().rev().fold(path, |path, name| join(path, name))
     }
@@ -173,23 +175,51 @@ impl Tree {
     }
 }
 
+/// Directories in the order of their parents, and the place of the first child of each; after them, the number of all.
+fn by_parent(nodes: &[Node]) -> (Vec<u32>, Vec<u32>) {
+    // First the number of children of each, then where they begin.
+    let mut first_child = vec![0u32; nodes.len() + 1];
+    for node in nodes {
+        if let Some(count) = first_child.get_mut(node.parent as usize) {
+            *count += 1;
+        }
+    }
+    let mut before = 0;
+    for first in &mut first_child {
+        let count = std::mem::replace(first, before);
+        before += count;
+    }
+    let (mut children, mut next) = (vec![0; before as usize], first_child.clone());
+    for (child, node) in (0..).zip(nodes) {
+        if let Some(next) = next.get_mut(node.parent as usize)
+            && let Some(place) = children.get_mut(*next as usize)
+        {
+            *place = child;
+            *next += 1;
+        }
+    }
+    (first_child, children)
+}
+
 /// Chooses among several names of a directory: the one reached first from the root, so that no cycle hides a reachable
 /// directory; of the names in one parent, the smallest. Unreachable directories have no parent.
-fn settle(root: u32, found: &[Links], parents: &mut [u32], names: &mut [(u16, u32)]) {
+fn settle(root: u32, found: &[Links], nodes: &mut [Node]) {
     let numbered = (0..).zip(found);
-    let mut links: Vec<(u16, &Link)> =
-        numbered.flat_map(|(arena, links)| links.links.iter().map(move |link| (arena, link))).collect();
+    let named = numbered
+        .flat_map(|(arena, links)| links.links.iter().map(move |link| (arena, link, name_at(&links.names, link.name))));
+    let mut links: Vec<(u16, &Link, &[u8])> = named.collect();
     // Not by arena: which thread read a directory must not matter.
-    links.sort_unstable_by_key(|(arena, link)| (link.parent, found[usize::from(*arena)].name(link)));
-    parents.fill(NONE);
+    links.sort_unstable_by_key(|&(_, link, name)| (link.parent, name));
+    nodes.iter_mut().for_each(|node| node.parent = NONE);
     let mut left = vec![root];
     while let Some(parent) = left.pop() {
-        let from = links.partition_point(|(_, link)| link.parent < parent);
-        for (arena, link) in links[from..].iter().take_while(|(_, link)| link.parent == parent) {
-            let child = link.child as usize;
-            if parents[child] == NONE && link.child != root {
-                parents[child] = parent;
-                names[child] = (*arena, link.name);
+        let from = links.partition_point(|(_, link, _)| link.parent < parent);
+        for &(arena, link, _) in links.iter().skip(from).take_while(|(_, link, _)| link.parent == parent) {
+            if let Some(node) = nodes.get_mut(link.child as usize)
+                && node.parent == NONE
+                && link.child != root
+            {
+                *node = Node { parent, name: link.name, arena };
                 left.push(link.child);
             }
         }

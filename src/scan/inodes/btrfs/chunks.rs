@@ -1,6 +1,6 @@
 //! Chunks: the mapping from logical addresses to devices.
 
-use super::{u16_at, u64_at};
+use crate::scan::inodes::fields::LittleEndian;
 
 const HEADER_BYTES: usize = 48;
 const STRIPE_BYTES: usize = 32;
@@ -31,21 +31,22 @@ pub(super) struct Chunks {
 }
 
 impl Chunk {
-    /// Parses a chunk; returns it and the length of its item.
-    pub(super) fn parse(bytes: &[u8]) -> Option<(Chunk, usize)> {
-        let count = usize::from(u16_at(bytes, 44));
-        let length = HEADER_BYTES + count * STRIPE_BYTES;
-        let stripes = bytes.get(HEADER_BYTES..length)?.chunks_exact(STRIPE_BYTES);
+    /// Parses a chunk; returns it and what follows its item.
+    pub(super) fn parse(bytes: &[u8]) -> Option<(Chunk, &[u8])> {
+        let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
+        let count = usize::from(header.u16::<44>());
+        let (stripes, behind) = rest.split_at_checked(count * STRIPE_BYTES)?;
+        let stripes = stripes.as_chunks::<STRIPE_BYTES>().0.iter();
         let chunk = Chunk {
-            length_bytes: u64_at(bytes, 0),
-            stripe_bytes: u64_at(bytes, 16),
-            kind: u64_at(bytes, 24),
-            copies: usize::from(u16_at(bytes, 46)),
-            stripes: stripes.map(|stripe| (u64_at(stripe, 0), u64_at(stripe, 8))).collect(),
+            length_bytes: header.u64::<0>(),
+            stripe_bytes: header.u64::<16>(),
+            kind: header.u64::<24>(),
+            copies: usize::from(header.u16::<46>()),
+            stripes: stripes.map(|stripe| (stripe.u64::<0>(), stripe.u64::<8>())).collect(),
         };
         let grouped = chunk.kind & RAID10 == 0 || chunk.copies > 0 && count.is_multiple_of(chunk.copies);
         let fits = count > chunk.parities() && chunk.length_bytes > 0 && chunk.stripe_bytes >= 4096 && grouped;
-        fits.then_some((chunk, length))
+        fits.then_some((chunk, behind))
     }
 
     fn parities(&self) -> usize {

@@ -1,6 +1,6 @@
 //! Converts an inode item to the values that `stat` reports.
 
-use super::{u32_at, u64_at};
+use crate::scan::inodes::fields::{LittleEndian, Record as _};
 use crate::scan::{Kind, Stat, Timestamp};
 
 const BYTES: usize = 160;
@@ -11,34 +11,32 @@ const BYTES: usize = 160;
 /// # Errors
 /// A description of the damage.
 pub(super) fn decode(data: &[u8], inode: u64, device: u64, sector_bytes: u32) -> Result<Option<Stat>, &'static str> {
-    if data.len() < BYTES {
-        return Err("it is truncated");
-    }
-    let link_count = u32_at(data, 40);
+    let data = data.first_chunk::<BYTES>().ok_or("it is truncated")?;
+    let link_count = data.u32::<40>();
     if link_count == 0 {
         return Ok(None);
     }
-    let mode = u32_at(data, 52);
+    let mode = data.u32::<52>();
     let kind = u16::try_from(mode).ok().and_then(Kind::of_mode).ok_or("its kind is unknown")?;
-    let (size_bytes, bytes) = (u64_at(data, 16), u64_at(data, 24));
+    let (size_bytes, bytes) = (data.u64::<16>(), data.u64::<24>());
     if size_bytes > i64::MAX as u64 || bytes > i64::MAX as u64 {
         return Err("its size is impossible");
     }
-    let time = |at: usize| Timestamp { seconds: u64_at(data, at) as i64, nanoseconds: u32_at(data, at + 8) };
+    let time = |field: &[u8; 12]| Timestamp { seconds: field.u64::<0>() as i64, nanoseconds: field.u32::<8>() };
     Ok(Some(Stat {
         kind,
         size_bytes,
         // `stat` reports a sector for inline data, and the uncompressed size for compressed data.
         allocated_bytes: bytes.next_multiple_of(sector_bytes.into()),
         link_count,
-        uid: u32_at(data, 44),
-        gid: u32_at(data, 48),
+        uid: data.u32::<44>(),
+        gid: data.u32::<48>(),
         mode: mode as u16,
         device,
         inode,
-        mtime: time(136),
-        ctime: time(124),
-        atime: time(112),
+        mtime: time(data.field::<136, 12>()),
+        ctime: time(data.field::<124, 12>()),
+        atime: time(data.field::<112, 12>()),
     }))
 }
 

@@ -21,10 +21,11 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
-use self::node::{HEADER_BYTES, Key, Pointer, items};
+use self::node::{HEADER_BYTES, KEY_BYTES, Key, Pointer, items};
 use self::subvolumes::{Edge, Subvolumes};
 use self::superblock::Superblock;
 use self::volume::{Volume, refuse};
+use super::fields::{LittleEndian, Record as _};
 use super::medium::Medium;
 use super::{Damage, Found, InodeSource, Listed, Slot, damaged};
 use crate::error::{Error, ErrorKind, Result};
@@ -50,6 +51,8 @@ const AHEAD_PARTS: usize = 4;
 const AHEAD_LEAVES: usize = 8;
 /// Largest number of leaves that are remembered, over all snapshots: 160 MiB, for 64 GiB of trees.
 const MOST_LEAVES: usize = 1 << 22;
+/// The part of an entry of a directory before its name.
+const ENTRY_BYTES: usize = 30;
 /// An entry of a directory with a name of one byte.
 const SMALLEST_ENTRY_BYTES: usize = 56;
 /// The position of a tree, shifted left by this, precedes the inode number in it.
@@ -92,6 +95,8 @@ pub struct Btrfs<M> {
 #[derive(Debug)]
 struct Tree {
     id: u64,
+    /// Its position among the trees.
+    position: u64,
     leaves: std::ops::Range<usize>,
     parts: std::ops::Range<usize>,
 }
@@ -170,7 +175,7 @@ impl<M: Medium> Btrfs<M> {
             let tree = trees.len();
             let found = (from.0..leaves.len()).step_by(PART_LEAVES).map(of_part);
             parts.extend(found.map(|leaves| TreePart { tree, leaves, numbers: OnceLock::new() }));
-            trees.push(Tree { id, leaves: from.0..leaves.len(), parts: from.1..parts.len() });
+            trees.push(Tree { id, position: tree as u64, leaves: from.0..leaves.len(), parts: from.1..parts.len() });
         }
         let one_subvolume = choice.one_subvolume;
         Ok(Btrfs {
@@ -209,20 +214,25 @@ impl<M: Medium> Btrfs<M> {
     }
 
     /// Maps an inode of a tree to its number here; `None` if it is not a user's inode.
-    fn number(&self, tree: usize, object: u64) -> Option<u64> {
-        (FIRST_FREE..STAND_IN).contains(&object).then_some((tree as u64) << TREE_SHIFT | object)
+    fn number(&self, tree: &Tree, object: u64) -> Option<u64> {
+        (FIRST_FREE..STAND_IN).contains(&object).then_some(tree.position << TREE_SHIFT | object)
+    }
+
+    /// Some of the leaves.
+    fn some_leaves(&self, leaves: &std::ops::Range<usize>) -> &[Leaf] {
+        self.leaves.get(leaves.clone()).unwrap_or_default()
     }
 
     /// The key range of a leaf: first key (inclusive) and end (exclusive).
     fn keys(&self, leaf: usize, tree: &Tree) -> (Key, Key) {
-        let from = if leaf == tree.leaves.start { Key::default() } else { self.leaves[leaf].first };
+        let this = self.leaves.get(leaf).filter(|_| leaf > tree.leaves.start);
         let next = self.leaves.get(leaf + 1).filter(|_| leaf + 1 < tree.leaves.end);
-        (from, next.map_or(Key::LAST, |next| next.first))
+        (this.map_or(Key::default(), |this| this.first), next.map_or(Key::LAST, |next| next.first))
     }
 
     /// The leaf of a tree that would contain a key.
     fn leaf_of(&self, tree: &Tree, key: Key) -> usize {
-        let leaves = &self.leaves[tree.leaves.clone()];
+        let leaves = self.some_leaves(&tree.leaves);
         tree.leaves.start + leaves.partition_point(|leaf| leaf.first <= key).saturating_sub(1)
     }
 
@@ -231,7 +241,7 @@ impl<M: Medium> Btrfs<M> {
         group.leaves = leaves.clone();
         group.replaced.clear();
         group.failed.clear();
-        let pointers = self.leaves[leaves.clone()].iter().map(Leaf::pointer);
+        let pointers = self.some_leaves(&leaves).iter().map(Leaf::pointer);
         let mut missing = Vec::new();
         self.volume.read_leaves(pointers, &mut group.bytes, &mut group.run, |at, error, bytes| {
             bytes.fill(0);
@@ -258,11 +268,10 @@ impl<M: Medium> Btrfs<M> {
             before = now.generation;
             let subvolumes = Subvolumes::read(&self.volume, now.root, now.root_level);
             let Some((root, level)) = subvolumes.ok().and_then(|found| found.root(tree.id)) else { continue };
-            let (mut blocks, mut whole) = (Vec::new(), true);
+            let (mut block, mut blocks, mut whole) = (vec![0; self.volume.node_bytes()], Vec::new(), true);
             self.volume.each_leaf(root, level, from, to, &mut |leaf| {
-                let start = blocks.len();
-                blocks.resize(start + self.volume.node_bytes(), 0);
-                whole = leaf.and_then(|leaf| self.volume.read(leaf, 0, &mut blocks[start..])).is_ok();
+                whole = leaf.and_then(|leaf| self.volume.read(leaf, 0, &mut block)).is_ok();
+                blocks.extend_from_slice(&block);
                 whole
             });
             if whole {
@@ -275,8 +284,8 @@ impl<M: Medium> Btrfs<M> {
     fn each_item(&self, tree: &Tree, group: &Group, leaf: usize, mut tell: impl FnMut(Key, &[u8])) {
         let node_bytes = self.volume.node_bytes();
         let Some(replaced) = group.replaced.get(&leaf) else {
-            let start = (leaf - group.leaves.start) * node_bytes;
-            return items(&group.bytes[start..start + node_bytes]).for_each(|(key, data)| tell(key, data));
+            let block = group.bytes.chunks_exact(node_bytes).nth(leaf - group.leaves.start);
+            return items(block.unwrap_or_default()).for_each(|(key, data)| tell(key, data));
         };
         let (from, to) = self.keys(leaf, tree);
         let all = replaced.chunks_exact(node_bytes).flat_map(items);
@@ -284,7 +293,7 @@ impl<M: Medium> Btrfs<M> {
     }
 
     /// The inode that a directory entry refers to; `None` if it refers to another subvolume and those are left out.
-    fn target(&self, tree: usize, directory: u64, entry: &Entry<'_>) -> Option<u64> {
+    fn target(&self, tree: &Tree, directory: u64, entry: &Entry<'_>) -> Option<u64> {
         if entry.location.kind != ROOT_ITEM {
             // If it leads nowhere: a number that no inode has.
             return Some(self.number(tree, entry.location.object).unwrap_or(0));
@@ -292,13 +301,13 @@ impl<M: Medium> Btrfs<M> {
         if self.one_subvolume {
             return None;
         }
-        let (parent, child) = (self.trees[tree].id, entry.location.object);
+        let child = entry.location.object;
         let meant = |edge: &&Edge| edge.directory == directory && edge.name == entry.name;
-        let linked = self.subvolumes.edge(parent, child).filter(meant);
-        let position = linked.and_then(|_| self.trees.iter().position(|tree| tree.id == child));
-        Some(match position {
-            Some(position) => (position as u64) << TREE_SHIFT | FIRST_FREE,
-            None => (tree as u64) << TREE_SHIFT | STAND_IN | child & (STAND_IN - 1),
+        let linked = self.subvolumes.edge(tree.id, child).filter(meant);
+        let linked = linked.and_then(|_| self.trees.iter().find(|tree| tree.id == child));
+        Some(match linked {
+            Some(linked) => linked.position << TREE_SHIFT | FIRST_FREE,
+            None => tree.position << TREE_SHIFT | STAND_IN | child & (STAND_IN - 1),
         })
     }
 
@@ -368,8 +377,9 @@ struct Entry<'a> {
 
 impl Entry<'_> {
     fn parse(data: &[u8]) -> Option<Entry<'_>> {
-        let name = data.get(30..30 + usize::from(u16_at(data, 27)))?;
-        Some(Entry { location: Key::at(data, 0), name })
+        let (entry, rest) = data.split_first_chunk::<ENTRY_BYTES>()?;
+        let name = rest.get(..entry.u16::<27>().into())?;
+        Some(Entry { location: Key::parse(entry.field::<0, KEY_BYTES>()), name })
     }
 }
 
@@ -377,7 +387,7 @@ impl Entry<'_> {
 struct Reader<'r, 'f, M> {
     btrfs: &'r Btrfs<M>,
     part: usize,
-    tree: usize,
+    tree: &'r Tree,
     numbers: Vec<u64>,
     stand_ins: usize,
     /// A symlink whose target follows.
@@ -422,7 +432,7 @@ impl<M: Medium> Reader<'_, '_, M> {
                 Kind::Symlink { .. } => self.symlink = Some(stat),
                 Kind::Directory => {
                     let names = Key { object: key.object, kind: DIR_INDEX, offset: 0 };
-                    let leaf = self.btrfs.leaf_of(&self.btrfs.trees[self.tree], names);
+                    let leaf = self.btrfs.leaf_of(self.tree, names);
                     self.push(stat, Some(Listing(leaf as u32)));
                 }
                 _ => self.push(stat, None),
@@ -466,7 +476,7 @@ impl<M: Medium> InodeSource for Btrfs<M> {
 
     fn slots(&self, part: usize) -> usize {
         let a_leaf = (self.volume.node_bytes() - HEADER_BYTES) / SMALLEST_ENTRY_BYTES;
-        self.parts[part].leaves.len() * a_leaf
+        self.parts.get(part).map_or(0, |part| part.leaves.len() * a_leaf)
     }
 
     fn slot(&self, inode: u64) -> Option<Slot> {
@@ -475,34 +485,34 @@ impl<M: Medium> InodeSource for Btrfs<M> {
         }
         let tree = self.trees.get((inode >> TREE_SHIFT) as usize)?;
         let key = Key { object: inode & (STAND_IN - 1), kind: INODE_ITEM, offset: 0 };
-        let parts = &self.parts[tree.parts.clone()];
-        let behind = parts.partition_point(|part| self.leaves[part.leaves.start].first <= key);
-        let part = tree.parts.start + behind.checked_sub(1)?;
-        let offset = self.parts[part].numbers.get()?.binary_search(&inode).ok()?;
-        Some(Slot { part, offset })
+        let parts = self.parts.get(tree.parts.clone())?;
+        let begins_before = |part: &TreePart| self.leaves.get(part.leaves.start).is_some_and(|leaf| leaf.first <= key);
+        let within = parts.partition_point(begins_before).checked_sub(1)?;
+        let offset = parts.get(within)?.numbers.get()?.binary_search(&inode).ok()?;
+        Some(Slot { part: tree.parts.start + within, offset })
     }
 
     fn read_part(&self, part: usize, buffers: &mut Buffers, found: &mut impl FnMut(Found<Listing>)) {
         if let Some(next) = self.parts.get(part + AHEAD_PARTS) {
-            self.volume.will_need(self.leaves[next.leaves.clone()].iter().map(Leaf::pointer));
+            self.volume.will_need(self.some_leaves(&next.leaves).iter().map(Leaf::pointer));
         }
-        let TreePart { tree, leaves, .. } = &self.parts[part];
-        let at = &self.trees[*tree];
-        self.load(at, leaves.clone(), &mut buffers.group);
+        let Some(TreePart { tree, leaves, numbers: read }) = self.parts.get(part) else { return };
+        let Some(tree) = self.trees.get(*tree) else { return };
+        self.load(tree, leaves.clone(), &mut buffers.group);
         for error in buffers.group.failed.drain(..) {
             found(Found::Damaged(Damage { operation: "read a leaf of inodes", inode: None, error }));
         }
         let (numbers, stand_ins) = (Vec::new(), 0);
-        let mut reader = Reader { btrfs: self, part, tree: *tree, numbers, stand_ins, symlink: None, found };
+        let mut reader = Reader { btrfs: self, part, tree, numbers, stand_ins, symlink: None, found };
         for leaf in leaves.clone() {
-            self.each_item(at, &buffers.group, leaf, |key, data| reader.item(key, data));
+            self.each_item(tree, &buffers.group, leaf, |key, data| reader.item(key, data));
         }
         if let Some(object) = reader.symlink.map(|stat| stat.inode & (STAND_IN - 1))
-            && leaves.end < at.leaves.end
+            && leaves.end < tree.leaves.end
         {
             // Its target is in the next part.
-            self.load(at, leaves.end..leaves.end + 1, &mut buffers.listing);
-            self.each_item(at, &buffers.listing, leaves.end, |key, data| {
+            self.load(tree, leaves.end..leaves.end + 1, &mut buffers.listing);
+            self.each_item(tree, &buffers.listing, leaves.end, |key, data| {
                 if key.object == object && key.kind == EXTENT_DATA {
                     reader.item(key, data);
                 }
@@ -512,7 +522,7 @@ impl<M: Medium> InodeSource for Btrfs<M> {
         let mut numbers = reader.numbers;
         // A damaged leaf may have them in any order; some are then not found.
         numbers.shrink_to_fit();
-        let _ = self.parts[part].numbers.set(numbers.into_boxed_slice());
+        let _ = read.set(numbers.into_boxed_slice());
     }
 
     fn position(&self, listing: &Listing) -> u64 {
@@ -520,21 +530,22 @@ impl<M: Medium> InodeSource for Btrfs<M> {
     }
 
     fn list(&self, inode: u64, listing: &Listing, buffers: &mut Buffers, listed: &mut dyn FnMut(Listed<'_>)) {
-        let (tree, object) = ((inode >> TREE_SHIFT) as usize, inode & (STAND_IN - 1));
-        let Some(at) = self.trees.get(tree).filter(|_| inode & STAND_IN == 0) else { return };
-        let last = self.leaf_of(at, Key { object, kind: DIR_INDEX, offset: u64::MAX });
+        let object = inode & (STAND_IN - 1);
+        let tree = self.trees.get((inode >> TREE_SHIFT) as usize);
+        let Some(tree) = tree.filter(|_| inode & STAND_IN == 0) else { return };
+        let last = self.leaf_of(tree, Key { object, kind: DIR_INDEX, offset: u64::MAX });
         for leaf in listing.0 as usize..=last {
             let group = &mut buffers.listing;
             if !group.leaves.contains(&leaf) {
                 let ahead = if group.leaves.end == leaf { AHEAD_LEAVES } else { 1 };
-                let end = (leaf + ahead.max((last + 1 - leaf).min(PART_LEAVES))).min(at.leaves.end);
-                self.load(at, leaf..end, group);
+                let end = (leaf + ahead.max((last + 1 - leaf).min(PART_LEAVES))).min(tree.leaves.end);
+                self.load(tree, leaf..end, group);
             }
             for error in group.failed.drain(..) {
                 let (operation, inode) = ("list the directory", Some(object));
                 listed(Listed::Damaged(Damage { operation, inode, error }));
             }
-            self.each_item(at, group, leaf, |key, data| {
+            self.each_item(tree, group, leaf, |key, data| {
                 if key.object != object || key.kind != DIR_INDEX {
                     return;
                 }
@@ -552,22 +563,4 @@ impl<M: Medium> InodeSource for Btrfs<M> {
     }
 
     fn begin_listing(&self) {}
-}
-
-/// Two bytes, little-endian; 0 past the end.
-#[inline]
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..at + 2).map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
-}
-
-/// Four bytes, little-endian; 0 past the end.
-#[inline]
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).map_or(0, |bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
-}
-
-/// Eight bytes, little-endian; 0 past the end.
-#[inline]
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap_or([0; 8])))
 }

@@ -1,8 +1,11 @@
 //! A block of a tree: keys in order, and items or pointers.
 
-use super::{u32_at, u64_at};
+use crate::scan::inodes::fields::{LittleEndian, Record as _};
 
 pub(super) const HEADER_BYTES: usize = 101;
+/// Offset of the level of a block in its header.
+pub(super) const LEVEL: usize = 0x64;
+pub(super) const KEY_BYTES: usize = 17;
 const ITEM_BYTES: usize = 25;
 const POINTER_BYTES: usize = 33;
 /// Largest level of a tree.
@@ -19,9 +22,8 @@ pub(super) struct Key {
 impl Key {
     pub(super) const LAST: Key = Key { object: u64::MAX, kind: u8::MAX, offset: u64::MAX };
 
-    pub(super) fn at(bytes: &[u8], at: usize) -> Key {
-        let kind = bytes.get(at + 8).copied().unwrap_or_default();
-        Key { object: u64_at(bytes, at), kind, offset: u64_at(bytes, at + 9) }
+    pub(super) fn parse(bytes: &[u8; KEY_BYTES]) -> Key {
+        Key { object: bytes.u64::<0>(), kind: bytes[8], offset: bytes.u64::<9>() }
     }
 }
 
@@ -36,38 +38,37 @@ pub(super) struct Pointer {
     pub(super) first: Option<Key>,
 }
 
-pub(super) fn level(block: &[u8]) -> u8 {
-    block.get(0x64).copied().unwrap_or(u8::MAX)
-}
-
-fn count(block: &[u8]) -> usize {
-    u32_at(block, 0x60) as usize
+/// The number of entries of a block, and their bytes.
+fn entries(block: &[u8]) -> (usize, &[u8]) {
+    let parts = block.split_first_chunk::<HEADER_BYTES>();
+    parts.map_or((0, &[]), |(header, entries)| (header.u32::<0x60>() as usize, entries))
 }
 
 /// Whether the entries of a block fit in it, and it begins with the expected key.
 pub(super) fn fits(block: &[u8], first: Option<Key>) -> bool {
-    let a_one = if level(block) == 0 { ITEM_BYTES } else { POINTER_BYTES };
-    let room = block.len().saturating_sub(HEADER_BYTES) / a_one;
-    count(block) <= room && first.is_none_or(|first| count(block) > 0 && Key::at(block, HEADER_BYTES) == first)
+    let a_one = if block.get(LEVEL) == Some(&0) { ITEM_BYTES } else { POINTER_BYTES };
+    let (count, entries) = entries(block);
+    let begins_with = |first| count > 0 && entries.first_chunk().map(Key::parse) == Some(first);
+    count <= entries.len() / a_one && first.is_none_or(begins_with)
 }
 
 /// The items of a leaf; one that extends past its end is empty.
 pub(super) fn items(block: &[u8]) -> impl Iterator<Item = (Key, &[u8])> {
-    let headers = block.get(HEADER_BYTES..).unwrap_or_default();
-    headers.chunks_exact(ITEM_BYTES).take(count(block)).map(move |header| {
-        let (start, length) = (u32_at(header, 17) as usize, u32_at(header, 21) as usize);
-        let data = start.checked_add(length).and_then(|end| headers.get(start..end)).unwrap_or_default();
-        (Key::at(header, 0), data)
+    let (count, entries) = entries(block);
+    entries.as_chunks::<ITEM_BYTES>().0.iter().take(count).map(move |item| {
+        let (start, length) = (item.u32::<17>() as usize, item.u32::<21>() as usize);
+        let data = start.checked_add(length).and_then(|end| entries.get(start..end)).unwrap_or_default();
+        (Key::parse(item.field::<0, KEY_BYTES>()), data)
     })
 }
 
 /// The children of a node above the leaves.
 pub(super) fn pointers(block: &[u8]) -> impl Iterator<Item = Pointer> {
-    let entries = block.get(HEADER_BYTES..).unwrap_or_default();
-    entries.chunks_exact(POINTER_BYTES).take(count(block)).map(|entry| Pointer {
-        block: u64_at(entry, 17),
-        generation: u64_at(entry, 25),
-        first: Some(Key::at(entry, 0)),
+    let (count, entries) = entries(block);
+    entries.as_chunks::<POINTER_BYTES>().0.iter().take(count).map(|pointer| Pointer {
+        block: pointer.u64::<17>(),
+        generation: pointer.u64::<25>(),
+        first: Some(Key::parse(pointer.field::<0, KEY_BYTES>())),
     })
 }
 

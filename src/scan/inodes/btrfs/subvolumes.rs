@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use super::node::{Key, Pointer};
 use super::volume::{Volume, refuse};
-use super::{DIR_ITEM, FIRST_FREE, LAST_FREE, ROOT_ITEM, ROOT_REF, u16_at, u32_at, u64_at};
+use super::{DIR_ITEM, Entry, FIRST_FREE, LAST_FREE, ROOT_ITEM, ROOT_REF};
 use crate::error::Result;
+use crate::scan::inodes::fields::LittleEndian;
 use crate::scan::inodes::medium::Medium;
 
 /// The top-level tree of a file system.
@@ -13,6 +14,8 @@ const TOP: u64 = 5;
 /// The directory in the tree of trees that names the default one.
 const ROOT_DIRECTORY: u64 = 6;
 const ROOT_ITEM_BYTES: usize = 239;
+/// Size of the part before the name.
+const ROOT_REF_BYTES: usize = 18;
 
 /// Where a subvolume is linked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,21 +48,23 @@ impl Subvolumes {
     fn take(&mut self, key: Key, data: &[u8]) {
         let is_tree = key.object == TOP || (FIRST_FREE..=LAST_FREE).contains(&key.object);
         match key.kind {
-            // A subvolume that is being deleted has no references.
-            ROOT_ITEM if is_tree && data.len() >= ROOT_ITEM_BYTES && u32_at(data, 216) > 0 => {
-                let root = Pointer { block: u64_at(data, 176), generation: u64_at(data, 160), first: None };
-                self.roots.insert(key.object, (root, data[238]));
+            ROOT_ITEM if is_tree => {
+                // A subvolume that is being deleted has no references.
+                if let Some(item) = data.first_chunk::<ROOT_ITEM_BYTES>().filter(|item| item.u32::<216>() > 0) {
+                    let root = Pointer { block: item.u64::<176>(), generation: item.u64::<160>(), first: None };
+                    self.roots.insert(key.object, (root, item[238]));
+                }
             }
             ROOT_REF => {
-                let length = usize::from(u16_at(data, 16));
-                let name = data.get(18..18 + length).unwrap_or_default().to_vec();
-                self.edges.insert((key.object, key.offset), Edge { directory: u64_at(data, 0), name });
                 self.children.entry(key.object).or_default().push(key.offset);
+                if let Some((reference, rest)) = data.split_first_chunk::<ROOT_REF_BYTES>() {
+                    let name = rest.get(..reference.u16::<16>().into()).unwrap_or_default().to_vec();
+                    self.edges.insert((key.object, key.offset), Edge { directory: reference.u64::<0>(), name });
+                }
             }
             DIR_ITEM if key.object == ROOT_DIRECTORY => {
-                let length = usize::from(u16_at(data, 27));
-                if data.get(30..30 + length) == Some(b"default") {
-                    self.default = u64_at(data, 0);
+                if let Some(entry) = Entry::parse(data).filter(|entry| entry.name == b"default") {
+                    self.default = entry.location.object;
                 }
             }
             _ => {}

@@ -2,15 +2,19 @@
 
 use super::chunks::Chunk;
 use super::node::{Key, Pointer};
-use super::{CHECKSUM_BYTES, CHUNK_ITEM, u16_at, u32_at, u64_at};
+use super::{CHECKSUM_BYTES, CHUNK_ITEM};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::inodes::checksum::crc32c;
+use crate::scan::inodes::fields::{LittleEndian, Record as _};
 use crate::scan::inodes::medium::Medium;
 
 /// Offsets of the superblock and its copies.
 const OFFSETS: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
 const BYTES: usize = 4096;
-const MAGIC: &[u8] = b"_BHRfS_M";
+const MAGIC: &[u8; 8] = b"_BHRfS_M";
+/// The list of chunks that hold the tree of chunks.
+const CHUNKS: usize = 0x32b;
+const MOST_CHUNKS_BYTES: usize = 2048;
 const METADATA_UUID: u64 = 0x400;
 /// Mixed references, a default subvolume, mixed groups, lzo, zstd, large blocks, extended references, raid56, short
 /// references, no holes, a separate metadata identifier, raid1c34, a tree of stripes (of data), simple quotas.
@@ -88,25 +92,23 @@ impl Superblock {
 }
 
 fn at(medium: &impl Medium, offset: u64, checked: bool) -> std::result::Result<Superblock, Refused> {
-    let mut bytes = vec![0; BYTES];
+    let mut bytes = [0; BYTES];
     medium.read_at(&mut bytes, offset).map_err(|error| match error.kind() {
         std::io::ErrorKind::UnexpectedEof => Refused::Other,
         _ => Refused::Damaged("it cannot be read"),
     })?;
     let found = parse(&bytes, checked)?;
-    if u64_at(&bytes, 0x30) != offset {
+    if bytes.u64::<0x30>() != offset {
         return Err(Refused::Damaged("its location is not the one it states"));
     }
     Ok(found)
 }
 
-fn parse(bytes: &[u8], checked: bool) -> std::result::Result<Superblock, Refused> {
-    let (u32_of, u64_of) = (|at| u32_at(bytes, at), |at| u64_at(bytes, at));
-    if &bytes[0x40..0x48] != MAGIC {
+fn parse(bytes: &[u8; BYTES], checked: bool) -> std::result::Result<Superblock, Refused> {
+    if bytes.field::<0x40, 8>() != MAGIC {
         return Err(Refused::Other);
     }
-    let identifier_at = |at: usize| <[u8; 16]>::try_from(&bytes[at..at + 16]).unwrap_or_default();
-    let checksum = match u16_at(bytes, 0xc4) {
+    let checksum = match bytes.u16::<0xc4>() {
         0 => Checksum::Crc32c,
         1 => Checksum::XxHash64,
         2 | 3 => Checksum::Other,
@@ -115,59 +117,59 @@ fn parse(bytes: &[u8], checked: bool) -> std::result::Result<Superblock, Refused
     if checked && !is_whole(checksum, bytes) {
         return Err(Refused::Damaged("its checksum is wrong"));
     }
-    let incompatible = u64_of(0xbc);
+    let incompatible = bytes.u64::<0xbc>();
     let not_known = incompatible & !KNOWN;
     if not_known != 0 {
         let bit = 1u64 << not_known.trailing_zeros();
         let name = if bit == ZONED { "zones".to_owned() } else { format!("incompat {bit:#x}") };
         return Err(Refused::Unknown(format!("it has an unsupported feature: {name}")));
     }
-    let (sector_bytes, node_bytes) = (u32_of(0x90), u32_of(0x94));
+    let (sector_bytes, node_bytes) = (bytes.u32::<0x90>(), bytes.u32::<0x94>());
     let fits = |bytes: u32| bytes.is_power_of_two() && (512..=64 << 10).contains(&bytes);
     if !fits(sector_bytes) || !fits(node_bytes) || node_bytes < 4096 {
         return Err(Refused::Damaged("its block size is impossible"));
     }
-    let identifier = identifier_at(0x20);
+    let identifier = *bytes.field::<0x20, 16>();
     let has_other = incompatible & METADATA_UUID != 0;
-    let root = |at: usize, generation: u64| Pointer { block: u64_of(at), generation, first: None };
-    let chunks = bytes.get(0x32b..0x32b + u32_of(0xa0) as usize).filter(|_| u32_of(0xa0) <= 2048);
+    let root = |block: u64, generation: u64| Pointer { block, generation, first: None };
+    let chunks = bytes.field::<CHUNKS, MOST_CHUNKS_BYTES>().get(..bytes.u32::<0xa0>() as usize);
     let chunks = chunks.ok_or(Refused::Damaged("its chunk list is too long"))?;
     Ok(Superblock {
-        generation: u64_of(0x48),
-        root: root(0x50, u64_of(0x48)),
+        generation: bytes.u64::<0x48>(),
+        root: root(bytes.u64::<0x50>(), bytes.u64::<0x48>()),
         root_level: bytes[0xc6],
-        chunk_root: root(0x58, u64_of(0xa4)),
+        chunk_root: root(bytes.u64::<0x58>(), bytes.u64::<0xa4>()),
         chunk_root_level: bytes[0xc7],
-        has_log: u64_of(0x60) != 0,
-        devices: u64_of(0x88),
-        device: u64_of(0xc9),
+        has_log: bytes.u64::<0x60>() != 0,
+        devices: bytes.u64::<0x88>(),
+        device: bytes.u64::<0xc9>(),
         sector_bytes,
         node_bytes,
         checksum,
         identifier,
-        metadata_identifier: if has_other { identifier_at(0x23b) } else { identifier },
+        metadata_identifier: if has_other { *bytes.field::<0x23b, 16>() } else { identifier },
         chunks: system_chunks(chunks),
-        device_bytes: u64_of(0xc9 + 8),
+        device_bytes: bytes.u64::<0xd1>(),
     })
 }
 
 fn system_chunks(mut rest: &[u8]) -> Vec<(u64, Chunk)> {
     let mut chunks = Vec::new();
-    while rest.len() > 17 {
-        let key = Key::at(rest, 0);
-        let Some((chunk, length)) = Chunk::parse(&rest[17..]).filter(|_| key.kind == CHUNK_ITEM) else { break };
+    while let Some((key, item)) = rest.split_first_chunk() {
+        let key = Key::parse(key);
+        let Some((chunk, behind)) = Chunk::parse(item).filter(|_| key.kind == CHUNK_ITEM) else { break };
         chunks.push((key.offset, chunk));
-        rest = &rest[17 + length..];
+        rest = behind;
     }
     chunks
 }
 
 /// Whether the checksum at the beginning of a block matches the rest of it.
 pub(super) fn is_whole(checksum: Checksum, block: &[u8]) -> bool {
-    let Some((stored, rest)) = block.split_at_checked(CHECKSUM_BYTES) else { return false };
+    let Some((stored, rest)) = block.split_first_chunk::<CHECKSUM_BYTES>() else { return false };
     match checksum {
-        Checksum::Crc32c => !crc32c(!0, rest) == u32_at(stored, 0),
-        Checksum::XxHash64 => twox_hash::XxHash64::oneshot(0, rest) == u64_at(stored, 0),
+        Checksum::Crc32c => !crc32c(!0, rest) == stored.u32::<0>(),
+        Checksum::XxHash64 => twox_hash::XxHash64::oneshot(0, rest) == stored.u64::<0>(),
         Checksum::Other => true,
     }
 }

@@ -2,12 +2,13 @@
 
 use std::io;
 
+use super::CHUNK_ITEM;
 use super::chunks::{Chunk, Chunks};
-use super::node::{Key, MOST_LEVELS, Pointer, fits, items, level, pointers};
+use super::node::{HEADER_BYTES, Key, LEVEL, MOST_LEVELS, Pointer, fits, items, pointers};
 use super::superblock::{Superblock, is_whole};
-use super::{CHUNK_ITEM, u64_at};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::inodes::damaged;
+use crate::scan::inodes::fields::{LittleEndian, Record as _};
 use crate::scan::inodes::medium::Medium;
 
 /// Largest number of copies of a block.
@@ -87,11 +88,14 @@ impl<M: Medium> Volume<M> {
 
     /// Whether a block is the expected one.
     fn is_it(&self, block: &[u8], pointer: Pointer, at_level: u8) -> bool {
+        let is_of_pointer = |header: &[u8; HEADER_BYTES]| {
+            *header.field::<0x20, 16>() == self.superblock.metadata_identifier
+                && header.u64::<0x30>() == pointer.block
+                && header.u64::<0x50>() == pointer.generation
+                && header[LEVEL] == at_level
+        };
         (!self.checked || is_whole(self.superblock.checksum, block))
-            && block.get(0x20..0x30) == Some(&self.superblock.metadata_identifier)
-            && u64_at(block, 0x30) == pointer.block
-            && u64_at(block, 0x50) == pointer.generation
-            && level(block) == at_level
+            && block.first_chunk().is_some_and(is_of_pointer)
             && fits(block, pointer.first)
     }
 
@@ -128,7 +132,7 @@ impl<M: Medium> Volume<M> {
             run.resize(together.len() * node_bytes, 0);
             let whole = self.device(device).is_some_and(|medium| medium.read_since_opened(run, start).is_ok());
             for (&(_, _, at, leaf), found) in together.iter().zip(run.chunks_exact(node_bytes)) {
-                let target = &mut bytes[at * node_bytes..][..node_bytes];
+                let Some(target) = bytes.chunks_exact_mut(node_bytes).nth(at) else { continue };
                 if whole && self.is_it(found, leaf, 0) {
                     target.copy_from_slice(found);
                 } else if let Err(error) = self.read(leaf, 0, target) {
@@ -156,14 +160,13 @@ impl<M: Medium> Volume<M> {
             places.push((device, offset, at, leaf));
         }
         places.sort_unstable_by_key(|&(device, offset, at, _)| (device, offset, at));
-        let mut left = &places[..];
-        while let Some(&(device, start, ..)) = left.first() {
-            let follows = |(behind, place): &(u64, &Placed)| {
-                place.0 == device && place.1.wrapping_sub(start) == behind * node_bytes as u64
-            };
-            let together = (0..).zip(left).take(RUN_BYTES / node_bytes).take_while(follows).count().max(1);
-            run(device, start, &left[..together]);
-            left = &left[together..];
+        let follows =
+            |before: &Placed, next: &Placed| before.0 == next.0 && next.1.wrapping_sub(before.1) == node_bytes as u64;
+        let runs = places.chunk_by(follows).flat_map(|adjacent| adjacent.chunks(RUN_BYTES / node_bytes));
+        for together in runs {
+            if let [(device, start, ..), ..] = *together {
+                run(device, start, together);
+            }
         }
     }
 

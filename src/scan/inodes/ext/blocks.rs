@@ -7,10 +7,11 @@
 use std::io;
 
 use super::inode::BLOCK_BYTES;
-use super::{u16_at, u32_at};
 use crate::scan::inodes::damaged;
+use crate::scan::inodes::fields::LittleEndian;
 
-const HEADER_BYTES: usize = 12;
+/// Size of the header of a node, and of each entry.
+const ENTRY_BYTES: usize = 12;
 const MAGIC: u16 = 0xf30a;
 const MOST_LEVELS: u16 = 5;
 /// A larger length marks an extent as reserved and unwritten; its length is the excess.
@@ -37,18 +38,19 @@ pub(super) trait Follow {
 pub(super) fn is_valid(root: &[u8; BLOCK_BYTES], extents: bool, first_data_block: u32, blocks: u64) -> bool {
     let is_inside = |first: u64, count: u64| first > first_data_block.into() && first + count <= blocks;
     if !extents {
-        let mut numbers = root.chunks_exact(4).take(DIRECT).map(|number| u64::from(u32_at(number, 0)));
-        return numbers.all(|number| number == 0 || is_inside(number, 1));
+        let mut numbers = root.as_chunks().0.iter().take(DIRECT).map(|&number| u32::from_le_bytes(number));
+        return numbers.all(|number| number == 0 || is_inside(number.into(), 1));
     }
-    let [magic, entries, most, levels] = [0, 2, 4, 6].map(|at| u16_at(root, at));
-    let most_entries = (BLOCK_BYTES / HEADER_BYTES - 1) as u16;
+    let (magic, entries) = (root.u16::<0>(), root.u16::<2>());
+    let (most, levels) = (root.u16::<4>(), root.u16::<6>());
+    let most_entries = (BLOCK_BYTES / ENTRY_BYTES - 1) as u16;
     let is_header = magic == MAGIC && entries <= most && (1..=most_entries).contains(&most) && levels <= MOST_LEVELS;
     if !is_header || entries == 0 && levels > 0 {
         return false;
     }
     let mut next = 0;
-    root[HEADER_BYTES..].chunks_exact(HEADER_BYTES).take(entries.into()).all(|entry| {
-        let logical = u64::from(u32_at(entry, 0));
+    root.as_chunks().0.iter().skip(1).take(entries.into()).all(|entry| {
+        let logical = u64::from(entry.u32::<0>());
         let (first, count, _) = if levels > 0 { (child(entry), 1, true) } else { extent(entry) };
         let is_in_range = levels > 0 || logical + count < 1 << 32;
         let is_next = logical >= next && count > 0 && is_in_range && is_inside(first, count);
@@ -58,21 +60,21 @@ pub(super) fn is_valid(root: &[u8; BLOCK_BYTES], extents: bool, first_data_block
 }
 
 /// The block of a child, from its entry.
-fn child(entry: &[u8]) -> u64 {
-    u64::from(u32_at(entry, 4)) | u64::from(u16_at(entry, 8)) << 32
+fn child(entry: &[u8; ENTRY_BYTES]) -> u64 {
+    u64::from(entry.u32::<4>()) | u64::from(entry.u16::<8>()) << 32
 }
 
 /// First block and length of an extent, and whether it was written.
-fn extent(entry: &[u8]) -> (u64, u64, bool) {
-    let length = u16_at(entry, 4);
-    let first = u64::from(u32_at(entry, 8)) | u64::from(u16_at(entry, 6)) << 32;
+fn extent(entry: &[u8; ENTRY_BYTES]) -> (u64, u64, bool) {
+    let length = entry.u16::<4>();
+    let first = u64::from(entry.u32::<8>()) | u64::from(entry.u16::<6>()) << 32;
     let is_written = length <= MOST_WRITTEN;
     (first, u64::from(if is_written { length } else { length - MOST_WRITTEN }), is_written)
 }
 
 /// Follows extents up to block number `limit` of the directory.
 pub(super) fn extents(root: &[u8; BLOCK_BYTES], limit: u64, follow: &mut impl Follow) -> io::Result<()> {
-    let levels = u16_at(root, 6);
+    let levels = root.u16::<6>();
     if levels > MOST_LEVELS {
         return Err(damaged("its extent tree has too many levels"));
     }
@@ -81,12 +83,13 @@ pub(super) fn extents(root: &[u8; BLOCK_BYTES], limit: u64, follow: &mut impl Fo
 
 /// A node of the tree.
 fn node(bytes: &[u8], level: u16, limit: u64, next: &mut u64, follow: &mut impl Follow) -> io::Result<()> {
-    let (magic, entries, found) = (u16_at(bytes, 0), usize::from(u16_at(bytes, 2)), u16_at(bytes, 6));
-    if magic != MAGIC || found != level || entries > bytes.len() / HEADER_BYTES - 1 {
-        return Err(damaged("a node of its extent tree is damaged"));
+    let wrong = || damaged("a node of its extent tree is damaged");
+    let (header, entries) = bytes.as_chunks::<ENTRY_BYTES>().0.split_first().ok_or_else(wrong)?;
+    if header.u16::<0>() != MAGIC || header.u16::<6>() != level {
+        return Err(wrong());
     }
-    for entry in bytes[HEADER_BYTES..].chunks_exact(HEADER_BYTES).take(entries) {
-        let logical = u64::from(u32_at(entry, 0));
+    for entry in entries.get(..header.u16::<2>().into()).ok_or_else(wrong)? {
+        let logical = u64::from(entry.u32::<0>());
         if logical < *next {
             return Err(damaged("its extents overlap"));
         }
@@ -117,7 +120,7 @@ fn node(bytes: &[u8], level: u16, limit: u64, next: &mut u64, follow: &mut impl 
 /// The node in `block`.
 fn below(block: u64, level: u16, limit: u64, next: &mut u64, follow: &mut impl Follow) -> io::Result<()> {
     let bytes = follow.read_node(block)?;
-    if u16_at(&bytes, 2) == 0 {
+    if bytes.first_chunk::<ENTRY_BYTES>().is_some_and(|header| header.u16::<2>() == 0) {
         return Err(damaged("a node of its extent tree is empty"));
     }
     node(&bytes, level, limit, next, follow)
@@ -126,16 +129,16 @@ fn below(block: u64, level: u16, limit: u64, next: &mut u64, follow: &mut impl F
 /// Follows lists of block numbers up to block number `limit` of the directory.
 pub(super) fn numbers(root: &[u8; BLOCK_BYTES], limit: u64, follow: &mut impl Follow) {
     let mut at = 0;
-    let (direct, indirect) = root.split_at(4 * DIRECT);
+    let (direct, indirect) = root.as_chunks().0.split_at(DIRECT);
     list(direct, 0, limit, &mut at, follow);
-    for (level, number) in (1..).zip(indirect.chunks_exact(4)) {
+    for (level, number) in (1..).zip(indirect.chunks(1)) {
         list(number, level, limit, &mut at, follow);
     }
 }
 
 /// A list of block numbers, `level` steps above those of the directory.
-fn list(bytes: &[u8], level: u32, limit: u64, at: &mut u64, follow: &mut impl Follow) {
-    let mut numbers = bytes.chunks_exact(4).map(|number| u64::from(u32_at(number, 0))).peekable();
+fn list(numbers: &[[u8; 4]], level: u32, limit: u64, at: &mut u64, follow: &mut impl Follow) {
+    let mut numbers = numbers.iter().map(|&number| u64::from(u32::from_le_bytes(number))).peekable();
     while let Some(number) = numbers.next() {
         if *at >= limit {
             return;
@@ -155,7 +158,7 @@ fn list(bytes: &[u8], level: u32, limit: u64, at: &mut u64, follow: &mut impl Fo
             }
             (block, level) => match follow.read(block) {
                 Ok(block) => {
-                    list(&block, level - 1, limit, at, follow);
+                    list(block.as_chunks().0, level - 1, limit, at, follow);
                     continue;
                 }
                 Err(error) => Err(error),

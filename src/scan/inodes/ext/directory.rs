@@ -5,8 +5,8 @@
 
 use std::io;
 
-use super::{u16_at, u32_at};
 use crate::scan::inodes::damaged;
+use crate::scan::inodes::fields::LittleEndian;
 
 const HEADER_BYTES: usize = 8;
 /// Size of the shortest entry.
@@ -27,19 +27,13 @@ pub(super) struct Limits {
 /// If an entry is none that Linux would accept: it extends past the block, is too short, leaves no room for another,
 /// refers to an impossible inode, or has a name that no file can have. The entries before it were reported.
 pub(super) fn names(bytes: &[u8], limits: Limits, mut tell: impl FnMut(&[u8], u32)) -> io::Result<()> {
-    let mut at = 0;
-    while bytes.len() - at >= HEADER_BYTES {
-        let entry = &bytes[at..];
-        let (inode, name_bytes) = (u32_at(entry, 0), usize::from(entry[6]));
-        let length = entry_bytes(u16_at(entry, 4), bytes.len());
-        let fits = length >= LEAST_BYTES.max(HEADER_BYTES + name_bytes)
-            && length.is_multiple_of(4)
-            && (length == entry.len() || length + LEAST_BYTES <= entry.len());
-        if !fits || inode > limits.inodes {
-            return Err(damaged("one of its blocks is damaged"));
-        }
+    let mut rest = bytes;
+    while let Some(header) = rest.first_chunk::<HEADER_BYTES>() {
+        let inode = header.u32::<0>();
+        let entry = split_entry(rest, header, bytes.len()).filter(|_| inode <= limits.inodes);
+        let (name, behind) = entry.ok_or_else(|| damaged("one of its blocks is damaged"))?;
+        rest = behind;
         if inode != 0 {
-            let name = &entry[HEADER_BYTES..HEADER_BYTES + name_bytes];
             let is_impossible =
                 || name.iter().fold(name.is_empty(), |found, &byte| found | (byte == 0) | (byte == b'/'));
             if !limits.is_encrypted && is_impossible() {
@@ -47,9 +41,19 @@ pub(super) fn names(bytes: &[u8], limits: Limits, mut tell: impl FnMut(&[u8], u3
             }
             tell(name, inode);
         }
-        at += length;
     }
     Ok(())
+}
+
+/// The name of the entry at the start of `bytes`, and what follows the entry; `None` if it has no length that it can
+/// have.
+#[inline]
+fn split_entry<'a>(bytes: &'a [u8], header: &[u8; HEADER_BYTES], block_bytes: usize) -> Option<(&'a [u8], &'a [u8])> {
+    let length = entry_bytes(header.u16::<4>(), block_bytes);
+    let (entry, behind) = bytes.split_at_checked(length)?;
+    let name = entry.get(HEADER_BYTES..HEADER_BYTES + usize::from(header[6]))?;
+    let is_possible = length >= LEAST_BYTES && length.is_multiple_of(4);
+    (is_possible && (behind.is_empty() || behind.len() >= LEAST_BYTES)).then_some((name, behind))
 }
 
 /// Decodes a 16-bit entry length: with blocks of 64 KiB, its two lowest bits are the highest bits of the length.

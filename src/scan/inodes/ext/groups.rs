@@ -2,9 +2,9 @@
 
 use super::checksum::crc16;
 use super::superblock::{MOST_RETRIES, RETRY_AFTER, Superblock};
-use super::{u16_at, u32_at};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::inodes::checksum::crc32c;
+use crate::scan::inodes::fields::LittleEndian;
 use crate::scan::inodes::medium::Medium;
 
 const INODES_UNINITIALISED: u16 = 1;
@@ -57,9 +57,9 @@ pub(super) fn read(medium: &impl Medium, superblock: &Superblock) -> Result<Grou
             .for_each(|group| group.slots = superblock.inodes_per_group);
         if copy.damaged.len() < best.damaged.len() {
             // The primary descriptors are newer; they are preferred if they are valid.
-            for (number, group) in copy.groups.iter_mut().enumerate() {
-                if best.damaged.binary_search(&(number as u32)).is_err() {
-                    *group = best.groups[number];
+            for (number, (group, primary)) in (0..).zip(copy.groups.iter_mut().zip(&best.groups)) {
+                if best.damaged.binary_search(&number).is_err() {
+                    *group = *primary;
                 }
             }
             copy.copied = best.copied + best.damaged.len() - copy.damaged.len();
@@ -116,24 +116,24 @@ pub(super) fn place(superblock: &Superblock, home: u64, number: u64) -> u64 {
 
 /// Parses a descriptor; `None` if it is unusable.
 fn parse(superblock: &Superblock, number: u32, descriptor: &[u8]) -> Option<Group> {
-    let wide = descriptor.len() >= 64;
-    let high = if wide { u64::from(u32_at(descriptor, 0x28)) << 32 } else { 0 };
-    let table = high | u64::from(u32_at(descriptor, 0x8));
+    let (narrow, wide) = (descriptor.first_chunk::<32>()?, descriptor.first_chunk::<64>());
+    let high = wide.map_or(0, |wide| u64::from(wide.u32::<0x28>()) << 32);
+    let table = high | u64::from(narrow.u32::<0x8>());
     let table_bytes = u64::from(superblock.inodes_per_group) * u64::from(superblock.inode_bytes);
     let end = table.checked_add(table_bytes.div_ceil(superblock.block_bytes.into()))?;
     if table <= superblock.first_data_block.into() || end > superblock.blocks {
         return None;
     }
-    let stored = u16_at(descriptor, CHECKSUM);
+    let stored = narrow.u16::<CHECKSUM>();
     let expected = checksum(superblock, number, descriptor);
     let all = superblock.inodes_per_group;
     let slots = match expected {
         Some(expected) if expected != stored => return None,
         // Only descriptors with checksums record how much of a table was used.
-        Some(_) if u16_at(descriptor, 0x12) & INODES_UNINITIALISED != 0 => 0,
+        Some(_) if narrow.u16::<0x12>() & INODES_UNINITIALISED != 0 => 0,
         Some(_) => {
-            let high = if wide { u32::from(u16_at(descriptor, 0x32)) << 16 } else { 0 };
-            all.saturating_sub(high | u32::from(u16_at(descriptor, 0x1c)))
+            let high = wide.map_or(0, |wide| u32::from(wide.u16::<0x32>()) << 16);
+            all.saturating_sub(high | u32::from(narrow.u16::<0x1c>()))
         }
         None => all,
     };
@@ -142,7 +142,8 @@ fn parse(superblock: &Superblock, number: u32, descriptor: &[u8]) -> Option<Grou
 
 /// The checksum that a descriptor should have, if descriptors have any.
 pub(super) fn checksum(superblock: &Superblock, number: u32, descriptor: &[u8]) -> Option<u16> {
-    let (first, rest) = (&descriptor[..CHECKSUM], &descriptor[CHECKSUM + 2..]);
+    let (first, behind) = descriptor.split_first_chunk::<CHECKSUM>()?;
+    let (_, rest) = behind.split_first_chunk::<2>()?;
     match superblock.seed {
         Some(seed) => {
             let crc = crc32c(crc32c(seed, &number.to_le_bytes()), first);

@@ -8,14 +8,16 @@
 use std::io;
 
 use super::listing::{BLOCK_WRONG, Lister};
-use super::{checksum, directory, u16_at, u32_at};
+use super::{checksum, directory};
+use crate::scan::inodes::fields::LittleEndian;
 use crate::scan::inodes::medium::Medium;
 use crate::scan::inodes::{Listed, damaged};
 
 /// Versions of the hash: three, and the one of encrypted names that ignore case.
 const HASH_VERSIONS: [u8; 4] = [0, 1, 2, 6];
-/// Levels of nodes, with and without `large_dir`.
-const MOST_LEVELS: [u8; 2] = [3, 2];
+/// Levels of nodes, with `large_dir` and without.
+const MOST_LEVELS_LARGE: u8 = 3;
+const MOST_LEVELS: u8 = 2;
 const ENTRY_BYTES: usize = 8;
 /// The upper bits of a block number have no meaning yet.
 const BLOCK_BITS: u32 = 0x0fff_ffff;
@@ -36,14 +38,16 @@ impl From<io::Error> for Ended {
 
 /// Whether a block that is not the first looks like a node of an index: one free entry.
 pub(super) fn is_node(block: &[u8]) -> bool {
-    directory::entry_bytes(u16_at(block, 4), block.len()) == block.len()
+    let header = block.first_chunk::<8>();
+    header.is_some_and(|header| directory::entry_bytes(header.u16::<4>(), block.len()) == block.len())
 }
 
 /// Reports the names of a directory whose blocks have checksums.
 pub(super) fn list<M: Medium>(lister: &Lister<'_, M>, listed: &mut dyn FnMut(Listed<'_>)) -> Result<(), Ended> {
     let root = node(lister, 0)?;
-    let (version, flags, levels) = (root[28], root[31], root[30]);
-    let most_levels = MOST_LEVELS[usize::from(!lister.has_large_directories())];
+    let header = root.first_chunk::<32>().ok_or(Ended::NoIndex)?;
+    let (version, flags, levels) = (header[28], header[31], header[30]);
+    let most_levels = if lister.has_large_directories() { MOST_LEVELS_LARGE } else { MOST_LEVELS };
     let entries = entries(&root).filter(|_| HASH_VERSIONS.contains(&version) && flags & 1 == 0 && levels < most_levels);
     let mut names = Names { lister, listed, group: Vec::new(), is_first: true, left: lister.blocks() };
     let ended = names.below(entries.ok_or(Ended::NoIndex)?, levels, 0);
@@ -66,13 +70,12 @@ fn node<M: Medium>(lister: &Lister<'_, M>, logical: u64) -> io::Result<Vec<u8>> 
 }
 
 /// The entries of an index block.
-fn entries(block: &[u8]) -> Option<&[u8]> {
-    let start = checksum::index_entries(block)?;
-    let [limit, count] = [0, 2].map(|at| usize::from(u16_at(block, start + at)));
+fn entries(block: &[u8]) -> Option<&[[u8; ENTRY_BYTES]]> {
+    let (start, limit, count) = checksum::index_entries(block)?;
     if count == 0 || count > limit {
         return None;
     }
-    block.get(start..start + count * ENTRY_BYTES)
+    block.get(start..)?.as_chunks().0.get(..count)
 }
 
 /// Reports names in the order of their hashes.
@@ -89,12 +92,12 @@ struct Names<'n, 'f, M> {
 
 impl<M: Medium> Names<'_, '_, M> {
     /// Follows the entries of an index block, `levels` above the last level of the index. `hash`: the lowest one.
-    fn below(&mut self, entries: &[u8], levels: u8, hash: u32) -> Result<(), Ended> {
-        for (number, entry) in entries.chunks_exact(ENTRY_BYTES).enumerate() {
+    fn below(&mut self, entries: &[[u8; ENTRY_BYTES]], levels: u8, hash: u32) -> Result<(), Ended> {
+        for (number, entry) in entries.iter().enumerate() {
             self.left = self.left.checked_sub(1).ok_or_else(|| damaged("its index refers to a block twice"))?;
             // The first entry has the limit and the count in place of a hash.
-            let hash = if number == 0 { hash } else { u32_at(entry, 0) };
-            let logical = (u32_at(entry, 4) & BLOCK_BITS).into();
+            let hash = if number == 0 { hash } else { entry.u32::<0>() };
+            let logical = (entry.u32::<4>() & BLOCK_BITS).into();
             if levels > 0 {
                 let block = node(self.lister, logical)?;
                 let entries = self::entries(&block).ok_or_else(|| damaged("a block of its index is damaged"))?;

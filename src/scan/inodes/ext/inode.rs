@@ -5,15 +5,18 @@ use std::hash::Hasher;
 use twox_hash::XxHash3_64;
 
 use super::superblock::Superblock;
-use super::{blocks, checksum, u16_at, u32_at};
+use super::{blocks, checksum};
+use crate::scan::inodes::fields::{LittleEndian, Record};
 use crate::scan::{Kind, Stat, Timestamp};
 
 /// Offset of the 60 bytes of block numbers, extents, a short target or small data.
 pub(super) const BLOCK: usize = 0x28;
 pub(super) const BLOCK_BYTES: usize = 60;
 /// Size of the part that exists in all file systems.
-const FIRST_BYTES: usize = 128;
-/// Size of the fields beyond it that are defined today.
+pub(super) const FIRST_BYTES: usize = 128;
+/// Smallest size of an inode that is larger.
+pub(super) const WIDE_BYTES: usize = 256;
+/// Size of the fields beyond the first part that are defined today.
 const NAMED_EXTRA_BYTES: usize = 32;
 
 const IMMUTABLE: u32 = 0x10;
@@ -28,12 +31,60 @@ const CASEFOLDED: u32 = 0x4000_0000;
 
 const SECTOR_BYTES: u64 = 512;
 
+/// An inode as it is stored.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Raw<'a> {
+    /// The part that exists in all file systems.
+    pub(super) first: &'a [u8; FIRST_BYTES],
+    /// That part, and all other fields, where inodes are larger.
+    pub(super) wide: Option<&'a [u8; WIDE_BYTES]>,
+    /// All of it.
+    pub(super) all: &'a [u8],
+}
+
+impl<'a> Raw<'a> {
+    /// `all` has the inode size of the file system; `None` if no file system has that size.
+    #[inline(always)]
+    pub(super) fn new(all: &'a [u8]) -> Option<Raw<'a>> {
+        Some(Raw { first: all.first_chunk()?, wide: all.first_chunk(), all })
+    }
+
+    /// The block numbers, extents, short target or small data.
+    pub(super) fn block(self) -> &'a [u8; BLOCK_BYTES] {
+        self.first.field::<BLOCK, BLOCK_BYTES>()
+    }
+
+    /// Bytes beyond the first part that the inode states to be in use.
+    fn stated_extra_bytes(self) -> usize {
+        self.wide.map_or(0, |wide| wide.u16::<0x80>().into())
+    }
+
+    /// Bytes in use beyond the first part.
+    fn extra_bytes(self) -> usize {
+        let most = self.all.len() - FIRST_BYTES;
+        match self.stated_extra_bytes() {
+            // The kernel uses space that was never claimed as its own.
+            0 => NAMED_EXTRA_BYTES.min(most),
+            extra => extra.min(most),
+        }
+    }
+
+    /// A time: signed 32 bits and, where there is space, two more bits of seconds and the nanoseconds.
+    #[inline]
+    fn time<const LOW: usize, const HIGH: usize>(self, extra: usize) -> Timestamp {
+        let wide = self.wide.filter(|_| HIGH + 4 <= FIRST_BYTES + extra);
+        let more = wide.map_or(0, |wide| wide.u32::<HIGH>());
+        let seconds = i64::from(self.first.u32::<LOW>() as i32);
+        Timestamp { seconds: seconds + (i64::from(more & 3) << 32), nanoseconds: more >> 2 }
+    }
+}
+
 /// Content of a slot in a table.
-pub(super) enum Decoded {
+pub(super) enum Decoded<'a> {
     /// No inode with a name: free, deleted, unlinked and still open, or internal to the file system.
     None,
     /// An inode. The target of a symlink is read later, to tell whether it is absolute.
-    Inode { stat: Stat, flags: u32 },
+    Inode { raw: Raw<'a>, stat: Stat, flags: u32 },
     /// Invalid data.
     Damaged(&'static str),
 }
@@ -49,30 +100,33 @@ fn is_reserved(superblock: &Superblock, number: u32) -> bool {
 /// The inode of the root directory.
 pub(super) const ROOT: u32 = 2;
 
-/// Decodes an inode. `raw` has the inode size of the file system.
+/// Decodes an inode. `bytes` has the inode size of the file system.
 #[inline(always)]
-pub(super) fn decode(superblock: &Superblock, number: u32, raw: &[u8], device: u64) -> Decoded {
-    let (mode, link_count) = (u16_at(raw, 0), u16_at(raw, 0x1a));
+pub(super) fn decode<'a>(superblock: &Superblock, number: u32, bytes: &'a [u8], device: u64) -> Decoded<'a> {
+    let Some(raw) = Raw::new(bytes) else { return Decoded::None };
+    let first = raw.first;
+    let (mode, link_count) = (first.u16::<0>(), first.u16::<0x1a>());
     // Free, or deleted: then it has the time of that. Damage to either does not matter.
-    let is_free = link_count == 0 && (mode == 0 || u32_at(raw, 0x14) != 0);
+    let is_free = link_count == 0 && (mode == 0 || first.u32::<0x14>() != 0);
     if is_free || is_reserved(superblock, number) {
         return Decoded::None;
     }
     if superblock.inode_seed.is_some_and(|seed| !checksum::inode_is_intact(seed, number, raw)) {
         return Decoded::Damaged(CHECKSUM_WRONG);
     }
-    let flags = u32_at(raw, 0x20);
+    let flags = first.u32::<0x20>();
     if link_count == 0 || flags & ATTRIBUTE != 0 {
         return Decoded::None;
     }
     let Some(kind) = Kind::of_mode(mode) else {
         return Decoded::Damaged("its kind is unknown");
     };
-    let high = if kind == Kind::File || superblock.large_directories { u64::from(u32_at(raw, 0x6c)) << 32 } else { 0 };
-    let size_bytes = high | u64::from(u32_at(raw, 0x4));
-    let mut sectors = u64::from(u32_at(raw, 0x1c));
+    let high =
+        if kind == Kind::File || superblock.large_directories { u64::from(first.u32::<0x6c>()) << 32 } else { 0 };
+    let size_bytes = high | u64::from(first.u32::<0x4>());
+    let mut sectors = u64::from(first.u32::<0x1c>());
     if superblock.huge_files {
-        sectors |= u64::from(u16_at(raw, 0x74)) << 32;
+        sectors |= u64::from(first.u16::<0x74>()) << 32;
         if flags & HUGE != 0 {
             sectors = sectors.saturating_mul(u64::from(superblock.block_bytes) / SECTOR_BYTES);
         }
@@ -84,23 +138,23 @@ pub(super) fn decode(superblock: &Superblock, number: u32, raw: &[u8], device: u
         // The kernel reports this for data that occupies no block, so that the file does not look empty.
         sectors += size_bytes.div_ceil(SECTOR_BYTES);
     }
-    let owner = |low, high| u32::from(u16_at(raw, low)) | u32::from(u16_at(raw, high)) << 16;
-    let extra = extra_bytes(raw);
+    let owner = |low: u16, high: u16| u32::from(low) | u32::from(high) << 16;
+    let extra = raw.extra_bytes();
     let stat = Stat {
         kind,
         size_bytes,
         allocated_bytes: sectors.saturating_mul(SECTOR_BYTES),
         link_count: link_count.into(),
-        uid: owner(0x2, 0x78),
-        gid: owner(0x18, 0x7a),
+        uid: owner(first.u16::<0x2>(), first.u16::<0x78>()),
+        gid: owner(first.u16::<0x18>(), first.u16::<0x7a>()),
         mode,
         device,
         inode: number.into(),
-        mtime: time(raw, 0x10, 0x88, extra),
-        ctime: time(raw, 0xc, 0x84, extra),
-        atime: time(raw, 0x8, 0x8c, extra),
+        mtime: raw.time::<0x10, 0x88>(extra),
+        ctime: raw.time::<0xc, 0x84>(extra),
+        atime: raw.time::<0x8, 0x8c>(extra),
     };
-    Decoded::Inode { stat, flags }
+    Decoded::Inode { raw, stat, flags }
 }
 
 /// Returns what is impossible in an inode.
@@ -110,7 +164,7 @@ fn impossible(
     size_bytes: u64,
     sectors: u64,
     flags: u32,
-    raw: &[u8],
+    raw: Raw<'_>,
 ) -> Option<&'static str> {
     if size_bytes > i64::MAX as u64 {
         return Some("its size is impossible");
@@ -121,16 +175,16 @@ fn impossible(
     if kind == Kind::Directory && size_bytes > superblock.length_bytes() {
         return Some("it is a directory larger than the file system");
     }
-    let extra = if raw.len() > FIRST_BYTES { usize::from(u16_at(raw, 0x80)) } else { 0 };
-    if FIRST_BYTES + extra > raw.len() || !extra.is_multiple_of(4) {
+    let extra = raw.stated_extra_bytes();
+    if FIRST_BYTES + extra > raw.all.len() || !extra.is_multiple_of(4) {
         return Some("its length is impossible");
     }
     let unindexed = !superblock.indexes && superblock.seed.is_some();
     if flags & INDEXED != 0 && unindexed || flags & CASEFOLDED != 0 && !superblock.casefold {
         return Some("it has a feature that the file system lacks");
     }
-    let high = if superblock.descriptor_bytes > 32 { u64::from(u16_at(raw, 0x76)) << 32 } else { 0 };
-    let attributes = high | u64::from(u32_at(raw, 0x68));
+    let high = if superblock.descriptor_bytes > 32 { u64::from(raw.first.u16::<0x76>()) << 32 } else { 0 };
+    let attributes = high | u64::from(raw.first.u32::<0x68>());
     let is_inside = attributes > superblock.first_data_block.into() && attributes < superblock.blocks;
     if attributes != 0 && !is_inside {
         return Some("its attributes are outside the file system");
@@ -140,7 +194,7 @@ fn impossible(
         return Some("it is a symlink with flags that no symlink has");
     }
     let attribute_sectors = if attributes != 0 { superblock.cluster_sectors } else { 0 };
-    let map: &[u8; BLOCK_BYTES] = raw.get(BLOCK..BLOCK + BLOCK_BYTES)?.try_into().ok()?;
+    let map = raw.block();
     let is_inline = flags & INLINE != 0;
     if is_symlink && !is_inline && sectors == attribute_sectors {
         let length = map.iter().position(|&byte| byte == 0).unwrap_or(BLOCK_BYTES);
@@ -152,57 +206,34 @@ fn impossible(
     (is_mapped && !is_inline && !is_valid()).then_some("the location of its blocks is damaged")
 }
 
-/// Bytes in use beyond the first 128.
-pub(super) fn extra_bytes(raw: &[u8]) -> usize {
-    if raw.len() <= FIRST_BYTES {
-        return 0;
-    }
-    match usize::from(u16_at(raw, 0x80)) {
-        // The kernel uses space that was never claimed as its own.
-        0 => NAMED_EXTRA_BYTES,
-        extra => extra.min(raw.len() - FIRST_BYTES),
-    }
-}
-
 /// A number that differs after every change of a directory: a hash of the times of change of inode and content,
 /// generation and version, size, links, flags and blocks, and of names in the inode. The time of the last read does not
 /// matter.
-pub(super) fn version(raw: &[u8]) -> u64 {
-    let mut hash = XxHash3_64::with_seed(u64::from(u32_at(raw, 0x4)));
+pub(super) fn version(raw: Raw<'_>) -> u64 {
+    let mut hash = XxHash3_64::with_seed(raw.first.u32::<0x4>().into());
     // The excluded fields are the time of the last read, and a checksum over the whole inode.
-    for part in [0xc..0x74, 0x84..0x8c, 0x90..raw.len()] {
-        hash.write(raw.get(part).unwrap_or_default());
+    for part in [0xc..0x74, 0x84..0x8c, 0x90..raw.all.len()] {
+        hash.write(raw.all.get(part).unwrap_or_default());
     }
     hash.finish()
 }
 
-/// A time: signed 32 bits and, where there is space, two more bits of seconds and the nanoseconds.
-#[inline]
-fn time(raw: &[u8], low: usize, high: usize, extra: usize) -> Timestamp {
-    let seconds = i64::from(u32_at(raw, low) as i32);
-    if high + 4 > FIRST_BYTES + extra {
-        return Timestamp { seconds, nanoseconds: 0 };
-    }
-    let more = u32_at(raw, high);
-    Timestamp { seconds: seconds + (i64::from(more & 3) << 32), nanoseconds: more >> 2 }
-}
-
 /// The part of inline data beyond the block numbers: the attribute `system.data`.
-pub(super) fn inline_rest(raw: &[u8]) -> Option<&[u8]> {
-    const ATTRIBUTES_MAGIC: u32 = 0xea02_0000;
+pub(super) fn inline_rest(raw: Raw<'_>) -> Option<&[u8]> {
+    const ATTRIBUTES_MAGIC: [u8; 4] = 0xea02_0000u32.to_le_bytes();
     const SYSTEM: u8 = 7;
     const ENTRY_BYTES: usize = 16;
-    let area = raw.get(FIRST_BYTES + extra_bytes(raw)..)?;
-    let entries = area.get(4..).filter(|_| area.len() >= 4 && u32_at(area, 0) == ATTRIBUTES_MAGIC)?;
-    let mut at = 0;
+    let area = raw.all.get(FIRST_BYTES + raw.extra_bytes()..)?;
+    let (_, entries) = area.split_first_chunk().filter(|(magic, _)| **magic == ATTRIBUTES_MAGIC)?;
+    let mut rest = entries;
     loop {
-        let entry = entries.get(at..at + ENTRY_BYTES).filter(|entry| u32_at(entry, 0) != 0)?;
-        let name = entries.get(at + ENTRY_BYTES..at + ENTRY_BYTES + usize::from(entry[0]))?;
+        let (entry, behind) = rest.split_first_chunk::<ENTRY_BYTES>().filter(|(entry, _)| entry.u32::<0>() != 0)?;
+        let name = behind.get(..entry[0].into())?;
         if entry[1] == SYSTEM && name == b"data" {
-            let (start, length) = (usize::from(u16_at(entry, 2)), u32_at(entry, 8) as usize);
+            let (start, length) = (usize::from(entry.u16::<2>()), entry.u32::<8>() as usize);
             return entries.get(start..start.checked_add(length)?);
         }
-        at += (ENTRY_BYTES + usize::from(entry[0])).next_multiple_of(4);
+        rest = rest.get((ENTRY_BYTES + name.len()).next_multiple_of(4)..)?;
     }
 }
 
@@ -222,14 +253,20 @@ mod tests {
     fn times_go_on_after_2038_where_there_is_room() {
         let fields: &[(usize, &[u8])] =
             &[(0x80, &28u16.to_le_bytes()), (0x10, &(-1i32).to_le_bytes()), (0x88, &(5u32 << 2 | 1).to_le_bytes())];
+        let mtime = |bytes: &[u8]| {
+            let raw = Raw::new(bytes).unwrap();
+            raw.time::<0x10, 0x88>(raw.extra_bytes())
+        };
         let wide = raw(256, fields);
         let expected = Timestamp { seconds: (1 << 32) - 1, nanoseconds: 5 };
-        assert_eq!(time(&wide, 0x10, 0x88, extra_bytes(&wide)), expected);
+        assert_eq!(mtime(&wide), expected);
         let narrow = raw(256, &[(0x80, &8u16.to_le_bytes()), fields[1], fields[2]]);
-        assert_eq!(time(&narrow, 0x10, 0x88, extra_bytes(&narrow)), Timestamp { seconds: -1, nanoseconds: 0 });
-        assert_eq!(extra_bytes(&raw(128, &[])), 0);
-        assert_eq!(extra_bytes(&raw(256, &[])), 32);
-        assert_eq!(extra_bytes(&raw(256, &[(0x80, &[0xff, 0xff])])), 128);
+        assert_eq!(mtime(&narrow), Timestamp { seconds: -1, nanoseconds: 0 });
+        let extra_bytes = |raw: Vec<u8>| Raw::new(&raw).map(Raw::extra_bytes);
+        assert_eq!(extra_bytes(raw(127, &[])), None);
+        assert_eq!(extra_bytes(raw(128, &[])), Some(0));
+        assert_eq!(extra_bytes(raw(256, &[])), Some(32));
+        assert_eq!(extra_bytes(raw(256, &[(0x80, &[0xff, 0xff])])), Some(128));
     }
 
     #[test]
@@ -247,10 +284,11 @@ mod tests {
         let with = |entry: &[u8]| {
             raw(256, &[(0x80, &32u16.to_le_bytes()), (start, &0xea02_0000u32.to_le_bytes()), (start + 4, entry)])
         };
-        assert_eq!(inline_rest(&with(&entry(60, 8))).map(<[u8]>::len), Some(8));
-        assert_eq!(inline_rest(&with(&entry(90, 8))), None);
-        assert_eq!(inline_rest(&with(&entry(u16::MAX, u32::MAX))), None);
-        assert_eq!(inline_rest(&raw(256, &[])), None);
-        assert_eq!(inline_rest(&raw(128, &[])), None);
+        let rest = |raw: Vec<u8>| inline_rest(Raw::new(&raw).unwrap()).map(<[u8]>::len);
+        assert_eq!(rest(with(&entry(60, 8))), Some(8));
+        assert_eq!(rest(with(&entry(90, 8))), None);
+        assert_eq!(rest(with(&entry(u16::MAX, u32::MAX))), None);
+        assert_eq!(rest(raw(256, &[])), None);
+        assert_eq!(rest(raw(128, &[])), None);
     }
 }

@@ -9,9 +9,10 @@ use std::io;
 
 use super::blocks::{self, Follow};
 use super::directory::Limits;
-use super::inode::{self, BLOCK, BLOCK_BYTES, ENCRYPTED, EXTENTS, INDEXED, INLINE};
-use super::{Ext, checksum, directory, index, u16_at, u32_at};
+use super::inode::{self, BLOCK_BYTES, ENCRYPTED, EXTENTS, INDEXED, INLINE, Raw};
+use super::{Ext, checksum, directory, index};
 use crate::scan::Stat;
+use crate::scan::inodes::fields::LittleEndian;
 use crate::scan::inodes::medium::{Medium, Window};
 use crate::scan::inodes::{Damage, Listed, damaged};
 
@@ -81,7 +82,7 @@ pub(super) struct Buffers {
 
 impl Listing {
     /// From an inode.
-    pub(super) fn new<M: Medium>(ext: &Ext<M>, number: u32, raw: &[u8], stat: &Stat, flags: u32) -> Listing {
+    pub(super) fn new<M: Medium>(ext: &Ext<M>, number: u32, raw: Raw<'_>, stat: &Stat, flags: u32) -> Listing {
         Listing {
             place: place(ext, raw, stat.size_bytes, flags),
             version: inode::version(raw),
@@ -95,9 +96,9 @@ impl Listing {
         match &self.place {
             ListingBlocks::Inline(..) => 0,
             ListingBlocks::Run { first, .. } => *first,
-            ListingBlocks::Map { root, extents: true, .. } if u16_at(&root[..], 6) == 0 => u32_at(&root[..], 20).into(),
-            ListingBlocks::Map { root, extents: true, .. } => u32_at(&root[..], 16).into(),
-            ListingBlocks::Map { root, .. } => u32_at(&root[..], 0).into(),
+            ListingBlocks::Map { root, extents: true, .. } if root.u16::<6>() == 0 => root.u32::<20>().into(),
+            ListingBlocks::Map { root, extents: true, .. } => root.u32::<16>().into(),
+            ListingBlocks::Map { root, .. } => root.u32::<0>().into(),
         }
     }
 
@@ -122,8 +123,8 @@ impl Listing {
 }
 
 /// Location of a directory's names, from its inode.
-fn place<M: Medium>(ext: &Ext<M>, raw: &[u8], size_bytes: u64, flags: u32) -> ListingBlocks {
-    let map: &[u8; BLOCK_BYTES] = raw[BLOCK..BLOCK + BLOCK_BYTES].try_into().unwrap_or(&[0; BLOCK_BYTES]);
+fn place<M: Medium>(ext: &Ext<M>, raw: Raw<'_>, size_bytes: u64, flags: u32) -> ListingBlocks {
+    let map = raw.block();
     let limit = size_bytes.div_ceil(ext.block_bytes());
     let order = match (ext.superblock.indexes, flags & INDEXED != 0) {
         (true, true) => Order::Index,
@@ -133,8 +134,8 @@ fn place<M: Medium>(ext: &Ext<M>, raw: &[u8], size_bytes: u64, flags: u32) -> Li
     let kind = DirectoryKind { order, is_encrypted: flags & ENCRYPTED != 0 };
     if flags & INLINE != 0 {
         // The first four bytes are the number of the parent.
-        let first = &map[4..(size_bytes as usize).clamp(4, BLOCK_BYTES)];
-        let parts = [first, inode::inline_rest(raw).unwrap_or_default()].map(<[u8]>::to_vec);
+        let first = map.get(4..(size_bytes as usize).clamp(4, BLOCK_BYTES));
+        let parts = [first, inode::inline_rest(raw)].map(|part| part.unwrap_or_default().to_vec());
         return ListingBlocks::Inline(Box::new(parts), kind);
     }
     let extents = flags & EXTENTS != 0;
@@ -147,18 +148,17 @@ fn place<M: Medium>(ext: &Ext<M>, raw: &[u8], size_bytes: u64, flags: u32) -> Li
 /// First block and length of the only run of a map, if it has exactly one.
 fn single(map: &[u8; BLOCK_BYTES], extents: bool) -> Option<(u64, u64)> {
     if !extents {
-        return Some((u32_at(map, 0).into(), 1));
+        return Some((map.u32::<0>().into(), 1));
     }
-    let is_single = u16_at(map, 2) == 1 && u16_at(map, 6) == 0 && u32_at(map, 12) == 0;
-    let length = u16_at(map, 16);
-    let first = u64::from(u32_at(map, 20)) | u64::from(u16_at(map, 18)) << 32;
+    let is_single = map.u16::<2>() == 1 && map.u16::<6>() == 0 && map.u32::<12>() == 0;
+    let length = map.u16::<16>();
+    let first = u64::from(map.u32::<20>()) | u64::from(map.u16::<18>()) << 32;
     (is_single && length <= 1 << 15).then_some((first, length.into()))
 }
 
 /// The block of a symlink's target.
-pub(super) fn target(raw: &[u8], flags: u32) -> Option<u64> {
-    let map: &[u8; BLOCK_BYTES] = raw.get(BLOCK..BLOCK + BLOCK_BYTES)?.try_into().ok()?;
-    let (first, count) = single(map, flags & EXTENTS != 0)?;
+pub(super) fn target(raw: Raw<'_>, flags: u32) -> Option<u64> {
+    let (first, count) = single(raw.block(), flags & EXTENTS != 0)?;
     (first != 0 && count > 0).then_some(first)
 }
 

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use self::groups::Groups;
-use self::inode::{BLOCK, BLOCK_BYTES, Decoded, ENCRYPTED, INLINE, ROOT};
+use self::inode::{BLOCK_BYTES, Decoded, ENCRYPTED, INLINE, ROOT};
 use self::listing::Lister;
 pub use self::listing::Listing;
 #[cfg(feature = "testing")]
@@ -160,11 +160,13 @@ impl<M: Medium> Ext<M> {
 
     /// An inode as it is in its table now.
     fn read_inode(&self, number: u32) -> io::Result<Vec<u8>> {
-        let slot = self.slot(number.into()).ok_or(io::ErrorKind::NotFound)?;
-        let mut raw = vec![0; self.superblock.inode_bytes as usize];
-        let start = self.groups[slot.part].table * self.block_bytes();
-        self.medium.read_at(&mut raw, start + slot.offset as u64 * u64::from(self.superblock.inode_bytes))?;
-        Ok(raw)
+        let slot = self.slot(number.into());
+        let place = slot.and_then(|slot| Some((self.groups.get(slot.part)?.table, slot.offset)));
+        let (table, offset) = place.ok_or(io::ErrorKind::NotFound)?;
+        let mut bytes = vec![0; self.superblock.inode_bytes as usize];
+        let start = table * self.block_bytes();
+        self.medium.read_at(&mut bytes, start + offset as u64 * u64::from(self.superblock.inode_bytes))?;
+        Ok(bytes)
     }
 
     /// Lists a directory that was damaged, or was being written, as it is now.
@@ -172,10 +174,10 @@ impl<M: Medium> Ext<M> {
     fn list_again(&self, inode: u64, before: &Listing, buffers: &mut Buffers, listed: &mut dyn FnMut(Listed<'_>)) {
         let number = inode as u32;
         let current = self.settled(|| {
-            let raw = self.read_inode(number).unwrap_or_default();
-            let current = match self.decode(number, &raw) {
-                Decoded::Inode { stat, flags } if stat.kind == Kind::Directory => {
-                    Some(Listing::new(self, number, &raw, &stat, flags)).filter(|now| now.is_of_same(before))
+            let bytes = self.read_inode(number).unwrap_or_default();
+            let current = match self.decode(number, &bytes) {
+                Decoded::Inode { raw, stat, flags } if stat.kind == Kind::Directory => {
+                    Some(Listing::new(self, number, raw, &stat, flags)).filter(|now| now.is_of_same(before))
                 }
                 Decoded::Damaged(_) => return (None, false),
                 _ => None,
@@ -196,11 +198,9 @@ impl<M: Medium> Ext<M> {
         }
     }
 
-    fn decode(&self, number: u32, raw: &[u8]) -> Decoded {
-        match raw.len() >= self.superblock.inode_bytes as usize {
-            true => inode::decode(&self.superblock, number, raw, self.device),
-            false => Decoded::None,
-        }
+    #[inline(always)]
+    fn decode<'a>(&self, number: u32, bytes: &'a [u8]) -> Decoded<'a> {
+        inode::decode(&self.superblock, number, bytes, self.device)
     }
 
     /// Reads the blocks of symlink targets, in device order.
@@ -239,14 +239,14 @@ impl<M: Medium> Ext<M> {
     ) {
         let inode_bytes = self.superblock.inode_bytes as usize;
         let before = (part as u64 * u64::from(self.superblock.inodes_per_group)) as u32 + 1;
-        for (offset, raw) in (first..).zip(piece.chunks_exact(inode_bytes)) {
+        for (offset, bytes) in (first..).zip(piece.chunks_exact(inode_bytes)) {
             let number = before + offset as u32;
-            let decoded = inode::decode(&self.superblock, number, raw, self.device);
+            let decoded = self.decode(number, bytes);
             if matches!(decoded, Decoded::Damaged(_)) && self.patience.load(Relaxed) > 0 {
                 self.read_again(offset, number, targets, found);
                 continue;
             }
-            self.tell(offset, number, raw, decoded, targets, found);
+            self.tell(offset, number, decoded, targets, found);
         }
     }
 
@@ -259,12 +259,12 @@ impl<M: Medium> Ext<M> {
         targets: &mut Vec<SymlinkTarget>,
         found: &mut impl FnMut(Found<Listing>),
     ) {
-        let raw = self.settled(|| {
-            let raw = self.read_inode(number).unwrap_or_default();
-            let is_intact = !matches!(self.decode(number, &raw), Decoded::Damaged(_));
-            (raw, is_intact)
+        let bytes = self.settled(|| {
+            let bytes = self.read_inode(number).unwrap_or_default();
+            let is_intact = !matches!(self.decode(number, &bytes), Decoded::Damaged(_));
+            (bytes, is_intact)
         });
-        self.tell(offset, number, &raw, self.decode(number, &raw), targets, found);
+        self.tell(offset, number, self.decode(number, &bytes), targets, found);
     }
 
     /// Reports a decoded inode.
@@ -273,8 +273,7 @@ impl<M: Medium> Ext<M> {
         &self,
         offset: usize,
         number: u32,
-        raw: &[u8],
-        decoded: Decoded,
+        decoded: Decoded<'_>,
         targets: &mut Vec<SymlinkTarget>,
         found: &mut impl FnMut(Found<Listing>),
     ) {
@@ -284,7 +283,7 @@ impl<M: Medium> Ext<M> {
                 let (operation, inode) = ("read the inode", Some(number.into()));
                 found(Found::Damaged(Damage { operation, inode, error: damaged(cause) }));
             }
-            Decoded::Inode { mut stat, flags } => match &mut stat.kind {
+            Decoded::Inode { raw, mut stat, flags } => match &mut stat.kind {
                 Kind::Directory => {
                     let listing = Some(Listing::new(self, number, raw, &stat, flags));
                     found(Found::Inode { offset, stat, listing });
@@ -293,7 +292,7 @@ impl<M: Medium> Ext<M> {
                     let inside = stat.size_bytes < SHORT_TARGET_BYTES || flags & INLINE != 0;
                     if inside || flags & ENCRYPTED != 0 {
                         // Encrypted targets count as relative: they cannot be read.
-                        *absolute = flags & ENCRYPTED == 0 && raw[BLOCK] == b'/';
+                        *absolute = flags & ENCRYPTED == 0 && raw.block()[0] == b'/';
                         found(Found::Inode { offset, stat, listing: None });
                     } else {
                         targets.push(SymlinkTarget { offset, stat, block: listing::target(raw, flags) });
@@ -318,7 +317,7 @@ impl<M: Medium> InodeSource for Ext<M> {
     }
 
     fn slots(&self, part: usize) -> usize {
-        self.groups[part].slots as usize
+        self.groups.get(part).map_or(0, |group| group.slots as usize)
     }
 
     fn slot(&self, inode: u64) -> Option<Slot> {
@@ -331,7 +330,7 @@ impl<M: Medium> InodeSource for Ext<M> {
     }
 
     fn read_part(&self, part: usize, buffers: &mut Buffers, found: &mut impl FnMut(Found<Listing>)) {
-        let group = self.groups[part];
+        let Some(group) = self.groups.get(part) else { return };
         let inode_bytes = self.superblock.inode_bytes as usize;
         let start = group.table * self.block_bytes();
         let a_piece = PIECE_BYTES / inode_bytes;
@@ -389,16 +388,4 @@ impl<M: Medium> InodeSource for Ext<M> {
         self.medium.will_not_go_on();
         self.left.store(self.superblock.blocks, Relaxed);
     }
-}
-
-/// Two bytes, little-endian; 0 past the end.
-#[inline]
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..at + 2).map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
-}
-
-/// Four bytes, little-endian; 0 past the end.
-#[inline]
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).map_or(0, |bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }

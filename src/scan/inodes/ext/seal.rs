@@ -3,9 +3,9 @@
 use std::io;
 
 use super::blocks::{self, Follow};
-use super::inode::{self, BLOCK, BLOCK_BYTES, Decoded, EXTENTS, INDEXED, INLINE};
+use super::inode::{self, Decoded, EXTENTS, INDEXED, INLINE};
 use super::superblock::{self, Superblock};
-use super::{checksum, groups, index, u16_at};
+use super::{checksum, groups, index};
 use crate::scan::Kind;
 use crate::scan::inodes::damaged;
 
@@ -25,28 +25,25 @@ pub fn seal(image: &mut [u8]) {
         for slot in 0..group.slots {
             let number = part * superblock.inodes_per_group + slot + 1;
             let start = (group.table * u64::from(superblock.block_bytes)) as usize + slot as usize * inode_bytes;
-            let Some(raw) = image.get_mut(start..start + inode_bytes).filter(|raw| u16_at(raw, 0) != 0) else {
-                continue;
-            };
+            // An inode without a mode is free.
+            let bytes = image.get_mut(start..start + inode_bytes).filter(|bytes| !bytes.starts_with(&[0; 2]));
+            let Some(bytes) = bytes else { continue };
             if let Some(seed) = superblock.inode_seed {
-                checksum::seal_inode(seed, number, raw);
+                checksum::seal_inode(seed, number, bytes);
             }
-            let raw = raw.to_vec();
-            if let Decoded::Inode { stat, flags } = inode::decode(&superblock, number, &raw, 0)
+            let bytes = bytes.to_vec();
+            if let Decoded::Inode { raw, stat, flags } = inode::decode(&superblock, number, &bytes, 0)
                 && stat.kind == Kind::Directory
                 && flags & INLINE == 0
             {
-                let Some(map) = raw.get(BLOCK..BLOCK + BLOCK_BYTES).and_then(|map| map.try_into().ok()) else {
-                    continue;
-                };
                 let limit = stat.size_bytes.div_ceil(superblock.block_bytes.into());
-                let seed = checksum::seed(seed, number, &raw);
+                let seed = checksum::seed(seed, number, raw);
                 let is_indexed = superblock.indexes && flags & INDEXED != 0;
                 let mut sealer = Sealer { image, superblock: &superblock, seed, is_indexed, left: &mut left };
                 // What is behind damage stays as it is.
                 match flags & EXTENTS != 0 {
-                    true => drop(blocks::extents(map, limit, &mut sealer)),
-                    false => blocks::numbers(map, limit, &mut sealer),
+                    true => drop(blocks::extents(raw.block(), limit, &mut sealer)),
+                    false => blocks::numbers(raw.block(), limit, &mut sealer),
                 }
             }
         }
@@ -61,7 +58,7 @@ fn seal_descriptors(image: &mut [u8], superblock: &Superblock) {
         let start = block * block_bytes + number as usize % a_block * descriptor_bytes;
         let Some(descriptor) = image.get_mut(start..start + descriptor_bytes) else { return };
         if let Some(right) = groups::checksum(superblock, number, descriptor) {
-            descriptor[groups::CHECKSUM..groups::CHECKSUM + 2].copy_from_slice(&right.to_le_bytes());
+            checksum::put(descriptor, groups::CHECKSUM, &right.to_le_bytes());
         }
     }
 }
@@ -88,7 +85,7 @@ impl Sealer<'_> {
     fn seal(&mut self, block: u64, right: impl FnOnce(&[u8]) -> Option<(u32, usize)>) -> io::Result<&[u8]> {
         let bytes = self.block(block)?;
         if let Some((right, at)) = right(bytes) {
-            bytes[at..at + 4].copy_from_slice(&right.to_le_bytes());
+            checksum::put(bytes, at, &right.to_le_bytes());
         }
         Ok(bytes)
     }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use twox_hash::XxHash3_64;
 
-use super::{u16_at, u32_at};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::inodes::checksum::crc32c;
+use crate::scan::inodes::fields::{LittleEndian, Record};
 use crate::scan::inodes::medium::Medium;
 
 /// Offset of the first superblock.
@@ -182,9 +182,9 @@ impl Superblock {
 /// Gives the first superblock of an image the checksum that it should have.
 #[cfg(feature = "testing")]
 pub(super) fn seal(image: &mut [u8]) {
-    let start = OFFSET as usize;
-    let Some(bytes) = image.get_mut(start..start + BYTES) else { return };
-    if u32_at(bytes, 0x64) & RO_METADATA_CSUM != 0 {
+    let bytes = image.get_mut(OFFSET as usize..).and_then(<[u8]>::first_chunk_mut::<BYTES>);
+    let Some(bytes) = bytes else { return };
+    if bytes.u32::<0x64>() & RO_METADATA_CSUM != 0 {
         let crc = crc32c(!0, &bytes[..0x3fc]);
         bytes[0x3fc..].copy_from_slice(&crc.to_le_bytes());
     }
@@ -204,17 +204,16 @@ fn at(medium: &impl Medium, offset: u64) -> std::result::Result<Superblock, Refu
 }
 
 fn parse(bytes: &[u8; BYTES]) -> std::result::Result<Superblock, Refused> {
-    let (u16_of, u32_of) = (|at| u16_at(bytes, at), |at| u32_at(bytes, at));
-    if u16_of(0x38) != MAGIC {
+    if bytes.u16::<0x38>() != MAGIC {
         return Err(Refused::Other);
     }
-    let (compatible, incompatible, read_only) = match u32_of(0x4c) {
+    let (compatible, incompatible, read_only) = match bytes.u32::<0x4c>() {
         0 => (0, 0, 0),
-        _ => (u32_of(0x5c), u32_of(0x60), u32_of(0x64)),
+        _ => (bytes.u32::<0x5c>(), bytes.u32::<0x60>(), bytes.u32::<0x64>()),
     };
-    let uuid: [u8; 16] = bytes[0x68..0x78].try_into().unwrap_or([0; 16]);
+    let uuid = *bytes.field::<0x68, 16>();
     let checksummed = read_only & RO_METADATA_CSUM != 0;
-    if checksummed && crc32c(!0, &bytes[..0x3fc]) != u32_of(0x3fc) {
+    if checksummed && crc32c(!0, &bytes[..0x3fc]) != bytes.u32::<0x3fc>() {
         return Err(Refused::Damaged("its checksum is wrong"));
     }
     if checksummed && bytes[0x175] != CRC32C {
@@ -229,26 +228,26 @@ fn parse(bytes: &[u8; BYTES]) -> std::result::Result<Superblock, Refused> {
         let name = if bit == COMPRESSION { "compression".to_owned() } else { format!("incompat {bit:#x}") };
         return Err(Refused::Unknown(format!("it has an unsupported feature: {name}")));
     }
-    if u32_of(0x48) == 1 {
+    if bytes.u32::<0x48>() == 1 {
         return Err(Refused::Unknown("it was created by GNU Hurd, which has its own inode format".to_owned()));
     }
     let refuse = |wrong: bool, what| if wrong { Err(Refused::Damaged(what)) } else { Ok(()) };
-    refuse(u32_of(0x18) > MOST_LOG_BLOCK, "its block size is impossible")?;
-    let block_bytes = 1024 << u32_of(0x18);
-    let revised = u32_of(0x4c) > 0;
-    let inode_bytes = if revised { u32::from(u16_of(0x58)) } else { 128 };
+    refuse(bytes.u32::<0x18>() > MOST_LOG_BLOCK, "its block size is impossible")?;
+    let block_bytes = 1024 << bytes.u32::<0x18>();
+    let revised = bytes.u32::<0x4c>() > 0;
+    let inode_bytes = if revised { u32::from(bytes.u16::<0x58>()) } else { 128 };
     let fits = inode_bytes >= 128 && inode_bytes.is_power_of_two() && inode_bytes <= block_bytes;
     refuse(!fits, "its inode size is impossible")?;
     let wide = incompatible & WIDE != 0;
-    let descriptor_bytes = if wide { u32::from(u16_of(0xfe)) } else { 32 };
+    let descriptor_bytes = if wide { u32::from(bytes.u16::<0xfe>()) } else { 32 };
     let fits = descriptor_bytes >= if wide { 64 } else { 32 }
         && descriptor_bytes.is_power_of_two()
         && descriptor_bytes <= 1024;
     refuse(!fits, "its descriptor size is impossible")?;
-    let high = if wide { u64::from(u32_of(0x150)) << 32 } else { 0 };
-    let blocks = high | u64::from(u32_of(0x4));
-    let (first_data_block, blocks_per_group) = (u32_of(0x14), u32_of(0x20));
-    let (inodes, inodes_per_group) = (u32_of(0x0), u32_of(0x28));
+    let high = if wide { u64::from(bytes.u32::<0x150>()) << 32 } else { 0 };
+    let blocks = high | u64::from(bytes.u32::<0x4>());
+    let (first_data_block, blocks_per_group) = (bytes.u32::<0x14>(), bytes.u32::<0x20>());
+    let (inodes, inodes_per_group) = (bytes.u32::<0x0>(), bytes.u32::<0x28>());
     refuse(
         first_data_block > 1 || blocks <= first_data_block.into() || blocks >> 48 != 0,
         "its number of blocks is impossible",
@@ -261,11 +260,11 @@ fn parse(bytes: &[u8; BYTES]) -> std::result::Result<Superblock, Refused> {
     refuse(all != u64::from(inodes), "its number of inodes does not match its groups")?;
     let tables = all.saturating_mul(inode_bytes.into());
     refuse(tables > blocks * u64::from(block_bytes), "it is smaller than its inode tables")?;
-    let first_inode = if revised { u32_of(0x54) } else { 11 };
+    let first_inode = if revised { bytes.u32::<0x54>() } else { 11 };
     refuse(first_inode < 3 || first_inode > inodes, "its first inode is impossible")?;
-    let seed = if incompatible & CSUM_SEED != 0 { u32_of(0x270) } else { crc32c(!0, &uuid) };
-    let log_cluster = if read_only & RO_BIGALLOC != 0 { u32_of(0x1c) } else { u32_of(0x18) };
-    let by_linux = u32_of(0x48) == 0;
+    let seed = if incompatible & CSUM_SEED != 0 { bytes.u32::<0x270>() } else { crc32c(!0, &uuid) };
+    let log_cluster = if read_only & RO_BIGALLOC != 0 { bytes.u32::<0x1c>() } else { bytes.u32::<0x18>() };
+    let by_linux = bytes.u32::<0x48>() == 0;
     Ok(Superblock {
         block_bytes,
         blocks,
@@ -273,14 +272,21 @@ fn parse(bytes: &[u8; BYTES]) -> std::result::Result<Superblock, Refused> {
         blocks_per_group,
         groups: groups as u32,
         inodes,
-        free_inodes: u32_of(0x10),
+        free_inodes: bytes.u32::<0x10>(),
         inodes_per_group,
         inode_bytes,
         first_inode,
         // The journal, quotas of users, groups and projects, orphans, and the snapshots of a fork of ext4.
-        hidden: [0xe0, 0x240, 0x244, 0x26c, 0x280, 0x180].map(u32_of),
+        hidden: [
+            bytes.u32::<0xe0>(),
+            bytes.u32::<0x240>(),
+            bytes.u32::<0x244>(),
+            bytes.u32::<0x26c>(),
+            bytes.u32::<0x280>(),
+            bytes.u32::<0x180>(),
+        ],
         descriptor_bytes,
-        first_meta_bg: u32_of(0x104),
+        first_meta_bg: bytes.u32::<0x104>(),
         has_meta_bg: incompatible & META_BG != 0,
         huge_files: read_only & RO_HUGE_FILE != 0,
         cluster_sectors: (1024u64 << log_cluster.min(MOST_LOG_CLUSTER)) / 512,
@@ -293,8 +299,8 @@ fn parse(bytes: &[u8; BYTES]) -> std::result::Result<Superblock, Refused> {
         uuid,
         identity: XxHash3_64::oneshot(&[&uuid, &bytes[0x108..0x10c], &bytes[0x40..0x44]].concat()),
         sparse: read_only & RO_SPARSE_SUPER != 0,
-        sparse2: (compatible & SPARSE_SUPER2 != 0).then(|| [u32_of(0x24c), u32_of(0x250)]),
+        sparse2: (compatible & SPARSE_SUPER2 != 0).then(|| [bytes.u32::<0x24c>(), bytes.u32::<0x250>()]),
         needs_recovery: incompatible & RECOVER != 0,
-        group: u16_of(0x5a).into(),
+        group: bytes.u16::<0x5a>().into(),
     })
 }

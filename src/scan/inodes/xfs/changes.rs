@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::inode::V3_CORE_BYTES;
-use super::u16_at;
+use super::tree::node;
+use crate::scan::inodes::fields::BigEndian;
 
 /// Length of the pieces in which blocks are logged.
 pub(super) const PIECE_BYTES: u64 = 128;
@@ -65,9 +66,8 @@ impl Changes {
         let mut any = false;
         let end = place + bytes.len() as u64;
         for (&start, piece) in self.pieces.range(place.saturating_sub(PIECE_BYTES - 1)..end) {
-            let (from, to) = (start.max(place), (start + PIECE_BYTES).min(end));
-            let piece = &piece[(from - start) as usize..(to - start) as usize];
-            bytes[(from - place) as usize..(to - place) as usize].copy_from_slice(piece);
+            let (before, within) = (start.saturating_sub(place), place.saturating_sub(start));
+            overwrite(bytes.iter_mut().skip(before as usize), piece.iter().skip(within as usize));
             any = true;
         }
         any
@@ -82,31 +82,35 @@ impl Changes {
 impl Logged {
     /// Replaces the logged parts in `raw`, the inode on the device.
     pub(super) fn merge(&self, is_v5: bool, raw: &mut [u8]) {
-        raw[..self.core_bytes].copy_from_slice(&self.core[..self.core_bytes]);
+        overwrite(raw.iter_mut(), self.core.iter().take(self.core_bytes));
         let start = super::inode::core_bytes(raw);
         let end = start + super::inode::data_fork(raw).1.len();
-        let fork = &mut raw[start..end];
-        match &self.data {
-            Some(Fork::Bytes(bytes)) => {
-                let length = bytes.len().min(fork.len());
-                fork[..length].copy_from_slice(&bytes[..length]);
-            }
-            Some(Fork::Root(root)) => set_root(is_v5, root, fork),
-            None => {}
+        match (&self.data, raw.get_mut(start..end)) {
+            (Some(Fork::Bytes(bytes)), Some(fork)) => overwrite(fork.iter_mut(), bytes.iter()),
+            (Some(Fork::Root(root)), Some(fork)) => set_root(is_v5, root, fork),
+            _ => {}
         }
     }
 }
 
+/// Replaces as much as both have.
+fn overwrite<'a, T: Copy + 'a>(target: impl Iterator<Item = &'a mut T>, source: impl Iterator<Item = &'a T>) {
+    target.zip(source).for_each(|(target, source)| *target = *source);
+}
+
 /// In memory, the root of a tree has the header of a block, and space for more entries.
 fn set_root(is_v5: bool, root: &[u8], fork: &mut [u8]) {
-    let Some(entries) = root.get(if is_v5 { 72.. } else { 24.. }).filter(|_| fork.len() > 4) else { return };
-    let (room, most) = (entries.len() / 16, (fork.len() - 4) / 16);
-    let count = usize::from(u16_at(root, 6)).min(room).min(most);
+    let Some((header, entries)) = node(root, &[], if is_v5 { 72 } else { 24 }) else { return };
     fork.fill(0);
-    fork[..2].copy_from_slice(&root[4..6]);
-    fork[2..4].copy_from_slice(&(count as u16).to_be_bytes());
-    for (from, to) in [(0, 4), (8 * room, 4 + 8 * most)] {
-        fork[to..to + 8 * count].copy_from_slice(&entries[from..from + 8 * count]);
+    let Some((start, target)) = fork.split_first_chunk_mut::<4>() else { return };
+    let (room, most) = (entries.len() / 16, target.len() / 16);
+    let count = usize::from(header.u16::<6>()).min(room).min(most);
+    let [count_high, count_low] = (count as u16).to_be_bytes();
+    *start = [header[4], header[5], count_high, count_low];
+    let (entries, target) = (entries.as_chunks::<8>().0, target.as_chunks_mut::<8>().0);
+    // Keys, and the children after all keys.
+    for (room, most) in [(0, 0), (room, most)] {
+        overwrite(target.iter_mut().skip(most).take(count), entries.iter().skip(room));
     }
 }
 
@@ -123,6 +127,6 @@ mod tests {
         root[72 + 40 + 7] = 9;
         let mut fork = vec![0xff; 4 + 16 * 3];
         set_root(true, &root, &mut fork);
-        assert_eq!((u16_at(&fork, 0), u16_at(&fork, 2), fork[4 + 15], fork[4 + 24 + 7]), (1, 2, 7, 9));
+        assert_eq!((&fork[..4], fork[4 + 15], fork[4 + 24 + 7]), (&[0, 1, 0, 2][..], 7, 9));
     }
 }

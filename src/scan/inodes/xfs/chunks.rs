@@ -3,14 +3,16 @@
 use std::io;
 
 use super::superblock::{Superblock, is_sealed};
-use super::{u16_at, u32_at, u64_at};
+use super::tree::{children, node};
 use crate::scan::inodes::damaged;
+use crate::scan::inodes::fields::BigEndian;
 
 /// Inodes in a chunk.
 pub(super) const CHUNK_INODES: u32 = 64;
 /// The inode header of a group is in its third sector.
 pub(super) const HEADER_SECTOR: u64 = 2;
 const HEADER_MAGIC: &[u8] = b"XAGI";
+const HEADER_BYTES: usize = 28;
 const HEADER_CHECKSUM: usize = 312;
 const MAGIC: &[u8] = b"IABT";
 const V5_MAGIC: &[u8] = b"IAB3";
@@ -44,10 +46,9 @@ pub(super) fn of_group(
     let sector_bytes = superblock.sector_bytes as usize;
     let (header, sealed) = read(start + HEADER_SECTOR * sector_bytes as u64, sector_bytes)?;
     let whole = !superblock.is_v5 || !sealed || is_sealed(&header, HEADER_CHECKSUM);
-    if &header[..4] != HEADER_MAGIC || u32_at(&header, 8) != group || !whole {
-        return Err(damaged("its inode header is damaged"));
-    }
-    let (root, levels) = (u32_at(&header, 20), u32_at(&header, 24));
+    let is_it = |header: &&[u8; HEADER_BYTES]| whole && header.starts_with(HEADER_MAGIC) && header.u32::<8>() == group;
+    let header = header.first_chunk().filter(is_it).ok_or_else(|| damaged("its inode header is damaged"))?;
+    let (root, levels) = (header.u32::<20>(), header.u32::<24>());
     if levels == 0 || levels > MOST_LEVELS {
         return Err(damaged("its inode tree has too many levels"));
     }
@@ -69,20 +70,17 @@ impl Tree<'_, '_> {
         let place = place.ok_or_else(|| damaged("a node of its inode tree is outside it"))?;
         let (bytes, sealed) = (self.read)(place, self.superblock.block_bytes as usize)?;
         let is_v5 = self.superblock.is_v5;
-        let (magic, header) = if is_v5 { (V5_MAGIC, 56) } else { (MAGIC, 16) };
-        let count = usize::from(u16_at(&bytes, 6));
+        let (magic, header_bytes) = if is_v5 { (V5_MAGIC, 56) } else { (MAGIC, 16) };
         let whole = !is_v5 || !sealed || is_sealed(&bytes, CHECKSUM);
-        if &bytes[..4] != magic || u32::from(u16_at(&bytes, 4)) != level || !whole {
-            return Err(damaged("a node of its inode tree is damaged"));
-        }
-        let entries = &bytes[header..];
+        let (header, entries) = node(&bytes, magic, header_bytes)
+            .filter(|(header, _)| whole && u32::from(header.u16::<4>()) == level)
+            .ok_or_else(|| damaged("a node of its inode tree is damaged"))?;
+        let count = header.u16::<6>().into();
         if level == 0 {
-            let records = entries.chunks_exact(RECORD_BYTES).take(count);
-            return records.into_iter().try_for_each(|record| self.record(record));
+            return entries.as_chunks().0.iter().take(count).try_for_each(|record| self.record(record));
         }
-        let most = entries.len() / 8;
-        for at in 0..count.min(most) {
-            let (key, child) = (u32_at(entries, 4 * at), u32_at(entries, 4 * (most + at)));
+        for (key, child) in children(entries, count) {
+            let (key, child) = (u32::from_be_bytes(key), u32::from_be_bytes(child));
             let before = self.next;
             if u64::from(key) < before {
                 return Err(damaged("its inode tree is out of order"));
@@ -95,8 +93,8 @@ impl Tree<'_, '_> {
         Ok(())
     }
 
-    fn record(&mut self, record: &[u8]) -> io::Result<()> {
-        let (first, holes, free) = (u32_at(record, 0), u16_at(record, 4), u64_at(record, 8));
+    fn record(&mut self, record: &[u8; RECORD_BYTES]) -> io::Result<()> {
+        let (first, holes, free) = (record.u32::<0>(), record.u16::<4>(), record.u64::<8>());
         if u64::from(first) < self.next || first > u32::MAX - CHUNK_INODES {
             return Err(damaged("its inode tree is out of order"));
         }

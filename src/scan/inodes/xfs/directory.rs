@@ -3,8 +3,8 @@
 use std::io;
 
 use super::superblock::Superblock;
-use super::{u16_at, u32_at, u64_at};
 use crate::scan::inodes::damaged;
+use crate::scan::inodes::fields::BigEndian;
 
 /// End of the part of a directory that contains names; hashes and free space follow.
 pub(super) const NAMES_BYTES: u64 = 1 << 35;
@@ -19,17 +19,22 @@ pub(super) fn of_inode(superblock: &Superblock, fork: &[u8], mut tell: impl FnMu
     let [count, wide, ..] = *fork else { return Err(cut()) };
     let number_bytes = if wide > 0 { 8 } else { 4 };
     let kind_bytes = usize::from(superblock.file_types);
-    let mut at = 2 + number_bytes;
+    // The number of the parent is before the entries.
+    let mut rest = fork.get(2 + number_bytes..).unwrap_or_default();
     for _ in 0..count {
-        let length = usize::from(*fork.get(at).ok_or_else(cut)?);
-        let name = fork.get(at + 3..at + 3 + length).filter(|name| !name.is_empty()).ok_or_else(cut)?;
-        let behind = at + 3 + length + kind_bytes;
-        let number = fork.get(behind..behind + number_bytes).ok_or_else(cut)?;
-        let number = if wide > 0 { u64_at(number, 0) } else { u32_at(number, 0).into() };
+        let (name, number, behind) = split_entry(rest, kind_bytes, number_bytes).ok_or_else(cut)?;
         tell(name, number);
-        at = behind + number_bytes;
+        rest = behind;
     }
     Ok(())
+}
+
+/// The name and the number of the entry at the start of `bytes`, and what follows the entry.
+fn split_entry(bytes: &[u8], kind_bytes: usize, number_bytes: usize) -> Option<(&[u8], u64, &[u8])> {
+    let (&[length, _, _], rest) = bytes.split_first_chunk()?;
+    let (name, rest) = rest.split_at_checked(length.into()).filter(|(name, _)| !name.is_empty())?;
+    let (number, behind) = rest.get(kind_bytes..)?.split_at_checked(number_bytes)?;
+    Some((name, number.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)), behind))
 }
 
 /// Reports the names in a block of a directory.
@@ -37,35 +42,34 @@ pub(super) fn of_inode(superblock: &Superblock, fork: &[u8], mut tell: impl FnMu
 /// # Errors
 /// If an entry extends past the block; the entries before it were reported.
 pub(super) fn of_block(superblock: &Superblock, block: &[u8], mut tell: impl FnMut(&[u8], u64)) -> io::Result<()> {
-    let (magics, mut at): ([&[u8]; 2], usize) =
+    let ([only, data], header_bytes): ([&[u8; 4]; 2], usize) =
         if superblock.is_v5 { ([b"XDB3", b"XDD3"], 64) } else { ([b"XD2B", b"XD2D"], 16) };
-    let end = match &block[..4] {
+    let end = match (block.first_chunk(), block.last_chunk::<8>()) {
         // The only block of a directory ends with the hashes of its names and their number.
-        magic if magic == magics[0] => {
-            let hashes = u64::from(u32_at(block, block.len() - 8)) * 8 + 8;
+        (Some(magic), Some(tail)) if magic == only => {
+            let hashes = u64::from(tail.u32::<0>()) * 8 + 8;
             block.len().saturating_sub(usize::try_from(hashes).unwrap_or(usize::MAX))
         }
-        magic if magic == magics[1] => block.len(),
+        (Some(magic), _) if magic == data => block.len(),
         _ => return Err(damaged("one of its blocks is damaged")),
     };
     let cut = || damaged("one of its entries is damaged");
     let kind_bytes = usize::from(superblock.file_types);
-    while at + 8 < end {
-        if u16_at(block, at) == FREE {
-            let length = usize::from(u16_at(block, at + 2));
-            if length < 8 || !length.is_multiple_of(8) || at + length > end {
-                return Err(cut());
-            }
-            at += length;
+    let mut rest = block.get(header_bytes..end).unwrap_or_default();
+    // The number of an inode and the length of its name, or the mark of free space and its length.
+    while let Some(start) = rest.first_chunk::<9>() {
+        if start.u16::<0>() == FREE {
+            let length = usize::from(start.u16::<2>());
+            let behind = rest.get(length..).filter(|_| length >= 8 && length.is_multiple_of(8));
+            rest = behind.ok_or_else(cut)?;
             continue;
         }
-        let length = usize::from(block[at + 8]);
+        let length = usize::from(start[8]);
         let entry_bytes = (8 + 1 + length + kind_bytes + 2).next_multiple_of(8);
-        if length == 0 || at + entry_bytes > end {
-            return Err(cut());
-        }
-        tell(&block[at + 9..at + 9 + length], u64_at(block, at));
-        at += entry_bytes;
+        let (entry, behind) = rest.split_at_checked(entry_bytes).ok_or_else(cut)?;
+        let name = entry.get(9..9 + length).filter(|name| !name.is_empty()).ok_or_else(cut)?;
+        tell(name, start.u64::<0>());
+        rest = behind;
     }
     Ok(())
 }

@@ -5,10 +5,13 @@
 use std::io;
 
 use super::superblock::Superblock;
-use super::{u16_at, u64_at};
+use super::tree::{self, node};
 use crate::scan::inodes::damaged;
+use crate::scan::inodes::fields::BigEndian;
 
 const RECORD_BYTES: usize = 16;
+/// In an inode, the root of a tree begins with its level and its number of children.
+const ROOT_HEADER_BYTES: usize = 4;
 const MOST_LEVELS: u16 = 9;
 
 /// A run of blocks.
@@ -22,15 +25,21 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    pub(super) fn parse(record: &[u8]) -> Extent {
-        let (high, low) = (u64_at(record, 0), u64_at(record, 8));
+    pub(super) fn parse(record: &[u8; RECORD_BYTES]) -> Extent {
+        let (high, low) = (record.u64::<0>(), record.u64::<8>());
         Extent { offset: high << 1 >> 10, start: (high & 0x1ff) << 43 | low >> 21, count: low & ((1 << 21) - 1) }
     }
 }
 
 /// Returns the extents of a list of `count`.
 pub(super) fn of_list(fork: &[u8], count: u64) -> impl Iterator<Item = Extent> {
-    fork.chunks_exact(RECORD_BYTES).take(usize::try_from(count).unwrap_or(usize::MAX)).map(Extent::parse)
+    fork.as_chunks().0.iter().take(usize::try_from(count).unwrap_or(usize::MAX)).map(Extent::parse)
+}
+
+/// The block of the first child of a tree whose root is in an inode.
+pub(super) fn first_child(root: &[u8]) -> Option<u64> {
+    let (_, child) = tree::children(root.get(ROOT_HEADER_BYTES..)?, 1).next()?;
+    Some(u64::from_be_bytes(child))
 }
 
 /// Reports the extents of a tree whose root is in an inode, up to block `limit` of the file.
@@ -41,13 +50,11 @@ pub(super) fn of_tree(
     read: &mut dyn FnMut(u64) -> io::Result<Vec<u8>>,
     tell: &mut dyn FnMut(Extent),
 ) -> io::Result<()> {
-    let level = u16_at(root, 0);
-    if level == 0 || level > MOST_LEVELS {
-        return Err(damaged("its extent tree has an impossible number of levels"));
-    }
-    let mut tree = Tree { superblock, limit, next: 0, read, tell };
-    let entries = root.get(4..).unwrap_or_default();
-    tree.children(entries, usize::from(u16_at(root, 2)), level)
+    let (header, entries) = root
+        .split_first_chunk::<ROOT_HEADER_BYTES>()
+        .filter(|(header, _)| (1..=MOST_LEVELS).contains(&header.u16::<0>()))
+        .ok_or_else(|| damaged("its extent tree has an impossible number of levels"))?;
+    Tree { superblock, limit, next: 0, read, tell }.children(entries, header.u16::<2>(), header.u16::<0>())
 }
 
 struct Tree<'t> {
@@ -59,15 +66,13 @@ struct Tree<'t> {
 }
 
 impl Tree<'_> {
-    fn children(&mut self, entries: &[u8], count: usize, level: u16) -> io::Result<()> {
-        let most = entries.len() / 16;
-        for at in 0..count.min(most) {
-            let (key, block) = (u64_at(entries, 8 * at), u64_at(entries, 8 * (most + at)));
-            if key >= self.limit {
+    fn children(&mut self, entries: &[u8], count: u16, level: u16) -> io::Result<()> {
+        for (key, block) in tree::children(entries, count.into()) {
+            if u64::from_be_bytes(key) >= self.limit {
                 break;
             }
             let before = self.next;
-            self.node(block, level - 1)?;
+            self.node(u64::from_be_bytes(block), level - 1)?;
             if self.next == before {
                 return Err(damaged("a node of its extent tree is empty"));
             }
@@ -78,13 +83,13 @@ impl Tree<'_> {
     fn node(&mut self, block: u64, level: u16) -> io::Result<()> {
         let place = self.superblock.place_of(block, 1);
         let bytes = (self.read)(place.ok_or_else(|| damaged("one of its blocks is outside the file system"))?)?;
-        let (magic, header) = if self.superblock.is_v5 { (b"BMA3", 72) } else { (b"BMAP", 24) };
-        if &bytes[..4] != magic || u16_at(&bytes, 4) != level {
-            return Err(damaged("a node of its extent tree is damaged"));
-        }
-        let (count, entries) = (u16_at(&bytes, 6), &bytes[header..]);
+        let (magic, header_bytes) = if self.superblock.is_v5 { (b"BMA3", 72) } else { (b"BMAP", 24) };
+        let (header, entries) = node(&bytes, magic, header_bytes)
+            .filter(|(header, _)| header.u16::<4>() == level)
+            .ok_or_else(|| damaged("a node of its extent tree is damaged"))?;
+        let count = header.u16::<6>();
         if level > 0 {
-            return self.children(entries, count.into(), level);
+            return self.children(entries, count, level);
         }
         for extent in of_list(entries, count.into()) {
             if extent.offset < self.next || extent.count == 0 {
@@ -107,6 +112,6 @@ mod tests {
         let high = 1 << 63 | offset << 9 | start >> 43;
         let low = start << 21 | count;
         let record = [high.to_be_bytes(), low.to_be_bytes()].concat();
-        assert_eq!(Extent::parse(&record), Extent { offset, start, count });
+        assert_eq!(Extent::parse(record.as_array().unwrap()), Extent { offset, start, count });
     }
 }

@@ -1,7 +1,7 @@
 //! Converts an on-disk inode to the values that `stat` reports.
 
 use super::superblock::{Superblock, is_sealed};
-use super::{u16_at, u32_at, u64_at};
+use crate::scan::inodes::fields::BigEndian;
 use crate::scan::{Kind, Stat, Timestamp};
 
 pub(super) const MAGIC: u16 = 0x494e;
@@ -39,43 +39,43 @@ pub(super) enum Decoded {
 
 /// Decodes an inode. `sealed`: whether its checksum must be valid; inodes from the log have none.
 pub(super) fn decode(superblock: &Superblock, inode: u64, raw: &[u8], sealed: bool, device: u64) -> Decoded {
-    if u16_at(raw, 0) != MAGIC {
+    let Some(core) = raw.first_chunk::<V3_CORE_BYTES>().filter(|core| core.u16::<0>() == MAGIC) else {
         return Decoded::Damaged("it has no inode header");
-    }
-    let version = raw[4];
+    };
+    let version = core[4];
     if superblock.is_v5 != (version == 3) || !(1..=3).contains(&version) {
         return Decoded::Damaged("its version is impossible");
     }
-    if superblock.is_v5 && (u64_at(raw, 152) != inode || sealed && !is_sealed(raw, CHECKSUM)) {
+    if superblock.is_v5 && (core.u64::<152>() != inode || sealed && !is_sealed(raw, CHECKSUM)) {
         return Decoded::Damaged("its checksum is wrong, or it is another inode");
     }
-    let mode = u16_at(raw, 2);
-    let link_count = if version == 1 { u16_at(raw, 6).into() } else { u32_at(raw, 16) };
-    let flags = if version == 3 { u64_at(raw, 120) } else { 0 };
+    let mode = core.u16::<2>();
+    let link_count = if version == 1 { core.u16::<6>().into() } else { core.u32::<16>() };
+    let flags = if version == 3 { core.u64::<120>() } else { 0 };
     if mode == 0 || link_count == 0 || flags & INTERNAL != 0 || superblock.internal.contains(&inode) {
         return Decoded::None;
     }
     let Some(kind) = Kind::of_mode(mode) else {
         return Decoded::Damaged("its kind is unknown");
     };
-    let (size_bytes, blocks) = (u64_at(raw, 56), u64_at(raw, 64));
+    let (size_bytes, blocks) = (core.u64::<56>(), core.u64::<64>());
     if size_bytes > i64::MAX as u64 || blocks > i64::MAX as u64 / u64::from(superblock.block_bytes) {
         return Decoded::Damaged("its size is impossible");
     }
-    let time = |at| time(u64_at(raw, at), flags & LARGE_TIMES != 0);
+    let time = |stored| time(stored, flags & LARGE_TIMES != 0);
     Decoded::Inode(Stat {
         kind,
         size_bytes,
         allocated_bytes: blocks * u64::from(superblock.block_bytes),
         link_count,
-        uid: u32_at(raw, 8),
-        gid: u32_at(raw, 12),
+        uid: core.u32::<8>(),
+        gid: core.u32::<12>(),
         mode,
         device,
         inode,
-        mtime: time(40),
-        ctime: time(48),
-        atime: time(32),
+        mtime: time(core.u64::<40>()),
+        ctime: time(core.u64::<48>()),
+        atime: time(core.u64::<32>()),
     })
 }
 
@@ -102,17 +102,16 @@ pub(super) fn data_fork(raw: &[u8]) -> (Format, &[u8]) {
         _ => Format::Other,
     };
     let rest = raw.get(core_bytes(raw)..).unwrap_or_default();
-    let length = match raw.get(FORK_OFFSET) {
-        Some(&offset) if offset > 0 => (usize::from(offset) * 8).min(rest.len()),
-        _ => rest.len(),
-    };
-    (format, &rest[..length])
+    let fork =
+        raw.get(FORK_OFFSET).filter(|&&offset| offset > 0).and_then(|&offset| rest.get(..8 * usize::from(offset)));
+    (format, fork.unwrap_or(rest))
 }
 
 /// Number of extents in the data fork.
 pub(super) fn extents(raw: &[u8]) -> u64 {
-    let flags = if raw.get(4) == Some(&3) { u64_at(raw, 120) } else { 0 };
-    if flags & LARGE_COUNTS != 0 { u64_at(raw, 24) } else { u32_at(raw, 76).into() }
+    let Some(core) = raw.first_chunk::<V3_CORE_BYTES>() else { return 0 };
+    let has_large_counts = core[4] == 3 && core.u64::<120>() & LARGE_COUNTS != 0;
+    if has_large_counts { core.u64::<24>() } else { core.u32::<76>().into() }
 }
 
 #[cfg(test)]

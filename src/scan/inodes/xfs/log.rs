@@ -14,9 +14,9 @@ use std::io;
 use super::changes::Changes;
 use super::superblock::Superblock;
 use super::transactions::Transactions;
-use super::{u32_at, u64_at};
 use crate::scan::inodes::checksum::crc32c;
 use crate::scan::inodes::damaged;
+use crate::scan::inodes::fields::{BigEndian, Record as _};
 use crate::scan::inodes::medium::Medium;
 
 const SECTOR: usize = 512;
@@ -24,8 +24,10 @@ const MAGIC: u32 = 0xfeed_babe;
 /// Sectors whose cycle numbers fit into one header.
 const HEADER_SECTORS: usize = 64;
 const CHECKSUM: usize = 32;
-/// Offset of the original first bytes of sectors.
+/// The original first bytes of sectors: their offset in the first header and in the others, and their size.
 const TURNS: usize = 44;
+const MORE_TURNS: usize = 4;
+const TURNS_BYTES: usize = 4 * HEADER_SECTORS;
 /// Little-endian numbers in items.
 const LITTLE_ENDIAN: u32 = 1;
 /// Flag of the operation that is the last before a file system is unmounted.
@@ -89,9 +91,9 @@ impl<M: Medium> Ring<'_, M> {
     }
 }
 
-fn turn_of(sector: &[u8]) -> u32 {
-    let first = u32_at(sector, 0);
-    if first == MAGIC { u32_at(sector, 4) } else { first }
+fn turn_of(sector: &[u8; 8]) -> u32 {
+    let first = sector.u32::<0>();
+    if first == MAGIC { sector.u32::<4>() } else { first }
 }
 
 /// A record of the log.
@@ -166,10 +168,10 @@ fn newest_record(
         let sector = (head + ring.sectors - back) % ring.sectors;
         let mut start = [0; 8];
         ring.read_part(sector, &mut start)?;
-        if u32_at(&start, 0) != MAGIC {
+        if start.u32::<0>() != MAGIC {
             continue;
         }
-        let written = u32_at(&start, 4);
+        let written = start.u32::<4>();
         if written != turn && written.wrapping_add(1) != turn {
             break;
         }
@@ -189,46 +191,46 @@ fn read_record(
     checked: bool,
 ) -> io::Result<Record> {
     let wrong = || damaged("a record of the log is damaged");
-    let mut header = vec![0; SECTOR];
+    let mut header = [0; SECTOR];
     ring.read(sector, &mut header)?;
-    let length = u32_at(&header, 12) as usize;
-    if u32_at(&header, 0) != MAGIC || length > MOST_RECORD_BYTES {
+    let length = header.u32::<12>() as usize;
+    if header.u32::<0>() != MAGIC || length > MOST_RECORD_BYTES {
         return Err(wrong());
     }
-    if u32_at(&header, 300) != LITTLE_ENDIAN {
+    if header.u32::<300>() != LITTLE_ENDIAN {
         return Err(damaged("the log was written by another type of machine"));
     }
-    if header[304..320] != superblock.user_identifier {
+    if *header.field::<304, 16>() != superblock.user_identifier {
         return Err(damaged("the log belongs to another file system"));
     }
     // One header per 32 KiB of the largest possible record.
-    let most = u32_at(&header, 320) as usize;
-    let version2 = u32_at(&header, 8) & 2 != 0;
+    let most = header.u32::<320>() as usize;
+    let version2 = header.u32::<8>() & 2 != 0;
     let headers = if version2 { most.div_ceil(HEADER_SECTORS * SECTOR).clamp(1, 32) } else { 1 };
-    header.resize(headers * SECTOR, 0);
-    ring.read(sector, &mut header)?;
+    let mut more = vec![0; (headers - 1) * SECTOR];
+    ring.read(sector + 1, &mut more)?;
+    let more = more.as_chunks::<SECTOR>().0;
     let count = length.div_ceil(SECTOR);
     let mut data = vec![0; count * SECTOR];
     ring.read(sector + headers as u64, &mut data)?;
-    let stored = u32::from_le_bytes([header[CHECKSUM], header[33], header[34], header[35]]);
+    let stored = u32::from_le_bytes(*header.field::<CHECKSUM, 4>());
     if checked && stored != 0 {
         let crc = crc32c(crc32c(!0, &header[..CHECKSUM]), &[0; 4]);
-        let mut crc = crc32c(crc, &header[CHECKSUM + 4..HEADER_BYTES]);
-        for more in header[SECTOR..].chunks_exact(SECTOR) {
-            crc = crc32c(crc, &more[..MORE_HEADER_BYTES]);
-        }
-        if !crc32c(crc, &data[..length]) != stored {
+        let crc = crc32c(crc, &header[CHECKSUM + 4..HEADER_BYTES]);
+        let crc = more.iter().fold(crc, |crc, more| crc32c(crc, &more[..MORE_HEADER_BYTES]));
+        if !crc32c(crc, data.get(..length).ok_or_else(wrong)?) != stored {
             return Err(wrong());
         }
     }
     // Restores the first four bytes of each sector from the headers; the cycle number replaced them.
-    for (at, sector) in data.chunks_exact_mut(SECTOR).enumerate() {
-        let (number, place) = (at / HEADER_SECTORS, at % HEADER_SECTORS);
-        let start = if number == 0 { TURNS } else { number * SECTOR + 4 };
-        let first = header.get(start + 4 * place..start + 4 * place + 4).ok_or_else(wrong)?;
+    let turns = more.iter().map(|more| more.field::<MORE_TURNS, TURNS_BYTES>());
+    let mut turns =
+        std::iter::once(header.field::<TURNS, TURNS_BYTES>()).chain(turns).flat_map(|turns| turns.as_chunks().0);
+    for sector in data.as_chunks_mut::<SECTOR>().0 {
+        let first: &[u8; 4] = turns.next().ok_or_else(wrong)?;
         sector[..4].copy_from_slice(first);
     }
     data.truncate(length);
     let sectors = (headers + count) as u64;
-    Ok(Record { sectors, tail: u64_at(&header, 24), operations: u32_at(&header, 40), data })
+    Ok(Record { sectors, tail: header.u64::<24>(), operations: header.u32::<40>(), data })
 }

@@ -17,6 +17,7 @@ mod log;
 mod reservations;
 mod superblock;
 mod transactions;
+mod tree;
 
 use std::io;
 use std::ops::Range;
@@ -27,6 +28,7 @@ use self::extents::Extent;
 use self::inode::{Decoded, Format};
 use self::log::Log;
 use self::superblock::{Superblock, is_sealed};
+use super::fields::{BigEndian, Record as _};
 use super::medium::{Medium, Window};
 use super::{Damage, Found, InodeSource, Listed, Slot, damaged};
 use crate::error::{Error, ErrorKind, Result};
@@ -41,8 +43,9 @@ const RUN_BYTES: u64 = 1 << 20;
 const GAP_BYTES: u64 = 64 << 10;
 /// Directory bytes per read.
 const PIECE_BYTES: u64 = 256 << 10;
-/// Offset of the owner in a directory block; such blocks have a checksum.
+/// Offset of the owner in the header of a directory block; such blocks have a checksum.
 const OWNER: usize = 40;
+const HEADER_BYTES: usize = OWNER + 8;
 const CHECKSUM: usize = 4;
 /// Header before the target of a symlink in a block.
 const TARGET_HEADER_BYTES: usize = 56;
@@ -189,9 +192,8 @@ impl<M: Medium> Xfs<M> {
         spent.map(|_| ()).map_err(|_| damaged("directories have more blocks than the file system"))
     }
 
-    fn chunks_of(&self, part: usize) -> Range<usize> {
-        let first = part * PART_CHUNKS;
-        first..self.chunks.len().min(first + PART_CHUNKS)
+    fn chunks_of(&self, part: usize) -> &[Chunk] {
+        self.chunks.chunks(PART_CHUNKS).nth(part).unwrap_or_default()
     }
 
     /// The bytes from the first to the last inode of a chunk that is in use, and the number of the first in the chunk.
@@ -201,32 +203,31 @@ impl<M: Medium> Xfs<M> {
         Some((start..start + u64::from(end - first) * u64::from(self.superblock.inode_bytes), first))
     }
 
-    /// The chunks from `at` on, before `end`, that are read together: their bytes, and the first chunk after them.
-    fn run(&self, at: usize, end: usize) -> Option<(Range<u64>, usize)> {
-        let (mut bytes, _) = self.bytes_of(&self.chunks[at])?;
-        let mut behind = at + 1;
-        while let Some((next, _)) = self.chunks[..end].get(behind).and_then(|chunk| self.bytes_of(chunk)) {
+    /// The chunks that are read together with the first one: the bytes, and the number of chunks.
+    fn run(&self, chunks: &[Chunk]) -> Option<(Range<u64>, usize)> {
+        let mut found = chunks.iter().map_while(|chunk| self.bytes_of(chunk));
+        let (mut bytes, _) = found.next()?;
+        let mut count = 1;
+        for (next, _) in found {
             if next.start < bytes.end || next.start - bytes.end > GAP_BYTES || next.end - bytes.start > RUN_BYTES {
                 break;
             }
             bytes.end = next.end;
-            behind += 1;
+            count += 1;
         }
-        Some((bytes, behind))
+        Some((bytes, count))
     }
 
-    fn ask_for(&self, part: usize) {
-        let all = self.chunks_of(part);
-        let mut at = all.start;
-        while at < all.end {
-            match self.run(at, all.end) {
-                Some((bytes, behind)) => {
-                    self.medium.will_need(bytes.start, bytes.end - bytes.start);
-                    at = behind;
-                }
-                None => at += 1,
-            }
-        }
+    /// The chunks of a part in runs that are read together, with their bytes; `None` for a chunk outside the file
+    /// system.
+    fn runs(&self, part: usize) -> impl Iterator<Item = (&[Chunk], Option<Range<u64>>)> {
+        let mut left = self.chunks_of(part);
+        std::iter::from_fn(move || {
+            let (bytes, count) = self.run(left).map_or((None, 1), |(bytes, count)| (Some(bytes), count));
+            let (chunks, behind) = left.split_at_checked(count)?;
+            left = behind;
+            Some((chunks, bytes))
+        })
     }
 
     /// Location of a directory's names, from its inode, which is at `place`.
@@ -246,8 +247,7 @@ impl<M: Medium> Xfs<M> {
                 }
             }
             Format::Tree => {
-                // The children follow the keys.
-                let position = u64_at(fork, 4 + 8 * (fork.len().saturating_sub(4) / 16));
+                let position = extents::first_child(fork).unwrap_or(0);
                 Listing::Map { fork: fork.into(), extents: None, position }
             }
             _ => Listing::Inode(place),
@@ -301,7 +301,7 @@ impl<M: Medium> Xfs<M> {
             let read = place.ok_or_else(|| damaged("its target is not in the expected place")).and_then(|place| {
                 let mut start = [0; TARGET_HEADER_BYTES + 1];
                 self.read(place, &mut start)?;
-                let marked = self.superblock.is_v5 && &start[..4] == TARGET_MAGIC;
+                let marked = self.superblock.is_v5 && start.starts_with(TARGET_MAGIC);
                 Ok(if marked { start[TARGET_HEADER_BYTES] } else { start[0] })
             });
             match read {
@@ -338,7 +338,7 @@ impl<M: Medium> InodeSource for Xfs<M> {
         let (group, number) = self.superblock.split(inode)?;
         let behind = self.chunks.partition_point(|chunk| (chunk.group, chunk.first) <= (group, number));
         let at = behind.checked_sub(1)?;
-        let chunk = &self.chunks[at];
+        let chunk = self.chunks.get(at)?;
         let within = number - chunk.first.min(number);
         (chunk.group == group && within < CHUNK_INODES).then(|| Slot {
             part: at / PART_CHUNKS,
@@ -347,39 +347,37 @@ impl<M: Medium> InodeSource for Xfs<M> {
     }
 
     fn read_part(&self, part: usize, buffers: &mut Buffers, found: &mut impl FnMut(Found<Listing>)) {
-        if part + AHEAD_PARTS < self.parts() {
-            self.ask_for(part + AHEAD_PARTS);
+        for bytes in self.runs(part + AHEAD_PARTS).filter_map(|(_, bytes)| bytes) {
+            self.medium.will_need(bytes.start, bytes.end - bytes.start);
         }
-        let all = self.chunks_of(part);
         let inode_bytes = self.superblock.inode_bytes as usize;
-        let mut at = all.start;
-        while at < all.end {
-            let Some((Range { start, end }, behind)) = self.run(at, all.end) else {
-                let error = damaged("an inode chunk is outside the file system");
-                found(Found::Damaged(Damage { operation: "read an inode chunk", inode: None, error }));
-                at += 1;
-                continue;
-            };
-            buffers.run.resize((end - start) as usize, 0);
-            match self.medium.read_since_opened(&mut buffers.run, start) {
-                Ok(()) => {
-                    for (number, chunk) in (at..).zip(&self.chunks[at..behind]) {
-                        let Some((bytes, first)) = self.bytes_of(chunk) else { continue };
-                        for within in (0..CHUNK_INODES).filter(|within| chunk.used >> within & 1 == 1) {
-                            let place = bytes.start + u64::from(within - first) * inode_bytes as u64;
-                            let raw = &mut buffers.run[(place - start) as usize..][..inode_bytes];
-                            let sealed = !self.log.changes.lay_over(place, raw) && self.checked;
-                            let inode = self.superblock.inode(chunk.group, chunk.first + within);
-                            let offset = (number - all.start) * CHUNK_INODES as usize + within as usize;
-                            self.take((inode, offset), raw, (place, sealed), &mut buffers.targets, found);
-                        }
-                    }
-                }
+        let mut before = 0;
+        for (chunks, bytes) in self.runs(part) {
+            let read = bytes.ok_or_else(|| damaged("an inode chunk is outside the file system")).and_then(|bytes| {
+                buffers.run.resize((bytes.end - bytes.start) as usize, 0);
+                self.medium.read_since_opened(&mut buffers.run, bytes.start).map(|()| bytes.start)
+            });
+            let start = match read {
+                Ok(start) => start,
                 Err(error) => {
                     found(Found::Damaged(Damage { operation: "read an inode chunk", inode: None, error }));
+                    before += chunks.len();
+                    continue;
+                }
+            };
+            for (number, chunk) in (before..).zip(chunks) {
+                let Some((bytes, first)) = self.bytes_of(chunk) else { continue };
+                let Some(inodes) = buffers.run.get_mut((bytes.start - start) as usize..) else { continue };
+                let slots = (first..CHUNK_INODES).zip(inodes.chunks_exact_mut(inode_bytes));
+                for (within, raw) in slots.filter(|(within, _)| chunk.used >> within & 1 == 1) {
+                    let place = bytes.start + u64::from(within - first) * inode_bytes as u64;
+                    let sealed = !self.log.changes.lay_over(place, raw) && self.checked;
+                    let inode = self.superblock.inode(chunk.group, chunk.first + within);
+                    let offset = number * CHUNK_INODES as usize + within as usize;
+                    self.take((inode, offset), raw, (place, sealed), &mut buffers.targets, found);
                 }
             }
-            at = behind;
+            before += chunks.len();
         }
         self.finish_targets(&mut buffers.targets, found);
     }
@@ -514,8 +512,9 @@ impl<'l, 'f, M: Medium> Lister<'l, 'f, M> {
             for (at, block) in (0..).zip(read.chunks_exact(xfs.block_bytes() as usize)) {
                 let before = self.piece.len();
                 self.piece.extend_from_slice(block);
-                let changed =
-                    xfs.log.changes.lay_over(start + from + at * xfs.block_bytes(), &mut self.piece[before..]);
+                let place = start + from + at * xfs.block_bytes();
+                let added = self.piece.get_mut(before..).unwrap_or_default();
+                let changed = xfs.log.changes.lay_over(place, added);
                 if self.piece.len() < directory_bytes {
                     // Which of several blocks the log changed is not tracked: the checksum is not verified then.
                     continue;
@@ -531,10 +530,11 @@ impl<'l, 'f, M: Medium> Lister<'l, 'f, M> {
 
 /// Reports the names in a block, and any damage in it.
 fn tell<M>(xfs: &Xfs<M>, inode: u64, block: &[u8], sealed: bool, listed: &mut dyn FnMut(Listed<'_>)) {
+    let is_of_directory = |header: &[u8; HEADER_BYTES]| {
+        header.u64::<OWNER>() == inode && *header.field::<24, 16>() == xfs.superblock.identifier
+    };
     let own = !xfs.superblock.is_v5
-        || u64_at(block, OWNER) == inode
-            && block.get(24..40) == Some(&xfs.superblock.identifier)
-            && (!sealed || is_sealed(block, CHECKSUM));
+        || block.first_chunk().is_some_and(is_of_directory) && (!sealed || is_sealed(block, CHECKSUM));
     let told = if own {
         directory::of_block(&xfs.superblock, block, |name, child| listed(Listed::Name(name, child)))
     } else {
@@ -547,22 +547,4 @@ fn tell<M>(xfs: &Xfs<M>, inode: u64, block: &[u8], sealed: bool, listed: &mut dy
 
 fn refuse(cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::Corrupt, "read the file system", cause).advise("use --method walk")
-}
-
-/// Two bytes, big-endian; 0 past the end.
-#[inline]
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..at + 2).map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
-}
-
-/// Four bytes, big-endian; 0 past the end.
-#[inline]
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).map_or(0, |bytes| u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
-}
-
-/// Eight bytes, big-endian; 0 past the end.
-#[inline]
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).map_or(0, |bytes| u64::from_be_bytes(bytes.try_into().unwrap_or([0; 8])))
 }

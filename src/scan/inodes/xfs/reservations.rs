@@ -9,13 +9,15 @@ use std::io;
 
 use super::chunks::ReadBlock;
 use super::superblock::{Superblock, is_sealed};
-use super::{u16_at, u32_at};
+use super::tree::{children, node};
 use crate::scan::inodes::damaged;
+use crate::scan::inodes::fields::BigEndian;
 
 /// The header of a group's free space and counts is in its second sector.
 const HEADER_SECTOR: u64 = 1;
 const HEADER_MAGIC: &[u8] = b"XAGF";
 const HEADER_CHECKSUM: usize = 216;
+const HEADER_BYTES: usize = 96;
 /// In the header: number of the group, root of the tree, its levels.
 const GROUP: usize = 8;
 const ROOT: usize = 88;
@@ -37,10 +39,10 @@ pub(super) fn in_group(superblock: &Superblock, group: u32, read: ReadBlock<'_>)
     let sector_bytes = superblock.sector_bytes as usize;
     let (header, sealed) = read(start + HEADER_SECTOR * sector_bytes as u64, sector_bytes)?;
     let is_whole = !sealed || is_sealed(&header, HEADER_CHECKSUM);
-    if !header.starts_with(HEADER_MAGIC) || u32_at(&header, GROUP) != group || !is_whole {
-        return Err(damaged("its header of free space is damaged"));
-    }
-    let (mut block, levels) = (u32_at(&header, ROOT), u32_at(&header, LEVELS));
+    let is_it =
+        |header: &&[u8; HEADER_BYTES]| is_whole && header.starts_with(HEADER_MAGIC) && header.u32::<GROUP>() == group;
+    let header = header.first_chunk().filter(is_it).ok_or_else(|| damaged("its header of free space is damaged"))?;
+    let (mut block, levels) = (header.u32::<ROOT>(), header.u32::<LEVELS>());
     if levels == 0 || levels > MOST_LEVELS {
         return Err(damaged("its tree of reference counts has too many levels"));
     }
@@ -49,22 +51,18 @@ pub(super) fn in_group(superblock: &Superblock, group: u32, read: ReadBlock<'_>)
         let place = place.ok_or_else(|| damaged("a node of its tree of reference counts is outside it"))?;
         let (bytes, sealed) = read(place, superblock.block_bytes as usize)?;
         let is_whole = !sealed || is_sealed(&bytes, CHECKSUM);
-        if !bytes.starts_with(MAGIC) || u32::from(u16_at(&bytes, 4)) != level || !is_whole {
-            return Err(damaged("a node of its tree of reference counts is damaged"));
-        }
-        let entries = bytes.get(NODE_HEADER_BYTES..).unwrap_or_default();
-        let Some(last) = usize::from(u16_at(&bytes, 6)).checked_sub(1) else { return Ok(false) };
+        let (header, entries) = node(&bytes, MAGIC, NODE_HEADER_BYTES)
+            .filter(|(header, _)| is_whole && u32::from(header.u16::<4>()) == level)
+            .ok_or_else(|| damaged("a node of its tree of reference counts is damaged"))?;
+        let count = usize::from(header.u16::<6>());
+        let Some(last) = count.checked_sub(1) else { return Ok(false) };
+        let too_full = || damaged("a node of its tree of reference counts is too full");
         if level == 0 {
-            let record = entries.chunks_exact(RECORD_BYTES).nth(last);
-            let record = record.ok_or_else(|| damaged("a node of its tree of reference counts is too full"))?;
-            return Ok(u32_at(record, 0) & RESERVED != 0);
+            let record = entries.as_chunks::<RECORD_BYTES>().0.get(last).ok_or_else(too_full)?;
+            return Ok(record.u32::<0>() & RESERVED != 0);
         }
-        // The children follow all keys.
-        let most = entries.len() / 8;
-        if last >= most {
-            return Err(damaged("a node of its tree of reference counts is too full"));
-        }
-        block = u32_at(entries, 4 * (most + last));
+        let (_, child) = children(entries, count).nth(last).ok_or_else(too_full)?;
+        block = u32::from_be_bytes(child);
     }
     Ok(false)
 }

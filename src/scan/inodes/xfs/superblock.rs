@@ -1,8 +1,8 @@
 //! The superblock: the layout of an XFS file system, and what a reader has to know.
 
-use super::{u16_at, u32_at, u64_at};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::inodes::checksum::crc32c;
+use crate::scan::inodes::fields::{BigEndian, Record};
 
 /// The most that is read: the superblock is in the first sector.
 pub(super) const BYTES: usize = 512;
@@ -59,16 +59,15 @@ impl Superblock {
     /// [`ErrorKind::NotRecognised`] if it is not XFS, or has unknown features, [`ErrorKind::Corrupt`] if it contradicts
     /// itself.
     pub(super) fn parse(bytes: &[u8; BYTES], checked: bool) -> Result<Superblock> {
-        let (u16_of, u32_of, u64_of) = (|at| u16_at(bytes, at), |at| u32_at(bytes, at), |at| u64_at(bytes, at));
-        if &bytes[..4] != MAGIC {
+        if !bytes.starts_with(MAGIC) {
             return Err(Error::new(ErrorKind::NotRecognised, "read the superblock", "it is not XFS"));
         }
-        let is_v5 = match u16_of(100) & 0xf {
-            4 if u16_of(100) & V4_DIRECTORIES2 != 0 => false,
+        let is_v5 = match bytes.u16::<100>() & 0xf {
+            4 if bytes.u16::<100>() & V4_DIRECTORIES2 != 0 => false,
             5 => true,
             version => return Err(unknown(format!("XFS version {version}"))),
         };
-        let incompatible = if is_v5 { u32_of(216) } else { 0 };
+        let incompatible = if is_v5 { bytes.u32::<216>() } else { 0 };
         let not_known = incompatible & !KNOWN;
         if not_known != 0 {
             return Err(unknown(format!("incompat {:#x}", 1u32 << not_known.trailing_zeros())));
@@ -76,29 +75,34 @@ impl Superblock {
         if incompatible & NEEDS_REPAIR != 0 {
             return Err(damaged("it is marked as needing repair"));
         }
-        let more = if u16_of(100) & V4_MORE != 0 { u32_of(200) } else { 0 };
-        let identifier_at = |at: usize| <[u8; 16]>::try_from(&bytes[at..at + 16]).unwrap_or_default();
-        let [blocks_log, sectors_log, inodes_log, inodes_a_block, groups_log] =
-            [120, 121, 122, 123, 124].map(|at| u32::from(bytes[at]));
+        let more = if bytes.u16::<100>() & V4_MORE != 0 { bytes.u32::<200>() } else { 0 };
+        let (user_identifier, other_identifier) = (*bytes.field::<32, 16>(), *bytes.field::<248, 16>());
+        let [blocks_log, sectors_log, inodes_log, inodes_a_block, groups_log] = bytes.field::<120, 5>().map(u32::from);
         let superblock = Superblock {
-            block_bytes: u32_of(4),
-            blocks: u64_of(8),
-            group_blocks: u32_of(84),
-            groups: u32_of(88),
+            block_bytes: bytes.u32::<4>(),
+            blocks: bytes.u64::<8>(),
+            group_blocks: bytes.u32::<84>(),
+            groups: bytes.u32::<88>(),
             group_bits: groups_log,
             inode_bits: inodes_a_block,
-            sector_bytes: u16_of(102).into(),
-            inode_bytes: u16_of(104).into(),
-            directory_bytes: u32_of(4).checked_shl(bytes[192].into()).unwrap_or(0),
-            root: u64_of(56),
-            internal: [64, 72, 160, 168, 232].map(u64_of),
-            log: Some(u64_of(48)).filter(|&start| start != 0),
-            log_blocks: u32_of(96),
+            sector_bytes: bytes.u16::<102>().into(),
+            inode_bytes: bytes.u16::<104>().into(),
+            directory_bytes: bytes.u32::<4>().checked_shl(bytes[192].into()).unwrap_or(0),
+            root: bytes.u64::<56>(),
+            internal: [
+                bytes.u64::<64>(),
+                bytes.u64::<72>(),
+                bytes.u64::<160>(),
+                bytes.u64::<168>(),
+                bytes.u64::<232>(),
+            ],
+            log: Some(bytes.u64::<48>()).filter(|&start| start != 0),
+            log_blocks: bytes.u32::<96>(),
             is_v5,
-            has_reference_counts: is_v5 && u32_of(212) & REFERENCE_COUNTS != 0,
+            has_reference_counts: is_v5 && bytes.u32::<212>() & REFERENCE_COUNTS != 0,
             file_types: incompatible & FILE_TYPES != 0 || !is_v5 && more & V4_FILE_TYPES != 0,
-            identifier: identifier_at(if incompatible & OTHER_IDENTIFIER != 0 { 248 } else { 32 }),
-            user_identifier: identifier_at(32),
+            identifier: if incompatible & OTHER_IDENTIFIER != 0 { other_identifier } else { user_identifier },
+            user_identifier,
         };
         let fits = |bytes: u32, log: u32, least: u32, most: u32| {
             (least..=most).contains(&bytes) && bytes.is_power_of_two() && log == bytes.trailing_zeros()
@@ -131,8 +135,8 @@ impl Superblock {
     /// Whether the checksum of the superblock is valid. It covers the sector; beyond the known part, the sector is
     /// empty.
     fn is_sealed(&self, bytes: &[u8; BYTES]) -> bool {
-        let mut sector = vec![0; self.sector_bytes as usize];
-        sector[..BYTES].copy_from_slice(bytes);
+        let mut sector = bytes.to_vec();
+        sector.resize(self.sector_bytes as usize, 0);
         is_sealed(&sector, CHECKSUM)
     }
 
@@ -185,9 +189,10 @@ impl Superblock {
 
 /// Whether the checksum of a block, which is at `at`, matches the rest of it.
 pub(super) fn is_sealed(block: &[u8], at: usize) -> bool {
-    let Some(stored) = block.get(at..at + 4) else { return false };
-    let crc = crc32c(crc32c(crc32c(!0, &block[..at]), &[0; 4]), &block[at + 4..]);
-    (!crc).to_le_bytes() == stored
+    let Some((before, rest)) = block.split_at_checked(at) else { return false };
+    let Some((stored, behind)) = rest.split_first_chunk() else { return false };
+    let crc = crc32c(crc32c(crc32c(!0, before), &[0; 4]), behind);
+    (!crc).to_le_bytes() == *stored
 }
 
 fn unknown(what: String) -> Error {

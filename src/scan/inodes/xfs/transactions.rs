@@ -8,8 +8,8 @@ use std::io;
 
 use super::changes::{Changes, Fork, Logged, PIECE_BYTES};
 use super::inode::{LARGE_TIMES, V3_CORE_BYTES};
-use super::{u16_at, u32_at};
 use crate::scan::inodes::damaged;
+use crate::scan::inodes::fields::{self, LittleEndian};
 
 const OPERATION_BYTES: usize = 12;
 /// Flags of operations.
@@ -27,6 +27,8 @@ const FREED: u16 = 0x2;
 const DATA: u32 = 0x2;
 const EXTENTS: u32 = 0x4;
 const ROOT: u32 = 0x8;
+/// Size of the first region of an item: of a buffer, without the bitmap; of an inode.
+const BUFFER_ITEM_BYTES: usize = 20;
 const INODE_ITEM_BYTES: usize = 56;
 const SECTOR_BYTES: u64 = 512;
 
@@ -41,9 +43,11 @@ impl Transactions {
     pub(super) fn take(&mut self, record: &[u8], operations: u32, changes: &mut Changes) -> io::Result<()> {
         let mut rest = record;
         for _ in 0..operations {
-            let Some((header, behind)) = rest.split_at_checked(OPERATION_BYTES) else { return Err(cut()) };
-            let (number, length, flags) = (u32_at(header, 0), u32_at(header, 4) as usize, header[9]);
-            let Some((body, behind)) = behind.split_at_checked(length) else { return Err(cut()) };
+            let (header, behind) = rest.split_first_chunk::<OPERATION_BYTES>().ok_or_else(cut)?;
+            // Headers of operations are as on the device.
+            let (number, length) = (fields::BigEndian::u32::<0>(header), fields::BigEndian::u32::<4>(header));
+            let flags = header[9];
+            let (body, behind) = behind.split_at_checked(length as usize).ok_or_else(cut)?;
             rest = behind;
             if flags & START != 0 {
                 self.open.insert(number, Vec::new());
@@ -74,32 +78,36 @@ fn commit(regions: &[Vec<u8>], changes: &mut Changes) -> io::Result<()> {
     let mut rest = regions.get(1..).unwrap_or_default();
     let mut freed = Vec::new();
     while let Some(format) = rest.first() {
-        let (kind, count) = (u16_le(format, 0), usize::from(u16_le(format, 2)));
-        let (item, behind) = rest.split_at_checked(count.max(1)).ok_or_else(cut)?;
+        let start = format.first_chunk::<4>();
+        let (kind, count) = start.map_or((0, 0), |start| (start.u16::<0>(), start.u16::<2>()));
+        let (item, behind) = rest.split_at_checked(usize::from(count).max(1)).ok_or_else(cut)?;
         rest = behind;
         match kind {
-            BUFFER if u16_le(format, 4) & FREED != 0 => freed.push(format),
-            BUFFER => buffer(item, changes),
+            BUFFER => buffer(item, &mut freed, changes),
             INODE => inode(item, changes)?,
             _ => {}
         }
     }
-    for format in freed {
-        changes.forget(u64_le(format, 8).saturating_mul(SECTOR_BYTES), u64::from(u16_le(format, 6)) * SECTOR_BYTES);
+    for (place, length) in freed {
+        changes.forget(place, length);
     }
     Ok(())
 }
 
-/// Changed pieces of a block: a bitmap of them, and one region per run.
-fn buffer(item: &[Vec<u8>], changes: &mut Changes) {
-    let format = &item[0];
-    let Some(place) = u64_le(format, 8).checked_mul(SECTOR_BYTES).filter(|&place| place < 1 << 60) else { return };
-    if u16_le(format, 4) & OF_INODES != 0 {
+/// Changed pieces of a block: a bitmap of them, and one region per run. One that was freed is added to `freed`.
+fn buffer(item: &[Vec<u8>], freed: &mut Vec<(u64, u64)>, changes: &mut Changes) {
+    let Some((format, regions)) = item.split_first() else { return };
+    let Some((format, map)) = format.split_first_chunk::<BUFFER_ITEM_BYTES>() else { return };
+    let (flags, place) = (format.u16::<4>(), format.u64::<8>().saturating_mul(SECTOR_BYTES));
+    if flags & FREED != 0 {
+        return freed.push((place, u64::from(format.u16::<6>()) * SECTOR_BYTES));
+    }
+    if place >= 1 << 60 || flags & OF_INODES != 0 {
         return;
     }
-    let words = format.get(20..).unwrap_or_default().chunks_exact(4).take(u32_le(format, 16) as usize);
-    let bits = words.flat_map(|word| (0..u32::BITS).map(move |bit| u32_le(word, 0) >> bit & 1 == 1));
-    let (mut regions, mut region, mut before) = (item[1..].iter(), &[][..], false);
+    let words = map.as_chunks().0.iter().take(format.u32::<16>() as usize).map(|&word| u32::from_le_bytes(word));
+    let bits = words.flat_map(|word| (0..u32::BITS).map(move |bit| word >> bit & 1 == 1));
+    let (mut regions, mut region, mut before) = (regions.iter(), &[][..], false);
     for (number, is_set) in (0u64..).zip(bits) {
         if is_set && !before {
             region = regions.next().map_or(&[][..], |region| &region[..]);
@@ -114,14 +122,13 @@ fn buffer(item: &[Vec<u8>], changes: &mut Changes) {
 
 /// An inode: its format, its core, and the changed parts of its forks.
 fn inode(item: &[Vec<u8>], changes: &mut Changes) -> io::Result<()> {
-    let (Some(format), Some(core)) = (item.first(), item.get(1)) else { return Err(cut()) };
-    if format.len() < INODE_ITEM_BYTES {
-        return Err(damaged("the log was written by another type of machine"));
-    }
-    let fields = u32_le(format, 4);
-    let logged = changes.inode_mut(u64_le(format, 16));
+    let [format, core, forks @ ..] = item else { return Err(cut()) };
+    let format = format.first_chunk::<INODE_ITEM_BYTES>();
+    let format = format.ok_or_else(|| damaged("the log was written by another type of machine"))?;
+    let fields = format.u32::<4>();
+    let logged = changes.inode_mut(format.u64::<16>());
     set_core(logged, core);
-    if let Some(data) = item.get(2) {
+    if let Some(data) = forks.first() {
         let fork = data.clone().into_boxed_slice();
         if fields & ROOT != 0 {
             logged.data = Some(Fork::Root(fork));
@@ -164,14 +171,14 @@ const FIELDS: [(usize, usize); 25] = [
 fn set_core(logged: &mut Logged, core: &[u8]) {
     let mut turned = [0; V3_CORE_BYTES];
     let mut turn = |at: usize, length: usize| {
-        if let Some(field) = core.get(at..at + length) {
-            turned[at..at + length].copy_from_slice(field);
-            turned[at..at + length].reverse();
+        if let (Some(target), Some(field)) = (turned.get_mut(at..at + length), core.get(at..at + length)) {
+            target.copy_from_slice(field);
+            target.reverse();
         }
     };
     FIELDS.iter().for_each(|&(at, length)| turn(at, length));
     let is_v3 = core.get(4) == Some(&3);
-    let large = is_v3 && u64_le(core, 120) & LARGE_TIMES != 0;
+    let large = is_v3 && core.first_chunk::<128>().is_some_and(|core| core.u64::<120>() & LARGE_TIMES != 0);
     for at in [32, 40, 48, 144] {
         if large {
             turn(at, 8);
@@ -187,18 +194,6 @@ fn set_core(logged: &mut Logged, core: &[u8]) {
     }
     logged.core = turned;
     logged.core_bytes = if is_v3 { V3_CORE_BYTES } else { 96 };
-}
-
-fn u16_le(bytes: &[u8], at: usize) -> u16 {
-    u16_at(bytes, at).swap_bytes()
-}
-
-fn u32_le(bytes: &[u8], at: usize) -> u32 {
-    u32_at(bytes, at).swap_bytes()
-}
-
-fn u64_le(bytes: &[u8], at: usize) -> u64 {
-    super::u64_at(bytes, at).swap_bytes()
 }
 
 #[cfg(test)]
