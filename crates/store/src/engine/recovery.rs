@@ -61,8 +61,10 @@ pub struct Recovered {
     pub batches: u64,
     /// Records in them.
     pub records: u64,
-    /// Acknowledged bytes that are lost.
+    /// Acknowledged bytes that are lost, and nobody knows of what.
     pub damage: Vec<Damage>,
+    /// The same, of objects that are known, with their index keys.
+    pub(crate) lost: Vec<(Arc<[u8]>, Damage)>,
     /// Whether everything acknowledged is present.
     pub completeness: Completeness,
     /// Directories whose record is lost, and that were moved to `lost+found`.

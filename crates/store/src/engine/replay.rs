@@ -40,6 +40,8 @@ use crate::log::scan::{Committed, ScanStep};
 #[derive(Debug)]
 struct Item {
     kind: Kind,
+    /// Only its head is intact.
+    is_lost: bool,
     key: Arc<[u8]>,
     entry: Entry,
     descriptor: Option<Descriptor>,
@@ -521,6 +523,10 @@ impl<'e> Replay<'e> {
         for item in &stretch.items {
             let (entry, location) = (item.entry, item.entry.location);
             highest_id = highest_id.max(entry.id);
+            if item.is_lost {
+                let damage = Damage { segment: location.segment, range: location.range() };
+                self.recovered.lost.push((Arc::clone(&item.key), damage));
+            }
             match item.kind {
                 Kind::Removal => effects.remove(&item.key, entry.id, location).map(|_| ())?,
                 Kind::TreeRemoval => {
@@ -648,5 +654,6 @@ fn item(segment: SegmentNumber, offset: LogOffset, head: &Head<'_>, content: Opt
     };
     let number = if head.kind.is_used() { head.number } else { ObjectNumber::NONE };
     (entry.id, entry.number, entry.location) = (head.id, number, location);
-    Some(Item { kind: head.kind, key: head.key().into(), entry, descriptor, released, snapshot, directories })
+    let (kind, is_lost, key) = (head.kind, content.is_none(), head.key().into());
+    Some(Item { kind, is_lost, key, entry, descriptor, released, snapshot, directories })
 }

@@ -22,6 +22,7 @@ use crate::Store;
 use crate::devices::names;
 use crate::devices::set::{Slot, Trouble};
 use crate::engine::pace::{Pace, outcome};
+use crate::engine::recovery::Damage;
 use crate::engine::{Engine, View};
 use crate::error::{ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceState};
@@ -124,6 +125,18 @@ impl Store {
             let cause = format!("acknowledged bytes of the log are damaged on {}", engine.copies_in_words(devices));
             let problem = Problem::new(ProblemKind::Log, place, cause, engine.remedy_beyond(devices));
             checker.found(problem.within(damage.segment, damage.range.clone()).of_unknown());
+        }
+        // A deep check reads them.
+        for (key, Damage { segment, range }) in self.recovered().lost.iter().filter(|_| !options.is_deep) {
+            let found = checker.snapshot.look_up(key)?;
+            if found.is_some_and(|entry| (entry.location.segment, entry.location.range()) == (*segment, range.clone()))
+            {
+                let place = engine.devices.place(DeviceNumber(0), &segment_path(engine.segment_id(*segment)));
+                let devices = checker.view.state.segments.get(segment).map_or(&[][..], |row| &row.devices);
+                let cause = format!("the record is damaged on {}", engine.copies_in_words(devices));
+                let problem = Problem::new(ProblemKind::Record, place, cause, engine.remedy_beyond(devices));
+                checker.found(problem.within(*segment, range.clone()).of(key));
+            }
         }
         let result = checker.run(options.is_deep, &mut pace);
         checker.report.is_complete = outcome(result)?;
