@@ -10,6 +10,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::args;
+use crate::harness::Ran;
 use crate::store_place::{Place, bytes, calls, copy_all, files, find, flip, injected, snapshot};
 
 // 1
@@ -120,10 +121,14 @@ fn what_was_written_by_name_without_the_log_goes_on_behind_it_when_it_is_back() 
 
 // 4
 
+fn says_name(ran: &Ran, name: &str) {
+    assert!(ran.text().lines().any(|line| line == name), "{name}: {}", ran.text());
+}
+
 #[test]
 fn a_flipped_bit_costs_one_object_when_the_index_is_made_from_the_log() {
     for rebuild in ["check --rebuild-index", "a lost index and a put"] {
-        for is_large in [false, true] {
+        for (is_large, is_head) in [(false, false), (false, true), (true, false)] {
             let mut place = Place::new(0, 0, &[]);
             place.import(150, 6);
             let hit = if is_large { "i1/z-large/0002" } else { "i1/d3/0045" };
@@ -133,7 +138,8 @@ fn a_flipped_bit_costs_one_object_when_the_index_is_made_from_the_log() {
             } else {
                 find(&place.home.join("segments"), &place.objects[hit]).unwrap()
             };
-            flip(&path, at + 10);
+            // The content of a record, or the attributes before it.
+            flip(&path, if is_head { at - 1 } else { at + 10 });
             if rebuild.starts_with("check") {
                 let ran = place.run_on("check", ["--rebuild-index"]);
                 assert!(ran.code == Some(1) || is_large && ran.code == Some(0), "{:?}: {}", ran.code, ran.said());
@@ -144,9 +150,10 @@ fn a_flipped_bit_costs_one_object_when_the_index_is_made_from_the_log() {
                 place.objects.insert("later".to_owned(), b"after the index was lost".to_vec());
             }
             place.is_honest();
-            // A damaged record is reported first, wherever the store is listed; a damaged unit where it is read.
-            if !is_large {
-                place.says_incomplete_first();
+            // What may be missing is reported first, wherever the store is listed; a known object where it is read.
+            match is_head {
+                true => place.says_incomplete_first(),
+                false => says_name(&place.run_on("ls", ["-R"]).ended(0), hit),
             }
             let (exported, ran) = place.export();
             ran.ended(1);

@@ -202,7 +202,9 @@ fn a_device_that_vanishes_during_an_import_is_named() {
 fn damage_names_the_copies_that_were_read() {
     let mut place = Place::new(2, 0, &[]);
     place.import(8, 0);
-    damage(&place, 0, "i1/d1/0001");
+    // In the attributes, before the content: without an index, nobody knows of what object they are.
+    let (path, at) = find(&place.devices[0].join("segments"), &place.objects["i1/d1/0001"]).unwrap();
+    flip(&path, at - 1);
     place.take_away(1, false);
     let ran = place.run_on("get", ["i1/d1/0001"]).ended(1);
     says(&ran, &["its bytes on device 0 are damaged", "device 1 is not in service", "bring the missing devices back"]);
@@ -411,7 +413,7 @@ fn what_a_repair_cannot_know_is_accepted_and_not_dropped() {
     let mut place = Place::new(0, 0, &[]);
     place.import(8, 0);
     let (path, at) = find(&place.home.join("segments"), &place.objects["i1/d1/0001"]).unwrap();
-    flip(&path, at);
+    flip(&path, at - 1);
     place.lose_index();
     let ran = place.run_on("check", ["--deep"]).ended(1);
     says(&ran, &["acknowledged bytes of the log are damaged on its only copy (restore what is missing from a backup;"]);
