@@ -53,7 +53,7 @@ TARGETS = {
     "sparse cold 4": {"A": (1.3, 1.5), "B": (1.3, 1.5)},
     "random warm 1": {"A": (1.2, 1.8)},
     "random warm 4": {"A": (1.1, 1.8)},
-    "list": {"A": (25, 35), "B": (25, 35)},
+    "list with attributes": {"A": (25, 35), "B": (25, 35)},
     "delete all": {"A": (6, 10)},
 }
 # Multiples of the verified floor.

@@ -525,7 +525,11 @@ impl<'e> Replay<'e> {
             highest_id = highest_id.max(entry.id);
             if item.is_lost {
                 let damage = Damage { segment: location.segment, range: location.range() };
-                self.recovered.lost.push((Arc::clone(&item.key), damage));
+                match engine.not_read(Cause::Damage).is_empty() {
+                    true => self.recovered.lost.push((Arc::clone(&item.key), damage)),
+                    // One that is away may have it: then the log is read again.
+                    false => self.damaged(damage),
+                }
             }
             match item.kind {
                 Kind::Removal => effects.remove(&item.key, entry.id, location).map(|_| ())?,

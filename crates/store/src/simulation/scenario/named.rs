@@ -476,6 +476,28 @@ fn a_choice_that_was_interrupted_is_made_again_and_stays() {
 }
 
 #[test]
+fn what_only_a_device_that_is_away_has_intact_is_not_given_up() {
+    // Its record has an intact head on the other, so it is known what is lost; the index is behind the log.
+    keeps(Shape::FourAlike, |seed| {
+        let last = Step::Batch(Work::Write, Durability::Batch, seed + 1);
+        let lost = 2 + (seed % 2) as usize;
+        let (away, rotten) = (gone(lost), rot(5 - lost, FileKind::Segment, seed));
+        let next = if seed % 3 == 0 { Step::Open } else { Step::Rebuild(lost) };
+        vec![
+            small(seed),
+            last,
+            Step::PowerFailure(seed),
+            away,
+            rotten,
+            next,
+            Step::Close,
+            Step::Back(lost),
+            Step::Repair,
+        ]
+    });
+}
+
+#[test]
 fn a_rebuild_that_was_killed_goes_on_and_the_power_fails() {
     keeps_with(120, Shape::Mirror, |seed| {
         let given_up = cut(1 + seed, End::Kill, Step::GiveUp(0));
