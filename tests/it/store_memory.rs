@@ -202,10 +202,10 @@ fn no_repair_of_one_device_needs_more_with_many_objects() {
     }
     let sandbox = sandbox_for_many();
     let (store, mut measured) = on_one_device(&sandbox);
-    flip(&[&store], 0.25);
+    flip(&[&store], 0.25, Part::Content);
     measured.run_amiss("repair", args!["repair", &store]);
     measured.run("repair --drop-lost", args!["repair", &store, "--drop-lost"]);
-    flip(&[&store], 0.75);
+    flip(&[&store], 0.75, Part::Head);
     fs::remove_dir_all(store.join("index")).unwrap();
     measured.run_amiss("check --rebuild-index of damage", args!["check", &store, "--rebuild-index"]);
     measured.run_amiss("repair with an index that was rebuilt", args!["repair", &store]);
@@ -225,14 +225,23 @@ fn largest_segments(devices: &[&Path]) -> Vec<PathBuf> {
     devices.iter().map(|device| device.join("segments").join(&largest)).collect()
 }
 
-/// Flips a bit of the content of a file, in all copies of the largest segment, behind a share of its length.
-fn flip(devices: &[&Path], share: f64) {
+/// Part of a record.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// The object is known though its content is lost.
+    Content,
+    /// The attributes before it: without an index, nobody knows of what object they are.
+    Head,
+}
+
+/// Flips a bit of the record of a file, in all copies of the largest segment, behind a share of its length.
+fn flip(devices: &[&Path], share: f64, part: Part) {
     for path in largest_segments(devices) {
         let mut bytes = fs::read(&path).unwrap();
         let from = (bytes.len() as f64 * share) as usize;
         let is_content = |piece: &[u8]| piece[0].is_ascii_lowercase() && piece.iter().all(|byte| *byte == piece[0]);
         let at = from + bytes[from..].windows(CONTENT_BYTES / 2).position(is_content).unwrap();
-        bytes[at] ^= 4;
+        bytes[if part == Part::Head { at - 1 } else { at }] ^= 4;
         fs::write(&path, bytes).unwrap();
     }
 }
@@ -248,12 +257,12 @@ fn wipe_third(device: &Path) {
 
 /// Every kind of repair of a store on two devices.
 fn repair_mirrors(measured: &mut Measured, store: &Path, devices: [&Path; 2], file: &Path) {
-    flip(&devices[..1], 0.3);
+    flip(&devices[..1], 0.3, Part::Content);
     measured.run("repair of a copy", args!["repair", store]);
-    flip(&devices, 0.25);
+    flip(&devices, 0.25, Part::Content);
     measured.run_amiss("repair of both copies", args!["repair", store]);
     measured.run("repair --drop-lost", args!["repair", store, "--drop-lost"]);
-    flip(&devices, 0.75);
+    flip(&devices, 0.75, Part::Head);
     devices.iter().for_each(|device| fs::remove_dir_all(device.join("index")).unwrap());
     measured.run_amiss("check --rebuild-index of damage", args!["check", store, "--rebuild-index"]);
     measured.run_amiss("repair with an index that was rebuilt", args!["repair", store]);

@@ -48,14 +48,16 @@ impl Store {
         }
         let snapshot = engine.view().snapshot();
         let shared: BTreeSet<ObjectNumber> = lost.iter().filter_map(|key| object_of(key)).collect();
-        let (ways, restored) = (Ways::of(&snapshot)?, Vec::new());
-        let mut dropping = Dropping { store: self, ways, snapshot, shared, restored, report };
         let mut versions = Vec::new();
-        for key in lost.into_iter().filter(|key| object_of(key).is_none()) {
-            dropping.drop(&key, &mut versions)?;
+        {
+            let (ways, restored) = (Ways::of(&snapshot)?, Vec::new());
+            let mut dropping = Dropping { store: self, ways, snapshot, shared, restored, report };
+            for key in lost.into_iter().filter(|key| object_of(key).is_none()) {
+                dropping.drop(&key, &mut versions)?;
+            }
+            dropping.drop_names()?;
+            dropping.restore()?;
         }
-        dropping.drop_names()?;
-        dropping.restore()?;
         report.dropped += engine.forget_versions(&versions)?;
         self.sync()?;
         match report.dropped {
