@@ -311,7 +311,7 @@ fn blocks_reserved_for_copy_on_write_are_a_reason_to_walk() {
     let auto = run(args!["survey", "--json", &root]).ended(0).json();
     assert_eq!(auto["method"], "walk");
     assert!(auto["method_reason"].as_str().unwrap().contains("reserved for copy-on-write"));
-    assert_same(&walk, &auto, &["method_reason"]);
+    assert_same(&walk, &auto, &["method_reason", "ages_relative_to"]);
     let scan = run(args!["survey", "--json", "--method", "inode-scan", &root]).ended(0).json();
     assert_eq!(scan["consistent"], false);
     assert!(scan["inconsistencies"][0].as_str().unwrap().contains("reserved for copy-on-write"));

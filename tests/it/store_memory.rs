@@ -240,7 +240,9 @@ fn flip(devices: &[&Path], share: f64, part: Part) {
         let mut bytes = fs::read(&path).unwrap();
         let from = (bytes.len() as f64 * share) as usize;
         let is_content = |piece: &[u8]| piece[0].is_ascii_lowercase() && piece.iter().all(|byte| *byte == piece[0]);
-        let at = from + bytes[from..].windows(CONTENT_BYTES / 2).position(is_content).unwrap();
+        // Where a content begins, not in the middle of one.
+        let begins = |piece: &[u8]| piece[0] != piece[1] && is_content(&piece[1..]);
+        let at = from + 1 + bytes[from..].windows(1 + CONTENT_BYTES / 2).position(begins).unwrap();
         bytes[if part == Part::Head { at - 1 } else { at }] ^= 4;
         fs::write(&path, bytes).unwrap();
     }

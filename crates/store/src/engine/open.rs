@@ -269,7 +269,7 @@ fn locked(
 }
 
 /// Whether an error says that nothing can be written to a file system: as ext4 does it, it became read-only after one.
-fn is_of_disk(error: &std::io::Error) -> bool {
+pub(crate) fn is_of_disk(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::ReadOnlyFilesystem || error.raw_os_error() == Some(UNREADABLE)
 }
 

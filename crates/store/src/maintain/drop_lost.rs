@@ -15,8 +15,8 @@ use crate::index::Snapshot;
 use crate::index::paths::Ways;
 use crate::{Durability, Store};
 
-/// Entries that are restored in one batch.
-const RESTORED_TOGETHER: usize = 1 << 12;
+/// Entries that are restored, or versions that are forgotten, together.
+const TOGETHER: usize = 1 << 12;
 
 /// Lost objects being removed.
 struct Dropping<'d> {
@@ -28,6 +28,8 @@ struct Dropping<'d> {
     shared: BTreeSet<ObjectNumber>,
     /// Entries to be restored, by index key.
     restored: Vec<(Vec<u8>, Entry)>,
+    /// Index keys of lost versions.
+    versions: Vec<Vec<u8>>,
     report: &'d mut RepairReport,
 }
 
@@ -48,17 +50,14 @@ impl Store {
         }
         let snapshot = engine.view().snapshot();
         let shared: BTreeSet<ObjectNumber> = lost.iter().filter_map(|key| object_of(key)).collect();
-        let mut versions = Vec::new();
-        {
-            let (ways, restored) = (Ways::of(&snapshot)?, Vec::new());
-            let mut dropping = Dropping { store: self, ways, snapshot, shared, restored, report };
-            for key in lost.into_iter().filter(|key| object_of(key).is_none()) {
-                dropping.drop(&key, &mut versions)?;
-            }
-            dropping.drop_names()?;
-            dropping.restore()?;
+        let (ways, restored, versions) = (Ways::of(&snapshot)?, Vec::new(), Vec::new());
+        let mut dropping = Dropping { store: self, ways, snapshot, shared, restored, versions, report };
+        for key in lost.into_iter().filter(|key| object_of(key).is_none()) {
+            dropping.drop(&key)?;
         }
-        report.dropped += engine.forget_versions(&versions)?;
+        dropping.drop_names()?;
+        dropping.restore()?;
+        dropping.forget()?;
         self.sync()?;
         match report.dropped {
             0 => Ok(()),
@@ -68,12 +67,12 @@ impl Store {
 }
 
 impl Dropping<'_> {
-    /// Removes the object with an index key, or restores it. Versions that are lost are added to a list.
-    fn drop(&mut self, stored: &[u8], versions: &mut Vec<Vec<u8>>) -> Result<()> {
+    /// Removes the object or the version with an index key, or restores it.
+    fn drop(&mut self, stored: &[u8]) -> Result<()> {
         match self.snapshot.look_up(stored)? {
             Some(entry) if is_superseded(stored) && !self.can_restore(&entry) => {
-                versions.push(stored.to_vec());
-                Ok(())
+                self.versions.push(stored.to_vec());
+                if self.versions.len() < TOGETHER { Ok(()) } else { self.forget() }
             }
             Some(entry) => self.drop_or_restore(stored, &entry),
             None => {
@@ -112,7 +111,7 @@ impl Dropping<'_> {
     fn drop_or_restore(&mut self, stored: &[u8], entry: &Entry) -> Result<()> {
         if self.can_restore(entry) {
             self.restored.push((stored.to_vec(), *entry));
-            return if self.restored.len() < RESTORED_TOGETHER { Ok(()) } else { self.restore() };
+            return if self.restored.len() < TOGETHER { Ok(()) } else { self.restore() };
         }
         let Some((directory, name)) = entry_of_key(stored) else { return Ok(()) };
         let Some(key) = self.ways.path(directory, name) else { return Ok(()) };
@@ -120,6 +119,12 @@ impl Dropping<'_> {
         self.report.dropped += u64::from(batch.remove(&key)?);
         // It also bounds the memory of what is not in a sorted table yet.
         batch.commit()
+    }
+
+    fn forget(&mut self) -> Result<()> {
+        let versions = std::mem::take(&mut self.versions);
+        self.report.dropped += self.store.engine().forget_versions(&versions)?;
+        Ok(())
     }
 
     fn restore(&mut self) -> Result<()> {

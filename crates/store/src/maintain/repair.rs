@@ -19,9 +19,9 @@ use crate::devices::set::{Platform, Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::copies::Damaged;
 use crate::engine::divergence::{Rejected, take};
-use crate::engine::open::{Access, open, open_here};
+use crate::engine::open::{Access, is_of_disk, open, open_here};
 use crate::engine::pace::{Pace, outcome};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::entry::Kind;
 use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::record::checksum;
@@ -455,9 +455,18 @@ impl Store {
 
 impl Engine {
     /// Returns devices to service whose content belongs to this store: stale ones, and ones without a sound superblock.
+    /// One that cannot be written stays out of service.
     pub(crate) fn admit(&self) -> Result<Vec<DeviceNumber>> {
         let mut admitted = Vec::new();
         for slot in self.devices.slots().iter() {
+            if matches!(slot.trouble, Some(Trouble::Stale { .. } | Trouble::Damaged))
+                && let Err(error) = self.platform.lock(&slot.path)
+                && is_of_disk(&error)
+            {
+                let failed = Trouble::Failed(os_message(&error));
+                self.devices.change_slot(slot.entry.number, |slot| slot.trouble = Some(failed));
+                continue;
+            }
             let is_ours = match slot.trouble {
                 Some(Trouble::Stale { .. }) => true,
                 Some(Trouble::Damaged | Trouble::Empty) => self.has_ours(slot)?,

@@ -94,7 +94,12 @@ impl Mirror {
             store.sync().unwrap();
             if deed == Deed::Compacts {
                 let options = CompactOptions { choice: Choice::All, ..CompactOptions::default() };
-                store.compact(&options, &Progress::default()).unwrap();
+                // Which two of three devices have the first segment depends on their room: without any of them, nothing
+                // is freed.
+                match store.compact(&options, &Progress::default()) {
+                    Err(error) => assert!(error.kind() == ErrorKind::Corrupt && away.len() == 2, "{error}"),
+                    Ok(_) => {}
+                }
             }
         }
         away.iter().for_each(|&number| fs::rename(self.hidden(number), self.device(number)).unwrap());
