@@ -331,6 +331,31 @@ fn a_moved_store_of_several_devices_is_found() {
 }
 
 #[test]
+fn a_device_that_was_away_when_the_store_was_moved_is_found_beside_the_home() {
+    let mut place = Place::new(2, 3, &[]);
+    place.import(40, 3);
+    place.take_away(3, false);
+    let moved = place.path("moved");
+    fs::create_dir(&moved).unwrap();
+    for (number, directory) in place.devices.iter().chain([&place.home]).enumerate() {
+        if number != 3 {
+            fs::rename(directory, moved.join(directory.file_name().unwrap())).unwrap();
+        }
+    }
+    let was = place.devices[3].clone();
+    place.home = moved.join("home");
+    // The next writer records the new places, of those that are there.
+    place.put("after the move", b"kept").ended(0);
+    place.bring_back(3);
+    place.devices = place.devices.iter().map(|device| moved.join(device.file_name().unwrap())).collect();
+    fs::rename(was, &place.devices[3]).unwrap();
+    assert!(place.run_on("ls", [""; 0]).ended(0).said().contains("device 3, "), "stale, not missing");
+    place.run_on("repair", [""; 0]).ended(0);
+    place.run_on("check", ["--deep"]).ended(0);
+    place.is_whole();
+}
+
+#[test]
 fn a_store_with_its_devices_inside_is_moved_as_one() {
     let mut place = Place::new(0, 0, &[]);
     let home = place.path("together");

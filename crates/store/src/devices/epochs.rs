@@ -433,6 +433,38 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_is_told_also_if_one_side_went_on_without_the_devices_of_the_other() {
+        let before = history(&[(1, &[0, 1, 2])]);
+        // The store without device 0, its copy without device 2; of the copy, only device 0 is in sight.
+        let store = before.followed_by(entry(2, 1, &[1, 2]));
+        let copy = before.followed_by(entry(3, 1, &[0, 1]));
+        let seen = [(DeviceNumber(0), &copy), (DeviceNumber(1), &store), (DeviceNumber(2), &store)];
+        assert!(!are_twins(&store, &copy, &seen));
+        assert!(may_be_of_copy(&copy, &store, &seen) && may_be_of_copy(&store, &copy, &seen));
+        // Of one store, each side alone: no epoch counts a device of the other.
+        let other = before.followed_by(entry(4, 1, &[0]));
+        let seen = [(DeviceNumber(0), &other), (DeviceNumber(1), &store), (DeviceNumber(2), &store)];
+        assert!(!may_be_of_copy(&other, &store, &seen) && !may_be_of_copy(&store, &other, &seen));
+        // Nor does a crash between superblocks before that.
+        let crashed = before.followed_by(entry(5, 1, &[0, 1, 2])).followed_by(entry(6, 1, &[0]));
+        let seen = [(DeviceNumber(0), &crashed), (DeviceNumber(1), &store), (DeviceNumber(2), &store)];
+        assert!(!may_be_of_copy(&crashed, &store, &seen));
+        // Device 0 was rejected before: it has the history of the store, in which no epoch counts it.
+        let rest = before.followed_by(entry(7, 1, &[0, 3]));
+        let seen = [(DeviceNumber(0), &store), (DeviceNumber(1), &store), (DeviceNumber(3), &rest)];
+        assert!(!may_be_of_copy(&rest, &store, &seen));
+    }
+
+    #[test]
+    fn a_device_goes_on_if_something_was_written_in_epochs_that_nobody_else_knows() {
+        let known = history(&[(1, &[0, 1])]);
+        let newer = known.followed_by(entry(2, 5, &[0, 1]));
+        assert!(!goes_on(&newer, &known, 5) && goes_on(&newer, &known, 6));
+        assert!(goes_on(&newer.followed_by(entry(3, 6, &[0, 1])), &known, 0), "a later epoch began after more batches");
+        assert!(!goes_on(&known, &newer, 9), "an old one");
+    }
+
+    #[test]
     fn an_epoch_that_was_begun_on_some_and_never_used_is_no_side() {
         let before = history(&[(1, &[0, 1, 2])]);
         let crashed = before.followed_by(entry(2, 1, &[0, 1, 2]));

@@ -26,8 +26,8 @@ pub struct Rejected {
     pub of_copy: Vec<DeviceNumber>,
 }
 
-/// Makes the side of a device the current one. Returns the devices of the others. If some of them are
-/// of a copy of the store, only a home of theirs is written.
+/// Makes the side of a device the current one. Returns the devices of the others. If some of them are of a copy of the
+/// store, only a home of theirs is written.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if nothing has diverged, or the device has no epoch that only its side has; any error of

@@ -12,6 +12,7 @@
 //! examines one state of the catalog, pins what that refers to, and ignores what was written after it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::time::Duration;
 
 use super::objects::ObjectPaths;
@@ -22,7 +23,7 @@ use crate::Store;
 use crate::devices::names;
 use crate::devices::set::{Slot, Trouble};
 use crate::engine::pace::{Pace, outcome};
-use crate::engine::recovery::Damage;
+use crate::engine::recovery::{Damage, Recovered};
 use crate::engine::{Engine, View};
 use crate::error::{ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceState};
@@ -119,23 +120,18 @@ impl Store {
         let mut checker = Checker::new(engine, view, found);
         checker.report.is_deep = options.is_deep;
         checker.knows_all = self.completeness().is_complete();
-        for damage in &self.recovered().damage {
-            let place = engine.devices.place(DeviceNumber(0), &segment_path(engine.segment_id(damage.segment)));
-            let devices = checker.view.state.segments.get(&damage.segment).map_or(&[][..], |row| &row.devices);
-            let cause = format!("acknowledged bytes of the log are damaged on {}", engine.copies_in_words(devices));
-            let problem = Problem::new(ProblemKind::Log, place, cause, engine.remedy_beyond(devices));
-            checker.found(problem.within(damage.segment, damage.range.clone()).of_unknown());
+        let Recovered { damage, lost, .. } = self.recovered();
+        for Damage { segment, range } in damage {
+            let what = "acknowledged bytes of the log are damaged";
+            checker.found(checker.of_damage(ProblemKind::Log, what, *segment, range.clone()).of_unknown());
         }
         // A deep check reads them.
-        for (key, Damage { segment, range }) in self.recovered().lost.iter().filter(|_| !options.is_deep) {
+        for (key, Damage { segment, range }) in lost.iter().filter(|_| !options.is_deep) {
             let found = checker.snapshot.look_up(key)?;
             if found.is_some_and(|entry| (entry.location.segment, entry.location.range()) == (*segment, range.clone()))
             {
-                let place = engine.devices.place(DeviceNumber(0), &segment_path(engine.segment_id(*segment)));
-                let devices = checker.view.state.segments.get(segment).map_or(&[][..], |row| &row.devices);
-                let cause = format!("the record is damaged on {}", engine.copies_in_words(devices));
-                let problem = Problem::new(ProblemKind::Record, place, cause, engine.remedy_beyond(devices));
-                checker.found(problem.within(*segment, range.clone()).of(key));
+                let problem = checker.of_damage(ProblemKind::Record, "the record is damaged", *segment, range.clone());
+                checker.found(problem.of(key));
             }
         }
         let result = checker.run(options.is_deep, &mut pace);
@@ -314,6 +310,15 @@ impl<'c> Checker<'c> {
             self.found(Problem::new(ProblemKind::Geometry, place, cause, Remedy::Repair).on(slot.entry.number));
         }
         Ok(())
+    }
+
+    /// The problem of damage on all copies of a segment, which recovery met.
+    fn of_damage(&self, kind: ProblemKind, what: &str, segment: SegmentNumber, range: Range<LogOffset>) -> Problem {
+        let engine = self.engine;
+        let place = engine.devices.place(DeviceNumber(0), &segment_path(engine.segment_id(segment)));
+        let devices = self.view.state.segments.get(&segment).map_or(&[][..], |row| &row.devices);
+        let cause = format!("{what} on {}", engine.copies_in_words(devices));
+        Problem::new(kind, place, cause, engine.remedy_beyond(devices)).within(segment, range)
     }
 
     /// The problem of a device with a fault, and of what is on it.
