@@ -1,6 +1,7 @@
 //! The devices: directories of files, which of them are in service, placement, and parity across them; and objects in
 //! buckets.
 
+pub(crate) mod admission;
 pub(crate) mod anchored;
 pub(crate) mod device;
 mod direct;

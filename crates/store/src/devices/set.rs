@@ -103,6 +103,9 @@ pub enum Trouble {
     Empty,
     /// Its directory belongs to another store, or is another device of this one.
     Stranger,
+    /// It was replaced according to the others, and has something that was written after all that they know of: they
+    /// are old.
+    Newer,
     /// Neither slot of its superblock is valid.
     Damaged,
     /// It was missing while the store was written to, or is an old copy.
@@ -125,6 +128,7 @@ impl Trouble {
             Trouble::Missing(cause) => format!("is missing: {cause}"),
             Trouble::Empty => "has an empty directory".to_owned(),
             Trouble::Stranger => "has the directory of another device or store".to_owned(),
+            Trouble::Newer => "has newer data than the other devices, which lack the epochs of it".to_owned(),
             Trouble::Damaged => "has a damaged superblock".to_owned(),
             Trouble::Stale { missed: 0 | 1 } => {
                 "is stale: it was absent while the store was written to, or restored from a copy".to_owned()

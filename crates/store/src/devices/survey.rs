@@ -3,24 +3,20 @@
 //!
 //! A device is identified by its superblock, wherever it is: it is looked for relative to the home as it was relative
 //! to the old one, then at its last location, then where the caller says, then at the last locations of the other
-//! devices. This module judges what all superblocks imply together: whether a writer may open, and whether this home is
-//! the store's or a copy.
+//! devices. What all superblocks permit together is judged in [`super::admission`].
 
 use std::path::{Component, Path, PathBuf};
 
 use super::device::Device;
-use super::epochs::{Side, Standing, WriterView, departures, may_be_of_copy, preferred, sides, standing};
+use super::epochs::{Side, Standing, goes_on, preferred, sides, standing};
 use super::set::{Platform, Slot, Trouble};
 use super::written;
 use crate::devices::superblocks::{self, OnDevice};
 use crate::error::{Error, ErrorKind, Result, os_message};
-use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry};
+use crate::format::geometry::{DeviceEntry, DeviceState, Geometry};
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::DeviceNumber;
 use crate::format::superblock::{LogMark, NO_DEVICE, Superblock};
-use crate::units::{escape_path, format_time};
-
-const WRITING: &str = "open the store for writing";
 
 /// How a store is opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -59,7 +55,7 @@ pub(crate) struct Survey {
     /// Whether readers know which side to use.
     pub(crate) is_decided: bool,
     /// The directory given by the caller, if it is a device.
-    named: Option<DeviceNumber>,
+    pub(super) named: Option<DeviceNumber>,
 }
 
 /// What was found of a device.
@@ -67,6 +63,8 @@ struct FoundDevice {
     path: PathBuf,
     on_device: Option<OnDevice>,
     trouble: Option<Trouble>,
+    /// In its place is a device of this store with its number and another identity.
+    former: Option<Box<Superblock>>,
 }
 
 /// Where a search begins.
@@ -155,7 +153,13 @@ impl SearchStart<'_> {
             .iter()
             .zip(&found)
             .map(|(entry, found)| {
-                let Some(on_device) = &found.on_device else { return (found.trouble.clone(), false) };
+                let Some(on_device) = &found.on_device else {
+                    let is_newer = found.former.as_ref().is_some_and(|former| {
+                        let marked = former.mark.map_or(0, |mark| mark.sequence);
+                        former.history.contains(history.newest().epoch) && goes_on(&former.history, &history, marked)
+                    });
+                    return (if is_newer { Some(Trouble::Newer) } else { found.trouble.clone() }, false);
+                };
                 let others = sides.iter().enumerate().filter(|&(at, _)| sides.len() > 1 && Some(at) != preferred);
                 let is_of_other = others.map(|(_, side)| side).any(|side| side.devices.contains(&entry.number));
                 match standing(entry.number, &on_device.superblock.history, &history, &seen) {
@@ -281,11 +285,11 @@ impl SearchStart<'_> {
     fn device(&self, geometry: &Geometry, home: &Path, entry: &DeviceEntry) -> Result<FoundDevice> {
         let was = entry.directory(home);
         if entry.state == DeviceState::Gone {
-            return Ok(FoundDevice { path: was, on_device: None, trouble: Some(Trouble::Gone) });
+            return Ok(FoundDevice { path: was, on_device: None, trouble: Some(Trouble::Gone), former: None });
         }
         if self.options.without.contains(&entry.number) {
             let trouble = Some(Trouble::Missing("it was left out".into()));
-            return Ok(FoundDevice { path: was, on_device: None, trouble });
+            return Ok(FoundDevice { path: was, on_device: None, trouble, former: None });
         }
         let mut candidates = Vec::new();
         if self.first.identity == entry.identity && self.first.number != NO_DEVICE {
@@ -297,21 +301,26 @@ impl SearchStart<'_> {
         // one place, the first that has it, so a copy of a device that is where it was is not used.
         let others = geometry.devices.iter().filter(|other| other.state != DeviceState::Gone);
         candidates.extend(others.flat_map(|other| self.places(geometry, home, other)).filter(|place| *place != was));
-        let is_it = |found: &OnDevice| {
-            let superblock = &found.superblock;
+        let is_its = |superblock: &Superblock| {
             (superblock.geometry.store, superblock.identity) == (geometry.store, entry.identity)
         };
+        let is_it = |found: &OnDevice| is_its(&found.superblock);
         let mut at_was = Ok(None);
         for path in candidates {
             match Superblock::read(&*self.platform.device(&path)) {
                 Err(error) if is_of_process(&error) => return Err(error.on_device(entry.number.0)),
                 Ok(Some(found)) if is_it(&found) && self.platform.node(&path).is_some() => {
-                    return Ok(FoundDevice { path, on_device: Some(found), trouble: None });
+                    return Ok(FoundDevice { path, on_device: Some(found), trouble: None, former: None });
                 }
                 other if path == was => at_was = other,
                 _ => {}
             }
         }
+        let is_former = |superblock: &Superblock| {
+            (superblock.geometry.store, superblock.number) == (geometry.store, entry.number) && !is_its(superblock)
+        };
+        let former = at_was.as_ref().ok().and_then(Option::as_ref).map(|found| &found.superblock);
+        let former = former.filter(|superblock| is_former(superblock)).cloned().map(Box::new);
         let trouble = match at_was {
             Ok(Some(found)) if is_it(&found) => Trouble::Missing("its directory cannot be examined".into()),
             Ok(Some(_)) => Trouble::Stranger,
@@ -320,7 +329,7 @@ impl SearchStart<'_> {
             Err(error) if error.kind() == ErrorKind::Corrupt => Trouble::Damaged,
             Err(error) => Trouble::Missing(error.to_string()),
         };
-        Ok(FoundDevice { path: was, on_device: None, trouble: Some(trouble) })
+        Ok(FoundDevice { path: was, on_device: None, trouble: Some(trouble), former })
     }
 }
 
@@ -382,250 +391,6 @@ impl Survey {
         in_sync.map(|slot| slot.entry.number).collect()
     }
 
-    /// "device 1 (/mnt/a, is missing: …), …" for the unusable ones.
-    fn absent(&self, lost: Option<DeviceNumber>) -> Vec<&Slot> {
-        let is_absent = |slot: &&Slot| {
-            !slot.is_readable() && slot.entry.state != DeviceState::Gone && Some(slot.entry.number) != lost
-        };
-        self.slots.iter().filter(is_absent).collect()
-    }
-
-    /// Whether redundancy covers these devices.
-    fn bears_losses(&self, absent: &[&Slot]) -> bool {
-        let of = |class: Class| absent.iter().filter(|slot| slot.entry.class == class).count();
-        let survived = self.geometry.survives();
-        of(Class::Fast) <= survived.fast.into() && of(Class::Slow) <= survived.slow.into()
-    }
-
-    /// Devices that are missing beside a lost one that is not waited for, if these are more than redundancy covers: they
-    /// may have had all copies of what nobody in sight knows of.
-    pub(crate) fn away_beside(&self, lost: Option<DeviceNumber>) -> Vec<DeviceNumber> {
-        if lost.is_none() || self.bears_losses(&self.absent(None)) {
-            return Vec::new();
-        }
-        self.absent(lost).iter().map(|slot| slot.entry.number).collect()
-    }
-
-    /// Why it is uncertain that everything acknowledged is visible; `None` if it is certain.
-    pub(crate) fn doubt(&self, lost: Option<DeviceNumber>) -> Option<String> {
-        let absent = self.absent(lost);
-        let named = |slots: &[&Slot]| {
-            let words = slots.iter().map(|slot| {
-                let what = slot.trouble.as_ref().map_or_else(String::new, Trouble::explain);
-                format!("device {} ({}) {what}", slot.entry.number, escape_path(&slot.path))
-            });
-            words.collect::<Vec<_>>().join("; ")
-        };
-        // A device that lacks the newest epoch lacks its batches, if the others continued without it or if it was
-        // restored from an old copy. A crash between superblocks leaves the same state, but no batch of such an epoch:
-        // any up-to-date device with records shows which it was. Without one, it stands for none of those missing.
-        let newest = self.history.newest();
-        let has_records = |slot: &Slot| self.geometry.record_devices().any(|entry| entry.number == slot.entry.number);
-        let is_current = |slot: &Slot| slot.trouble.is_none() && !slot.is_late;
-        let is_unsure = self.absent(None).iter().any(|slot| has_records(slot))
-            && !self.slots.iter().any(|slot| is_current(slot) && has_records(slot));
-        let is_old = |slot: &&Slot| {
-            let lacks = slot.trouble.is_some() || slot.is_late;
-            let is_lost = !slot.is_readable() && Some(slot.entry.number) == lost;
-            is_unsure && has_records(slot) && (is_lost || slot.is_readable() && lacks)
-        };
-        let absent: Vec<&Slot> = absent.iter().copied().chain(self.slots.iter().filter(is_old)).collect();
-        if !self.bears_losses(&absent) {
-            return Some(format!("more devices are missing or stale than redundancy covers: {}", named(&absent)));
-        }
-        let seen = self.seen();
-        let marked = self.marks().iter().map(|mark| mark.sequence).max().unwrap_or(0);
-        let sight = WriterView { in_sync: &self.in_sync(), seen: &seen, marked, lost };
-        if sight.has_proof(&self.history) {
-            return None;
-        }
-        let others: Vec<&Slot> = self
-            .slots
-            .iter()
-            .filter(|slot| newest.has(slot.entry.number) && slot.trouble.is_some())
-            .filter(|slot| Some(slot.entry.number) != lost)
-            .collect();
-        let cause = match &others[..] {
-            [] => "no device has the newest known epoch".to_owned(),
-            others => format!(
-                "the store was last written to on {} devices, of which {} present: {}; they may have what the others lack",
-                newest.in_sync.len(),
-                match newest.in_sync.len() - others.len() {
-                    0 => "none is".to_owned(),
-                    1 => "only one is".to_owned(),
-                    seen => format!("only {seen} are"),
-                },
-                named(others)
-            ),
-        };
-        Some(cause)
-    }
-
-    /// Superblocks of the devices, and their histories.
-    fn seen(&self) -> Vec<(DeviceNumber, &History)> {
-        let found = self.slots.iter().zip(&self.on_devices);
-        found.filter_map(|(slot, found)| Some((slot.entry.number, &found.as_ref()?.superblock.history))).collect()
-    }
-
-    /// Devices that may be of a copy of the store, as seen from a side: see [`may_be_of_copy`].
-    pub(crate) fn twins_of(&self, side: &Side) -> Vec<DeviceNumber> {
-        let seen = self.seen();
-        let twins = self.sides.iter().filter(|other| may_be_of_copy(&other.history, &side.history, &seen));
-        twins.flat_map(|other| other.devices.iter().copied()).collect()
-    }
-
-    /// How the sides diverged, in words; `None` if there is only one.
-    pub(crate) fn divergence(&self) -> Option<String> {
-        if self.sides.len() < 2 {
-            return None;
-        }
-        let sides = departures(&self.sides).into_iter().map(|(side, entry)| {
-            let devices: Vec<String> = side.devices.iter().map(DeviceNumber::to_string).collect();
-            let who = match devices.len() {
-                0 => "the home".to_owned(),
-                1 => format!("device {}", devices[0]),
-                _ => format!("devices {}", devices.join(", ")),
-            };
-            let when = format_time(entry.began_nanoseconds.div_euclid(1_000_000_000));
-            format!("{who} since {when} (epoch {:016x})", entry.epoch.0)
-        });
-        let sides = sides.collect::<Vec<_>>().join("; ");
-        let absent = self.absent(None);
-        let absent = absent.iter().filter(|slot| slot.trouble != Some(Trouble::Diverged));
-        let absent: Vec<String> = absent.map(|slot| format!("device {}", slot.entry.number)).collect();
-        let hint = if absent.is_empty() {
-            String::new()
-        } else {
-            format!("; {} may show which side counts", absent.join(", "))
-        };
-        Some(format!("its devices were written to separately and have diverged: {sides}{hint}"))
-    }
-
-    /// Whether a reader may read.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Lost`] if sides have diverged and it is undecidable which to read.
-    pub(crate) fn may_read(&self) -> Result<()> {
-        match self.divergence() {
-            Some(cause) if !self.is_decided => Err(diverged("open the store", cause).at(&self.home)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether a writer may open.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Lost`] if sides have diverged, or there is no proof that the newest epoch is visible;
-    /// [`ErrorKind::Exists`] if this home is a copy, or that of another store is in its place; [`ErrorKind::NotFound`]
-    /// if there is no home and its place is unknown.
-    pub(crate) fn may_write(&self, platform: &dyn Platform, options: &OpenOptions) -> Result<()> {
-        if let Some(cause) = self.divergence() {
-            return Err(diverged(WRITING, cause).at(&self.home));
-        }
-        self.check_home(platform)?;
-        // Without any device with records there is no log to continue, whatever the options.
-        let has_log = self
-            .geometry
-            .record_devices()
-            .any(|entry| self.slots.get(entry.number.index()).is_some_and(Slot::is_readable));
-        if self.slots.iter().all(|slot| !slot.is_writable()) {
-            let cause = self.doubt(options.lost).unwrap_or_else(|| "none of its devices is in service".to_owned());
-            let advice = "bring the devices back, or name their directories with --device";
-            let advice = if has_log { format!("{advice}; the store can still be read") } else { advice.to_owned() };
-            return Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(advice));
-        }
-        match self.doubt(options.lost).filter(|_| !options.degraded || !has_log) {
-            None => self.check_bonds(platform),
-            Some(cause) if !has_log => Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(
-                "no device with records is present: bring one back, or name its directory with --device",
-            )),
-            Some(cause) if self.lacks_only_superblocks(options.lost) => Err(Error::new(ErrorKind::Lost, WRITING, cause)
-                .at(&self.home)
-                .advise("granulo store repair --degraded rewrites damaged superblocks")),
-            Some(cause) => Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(
-                "bring them back, or say with --device where they are; granulo store rebuild replaces one that is lost for good, and --degraded writes \
-                 without them",
-            )),
-        }
-    }
-
-    /// Whether all devices are where they should be, and only superblocks are damaged.
-    fn lacks_only_superblocks(&self, lost: Option<DeviceNumber>) -> bool {
-        let is_waited_for = |slot: &&Slot| Some(slot.entry.number) != lost && slot.entry.state != DeviceState::Gone;
-        let troubles = || self.slots.iter().filter(is_waited_for).filter_map(|slot| slot.trouble.as_ref());
-        troubles().next().is_some() && troubles().all(|trouble| *trouble == Trouble::Damaged)
-    }
-
-    /// Whether the home exists, or may be recreated where it was.
-    fn check_home(&self, platform: &dyn Platform) -> Result<()> {
-        if !self.geometry.has_home_apart() || self.on_home.is_some() {
-            return Ok(());
-        }
-        match Superblock::read(&*platform.device(&self.home)) {
-            Err(error) if is_of_process(&error) => Err(error),
-            Ok(Some(found)) if found.superblock.geometry.store != self.geometry.store => {
-                let cause = "another store has its home in the place of this one's";
-                Err(Error::new(ErrorKind::Exists, WRITING, cause)
-                    .at(&self.home)
-                    .advise("move the other store away; the store can still be read"))
-            }
-            Ok(None) => {
-                let named = self.named.and_then(|number| self.slots.get(number.index()));
-                let was = named.and_then(|slot| self.geometry.devices.get(slot.entry.number.index()));
-                let is_moved = named.zip(was).is_none_or(|(slot, was)| {
-                    let there = platform.node(&was.directory(&self.geometry.home));
-                    there.is_none() || there != platform.node(&slot.path)
-                });
-                if is_moved {
-                    let cause = "it has no home, and the device is not where the store recorded it: it was moved";
-                    return Err(Error::new(ErrorKind::NotFound, WRITING, cause)
-                        .at(&self.home)
-                        .advise("name the home at its new place"));
-                }
-                Ok(())
-            }
-            // A damaged one is rewritten.
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether each device outside the home's directory that would be written regards this home as its own. If its
-    /// recorded home no longer answers, the device was moved together with it, and the record is renewed.
-    fn check_bonds(&self, platform: &dyn Platform) -> Result<()> {
-        if !self.geometry.has_home_apart() {
-            return Ok(());
-        }
-        let here = platform.node(&self.home);
-        for (slot, on_device) in self.slots.iter().zip(&self.on_devices) {
-            let Some(on_device) = on_device else { continue };
-            if !slot.is_writable() || slot.entry.path.is_relative() {
-                continue;
-            }
-            let Geometry { home, home_node, .. } = &on_device.superblock.geometry;
-            let is_ours = here.is_some_and(|here| here.is(*home_node)) || here.is_some() && platform.node(home) == here;
-            if !is_ours && self.answers(platform, home)? {
-                let cause = format!(
-                    "this home is a copy: device {} ({}) belongs to the one at {}, which still exists",
-                    slot.entry.number,
-                    escape_path(&slot.path),
-                    escape_path(home)
-                );
-                return Err(Error::new(ErrorKind::Exists, WRITING, cause).at(&self.home).advise(
-                    "name the original; to write to a copy with its own devices, move the original away first; the copy can be read",
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a home of this store is at a path.
-    fn answers(&self, platform: &dyn Platform, home: &Path) -> Result<bool> {
-        let found = superblock_if_any(&*platform.device(home))?;
-        Ok(found.is_some_and(|found| {
-            found.superblock.number == NO_DEVICE && found.superblock.geometry.store == self.geometry.store
-        }))
-    }
-
     /// Whether the same devices are in the same places: nothing has changed since locks were taken.
     pub(crate) fn is_same_as(&self, other: &Survey) -> bool {
         let paths = |survey: &Survey| {
@@ -645,11 +410,6 @@ impl Survey {
         let device = platform.device_with(&self.home, self.geometry.file_mode);
         device.create_directory("").map_err(|error| Error::io("recreate the home", &self.home, error))
     }
-}
-
-fn diverged(operation: &'static str, cause: String) -> Error {
-    Error::new(ErrorKind::Lost, operation, cause)
-        .advise("granulo store repair --take NUMBER continues with one side; the data of the other stays in place")
 }
 
 /// Records the directories of a new store in its geometry.

@@ -103,7 +103,7 @@ impl Store {
     pub fn lost_devices(&self) -> Vec<DeviceNumber> {
         let slots = self.engine().devices.slots();
         let is_lost = |slot: &&Slot| match &slot.trouble {
-            Some(trouble) => !matches!(trouble, Trouble::Gone | Trouble::Stale { .. }),
+            Some(trouble) => !matches!(trouble, Trouble::Gone | Trouble::Stale { .. } | Trouble::Newer),
             None => slot.entry.state == DeviceState::Rebuilding,
         };
         slots.iter().filter(is_lost).map(|slot| slot.entry.number).collect()

@@ -24,7 +24,8 @@ use crate::simulation::subject::{Simulated, geometry};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::{Fault, World};
 use crate::{
-    OpenOptions, Plan, Progress, RebuildOptions, RepairOptions, RepairReport, Store, plan_repair, rebuild_index, repair,
+    CheckOptions, OpenOptions, Plan, Progress, RebuildOptions, RepairOptions, RepairReport, Store, plan_repair,
+    rebuild_index, repair,
 };
 
 /// Two copies of everything, and a home apart.
@@ -480,4 +481,49 @@ fn the_log_is_found_although_the_newest_superblock_is_damaged() {
             }
         }
     }
+}
+
+/// Everything but the newest device is rolled back: it was replaced, so the others do not know its identity.
+#[test]
+fn a_replaced_device_with_newer_data_is_not_passed_over() {
+    let sandbox = TempDir::new().unwrap();
+    let home = sandbox.path().join("s");
+    let fast = devices_below(sandbox.path(), "fast", 2);
+    let plan = Plan { fast: fast.clone(), ..Plan::default() };
+    let store = Store::create(&home, &plan).unwrap();
+    store.put(&key("old"), &file(), b"content").unwrap();
+    drop(store);
+    let before: Vec<_> = [&home, &fast[0]].map(|place| (place.clone(), files(place))).into();
+    // A new disk in the old place.
+    std::fs::rename(&fast[1], sandbox.path().join("dead")).unwrap();
+    let without = OpenOptions { lost: Some(DeviceNumber(1)), ..OpenOptions::default() };
+    let store = Store::open_with(&home, &without).unwrap();
+    let options = RebuildOptions { device: DeviceNumber(1), onto: Some(fast[1].clone()), ..RebuildOptions::default() };
+    assert!(store.rebuild(&options, &Progress::default()).unwrap().is_settled);
+    store.put(&key("new"), &file(), b"content").unwrap();
+    drop(store);
+    before.iter().for_each(|(place, files)| restore(place, files));
+
+    let store = Store::open_read_only(&home).unwrap();
+    assert_eq!(store.troubles(), [(DeviceNumber(1), Trouble::Newer)]);
+    assert!(store.lost_devices().is_empty() && !store.completeness().is_complete());
+    let mut found = Vec::new();
+    store.check(CheckOptions::default(), &mut |problem| found.push(problem.to_string()), &Progress::default()).unwrap();
+    assert!(found.iter().any(|problem| problem.contains("in place of the store")), "{found:?}");
+    drop(store);
+    for options in [OpenOptions::default(), without] {
+        let error = Store::open_with(&home, &options).unwrap_err();
+        assert!(error.to_string().contains("newer data"), "{error}");
+    }
+    for (place, wanted) in &before {
+        let superblock = place.join("superblock");
+        assert!(wanted[&superblock] == std::fs::read(&superblock).unwrap(), "an epoch was begun");
+    }
+
+    let options = OpenOptions { degraded: true, ..OpenOptions::default() };
+    let plan = plan_repair(&fast[1], &options, None, &mut |_| {}, &Progress::default()).unwrap();
+    repair(&fast[1], &options, &plan, RepairOptions::default(), &mut |_, _| {}, &Progress::default()).unwrap();
+    let store = Store::open(&home).unwrap();
+    assert_eq!((store.troubles(), store.completeness().missing.clone()), (vec![], vec![]));
+    assert_eq!(store.get(&key("new")).unwrap().as_deref(), Some(&b"content"[..]));
 }

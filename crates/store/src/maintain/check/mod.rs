@@ -20,6 +20,7 @@ use super::problem::{Problem, ProblemKind, Remedy};
 use super::status::{explain_trouble, has_content};
 use super::vacate::{ExtentId, place_of};
 use crate::Store;
+use crate::devices::admission::newer_advice;
 use crate::devices::names;
 use crate::devices::set::{Slot, Trouble};
 use crate::engine::pace::{Pace, outcome};
@@ -331,6 +332,10 @@ impl<'c> Checker<'c> {
             _ => Remedy::Rebuild,
         };
         match trouble {
+            Trouble::Newer => {
+                remedy = Remedy::Return;
+                advice = Some(newer_advice(slot));
+            }
             Trouble::Stranger => {
                 let found = Superblock::read(&*slot.device).ok().flatten().map(|found| found.superblock);
                 let geometry = self.engine.geometry();
