@@ -165,7 +165,9 @@ impl Engine {
             let half = SegmentId { number: name.number, epoch: Epoch(name.epoch_low_half.into()) };
             let mut scan = self.scan(row.unwrap_or(half), devices, LogOffset::START);
             let header = scan.header(name).0;
+            let is_of_history = history.may_have(name);
             if header.is_none()
+                && is_of_history
                 && let Some((device, error)) = scan.take_error()
             {
                 self.unreadable(device, row.unwrap_or(half), error)?;
@@ -182,7 +184,7 @@ impl Engine {
                 continues: header.map(|header| header.continues),
                 devices: devices.clone(),
                 size_bytes: *size_bytes,
-                is_of_history: history.may_have(name),
+                is_of_history,
                 weight,
             };
             if id.is_some() { found.push(one) } else { unknown.push(one) }

@@ -476,6 +476,19 @@ fn a_choice_that_was_interrupted_is_made_again_and_stays() {
 }
 
 #[test]
+fn what_a_rejected_side_wrote_need_not_be_readable() {
+    keeps_with(48, Shape::Aligned, |seed| {
+        let place = 13029506561499781680u64.wrapping_add((seed / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut steps = vec![Step::Batch(Work::Any, Durability::None, seed), Step::Close, gone(1), Step::OpenDegraded];
+        steps.extend([Step::Batch(Work::Snapshot, Durability::None, seed + 1), Step::Close]);
+        steps.extend([Step::Back(1), gone(0), Step::OpenDegraded, Step::Back(0)]);
+        steps.extend([cut(8, End::Power(seed), Step::Take(1))]);
+        steps.extend([Step::Rot(0, FileKind::Segment, Rot::Unreadable, place), Step::Open, Step::Repair]);
+        steps
+    });
+}
+
+#[test]
 fn what_only_a_device_that_is_away_has_intact_is_not_given_up() {
     // Its record has an intact head on the other, so it is known what is lost; the index is behind the log.
     keeps_with(48, Shape::FourAlike, |seed| {
