@@ -334,7 +334,16 @@ impl World {
 
     /// Exchanges the places of two devices.
     pub(crate) fn swap(&self, one: usize, other: usize) {
-        self.state().disks.swap(one, other);
+        let mut state = self.state();
+        state.disks.swap(one, other);
+        let place = |disk: usize| match disk {
+            _ if disk == one => other,
+            _ if disk == other => one,
+            _ => disk,
+        };
+        // What is to befall a device goes with it.
+        state.betrayals.iter_mut().for_each(|betrayal| betrayal.device = place(betrayal.device));
+        state.faults.iter_mut().for_each(|fault| fault.device = fault.device.map(place));
     }
 
     /// Counts an operation; fails if there is a crash, or the device is lost. Returns the error with which it must end,
