@@ -450,6 +450,11 @@ impl Store {
         Ok(found.map(|found| Listed { key: key.clone(), entry: found.entry, shared: found.shared }))
     }
 
+    /// Number of names of a file with several (the number in [`Listed::shared`]), from the index: no record is read.
+    pub fn names_of(&self, file: ids::ObjectNumber) -> u64 {
+        self.engine().names_of(file)
+    }
+
     /// Everything known about a key; reads its record.
     ///
     /// # Errors

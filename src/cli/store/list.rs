@@ -229,9 +229,9 @@ fn details(store: &Store, listed: &Listed) -> Result<Details> {
 fn read_details(store: &Store, listed: &Listed) -> Result<Details> {
     let object_type = ObjectType::of(&listed.entry);
     let mut details = Details { names: Some(1), ..Details::default() };
-    if listed.shared.is_some() {
+    if let Some(file) = listed.shared {
         // Removed since it was listed: the listing shows an earlier state, and the number of names is no longer known.
-        details.names = store.stat(&listed.key)?.map(|status| status.names);
+        details.names = Some(store.names_of(file)).filter(|&names| names > 0);
     }
     if object_type == ObjectType::Symlink {
         details.target = store.get(&listed.key)?;

@@ -136,7 +136,7 @@ fn count(store: &Store, top: &Key, progress: &Progress) -> Result<Option<Removal
                 if let Some(file) = shared.get_mut(&number) {
                     file.seen += 1;
                 } else {
-                    let names = store.stat(&listed.key)?.map_or(1, |status| status.names);
+                    let names = store.names_of(number);
                     shared.insert(number, Shared { seen: 1, names, size_bytes });
                 }
             }

@@ -200,6 +200,11 @@ impl Engine {
         Ok(ReadObject { entry, attributes, range, part })
     }
 
+    /// Number of names of a file with several.
+    pub(crate) fn names_of(&self, file: ObjectNumber) -> u64 {
+        self.view().state.shared.get(&file).copied().unwrap_or(0)
+    }
+
     pub(crate) fn stat(&self, key: &Key) -> Result<Option<Status>> {
         let mut buffer = Vec::new();
         self.with_found(key.stored(), |found| {
@@ -214,10 +219,7 @@ impl Engine {
                     .map(|run| run.length_bytes)
                     .sum::<u64>();
             }
-            let names = match found.shared {
-                Some(shared) => self.view().state.shared.get(&shared).copied().unwrap_or(0),
-                None => 1,
-            };
+            let names = found.shared.map_or(1, |file| self.names_of(file));
             Ok(Status { entry: found.entry, attributes, names, shared: found.shared, allocated_bytes })
         })
     }
