@@ -1,13 +1,14 @@
 //! Integrity of a store: damaged, missing, swapped or old data is detected, explained, never returned, and repaired
 //! where there is redundancy. The damage is done to the files of real stores with four geometries.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use granulo::store::ids::DeviceNumber;
-use granulo::store::{Cause, OpenOptions, Problem, Progress, RepairOptions, ScrubOptions, Store, rebuild_index};
+use granulo::store::{Cause, Key, OpenOptions, Problem, Progress, RepairOptions, ScrubOptions, Store, rebuild_index};
 
-use crate::harness::{Ran, granulo};
+use crate::harness::{Ran, files_below, granulo, run, sandbox};
 use crate::store_sample::{
     GEOMETRIES, Sample, bytes, check, file, files, flip, in_log, key, planned, repaired, repaired_with,
 };
@@ -350,4 +351,49 @@ fn commands_say_what_they_found_and_end_so() {
     assert!(store(&["check", "--rebuild-index"]).ended(0).said().contains("rebuilt the index from"));
     sample.is_clean();
     sample.is_whole();
+}
+
+/// Runs a command on a store.
+fn on(home: &Path, command: &str, rest: &[&OsStr]) -> Ran {
+    run([OsStr::new("store"), OsStr::new(command), home.as_os_str()].iter().chain(rest))
+}
+
+#[test]
+fn a_damaged_table_of_the_only_index_is_rebuilt_by_a_repair() {
+    let sandbox = sandbox();
+    let [source, home] = ["source", "store"].map(|name| sandbox.path().join(name));
+    fs::create_dir(&source).unwrap();
+    (0..3_000).for_each(|number| fs::write(source.join(format!("{number:05}")), bytes(number, 100)).unwrap());
+    let (all, deep) = ([OsStr::new("--all")], [OsStr::new("--deep")]);
+    for (command, rest) in [("init", &[][..]), ("import", &[source.as_os_str()]), ("compact", &all)] {
+        on(&home, command, rest).ended(0);
+    }
+    let tables = files_below(&home.join("index"), "table");
+    flip(tables.first().expect("a compaction leaves one"), 100, 0);
+    let checked = on(&home, "check", &deep).ended(1).text();
+    assert!(checked.contains("cannot be read to its end"), "{checked}");
+    on(&home, "repair", &[]).ended(0);
+    on(&home, "check", &deep).ended(0);
+    let store = Store::open_read_only(&home).unwrap();
+    assert_eq!(store.walk(&Key::root()).unwrap().count(), 3_001);
+}
+
+#[test]
+fn a_file_with_two_names_is_removed_although_its_content_is_lost() {
+    let sandbox = sandbox();
+    let [source, home] = ["source", "store"].map(|name| sandbox.path().join(name));
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("a"), "content that is nowhere else").unwrap();
+    fs::hard_link(source.join("a"), source.join("b")).unwrap();
+    on(&home, "init", &[]).ended(0);
+    on(&home, "import", &[source.as_os_str()]).ended(0);
+    let segment = files(&home.join("segments")).remove(0);
+    let log = fs::read(&segment).unwrap();
+    flip(&segment, log.windows(7).position(|window| window == b"nowhere").unwrap(), 0);
+    for name in ["a", "b"].map(OsStr::new) {
+        on(&home, "get", &[name]).ended(1);
+        on(&home, "rm", &[name]).ended(0);
+    }
+    on(&home, "get", &[OsStr::new("a")]).ended(2);
+    on(&home, "check", &[]).ended(0);
 }
