@@ -167,6 +167,20 @@ impl Engine {
         Ok(true)
     }
 
+    /// Devices other than `device` that may have a copy of a segment. Those that the index does not know of come last:
+    /// one that was missing when it was built may have one.
+    fn sources(&self, row: &SegmentRow, device: DeviceNumber) -> Vec<DeviceNumber> {
+        let slots = self.devices.slots();
+        let readable = slots.iter().filter(|slot| slot.is_readable()).map(|slot| slot.entry.number);
+        let others = readable.filter(|other| !row.devices.contains(other));
+        row.devices.iter().copied().chain(others).filter(|&source| source != device).collect()
+    }
+
+    /// Whether another device than `device` has a copy of a segment.
+    pub(crate) fn has_source(&self, row: &SegmentRow, device: DeviceNumber) -> bool {
+        !self.open_segment_copies(row.id(), &self.sources(row, device)).is_empty()
+    }
+
     /// Rebuilds the copy of a segment on `device` from the others, and from what is there. The segment must be
     /// immutable.
     ///
@@ -184,7 +198,7 @@ impl Engine {
         let temporary = format!("{target}.new");
         let fail = |error| self.devices.error("create a copy of the segment", device, &target, error);
         let on = self.devices.readable(device).ok_or_else(|| fail(std::io::ErrorKind::NotFound.into()))?;
-        let mut sources: Vec<DeviceNumber> = row.devices.iter().copied().filter(|&source| source != device).collect();
+        let mut sources = self.sources(row, device);
         sources.push(device);
         let copies = self.open_segment_copies(row.id(), &sources);
         let lost = |cause: &str| {

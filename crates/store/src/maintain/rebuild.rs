@@ -122,7 +122,7 @@ impl Store {
         for row in view.state.segments.values().filter(|row| engine.lacks_copy(row, device)) {
             plan.segments += 1;
             plan.segment_bytes += row.size_bytes;
-            if row.devices.iter().all(|&other| other == device || engine.devices.readable(other).is_none()) {
+            if !engine.has_source(row, device) {
                 plan.lost_segments += 1;
             } else if options.onto.is_none() && engine.place_for(row, device)?.is_none() {
                 plan.without_place += 1;

@@ -489,6 +489,17 @@ fn what_a_rejected_side_wrote_need_not_be_readable() {
 }
 
 #[test]
+fn a_rebuild_reads_copies_that_the_index_does_not_know_of() {
+    // The index was built while device 0 was away, and what a repair noted of its copies is rotten.
+    keeps_with(24, Shape::Mirror, |seed| {
+        let written = Step::Batch(Work::Write, Durability::Batch, seed);
+        let mut steps = vec![written, cut(20 + seed / 4, End::Power(seed), Step::Open), gone(0), Step::OpenDegraded];
+        steps.extend([Step::Back(0), Step::Accept, rot(0, FileKind::Journal, seed << 60), gone(1), Step::GiveUp(1)]);
+        steps
+    });
+}
+
+#[test]
 fn what_only_a_device_that_is_away_has_intact_is_not_given_up() {
     // Its record has an intact head on the other, so it is known what is lost; the index is behind the log.
     keeps_with(48, Shape::FourAlike, |seed| {
