@@ -60,6 +60,10 @@ impl Play {
         if let Some(look) = warned.filter(|look| repaired.is_ok() && self.model.allows_from_mark(&look.state, &[])) {
             self.model = seen(look);
         }
+        if !promise.is_whole && repaired.is_ok() {
+            // Its record may be among what is lost.
+            self.is_pinned = None;
+        }
         let is_unclear = may_fail || self.model.has_doubt();
         // It may be complete, if that was interrupted at its very end.
         let is_begun = self.conditions.iter().any(|one| one.begun.is_some());
