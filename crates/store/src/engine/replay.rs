@@ -613,7 +613,7 @@ pub(crate) fn entry_in(segment: SegmentNumber, offset: LogOffset, record: &Recor
 }
 
 /// A record to be applied; `None` if its attributes or its content are inconsistent, or if its content is lost and needed
-/// to apply it.
+/// to apply it. That of an object is not: it stays listed, and nothing older stands in for it.
 fn item(segment: SegmentNumber, offset: LogOffset, head: &Head<'_>, content: Option<&[u8]>) -> Option<Item> {
     let location = Location { segment, offset, record_bytes: head.lengths.record_bytes() as u64 };
     let (mut descriptor, mut released, mut snapshot, mut directories) = (None, None, None, Vec::new());
@@ -641,15 +641,20 @@ fn item(segment: SegmentNumber, offset: LogOffset, head: &Head<'_>, content: Opt
         Kind::Link => Entry::link(head.number),
         kind => {
             let attributes = Attributes::decode(head.attributes)?;
-            let stored = match kind {
-                Kind::Large => {
-                    let decoded = Descriptor::decode(content?, Path::new("")).ok()?;
+            let stored = match (kind, content) {
+                (Kind::Large, Some(content)) => {
+                    let decoded = Descriptor::decode(content, Path::new("")).ok()?;
                     let stored = decoded.stored_bytes;
                     descriptor = Some(decoded);
                     stored
                 }
-                Kind::File if head.is_zstd => zstd::zstd_safe::get_frame_content_size(content?).ok().flatten()?,
-                Kind::File | Kind::Symlink => head.lengths.content as u64,
+                (Kind::File, Some(content)) if head.is_zstd => {
+                    zstd::zstd_safe::get_frame_content_size(content).ok().flatten()?
+                }
+                // Its size is lost with its content.
+                (Kind::Large, None) => 0,
+                (Kind::File, None) if head.is_zstd => 0,
+                (Kind::File | Kind::Symlink, _) => head.lengths.content as u64,
                 _ => 0,
             };
             let size_bytes = attributes.holes.as_ref().map_or(stored, |holes| holes.size_bytes);
