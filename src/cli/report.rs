@@ -36,9 +36,13 @@ impl ReportArguments {
         let (mut plans, mut runs, mut studies, mut traces) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         // Surveys, or neither: then the error names them, not the mixture.
         let mut others = Vec::new();
+        let mut ended = Ended::Well;
         for path in &self.results {
             if let Some(trace) = trace::whole(path)? {
-                traces.push(trace);
+                traces.push(trace.page);
+                if !trace.is_sound {
+                    ended = Ended::Amiss;
+                }
                 continue;
             }
             match read(path)? {
@@ -71,7 +75,7 @@ impl ReportArguments {
             }
         }
         output::note(&format!("wrote {}", escape_path(&self.output)));
-        Ok(Ended::Well)
+        Ok(ended)
     }
 
     /// Refuses to replace a result by its own page.

@@ -202,12 +202,19 @@ fn refuse_nothing(summary: &Summary, source: &dyn Source, path: &Path) -> Result
     Err(Error::new(ErrorKind::NotRecognised, "read the trace", cause).at(path))
 }
 
+/// A trace for a page.
+pub(super) struct WholeTrace {
+    pub(super) page: (Document, Vec<String>),
+    /// Whether all of it could be read.
+    pub(super) is_sound: bool,
+}
+
 /// The summary of a trace, with sentences about it; `None` for a file that is not a trace, or a table, which may be
 /// anything.
 ///
 /// # Errors
 /// Any error of reading it.
-pub(super) fn whole(path: &Path) -> Result<Option<(Document, Vec<String>)>> {
+pub(super) fn whole(path: &Path) -> Result<Option<WholeTrace>> {
     if !path.is_file() {
         return Ok(None);
     }
@@ -216,7 +223,17 @@ pub(super) fn whole(path: &Path) -> Result<Option<(Document, Vec<String>)>> {
     let mut source = source_of(input, Some(format))?;
     let summary = pass_all(&mut *source, path)?;
     let document = Document::new(&escape_path(path), &summary, &*source);
-    Ok(Some((document, report::trace::sentences(&summary, &*source))))
+    let page = (document, report::trace::sentences(&summary, &*source));
+    Ok(Some(WholeTrace { page, is_sound: say_if_damaged(&*source, path) }))
+}
+
+/// Reports that parts of a trace could not be read; returns whether there are none.
+fn say_if_damaged(source: &dyn Source, path: &Path) -> bool {
+    let is_sound = source.problems().is_empty();
+    if !is_sound {
+        output::warn(&format!("parts of {} could not be read; see granulo trace read", escape_path(path)));
+    }
+    is_sound
 }
 
 /// The whole source, which must not be empty; an error if it was interrupted.
@@ -245,8 +262,6 @@ pub(super) fn operations(path: &Path) -> Result<Option<Operations>> {
             output::warn(&format!("{} has no {what}: their shares are 0", escape_path(path)));
         }
     }
-    if !source.problems().is_empty() {
-        output::warn(&format!("parts of {} could not be read; see granulo trace read", escape_path(path)));
-    }
+    say_if_damaged(&*source, path);
     Ok(Some(Operations { name: escape_path(path), reads, writes }))
 }

@@ -111,6 +111,8 @@ pub(super) struct Assembler {
     message: Option<Message>,
     /// Number of packets read to their end.
     pub packets: u64,
+    /// Number of messages that were skipped, because their packet has no time.
+    pub undated: u64,
 }
 
 impl Assembler {
@@ -129,8 +131,12 @@ impl Assembler {
             }
             Token::Time(shown) => self.time_ns = time_ns(shown),
             Token::Protocol(b"rpc") => {
+                let Some(time_ns) = self.time_ns else {
+                    self.undated += 1;
+                    return self.message.take().and_then(whole);
+                };
                 let next = Message {
-                    time_ns: self.time_ns.unwrap_or(0),
+                    time_ns,
                     source: self.source.clone(),
                     destination: self.destination.clone(),
                     ..Message::default()

@@ -135,6 +135,10 @@ impl Reader {
     /// At the end of the output: messages of tshark, and calls without a reply.
     fn end(&mut self) -> Result<()> {
         self.calls.expire(u64::MAX);
+        if self.assembler.undated > 0 {
+            let undated = self.assembler.undated;
+            self.calls.problems.count_many(Trouble::Incomplete, undated, || "a packet has no time".to_owned());
+        }
         let path = self.printed.path().to_owned();
         match self.program.take().map(Program::end) {
             Some(Err(words)) if self.assembler.packets == 0 => return Err(failed(&path, words)),

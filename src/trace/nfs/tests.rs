@@ -176,6 +176,7 @@ fn what_is_missing_is_counted_and_the_rest_stands() {
         read_call(3, "3.0"),
         call("9.6", "rpc.xid=0x4 rpc.programversion=2 rpc.procedure=6"),
         call("9.7", "rpc.xid=0x5 rpc.programversion=3 rpc.procedure=77"),
+        read_call(7, "no time"),
         packet(
             "9.8",
             "10.0.0.7",
@@ -194,7 +195,7 @@ fn what_is_missing_is_counted_and_the_rest_stands() {
         "{:?}",
         reader.problems()
     );
-    assert_eq!((of(Trouble::ClockBackwards), of(Trouble::Truncated)), (1, 1));
+    assert_eq!((of(Trouble::ClockBackwards), of(Trouble::Truncated), of(Trouble::Incomplete)), (1, 1, 1));
 }
 
 #[test]
