@@ -1,5 +1,5 @@
 //! Reading granulo's JSON documents: the schema says the kind and the version, and a newer version is refused. So is a
-//! text with a character that granulo escapes: a document from elsewhere must not write to the terminal what it likes.
+//! string with a character that granulo escapes: a document from elsewhere must not inject terminal control sequences.
 
 use std::fmt;
 
@@ -9,17 +9,17 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqA
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{escape, is_printable};
 
-/// Reads `text` as the JSON document of `schema` (such as `granulo/plan/1`). `None` if it is not JSON (also if it is
+/// Reads the JSON document of `schema` (such as `granulo/plan/1`); an older version is read as this one. `None` if it is not JSON (also if it is
 /// truncated) or has another schema. `advice` says how to get a new one.
 ///
 /// # Errors
 /// [`ErrorKind::NewerVersion`] if the kind is right and the version higher; [`ErrorKind::Corrupt`] if kind and version are
-/// right and the rest is not, or has a text that is not printable.
+/// right and the rest is not, or has a string that is not printable.
 pub(crate) fn read_document<T: DeserializeOwned>(
     operation: &'static str,
     schema: &str,
     advice: &str,
-    text: &[u8],
+    json: &[u8],
 ) -> Option<Result<T>> {
     #[derive(Deserialize)]
     struct Schema {
@@ -27,30 +27,30 @@ pub(crate) fn read_document<T: DeserializeOwned>(
     }
     let (kind, version) = schema.rsplit_once('/')?;
     let version: u32 = version.parse().ok()?;
-    let found_schema = serde_json::from_slice::<Schema>(text).ok()?.schema;
+    let found_schema = serde_json::from_slice::<Schema>(json).ok()?.schema;
     let found_version = found_schema.strip_prefix(kind)?.strip_prefix('/')?;
     if found_version.parse::<u32>().is_ok_and(|found| found > version) {
         return Some(Err(Error::newer_version(operation, found_version, version)));
     }
-    let read = printable_texts(text).and_then(|()| serde_json::from_slice(text));
+    let read = check_printable_strings(json).and_then(|()| serde_json::from_slice(json));
     Some(read.map_err(|error| Error::new(ErrorKind::Corrupt, operation, error.to_string()).advise(advice)))
 }
 
-/// Checks that every text in a JSON document, and every name of a field, is printable but for line ends and tabs.
+/// Checks that every string in a JSON document, and every name of a field, is printable but for line ends and tabs.
 ///
 /// # Errors
 /// At the first that is not, and if it is not JSON.
-pub(crate) fn printable_texts(json: &[u8]) -> serde_json::Result<()> {
+pub(crate) fn check_printable_strings(json: &[u8]) -> serde_json::Result<()> {
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    PrintableTexts.deserialize(&mut deserializer)?;
+    PrintableStrings.deserialize(&mut deserializer)?;
     deserializer.end()
 }
 
-/// Visits a value for its texts.
+/// Visits a value for its strings.
 #[derive(Clone, Copy)]
-struct PrintableTexts;
+struct PrintableStrings;
 
-impl<'de> DeserializeSeed<'de> for PrintableTexts {
+impl<'de> DeserializeSeed<'de> for PrintableStrings {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> std::result::Result<(), D::Error> {
@@ -58,7 +58,7 @@ impl<'de> DeserializeSeed<'de> for PrintableTexts {
     }
 }
 
-impl<'de> Visitor<'de> for PrintableTexts {
+impl<'de> Visitor<'de> for PrintableStrings {
     type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
@@ -112,10 +112,10 @@ mod tests {
     #[test]
     fn texts_that_a_terminal_would_obey_are_refused() {
         for json in [r#"{"a": ["x", {"b": "c\td\ne"}], "ü": -1, "n": null, "f": 0.5, "t": true}"#, r#""a""#] {
-            printable_texts(json.as_bytes()).expect(json);
+            check_printable_strings(json.as_bytes()).expect(json);
         }
         for json in [r#"{"a": ["x", {"b": "\u001b[2J"}]}"#, r#"{"\u0007": 1}"#, "\"\u{202e}\"", "\"\u{9b}\""] {
-            let error = printable_texts(json.as_bytes()).expect_err(json).to_string();
+            let error = check_printable_strings(json.as_bytes()).expect_err(json).to_string();
             assert!(error.contains("control characters") && error.chars().all(is_printable), "{error}");
         }
     }

@@ -68,22 +68,19 @@ fn parse_mount(row: &[u8]) -> Option<Mount> {
     })
 }
 
-/// The kernel writes blanks, tabs, line feeds and backslashes in names as three octal digits.
+/// The kernel writes spaces, tabs, line feeds and backslashes in names as three octal digits after a backslash.
 fn unescape_octal(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut at = 0;
     while at < field.len() {
-        let digits = field.get(at + 1..at + 4).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) if field[at] == b'\\' => {
-                bytes.push(byte);
-                at += 4;
+        let (byte, length) = match field[at..] {
+            [b'\\', high @ b'0'..=b'3', middle @ b'0'..=b'7', low @ b'0'..=b'7', ..] => {
+                ((high - b'0') << 6 | (middle - b'0') << 3 | (low - b'0'), 4)
             }
-            _ => {
-                bytes.push(field[at]);
-                at += 1;
-            }
-        }
+            _ => (field[at], 1),
+        };
+        bytes.push(byte);
+        at += length;
     }
     bytes
 }

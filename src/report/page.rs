@@ -87,9 +87,9 @@ pub fn write(surveys: &[Survey], generated_at: i64, out: &mut dyn Write) -> io::
     assemble(&title, generated_at, &page, &SCRIPTS, out)
 }
 
-/// The first fields of the data of every page.
+/// The data of a page, of whatever kind: the scripts read them.
 #[derive(Serialize)]
-struct Head<'a, D> {
+struct PageData<'a, D> {
     schema: &'static str,
     title: &'a str,
     generated_at: String,
@@ -99,6 +99,9 @@ struct Head<'a, D> {
 }
 
 /// Assembles a page from the template, title, data and scripts; `generated_at` is in seconds since 1970.
+///
+/// # Errors
+/// Any error of `out`.
 pub(super) fn assemble(
     title: &str,
     generated_at: i64,
@@ -106,18 +109,18 @@ pub(super) fn assemble(
     scripts: &Scripts,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let head = Head {
+    let all = PageData {
         schema: "granulo/report/1",
         title,
         generated_at: format_time(generated_at),
         granulo_version: env!("CARGO_PKG_VERSION"),
         data,
     };
-    let data = for_script(&serde_json::to_string(&head)?);
+    let json = for_script(&serde_json::to_string(&all)?);
     let title = for_text(&format!("{title} – granulo"));
     fill(TEMPLATE, |name| match name {
         "title" => Some(&title),
-        "data" => Some(&data),
+        "data" => Some(&json),
         "sections" => Some(scripts.sections),
         "details" => Some(scripts.details),
         "script" => Some(scripts.script),

@@ -402,7 +402,7 @@ pub fn write_profiles(profiles: &[Profile], source: &str, out: &mut dyn Write) -
 pub fn write_published(tables: &[Published], out: &mut dyn Write) -> io::Result<()> {
     let mut sources: Vec<&str> = Vec::new();
     for table in tables {
-        let assumed = if table.files_nominal { " (assumed)" } else { "" };
+        let assumed = if table.is_count_assumed { " (assumed)" } else { "" };
         let files = format_count(table.files.into());
         writeln!(out, "{HEADING}{:<10}{HEADING:#}{:<10}{files} files{assumed}", table.name, table.title)?;
         if !sources.contains(&table.source) {

@@ -63,7 +63,7 @@ pub(crate) fn sentences(survey: &Survey) -> Vec<String> {
     }
     if let Some(table) = survey.origin.name.as_deref().and_then(published::find) {
         sentences.push(format!("Source: {}.", table.source));
-        if table.files_nominal {
+        if table.is_count_assumed {
             sentences.push("It does not state the number of files; this one is assumed.".to_owned());
         }
     }

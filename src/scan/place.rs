@@ -93,7 +93,7 @@ impl<T: Tally> Waiting<T> {
     /// directories above it, `finish` is called for each, as [`super::Visitor::finished`] would be.
     pub fn release(self, tally: &T, mut finish: impl FnMut(Directory<'_>, &T, &T) -> T) {
         if self.0.settle(tally, None) {
-            super::frontier::finish(self.0, |node, own, below| finish(Directory { place: node }, own, below));
+            super::frontier::finish_upwards(self.0, |node, own, below| finish(Directory { place: node }, own, below));
         }
     }
 }

@@ -29,7 +29,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::frontier::{Descriptor, Frontier, NameList, Node, Work, finish as finish_upwards};
+use super::frontier::{Descriptor, Frontier, NameList, Node, Work, finish_upwards};
 use super::mounts::is_pseudo_file_system;
 use super::place::{Parent, Place, Waiting};
 use super::{
@@ -462,21 +462,22 @@ fn stat_at<P: rustix::path::Arg>(
 }
 
 impl From<&Statx> for Stat {
-    fn from(inode: &Statx) -> Stat {
+    fn from(statx: &Statx) -> Stat {
         let time = |t: rustix::fs::StatxTimestamp| Timestamp { seconds: t.tv_sec, nanoseconds: t.tv_nsec };
         Stat {
-            kind: Kind::of_mode(inode.stx_mode).unwrap_or(Kind::File),
-            size_bytes: inode.stx_size,
-            allocated_bytes: inode.stx_blocks.saturating_mul(512),
-            link_count: inode.stx_nlink,
-            uid: inode.stx_uid,
-            gid: inode.stx_gid,
-            mode: inode.stx_mode,
-            device: rustix::fs::makedev(inode.stx_dev_major, inode.stx_dev_minor),
-            inode: inode.stx_ino,
-            mtime: time(inode.stx_mtime),
-            ctime: time(inode.stx_ctime),
-            atime: time(inode.stx_atime),
+            // An unknown type is counted like a file.
+            kind: Kind::of_mode(statx.stx_mode).unwrap_or(Kind::File),
+            size_bytes: statx.stx_size,
+            allocated_bytes: statx.stx_blocks.saturating_mul(512),
+            link_count: statx.stx_nlink,
+            uid: statx.stx_uid,
+            gid: statx.stx_gid,
+            mode: statx.stx_mode,
+            device: rustix::fs::makedev(statx.stx_dev_major, statx.stx_dev_minor),
+            inode: statx.stx_ino,
+            mtime: time(statx.stx_mtime),
+            ctime: time(statx.stx_ctime),
+            atime: time(statx.stx_atime),
         }
     }
 }

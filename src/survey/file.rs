@@ -19,7 +19,7 @@ use super::measure::{ByteMeasure, Distributions, Measure};
 use super::places::{DirectoryRow, Extension, Kind, KindTable, Places, Ranking, Tally, TopDirectories};
 use super::{Counts, MOST, Method, Options, Origin, OtherAllocated, OverheadBySize, Resolution, Survey};
 use crate::distribution::{Bucket, Distribution, Encoded, Weight, bucket_number};
-use crate::document::printable_texts;
+use crate::document::check_printable_strings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::systems::Fact;
 use crate::plan::{BlockSize, Padding, block_sizes};
@@ -97,7 +97,7 @@ fn parse(text: &[u8]) -> Result<Survey> {
             return Err(error.advise("write one with: granulo survey PATH -o FILE"));
         }
     }
-    printable_texts(text).map_err(json)?;
+    check_printable_strings(text).map_err(json)?;
     let stored: Stored = serde_json::from_slice(text).map_err(json)?;
     stored.into_survey().map_err(|cause| corrupt(&cause))
 }

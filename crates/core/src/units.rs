@@ -22,27 +22,26 @@ pub const SMALL_FILE_BYTES: u64 = 64 * KIB;
 
 const BINARY_UNITS: [&str; 9] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"];
 
-/// Parses a size: `65536`, `64KiB`, `64K` (1,024-based), `64kB` (1,000-based), `1.5GiB`.
+/// Parses a size: `65536`, `64KiB`, `64K` (1,024-based), `64kB` (1,000-based), `1.5GiB`; `1_000_000` with separators.
 ///
 /// # Errors
 /// A sentence about the mistake, for the argument parser to print.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("'{text}' is not a size; write, for example, 65536, 64KiB, 64K (= KiB) or 64kB (= 1,000)");
+    let invalid = || format!("'{text}' is not a size; write, for example, 65536, 64KiB, 64K (= KiB) or 64kB (= 1,000)");
     let trimmed = text.trim();
     let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(trimmed.len());
     let (digits, suffix) = trimmed.split_at(split);
     let digits = digits.replace('_', "");
-    let factor = unit_factor(suffix.trim()).ok_or_else(wrong)?;
+    let factor = unit_factor(suffix.trim()).ok_or_else(invalid)?;
     let (whole, fraction) = digits.split_once('.').unwrap_or((&digits, ""));
     if whole.is_empty() || (digits.contains('.') && fraction.is_empty()) {
-        return Err(wrong());
+        return Err(invalid());
     }
     let too_large = || format!("'{text}' is larger than any file can be (2^64 bytes)");
-    let whole: u64 =
-        whole.parse().map_err(|_| if whole.bytes().all(|b| b.is_ascii_digit()) { too_large() } else { wrong() })?;
+    let whole: u64 = whole.parse().map_err(|_| too_large())?;
     let mut bytes = whole.checked_mul(factor).ok_or_else(too_large)?;
     if !fraction.is_empty() {
-        let fraction: f64 = format!("0.{fraction}").parse().map_err(|_| wrong())?;
+        let fraction: f64 = format!("0.{fraction}").parse().map_err(|_| invalid())?;
         bytes = bytes.checked_add((fraction * factor as f64).round() as u64).ok_or_else(too_large)?;
     }
     Ok(bytes)

@@ -19,7 +19,7 @@ const PLACES: u64 = 64 << 10;
 /// Initial number of files with fresh names, for removal.
 pub(super) const SPARE_FILES: u64 = 1000;
 /// Name of the directory with many entries.
-pub(super) const LISTED: &str = "listed";
+pub(super) const LARGE_DIRECTORY: &str = "listed";
 
 /// All files of a run.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ impl FileSet {
     /// Sets `name` to the path of an entry of the directory with many entries.
     pub(super) fn name_listed(&self, number: u64, name: &mut String) {
         name.clear();
-        let _ = write!(name, "{LISTED}/file-{number}");
+        let _ = write!(name, "{LARGE_DIRECTORY}/file-{number}");
     }
 
     /// Numbers of `count` files no larger than `small_bytes`, in random order: each once, repeated if there are fewer

@@ -11,9 +11,9 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, pread, pwrite};
 
-use super::files::{FileSet, LISTED, SPARE_FILES};
+use super::files::{FileSet, LARGE_DIRECTORY, SPARE_FILES};
 use super::mix::Operation;
-use super::target::{Aim, LISTED_ENTRIES, Memory, Target, is_right, range};
+use super::target::{Aim, MOST_LISTED, Memory, Target, is_right, range};
 use crate::error::{Error, ErrorKind, Result};
 
 const OPEN_DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -91,7 +91,8 @@ pub(super) fn fill(
         openat(&base, name.as_str(), NEW_FILE, FILE_MODE).map_err(|error| fail("create", &name, error))?;
     }
     if listed > 0 {
-        mkdirat(&base, LISTED, DIRECTORY_MODE).map_err(|error| fail("create the directory", LISTED, error))?;
+        mkdirat(&base, LARGE_DIRECTORY, DIRECTORY_MODE)
+            .map_err(|error| fail("create the directory", LARGE_DIRECTORY, error))?;
     }
     for number in 0..listed {
         set.name_listed(number, &mut name);
@@ -198,7 +199,7 @@ impl<'s> Files<'s> {
         if self.is_durable { fsync(openat(&self.base, name, READ_FILE, Mode::empty())?) } else { Ok(()) }
     }
 
-    /// Lists the first entries of a directory in its order, with or without attributes.
+    /// Lists the first [`MOST_LISTED`] entries of a directory, `.` and `..` included, with or without attributes.
     fn list_some(&self, name: &str, with_attributes: bool) -> rustix::io::Result<()> {
         let directory = openat(&self.base, name, OPEN_DIRECTORY, Mode::empty())?;
         let mut buffer = [MaybeUninit::uninit(); SHORT_LISTING_BYTES];
@@ -214,7 +215,7 @@ impl<'s> Files<'s> {
                 }
             }
             listed += 1;
-            if listed == LISTED_ENTRIES {
+            if listed == MOST_LISTED {
                 break;
             }
         }
@@ -278,8 +279,8 @@ impl Target for Files<'_> {
     }
 
     fn list(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<u64> {
-        let fail = self.fail("list", LISTED);
-        let directory = openat(&self.base, LISTED, OPEN_DIRECTORY, Mode::empty()).map_err(&fail)?;
+        let fail = self.fail("list", LARGE_DIRECTORY);
+        let directory = openat(&self.base, LARGE_DIRECTORY, OPEN_DIRECTORY, Mode::empty()).map_err(&fail)?;
         let mut buffer = vec![MaybeUninit::uninit(); LISTING_BYTES];
         let mut entries = RawDir::new(&directory, &mut buffer);
         let mut listed = 0;

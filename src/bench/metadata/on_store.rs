@@ -8,9 +8,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::files::{FileSet, LISTED, SPARE_FILES};
+use super::files::{FileSet, LARGE_DIRECTORY, SPARE_FILES};
 use super::mix::Operation;
-use super::target::{Aim, LISTED_ENTRIES, Memory, Target, is_right, range};
+use super::target::{Aim, MOST_LISTED, Memory, Target, is_right, range};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
 use crate::store::{Attributes, CompactOptions, Durability, Key, Plan, Store, Time};
@@ -58,7 +58,7 @@ pub(super) fn fill(
         batch.put(&Key::parse(&name)?, &of_file, b"")?;
     }
     if listed > 0 {
-        batch.directory(&Key::parse(LISTED)?, &of_directory)?;
+        batch.directory(&Key::parse(LARGE_DIRECTORY)?, &of_directory)?;
     }
     for number in 0..listed {
         set.name_listed(number, &mut name);
@@ -110,7 +110,7 @@ impl<'s> Objects<'s> {
     }
 
     fn list_some(&self, key: &Key) -> Result<()> {
-        self.store.list(key)?.take(LISTED_ENTRIES).try_for_each(|entry| entry.map(|_| ()))
+        self.store.list(key)?.take(MOST_LISTED).try_for_each(|entry| entry.map(|_| ()))
     }
 }
 
@@ -191,7 +191,7 @@ impl Target for Objects<'_> {
 
     fn list(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<u64> {
         let mut listed = 0;
-        for entry in self.store.list(&Key::parse(LISTED)?)? {
+        for entry in self.store.list(&Key::parse(LARGE_DIRECTORY)?)? {
             entry?;
             listed += 1;
             if !go_on(listed) {

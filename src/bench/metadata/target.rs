@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::store::Buffer;
 
 /// Entries that one READDIR or READDIRPLUS returns.
-pub(super) const LISTED_ENTRIES: usize = 100;
+pub(super) const MOST_LISTED: usize = 100;
 
 /// What an operation applies to.
 #[derive(Debug, Clone, Copy)]

@@ -6,7 +6,7 @@ use crate::bench::result::{self, CacheCell, CacheDetails, Details, Document};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::read_bounded;
 use crate::mrc::curve::Curve;
-use crate::mrc::study::{Beside, BesideCell, Cell, Found, StudyRequest};
+use crate::mrc::study::{Beside, BesideCell, Cell, StudyRequest, TraceResult};
 use crate::units::{KIB, escape_path};
 
 /// Unit of the page cache, where the blocks of the file system are not larger.
@@ -47,7 +47,7 @@ impl BenchResult {
 
     /// For each file system, the time of a run besides that of the device: the time of its run with the largest limit,
     /// minus the predicted time of the device for it.
-    pub(super) fn bases_seconds(&self, request: &StudyRequest, found: &Found) -> Vec<f64> {
+    pub(super) fn bases_seconds(&self, request: &StudyRequest, found: &TraceResult) -> Vec<f64> {
         let base = |subject: usize| {
             let of = self.compared(found).filter(|compared| compared.cell.subject == subject);
             let largest = of.max_by_key(|compared| compared.cell.cache_bytes)?;
@@ -64,7 +64,7 @@ impl BenchResult {
     }
 
     /// Its cells that have a time, with the curves that predict it.
-    fn compared<'a>(&'a self, found: &'a Found) -> impl Iterator<Item = Compared<'a>> {
+    fn compared<'a>(&'a self, found: &'a TraceResult) -> impl Iterator<Item = Compared<'a>> {
         self.details().into_iter().flat_map(|details| &details.cells).filter_map(|cell| {
             let series = self.document.series.iter().find(|series| {
                 series.subject == cell.subject
@@ -84,7 +84,7 @@ impl BenchResult {
     pub(super) fn beside(
         &self,
         request: &StudyRequest,
-        found: &Found,
+        found: &TraceResult,
         bases_seconds: Option<&[f64]>,
     ) -> Option<Beside> {
         let cells = self.compared(found).filter_map(|compared| {

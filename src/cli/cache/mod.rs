@@ -205,15 +205,15 @@ fn in_order(mut sizes: Vec<u64>) -> Vec<u64> {
 
 impl CacheArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let measured = self.beside.as_deref().map(BenchResult::open).transpose()?;
-        let mut request = self.request(measured.as_ref())?;
+        let bench_result = self.beside.as_deref().map(BenchResult::open).transpose()?;
+        let mut request = self.request(bench_result.as_ref())?;
         let mut source = only_below(self.opening.open()?, &self.below)?;
         let progress = signals::progress()?;
         if let Some(path) = &self.measure {
             request.device = bench::device::measure(path, progress.stop_flag())?;
         }
         let mut events = Events::new(self.mapped == Mapped::Read);
-        let found = during(self.quiet, &progress, words, || {
+        let read = during(self.quiet, &progress, words, || {
             let mut next = || {
                 let event = events.next(&mut *source)?;
                 count(events.operations(), &*source, &progress);
@@ -221,13 +221,14 @@ impl CacheArguments {
             };
             study::run(&request, &mut next, &progress)
         });
-        let found = found?;
-        let bases = measured.as_ref().filter(|_| self.base.is_none()).map(|of| of.bases_seconds(&request, &found));
+        let found = read?;
+        let bases = bench_result.as_ref().filter(|_| self.base.is_none()).map(|of| of.bases_seconds(&request, &found));
         if let Some(base) = bases.as_ref().and_then(|bases| bases.first()) {
+            // The pass does not depend on it. The study takes that of the first file system.
             request.base_seconds = *base;
         }
         let mut study = request.study(&found, escape_path(&self.opening.trace), events.notes(&*source));
-        study.beside = measured.as_ref().and_then(|of| of.beside(&request, &found, bases.as_deref()));
+        study.beside = bench_result.as_ref().and_then(|of| of.beside(&request, &found, bases.as_deref()));
         self.finish(&study, &*source)
     }
 

@@ -153,7 +153,7 @@ impl Fit {
             .windows(2)
             .map(|edge| {
                 let (low, high) = (edge[0], edge[1] - 1);
-                let (share, mean_bytes) = Shape::get().piece(low, high, factor);
+                let (share, mean_bytes) = Shape::vu_2005().piece(low, high, factor);
                 let space_bytes = if needs_space { mean_space(low, high, mean_bytes, layout) } else { 0.0 };
                 let is_edge = |edge: u64| facts.iter().any(|fact| fact.is_edge_of_range(edge));
                 (Piece { low, high, files: share * files, mean_bytes, space_bytes, range: 0 }, is_edge(low))
@@ -360,9 +360,10 @@ struct Point {
 }
 
 impl Shape {
-    fn get() -> &'static Shape {
-        static SHAPE_2005: OnceLock<Shape> = OnceLock::new();
-        SHAPE_2005.get_or_init(|| {
+    /// Two points for each cell, at its edges; between points both shares are linear.
+    fn vu_2005() -> &'static Shape {
+        static FOUND: OnceLock<Shape> = OnceLock::new();
+        FOUND.get_or_init(|| {
             let sizes = published::find(SHAPE).map_or_else(Distribution::default, |table| table.distribution().clone());
             let count = sizes.count().max(1) as f64;
             let mut shape = Shape { empty: 0.0, points: Vec::new() };

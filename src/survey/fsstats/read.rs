@@ -209,7 +209,7 @@ impl Parser {
                 parser = Parser::default();
                 continue;
             }
-            parser.line(index + 1, line, unfinished).map_err(|cause| format!("line {}: {cause}", index + 1))?;
+            parser.parse_line(index + 1, line, unfinished).map_err(|cause| format!("line {}: {cause}", index + 1))?;
         }
         parser.close();
         if let Some((first, count)) = parser.not_understood {
@@ -230,7 +230,8 @@ impl Parser {
         self.skipping = false;
     }
 
-    fn line(&mut self, number: usize, line: &str, unfinished: bool) -> std::result::Result<(), String> {
+    /// One line, numbered from 1; `unfinished` if the file ends in it.
+    fn parse_line(&mut self, number: usize, line: &str, unfinished: bool) -> std::result::Result<(), String> {
         if line.is_empty() {
             return Ok(());
         }
@@ -242,10 +243,11 @@ impl Parser {
         let key = fields.first().copied().unwrap_or_default();
         let argument = fields.get(1).copied().unwrap_or_default();
         if key == "histogram" {
-            self.start(number, argument);
+            self.start_histogram(number, argument);
             return Ok(());
         }
         let numeric = key.starts_with(|first: char| first.is_ascii_digit() || first == '-');
+        // A line of a histogram that is skipped.
         if self.skipping && (numeric || ["count", "average", "min", "max", "bucket min"].contains(&key)) {
             return Ok(());
         }
@@ -254,7 +256,7 @@ impl Parser {
                 "count" => section.count = Number::read(argument)?,
                 "average" => {}
                 "min" | "max" => {
-                    // The least age is negative where a clock was wrong; here all ages are 0 or more.
+                    // The least age is negative where a clock was wrong; such an age counts as 0.
                     let negative = key == "min" && argument.len() > 1 && argument.starts_with('-');
                     let bound = Number::read(if negative { "0" } else { argument })?;
                     section.scale = fields.get(2).and_then(|unit| bytes_of(unit)).or(section.scale);
@@ -262,14 +264,14 @@ impl Parser {
                 }
                 "bucket min" => section.columns = Columns::of(&fields),
                 _ if numeric => return section.row(number, &fields, unfinished),
-                _ => return self.header(number, key, argument, unfinished),
+                _ => return self.parse_header(number, key, argument, unfinished),
             }
             return Ok(());
         }
-        self.header(number, key, argument, unfinished)
+        self.parse_header(number, key, argument, unfinished)
     }
 
-    fn start(&mut self, number: usize, name: &str) {
+    fn start_histogram(&mut self, number: usize, name: &str) {
         self.close();
         self.parsed.found += 1;
         let shown = shown(name);
@@ -286,8 +288,8 @@ impl Parser {
         }
     }
 
-    /// A line outside histograms; ends a histogram before it.
-    fn header(
+    /// A line outside histograms; closes the open one.
+    fn parse_header(
         &mut self,
         number: usize,
         key: &str,

@@ -4,7 +4,7 @@ use twox_hash::XxHash3_64;
 
 use super::write::nothing_before;
 use super::{BLOCK, COLUMNS, FOOT, FRAME_BYTES, Footer, Frame, HEAD, MAGIC, MAGIC_ANY_VERSION, MOST_RAW_BYTES, has};
-use crate::document::printable_texts;
+use crate::document::check_printable_strings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::varint::{take, take_bytes, unzigzag};
 use crate::trace::input::OPERATION;
@@ -84,7 +84,7 @@ impl Reader {
             ended: false,
         };
         let head = reader.read_block()?.is_some_and(|frame| frame.kind == HEAD);
-        match printable_texts(&reader.raw).and_then(|()| serde_json::from_slice(&reader.raw)) {
+        match check_printable_strings(&reader.raw).and_then(|()| serde_json::from_slice(&reader.raw)) {
             Ok(origin) if head => reader.origin = origin,
             _ => return Err(fail(ErrorKind::Corrupt, "its header is truncated or damaged").at(&path)),
         }
@@ -238,7 +238,7 @@ impl Reader {
     /// Compares the totals with what was read, and detects trailing bytes.
     fn end(&mut self) -> Result<()> {
         self.ended = true;
-        match printable_texts(&self.raw).and_then(|()| serde_json::from_slice::<Footer>(&self.raw)) {
+        match check_printable_strings(&self.raw).and_then(|()| serde_json::from_slice::<Footer>(&self.raw)) {
             Ok(footer) => {
                 self.origin = footer.origin;
                 self.problems.add(&footer.problems);

@@ -128,34 +128,35 @@ impl Reader {
                 process_index.number(&mut reader.processes, name.as_bytes()).unwrap_or(0)
             });
         }
-        let mut counted = false;
+        let mut has_untraced = false;
         for record in &log.records {
             let seen = match record.module {
                 Module::Posix => traced.get(&(record.file, record.rank)).copied(),
                 Module::Stdio => None,
             };
-            counted |= seen.is_none();
+            has_untraced |= seen.is_none();
             reader.add(record, seen);
         }
         for (at, series) in reader.series.iter().enumerate() {
             reader.next.extend(series.time_ns().map(|time| Reverse((time, at))));
         }
-        reader.describe(counted, !segments.is_empty());
+        reader.add_notes(has_untraced, !segments.is_empty());
         reader.segments = segments.into_iter();
         reader
     }
 
-    fn describe(&mut self, counted: bool, traced: bool) {
+    /// Notes on what the log has of the requests: only counts of some files, and individual requests (DXT) of others.
+    fn add_notes(&mut self, has_untraced: bool, has_traced: bool) {
         let notes = &mut self.origin.notes;
-        if counted {
+        if has_untraced {
             notes.push(
                 "Darshan counts the requests to a file and does not list them: their sizes are from its histogram, \
-                    exact for the four most common ones of a file; they are spread over the time of the file, and \
+                    exact for the four most common ones of a file; they are spread over the period in which the file was accessed, and \
                     their offsets are unknown."
                     .to_owned(),
             );
         }
-        if traced {
+        if has_traced {
             notes.push(
                 "Reads and writes of traced files are individual requests (DXT); other operations are counts, \
                 spread over time."

@@ -13,7 +13,7 @@
 //! - **The largest files.** The largest size in the table of 1984, 524,288 bytes, is the largest file, as the paper
 //!   says; for the web server, for which it says nothing, the largest is assumed to be the 128 MiB of the last row. The
 //!   "2.14 GB" of 2005 are 2^31 - 1 bytes, cut to two digits.
-//! - **The number of files** in 1984: 1,000,000 is assumed ([`Published::files_nominal`]); all shares are the same for
+//! - **The number of files** in 1984: 1,000,000 is assumed ([`Published::is_count_assumed`]); all shares are the same for
 //!   any.
 //!
 //! For **VU 2005**, Fig. 3 says more: the share of the disk of each decile for five block sizes, 45 figures. Two
@@ -50,7 +50,7 @@ pub struct Published {
     /// How many files there were.
     pub files: u64,
     /// Whether [`files`](Self::files) is assumed, because the paper does not state it.
-    pub files_nominal: bool,
+    pub is_count_assumed: bool,
     /// Fig. 1 as printed.
     pub curve: Vec<CurvePoint>,
     knots: Vec<Knot>,
@@ -81,7 +81,7 @@ struct Knot {
     size_bytes: u64,
     files: u64,
     /// Whether a file of exactly that size exists.
-    met: bool,
+    attained: bool,
 }
 
 impl Published {
@@ -112,9 +112,23 @@ pub fn all() -> &'static [Published] {
         let deciles: Vec<(u64, u64)> = deciles.iter().enumerate().map(shares).collect();
         let all_of_them = 10_000;
         [
-            table("vu-1984", "VU 1984", 1984, (1_000_000, true), 1, &[(1080, 5000), (524_288, all_of_them)]),
-            table("vu-2005", "VU 2005", 2005, (1_700_000, false), 2, &deciles),
-            table("web-2005", "Web 2005", 2005, (53_000, false), 3, &[(1180, 5000), (134_217_728, all_of_them)]),
+            population_from_fig_1(
+                "vu-1984",
+                "VU 1984",
+                1984,
+                (1_000_000, true),
+                1,
+                &[(1080, 5000), (524_288, all_of_them)],
+            ),
+            population_from_fig_1("vu-2005", "VU 2005", 2005, (1_700_000, false), 2, &deciles),
+            population_from_fig_1(
+                "web-2005",
+                "Web 2005",
+                2005,
+                (53_000, false),
+                3,
+                &[(1180, 5000), (134_217_728, all_of_them)],
+            ),
         ]
     })
 }
@@ -171,38 +185,38 @@ fn rows(csv: &str) -> impl Iterator<Item = Vec<&str>> {
     csv.lines().filter(|line| !line.starts_with('#')).skip(1).map(|line| line.split(',').map(str::trim).collect())
 }
 
-/// A population from a `column` of Fig. 1 and from sizes that the paper says exist, with the share of the files up to
-/// there in hundredths of a per cent.
-fn table(
+/// A population from a `column` of Fig. 1 and from sizes that the paper says files have, each with the cumulative share of
+/// the files up to and including it, in hundredths of a per cent.
+fn population_from_fig_1(
     name: &'static str,
     title: &'static str,
     year: u16,
-    (files, files_nominal): (u64, bool),
+    (files, is_count_assumed): (u64, bool),
     column: usize,
-    met: &[(u64, u64)],
+    attained_sizes: &[(u64, u64)],
 ) -> Published {
     let point = |row: Vec<&str>| {
         Some(CurvePoint { size_bytes: row.first()?.parse().ok()?, percent: row.get(column)?.parse().ok()? })
     };
     let curve: Vec<CurvePoint> = rows(FIG_1).filter_map(point).collect();
     let files_up_to = |hundredths: u64| (files * hundredths + 5000) / 10_000;
-    let mut knots: Vec<Knot> = met
+    let mut knots: Vec<Knot> = attained_sizes
         .iter()
-        .map(|&(size_bytes, hundredths)| Knot { size_bytes, files: files_up_to(hundredths), met: true })
+        .map(|&(size_bytes, hundredths)| Knot { size_bytes, files: files_up_to(hundredths), attained: true })
         .collect();
     for point in &curve {
         if knots.iter().all(|knot| knot.size_bytes != point.size_bytes) {
             let files = files_up_to((point.percent * 100.0).round() as u64);
-            knots.push(Knot { size_bytes: point.size_bytes, files, met: false });
+            knots.push(Knot { size_bytes: point.size_bytes, files, attained: false });
         }
     }
     knots.sort_by_key(|knot| knot.size_bytes);
     let distribution = OnceLock::new();
-    Published { name, title, source: SOURCE, year, files, files_nominal, curve, knots, distribution }
+    Published { name, title, source: SOURCE, year, files, is_count_assumed, curve, knots, distribution }
 }
 
 fn with_empty_files(knots: &[Knot], files: u64) -> Vec<Knot> {
-    let empty = Knot { size_bytes: 0, files, met: true };
+    let empty = Knot { size_bytes: 0, files, attained: true };
     std::iter::once(empty).chain(knots.iter().copied()).collect()
 }
 
@@ -212,7 +226,7 @@ fn lay_out(knots: &[Knot], sum_above: Option<u128>) -> Distribution {
     let (mut low, mut seen) = (0, 0);
     for (index, knot) in knots.iter().enumerate() {
         let count = u128::from(knot.files.saturating_sub(seen));
-        let largest = if knot.met { count.min(1) } else { 0 };
+        let largest = if knot.attained { count.min(1) } else { 0 };
         if largest > 0 {
             distribution.record(knot.size_bytes);
         }

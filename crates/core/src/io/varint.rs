@@ -1,7 +1,7 @@
 //! Numbers of variable length: LEB128, and zigzag for signed ones. Sorted tables, the catalog and traces use them.
 //!
 //! Reading never panics: [`take`] and [`take_bytes`] return `None` for a number that is truncated or too large, and
-//! then leave `at` anywhere.
+//! `at` is then unspecified.
 
 /// Most bytes of a number.
 pub const LONGEST_BYTES: usize = 10;
@@ -22,16 +22,16 @@ pub fn put(out: &mut Vec<u8>, mut value: u64) {
 /// lengths are nearly random, and a mispredicted branch costs more than all the rest.
 #[inline(always)]
 pub fn take(bytes: &[u8], at: &mut usize) -> Option<u64> {
-    const LAST: u64 = 0x8080_8080_8080_8080;
+    const CONTINUATION: u64 = 0x8080_8080_8080_8080;
     let rest = bytes.get(*at..)?;
     if let Some(word) = rest.first_chunk::<8>() {
         let word = u64::from_le_bytes(*word);
         // The first byte without its high bit is the last.
-        let ends = !word & LAST;
+        let ends = !word & CONTINUATION;
         if ends != 0 {
             let bits = ends.trailing_zeros() + 1;
             *at += (bits / 8) as usize;
-            let word = word & (u64::MAX >> (64 - bits)) & !LAST;
+            let word = word & (u64::MAX >> (64 - bits)) & !CONTINUATION;
             // Groups of 7 bits are merged to 14, to 28, to 56.
             let word = word & 0x007f_007f_007f_007f | (word & 0x7f00_7f00_7f00_7f00) >> 1;
             let word = word & 0x0000_3fff_0000_3fff | (word & 0x3fff_0000_3fff_0000) >> 2;
@@ -41,13 +41,15 @@ pub fn take(bytes: &[u8], at: &mut usize) -> Option<u64> {
     take_bytewise(rest, at)
 }
 
-/// As [`take`], for a number at the beginning of `rest`, whatever its length.
+/// As [`take`], for a number at the beginning of `rest`, whatever its length: `rest` begins at `at`, which is only
+/// advanced.
 #[inline(never)]
 fn take_bytewise(rest: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0;
     for (index, &byte) in rest.iter().take(LONGEST_BYTES).enumerate() {
         let bits = u64::from(byte & 0x7f);
         let shift = 7 * index as u32;
+        // The tenth byte has the last bit.
         if shift == 63 && bits > 1 {
             return None;
         }

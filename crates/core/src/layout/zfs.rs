@@ -301,19 +301,21 @@ impl Layout for Zfs {
         true
     }
 
-    /// With `special_small_blocks` at the cutoff. The least counts only blocks that are below it without compression
-    /// too, and block pointers as small as observed.
+    /// With `special_small_blocks` at the cutoff. The least counts only blocks that are fast even if they do not
+    /// compress, at their expected size, and block pointers as small as observed.
     fn place(&self, size_bytes: u64, cutoff_bytes: u64) -> Option<Placement> {
-        // A block is never shorter than a grain, so a cutoff that holds a file must hold its grains.
+        // Blocks are whole grains, so the cutoff is rounded up to one.
         let cutoff_bytes = round_up(cutoff_bytes, GRAIN_BYTES);
         let blocks = self.blocks(size_bytes);
-        let fast_if = |is_fast: &dyn Fn(&Blocks) -> bool| {
+        let special_bytes_where = |is_fast: &dyn Fn(&Blocks) -> bool| {
             sum(&blocks, |block| if is_fast(block) { self.special.raw_bytes(block.stored_bytes) } else { 0 })
         };
         let metadata = |pointer_bytes| self.metadata_bytes(size_bytes, &self.special, pointer_bytes);
         Some(Placement {
-            fast_least_bytes: metadata(POINTER_STORED_LEAST_BYTES) + fast_if(&|block| block.most_bytes <= cutoff_bytes),
-            fast_bytes: metadata(POINTER_STORED_BYTES) + fast_if(&|block| block.stored_bytes <= cutoff_bytes),
+            fast_least_bytes: metadata(POINTER_STORED_LEAST_BYTES)
+                + special_bytes_where(&|block| block.most_bytes <= cutoff_bytes),
+            fast_bytes: metadata(POINTER_STORED_BYTES)
+                + special_bytes_where(&|block| block.stored_bytes <= cutoff_bytes),
             slow_bytes: sum(&blocks, |block| {
                 if block.stored_bytes <= cutoff_bytes { 0 } else { self.vdev.raw_bytes(block.stored_bytes) }
             }),

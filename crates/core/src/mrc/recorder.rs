@@ -172,8 +172,8 @@ impl Recorder {
             if !self.is_sampled(key) {
                 return;
             }
-            // The preceding neighbour is certainly in the sample only within a pair; pairs also represent the
-            // transitions between them.
+            // Blocks are sampled in pairs. The predecessor of an odd block is in its pair, so both are sampled; that of
+            // an even one need not be. So odd ones count twice, and even ones not at all.
             if joins {
                 weight = if key % 2 == 1 { 2.0 } else { 0.0 };
             }

@@ -68,7 +68,7 @@ pub struct StudyRequest {
 
 /// The result of reading a trace.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct TraceResult {
     /// The content of the trace.
     pub seen: Seen,
     /// Whether the trace was read to the end.
@@ -371,7 +371,7 @@ pub fn run(
     request: &StudyRequest,
     source: &mut dyn FnMut() -> Result<Option<Event>>,
     progress: &Progress,
-) -> Result<Found> {
+) -> Result<TraceResult> {
     let memory = shares(&request.block_sizes_bytes, request.memory_bytes);
     let lanes: Vec<Lane> = request
         .block_sizes_bytes
@@ -414,7 +414,7 @@ pub fn run(
         policies.extend(cells);
     }
     policies.sort_by_key(|cell| (cell.policy, cell.block_bytes, cell.cache_bytes));
-    Ok(Found { seen, complete, curves, policies })
+    Ok(TraceResult { seen, complete, curves, policies })
 }
 
 fn feed(
@@ -474,7 +474,7 @@ impl StudyRequest {
     }
 
     /// The result.
-    pub fn study(&self, found: &Found, trace: String, notes: Vec<String>) -> Study {
+    pub fn study(&self, found: &TraceResult, trace: String, notes: Vec<String>) -> Study {
         let mut sizes = self.cache_sizes_bytes.clone();
         sizes.sort_unstable();
         let block_size = |(block_bytes, curve): &(u64, Curve)| {

@@ -10,7 +10,7 @@ use super::device::Device;
 use super::policy::Policy;
 use super::recorder::{BYTES_FOR_EACH_BLOCK, Recorder, Sampling};
 use super::request::{Event, Kind, Request};
-use super::study::{self, Found, StudyRequest, Writes};
+use super::study::{self, StudyRequest, TraceResult, Writes};
 use super::table::scatter;
 use crate::progress::Progress;
 
@@ -31,7 +31,7 @@ fn wanted(block_sizes_bytes: &[u64], cache_sizes_bytes: &[u64]) -> StudyRequest 
     }
 }
 
-fn study(wanted: &StudyRequest, events: &[Event]) -> Found {
+fn study(wanted: &StudyRequest, events: &[Event]) -> TraceResult {
     let mut events = events.iter().copied();
     study::run(wanted, &mut || Ok(events.next()), &Progress::default()).unwrap()
 }

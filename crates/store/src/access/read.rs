@@ -99,20 +99,21 @@ pub(crate) fn object<'b>(key: &Key, stored: ReadObject, buffer: &'b mut Buffer) 
 }
 
 impl Engine {
-    /// The entry of a path; for one of several names, that of the shared object. Symlinks are not followed.
+    /// The entry of a path; for a hard link, that of its file. Symlinks are not followed.
     pub(crate) fn find(&self, path: &[u8]) -> Result<Option<LookedUp>> {
         let mut missed = None;
         loop {
-            let Some(entry) = self.look_up_path(self.fresh()?, path)? else { return Ok(None) };
-            if entry.kind != Kind::Link {
-                return Ok(Some(LookedUp { entry, shared: None }));
+            let Some(found) = self.look_up_path(self.fresh()?, path)? else { return Ok(None) };
+            if found.kind != Kind::Link {
+                return Ok(Some(LookedUp { entry: found, shared: None }));
             }
-            let shared = entry.linked();
+            let shared = found.linked();
             if let (_, Some(entry)) = look_up_in(self.fresh()?, &object_key(shared))? {
                 return Ok(Some(LookedUp { entry, shared: Some(shared) }));
             }
-            // Between the two look-ups, another object may have got the name, and the last name of this one gone.
-            if missed.replace(entry) == Some(entry) {
+            // Between the two look-ups, another object may have got the name, and the last name of this one gone: look
+            // again. A link that dangles twice has no file.
+            if missed.replace(found) == Some(found) {
                 return Ok(None);
             }
         }

@@ -17,7 +17,7 @@ use crate::units::{escape_path, format_time};
 const WRITING: &str = "open the store for writing";
 
 impl Survey {
-    /// "device 1 (/mnt/a, is missing: …), …" for the unusable ones.
+    /// The devices that cannot be read, without those that left the store and a lost one.
     fn absent(&self, lost: Option<DeviceNumber>) -> Vec<&Slot> {
         let is_absent = |slot: &&Slot| {
             !slot.is_readable() && slot.entry.state != DeviceState::Gone && Some(slot.entry.number) != lost
@@ -56,14 +56,13 @@ impl Survey {
             });
             words.collect::<Vec<_>>().join("; ")
         };
-        // A device that lacks the newest epoch lacks its batches, if the others continued without it or if it was
-        // restored from an old copy. A crash between superblocks leaves the same state, but no batch of such an epoch:
-        // any up-to-date device with records shows which it was. Without one, it stands for none of those missing.
         if let Some(slot) = self.newer() {
             let trouble = Trouble::Newer.explain();
             return Some(format!("device {} ({}) {trouble}", slot.entry.number, escape_path(&slot.path)));
         }
-        let newest = self.history.newest();
+        // A device that lacks the newest epoch lacks its batches, if the others continued without it or if it was
+        // restored from an old copy. A crash between superblocks leaves the same state, but no batch of such an epoch:
+        // any up-to-date device with records shows which it was. Without one, it cannot vouch for those missing.
         let has_records = |slot: &Slot| self.geometry.record_devices().any(|entry| entry.number == slot.entry.number);
         let is_current = |slot: &Slot| slot.trouble.is_none() && !slot.is_late;
         let is_unsure = self.absent(None).iter().any(|slot| has_records(slot))
@@ -83,21 +82,19 @@ impl Survey {
         if sight.has_proof(&self.history) {
             return None;
         }
-        let others: Vec<&Slot> = self
-            .slots
-            .iter()
-            .filter(|slot| newest.has(slot.entry.number) && slot.trouble.is_some())
-            .filter(|slot| Some(slot.entry.number) != lost)
-            .collect();
+        let newest = self.history.newest();
+        let (absent, present): (Vec<&Slot>, Vec<&Slot>) =
+            self.slots.iter().filter(|slot| newest.has(slot.entry.number)).partition(|slot| slot.trouble.is_some());
+        let others: Vec<&Slot> = absent.into_iter().filter(|slot| Some(slot.entry.number) != lost).collect();
         let cause = match &others[..] {
             [] => "no device has the newest known epoch".to_owned(),
             others => format!(
                 "the store was last written to on {} devices, of which {} present: {}; they may have what the others lack",
                 newest.in_sync.len(),
-                match newest.in_sync.len() - others.len() {
+                match present.len() {
                     0 => "none is".to_owned(),
                     1 => "only one is".to_owned(),
-                    seen => format!("only {seen} are"),
+                    present => format!("only {present} are"),
                 },
                 named(others)
             ),

@@ -91,13 +91,13 @@ pub(crate) fn survey(platform: &dyn Platform, directory: &Path, options: &OpenOp
     let first = first.superblock;
     let beginning = SearchStart { platform, directory, first: &first, options };
     let mut geometry = first.geometry.clone();
-    let mut survey = beginning.look(&geometry)?;
+    let mut survey = beginning.survey_once(&geometry)?;
     for _ in 1..ROUNDS {
         if !survey.leads_on(&geometry) {
             break;
         }
         geometry = survey.geometry;
-        survey = beginning.look(&geometry)?;
+        survey = beginning.survey_once(&geometry)?;
     }
     survey.look_at_late()?;
     Ok(survey)
@@ -117,7 +117,8 @@ pub(super) fn superblock_if_any(device: &dyn Device) -> Result<Option<OnDevice>>
 }
 
 impl SearchStart<'_> {
-    fn look(&self, geometry: &Geometry) -> Result<Survey> {
+    /// One round: looks for every device of `geometry`, and judges the histories of those that are found.
+    fn survey_once(&self, geometry: &Geometry) -> Result<Survey> {
         let home = self.locate_home(geometry)?;
         let found = geometry.devices.iter().map(|entry| self.device(geometry, &home, entry));
         let found: Vec<FoundDevice> = found.collect::<Result<_>>()?;
@@ -132,7 +133,7 @@ impl SearchStart<'_> {
             .filter_map(|(entry, found)| Some((entry.number, &found.on_device.as_ref()?.superblock.history)))
             .collect();
         let mut witnesses: Vec<&History> = on_home.iter().map(|found| &found.superblock.history).collect();
-        // A device that was replaced still leads to the store.
+        // Where the search began counts if it is a home, or if no device was found: one that was replaced leads to them.
         if self.first.number == NO_DEVICE || seen.is_empty() {
             witnesses.push(&self.first.history);
         }
@@ -140,14 +141,14 @@ impl SearchStart<'_> {
         let sides = sides(&seen, &witnesses, &written);
         let preferred = preferred(&sides);
         let history = sides.get(preferred.unwrap_or(0)).map_or(&self.first.history, |side| &side.history).clone();
-        let newest = found
+        let newest_superblock = found
             .iter()
             .filter_map(|found| found.on_device.as_ref())
             .chain(&on_home)
             .map(|found| &found.superblock)
             .chain([self.first])
             .find(|superblock| superblock.history.newest().epoch == history.newest().epoch);
-        let newest = newest.map_or(geometry, |superblock| &superblock.geometry).clone();
+        let newest = newest_superblock.map_or(geometry, |superblock| &superblock.geometry).clone();
         let troubles: Vec<(Option<Trouble>, bool)> = geometry
             .devices
             .iter()
@@ -172,14 +173,14 @@ impl SearchStart<'_> {
             })
             .collect();
         let mut bound = newest.clone();
-        // Of devices in each other's places, one may be away: it is looked for where the other was.
+        // Of two devices that changed places, one may be away: it is expected where the other was.
         for (entry, device) in geometry.devices.iter().zip(&found).filter(|(_, device)| device.on_device.is_some()) {
             let is_its = |other: &DeviceEntry| other.number != entry.number && other.directory(&home) == device.path;
             let owner = geometry.devices.iter().position(is_its);
             if let Some(owner) = owner.filter(|&owner| found.get(owner).is_some_and(|owner| owner.on_device.is_none()))
-                && let Some(of_bound) = bound.devices.get_mut(owner)
+                && let Some(bound_entry) = bound.devices.get_mut(owner)
             {
-                of_bound.path.clone_from(&entry.path);
+                bound_entry.path.clone_from(&entry.path);
             }
         }
         let mut slots = Vec::new();
@@ -192,8 +193,8 @@ impl SearchStart<'_> {
                     entry.path = beside(&resolved_home, &self.platform.resolve(&found.path));
                 }
                 entry.node = self.platform.node(&found.path).unwrap_or_default();
-                if let Some(of_bound) = bound.devices.get_mut(entry.number.index()) {
-                    (of_bound.path, of_bound.node) = (entry.path.clone(), entry.node);
+                if let Some(bound_entry) = bound.devices.get_mut(entry.number.index()) {
+                    (bound_entry.path, bound_entry.node) = (entry.path.clone(), entry.node);
                 }
             }
             let device = self.platform.device_with(&found.path, geometry.file_mode);

@@ -69,7 +69,8 @@ impl Engine {
 
     /// The catalog's notes of what may be missing.
     pub(crate) fn completeness_of(&self, notes: &BTreeMap<String, Vec<u8>>) -> Vec<Missing> {
-        notes.get(MISSING).and_then(|note| Completeness::decode_missing(note)).unwrap_or_default()
+        let missing = |note: &Vec<u8>| Completeness::decode_missing(note).unwrap_or_else(|| vec![Missing::unknown()]);
+        notes.get(MISSING).map(missing).unwrap_or_default()
     }
 
     /// A device was rebuilt from the others: it has nothing of what is missing.

@@ -124,14 +124,14 @@ pub(crate) fn open(
 ) -> Result<(Engine, Recovered)> {
     let missing = match open_by(&platform, directory, access, options, &[]) {
         Ok(Opened::Whole(opened)) => return Ok(*opened),
-        Ok(Opened::OtherIndex(missing)) => missing,
+        Ok(Opened::UnusableIndex(missing)) => missing,
         Err(error) if is_of_tables(&error) => Vec::new(),
         Err(error) => return Err(error),
     };
     let without_index = if access.is_writer() { Access::RebuildIndex } else { Access::ReadWithoutIndex };
     match open_by(&platform, directory, without_index, options, &missing)? {
         Opened::Whole(opened) => Ok(*opened),
-        Opened::OtherIndex(_) => Err(Error::new(ErrorKind::Corrupt, "open the store", "its log is inconsistent")
+        Opened::UnusableIndex(_) => Err(Error::new(ErrorKind::Corrupt, "open the store", "its log is inconsistent")
             .at(directory)
             .advise("run granulo store check --rebuild-index")),
     }
@@ -149,7 +149,7 @@ fn is_of_tables(error: &Error) -> bool {
 enum Opened {
     Whole(Box<(Engine, Recovered)>),
     /// The index does not belong to this log: what it has and the log lacks.
-    OtherIndex(Vec<Missing>),
+    UnusableIndex(Vec<Missing>),
 }
 
 fn open_by(
@@ -203,7 +203,7 @@ fn open_by(
     if is_left || engine.owns_index() || engine.catalog.is_doubtful() {
         match engine.recover(index.witnessed, &missing)? {
             Recovery::Done(done) => recovered = done,
-            Recovery::OtherIndex(missing) => return Ok(Opened::OtherIndex(missing)),
+            Recovery::UnusableIndex(missing) => return Ok(Opened::UnusableIndex(missing)),
         }
     } else {
         recovered.completeness.missing = engine.completeness_of(&engine.view().state.notes);

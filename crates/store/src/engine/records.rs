@@ -14,6 +14,14 @@ use crate::format::ids::{DeviceNumber, Epoch, SegmentId};
 use crate::format::record::Record;
 use crate::format::segment::segment_path;
 
+/// Why no copy of a record is valid.
+struct CopyFaults {
+    /// In words.
+    what: String,
+    /// Whether a device that may have another copy is missing.
+    is_away: bool,
+}
+
 impl Engine {
     /// Reads a record from the first valid copy into `buffer`; `is_right` checks what was read.
     pub(crate) fn read_record<'b>(
@@ -44,7 +52,7 @@ impl Engine {
         match Record::parse(buffer).filter(|_| holds) {
             Some(record) => Ok(record),
             None => {
-                let (what, is_away) = self.faults_in_words(location, faults);
+                let CopyFaults { what, is_away } = self.describe_faults(location, faults);
                 let cause = format!("the record at {} cannot be verified: {what}", location.offset);
                 Err(Error::new(ErrorKind::Corrupt, "read", cause).at(&self.place_of(location)).advise(match is_away {
                     true => "bring the missing devices back: granulo store status".to_owned(),
@@ -54,24 +62,28 @@ impl Engine {
         }
     }
 
-    /// What is wrong with each copy of a record, in words, and whether a device that may have another one is missing.
-    fn faults_in_words(&self, location: Location, faults: Vec<(DeviceNumber, Option<io::Error>)>) -> (String, bool) {
+    /// Why no copy of a record is valid. A fault without an error: it was read, and is damaged.
+    fn describe_faults(&self, location: Location, faults: Vec<(DeviceNumber, Option<io::Error>)>) -> CopyFaults {
         let slots = self.devices.slots();
-        let known = self.view().state.segments.get(&location.segment).map_or_else(Vec::new, |row| row.devices.clone());
+        let holders =
+            self.view().state.segments.get(&location.segment).map_or_else(Vec::new, |row| row.devices.clone());
         let is_readable = |device: DeviceNumber| slots.get(device.index()).is_some_and(|slot| slot.is_readable());
-        let is_away = known.iter().any(|&device| !is_readable(device) && !self.devices.has_left(device));
+        let is_away = holders.iter().any(|&device| !is_readable(device) && !self.devices.has_left(device));
         let of_copies = faults.into_iter().filter_map(|(device, error)| match error {
-            _ if known.contains(&device) && !is_readable(device) => Some(format!("device {device} is not in service")),
+            _ if holders.contains(&device) && !is_readable(device) => {
+                Some(format!("device {device} is not in service"))
+            }
             None => Some(format!("its bytes on device {device} are damaged")),
             // A device that is not known to have a copy.
-            Some(error) if error.kind() == io::ErrorKind::NotFound && !known.contains(&device) => None,
+            Some(error) if error.kind() == io::ErrorKind::NotFound && !holders.contains(&device) => None,
             Some(error) => Some(format!("device {device}: {}", os_message(&error))),
         });
         let of_copies: Vec<String> = of_copies.collect();
-        match of_copies.is_empty() {
-            true => ("no device in service has its segment".to_owned(), is_away),
-            false => (of_copies.join("; "), is_away),
-        }
+        let what = match of_copies.is_empty() {
+            true => "no device in service has its segment".to_owned(),
+            false => of_copies.join("; "),
+        };
+        CopyFaults { what, is_away }
     }
 
     /// Reads a record that must have a given key (or shared object) and id.

@@ -76,7 +76,7 @@ pub(crate) enum Recovery {
     Done(Recovered),
     /// The catalog does not belong to this log: it is ahead of it, or of another history, or so old that what it needs
     /// was released. What it has and the log lacks.
-    OtherIndex(Vec<Missing>),
+    UnusableIndex(Vec<Missing>),
 }
 
 /// Segments on the devices.
@@ -248,10 +248,11 @@ impl Engine {
         let history = self.devices.history();
         if state.segments.values().any(|row| !history.may_have(row.id().into())) {
             // It is the index of a side that was not taken.
-            return Ok(Recovery::OtherIndex(Vec::new()));
+            return Ok(Recovery::UnusableIndex(Vec::new()));
         }
         let start = state.position;
         let is_from_scratch = start == Position::default();
+        // Which segments are the log.
         let listed = self.list_segments()?;
         let found = self.identified(start.segment, &listed)?;
         let mut released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
@@ -271,23 +272,25 @@ impl Engine {
         let mark = self.known_mark().max(witnessed);
         let mut replay = Replay::new(self, start, mark, released, listed.unlisted.clone());
         missing.iter().for_each(|missing| replay.completeness.add(missing.clone()));
+        // Whether the index is one of this log.
         if !is_from_scratch {
-            let kept = self.completeness_of(&state.notes);
-            if !kept.is_empty() && self.is_more_in_sight(&state.notes, &listed.unlisted) {
-                return Ok(Recovery::OtherIndex(Vec::new()));
+            let known_missing = self.completeness_of(&state.notes);
+            if !known_missing.is_empty() && self.is_more_in_sight(&state.notes, &listed.unlisted) {
+                return Ok(Recovery::UnusableIndex(Vec::new()));
             }
-            kept.iter().for_each(|missing| replay.completeness.add(missing.clone()));
+            known_missing.iter().for_each(|missing| replay.completeness.add(missing.clone()));
             replay.noted = replay.completeness.missing.len();
             if let Some(lacking) = self.check_position(start, &lineage, &mut replay.completeness)? {
-                return Ok(Recovery::OtherIndex(kept.into_iter().chain([lacking]).collect()));
+                return Ok(Recovery::UnusableIndex(known_missing.into_iter().chain([lacking]).collect()));
             }
             // Batches were released that the index has not applied: what they removed is no longer in the log.
             if replay.skips(&lineage.parts) {
-                return Ok(Recovery::OtherIndex(kept));
+                return Ok(Recovery::UnusableIndex(known_missing));
             }
         }
         drop(state);
-        // An index built from scratch is not published before the log was read.
+        // What the index lacks is applied; a writer's changes wait until it is proven that it may write. An index built
+        // from scratch is not published before the log was read.
         if self.is_writer() && !is_from_scratch {
             self.look_ahead(&lineage.parts, start, mark)?;
             self.writer()?.is_undecided = true;
@@ -301,11 +304,13 @@ impl Engine {
             self.end_renaming()?;
         }
         replay.end(tail)?;
-        if self.look_for_rows(&replay.released, &listed, &mut replay.completeness) && !is_from_scratch {
-            return Ok(Recovery::OtherIndex(self.completeness_of(&self.view().state.notes)));
+        let is_old = self.look_for_rows(&replay.released, &listed, &mut replay.completeness);
+        if is_old && !is_from_scratch {
+            return Ok(Recovery::UnusableIndex(self.completeness_of(&self.view().state.notes)));
         }
+        // What was found.
         let quarantined_bytes = self.quarantined(&lineage, replay.position)?;
-        // What one left earlier is reported again when it may have become complete, as a device has returned.
+        // What an earlier recovery left in quarantine is reported again: a device that returned may complete it.
         if replay.adopted > 0 || replay.has_rest() || is_from_scratch && quarantined_bytes > 0 {
             replay.completeness.tail = Some(Tail { batches: replay.adopted, quarantined_bytes });
         }
@@ -321,14 +326,15 @@ impl Engine {
         if !self.is_writer() {
             return Ok(Recovery::Done(recovered));
         }
+        // A writer goes on.
         if is_from_scratch {
             self.drop_nameless()?;
         }
-        let kept = replay.completeness.encode_missing();
+        let missing_note = replay.completeness.encode_missing();
         let known = self.view().state.notes.get(MISSING).cloned().unwrap_or_default();
         let is_read_again = is_from_scratch && !lineage.parts.is_empty();
-        if known != kept || is_read_again {
-            let notes = self.missing_notes(kept, is_from_scratch, &listed.unlisted);
+        if known != missing_note || is_read_again {
+            let notes = self.missing_notes(missing_note, is_from_scratch, &listed.unlisted);
             self.take_in(Change { notes, durable: true, ..Change::default() })?;
         }
         self.renew_allocator();

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::devices::extents::{UnitFault, Wrong};
+use crate::devices::extents::{FaultyUnit, UnitFault};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Descriptor, Run};
@@ -20,7 +20,7 @@ use crate::format::ids::DeviceNumber;
 #[derive(Debug)]
 pub(super) struct NewUnits {
     chunks: Vec<usize>,
-    wrong: Vec<Wrong>,
+    wrong: Vec<FaultyUnit>,
 }
 
 /// The newest version of each large object that counts: those in the index, and those of batches after it.
@@ -98,7 +98,7 @@ impl<'e> EarlierVersions<'e> {
         let mut in_stripe: BTreeMap<(usize, usize), (Vec<DeviceNumber>, Vec<DeviceNumber>)> = BTreeMap::new();
         for unit in &new.wrong {
             let (away, damaged) = in_stripe.entry((unit.chunk, unit.stripe)).or_default();
-            let is_away = unit.flaw == UnitFault::Absent && self.engine.devices.readable(unit.device).is_none();
+            let is_away = unit.fault == UnitFault::Absent && self.engine.devices.readable(unit.device).is_none();
             if is_away { away.push(unit.device) } else { damaged.push(unit.device) }
         }
         let parity_of = |chunk: usize| usize::from(descriptor.chunks[chunk].stripes.parity);

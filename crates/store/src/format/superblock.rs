@@ -39,7 +39,7 @@ const RESERVED_BYTES: usize = 6;
 
 const MARK_BYTES: usize = 1 + 6 * 8;
 const MARK_CLOSED: u8 = 1;
-const MARK_THERE: u8 = 2;
+const MARK_PRESENT: u8 = 2;
 
 /// How far the log was acknowledged when a superblock was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -152,48 +152,50 @@ impl Superblock {
     }
 }
 
-fn decode_fields(at: &mut Decoder<'_>) -> Option<Superblock> {
-    at.u16().filter(|&zero| zero == 0)?;
-    at.u32()?;
-    let writes = at.u64()?;
-    let store = at.identity()?;
-    let identity = at.identity()?;
-    let number = DeviceNumber(at.u16()?);
-    let created_nanoseconds = at.u64()? as i64;
-    let cutoff_bytes = at.u64()?;
-    let stripe_unit_bytes = at.u32()?;
-    let (copies, parity, data) = (at.u8()?, at.u8()?, at.u8()?);
-    let compression = match (at.u8()?, at.u8()? as i8) {
+fn decode_fields(fields: &mut Decoder<'_>) -> Option<Superblock> {
+    // Zeroes, and the length, which was used to find the fields.
+    fields.u16().filter(|&zero| zero == 0)?;
+    fields.u32()?;
+    let writes = fields.u64()?;
+    let store = fields.identity()?;
+    let identity = fields.identity()?;
+    let number = DeviceNumber(fields.u16()?);
+    let created_nanoseconds = fields.u64()? as i64;
+    let cutoff_bytes = fields.u64()?;
+    let stripe_unit_bytes = fields.u32()?;
+    let (copies, parity, data) = (fields.u8()?, fields.u8()?, fields.u8()?);
+    let compression = match (fields.u8()?, fields.u8()? as i8) {
         (0, _) => Compression::None,
         (1, level) => Compression::Zstd(level),
         _ => return None,
     };
-    let (high_watermark_percent, low_watermark_percent) = (at.u8()?, at.u8()?);
-    let alignment = Alignment::of_shift(at.u8()?)?;
-    let segment_bytes = at.u64()?;
-    let file_mode = at.u16()?;
-    at.take(RESERVED_BYTES).filter(|bytes| bytes.iter().all(|&byte| byte == 0))?;
+    let (high_watermark_percent, low_watermark_percent) = (fields.u8()?, fields.u8()?);
+    let alignment = Alignment::of_shift(fields.u8()?)?;
+    let segment_bytes = fields.u64()?;
+    let file_mode = fields.u16()?;
+    fields.take(RESERVED_BYTES).filter(|bytes| bytes.iter().all(|&byte| byte == 0))?;
     let mut devices = Vec::new();
-    for _ in 0..at.u16()? {
-        let (number, identity) = (at.u16()?, at.identity()?);
-        let class = match at.u8()? {
+    for _ in 0..fields.u16()? {
+        let (number, identity) = (fields.u16()?, fields.identity()?);
+        let class = match fields.u8()? {
             1 => Class::Fast,
             2 => Class::Slow,
             _ => return None,
         };
-        let state = match at.u8()? {
+        let state = match fields.u8()? {
             1 => DeviceState::InUse,
             2 => DeviceState::Rebuilding,
             3 => DeviceState::Gone,
             _ => return None,
         };
-        let (node, path) = decode_place(at)?;
+        let (node, path) = decode_place(fields)?;
         devices.push(DeviceEntry { number: DeviceNumber(number), identity, class, state, path, node });
     }
-    let (home_node, home) = decode_place(at)?;
-    let history = History::decode(at)?;
-    let mark = decode_mark(at)?;
-    let is_whole = at.rest().is_empty() && devices.iter().enumerate().all(|(at, device)| device.number.index() == at);
+    let (home_node, home) = decode_place(fields)?;
+    let history = History::decode(fields)?;
+    let mark = decode_mark(fields)?;
+    let is_in_order =
+        fields.rest().is_empty() && devices.iter().enumerate().all(|(index, device)| device.number.index() == index);
     let geometry = Geometry {
         store,
         created_nanoseconds,
@@ -209,19 +211,19 @@ fn decode_fields(at: &mut Decoder<'_>) -> Option<Superblock> {
         alignment,
         file_mode,
         devices,
-        home: if home == Path::new(ON_DEVICE) { PathBuf::new() } else { home },
+        home: if home == Path::new(HOME_IS_DEVICE) { PathBuf::new() } else { home },
         home_node,
     };
     let is_listed = number.index() < geometry.devices.len();
-    let is_sound = is_whole && geometry.out_of_bounds().is_none() && (number == NO_DEVICE || is_listed);
+    let is_sound = is_in_order && geometry.out_of_bounds().is_none() && (number == NO_DEVICE || is_listed);
     is_sound.then_some(Superblock { writes, number, identity, geometry, history, mark })
 }
 
 /// The path of a home that is a device.
-const ON_DEVICE: &str = ".";
+const HOME_IS_DEVICE: &str = ".";
 
 fn home_path(geometry: &Geometry) -> &Path {
-    if geometry.has_home_apart() { &geometry.home } else { Path::new(ON_DEVICE) }
+    if geometry.has_home_apart() { &geometry.home } else { Path::new(HOME_IS_DEVICE) }
 }
 
 fn encode_place(node: Node, path: &Path, onto: &mut Vec<u8>) {
@@ -239,7 +241,7 @@ fn decode_place(at: &mut Decoder<'_>) -> Option<(Node, PathBuf)> {
 }
 
 fn encode_mark(mark: Option<LogMark>, onto: &mut Vec<u8>) {
-    let flags = mark.map_or(0, |mark| MARK_THERE | if mark.is_closed { MARK_CLOSED } else { 0 });
+    let flags = mark.map_or(0, |mark| MARK_PRESENT | if mark.is_closed { MARK_CLOSED } else { 0 });
     let LogMark { is_closed: _, segment, offset, sequence, chain, segments_begun, ids_reserved } =
         mark.unwrap_or_default();
     onto.push(flags);
@@ -261,7 +263,7 @@ fn decode_mark(at: &mut Decoder<'_>) -> Option<Option<LogMark>> {
     };
     match flags {
         0 => (mark == LogMark::default()).then_some(None),
-        _ if flags & MARK_THERE != 0 && flags & !(MARK_THERE | MARK_CLOSED) == 0 => Some(Some(mark)),
+        _ if flags & MARK_PRESENT != 0 && flags & !(MARK_PRESENT | MARK_CLOSED) == 0 => Some(Some(mark)),
         _ => None,
     }
 }

@@ -138,6 +138,13 @@ pub struct Completeness {
     pub missing: Vec<Missing>,
 }
 
+impl Missing {
+    /// Something, and nobody knows what: the note of it cannot be read.
+    pub(crate) fn unknown() -> Missing {
+        Missing { cause: Cause::Damage, segments: None, batches: None, after_nanoseconds: None, devices: Vec::new() }
+    }
+}
+
 impl Completeness {
     /// Whether everything acknowledged is present.
     pub fn is_complete(&self) -> bool {
@@ -179,14 +186,14 @@ impl Completeness {
         }
     }
 
-    /// The form stored in the catalog.
+    /// The form stored in the catalog. An absent value is encoded as 0 after its flag.
     pub(crate) fn encode_missing(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for Missing { cause, segments, batches, after_nanoseconds, devices } in &self.missing {
             bytes.push(*cause as u8);
             for span in [&segments.map(|(first, last)| (first.0, last.0)), batches] {
-                let (is_there, (first, last)) = (span.is_some(), span.unwrap_or_default());
-                bytes.push(is_there.into());
+                let (is_present, (first, last)) = (span.is_some(), span.unwrap_or_default());
+                bytes.push(is_present.into());
                 bytes.extend_from_slice(&first.to_le_bytes());
                 bytes.extend_from_slice(&last.to_le_bytes());
             }
@@ -198,22 +205,22 @@ impl Completeness {
         bytes
     }
 
-    /// `None` if [`encode_missing`](Self::encode_missing) did not write this.
+    /// `None` if it is malformed.
     pub(crate) fn decode_missing(bytes: &[u8]) -> Option<Vec<Missing>> {
-        let mut at = Decoder::new(bytes);
+        let mut decoder = Decoder::new(bytes);
         let mut all = Vec::new();
-        while !at.rest().is_empty() {
-            let cause = at.u8()?;
-            let cause = Cause::ALL.into_iter().find(|known| *known as u8 == cause)?;
+        while !decoder.rest().is_empty() {
+            let code = decoder.u8()?;
+            let cause = Cause::ALL.into_iter().find(|known| *known as u8 == code)?;
             let mut span = || {
-                let (is_there, first, last) = (at.u8()?, at.u64()?, at.u64()?);
-                Some((is_there != 0).then_some((first, last)))
+                let (is_present, first, last) = (decoder.u8()?, decoder.u64()?, decoder.u64()?);
+                Some((is_present != 0).then_some((first, last)))
             };
             let (segments, batches) = (span()?, span()?);
             let segments = segments.map(|(first, last)| (SegmentNumber(first), SegmentNumber(last)));
-            let (is_there, after) = (at.u8()?, at.u64()? as i64);
-            let devices = (0..at.u16()?).map(|_| at.u16().map(DeviceNumber)).collect::<Option<_>>()?;
-            let after_nanoseconds = (is_there != 0).then_some(after);
+            let (is_present, after) = (decoder.u8()?, decoder.u64()? as i64);
+            let devices = (0..decoder.u16()?).map(|_| decoder.u16().map(DeviceNumber)).collect::<Option<_>>()?;
+            let after_nanoseconds = (is_present != 0).then_some(after);
             all.push(Missing { cause, segments, batches, after_nanoseconds, devices });
         }
         Some(all)

@@ -361,7 +361,7 @@ impl Engine {
         let mut pace = Pace::new(options.bytes_per_second, progress);
         let mut done = Compacted { postponed: plan.postponed.clone(), ..Compacted::default() };
         if !plan.segments.is_empty() || !plan.extents.is_empty() {
-            let agreement = self.agree(COMPACT, !plan.extents.is_empty())?;
+            let agreement = self.reconcile(COMPACT, !plan.extents.is_empty())?;
             pace.stage("moving records", plan.live_bytes());
             self.compact_rounds(&plan, &mut pace, &mut done)?;
             if !done.is_interrupted {

@@ -92,7 +92,7 @@ impl Engine {
             Rebalanced { is_full: !plan.left.is_empty(), postponed: plan.postponed.clone(), ..Rebalanced::default() };
         let chosen: BTreeSet<SegmentNumber> = plan.segments.iter().map(|segment| segment.number).collect();
         if !chosen.is_empty() {
-            let _ = self.agree("rebalance the store", false)?;
+            let _ = self.reconcile("rebalance the store", false)?;
             let moved = self.move_segments(&chosen, MoveTarget::Fast, &mut pace)?;
             self.reclaim()?;
             (done.moved_bytes, done.moved_records) = (moved.bytes, moved.records);

@@ -119,7 +119,7 @@ impl Store {
         let device = slot.entry.number;
         let (_pin, view) = engine.pinned()?;
         let mut plan = RebuildPlan::default();
-        for row in view.state.segments.values().filter(|row| engine.lacks_copy(row, device)) {
+        for row in view.state.segments.values().filter(|row| engine.needs_copy(row, device)) {
             plan.segments += 1;
             plan.segment_bytes += row.size_bytes;
             if !engine.has_source(row, device) {
@@ -190,7 +190,7 @@ impl Store {
         };
         // What is missing in the log is in no account.
         rebuild.report.lost += u64::from(engine.may_have_missing(slot.entry.number));
-        let result = rebuild.segments(&mut pace).and_then(|()| rebuild.objects(&mut pace));
+        let result = rebuild.copy_segments(&mut pace).and_then(|()| rebuild.objects(&mut pace));
         let is_done = outcome(result)?;
         let mut report = rebuild.report;
         if is_done && (report.lost == 0 || options.gives_up) {
@@ -252,7 +252,7 @@ impl Engine {
     }
 
     /// Whether a segment has a copy on `lost`, or had, or would have: without that device it has too few copies.
-    fn lacks_copy(&self, row: &SegmentRow, lost: DeviceNumber) -> bool {
+    fn needs_copy(&self, row: &SegmentRow, lost: DeviceNumber) -> bool {
         let slots = self.devices.slots();
         let of_class = |class: Option<Class>| {
             let is_of = |slot: &&Slot| {
@@ -390,8 +390,8 @@ impl Engine {
 }
 
 impl Rebuild<'_> {
-    /// Copies of segments that were on the device.
-    fn segments(&mut self, pace: &mut Pace<'_>) -> Result<()> {
+    /// Makes copies of the segments that were on the device, and of those that have too few without it.
+    fn copy_segments(&mut self, pace: &mut Pace<'_>) -> Result<()> {
         let (engine, lost) = (self.engine, self.device);
         let (_pin, view) = engine.pinned()?;
         let freed: BTreeSet<SegmentNumber> = view
@@ -403,12 +403,12 @@ impl Rebuild<'_> {
                 _ => None,
             })
             .collect();
-        for row in view.state.segments.values().filter(|row| engine.lacks_copy(row, lost)) {
+        for row in view.state.segments.values().filter(|row| engine.needs_copy(row, lost)) {
             if freed.contains(&row.number) {
-                self.leave(row)?;
+                self.unlist(row)?;
                 continue;
             }
-            // Begun by another thread since: a copy of it must not replace a file that is written to.
+            // Only closed segments: one begun by another thread since is written to, and a copy would replace its file.
             let Some(row) = &engine.closed_row(row.number)? else { continue };
             let is_listed = row.devices.contains(&lost);
             // Copied before an interruption, or by the device itself if it is one that was lost and has returned.
@@ -420,7 +420,7 @@ impl Rebuild<'_> {
                 && (is_listed || engine.devices.writable(row.class).iter().any(|slot| slot.entry.number == lost));
             let target = if takes_it { Some(lost) } else { engine.place_for(row, lost)? };
             let Some(target) = target else {
-                // It lacks a copy on a missing device of the other class, which was not on this one.
+                // The copy that it lacks belongs on the other class, not on this device.
                 if self.is_onto {
                     continue;
                 }
@@ -449,7 +449,7 @@ impl Rebuild<'_> {
     }
 
     /// A freed segment that waits for readers needs no copy.
-    fn leave(&mut self, row: &SegmentRow) -> Result<()> {
+    fn unlist(&mut self, row: &SegmentRow) -> Result<()> {
         let lost = self.device;
         if self.is_onto {
             Ok(())

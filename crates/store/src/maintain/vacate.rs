@@ -135,7 +135,7 @@ impl Engine {
     /// # Errors
     /// [`ErrorKind::Corrupt`] if they do not agree, or if the index was built from an incomplete log: what else is live
     /// is unknown then.
-    pub(crate) fn agree(&self, operation: &'static str, units: bool) -> Result<Agreement> {
+    pub(crate) fn reconcile(&self, operation: &'static str, units: bool) -> Result<Agreement> {
         let view = self.view().clone();
         if let Some(missing) = self.completeness_of(&view.state.notes).first() {
             let refused = self.refuse(operation, format!("part of the log is missing: {missing}"));
@@ -239,31 +239,32 @@ impl Engine {
         done: &mut Compacted,
     ) -> Result<()> {
         let allocator = self.allocator();
-        chosen.iter().for_each(|file| allocator.close(file.device, file.file));
-        let mut left: Vec<PlannedExtent> =
+        // A file with references that are not all known is not emptied, but gets no new units.
+        chosen.iter().for_each(|file| allocator.retire(file.device, file.file));
+        let mut pending: Vec<PlannedExtent> =
             chosen.iter().filter(|file| agreement.known.contains(&file.place())).copied().collect();
-        while !left.is_empty() && !done.is_interrupted {
-            let devices: BTreeSet<DeviceNumber> = left.iter().map(|file| file.device).collect();
+        while !pending.is_empty() && !done.is_interrupted {
+            let devices: BTreeSet<DeviceNumber> = pending.iter().map(|file| file.device).collect();
             let mut rooms: BTreeMap<DeviceNumber, u64> = BTreeMap::new();
             for device in devices {
                 rooms.insert(device, self.extents.moving_room_bytes(device)?);
             }
-            let (round, later): (Vec<PlannedExtent>, Vec<PlannedExtent>) = left.iter().partition(|file| {
+            let (batch, later): (Vec<PlannedExtent>, Vec<PlannedExtent>) = pending.iter().partition(|file| {
                 let room = rooms.entry(file.device).or_default();
-                let fits = room.checked_sub(file.live_bytes);
-                *room = fits.unwrap_or(*room);
-                fits.is_some()
+                let remaining = room.checked_sub(file.live_bytes);
+                *room = remaining.unwrap_or(*room);
+                remaining.is_some()
             });
-            if round.is_empty() {
-                return Err(self.no_room(left.iter().map(|file| file.live_bytes).min().unwrap_or(0)));
+            if batch.is_empty() {
+                return Err(self.no_room(pending.iter().map(|file| file.live_bytes).min().unwrap_or(0)));
             }
-            left = later;
+            pending = later;
             let places: BTreeSet<ExtentId> =
-                round.iter().filter(|file| file.live_bytes > 0).map(PlannedExtent::place).collect();
+                batch.iter().filter(|file| file.live_bytes > 0).map(PlannedExtent::place).collect();
             if !places.is_empty() {
                 done.is_interrupted |= !self.move_units(&places, pace, done)?;
             }
-            self.release_extents(&round, done)?;
+            self.release_extents(&batch, done)?;
             self.sync_all()?;
             self.reclaim()?;
         }

@@ -118,7 +118,7 @@ impl Allocator {
     }
 
     /// Closes a file: later components go to another.
-    pub(crate) fn close(&self, device: DeviceNumber, file: u32) {
+    pub(crate) fn retire(&self, device: DeviceNumber, file: u32) {
         lock(&self.places).closed.insert((device, file));
     }
 

@@ -18,7 +18,7 @@
 //! once, and again for a number not in the list.
 //!
 //! Survived: a device that is not in service, a file that is missing or short, a media error, changed bytes. All of
-//! these are [`Wrong`] units, reconstructed if parity suffices.
+//! these are [`FaultyUnit`]s, reconstructed if parity suffices.
 
 mod allocate;
 mod read;
@@ -117,7 +117,7 @@ impl fmt::Display for UnitFault {
 
 /// A unit that is missing or damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub(crate) struct FaultyUnit {
     /// Its device.
     pub(crate) device: DeviceNumber,
     /// Chunk of the object.
@@ -126,8 +126,7 @@ pub(crate) struct Wrong {
     pub(crate) stripe: usize,
     /// Unit of the stripe: data before parity.
     pub(crate) unit: usize,
-    /// What is wrong with it.
-    pub(crate) flaw: UnitFault,
+    pub(crate) fault: UnitFault,
 }
 
 /// Units in an extent file are about to be referenced: it is not released while a claim on it exists.
@@ -473,7 +472,7 @@ impl ExtentFiles {
 
     /// Opens the file of a run for reading.
     fn open_run(&self, run: Run) -> std::result::Result<OpenExtent, UnitFault> {
-        self.open(run.device, run.file, false).map_err(|error| flaw(&error))
+        self.open(run.device, run.file, false).map_err(|error| fault_of(&error))
     }
 
     /// Appends a run to `out`, which is left unchanged if the run is incomplete. Nothing is verified.
@@ -483,7 +482,7 @@ impl ExtentFiles {
         let result = match read {
             Ok(read) if read == length => Ok(()),
             Ok(_) => Err(UnitFault::Short),
-            Err(error) => Err(flaw(&error)),
+            Err(error) => Err(fault_of(&error)),
         };
         if result.is_err() {
             out.truncate(start);
@@ -491,7 +490,7 @@ impl ExtentFiles {
         result
     }
 
-    /// Appends a unit that has bytes to `out`, verified; `out` is left unchanged if the unit is wrong.
+    /// Appends a unit that has bytes to `out`, verified; `out` is left unchanged if the unit is faulty.
     fn read_unit(
         &self,
         chunk: &Chunk,
@@ -521,7 +520,7 @@ impl ExtentFiles {
             Ok(read) if read < place.len() => Err(UnitFault::Short),
             Ok(_) if is_intact(chunk, stripe, unit, place) => Ok(()),
             Ok(_) => Err(UnitFault::Changed),
-            Err(error) => Err(flaw(&error)),
+            Err(error) => Err(fault_of(&error)),
         }
     }
 }
@@ -532,7 +531,7 @@ fn is_intact(chunk: &Chunk, stripe: usize, unit: usize, bytes: &[u8]) -> bool {
     expected.is_some_and(|&expected| expected == checksum(bytes))
 }
 
-fn flaw(error: &io::Error) -> UnitFault {
+fn fault_of(error: &io::Error) -> UnitFault {
     match error.kind() {
         io::ErrorKind::NotFound => UnitFault::Absent,
         _ => UnitFault::Unreadable(os_message(error)),

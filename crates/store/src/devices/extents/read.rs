@@ -1,12 +1,12 @@
-//! Reading a large object: every unit read is verified, and reconstructed from its stripe if it is wrong.
+//! Reading a large object: every unit read is verified, and reconstructed from its stripe if it is faulty.
 //!
-//! Everything returned was verified against the checksums of the descriptor, including reconstructed units; wrong bytes
+//! Everything returned was verified against the checksums of the descriptor, including reconstructed units; faulty bytes
 //! are never returned. Small ranges are read one unit after the other, on a single device several in one call; large
 //! ones from all devices in parallel, each unit directly into its place.
 
 use std::ops::Range;
 
-use super::{ExtentFiles, JOINED_BYTES, UnitFault, Wrong, is_intact};
+use super::{ExtentFiles, FaultyUnit, JOINED_BYTES, UnitFault, is_intact};
 use crate::devices::erasure::reconstruct;
 use crate::devices::set::LOST_ADVICE;
 use crate::devices::threads;
@@ -27,29 +27,29 @@ fn place_of(chunk: &Chunk, unit: usize) -> (usize, usize) {
 }
 
 impl ExtentFiles {
-    /// Appends the part of a range that is stored to `out`. Returns the units that were wrong and have been
+    /// Appends the part of a range that is stored to `out`. Returns the units that were faulty and have been
     /// reconstructed.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if units are wrong that cannot be reconstructed; `out` is then unchanged.
+    /// [`ErrorKind::Lost`] if units are faulty that cannot be reconstructed; `out` is then unchanged.
     pub(crate) fn read_range(
         &self,
         descriptor: &Descriptor,
         range: Range<u64>,
         out: &mut Vec<u8>,
-    ) -> Result<Vec<Wrong>> {
+    ) -> Result<Vec<FaultyUnit>> {
         let before = out.len();
         let end = range.end.min(descriptor.stored_bytes);
         let start = range.start.min(end);
         let packed = start.min(PACKED_BYTES)..end.min(PACKED_BYTES);
         out.extend_from_slice(&descriptor.packed[packed.start as usize..packed.end as usize]);
-        let mut wrong = Vec::new();
+        let mut faulty = Vec::new();
         let mut begin = PACKED_BYTES;
         for (number, chunk) in descriptor.chunks.iter().enumerate() {
             let from = start.max(begin);
             let to = end.min(begin + chunk.stripes.length_bytes);
             if from < to
-                && let Err(error) = self.read_chunk(number, chunk, from - begin..to - begin, out, &mut wrong)
+                && let Err(error) = self.read_chunk(number, chunk, from - begin..to - begin, out, &mut faulty)
             {
                 out.truncate(before);
                 return Err(error);
@@ -59,7 +59,7 @@ impl ExtentFiles {
                 break;
             }
         }
-        Ok(wrong)
+        Ok(faulty)
     }
 
     /// Reads a non-empty range within a chunk.
@@ -69,15 +69,15 @@ impl ExtentFiles {
         chunk: &Chunk,
         range: Range<u64>,
         out: &mut Vec<u8>,
-        wrong: &mut Vec<Wrong>,
+        faulty: &mut Vec<FaultyUnit>,
     ) -> Result<()> {
         let unit_bytes = u64::from(chunk.stripes.unit_bytes);
         let units = (range.start / unit_bytes) as usize..(range.end - 1) as usize / unit_bytes as usize + 1;
         let base = out.len();
         if range.end - range.start >= PARALLEL_BYTES && chunk.stripes.data > 1 {
-            self.read_in_parallel(number, chunk, units.clone(), out, wrong)?;
+            self.read_in_parallel(number, chunk, units.clone(), out, faulty)?;
         } else {
-            self.read_in_order(number, chunk, units.clone(), out, wrong)?;
+            self.read_in_order(number, chunk, units.clone(), out, faulty)?;
         }
         // Units are verified whole; then bytes outside the request and the padding, which is at the end, are dropped.
         let skipped = (range.start - units.start as u64 * unit_bytes) as usize;
@@ -94,7 +94,7 @@ impl ExtentFiles {
         chunk: &Chunk,
         units: Range<usize>,
         out: &mut Vec<u8>,
-        wrong: &mut Vec<Wrong>,
+        faulty: &mut Vec<FaultyUnit>,
     ) -> Result<()> {
         let unit_bytes = chunk.stripes.unit_bytes as usize;
         let joined = if chunk.stripes.width() == 1 { (JOINED_BYTES / unit_bytes).max(1) } else { 1 };
@@ -105,9 +105,9 @@ impl ExtentFiles {
             if next - first == 1 || !self.read_joined(chunk, first..next, out) {
                 for unit in first..next {
                     let (stripe, unit) = place_of(chunk, unit);
-                    if let Err(flaw) = self.read_unit(chunk, stripe, unit, out) {
-                        note(wrong, number, chunk, (stripe, unit), flaw);
-                        out.extend_from_slice(restored.unit(self, number, chunk, stripe, unit, wrong)?);
+                    if let Err(fault) = self.read_unit(chunk, stripe, unit, out) {
+                        note(faulty, number, chunk, (stripe, unit), fault);
+                        out.extend_from_slice(restored.unit(self, number, chunk, stripe, unit, faulty)?);
                     }
                 }
             }
@@ -133,7 +133,7 @@ impl ExtentFiles {
         intact
     }
 
-    /// Appends data units of a chunk, counted through all its stripes, and reads from all devices in parallel. Wrong units
+    /// Appends data units of a chunk, counted through all its stripes, and reads from all devices in parallel. Faulty units
     /// are reconstructed. After an error the appended bytes are not verified; the caller truncates them.
     fn read_in_parallel(
         &self,
@@ -141,7 +141,7 @@ impl ExtentFiles {
         chunk: &Chunk,
         units: Range<usize>,
         out: &mut Vec<u8>,
-        wrong: &mut Vec<Wrong>,
+        faulty: &mut Vec<FaultyUnit>,
     ) -> Result<()> {
         let base = out.len();
         let unit_bytes = chunk.stripes.unit_bytes as usize;
@@ -167,48 +167,48 @@ impl ExtentFiles {
             threads::each(work, groups, faults_of).into_iter().flatten().collect();
         faults.sort_unstable_by_key(|&(unit, _)| unit);
         for (unit, fault) in &faults {
-            note(wrong, chunk_number, chunk, place_of(chunk, *unit), fault.clone());
+            note(faulty, chunk_number, chunk, place_of(chunk, *unit), fault.clone());
         }
         let mut restored = Restored::default();
         for (unit, _) in faults {
             let (stripe, in_stripe) = place_of(chunk, unit);
-            let bytes = restored.unit(self, chunk_number, chunk, stripe, in_stripe, wrong)?;
+            let bytes = restored.unit(self, chunk_number, chunk, stripe, in_stripe, faulty)?;
             let at = base + (unit - units.start) * unit_bytes;
             out[at..at + bytes.len()].copy_from_slice(bytes);
         }
         Ok(())
     }
 
-    /// All data units of a stripe that have bytes, verified: read, or reconstructed from the others if they are wrong.
-    /// Units already in `wrong` are not read again; newly found ones are added.
+    /// All data units of a stripe that have bytes, verified: read, or reconstructed from the others if they are faulty.
+    /// Units already in `faulty` are not read again; newly found ones are added.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if more units are wrong than there is parity.
+    /// [`ErrorKind::Lost`] if more units are faulty than there is parity.
     pub(super) fn read_stripe(
         &self,
         number: usize,
         chunk: &Chunk,
         stripe: usize,
-        wrong: &mut Vec<Wrong>,
+        faulty: &mut Vec<FaultyUnit>,
     ) -> Result<Vec<Vec<u8>>> {
         let stripes = chunk.stripes;
         let (data, reached, unit_bytes) =
             (usize::from(stripes.data), stripes.reached(stripe), stripes.unit_length(stripe, 0));
-        let known = |wrong: &[Wrong], unit: usize| {
-            wrong.iter().any(|wrong| (wrong.chunk, wrong.stripe, wrong.unit) == (number, stripe, unit))
+        let known = |faulty: &[FaultyUnit], unit: usize| {
+            faulty.iter().any(|faulty| (faulty.chunk, faulty.stripe, faulty.unit) == (number, stripe, unit))
         };
         let mut units: Vec<Option<Vec<u8>>> = vec![None; stripes.width()];
         for unit in (0..reached).chain(data..stripes.width()) {
             // Parity is read only as far as needed.
             let missing = (0..reached).filter(|&unit| units[unit].is_none()).count();
             let parity = units[data..].iter().flatten().count();
-            if unit >= data && parity >= missing || known(wrong, unit) {
+            if unit >= data && parity >= missing || known(faulty, unit) {
                 continue;
             }
             let mut bytes = Vec::with_capacity(unit_bytes);
             match self.read_unit(chunk, stripe, unit, &mut bytes) {
                 Ok(()) => units[unit] = Some(bytes),
-                Err(flaw) => note(wrong, number, chunk, (stripe, unit), flaw),
+                Err(fault) => note(faulty, number, chunk, (stripe, unit), fault),
             }
         }
         let zeroes = vec![0; unit_bytes];
@@ -217,11 +217,11 @@ impl ExtentFiles {
             .enumerate()
             .map(|(unit, bytes)| if (reached..data).contains(&unit) { Some(&zeroes[..]) } else { bytes.as_deref() })
             .collect();
-        let restored = reconstruct(data, unit_bytes, &borrowed).map_err(|_| self.lost(number, stripe, wrong))?;
+        let restored = reconstruct(data, unit_bytes, &borrowed).map_err(|_| self.lost(number, stripe, faulty))?;
         for (unit, mut bytes) in restored {
             bytes.truncate(stripes.unit_length(stripe, unit));
             if !is_intact(chunk, stripe, unit, &bytes) {
-                return Err(self.lost(number, stripe, wrong));
+                return Err(self.lost(number, stripe, faulty));
             }
             units[unit] = Some(bytes);
         }
@@ -229,13 +229,14 @@ impl ExtentFiles {
         Ok(units.into_iter().flatten().collect())
     }
 
-    /// The error for a stripe with too many wrong units.
-    fn lost(&self, number: usize, stripe: usize, wrong: &[Wrong]) -> Error {
-        let wrong = || wrong.iter().filter(|wrong| (wrong.chunk, wrong.stripe) == (number, stripe));
-        let units: Vec<String> =
-            wrong().map(|wrong| format!("unit {} on device {} {}", wrong.unit, wrong.device, wrong.flaw)).collect();
+    /// The error for a stripe with too many faulty units.
+    fn lost(&self, number: usize, stripe: usize, faulty: &[FaultyUnit]) -> Error {
+        let faulty = || faulty.iter().filter(|faulty| (faulty.chunk, faulty.stripe) == (number, stripe));
+        let units: Vec<String> = faulty()
+            .map(|faulty| format!("unit {} on device {} {}", faulty.unit, faulty.device, faulty.fault))
+            .collect();
         let cause = format!("in stripe {stripe} of chunk {number} {}", units.join(", "));
-        let is_away = wrong().any(|wrong| self.source.device(wrong.device).is_none());
+        let is_away = faulty().any(|faulty| self.source.device(faulty.device).is_none());
         Error::new(ErrorKind::Lost, "read a large object", cause).advise(match is_away {
             true => "bring the missing devices back: granulo store status",
             false => LOST_ADVICE,
@@ -243,7 +244,7 @@ impl ExtentFiles {
     }
 }
 
-/// The last reconstructed stripe: others of its units may be wrong too.
+/// The last reconstructed stripe: others of its units may be faulty too.
 #[derive(Default)]
 struct Restored {
     stripe: Option<usize>,
@@ -258,25 +259,25 @@ impl Restored {
         chunk: &Chunk,
         stripe: usize,
         unit: usize,
-        wrong: &mut Vec<Wrong>,
+        faulty: &mut Vec<FaultyUnit>,
     ) -> Result<&[u8]> {
         if self.stripe != Some(stripe) {
-            self.units = files.read_stripe(number, chunk, stripe, wrong)?;
+            self.units = files.read_stripe(number, chunk, stripe, faulty)?;
             self.stripe = Some(stripe);
         }
         Ok(&self.units[unit])
     }
 }
 
-/// Adds a unit to the wrong ones, without duplicates.
+/// Adds a unit to the faulty ones, without duplicates.
 pub(super) fn note(
-    wrong: &mut Vec<Wrong>,
+    faulty: &mut Vec<FaultyUnit>,
     number: usize,
     chunk: &Chunk,
     (stripe, unit): (usize, usize),
-    flaw: UnitFault,
+    fault: UnitFault,
 ) {
-    if !wrong.iter().any(|known| (known.chunk, known.stripe, known.unit) == (number, stripe, unit)) {
-        wrong.push(Wrong { device: chunk.unit(stripe, unit).device, chunk: number, stripe, unit, flaw });
+    if !faulty.iter().any(|known| (known.chunk, known.stripe, known.unit) == (number, stripe, unit)) {
+        faulty.push(FaultyUnit { device: chunk.unit(stripe, unit).device, chunk: number, stripe, unit, fault });
     }
 }

@@ -1,12 +1,12 @@
-//! Verifying whole objects, rebuilding wrong units in place, and moving components.
+//! Verifying whole objects, rebuilding faulty units in place, and moving components.
 //!
 //! Only bytes verified against the descriptor's checksums are written, parity included. A unit is only ever overwritten
-//! with the bytes that belong there, so a crash midway leaves it either wrong as before or right.
+//! with the bytes that belong there, so a crash midway leaves it either faulty as before or right.
 
 use std::collections::BTreeMap;
 
 use super::read::note;
-use super::{Allocator, ExtentFiles, JOINED_BYTES, Reserved, Touched, UnitFault, Wrong, is_intact};
+use super::{Allocator, ExtentFiles, FaultyUnit, JOINED_BYTES, Reserved, Touched, UnitFault, is_intact};
 use crate::devices::erasure::Encoder;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Chunk, Component, Descriptor, Run};
@@ -20,18 +20,18 @@ pub(crate) type Pace<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
 pub(crate) struct Repaired {
     /// Rebuilt units.
     pub(crate) units: u64,
-    /// Units that are still wrong: their stripes have lost too much, or their devices are not in service.
-    pub(crate) left: Vec<Wrong>,
+    /// Units that are still faulty: their stripes have lost too much, or their devices are not in service.
+    pub(crate) left: Vec<FaultyUnit>,
     /// Files that were written to.
     pub(crate) touched: Touched,
 }
 
 impl ExtentFiles {
-    /// Reads all units of an object, parity included, device by device; returns the wrong ones.
+    /// Reads all units of an object, parity included, device by device; returns the faulty ones.
     ///
     /// # Errors
     /// Only those of `pace`.
-    pub(crate) fn verify(&self, descriptor: &Descriptor, pace: Pace<'_>) -> Result<Vec<Wrong>> {
+    pub(crate) fn verify(&self, descriptor: &Descriptor, pace: Pace<'_>) -> Result<Vec<FaultyUnit>> {
         self.verify_chunks(descriptor, 0..descriptor.chunks.len(), pace)
     }
 
@@ -44,16 +44,16 @@ impl ExtentFiles {
         descriptor: &Descriptor,
         chunks: impl Iterator<Item = usize>,
         pace: Pace<'_>,
-    ) -> Result<Vec<Wrong>> {
-        let mut wrong = Vec::new();
+    ) -> Result<Vec<FaultyUnit>> {
+        let mut faulty = Vec::new();
         let mut buffer = Vec::new();
         for number in chunks {
             let chunk = &descriptor.chunks[number];
             for component in 0..chunk.stripes.width() {
-                self.verify_component(number, chunk, component, &mut buffer, &mut wrong, pace)?;
+                self.verify_component(number, chunk, component, &mut buffer, &mut faulty, pace)?;
             }
         }
-        Ok(wrong)
+        Ok(faulty)
     }
 
     pub(crate) fn verify_component(
@@ -62,7 +62,7 @@ impl ExtentFiles {
         chunk: &Chunk,
         component: usize,
         buffer: &mut Vec<u8>,
-        wrong: &mut Vec<Wrong>,
+        faulty: &mut Vec<FaultyUnit>,
         pace: Pace<'_>,
     ) -> Result<()> {
         let stripes = chunk.stripes;
@@ -80,7 +80,7 @@ impl ExtentFiles {
             for (stripe, bytes) in (first..next).zip(buffer.chunks(stripes.unit_bytes as usize)) {
                 let unit = stripes.unit_in(stripe, component);
                 if !is_intact(chunk, stripe, unit, bytes) {
-                    note(wrong, number, chunk, (stripe, unit), UnitFault::Changed);
+                    note(faulty, number, chunk, (stripe, unit), UnitFault::Changed);
                 }
             }
             if read.is_err() {
@@ -88,8 +88,8 @@ impl ExtentFiles {
                 for stripe in first..next {
                     let unit = stripes.unit_in(stripe, component);
                     buffer.clear();
-                    if let Err(flaw) = self.read_unit(chunk, stripe, unit, buffer) {
-                        note(wrong, number, chunk, (stripe, unit), flaw);
+                    if let Err(fault) = self.read_unit(chunk, stripe, unit, buffer) {
+                        note(faulty, number, chunk, (stripe, unit), fault);
                     }
                 }
             }
@@ -98,26 +98,26 @@ impl ExtentFiles {
         Ok(())
     }
 
-    /// Rebuilds the `wrong` units of an object in place. Not durable until [`sync`](Self::sync).
+    /// Rebuilds the `faulty` units of an object in place. Not durable until [`sync`](Self::sync).
     ///
     /// # Errors
     /// Writing fails. Units that cannot be reconstructed are not an error; [`Repaired::left`] lists them.
-    pub(crate) fn repair(&self, descriptor: &Descriptor, wrong: &[Wrong]) -> Result<Repaired> {
-        let mut stripes: BTreeMap<(usize, usize), Vec<Wrong>> = BTreeMap::new();
-        for unit in wrong {
+    pub(crate) fn repair(&self, descriptor: &Descriptor, faulty: &[FaultyUnit]) -> Result<Repaired> {
+        let mut stripes: BTreeMap<(usize, usize), Vec<FaultyUnit>> = BTreeMap::new();
+        for unit in faulty {
             stripes.entry((unit.chunk, unit.stripe)).or_default().push(unit.clone());
         }
         let mut encoder = Encoder::default();
         let mut repaired = Repaired::default();
-        for ((number, stripe), mut wrong) in stripes {
+        for ((number, stripe), mut faulty) in stripes {
             let Some(chunk) = descriptor.chunks.get(number).filter(|chunk| stripe < chunk.stripes.count()) else {
                 continue;
             };
-            let Ok(units) = self.read_stripe(number, chunk, stripe, &mut wrong) else {
-                repaired.left.append(&mut wrong);
+            let Ok(units) = self.read_stripe(number, chunk, stripe, &mut faulty) else {
+                repaired.left.append(&mut faulty);
                 continue;
             };
-            for unit in wrong {
+            for unit in faulty {
                 let run = chunk.unit(stripe, unit.unit);
                 let bytes = unit_of(&mut encoder, chunk, stripe, unit.unit, &units)?;
                 // One that missed writes is repaired once it is admitted.
@@ -184,10 +184,10 @@ impl ExtentFiles {
                 continue;
             }
             buffer.clear();
-            if let Err(flaw) = self.read_unit(chunk, stripe, unit, &mut buffer) {
-                let mut wrong = Vec::new();
-                note(&mut wrong, number, chunk, (stripe, unit), flaw);
-                let units = self.read_stripe(number, chunk, stripe, &mut wrong)?;
+            if let Err(fault) = self.read_unit(chunk, stripe, unit, &mut buffer) {
+                let mut faulty = Vec::new();
+                note(&mut faulty, number, chunk, (stripe, unit), fault);
+                let units = self.read_stripe(number, chunk, stripe, &mut faulty)?;
                 buffer.clear();
                 buffer.extend_from_slice(unit_of(&mut encoder, chunk, stripe, unit, &units)?);
             }

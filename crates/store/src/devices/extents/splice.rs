@@ -9,7 +9,7 @@
 //!
 //! Nothing is overwritten, so the old object remains until a record references the new descriptor. After an error, or
 //! if the change never reaches the log, the space of the new chunks is reallocated, never that of the old ones.
-//! Survived: wrong units, as far as parity can reconstruct them.
+//! Survived: faulty units, as far as parity can reconstruct them.
 
 use std::ops::Range;
 use std::sync::Arc;

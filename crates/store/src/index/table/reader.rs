@@ -214,7 +214,7 @@ impl Table {
                     .filter(|&(first, pages)| {
                         pages > 0 && first.checked_add(pages).is_some_and(|end| end <= self.footer.leaf_pages)
                     });
-                let (first, pages) = place.ok_or_else(|| self.contradictory(page))?;
+                let (first, pages) = place.ok_or_else(|| self.inconsistent(page))?;
                 places.push(FilterPlace { first_key: key[..].into(), page: first, pages });
             }
             page += block.pages();
@@ -242,10 +242,10 @@ impl Table {
         match found {
             Some(Some((entry, true))) => match entry.resolve(&self.classes) {
                 Some(entry) => Ok(Some(entry)),
-                None => Err(self.contradictory(page)),
+                None => Err(self.inconsistent(page)),
             },
             Some(_) => Ok(None),
-            None => Err(self.contradictory(page)),
+            None => Err(self.inconsistent(page)),
         }
     }
 
@@ -268,7 +268,7 @@ impl Table {
             None if page < self.footer.leaf_pages => None,
             None => self.cached(page, level, self.footer.first_class_page)?.child(key),
         };
-        child.ok_or_else(|| self.contradictory(page))
+        child.ok_or_else(|| self.inconsistent(page))
     }
 
     /// The first of the blocks above leaves that stay in memory.
@@ -285,7 +285,7 @@ impl Table {
                 slot.get_or_init(|| block)
             }
         };
-        if block.level() == level { Ok(block) } else { Err(self.contradictory(page)) }
+        if block.level() == level { Ok(block) } else { Err(self.inconsistent(page)) }
     }
 
     /// The leaf at `page`, through the cache.
@@ -329,7 +329,7 @@ impl Table {
     #[inline]
     fn cached(&self, page: u64, level: u8, end: u64) -> Result<Arc<Block>> {
         if let Some(block) = self.cache.get(self.owner, page) {
-            return if block.level() == level { Ok(block) } else { Err(self.contradictory(page)) };
+            return if block.level() == level { Ok(block) } else { Err(self.inconsistent(page)) };
         }
         let block = Arc::new(self.read_block(page, level, end)?);
         self.cache.insert(self.owner, page, &block);
@@ -340,11 +340,11 @@ impl Table {
     /// one.
     fn read_block(&self, page: u64, level: u8, end: u64) -> Result<Block> {
         if page >= end {
-            return Err(self.contradictory(page));
+            return Err(self.inconsistent(page));
         }
         let read = self.block_of_tail(page, end).map_or_else(|| self.read_block_of(&*self.file, page, end), Ok);
         let block = read.or_else(|error| self.block_of_copies(page, end).ok_or(error))?;
-        if block.level() == level { Ok(block) } else { Err(self.contradictory(page)) }
+        if block.level() == level { Ok(block) } else { Err(self.inconsistent(page)) }
     }
 
     /// The block at `page` from another copy, if one has a valid one.
@@ -402,7 +402,7 @@ impl Table {
     }
 
     /// The error for a block with a valid checksum and inconsistent content.
-    pub(super) fn contradictory(&self, page: u64) -> Error {
+    pub(super) fn inconsistent(&self, page: u64) -> Error {
         self.damaged(format!("block {page} is inconsistent"))
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct TableScan {
     leaf: Arc<Block>,
     leaf_page: u64,
     cursor: BlockCursor,
-    before: Previous,
+    previous: Previous,
     key: Vec<u8>,
     entry: Option<Entry>,
     window: SharedWindow,
@@ -54,7 +54,7 @@ impl TableScan {
             leaf,
             leaf_page: page,
             table,
-            before: Previous::default(),
+            previous: Previous::default(),
             key: Vec::new(),
             entry: None,
             window,
@@ -99,13 +99,13 @@ impl TableScan {
             self.key.clear();
         }
         if self.cursor.at_restart() {
-            self.before = Previous::default();
+            self.previous = Previous::default();
         }
-        let (before, classes) = (&mut self.before, &self.table.classes);
-        let entry = self.cursor.next(&self.leaf, &mut self.key, |bytes, at| leaf::decode(bytes, at, before));
+        let (previous, classes) = (&mut self.previous, &self.table.classes);
+        let entry = self.cursor.next(&self.leaf, &mut self.key, |bytes, at| leaf::decode(bytes, at, previous));
         match entry.and_then(|entry| entry.resolve(classes)) {
             Some(entry) => self.entry = Some(entry),
-            None => return Err(self.table.contradictory(self.leaf_page)),
+            None => return Err(self.table.inconsistent(self.leaf_page)),
         }
         Ok(())
     }
@@ -138,7 +138,7 @@ impl TableScan {
     /// Moves to the first entry not below `key`, which is in this leaf or the first of the next.
     fn find(&mut self, key: &[u8]) -> Result<()> {
         self.key.clear();
-        self.cursor = self.leaf.start_before(key).ok_or_else(|| self.table.contradictory(self.leaf_page))?;
+        self.cursor = self.leaf.start_before(key).ok_or_else(|| self.table.inconsistent(self.leaf_page))?;
         loop {
             self.advance()?;
             if self.head().is_none_or(|(head, _)| head >= key) {
@@ -157,7 +157,7 @@ impl TableScan {
                 Ok(block) if block.level() == FILTER_LEVEL => {
                     page = self.table.behind_filter(page).unwrap_or(page + block.pages());
                 }
-                Ok(_) => return Err(self.table.contradictory(page)),
+                Ok(_) => return Err(self.table.inconsistent(page)),
                 Err(error) => page = self.table.behind_filter(page).ok_or(error)?,
             }
         }
@@ -177,5 +177,5 @@ fn landed(table: &Table, window: &SharedWindow, page: u64) -> Result<Arc<Block>>
         Some(leaf) => leaf,
         None => Arc::new(window.block(table, page, table.footer.leaf_pages)?),
     };
-    if block.level() == 0 { Ok(block) } else { Err(table.contradictory(page)) }
+    if block.level() == 0 { Ok(block) } else { Err(table.inconsistent(page)) }
 }

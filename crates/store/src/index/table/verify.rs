@@ -67,7 +67,7 @@ impl Table {
         while page < footer_page {
             let block = window.block(self, page, footer_page)?;
             chain.write(&block.checksum().to_le_bytes());
-            walk.block(&block, page).ok_or_else(|| self.contradictory(page))?;
+            walk.block(&block, page).ok_or_else(|| self.inconsistent(page))?;
             page += block.pages();
             if page - spent_page >= SPENT_PAGES {
                 spend((page - spent_page) * PAGE_BYTES as u64)?;

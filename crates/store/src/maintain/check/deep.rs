@@ -12,7 +12,7 @@ use super::super::audit::{AuditedRecord, DamagedRecords, Flaws, Observation};
 use super::super::problem::{Problem, ProblemKind, Remedy};
 use super::Checker;
 use super::unclaimed::Unclaimed;
-use crate::devices::extents::Wrong;
+use crate::devices::extents::FaultyUnit;
 use crate::engine::pace::Pace;
 use crate::error::Result;
 use crate::format::descriptor::Descriptor;
@@ -220,17 +220,17 @@ impl Checker<'_> {
         for unit in &wrong {
             *of_stripe.entry((unit.chunk, unit.stripe)).or_default() += 1;
         }
-        let is_lost = |unit: &Wrong| {
+        let is_lost = |unit: &FaultyUnit| {
             let parity = descriptor.chunks.get(unit.chunk).map_or(0, |chunk| usize::from(chunk.stripes.parity));
             of_stripe.get(&(unit.chunk, unit.stripe)).is_some_and(|&count| count > parity)
         };
         // One problem for each device and flaw: a lost device is reported once, unless parity cannot reconstruct the
         // unit. Nothing returns to a device that left the store.
-        let mut of_device: BTreeMap<(DeviceNumber, bool, String), (u64, &Wrong)> = BTreeMap::new();
+        let mut of_device: BTreeMap<(DeviceNumber, bool, String), (u64, &FaultyUnit)> = BTreeMap::new();
         for unit in &wrong {
             let lost = is_lost(unit);
             if lost || self.is_settled(unit.device) || self.engine.devices.has_left(unit.device) {
-                of_device.entry((unit.device, lost, unit.flaw.to_string())).or_insert((0, unit)).0 += 1;
+                of_device.entry((unit.device, lost, unit.fault.to_string())).or_insert((0, unit)).0 += 1;
             }
         }
         for ((device, lost, flaw), (count, first)) in of_device {

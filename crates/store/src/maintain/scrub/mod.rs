@@ -596,7 +596,7 @@ impl<'m> Scrubber<'m> {
                 .any(|left| (left.chunk, left.stripe, left.unit) == (unit.chunk, unit.stripe, unit.unit));
             let devices = chunk.components.iter().map(|component| &component.device);
             let remedy = if is_left { engine.remedy_beyond(devices) } else { Remedy::Repair };
-            let cause = format!("a stripe unit {}", unit.flaw);
+            let cause = format!("a stripe unit {}", unit.fault);
             let mut problem =
                 Problem::new(ProblemKind::Unit, engine.extents.place(run.device, run.file), cause, remedy);
             problem.range = Some(Range { start: run.offset_bytes, end: run.offset_bytes + run.length_bytes });

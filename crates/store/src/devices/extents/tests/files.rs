@@ -42,7 +42,7 @@ fn extent_files_are_rolled_and_what_is_in_them_is_left_alone() {
     // A file being freed receives nothing, and its number is not reused.
     bench.allocator = Arc::new(Allocator::new([row(0, 0), row(2, 8192)], [(DeviceNumber(0), 2)], LIMIT_BYTES));
     assert_eq!(place(&bench), (3, 0));
-    bench.allocator.close(DeviceNumber(0), 3);
+    bench.allocator.retire(DeviceNumber(0), 3);
     assert_eq!(place(&bench), (4, 0));
     bench.allocator = Arc::new(Allocator::new([row(4, 8192)], [(DeviceNumber(0), 6)], LIMIT_BYTES));
     assert_eq!(place(&bench), (7, 0));
@@ -85,7 +85,7 @@ fn a_file_that_another_process_makes_is_found_when_the_store_has_changed() {
     // An open handle continues to work.
     out.clear();
     assert!(reader.read_range(&descriptor, 0..u64::MAX, &mut out).unwrap().is_empty() && out == object);
-    assert_eq!(bench.verify(&descriptor)[0].flaw, UnitFault::Absent);
+    assert_eq!(bench.verify(&descriptor)[0].fault, UnitFault::Absent);
 }
 
 #[test]

@@ -188,17 +188,17 @@ impl Bench {
         written.descriptor
     }
 
-    fn read(&self, descriptor: &Descriptor) -> (Vec<u8>, Vec<Wrong>) {
+    fn read(&self, descriptor: &Descriptor) -> (Vec<u8>, Vec<FaultyUnit>) {
         let mut out = Vec::new();
         let wrong = self.files.read_range(descriptor, 0..u64::MAX, &mut out).unwrap();
         (out, wrong)
     }
 
-    fn verify(&self, descriptor: &Descriptor) -> Vec<Wrong> {
+    fn verify(&self, descriptor: &Descriptor) -> Vec<FaultyUnit> {
         self.files.verify(descriptor, &mut |_| Ok(())).unwrap()
     }
 
-    fn repair(&self, descriptor: &Descriptor, wrong: &[Wrong]) -> Repaired {
+    fn repair(&self, descriptor: &Descriptor, wrong: &[FaultyUnit]) -> Repaired {
         let repaired = self.files.repair(descriptor, wrong).unwrap();
         self.files.sync(&repaired.touched).unwrap();
         repaired
@@ -293,7 +293,7 @@ fn any_devices_up_to_the_parity_may_be_lost() {
                 let (read, wrong) = bench.read(&descriptor);
                 assert!(read == object, "{data}+{parity} without {first} and {second}, {size}");
                 assert!(wrong.iter().all(|wrong| [first, second].contains(&wrong.device.0)));
-                assert!(wrong.iter().all(|wrong| wrong.flaw == UnitFault::Absent));
+                assert!(wrong.iter().all(|wrong| wrong.fault == UnitFault::Absent));
                 let absent: usize = bench.verify(&descriptor).len();
                 assert!(absent >= wrong.len());
                 bench.bring_back(DeviceNumber(first), one);
@@ -346,7 +346,7 @@ fn every_flipped_byte_is_found_and_repaired() {
                 file.read_exact_at(&mut byte, offset).unwrap();
                 file.write_all_at(&[byte[0] ^ 1 << (offset % 8)], offset).unwrap();
                 let wrong = bench.verify(&descriptor);
-                assert_eq!((wrong.len(), wrong[0].device, &wrong[0].flaw), (1, run.device, &UnitFault::Changed));
+                assert_eq!((wrong.len(), wrong[0].device, &wrong[0].fault), (1, run.device, &UnitFault::Changed));
                 if offset % 97 == 0 {
                     let (read, _) = bench.read(&descriptor);
                     assert!(read == object);
@@ -371,7 +371,10 @@ fn without_parity_a_flipped_bit_is_an_error_and_never_read() {
     file.write_all_at(&[object[4096 + 1_500_000] ^ 4], 1_500_000).unwrap();
     let unit = 1_500_000 / 65536;
     let wrong = bench.verify(&descriptor);
-    assert_eq!(wrong, [Wrong { device: DeviceNumber(0), chunk: 0, stripe: unit, unit: 0, flaw: UnitFault::Changed }]);
+    assert_eq!(
+        wrong,
+        [FaultyUnit { device: DeviceNumber(0), chunk: 0, stripe: unit, unit: 0, fault: UnitFault::Changed }]
+    );
     let error = bench.files.read_range(&descriptor, 0..u64::MAX, &mut Vec::new()).unwrap_err();
     assert!(
         error.to_string().contains(&format!("in stripe {unit} of chunk 0 unit 0 on device 0 is damaged")),
@@ -399,8 +402,8 @@ fn truncated_files_are_found_and_rewritten() {
         let (read, wrong) = bench.read(&descriptor);
         assert!(read == object && !wrong.is_empty());
         let all = bench.verify(&descriptor);
-        assert!(all.iter().any(|wrong| (wrong.device, &wrong.flaw) == (DeviceNumber(2), &UnitFault::Short)));
-        assert!(all.iter().any(|wrong| (wrong.device, &wrong.flaw) == (DeviceNumber(4), &UnitFault::Absent)));
+        assert!(all.iter().any(|wrong| (wrong.device, &wrong.fault) == (DeviceNumber(2), &UnitFault::Short)));
+        assert!(all.iter().any(|wrong| (wrong.device, &wrong.fault) == (DeviceNumber(4), &UnitFault::Absent)));
         let repaired = bench.repair(&descriptor, &all);
         assert_eq!((repaired.units, repaired.left), (all.len() as u64, vec![]));
         assert_eq!(bench.verify(&descriptor), []);
