@@ -1,5 +1,5 @@
 //! Reading granulo's JSON documents: the schema says the kind and the version, and a newer version is refused. So is a
-//! string with a character that granulo escapes: a document from elsewhere must not inject terminal control sequences.
+//! string with an unprintable character other than a line feed or a tab: a document from elsewhere must not inject terminal control sequences.
 
 use std::fmt;
 
@@ -13,8 +13,8 @@ use crate::units::{escape, is_printable};
 /// truncated) or has another schema. `advice` says how to get a new one.
 ///
 /// # Errors
-/// [`ErrorKind::NewerVersion`] if the kind is right and the version higher; [`ErrorKind::Corrupt`] if kind and version are
-/// right and the rest is not, or has a string that is not printable.
+/// [`ErrorKind::NewerVersion`] if the kind is right and the version higher; [`ErrorKind::Corrupt`] if both are right
+/// and the rest is not, or has a string that is not printable.
 pub(crate) fn read_document<T: DeserializeOwned>(
     operation: &'static str,
     schema: &str,
@@ -29,7 +29,11 @@ pub(crate) fn read_document<T: DeserializeOwned>(
     let version: u32 = version.parse().ok()?;
     let found_schema = serde_json::from_slice::<Schema>(json).ok()?.schema;
     let found_version = found_schema.strip_prefix(kind)?.strip_prefix('/')?;
-    if found_version.parse::<u32>().is_ok_and(|found| found > version) {
+    if !found_version.bytes().all(|byte| byte.is_ascii_digit()) || found_version.is_empty() {
+        return None;
+    }
+    // One that does not even fit is newer.
+    if found_version.parse::<u32>().map_or(true, |found| found > version) {
         return Some(Err(Error::newer_version(operation, found_version, version)));
     }
     let read = check_printable_strings(json).and_then(|()| serde_json::from_slice(json));
@@ -108,6 +112,23 @@ impl<'de> Visitor<'de> for PrintableStrings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_version_that_is_newer_or_no_number_is_not_read() {
+        let read = |found: &str| {
+            let json = format!(r#"{{"schema": "granulo/plan/{found}"}}"#);
+            read_document::<serde_json::Value>("read", "granulo/plan/2", "", json.as_bytes())
+        };
+        for found in ["1", "2"] {
+            assert!(read(found).unwrap().is_ok(), "{found}");
+        }
+        for found in ["3", "99999999999"] {
+            assert_eq!(read(found).unwrap().unwrap_err().kind(), ErrorKind::NewerVersion, "{found}");
+        }
+        for found in ["x", "", "+2"] {
+            assert!(read(found).is_none(), "{found}");
+        }
+    }
 
     #[test]
     fn texts_that_a_terminal_would_obey_are_refused() {

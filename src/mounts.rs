@@ -64,7 +64,7 @@ fn parse_mount(row: &[u8]) -> Option<Mount> {
         point: PathBuf::from(OsString::from_vec(point)),
         kind,
         source: OsString::from_vec(source),
-        options: escape(&options.join(&b","[..])),
+        options: escape(&unescape_octal(&options.join(&b","[..]))),
     })
 }
 
@@ -97,6 +97,8 @@ mod tests {
         assert_eq!(mount.point, Path::new("/mnt/with blank"));
         assert_eq!((mount.root.as_path(), mount.source.to_str()), (Path::new("/a"), Some("/dev/sda1")));
         assert_eq!(mount.options, "rw,noatime,errors=continue");
+        let overlay = br"30 1 0:30 / /m rw - overlay overlay rw,lowerdir=/a\040b";
+        assert_eq!(parse_mount(overlay).unwrap().options, "rw,lowerdir=/a b");
         assert_eq!(parse_mount(br"25 1 0:23 / /tmp rw - tmpfs tmpfs rw").unwrap().device, (0, 23));
         assert_eq!(parse_mount(b""), None);
         assert_eq!(parse_mount(b"1 2 x / / rw - a b c"), None);
@@ -105,6 +107,6 @@ mod tests {
     #[test]
     fn octal_is_undone_and_nothing_else() {
         assert_eq!(unescape_octal(br"a\134b\011\012"), b"a\\b\t\n");
-        assert_eq!(unescape_octal(br"\999\1"), br"\999\1");
+        assert_eq!(unescape_octal(br"\999\1\+12\777x"), br"\999\1\+12\777x");
     }
 }

@@ -17,7 +17,7 @@ use crate::units::KIB;
 pub const TOLERANCE: f64 = 0.05;
 
 /// The largest recommended block: no file system in common use has larger ones.
-const MOST_BYTES: u64 = 64 * KIB;
+pub(crate) const MOST_BYTES: u64 = 64 * KIB;
 
 /// Share of reads and of writes by which a smaller block size may be worse.
 const NEARLY: f64 = 0.02;
@@ -31,9 +31,10 @@ pub struct Recommendation {
     pub tolerance_fraction: f64,
     /// Its row of the analysis.
     pub chosen: BlockSize,
-    /// The next larger one, which costs more than is allowed or serves hardly more operations.
+    /// The next larger one: it costs or takes more than is allowed, serves hardly more operations, has no known time, or
+    /// is larger than any in common use.
     pub next: Option<BlockSize>,
-    /// Whether the next larger one costs more than is allowed; else it only serves hardly more operations.
+    /// Whether the next larger one costs more than is allowed.
     pub next_costs_too_much: bool,
     /// How it serves the operations, if they are known.
     pub served: Option<Served>,
@@ -67,7 +68,8 @@ impl TimedBlock {
     }
 }
 
-/// Chooses among `rows`, by rising block size; `None` for an empty list.
+/// Chooses among `rows`, which rise in block size; `served` has one element for each. The smallest, if none is within the
+/// tolerance; `None` for an empty list.
 pub fn recommend(
     rows: &[BlockSize],
     served: Option<&[Served]>,

@@ -375,14 +375,15 @@ impl<'m> Maker<'m> {
         worker: &mut Worker,
     ) -> std::result::Result<(), Errno> {
         let size = self.design.size(file);
-        let written = FileToWrite {
+        let contents = FileToWrite {
             size,
             seed: self.design.content_seed(file),
             times: self.design.times(file, self.settings.now),
         };
         let Worker { names, ends, buffer } = worker;
         let name = &names[begin(ends, at)..ends[at]];
-        match write_file(directory, name, &written, &self.settings, &self.stop, buffer) {
+        match write_file(directory, name, &contents, &self.settings, &self.stop, buffer) {
+            // Stopped: it was not made, and is not counted.
             Err(Errno::CANCELED) if self.stop.load(Ordering::Relaxed) => return Ok(()),
             made => made?,
         }

@@ -3,7 +3,7 @@
 use super::terminal::exact_size;
 use crate::plan::caching::TIME_TOLERANCE;
 use crate::plan::operations::Served;
-use crate::plan::recommend::TimedBlock;
+use crate::plan::recommend::{MOST_BYTES, TimedBlock};
 use crate::plan::tier::{Fit, Spill};
 use crate::plan::{BlockSize, Caching, FastTier, Plan};
 use crate::units::{format_count, format_duration, format_share, format_size};
@@ -55,13 +55,14 @@ pub(super) fn recommendation_sentences(plan: &Plan) -> Vec<String> {
                     format_share(next.growth_fraction)
                 )
             }
+            _ if next.block_bytes > MOST_BYTES => "No common file system supports larger blocks.".to_owned(),
             served if too_long.is_some() => slower_sentence(&size, next, served.as_ref(), too_long),
             Some(served) => format!(
                 "{size} would serve hardly more: {} of the reads and {} of the writes.",
                 format_share(served.reads_fraction),
                 format_share(served.writes_fraction)
             ),
-            None => "No common file system supports larger blocks.".to_owned(),
+            None => format!("{size} would need {} more than with 1 KiB.", format_share(next.growth_fraction)),
         });
     }
     if chosen.served.is_none() {

@@ -408,3 +408,20 @@ fn a_plan_can_be_made_a_page_later() {
     fs::write(at("cut.json"), "{\"schema\": \"granulo/plan/1\"}").unwrap();
     assert!(run(args!["report", at("cut.json"), "-o", at("x.html")]).ended(2).said().contains("missing field"));
 }
+
+#[test]
+fn larger_blocks_than_any_in_common_use_are_not_said_to_serve_hardly_more() {
+    let sandbox = sandbox();
+    let tree = sandbox.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    write_file(tree.join("f"), 64 << 20);
+    let trace = sandbox.path().join("deciles.csv");
+    std::fs::write(&trace, "decile_pct,read_bytes,write_bytes\n50,61440,61440\n100,102400,102400\n").unwrap();
+    let sizes = sandbox.path().join("sizes.json");
+    run(["survey".as_ref(), tree.as_os_str(), "-o".as_ref(), sizes.as_os_str()]).ended(0);
+    let planned = run(["plan".as_ref(), sizes.as_os_str(), "--trace".as_ref(), trace.as_os_str()]).ended(0).text();
+    assert!(planned.contains("Use 64 KiB blocks"), "{planned}");
+    let one_line = planned.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(one_line.contains("No common file system supports larger blocks."), "{planned}");
+    assert!(!one_line.contains("hardly more"), "{planned}");
+}

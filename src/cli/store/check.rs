@@ -124,8 +124,9 @@ fn document(report: &CheckReport, index_rebuilt: bool, problems: Vec<ProblemReco
     }
 }
 
-/// The result of a check, in a sentence; `knows_all`: the store is complete.
-pub(super) fn words(report: &CheckReport, knows_all: bool) -> String {
+/// The result of a check, in a sentence; `store_is_complete`: nothing acknowledged is missing. Whether the check ran to
+/// its end is `report.is_complete`.
+pub(super) fn words(report: &CheckReport, store_is_complete: bool) -> String {
     let looked = format!(
         "{}, {}, {}{}",
         counted(report.keys, "key", "keys"),
@@ -154,7 +155,7 @@ pub(super) fn words(report: &CheckReport, knows_all: bool) -> String {
     };
     let end = if report.is_complete { quarantine } else { "; interrupted".to_owned() };
     match parts.is_empty() {
-        true if knows_all => format!("{looked}: no problems{end}"),
+        true if store_is_complete => format!("{looked}: no problems{end}"),
         true => format!("{looked}: no problems in what is present, but the store is incomplete{end}"),
         false => format!("{looked}: {}: {}{end}", counted(report.problems(), "problem", "problems"), parts.join(", ")),
     }

@@ -190,13 +190,17 @@ impl<'a> Doing<'a> {
         }
     }
 
+    /// With `O_CREAT` alone it is unknown whether the file existed: it is opened, not created.
     fn open(&mut self, directory: Option<usize>, path: usize, flags: &[u8]) {
         let Some(given) = self.path(directory, path) else { return };
+        if has_flag(flags, b"O_TMPFILE", 0o20_000_000) {
+            return self.open_nameless(given, flags);
+        }
         let creates = has_flag(flags, b"O_CREAT", 0o100) || self.call.name == b"creat";
         let empties = has_flag(flags, b"O_TRUNC", 0o1000) || self.call.name == b"creat";
-        let is_new = creates && has_flag(flags, b"O_EXCL", 0o200) || has_flag(flags, b"O_TMPFILE", 0o20_000_000);
+        let is_new = creates && has_flag(flags, b"O_EXCL", 0o200);
         let kind = if creates && empties || is_new { Kind::Create } else { Kind::Open };
-        let closes = has_flag(flags, b"O_CLOEXEC", 0o2_000_000);
+        let closes_on_exec = has_flag(flags, b"O_CLOEXEC", 0o2_000_000);
         let appends = has_flag(flags, b"O_APPEND", 0o2000);
         let Some(fd) = self.call.result.filter(|_| !self.failed()) else {
             if is_stored(&given) {
@@ -208,11 +212,13 @@ impl<'a> Doing<'a> {
         // The path in the result has no symbolic links.
         let path = match described(self.call.remark) {
             Some(Described::Path(path, _)) => path,
-            Some(Described::NotFile) => return self.world.put(&self.context, fd, DescriptorTarget::NotFile, closes),
+            Some(Described::NotFile) => {
+                return self.world.put(&self.context, fd, DescriptorTarget::NotFile, closes_on_exec);
+            }
             None => given.clone(),
         };
         if !is_stored(&path) {
-            return self.world.put(&self.context, fd, DescriptorTarget::NotFile, closes);
+            return self.world.put(&self.context, fd, DescriptorTarget::NotFile, closes_on_exec);
         }
         if is_new {
             // Whatever had that name is another file.
@@ -224,14 +230,38 @@ impl<'a> Doing<'a> {
             self.world.set_size(file, 0);
         }
         let number = self.world.new_opening(file, Some(0), appends);
-        self.world.put(&self.context, fd, DescriptorTarget::Opening(number), closes);
+        self.world.put(&self.context, fd, DescriptorTarget::Opening(number), closes_on_exec);
         let mut operation = self.world.operation(&self.context, kind, Some(file));
         operation.opening = Some(number);
         self.world.done.push_back(operation);
     }
 
+    /// With `O_TMPFILE`: the path is that of a directory, and the file has no name.
+    fn open_nameless(&mut self, directory: Vec<u8>, flags: &[u8]) {
+        let closes_on_exec = has_flag(flags, b"O_CLOEXEC", 0o2_000_000);
+        let path = match described(self.call.remark) {
+            Some(Described::Path(path, _)) => path,
+            _ => [&directory[..], b"/(O_TMPFILE)"].concat(),
+        };
+        let fd = self.call.result.filter(|_| !self.failed());
+        if !is_stored(&path) {
+            fd.into_iter().for_each(|fd| self.world.put(&self.context, fd, DescriptorTarget::NotFile, closes_on_exec));
+            return;
+        }
+        self.world.remove_name(&path);
+        let file = self.world.file_at(&path);
+        self.world.remove_name(&path);
+        let Some(fd) = fd else { return self.note(Kind::Create, file) };
+        self.world.set_size(file, 0);
+        let number = self.world.new_opening(file, Some(0), has_flag(flags, b"O_APPEND", 0o2000));
+        self.world.put(&self.context, fd, DescriptorTarget::Opening(number), closes_on_exec);
+        let mut operation = self.world.operation(&self.context, Kind::Create, Some(file));
+        operation.opening = Some(number);
+        self.world.done.push_back(operation);
+    }
+
     /// Another descriptor of the same open.
-    fn duplicate(&mut self, closes: bool) {
+    fn duplicate(&mut self, closes_on_exec: bool) {
         if self.failed() {
             return;
         }
@@ -242,14 +272,14 @@ impl<'a> Doing<'a> {
         };
         let same = descriptor(self.argument(0)).is_some_and(|(old, _)| old == new);
         if !same {
-            self.world.put(&self.context, new, target, closes);
+            self.world.put(&self.context, new, target, closes_on_exec);
         }
     }
 
     /// Descriptors that are not files.
-    fn not_files(&mut self, fds: &[i64], closes: bool) {
+    fn not_files(&mut self, fds: &[i64], closes_on_exec: bool) {
         if !self.failed() {
-            fds.iter().for_each(|&fd| self.world.put(&self.context, fd, DescriptorTarget::NotFile, closes));
+            fds.iter().for_each(|&fd| self.world.put(&self.context, fd, DescriptorTarget::NotFile, closes_on_exec));
         }
     }
 
@@ -384,9 +414,9 @@ impl<'a> Doing<'a> {
             b"F_DUPFD" => self.duplicate(false),
             b"F_DUPFD_CLOEXEC" => self.duplicate(true),
             b"F_SETFD" if !self.failed() => {
-                let closes = has_flag(self.argument(2), b"FD_CLOEXEC", 1);
+                let closes_on_exec = has_flag(self.argument(2), b"FD_CLOEXEC", 1);
                 if let Some((fd, _)) = descriptor(self.argument(0)) {
-                    self.world.set_closes_on_exec(self.context.pid, fd, closes);
+                    self.world.set_closes_on_exec(self.context.pid, fd, closes_on_exec);
                 }
             }
             b"F_SETFL" if !self.failed() => {
@@ -402,7 +432,7 @@ impl<'a> Doing<'a> {
     }
 
     fn close(&mut self) {
-        // Even a failed close closes, except for a descriptor that was never open.
+        // Even a failed close closes_on_exec, except for a descriptor that was never open.
         if let Some((fd, _)) = descriptor(self.argument(0))
             && !self.call.remark.starts_with(b"EBADF")
         {
@@ -607,18 +637,18 @@ impl<'a> Doing<'a> {
                 self.change_directory(path);
             }
             b"pipe" | b"pipe2" => {
-                let closes = has_flag(self.argument(1), b"O_CLOEXEC", 0o2_000_000);
-                self.not_files(&listed(self.argument(0)), closes);
+                let closes_on_exec = has_flag(self.argument(1), b"O_CLOEXEC", 0o2_000_000);
+                self.not_files(&listed(self.argument(0)), closes_on_exec);
             }
             b"socketpair" => {
-                let closes = has_flag(self.argument(1), b"SOCK_CLOEXEC", 0o2_000_000);
-                self.not_files(&listed(self.argument(3)), closes);
+                let closes_on_exec = has_flag(self.argument(1), b"SOCK_CLOEXEC", 0o2_000_000);
+                self.not_files(&listed(self.argument(3)), closes_on_exec);
             }
             b"socket" | b"accept" | b"accept4" | b"epoll_create" | b"epoll_create1" | b"eventfd" | b"eventfd2"
             | b"signalfd" | b"signalfd4" | b"timerfd_create" | b"inotify_init" | b"inotify_init1" | b"memfd_create"
             | b"pidfd_open" | b"userfaultfd" | b"fanotify_init" | b"perf_event_open" | b"bpf" => {
-                let closes = self.call.arguments.iter().any(|argument| argument.ends_with(b"CLOEXEC"));
-                self.not_files(&self.call.result.into_iter().collect::<Vec<_>>(), closes);
+                let closes_on_exec = self.call.arguments.iter().any(|argument| argument.ends_with(b"CLOEXEC"));
+                self.not_files(&self.call.result.into_iter().collect::<Vec<_>>(), closes_on_exec);
             }
             b"io_uring_setup" => {
                 self.not_files(&self.call.result.into_iter().collect::<Vec<_>>(), true);

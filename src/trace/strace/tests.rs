@@ -114,6 +114,22 @@ fn calls_that_others_interrupt_are_put_together() {
 }
 
 #[test]
+fn a_file_without_a_name_is_not_its_directory() {
+    let text = r#"
+1 openat(AT_FDCWD, "/tmp", O_RDWR|O_TMPFILE|O_CLOEXEC, 0600) = 3
+1 write(3, ""..., 10) = 10
+1 openat(AT_FDCWD, "/tmp", O_RDWR|O_TMPFILE, 0600) = 4</tmp/#12 (deleted)>
+1 openat(AT_FDCWD, "/tmp", O_RDWR|O_TMPFILE, 0600) = -1 ENOSPC (No space left on device)
+1 open("/tmp", O_RDONLY) = 5
+"#;
+    let found = operations(text);
+    let nameless = ["create /tmp/(O_TMPFILE)/0", "write /tmp/(O_TMPFILE) 0+10/10"];
+    assert_eq!(found[..2], nameless);
+    assert!(found[2].starts_with("create /tmp/#12") && found[3].contains("O_TMPFILE"), "{found:?}");
+    assert_eq!(found[4], "open /tmp");
+}
+
+#[test]
 fn descriptors_are_inherited_shared_and_closed() {
     // A fork copies the table: both processes close before the open ends. They share the offset.
     let forked = r#"

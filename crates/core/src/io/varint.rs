@@ -19,7 +19,7 @@ pub fn put(out: &mut Vec<u8>, mut value: u64) {
 /// Reads the number at `at` and moves `at` past it.
 ///
 /// If eight bytes are available, numbers of up to eight bytes are read without a branch on their length: in a leaf
-/// lengths are nearly random, and a mispredicted branch costs more than all the rest.
+/// of a sorted table lengths are nearly random, and a mispredicted branch costs more than all the rest.
 #[inline(always)]
 pub fn take(bytes: &[u8], at: &mut usize) -> Option<u64> {
     const CONTINUATION: u64 = 0x8080_8080_8080_8080;

@@ -304,7 +304,7 @@ impl Layout for Zfs {
     /// With `special_small_blocks` at the cutoff. The least counts only blocks that are fast even if they do not
     /// compress, at their expected size, and block pointers as small as observed.
     fn place(&self, size_bytes: u64, cutoff_bytes: u64) -> Option<Placement> {
-        // Blocks are whole grains, so the cutoff is rounded up to one.
+        // The cutoff is for files: one up to it is a block of up to this many whole grains.
         let cutoff_bytes = round_up(cutoff_bytes, GRAIN_BYTES);
         let blocks = self.blocks(size_bytes);
         let special_bytes_where = |is_fast: &dyn Fn(&Blocks) -> bool| {

@@ -64,8 +64,8 @@ impl Engine {
     }
 }
 
-/// The object of a valid record; its content in place, or in `spread`.
-fn object<'b>(key: &Key, found: LookedUp, record: &Record<'b>, spread: &'b mut Vec<u8>) -> Result<Object<'b>> {
+/// The object of a valid record; its content in place, or, decompressed or with its holes filled, in `buffer`.
+fn object<'b>(key: &Key, found: LookedUp, record: &Record<'b>, buffer: &'b mut Vec<u8>) -> Result<Object<'b>> {
     refuse_giant(key, &found.entry)?;
     let attributes = decode_attributes(record.head.attributes)?;
     let mut content = record.content;
@@ -74,11 +74,11 @@ fn object<'b>(key: &Key, found: LookedUp, record: &Record<'b>, spread: &'b mut V
         unpacked = decompress(content, attributes.holes.as_ref().map_or(found.entry.size_bytes, Holes::data_bytes))?;
     }
     if let Some(holes) = &attributes.holes {
-        fill_holes(holes, if record.head.is_zstd { &unpacked } else { content }, spread)?;
-        content = spread;
+        fill_holes(holes, if record.head.is_zstd { &unpacked } else { content }, buffer)?;
+        content = buffer;
     } else if record.head.is_zstd {
-        *spread = unpacked;
-        content = spread;
+        *buffer = unpacked;
+        content = buffer;
     }
     Ok(Object { key: key.clone(), entry: found.entry, attributes, content })
 }

@@ -130,7 +130,7 @@ impl History {
         kept > 0
     }
 
-    /// `None` if it is empty or inconsistent.
+    /// `None` if it is truncated, empty, longer than [`MOST_EPOCHS`], or a set is not in ascending order.
     pub(crate) fn decode(at: &mut Decoder<'_>) -> Option<History> {
         let count = usize::from(at.u16()?);
         let mut older = Vec::new();

@@ -260,7 +260,7 @@ pub fn entry_path(directory: impl AsFd, name: &CStr) -> CString {
     CString::new(path).unwrap_or_default()
 }
 
-/// The data map of an open file; `None` if it has no holes.
+/// The data map of an open file that is not empty; `None` if it has no holes, or its file system does not report them.
 ///
 /// # Errors
 /// Errors of `lseek`.

@@ -21,12 +21,12 @@ pub fn seal(image: &mut [u8]) {
     let (Ok(found), Some(seed)) = (groups::read(&&*image, &superblock), superblock.seed) else { return };
     let inode_bytes = superblock.inode_bytes as usize;
     let mut left = superblock.blocks;
-    for (part, group) in (0u32..).zip(&found.groups) {
+    for (group_number, group) in (0u32..).zip(&found.groups) {
         for slot in 0..group.slots {
-            let number = part * superblock.inodes_per_group + slot + 1;
+            let number = group_number * superblock.inodes_per_group + slot + 1;
             let start = (group.table * u64::from(superblock.block_bytes)) as usize + slot as usize * inode_bytes;
-            // An inode without a mode is free.
-            let bytes = image.get_mut(start..start + inode_bytes).filter(|bytes| !bytes.starts_with(&[0; 2]));
+            // One that was never used is zeroes.
+            let bytes = image.get_mut(start..start + inode_bytes).filter(|bytes| bytes.iter().any(|&byte| byte != 0));
             let Some(bytes) = bytes else { continue };
             if let Some(seed) = superblock.inode_seed {
                 checksum::seal_inode(seed, number, bytes);

@@ -225,7 +225,8 @@ impl Allocator {
 
 impl ExtentFiles {
     /// Writes what edits affect (ascending, separate, without gaps after the old end) in an object of `stored_bytes`
-    /// after the change, more than the packed ones. New chunks use `order` and `rule`. `None`: there would be too many
+    /// (more than [`PACKED_BYTES`]) after the change. New chunks are placed by `order`; at the end of the object they are
+    /// striped by `rule`, elsewhere as before. `None`: there would be too many
     /// chunks, or fewer devices have space than such stripes need; the object must be rewritten.
     ///
     /// # Errors
@@ -249,7 +250,8 @@ impl ExtentFiles {
         let count = regions.len();
         for (position, region) in regions.into_iter().enumerate() {
             let is_last = position + 1 == count;
-            let is_whole = match &region {
+            // Only the last chunk may end within a stripe; one striped over fewer devices may do so earlier.
+            let may_continue = match &region {
                 Region::Kept { chunk, stripes } => {
                     spliced.chunks.push(cut(&before.chunks[*chunk], stripes.clone()));
                     Ok(true)
@@ -262,9 +264,9 @@ impl ExtentFiles {
                     })
                 }
             };
-            if !matches!(is_whole, Ok(true)) {
+            if !matches!(may_continue, Ok(true)) {
                 allocator.give_up_chunks(std::mem::take(&mut spliced.fresh));
-                return is_whole.map(|_| None);
+                return may_continue.map(|_| None);
             }
         }
         Ok(Some(spliced))

@@ -37,7 +37,7 @@ const MAGIC: &[u8; 8] = b"granman\0";
 const VERSION: u16 = 2;
 /// A longer document is verified in pieces before memory for it is allocated: a damaged one may have any length.
 /// Shorter in tests.
-const TRUSTED_BYTES: u64 = if cfg!(test) { 4096 } else { 1 << 30 };
+const MOST_UNVERIFIED_BYTES: u64 = if cfg!(test) { 4096 } else { 1 << 30 };
 /// Length of a piece, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -184,17 +184,18 @@ fn is_sound_in_pieces(file: &dyn DeviceFile, size: u64) -> io::Result<bool> {
     Ok(checksum.finish() == u64::from_le_bytes(stated))
 }
 
-/// Reads the bytes of the document; only of a long one, the checksum is verified.
+/// Reads the bytes of the document, for [`decode`] to verify. The checksum of a long one is verified here already, before
+/// memory is allocated for it.
 pub(crate) fn read_bytes(device: &dyn Device) -> std::result::Result<Vec<u8>, ReadError> {
     let file = device.open(&path(), Mode::Read)?;
     let size = file.size()?;
     // The stated length is trusted only if the file is that long, before that much memory is allocated.
-    let mut said = [0; 8];
-    file.read_at(&mut said, LENGTH_AT as u64)?;
-    if u64::from_le_bytes(said) != size {
+    let mut stated = [0; 8];
+    file.read_at(&mut stated, LENGTH_AT as u64)?;
+    if u64::from_le_bytes(stated) != size {
         return Err(ReadError::Damaged("it does not have the length it states"));
     }
-    if size > TRUSTED_BYTES && !is_sound_in_pieces(&*file, size)? {
+    if size > MOST_UNVERIFIED_BYTES && !is_sound_in_pieces(&*file, size)? {
         return Err(ReadError::Damaged("its checksum is wrong"));
     }
     let mut bytes = Vec::new();
