@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::devices::extents::{FaultyUnit, UnitFault};
+use crate::devices::set::Slot;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Descriptor, Run};
@@ -133,14 +134,17 @@ impl NewUnits {
     /// Reconstructs those that the batch lacks: it counts from here on, and must survive as many losses as any other.
     ///
     /// # Errors
-    /// Errors of writing or syncing; [`ErrorKind::Corrupt`] if one on a device that is present cannot be reconstructed,
+    /// Errors of writing or syncing; [`ErrorKind::Corrupt`] if one on a device in service cannot be reconstructed,
     /// although enough others are intact.
     pub(super) fn repair(&self, engine: &Engine, descriptor: &Descriptor) -> Result<()> {
         if self.wrong.is_empty() {
             return Ok(());
         }
         let repaired = engine.extents.repair(descriptor, &self.wrong)?;
-        let left = repaired.left.iter().find(|unit| engine.devices.readable(unit.device).is_some());
+        // One that missed epochs is not written to: a repair brings it up to date.
+        let slots = engine.devices.slots();
+        let is_written = |device: DeviceNumber| slots.get(device.index()).is_some_and(Slot::is_writable);
+        let left = repaired.left.iter().find(|unit| is_written(unit.device));
         if let Some(left) = left.filter(|_| !engine.is_degraded) {
             let cause = format!("a part of the last batch on device {} cannot be reconstructed", left.device);
             return Err(Error::new(ErrorKind::Corrupt, "recover the log", cause)

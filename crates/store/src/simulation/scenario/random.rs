@@ -41,6 +41,31 @@ fn random_scenarios_keep_the_laws() {
     assert_eq!(failed, 0, "scenarios failed");
 }
 
+/// Seeds that found something, in the store or in the model, and are not worth a name. They say less once `draw` draws
+/// otherwise.
+#[test]
+fn scenarios_that_failed_once_keep_the_laws() {
+    for seed in [
+        202611267000003591,
+        202611267000021701,
+        202611267100001307,
+        202611267100003705,
+        202611267100009428,
+        202611267100012939,
+        202611267100013631,
+        202611267100024435,
+        202611267100035663,
+        202611270000024068,
+        202611270100009761,
+        202611270100014869,
+        202611270100043129,
+        202611270100054233,
+        202611270400011814,
+    ] {
+        play(&draw(seed)).unwrap_or_else(|failure| panic!("seed {seed}, {failure}"));
+    }
+}
+
 /// A failure that needs a kill and then a close needs two steps of eleven.
 #[test]
 fn a_failure_is_told_with_as_few_steps_as_it_takes() {
