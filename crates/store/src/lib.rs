@@ -111,7 +111,7 @@ pub use access::pinned::PinnedSnapshot;
 pub use access::read::{Buffer, Object, Status};
 pub use access::versions::{Removed, Version, VersionContent, Versions};
 pub use access::walk::{Lent, Listed, Walk};
-pub use devices::set::Trouble;
+pub use devices::slot::Trouble;
 pub use devices::survey::OpenOptions;
 pub use engine::divergence::Rejected;
 pub use engine::open::is_store;

@@ -6,6 +6,7 @@
 mod call;
 mod calls;
 mod line;
+mod opens;
 #[cfg(test)]
 mod tests;
 mod world;

@@ -6,7 +6,7 @@
 use super::read::{Buffer, Object, object};
 use super::walk::{Listed, Walk};
 use crate::Store;
-use crate::devices::set::Lock;
+use crate::devices::platform::Lock;
 use crate::error::Result;
 use crate::format::entry::Kind;
 use crate::format::index_key::object_key;

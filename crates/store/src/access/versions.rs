@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::content::Content;
 use super::read::{Buffer, Object, object};
 use crate::Store;
-use crate::devices::set::Lock;
+use crate::devices::platform::Lock;
 use crate::engine::pace::{Pace, outcome};
 use crate::engine::recovery::Damage;
 use crate::engine::replay::entry_in;

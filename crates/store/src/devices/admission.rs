@@ -5,7 +5,8 @@
 use std::path::Path;
 
 use super::epochs::{Side, WriterView, departures, may_be_of_copy};
-use super::set::{Platform, Slot, Trouble};
+use super::platform::Platform;
+use super::slot::{Slot, Trouble};
 use super::survey::{OpenOptions, Survey, is_of_process, superblock_if_any};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceState, Geometry};

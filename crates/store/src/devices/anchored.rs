@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
     use crate::devices::host::Host;
-    use crate::devices::set::Platform;
+    use crate::devices::platform::Platform;
 
     fn anchored(path: &Path) -> Anchored {
         Anchored::new(Host.device(path), Host.anchor(path).expect("it is there"))

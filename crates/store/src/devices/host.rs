@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::{FlockOperation, flock, statvfs};
 
 use super::anchored::Anchor;
-use super::set::{Lock, Platform, PrivateDevice};
+use super::platform::{Lock, Platform, PrivateDevice};
 use crate::devices::device::Device;
 use crate::devices::directory::Directory;
 use crate::error::{Error, ErrorKind, Result};

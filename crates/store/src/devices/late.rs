@@ -9,7 +9,8 @@ use std::ops::Bound;
 
 use super::epochs::{WriterView, goes_on, may_be_of_copy};
 use super::names;
-use super::set::{Devices, Slot, Trouble};
+use super::set::Devices;
+use super::slot::{Slot, Trouble};
 use super::superblocks::{self, OnDevice};
 use super::survey::{Survey, superblock_if_any};
 use crate::error::Result;

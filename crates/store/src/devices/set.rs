@@ -1,8 +1,7 @@
 //! The devices of an open store: which are present, which are in trouble, and their open files.
 //!
 //! A device is identified by its superblock, not by its path: a directory with another identity is a stranger and is
-//! left alone, an empty one is lost, one that missed changes is stale. [`Platform`] provides directories and locks;
-//! tests use a simulated one.
+//! left alone, an empty one is lost, one that missed changes is stale.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -10,191 +9,28 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
-use std::time::Duration;
 
-use super::anchored::{Anchor, Anchored};
 use super::extents::DeviceSource;
+use super::platform::Platform;
+use super::slot::{Slot, Trouble};
 use super::survey::Survey;
 use super::threads;
-use crate::devices::device::{Device, DeviceFile, Mode, Room};
+use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::devices::names;
 use crate::devices::superblocks::OnDevice;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::geometry::{Class, DeviceEntry, DeviceState, Geometry, Node, PRIVATE_MODE};
+use crate::format::geometry::{Class, DeviceState, Geometry};
 use crate::format::history::{EpochEntry, History, MOST_EPOCHS};
 use crate::format::ids::{DeviceNumber, Epoch, SegmentId};
-use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentName, segment_path};
+use crate::format::segment::segment_path;
 use crate::format::superblock::{LogMark, Superblock};
 use crate::locks::{self, lock};
-
-/// Directory that a new file system has.
-pub(crate) const LOST_AND_FOUND: &str = "lost+found";
 
 /// What helps with an object that no device has intact.
 pub(crate) const LOST_ADVICE: &str = "restore it from a backup with granulo store put or import --verify, or drop it with granulo store repair --drop-lost";
 
 /// Maximum number of files kept open.
 const OPEN_FILES: usize = 200;
-
-/// Holds a lock until dropped.
-pub(crate) trait Lock: Send + Sync + Debug {
-    /// Writes the holder's id into the lock, for refused processes; and, for readers, whether it has recovered the log.
-    fn sign(&self, _has_recovered: bool) {}
-}
-
-/// A device private to this process, and the guard that removes it.
-pub(crate) struct PrivateDevice {
-    pub(crate) device: Arc<dyn Device>,
-    pub(crate) guard: Box<dyn Lock>,
-}
-
-/// Provides a store's directories, locks and time.
-pub(crate) trait Platform: Send + Sync + Debug {
-    /// The directory at `path`, which need not exist; files created in it get these permission bits.
-    fn device_with(&self, path: &Path, file_mode: u16) -> Arc<dyn Device>;
-    /// The same, read-only use.
-    fn device(&self, path: &Path) -> Arc<dyn Device> {
-        self.device_with(path, PRIVATE_MODE)
-    }
-    /// File system and inode of a directory; `None` if it does not exist.
-    fn node(&self, path: &Path) -> Option<Node>;
-    /// Anchors the directory that is at `path` now; `None` if there is none.
-    fn anchor(&self, path: &Path) -> Option<Box<dyn Anchor>>;
-    /// The absolute path without symbolic links, resolved as far as it exists.
-    fn resolve(&self, path: &Path) -> PathBuf;
-    /// A random number that is unpredictable and does not repeat.
-    fn random(&self) -> Result<u64>;
-    /// Whether a directory contains other directories than those on the way to `allowed`.
-    fn has_directories(&self, path: &Path, allowed: &[PathBuf]) -> io::Result<bool>;
-    /// Whether a directory is the `lost+found` of an unused file system: empty, the administrator's, and no link.
-    fn is_lost_and_found(&self, _directory: &Path) -> bool {
-        false
-    }
-    /// The exclusive lock on a directory; `None` if another process has it.
-    fn lock(&self, directory: &Path) -> io::Result<Option<Box<dyn Lock>>>;
-    /// The process that holds the lock, if it has written its id.
-    fn holder(&self, directory: &Path) -> Option<u32>;
-    /// Whether any process holds the lock.
-    fn is_locked(&self, directory: &Path) -> bool;
-    /// Whether a process holds the lock that has recovered the log, so that the index has all that was acknowledged.
-    fn has_writer(&self, directory: &Path) -> bool {
-        self.is_locked(directory)
-    }
-    /// Pins what a snapshot of an epoch needs; `None` if that is impossible.
-    fn pin(&self, index: &Path, epoch: u64) -> io::Result<Option<Box<dyn Lock>>>;
-    /// The lowest pinned epoch below `below`, else `below`.
-    fn unpinned(&self, index: &Path, below: u64) -> io::Result<u64>;
-    /// A place for an index used only by this process.
-    fn private_device(&self) -> Result<PrivateDevice>;
-    /// Nanoseconds since 1970.
-    fn now_nanoseconds(&self) -> i64;
-    /// How long a writer must be idle before the log is marked; `None`: never.
-    fn idle_interval(&self) -> Option<Duration> {
-        Some(Duration::from_secs(1))
-    }
-}
-
-/// Why a device is not fully usable.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Trouble {
-    /// Its directory is missing or cannot be read, for this reason.
-    Missing(String),
-    /// Its directory exists but has no superblock.
-    Empty,
-    /// Its directory belongs to another store, or is another device of this one.
-    Stranger,
-    /// It was replaced according to the others, and has something that was written after all that they know of: they
-    /// are old.
-    Newer,
-    /// Neither slot of its superblock is valid.
-    Damaged,
-    /// It was missing while the store was written to, or is an old copy.
-    Stale {
-        /// Number of epochs that it missed.
-        missed: usize,
-    },
-    /// It was written to separately from the others.
-    Diverged,
-    /// Writing to it has failed since the store was opened, for this reason.
-    Failed(String),
-    /// It left the store.
-    Gone,
-}
-
-impl Trouble {
-    /// In words, as the end of "device 3 …".
-    pub fn explain(&self) -> String {
-        match self {
-            Trouble::Missing(cause) => format!("is missing: {cause}"),
-            Trouble::Empty => "has an empty directory".to_owned(),
-            Trouble::Stranger => "has the directory of another device or store".to_owned(),
-            Trouble::Newer => "has newer data than the other devices, which lack the epochs of it".to_owned(),
-            Trouble::Damaged => "has a damaged superblock".to_owned(),
-            Trouble::Stale { missed: 0 | 1 } => {
-                "is stale: it was absent while the store was written to, or restored from a copy".to_owned()
-            }
-            Trouble::Stale { missed } => {
-                format!(
-                    "is stale: it was absent while the store was opened for writing {missed} times, or restored from a copy"
-                )
-            }
-            Trouble::Diverged => "was written to separately from the others".to_owned(),
-            Trouble::Failed(cause) => format!("failed and is no longer written to: {cause}"),
-            Trouble::Gone => "left the store".to_owned(),
-        }
-    }
-}
-
-/// A device of the geometry, as found.
-#[derive(Debug, Clone)]
-pub(crate) struct Slot {
-    pub(crate) entry: DeviceEntry,
-    /// Its directory, absolute.
-    pub(crate) path: PathBuf,
-    pub(crate) device: Arc<dyn Device>,
-    pub(crate) trouble: Option<Trouble>,
-    /// It lacks epochs in which nothing was written, unless the log shows otherwise.
-    pub(crate) is_late: bool,
-}
-
-impl Slot {
-    /// An error of the operating system about a file or directory of the device.
-    pub(crate) fn error(&self, operation: &'static str, file: &str, error: io::Error) -> Error {
-        Error::io(operation, &self.path.join(file), error).on_device(self.entry.number.0)
-    }
-
-    /// Its space.
-    ///
-    /// # Errors
-    /// The device does not say: it is not full, but may be broken.
-    pub(crate) fn room(&self) -> Result<Room> {
-        self.device.room().map_err(|error| self.error("read the free space of", "", error))
-    }
-
-    /// The header of a segment of a store with this identity, if it can be read.
-    pub(crate) fn segment_header(&self, name: SegmentName, store: &[u8; 16]) -> Option<SegmentHeader> {
-        let id = SegmentId { number: name.number, epoch: Epoch(name.epoch_low_half.into()) };
-        let file = names::open(&*self.device, &segment_path(id), Mode::Read).ok()?;
-        header_of(&*file, name, store).ok()?
-    }
-
-    /// From here on it is only written to in its present directory.
-    pub(crate) fn anchor(&mut self, platform: &dyn Platform) {
-        if let Some(anchor) = platform.anchor(&self.path) {
-            self.device = Arc::new(Anchored::new(Arc::clone(&self.device), anchor));
-        }
-    }
-
-    /// Whether its content may be read (and verified).
-    pub(crate) fn is_readable(&self) -> bool {
-        matches!(self.trouble, None | Some(Trouble::Stale { .. } | Trouble::Failed(_)))
-    }
-
-    /// Whether it may be written.
-    pub(crate) fn is_writable(&self) -> bool {
-        self.trouble.is_none()
-    }
-}
 
 /// What was last written to superblocks, or read from them.
 #[derive(Debug)]
@@ -559,21 +395,6 @@ impl Devices {
     pub(crate) fn forget_segment(&self, segment: SegmentId) {
         locks::write(&self.segments).retain(|&(_, kept), _| kept != segment);
     }
-}
-
-/// The header of a segment of a store with this identity; `None` if it is damaged.
-///
-/// # Errors
-/// Any error of reading.
-pub(super) fn header_of(
-    file: &dyn DeviceFile,
-    name: SegmentName,
-    store: &[u8; 16],
-) -> io::Result<Option<SegmentHeader>> {
-    let mut bytes = Vec::new();
-    file.read_onto(&mut bytes, SEGMENT_HEADER_BYTES as usize, 0)?;
-    let is_it = |header: &SegmentHeader| header.store == *store && SegmentName::from(header.id) == name;
-    Ok(SegmentHeader::decode(&bytes).filter(is_it))
 }
 
 impl LastWritten {

@@ -9,7 +9,8 @@ use std::path::{Component, Path, PathBuf};
 
 use super::device::Device;
 use super::epochs::{Side, Standing, goes_on, preferred, sides, standing};
-use super::set::{Platform, Slot, Trouble};
+use super::platform::Platform;
+use super::slot::{Slot, Trouble};
 use super::written;
 use crate::devices::superblocks::{self, OnDevice};
 use crate::error::{Error, ErrorKind, Result, os_message};

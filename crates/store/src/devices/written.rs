@@ -5,7 +5,7 @@
 
 use super::device::{Device, Mode};
 use super::names;
-use super::set::header_of;
+use super::slot::header_of;
 use crate::format::entry::Kind;
 use crate::format::history::EpochEntry;
 use crate::format::ids::{Epoch, LogOffset, SegmentId};

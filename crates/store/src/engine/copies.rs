@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::names;
-use crate::devices::set::{Lock, Slot};
+use crate::devices::platform::Lock;
+use crate::devices::slot::Slot;
 use crate::engine::copying::CopyPaths;
 use crate::engine::pace::Pace;
 use crate::engine::recovery::RELEASED;

@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use super::open::lock;
-use crate::devices::set::Platform;
+use crate::devices::platform::Platform;
 use crate::devices::superblocks::OnDevice;
 use crate::devices::survey::{OpenOptions, Survey, survey};
 use crate::error::{Error, ErrorKind, Result};

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::devices::device::{Device, Mode};
-use crate::devices::set::{Devices, Lock, Platform, Slot, Trouble};
+use crate::devices::platform::{Lock, Platform};
+use crate::devices::set::Devices;
+use crate::devices::slot::{Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::index_copies::wanted;
 use crate::engine::open::Access;

@@ -8,7 +8,7 @@
 //! before: what is then durable is unknown.
 
 use super::Engine;
-use crate::devices::set::{Slot, Trouble};
+use crate::devices::slot::{Slot, Trouble};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::Class;
 use crate::format::ids::DeviceNumber;

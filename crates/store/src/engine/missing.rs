@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Engine;
-use crate::devices::set::Slot;
+use crate::devices::slot::Slot;
 use crate::error::Result;
 use crate::format::geometry::DeviceState;
 use crate::format::ids::DeviceNumber;

@@ -47,7 +47,9 @@ use std::time::Instant;
 
 use crate::devices::device::Mode;
 use crate::devices::extents::{Allocator, DeviceSource, ExtentFiles};
-use crate::devices::set::{Devices, Lock, Platform, Slot};
+use crate::devices::platform::{Lock, Platform};
+use crate::devices::set::Devices;
+use crate::devices::slot::Slot;
 use crate::engine::copying::CopiesInProgress;
 use crate::engine::directories::KnownDirectories;
 use crate::engine::effects::{Accounts, Versions};

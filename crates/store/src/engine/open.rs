@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use crate::devices::extents::DIRECTORY as EXTENTS;
 use crate::devices::host::Host;
-use crate::devices::set::{Devices, EpochStart, LOST_AND_FOUND, Lock, Platform};
+use crate::devices::platform::{LOST_AND_FOUND, Lock, Platform};
+use crate::devices::set::{Devices, EpochStart};
 use crate::devices::survey::{OpenOptions, Survey, bind, survey};
 use crate::engine::index_place::index_place;
 use crate::engine::lost_epoch;

@@ -12,7 +12,7 @@ use std::io;
 
 use super::Engine;
 use super::index_place::INDEX;
-use crate::devices::set::Lock;
+use crate::devices::platform::Lock;
 use crate::engine::recovery::RELEASED;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::rows::Change;

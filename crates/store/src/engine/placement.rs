@@ -4,7 +4,7 @@
 use super::Engine;
 use crate::devices::device::Room;
 use crate::devices::placement::{Limits, Purpose, Rooms, decide, file_bytes};
-use crate::devices::set::Slot;
+use crate::devices::slot::Slot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::{Class, DeviceState, Geometry};

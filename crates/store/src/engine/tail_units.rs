@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::devices::extents::{FaultyUnit, UnitFault};
-use crate::devices::set::Slot;
+use crate::devices::slot::Slot;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Descriptor, Run};

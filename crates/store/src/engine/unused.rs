@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::devices::host::Host;
-use crate::devices::set::Platform;
+use crate::devices::platform::Platform;
 use crate::devices::survey::{OpenOptions, Survey, survey};
 use crate::error::{ErrorKind, Result};
 use crate::format::geometry::DeviceState;

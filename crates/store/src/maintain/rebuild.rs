@@ -21,7 +21,7 @@ use super::replace::is_same;
 use super::salvage::Moving;
 use crate::Store;
 use crate::devices::extents::{Touched, order};
-use crate::devices::set::{Slot, Trouble};
+use crate::devices::slot::{Slot, Trouble};
 use crate::engine::copies::Damaged;
 use crate::engine::open_files::{Base, OpenFile};
 use crate::engine::pace::{Pace, outcome};

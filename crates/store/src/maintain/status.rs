@@ -10,7 +10,7 @@ use crate::Store;
 use crate::devices::device::{Device, Mode, Room};
 use crate::devices::extents::DIRECTORY as EXTENTS;
 use crate::devices::names;
-use crate::devices::set::{Slot, Trouble};
+use crate::devices::slot::{Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::missing::PINS_DOUBTED;
 use crate::error::Result;

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::{bytes, devices_below, file, key};
 use crate::devices::directory::Directory;
-use crate::devices::set::Trouble;
+use crate::devices::slot::Trouble;
 use crate::engine::open::Access;
 use crate::error::{Error, ErrorKind};
 use crate::format::history::MOST_EPOCHS;

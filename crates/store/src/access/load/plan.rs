@@ -10,7 +10,7 @@ use std::sync::mpsc::SyncSender;
 
 use crate::access::gather::{Joining, Span, Wanted, sort, spans};
 use crate::access::walk::Walk;
-use crate::devices::set::Lock;
+use crate::devices::platform::Lock;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind};

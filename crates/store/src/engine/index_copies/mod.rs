@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::devices::device::Mode;
-use crate::devices::set::Slot;
+use crate::devices::slot::Slot;
 use crate::engine::Engine;
 use crate::engine::index_place::INDEX;
 use crate::engine::pace::Pace;

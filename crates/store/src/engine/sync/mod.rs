@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::index_place::INDEX;
 use crate::devices::device::Device;
 use crate::devices::extents::{MOST_SYNCS, Touched, Unsynced};
-use crate::devices::set::Slot;
+use crate::devices::slot::Slot;
 use crate::devices::threads;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};

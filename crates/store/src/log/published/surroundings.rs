@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use crate::devices::host::Host;
-use crate::devices::set::Platform;
+use crate::devices::platform::Platform;
 use crate::error::Result;
 
 /// Source of random numbers and the time, and how long a failing request is retried.

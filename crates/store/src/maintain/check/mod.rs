@@ -22,7 +22,7 @@ use super::vacate::{ExtentId, place_of};
 use crate::Store;
 use crate::devices::admission::newer_advice;
 use crate::devices::names;
-use crate::devices::set::{Slot, Trouble};
+use crate::devices::slot::{Slot, Trouble};
 use crate::engine::pace::{Pace, outcome};
 use crate::engine::recovery::{Damage, Recovered};
 use crate::engine::{Engine, View};

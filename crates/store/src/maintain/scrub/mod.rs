@@ -18,7 +18,7 @@ use super::objects::ObjectPaths;
 use super::problem::{Problem, ProblemKind, Remedy};
 use crate::Store;
 use crate::devices::device::Mode;
-use crate::devices::set::{Slot, Trouble};
+use crate::devices::slot::{Slot, Trouble};
 use crate::devices::survey::OpenOptions;
 use crate::engine::copies::Damaged;
 use crate::engine::open::{Access, open};

@@ -16,7 +16,7 @@ use super::workload::{Change, Durability};
 use super::world::{HERE, World};
 use crate::devices::anchored::Anchor;
 use crate::devices::device::Device;
-use crate::devices::set::{Lock, Platform, PrivateDevice};
+use crate::devices::platform::{Lock, Platform, PrivateDevice};
 use crate::devices::survey::OpenOptions;
 use crate::engine::open::{Access, make, open};
 use crate::error::{Error, ErrorKind, Result};

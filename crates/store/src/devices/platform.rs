@@ -1,0 +1,74 @@
+//! What a store needs of the machine it is on: directories, locks, time and random numbers. The real one is
+//! [`Host`](super::host::Host); the simulation has another.
+
+use std::fmt::Debug;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::anchored::Anchor;
+use super::device::Device;
+use crate::error::Result;
+use crate::format::geometry::{Node, PRIVATE_MODE};
+
+/// Directory that a new file system has.
+pub(crate) const LOST_AND_FOUND: &str = "lost+found";
+
+/// Holds a lock until dropped.
+pub(crate) trait Lock: Send + Sync + Debug {
+    /// Writes the holder's id into the lock, for refused processes; and, for readers, whether it has recovered the log.
+    fn sign(&self, _has_recovered: bool) {}
+}
+
+/// A device private to this process, and the guard that removes it.
+pub(crate) struct PrivateDevice {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) guard: Box<dyn Lock>,
+}
+
+/// Provides a store's directories, locks and time.
+pub(crate) trait Platform: Send + Sync + Debug {
+    /// The directory at `path`, which need not exist; files created in it get these permission bits.
+    fn device_with(&self, path: &Path, file_mode: u16) -> Arc<dyn Device>;
+    /// The same, read-only use.
+    fn device(&self, path: &Path) -> Arc<dyn Device> {
+        self.device_with(path, PRIVATE_MODE)
+    }
+    /// File system and inode of a directory; `None` if it does not exist.
+    fn node(&self, path: &Path) -> Option<Node>;
+    /// Anchors the directory that is at `path` now; `None` if there is none.
+    fn anchor(&self, path: &Path) -> Option<Box<dyn Anchor>>;
+    /// The absolute path without symbolic links, resolved as far as it exists.
+    fn resolve(&self, path: &Path) -> PathBuf;
+    /// A random number that is unpredictable and does not repeat.
+    fn random(&self) -> Result<u64>;
+    /// Whether a directory contains other directories than those on the way to `allowed`.
+    fn has_directories(&self, path: &Path, allowed: &[PathBuf]) -> io::Result<bool>;
+    /// Whether a directory is the `lost+found` of an unused file system: empty, the administrator's, and no link.
+    fn is_lost_and_found(&self, _directory: &Path) -> bool {
+        false
+    }
+    /// The exclusive lock on a directory; `None` if another process has it.
+    fn lock(&self, directory: &Path) -> io::Result<Option<Box<dyn Lock>>>;
+    /// The process that holds the lock, if it has written its id.
+    fn holder(&self, directory: &Path) -> Option<u32>;
+    /// Whether any process holds the lock.
+    fn is_locked(&self, directory: &Path) -> bool;
+    /// Whether a process holds the lock that has recovered the log, so that the index has all that was acknowledged.
+    fn has_writer(&self, directory: &Path) -> bool {
+        self.is_locked(directory)
+    }
+    /// Pins what a snapshot of an epoch needs; `None` if that is impossible.
+    fn pin(&self, index: &Path, epoch: u64) -> io::Result<Option<Box<dyn Lock>>>;
+    /// The lowest pinned epoch below `below`, else `below`.
+    fn unpinned(&self, index: &Path, below: u64) -> io::Result<u64>;
+    /// A place for an index used only by this process.
+    fn private_device(&self) -> Result<PrivateDevice>;
+    /// Nanoseconds since 1970.
+    fn now_nanoseconds(&self) -> i64;
+    /// How long a writer must be idle before the log is marked; `None`: never.
+    fn idle_interval(&self) -> Option<Duration> {
+        Some(Duration::from_secs(1))
+    }
+}
