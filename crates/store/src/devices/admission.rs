@@ -177,7 +177,7 @@ impl Survey {
             return Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(advice));
         }
         match self.doubt(options.lost).filter(|_| !options.degraded || !has_log) {
-            None => self.check_bonds(platform),
+            None => self.check_bonds(platform, options),
             Some(cause) if !has_log => Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(
                 "no device with records is present: bring one back, or name its directory with --device",
             )),
@@ -235,12 +235,18 @@ impl Survey {
     }
 
     /// Whether each device outside the home's directory that would be written regards this home as its own. If its
-    /// recorded home no longer answers, the device was moved together with it, and the record is renewed.
-    fn check_bonds(&self, platform: &dyn Platform) -> Result<()> {
+    /// recorded home is gone, the device was moved together with it, and the record is renewed. If there is a directory
+    /// that is no home, it may be where that home is mounted: then the caller must name one of the devices, once.
+    fn check_bonds(&self, platform: &dyn Platform, options: &OpenOptions) -> Result<()> {
         if !self.geometry.has_home_apart() {
             return Ok(());
         }
         let here = platform.node(&self.home);
+        let is_named = |slot: &Slot| {
+            let place = platform.resolve(&slot.path);
+            options.devices.iter().any(|named| platform.resolve(named) == place)
+        };
+        let is_vouched_for = self.slots.iter().any(is_named);
         for (slot, on_device) in self.slots.iter().zip(&self.on_devices) {
             let Some(on_device) = on_device else { continue };
             if !slot.is_writable() || slot.entry.path.is_relative() {
@@ -248,7 +254,10 @@ impl Survey {
             }
             let Geometry { home, home_node, .. } = &on_device.superblock.geometry;
             let is_ours = here.is_some_and(|here| here.is(*home_node)) || here.is_some() && platform.node(home) == here;
-            if !is_ours && self.answers(platform, home)? {
+            if is_ours {
+                continue;
+            }
+            if self.answers(platform, home)? {
                 let cause = format!(
                     "this home is a copy: device {} ({}) belongs to the one at {}, which still exists",
                     slot.entry.number,
@@ -258,6 +267,19 @@ impl Survey {
                 return Err(Error::new(ErrorKind::Exists, WRITING, cause).at(&self.home).advise(
                     "name the original; to write to a copy with its own devices, move the original away first; the copy can be read",
                 ));
+            }
+            if platform.node(home).is_some() && !is_vouched_for {
+                let cause = format!(
+                    "it is unknown whether this home was moved or is a copy: device {} ({}) belongs to one at {}, where a \
+                     directory without a home is",
+                    slot.entry.number,
+                    escape_path(&slot.path),
+                    escape_path(home)
+                );
+                return Err(Error::new(ErrorKind::Exists, WRITING, cause).at(&self.home).advise(format!(
+                    "mount what belongs there; or, if the store was moved, say so once with --device {}",
+                    escape_path(&slot.path)
+                )));
             }
         }
         Ok(())

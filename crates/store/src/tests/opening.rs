@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use super::{file, key};
+use super::{devices_below, file, key};
 use crate::devices::host::Host;
 use crate::engine::open::{Access, lock};
 use crate::error::ErrorKind;
@@ -186,4 +186,28 @@ fn what_could_not_be_read_is_looked_for_again() {
     for name in ["f", "g"] {
         assert_eq!(store.get(&key(name)).unwrap().as_deref(), Some(&b"content"[..]));
     }
+}
+
+#[test]
+fn whether_a_home_was_moved_is_asked_once_if_its_old_place_does_not_tell() {
+    let sandbox = TempDir::new().unwrap();
+    let [home, moved] = ["s", "moved"].map(|name| sandbox.path().join(name));
+    let fast = devices_below(&sandbox.path().join("disks"), "fast", 2);
+    let plan = Plan { fast: fast.clone(), ..Plan::default() };
+    Store::create(&home, &plan).unwrap().put(&key("f"), &file(), b"content").unwrap();
+    copy(&home, &moved);
+    // Perhaps the home of the original is mounted there.
+    fs::remove_file(home.join("superblock")).unwrap();
+    let refused = Store::open(&moved).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Exists);
+    assert!(refused.to_string().contains("moved or is a copy"), "{refused}");
+    assert!(Store::open_read_only(&moved).unwrap().get(&key("f")).unwrap().is_some());
+    let said = OpenOptions { devices: vec![fast[1].clone()], ..OpenOptions::default() };
+    drop(Store::open_with(&moved, &said).unwrap());
+    drop(Store::open(&moved).unwrap());
+    // A place that is gone tells enough.
+    let elsewhere = sandbox.path().join("elsewhere");
+    copy(&moved, &elsewhere);
+    fs::remove_dir_all(&moved).unwrap();
+    drop(Store::open(&elsewhere).unwrap());
 }
