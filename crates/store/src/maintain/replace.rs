@@ -86,7 +86,11 @@ impl Engine {
         };
         let store = self.geometry().store;
         match Superblock::read(device) {
-            Ok(Some(found)) if self.devices.is_of_copy(slot.entry.number, &found.superblock.history) => {
+            // One that a rebuild has begun may have an epoch that no other has, if it failed while that began.
+            Ok(Some(found))
+                if !self.is_being_rebuilt(slot, &found.superblock)
+                    && self.devices.is_of_copy(slot.entry.number, &found.superblock.history) =>
+            {
                 Err(refuse("it is a device of a copy of the store, which was written to separately"))
             }
             Ok(Some(found)) if self.is_begun(slot, &found.superblock) => match self.devices.goes_on(&found.superblock) {
@@ -111,8 +115,12 @@ impl Engine {
 
     /// Whether a superblock is that of the device before it was lost, or of a rebuild of it that was interrupted.
     fn is_begun(&self, slot: &Slot, found: &Superblock) -> bool {
+        self.is_of_former(slot, found) || self.is_being_rebuilt(slot, found)
+    }
+
+    fn is_being_rebuilt(&self, slot: &Slot, found: &Superblock) -> bool {
         let is_itself = found.geometry.store == self.geometry().store && found.identity == slot.entry.identity;
-        self.is_of_former(slot, found) || is_itself && slot.entry.state == DeviceState::Rebuilding
+        is_itself && slot.entry.state == DeviceState::Rebuilding
     }
 
     /// Whether a directory has only these files, and no directories but what an interrupted rebuild or a new file

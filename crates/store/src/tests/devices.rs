@@ -15,8 +15,8 @@ use crate::devices::directory::Directory;
 use crate::devices::slot::Trouble;
 use crate::engine::open::Access;
 use crate::error::{Error, ErrorKind};
-use crate::format::history::MOST_EPOCHS;
-use crate::format::ids::{DeviceNumber, SegmentId};
+use crate::format::history::{EpochEntry, MOST_EPOCHS};
+use crate::format::ids::{DeviceNumber, Epoch, SegmentId};
 use crate::format::segment::{FIRST_BATCH_AT, segment_path};
 use crate::format::superblock::{SLOT_BYTES, Superblock};
 use crate::simulation::mishap::Absence;
@@ -234,6 +234,27 @@ fn a_rebuild_goes_on_onto_its_directory_after_that_failed() {
     store.engine().devices.fail(DeviceNumber(1), &Error::new(ErrorKind::Io, "write", "it broke"));
     assert!(store.rebuild(&options, &Progress::default()).unwrap().is_complete);
     assert_eq!(store.engine().devices.slots()[1].trouble, None);
+}
+
+#[test]
+fn a_rebuild_goes_on_although_its_directory_has_an_epoch_that_no_other_has() {
+    let sandbox = TempDir::new().unwrap();
+    let (store, options, new) = degraded(&sandbox);
+    let slot = store.engine().devices.slots()[1].clone();
+    store.engine().replace_device(&slot, &new).unwrap();
+    drop(store);
+    // The device failed while an epoch began, and the others went on without it.
+    let device = Directory::new(&new);
+    let known = Superblock::read(&device).unwrap().unwrap();
+    let newest = known.superblock.history.newest().clone();
+    let last_batch = known.superblock.mark.map_or(newest.last_batch, |mark| mark.sequence);
+    let history = known.superblock.history.followed_by(EpochEntry { epoch: Epoch(77), last_batch, ..newest });
+    let superblock = Superblock { history, ..known.superblock.clone() };
+    known.replace(&device, superblock).unwrap();
+    let lost = OpenOptions { lost: Some(options.device), without: vec![options.device], ..OpenOptions::default() };
+    Store::open_with(&sandbox.path().join("s"), &lost).unwrap().put(&key("g"), &file(), b"since").unwrap();
+    let store = Store::open_with(&sandbox.path().join("s"), &OpenOptions { without: Vec::new(), ..lost }).unwrap();
+    assert!(store.rebuild(&options, &Progress::default()).unwrap().is_complete);
 }
 
 #[test]
