@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::problems::counted;
 use super::progress::maintenance_words;
-use super::{Ended, StoreToWrite, or_damage, output};
+use super::{Ended, StoreToWrite, or_damage, output, with_failures};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
@@ -124,7 +124,7 @@ struct DamagedExtent {
 impl CompactArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let store = if self.dry_run { self.at.read.open()? } else { self.at.open()? };
-        or_damage(self.compact(&store))
+        with_failures(&store, or_damage(self.compact(&store)))
     }
 
     fn options(&self) -> CompactOptions {

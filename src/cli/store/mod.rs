@@ -264,6 +264,15 @@ fn or_damage(result: Result<Ended>) -> Result<Ended> {
     }
 }
 
+/// The result of a command that wrote: a device that failed meanwhile is reported, and the exit status is 1.
+fn with_failures(store: &Store, result: Result<Ended>) -> Result<Ended> {
+    say_failures(store);
+    match failed_devices(store).is_empty() {
+        false => result.map(|ended| if ended == Ended::Well { Ended::Amiss } else { ended }),
+        true => result,
+    }
+}
+
 /// The same where one object is read: an error with a position in the log is followed by what lies there.
 fn or_damage_to(key: &Key, result: Result<Ended>) -> Result<Ended> {
     let is_damaged = result.as_ref().is_err_and(is_damage);

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::problems::counted;
 use super::progress::maintenance_words;
-use super::{Ended, StoreToWrite, or_damage, output};
+use super::{Ended, StoreToWrite, or_damage, output, with_failures};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
@@ -66,7 +66,7 @@ struct Done {
 impl RebalanceArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let store = if self.dry_run { self.at.read.open()? } else { self.at.open()? };
-        or_damage(self.rebalance(&store))
+        with_failures(&store, or_damage(self.rebalance(&store)))
     }
 
     fn rebalance(&self, store: &Store) -> Result<Ended> {

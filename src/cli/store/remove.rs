@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::progress::transfer_words;
-use super::{Ended, StoreToWrite, find, key, or_damage, output, shown};
+use super::{Ended, StoreToWrite, find, key, or_damage, output, shown, with_failures};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
@@ -70,7 +70,7 @@ impl RemoveArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let key = key(&self.key)?;
         let store = if self.dry_run { self.at.read.open()? } else { self.at.open()? };
-        or_damage(self.remove(&store, &key))
+        with_failures(&store, or_damage(self.remove(&store, &key)))
     }
 
     fn remove(&self, store: &Store, key: &Key) -> Result<Ended> {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::Args;
 use serde::Serialize;
 
-use super::{Ended, StoreToWrite, find, key, not_found, or_damage, shown};
+use super::{Ended, StoreToWrite, find, key, not_found, or_damage, shown, with_failures};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::ObjectType;
 use crate::store::{Existing, Key, Store};
@@ -75,7 +75,7 @@ impl MoveArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let (from, to) = (key(&self.from)?, key(&self.to)?);
         let store = self.at.open()?;
-        or_damage(self.rename(&store, &from, to))
+        with_failures(&store, or_damage(self.rename(&store, &from, to)))
     }
 
     fn rename(&self, store: &Store, from: &Key, to: Key) -> Result<Ended> {
@@ -103,7 +103,7 @@ impl LinkArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let (existing, name) = (key(&self.key)?, key(&self.name)?);
         let store = self.at.open()?;
-        or_damage(self.link(&store, &existing, &name))
+        with_failures(&store, or_damage(self.link(&store, &existing, &name)))
     }
 
     fn link(&self, store: &Store, existing: &Key, name: &Key) -> Result<Ended> {
