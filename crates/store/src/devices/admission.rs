@@ -158,7 +158,7 @@ impl Survey {
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] if sides have diverged, or there is no proof that the newest epoch is visible;
-    /// [`ErrorKind::Exists`] if this home is a copy, or that of another store is in its place; [`ErrorKind::NotFound`]
+    /// [`ErrorKind::Exists`] if this home is or may be a copy, or another store is in its place; [`ErrorKind::NotFound`]
     /// if there is no home and its place is unknown.
     pub(crate) fn may_write(&self, platform: &dyn Platform, options: &OpenOptions) -> Result<()> {
         if let Some(cause) = self.divergence() {
