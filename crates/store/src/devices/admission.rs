@@ -270,8 +270,8 @@ impl Survey {
             }
             if platform.node(home).is_some() && !is_vouched_for {
                 let cause = format!(
-                    "it is unknown whether this home was moved or is a copy: device {} ({}) belongs to one at {}, where a \
-                     directory without a home is",
+                    "it is unknown whether this home was moved or is a copy: device {} ({}) belongs to one at {}, where there \
+                     is a directory without a home",
                     slot.entry.number,
                     escape_path(&slot.path),
                     escape_path(home)

@@ -47,7 +47,7 @@ impl Trouble {
             Trouble::Missing(cause) => format!("is missing: {cause}"),
             Trouble::Empty => "has an empty directory".to_owned(),
             Trouble::Stranger => "has the directory of another device or store".to_owned(),
-            Trouble::Newer => "has newer data than the other devices, which lack the epochs of it".to_owned(),
+            Trouble::Newer => "has newer data than the other devices, which lack its last epochs".to_owned(),
             Trouble::Damaged => "has a damaged superblock".to_owned(),
             Trouble::Stale { missed: 0 | 1 } => {
                 "is stale: it was absent while the store was written to, or restored from a copy".to_owned()
