@@ -1,5 +1,6 @@
 //! Reading granulo's JSON documents: the schema says the kind and the version, and a newer version is refused. So is a
-//! string with an unprintable character other than a line feed or a tab: a document from elsewhere must not inject terminal control sequences.
+//! string with an unprintable character other than a line feed or a tab: a document from elsewhere must not inject
+//! terminal control sequences.
 
 use std::fmt;
 
@@ -9,12 +10,12 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqA
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{escape, is_printable};
 
-/// Reads the JSON document of `schema` (such as `granulo/plan/1`); an older version is read as this one. `None` if it is not JSON (also if it is
-/// truncated) or has another schema. `advice` says how to get a new one.
+/// Reads the JSON document of `schema` (such as `granulo/plan/1`); an older version is read as this one. `None` if it is
+/// not JSON (also if it is truncated) or has another schema. `advice` says how to get a new one.
 ///
 /// # Errors
-/// [`ErrorKind::NewerVersion`] if the kind is right and the version higher; [`ErrorKind::Corrupt`] if both are right
-/// and the rest is not, or has a string that is not printable.
+/// [`ErrorKind::NewerVersion`] if the kind is right and the version higher; [`ErrorKind::Corrupt`] if neither is the
+/// case and the rest cannot be read, or has a string that is not printable.
 pub(crate) fn read_document<T: DeserializeOwned>(
     operation: &'static str,
     schema: &str,

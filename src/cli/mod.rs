@@ -73,6 +73,13 @@ enum Ended {
     As(u8),
 }
 
+impl Ended {
+    /// The same, unless something was wrong that the command itself did not meet.
+    fn and(self, is_well: bool) -> Ended {
+        if self == Ended::Well && !is_well { Ended::Amiss } else { self }
+    }
+}
+
 impl From<Ended> for ExitCode {
     fn from(ended: Ended) -> ExitCode {
         match ended {

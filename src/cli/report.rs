@@ -40,9 +40,7 @@ impl ReportArguments {
         for path in &self.results {
             if let Some(trace) = trace::whole(path)? {
                 traces.push(trace.page);
-                if !trace.is_sound {
-                    ended = Ended::Amiss;
-                }
+                ended = ended.and(trace.is_sound);
                 continue;
             }
             match read(path)? {

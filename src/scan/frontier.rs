@@ -138,8 +138,8 @@ impl<T: Tally> Node<T> {
 }
 
 /// Called when everything below `node` is finished and counted: adds its sums to the parent, and continues upwards
-/// while that finishes the parent. `on_finished` receives each finished directory with its own sum and the sum below it, and
-/// returns what to add to its parent.
+/// while that finishes the parent. `on_finished` receives each finished directory with its own sum and the sum below
+/// it, and returns what to add to its parent.
 pub(super) fn finish_upwards<T: Tally>(mut node: Arc<Node<T>>, mut on_finished: impl FnMut(&Node<T>, &T, &T) -> T) {
     // The top is no directory: nothing is passed up from it.
     while let Some(parent) = node.parent.clone() {

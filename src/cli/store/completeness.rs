@@ -45,10 +45,7 @@ pub(super) fn say_postponed(segments: usize) {
 
 /// How a command ended, given what is missing: 1, even if it did what was requested.
 pub(super) fn with_completeness(ended: Ended) -> Ended {
-    match FOUND.get().is_none_or(Completeness::is_complete) {
-        false if ended == Ended::Well => Ended::Amiss,
-        _ => ended,
-    }
+    ended.and(FOUND.get().is_none_or(Completeness::is_complete))
 }
 
 #[derive(Debug, Serialize)]

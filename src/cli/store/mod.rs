@@ -267,10 +267,7 @@ fn or_damage(result: Result<Ended>) -> Result<Ended> {
 /// The result of a command that wrote: a device that failed meanwhile is reported, and the exit status is 1.
 fn with_failures(store: &Store, result: Result<Ended>) -> Result<Ended> {
     say_failures(store);
-    match failed_devices(store).is_empty() {
-        false => result.map(|ended| if ended == Ended::Well { Ended::Amiss } else { ended }),
-        true => result,
-    }
+    result.map(|ended| ended.and(failed_devices(store).is_empty()))
 }
 
 /// The same where one object is read: an error with a position in the log is followed by what lies there.

@@ -151,8 +151,8 @@ impl Reader {
         if has_untraced {
             notes.push(
                 "Darshan counts the requests to a file and does not list them: their sizes are from its histogram, \
-                    exact for the four most common ones of a file; they are spread over the period in which the file was accessed, and \
-                    their offsets are unknown."
+                    exact for the four most common ones of a file; they are spread over the period in which the file \
+                    was accessed, and their offsets are unknown."
                     .to_owned(),
             );
         }

@@ -339,7 +339,7 @@ impl<'a> Doing<'a> {
     }
 
     fn close(&mut self) {
-        // Even a failed close closes_on_exec, except for a descriptor that was never open.
+        // Even a failed close closes, except for a descriptor that was never open.
         if let Some((fd, _)) = descriptor(self.argument(0))
             && !self.call.remark.starts_with(b"EBADF")
         {

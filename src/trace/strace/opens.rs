@@ -17,7 +17,6 @@ impl Doing<'_> {
         let is_new = creates && has_flag(flags, b"O_EXCL", 0o200);
         let kind = if creates && empties || is_new { Kind::Create } else { Kind::Open };
         let closes_on_exec = has_flag(flags, b"O_CLOEXEC", 0o2_000_000);
-        let appends = has_flag(flags, b"O_APPEND", 0o2000);
         let Some(fd) = self.call.result.filter(|_| !self.failed()) else {
             if is_stored(&given) {
                 let file = self.world.file_at(&given);
@@ -45,7 +44,13 @@ impl Doing<'_> {
         if is_new || empties {
             self.world.set_size(file, 0);
         }
-        let number = self.world.new_opening(file, Some(0), appends);
+        self.opened(fd, file, kind, flags);
+    }
+
+    /// `fd` is a new open file description of a file.
+    fn opened(&mut self, fd: i64, file: u32, kind: Kind, flags: &[u8]) {
+        let closes_on_exec = has_flag(flags, b"O_CLOEXEC", 0o2_000_000);
+        let number = self.world.new_opening(file, Some(0), has_flag(flags, b"O_APPEND", 0o2000));
         self.world.put(&self.context, fd, DescriptorTarget::Opening(number), closes_on_exec);
         let mut operation = self.world.operation(&self.context, kind, Some(file));
         operation.opening = Some(number);
@@ -69,11 +74,7 @@ impl Doing<'_> {
         self.world.remove_name(&path);
         let Some(fd) = fd else { return self.note(Kind::Create, file) };
         self.world.set_size(file, 0);
-        let number = self.world.new_opening(file, Some(0), has_flag(flags, b"O_APPEND", 0o2000));
-        self.world.put(&self.context, fd, DescriptorTarget::Opening(number), closes_on_exec);
-        let mut operation = self.world.operation(&self.context, Kind::Create, Some(file));
-        operation.opening = Some(number);
-        self.world.done.push_back(operation);
+        self.opened(fd, file, Kind::Create, flags);
     }
 
     /// Another descriptor of the same open.

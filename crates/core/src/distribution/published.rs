@@ -13,8 +13,8 @@
 //! - **The largest files.** The largest size in the table of 1984, 524,288 bytes, is the largest file, as the paper
 //!   says; for the web server, for which it says nothing, the largest is assumed to be the 128 MiB of the last row. The
 //!   "2.14 GB" of 2005 are 2^31 - 1 bytes, cut to two digits.
-//! - **The number of files** in 1984: 1,000,000 is assumed ([`Published::is_count_assumed`]); all shares are the same for
-//!   any.
+//! - **The number of files** in 1984: 1,000,000 is assumed ([`Published::is_count_assumed`]); all shares are the
+//!   same for any.
 //!
 //! For **VU 2005**, Fig. 3 says more: the share of the disk of each decile for five block sizes, 45 figures. Two
 //! unknowns decide them: how many of the files of the first row are empty and need no block at all, and how many bytes
@@ -185,8 +185,8 @@ fn rows(csv: &str) -> impl Iterator<Item = Vec<&str>> {
     csv.lines().filter(|line| !line.starts_with('#')).skip(1).map(|line| line.split(',').map(str::trim).collect())
 }
 
-/// A population from a `column` of Fig. 1 and from sizes that the paper says files have, each with the cumulative share of
-/// the files up to and including it, in hundredths of a per cent.
+/// A population from a `column` of Fig. 1 and from sizes that the paper says files have, each with the cumulative share
+/// of the files up to and including it, in hundredths of a per cent.
 fn population_from_fig_1(
     name: &'static str,
     title: &'static str,

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::epochs::{WriterView, goes_on, may_be_of_copy};
+use super::epochs::{WriterView, may_be_of_copy};
 use super::names;
 use super::set::Devices;
 use super::slot::{Slot, Trouble};
@@ -123,7 +123,7 @@ impl Devices {
 
     /// Whether something was written in epochs of a device that are in no history in sight.
     pub(crate) fn goes_on(&self, found: &Superblock) -> bool {
-        goes_on(&found.history, &self.known().history, found.mark.map_or(0, |mark| mark.sequence))
+        found.goes_on(&self.known().history)
     }
 
     /// Whether the devices that are in sync suffice to write without these, and without a lost one.

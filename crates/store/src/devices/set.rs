@@ -159,6 +159,11 @@ impl Devices {
         slots.get(number.index()).filter(|slot| slot.is_readable()).map(|slot| Arc::clone(&slot.device))
     }
 
+    /// Whether a device may be written.
+    pub(crate) fn is_in_service(&self, number: DeviceNumber) -> bool {
+        self.slots().get(number.index()).is_some_and(Slot::is_writable)
+    }
+
     /// Whether a device that has records may be read: without one, nothing is known of what the others have.
     pub(crate) fn sees_log(&self, geometry: &Geometry) -> bool {
         geometry.record_devices().any(|entry| self.readable(entry.number).is_some())

@@ -6,9 +6,12 @@ use std::io;
 
 use rustix::io::Errno;
 
+use super::epochs::goes_on;
 use crate::devices::device::{Device, DeviceFile, Mode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::decode::Decoder;
+use crate::format::geometry::DeviceEntry;
+use crate::format::history::History;
 use crate::format::superblock::{CHECKSUM_BYTES, LENGTH_AT, MAGIC, SLOT_BYTES, SUPERBLOCK, Superblock, WRITES_AT};
 
 /// Too many open files, here or on the machine; no memory; interrupted.
@@ -37,6 +40,16 @@ pub(crate) struct OnDevice {
 }
 
 impl Superblock {
+    /// Whether a device continued a history, and something was written then: see [`goes_on`].
+    pub(super) fn goes_on(&self, known: &History) -> bool {
+        goes_on(&self.history, known, self.mark.map_or(0, |mark| mark.sequence))
+    }
+
+    /// Whether a device of this store had the number of a device before that.
+    pub(crate) fn is_former_of(&self, store: &[u8; 16], device: &DeviceEntry) -> bool {
+        self.geometry.store == *store && self.number == device.number && self.identity != device.identity
+    }
+
     /// Reads the superblock of a device; `None` if it has no such file.
     ///
     /// # Errors
@@ -147,6 +160,14 @@ impl OnDevice {
         // If the file is gone, so is the device: a mount point without its file system must not look like one.
         superblock.write_to(device, slot, Mode::Write)?;
         Ok(OnDevice { superblock, slot, is_alone: false })
+    }
+
+    /// Writes it to both slots, one after the other: if one rots, the other must not bring back what was there.
+    ///
+    /// # Errors
+    /// As [`replace`](Self::replace).
+    pub(crate) fn replace_both(&self, device: &dyn Device, superblock: Superblock) -> Result<OnDevice> {
+        self.replace(device, superblock.clone())?.replace(device, superblock)
     }
 }
 

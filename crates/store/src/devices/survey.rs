@@ -8,7 +8,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::device::Device;
-use super::epochs::{Side, Standing, goes_on, preferred, sides, standing};
+use super::epochs::{Side, Standing, preferred, sides, standing};
 use super::platform::Platform;
 use super::slot::{Slot, Trouble};
 use super::written;
@@ -134,7 +134,7 @@ impl SearchStart<'_> {
             .filter_map(|(entry, found)| Some((entry.number, &found.on_device.as_ref()?.superblock.history)))
             .collect();
         let mut witnesses: Vec<&History> = on_home.iter().map(|found| &found.superblock.history).collect();
-        // Where the search began counts if it is a home, or if no device was found: one that was replaced leads to them.
+        // Where the search began counts if it is a home, or if no device was found: one that was replaced leads on.
         if self.first.number == NO_DEVICE || seen.is_empty() {
             witnesses.push(&self.first.history);
         }
@@ -157,8 +157,7 @@ impl SearchStart<'_> {
             .map(|(entry, found)| {
                 let Some(on_device) = &found.on_device else {
                     let is_newer = found.former.as_ref().is_some_and(|former| {
-                        let marked = former.mark.map_or(0, |mark| mark.sequence);
-                        former.history.contains(history.newest().epoch) && goes_on(&former.history, &history, marked)
+                        former.history.contains(history.newest().epoch) && former.goes_on(&history)
                     });
                     return (if is_newer { Some(Trouble::Newer) } else { found.trouble.clone() }, false);
                 };
@@ -318,11 +317,8 @@ impl SearchStart<'_> {
                 _ => {}
             }
         }
-        let is_former = |superblock: &Superblock| {
-            (superblock.geometry.store, superblock.number) == (geometry.store, entry.number) && !is_its(superblock)
-        };
         let former = at_was.as_ref().ok().and_then(Option::as_ref).map(|found| &found.superblock);
-        let former = former.filter(|superblock| is_former(superblock)).cloned().map(Box::new);
+        let former = former.filter(|superblock| superblock.is_former_of(&geometry.store, entry)).cloned().map(Box::new);
         let trouble = match at_was {
             Ok(Some(found)) if is_it(&found) => Trouble::Missing("its directory cannot be examined".into()),
             Ok(Some(_)) => Trouble::Stranger,

@@ -107,8 +107,7 @@ pub(crate) fn take(
         // Its marks belong to a log that no longer exists.
         let history = history_without(taken, common, slot.entry.number);
         let superblock = Superblock { mark: None, ..with(known, &history) };
-        // In both slots: if one rots, the other must not bring the rejected history back.
-        known.replace(&*slot.device, superblock.clone())?.replace(&*slot.device, superblock)?;
+        known.replace_both(&*slot.device, superblock)?;
         stale.push(slot.entry.number);
     }
     take_home(platform, &found, taken, device)?;
@@ -123,7 +122,7 @@ fn take_home(platform: &dyn Platform, found: &Survey, taken: &History, device: D
     let geometry = of_device.superblock.geometry.clone();
     let home = platform.device_with(&found.home, geometry.file_mode);
     let superblock = Superblock { history: taken.clone(), geometry, mark: None, ..known.superblock.clone() };
-    known.replace(&*home, superblock.clone())?.replace(&*home, superblock).map(|_| ())
+    known.replace_both(&*home, superblock).map(|_| ())
 }
 
 /// A history as far as a device may know it that lacks all after `common` and must not count as in sync: the epochs

@@ -154,7 +154,6 @@ impl Engine {
     /// Identifies the segments in files from number `first` on, with their headers.
     fn identified(&self, first: SegmentNumber, listed: &ListedSegments) -> Result<Vec<FoundSegment>> {
         let slots = self.devices.slots();
-        let is_in_service = |device: &DeviceNumber| slots.get(device.index()).is_some_and(|slot| slot.is_writable());
         let known = Arc::clone(&self.view().state.segments);
         let history = self.devices.history();
         let mut found = Vec::new();
@@ -176,7 +175,7 @@ impl Engine {
             let id = header.map(|header| header.id).or(row);
             epochs.extend(id.map(|id| (id.epoch.low_half(), id.epoch)));
             // One known to the index takes precedence.
-            let weight = devices.iter().filter(|device| is_in_service(device)).count()
+            let weight = devices.iter().filter(|&&device| self.devices.is_in_service(device)).count()
                 + if row.is_some() { slots.len() + 1 } else { 0 };
             let one = FoundSegment {
                 id: id.unwrap_or(half),

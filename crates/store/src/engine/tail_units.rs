@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::devices::extents::{FaultyUnit, UnitFault};
-use crate::devices::slot::Slot;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Descriptor, Run};
@@ -21,7 +20,7 @@ use crate::format::ids::DeviceNumber;
 #[derive(Debug)]
 pub(super) struct NewUnits {
     chunks: Vec<usize>,
-    wrong: Vec<FaultyUnit>,
+    faulty: Vec<FaultyUnit>,
 }
 
 /// The newest version of each large object that counts: those in the index, and those of batches after it.
@@ -88,8 +87,8 @@ impl<'e> EarlierVersions<'e> {
         // Without the record of the earlier version, everything is new.
         let earlier = earlier.and_then(|entry| self.engine.descriptor(&entry).ok());
         let chunks = new_chunks(descriptor, earlier.as_ref());
-        let wrong = self.engine.extents.verify_chunks(descriptor, chunks.iter().copied(), &mut |_| Ok(()))?;
-        Ok(NewUnits { chunks, wrong })
+        let faulty = self.engine.extents.verify_chunks(descriptor, chunks.iter().copied(), &mut |_| Ok(()))?;
+        Ok(NewUnits { chunks, faulty })
     }
 
     /// Whether every new unit is intact, can be reconstructed, or is on a missing device. One that is damaged and could
@@ -97,7 +96,7 @@ impl<'e> EarlierVersions<'e> {
     /// the batch may have been acknowledged, so a writer builds on nothing else before the device returns.
     fn counts(&self, descriptor: &Descriptor, new: &NewUnits) -> Result<bool> {
         let mut in_stripe: BTreeMap<(usize, usize), (Vec<DeviceNumber>, Vec<DeviceNumber>)> = BTreeMap::new();
-        for unit in &new.wrong {
+        for unit in &new.faulty {
             let (away, damaged) = in_stripe.entry((unit.chunk, unit.stripe)).or_default();
             let is_away = unit.fault == UnitFault::Absent && self.engine.devices.readable(unit.device).is_none();
             if is_away { away.push(unit.device) } else { damaged.push(unit.device) }
@@ -137,14 +136,12 @@ impl NewUnits {
     /// Errors of writing or syncing; [`ErrorKind::Corrupt`] if one on a device in service cannot be reconstructed,
     /// although enough others are intact.
     pub(super) fn repair(&self, engine: &Engine, descriptor: &Descriptor) -> Result<()> {
-        if self.wrong.is_empty() {
+        if self.faulty.is_empty() {
             return Ok(());
         }
-        let repaired = engine.extents.repair(descriptor, &self.wrong)?;
+        let repaired = engine.extents.repair(descriptor, &self.faulty)?;
         // One that missed epochs is not written to: a repair brings it up to date.
-        let slots = engine.devices.slots();
-        let is_written = |device: DeviceNumber| slots.get(device.index()).is_some_and(Slot::is_writable);
-        let left = repaired.left.iter().find(|unit| is_written(unit.device));
+        let left = repaired.left.iter().find(|unit| engine.devices.is_in_service(unit.device));
         if let Some(left) = left.filter(|_| !engine.is_degraded) {
             let cause = format!("a part of the last batch on device {} cannot be reconstructed", left.device);
             return Err(Error::new(ErrorKind::Corrupt, "recover the log", cause)

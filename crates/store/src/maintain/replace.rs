@@ -25,9 +25,7 @@ impl Engine {
     }
 
     fn is_of_former(&self, slot: &Slot, found: &Superblock) -> bool {
-        found.geometry.store == self.geometry().store
-            && found.number == slot.entry.number
-            && found.identity != slot.entry.identity
+        found.is_former_of(&self.geometry().store, &slot.entry)
     }
 
     /// Assigns the number of a lost device to another directory, in the rebuilding state.

@@ -336,11 +336,7 @@ impl World {
     pub(crate) fn swap(&self, one: usize, other: usize) {
         let mut state = self.state();
         state.disks.swap(one, other);
-        let place = |disk: usize| match disk {
-            _ if disk == one => other,
-            _ if disk == other => one,
-            _ => disk,
-        };
+        let place = |disk| moved(disk, (one, other));
         // What is to befall a device goes with it.
         state.betrayals.iter_mut().for_each(|betrayal| betrayal.device = place(betrayal.device));
         state.faults.iter_mut().for_each(|fault| fault.device = fault.device.map(place));
@@ -381,5 +377,14 @@ impl World {
             return Err(Errno::IO.into());
         }
         Ok((state, failure))
+    }
+}
+
+/// Where a device is after two changed places.
+pub(crate) fn moved(disk: usize, (one, other): (usize, usize)) -> usize {
+    match disk {
+        _ if disk == one => other,
+        _ if disk == other => one,
+        _ => disk,
     }
 }

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use super::index_place::INDEX;
 use crate::devices::device::Device;
 use crate::devices::extents::{MOST_SYNCS, Touched, Unsynced};
-use crate::devices::slot::Slot;
 use crate::devices::threads;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
@@ -66,10 +65,8 @@ impl Engine {
         let segments = dirty.files.iter().map(SyncTask::Segment);
         let names = dirty.directories.iter().copied().map(SyncTask::SegmentNames);
         // Units on a device that has since gone out of service count as lost.
-        let slots = self.devices.slots();
-        let is_writable = |device: DeviceNumber| slots.get(device.index()).is_some_and(Slot::is_writable);
         let extents = self.extents.unsynced(&dirty.extents).into_iter();
-        let extents = extents.filter(|unsynced| is_writable(unsynced.device())).map(SyncTask::Extents);
+        let extents = extents.filter(|unsynced| self.devices.is_in_service(unsynced.device())).map(SyncTask::Extents);
         let jobs: Vec<SyncTask<'_>> = segments.chain(names).chain(extents).collect();
         let sync = |job: SyncTask<'_>| match job {
             SyncTask::Segment(copy) => {

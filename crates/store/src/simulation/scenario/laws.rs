@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::super::media::FileContent;
 use super::super::mishap::{FileKind, Image};
+use super::super::world::moved;
 use crate::devices::names::OTHER;
 
 /// Files that the store may remove.
@@ -106,15 +107,6 @@ impl Sound {
         self.is_doubted(device)
             || old == 0 && self.filled.contains(&device)
             || known.is_some_and(|all| all.iter().any(|content| content.bytes.get(at) == Some(&byte)))
-    }
-}
-
-/// Where a device is after two changed places.
-fn moved(disk: usize, (one, other): (usize, usize)) -> usize {
-    match disk {
-        _ if disk == one => other,
-        _ if disk == other => one,
-        _ => disk,
     }
 }
 
