@@ -179,6 +179,14 @@ impl WorldState {
     }
 
     /// Bytes that can still be allocated on a device.
+    /// What other programs have on an endless device. It changes all the time, so that each may get the next segment.
+    pub(super) fn taken_by_others_bytes(&self, device: usize) -> u64 {
+        match self.disks[device].capacity_bytes {
+            Some(_) => 0,
+            None => Random::new(self.operations << 8 | device as u64).below(1 << 20),
+        }
+    }
+
     pub(super) fn room_bytes(&self, device: usize) -> u64 {
         match self.disks[device].capacity_bytes {
             Some(capacity) => capacity.saturating_sub(self.taken_bytes(device)),

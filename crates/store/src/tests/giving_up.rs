@@ -191,11 +191,13 @@ fn a_store_goes_on_without_a_device_that_had_the_only_copy() {
             for at in 0..6 {
                 store.put(&key(&format!("large{at}")), &file(), &bytes(at, LARGE_BYTES)).unwrap();
             }
-            let row = store.engine().view().state.segments.values().next().unwrap().clone();
+            let first = store.engine().view().state.segments.values().next().unwrap().devices[0];
             drop(store);
-            let lost = if number == 0 { row.devices[0] } else { DeviceNumber(number) };
-            let with_records = lost == row.devices[0];
+            let lost = if number == 0 { first } else { DeviceNumber(number) };
             sample.lose(lost);
+            // Which fast device has the only copy of the index depends on their room.
+            let has_index = |directory: PathBuf| fs::read_dir(directory).is_ok_and(|files| files.count() > 0);
+            let is_with_index = has_index(sample.dead().join("index"));
             let new = sample.sandbox.path().join("new");
             let onto = is_onto.then_some(&*new);
             let report = sample.rebuild(lost, onto, false);
@@ -204,15 +206,20 @@ fn a_store_goes_on_without_a_device_that_had_the_only_copy() {
             assert!(report.is_settled && report.lost > 0, "{report:?}");
             sample.open().put(&key("new"), &file(), b"new").unwrap();
             let (problems, before) = sample.state();
-            // With the only records went the only copy of the index.
-            assert_eq!(problems.is_empty(), with_records, "{problems:?}");
+            // With the index went what was known of the lost objects.
+            assert_eq!(problems.is_empty(), is_with_index, "{problems:?}");
             let report = sample.repair(true);
-            assert!(report.is_complete && (report.dropped > 0) != with_records, "{report:?}");
+            assert!(report.is_complete && (report.dropped > 0) != is_with_index, "{report:?}");
+            if lost == first && !is_with_index {
+                // Nobody knows whether the lost bytes had more than the objects that the index knew.
+                assert!(!report.lost.is_empty(), "{report:?}");
+                sample.accept();
+            }
             let (problems, names) = sample.state();
             assert_eq!(problems, [""; 0]);
             let is_read = |name: &&String| !name.ends_with('!');
             assert_eq!(names, before.iter().filter(is_read).cloned().collect::<Vec<_>>());
-            assert_eq!(names.contains(&"kept".to_owned()), !with_records);
+            assert_eq!(names.contains(&"kept".to_owned()), lost != first);
             drop(rebuild_index(&sample.home(), &how()).unwrap());
             assert_eq!(sample.state(), (vec![], names));
         }

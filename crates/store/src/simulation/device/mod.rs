@@ -273,8 +273,8 @@ impl Device for SimulatedDevice {
     fn room(&self) -> io::Result<Room> {
         self.whole(DeviceOperation::Read, |state, device| {
             let total_bytes = state.disks[device.number].capacity_bytes.unwrap_or(ENDLESS_BYTES);
-            let available_bytes = total_bytes.saturating_sub(state.taken_bytes(device.number));
-            Ok(Room { total_bytes, available_bytes })
+            let taken_bytes = state.taken_bytes(device.number) + state.taken_by_others_bytes(device.number);
+            Ok(Room { total_bytes, available_bytes: total_bytes.saturating_sub(taken_bytes) })
         })
     }
 }
