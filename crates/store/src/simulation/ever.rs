@@ -70,9 +70,16 @@ impl Ever {
         }
     }
 
+    /// What the key ever was; a name in `lost+found` also what it was elsewhere.
+    fn known_as(&self, key: &Key) -> Vec<Object> {
+        let below = below_lost_found(key);
+        let is_it = |known: &Key| known == key || below.as_ref().is_some_and(|below| ends_with(known, below));
+        self.objects.iter().filter(|(known, _)| is_it(known)).flat_map(|(_, objects)| objects.clone()).collect()
+    }
+
     /// Any object that the key had may have been written to, also under its other names, which share the content.
     fn was_written(&mut self, key: &Key, change: &Change) {
-        let known = self.objects.get(key).cloned().unwrap_or_default();
+        let known = self.known_as(key);
         for object in known {
             let mut one = State::default();
             one.insert(key.clone(), object.clone());
@@ -88,7 +95,7 @@ impl Ever {
 
     /// Any object that the key had may have had these, also a file under its other names, which share the content.
     fn had_attributes(&mut self, key: &Key, attributes: &Attributes) {
-        let known = self.objects.get(key).cloned().unwrap_or_default();
+        let known = self.known_as(key);
         for object in known {
             let changed = object.with_attributes(attributes, 0);
             for (other, objects) in &mut self.objects {

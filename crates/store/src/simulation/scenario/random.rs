@@ -62,6 +62,8 @@ fn scenarios_that_failed_once_keep_the_laws() {
         202611270100054233,
         202611270400011814,
         202611271000009803,
+        202611271400012125,
+        202611271400014807,
     ] {
         play(&draw(seed)).unwrap_or_else(|failure| panic!("seed {seed}, {failure}"));
     }
