@@ -15,7 +15,9 @@ use crate::store_sample::{GEOMETRIES, Sample, bytes, check, file, key, repaired}
 fn a_rebuild_that_is_interrupted_goes_on_and_readers_read_meanwhile() {
     for onto in [true, false] {
         let sample = Arc::new(Sample::new((3, 5, 2, 1)));
-        for number in [1usize, 5] {
+        // Which two of the three fast devices have a segment depends on their room.
+        let segments = |number: &usize| fs::read_dir(sample.devices()[*number].join("segments")).unwrap().count();
+        for number in [(0..3).max_by_key(segments).unwrap(), 5] {
             let directory = sample.devices()[number].clone();
             fs::remove_dir_all(&directory).unwrap();
             let options = RebuildOptions {

@@ -34,7 +34,7 @@ use crate::format::segment::{SEGMENTS, SegmentHeader, SegmentName, segment_path}
 use crate::layout::granulo::Alignment;
 use crate::locks::{self, lock};
 use crate::log::completeness::{Cause, Completeness, Missing, Tail};
-use crate::log::lineage::{FoundSegment, Lineage};
+use crate::log::lineage::{FoundSegment, Lineage, LogPart};
 use crate::log::scan::{ScanStep, SegmentScan};
 use crate::log::writer::{Active, Writer};
 use crate::progress::Progress;
@@ -86,6 +86,9 @@ struct ListedSegments {
     /// Devices whose segments could not be listed.
     unlisted: BTreeSet<DeviceNumber>,
 }
+
+/// A copy of a segment that cannot be read.
+type Unread = (SegmentName, DeviceNumber, io::Error);
 
 /// An open copy of a segment, with its device.
 type OpenCopy = (DeviceNumber, Arc<dyn DeviceFile>);
@@ -151,12 +154,13 @@ impl Engine {
         Ok(found)
     }
 
-    /// Identifies the segments in files from number `first` on, with their headers.
-    fn identified(&self, first: SegmentNumber, listed: &ListedSegments) -> Result<Vec<FoundSegment>> {
+    /// Identifies the segments in files from number `first` on, with their headers; and copies whose header cannot be
+    /// read, of segments that no other copy identifies.
+    fn identified(&self, first: SegmentNumber, listed: &ListedSegments) -> (Vec<FoundSegment>, Vec<Unread>) {
         let slots = self.devices.slots();
         let known = Arc::clone(&self.view().state.segments);
         let history = self.devices.history();
-        let mut found = Vec::new();
+        let (mut found, mut unread) = (Vec::new(), Vec::new());
         let mut epochs: BTreeMap<u32, Epoch> = BTreeMap::new();
         let mut unknown = Vec::new();
         for (&name, (devices, size_bytes)) in listed.copies.range(SegmentName { number: first, epoch_low_half: 0 }..) {
@@ -169,7 +173,7 @@ impl Engine {
                 && is_of_history
                 && let Some((device, error)) = scan.take_error()
             {
-                self.unreadable(device, row.unwrap_or(half), error)?;
+                unread.push((name, device, error));
             }
             let header = header.filter(|header| header.store == self.geometry().store);
             let id = header.map(|header| header.id).or(row);
@@ -195,7 +199,7 @@ impl Engine {
             found.push(FoundSegment { id, ..one });
         }
         self.find_continued(&mut found);
-        Ok(found)
+        (found, unread)
     }
 
     /// The epoch of a segment whose header is damaged on every copy: that of its commits, if they are sealed with it.
@@ -253,7 +257,7 @@ impl Engine {
         let is_from_scratch = start == Position::default();
         // Which segments are the log.
         let listed = self.list_segments()?;
-        let found = self.identified(start.segment, &listed)?;
+        let (found, unread) = self.identified(start.segment, &listed);
         let mut released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
         if is_from_scratch {
             let newest = self.newest_released(&found);
@@ -267,6 +271,13 @@ impl Engine {
             // The index may be too old to know of their release.
             released.merge(&self.newest_released(&found));
             lineage = Lineage::new(found, &released, start.segment.max(SegmentNumber(1)));
+        }
+        for (name, device, error) in unread {
+            // One that was never begun, or that the log does not continue in, has nothing of it.
+            let is_of_log = |part: &&LogPart| SegmentName::from(part.found.id) == name;
+            if let Some(part) = lineage.parts.iter().find(is_of_log) {
+                self.unreadable(device, part.found.id, error)?;
+            }
         }
         let mark = self.known_mark().max(witnessed);
         let mut replay = Replay::new(self, start, mark, released, listed.unlisted.clone());

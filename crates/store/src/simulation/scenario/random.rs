@@ -64,6 +64,7 @@ fn scenarios_that_failed_once_keep_the_laws() {
         202611271000009803,
         202611271400012125,
         202611271400014807,
+        202611290100009341,
     ] {
         play(&draw(seed)).unwrap_or_else(|failure| panic!("seed {seed}, {failure}"));
     }
