@@ -1,5 +1,5 @@
-//! Reads a trace (output of strace, a capture of NFS, a log of Darshan, a table, or granulo's own format) and prints the
-//! miss ratio of LRU caches of blocks of 4 KiB.
+//! Reads a trace (output of strace, a capture of NFS, a log of Darshan, a table, or granulo's own format) and prints
+//! the miss ratio of LRU caches of blocks of 4 KiB.
 //!
 //! `cargo run --release --example cache -- TRACE`
 

@@ -1,5 +1,5 @@
-//! Surveys a directory: how many files, of which sizes, and how much space they need. With a second argument, the survey
-//! is written to that file, which `granulo show`, `granulo plan` and the example `plan` read.
+//! Surveys a directory: how many files, of which sizes, and how much space they need. With a second argument, the
+//! survey is written to that file, which `granulo show`, `granulo plan` and the example `plan` read.
 //!
 //! `cargo run --release --example survey -- DIR [SURVEY.json]`
 

@@ -10,8 +10,8 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqA
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{escape, is_printable};
 
-/// Reads the JSON document of `schema` (such as `granulo/plan/1`); an older version is read as this one. `None` if it is
-/// not JSON (also if it is truncated) or has another schema. `advice` says how to get a new one.
+/// Reads the JSON document of `schema` (such as `granulo/plan/1`); an older version is read as this one. `None` if it
+/// is not JSON (also if it is truncated) or has another schema. `advice` says how to get a new one.
 ///
 /// # Errors
 /// [`ErrorKind::NewerVersion`] if the kind is right and the version higher; [`ErrorKind::Corrupt`] if neither is the

@@ -36,8 +36,8 @@ pub mod fuzzing {
     use crate::survey::collect::Collector;
     use crate::survey::{Checkpoint, Options};
 
-    /// Whatever is read as a checkpoint without an error is restored or refused. The bytes are tried unchanged, and as a
-    /// body behind a header with the right checksum.
+    /// Whatever is read as a checkpoint without an error is restored or refused. The bytes are tried unchanged, and as
+    /// a body behind a header with the right checksum.
     ///
     /// # Panics
     /// If that does not hold.

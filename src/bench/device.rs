@@ -53,8 +53,8 @@ pub(crate) fn measure(path: &Path, stop: &AtomicBool) -> Result<Device> {
     }
 }
 
-/// Median seconds of reads of `length` bytes at random offsets, as many as [`MOST_READS`] and [`TIME_LIMIT`] allow; `None`
-/// if stopped before the first.
+/// Median seconds of reads of `length` bytes at random offsets, as many as [`MOST_READS`] and [`TIME_LIMIT`] allow;
+/// `None` if stopped before the first.
 fn median_read_seconds(file: &File, length: u64, size_bytes: u64, stop: &AtomicBool) -> std::io::Result<Option<f64>> {
     let mut buffer = vec![0; length as usize + ALIGNMENT];
     let begin = (buffer.as_ptr() as usize).wrapping_neg() % ALIGNMENT;

@@ -31,8 +31,8 @@ pub struct Recommendation {
     pub tolerance_fraction: f64,
     /// Its row of the analysis.
     pub chosen: BlockSize,
-    /// The next larger one: it costs or takes more than is allowed, serves hardly more operations, has no known time, or
-    /// is larger than any in common use.
+    /// The next larger one: it costs or takes more than is allowed, serves hardly more operations, has no known time,
+    /// or is larger than any in common use.
     pub next: Option<BlockSize>,
     /// Whether the next larger one costs more than is allowed.
     pub next_costs_too_much: bool,
@@ -68,8 +68,8 @@ impl TimedBlock {
     }
 }
 
-/// Chooses among `rows`, which rise in block size; `served` has one element for each. The smallest, if none is within the
-/// tolerance; `None` for an empty list.
+/// Chooses among `rows`, which rise in block size; `served` has one element for each. The smallest, if none is within
+/// the tolerance; `None` for an empty list.
 pub fn recommend(
     rows: &[BlockSize],
     served: Option<&[Served]>,

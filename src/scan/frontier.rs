@@ -6,8 +6,8 @@
 //! finished.
 //!
 //! Invariants: a node is on the stack if and only if it has pending names; `unfinished` = pending names + children that
-//! are open and not finished + names in it that wait for a decision ([`Waiting`](super::place::Waiting)) + 1 while it is
-//! listed; a node keeps its descriptor until its last child was opened, unless the budget of
+//! are open and not finished + names in it that wait for a decision ([`Waiting`](super::place::Waiting)) + 1 while it
+//! is listed; a node keeps its descriptor until its last child was opened, unless the budget of
 //! descriptors is used up; it is then reopened from its nearest open ancestor, one name at a time (so no path is ever
 //! too long).
 //!
@@ -126,8 +126,8 @@ impl<T: Tally> Node<T> {
 }
 
 impl<T: Tally> Node<T> {
-    /// One thing that kept the directory unfinished has ended: adds `own` to its own sums and `below` to those below it,
-    /// and returns whether it is finished.
+    /// One thing that kept the directory unfinished has ended: adds `own` to its own sums and `below` to those below
+    /// it, and returns whether it is finished.
     pub(super) fn settle(&self, own: &T, below: Option<&T>) -> bool {
         let mut state = lock(&self.state);
         state.own.add(own);
@@ -518,8 +518,8 @@ impl<T: Tally> Snapshot<T> {
         Ok(nodes)
     }
 
-    /// Restores the frontier of this snapshot, and the nodes that wait for the decision on a name, as they were passed to
-    /// [`Frontier::paused`]; `kept_limit` as for [`Frontier::new`].
+    /// Restores the frontier of this snapshot, and the nodes that wait for the decision on a name, as they were passed
+    /// to [`Frontier::paused`]; `kept_limit` as for [`Frontier::new`].
     ///
     /// # Errors
     /// A description of the contradiction in the data.

@@ -159,7 +159,8 @@ impl<'v, V: Visitor> Walk<'v, V> {
         Ok((Walk { frontier, visitor, settings, roots, mounts }, held))
     }
 
-    /// Walks to the end (or until [`stop`](Self::stop), or until the visitor wants no more), calling `on_tick` on this thread about every `tick`.
+    /// Walks to the end (or until [`stop`](Self::stop), or until the visitor wants no more), calling `on_tick` on this
+    /// thread about every `tick`.
     pub(crate) fn run(&self, tick: Duration, mut on_tick: impl FnMut()) {
         std::thread::scope(|scope| {
             for worker in 0..self.settings.threads.max(1) {

@@ -1,9 +1,9 @@
 //! Which of the names of a file is the one that it counts for, and that name until this is decided.
 //!
 //! It is the name in the directory with the smallest inode number, and there the smallest in byte order; a file that is
-//! a root itself comes before all others. Both a walk and an inode scan know this of a name at once, and neither threads
-//! nor the order of directories influence it. (A directory that a bind mount shows twice is the same directory: there
-//! the smaller path decides.)
+//! a root itself comes before all others. Both a walk and an inode scan know this of a name at once, and neither
+//! threads nor the order of directories influence it. (A directory that a bind mount shows twice is the same directory:
+//! there the smaller path decides.)
 
 use serde::{Deserialize, Serialize};
 

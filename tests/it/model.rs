@@ -89,8 +89,8 @@ pub struct Model {
     extensions: BTreeMap<String, Sums>,
     directories_allocated: u128,
     symlinks_allocated: u128,
-    /// The name that each file with several names counts for: in the directory with the smallest inode number, there the
-    /// smallest.
+    /// The name that each file with several names counts for: in the directory with the smallest inode number, there
+    /// the smallest.
     counted_names: HashMap<(u64, u64), (u64, Vec<u8>)>,
 }
 

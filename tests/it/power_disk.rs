@@ -325,7 +325,8 @@ impl Disk {
         Recording { steps, length: trace.lines().count() }
     }
 
-    /// Applies a part of a recording: what has happened before a line, and of what has begun there what the choice says.
+    /// Applies a part of a recording: what has happened before a line, and of what has begun there what the choice
+    /// says.
     pub fn advance(&mut self, recording: &Recording, line: usize, counts: &mut dyn FnMut() -> bool) {
         let start = self.clock;
         for (effect, began, ended) in &recording.steps {

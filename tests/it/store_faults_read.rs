@@ -1,8 +1,8 @@
 //! The n-th system call fails, from outside, for what [`crate::store_faults`] leaves out: calls that read and that ask
 //! the file system, in every command, and any call in commands that read, check, repair and rebuild.
 //!
-//! What must hold: exit status 0 only if everything was done; else 1 or 2 and a message; no wrong byte, no panic, nothing
-//! lost; and the same command without the failure then succeeds.
+//! What must hold: exit status 0 only if everything was done; else 1 or 2 and a message; no wrong byte, no panic,
+//! nothing lost; and the same command without the failure then succeeds.
 //!
 //! `GRANULO_FAULTS` is the number of failures to try (60), with a fixed seed and each kind as often as any other; `all`
 //! tries each.

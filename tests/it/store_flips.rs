@@ -2,9 +2,9 @@
 //! command does what a user would: list, export, check every byte, put, repair, check again.
 //! `crates/store/tests/damage.rs` does the same with the library, more often.
 //!
-//! What must hold: no byte that is exported is wrong; nothing is absent while every command ends with 0; no command ends
-//! otherwise than with 0, 1 or 2, nor fails without a message; and where there is redundancy everything is exported, a
-//! writer continues, and after repair `check --deep` ends with 0 and nothing is missing.
+//! What must hold: no byte that is exported is wrong; nothing is absent while every command ends with 0; no command
+//! ends otherwise than with 0, 1 or 2, nor fails without a message; and where there is redundancy everything is
+//! exported, a writer continues, and after repair `check --deep` ends with 0 and nothing is missing.
 //!
 //! `GRANULO_FLIPS` is the number of bytes that are hit (60), `GRANULO_FLIP_SEED` the seed (1). Identities of stores are
 //! random, so a seed repeats which bytes are hit and not what they were.

@@ -2,13 +2,14 @@
 //! directories are rebuilt as a disk may have them after a power failure at any moment ([`crate::power_disk`]). All
 //! devices lose power at once.
 //!
-//! What must hold: `ls` and `export` end with 0 and show everything that a command that had ended with 0 put, and nothing
-//! that it removed; `check --deep` finds nothing that is not repairable; each change of a command that was running is
-//! there completely or not at all. The next writer finds what a reader found, `check --deep` then finds nothing, and
-//! after a power failure while *that* writer runs the same holds again.
+//! What must hold: `ls` and `export` end with 0 and show everything that a command that had ended with 0 put, and
+//! nothing that it removed; `check --deep` finds nothing that is not repairable; each change of a command that was
+//! running is there completely or not at all. The next writer finds what a reader found, `check --deep` then finds
+//! nothing, and after a power failure while *that* writer runs the same holds again.
 //!
 //! `GRANULO_POWER_FAILURES` is their number (100), `GRANULO_POWER_SEED` the seed (1). Threads do not write in the same
-//! order each time, so a seed repeats the choices and not the recording: what fails is kept, and the message says where.
+//! order each time, so a seed repeats the choices and not the recording: what fails is kept, and the message says
+//! where.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;

@@ -1,10 +1,10 @@
-//! Reads and writes that are short, from outside. POSIX lets any of them transfer less than asked for; the program has to
-//! continue. Two ways, both genuine: a tracer lowers the counts of calls before the kernel sees them (`shorten.c`, built
-//! here with `cc`), and a limit of the size of files (`prlimit --fsize`) lets the write that crosses it end in the middle
-//! and the next one fail.
+//! Reads and writes that are short, from outside. POSIX lets any of them transfer less than asked for; the program has
+//! to continue. Two ways, both genuine: a tracer lowers the counts of calls before the kernel sees them (`shorten.c`,
+//! built here with `cc`), and a limit of the size of files (`prlimit --fsize`) lets the write that crosses it end in
+//! the middle and the next one fail.
 //!
-//! What must hold: short calls change no result and no exit status, whatever the command; a write that ends in the middle
-//! and then fails is told, and loses nothing.
+//! What must hold: short calls change no result and no exit status, whatever the command; a write that ends in the
+//! middle and then fails is told, and loses nothing.
 //!
 //! `GRANULO_SHORTS` is the number of seeds, and of limits for each command (3).
 

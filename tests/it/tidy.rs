@@ -9,6 +9,9 @@ use crate::layers::code_only;
 /// Largest number of lines of a source file.
 const MOST_LINES: usize = 700;
 
+/// Columns of a line, as in rustfmt.toml.
+const WIDTH: usize = 120;
+
 /// Longer files, with their limits. A limit may only become smaller.
 const LONGER: [(&str, usize); 0] = [];
 
@@ -108,6 +111,23 @@ fn no_source_file_is_too_long() {
         let lines = text.lines().count();
         assert!(lines <= most, "{name} has {lines} lines, and may have {most}: take it apart");
     }
+}
+
+/// rustfmt breaks code, and leaves comments as they are. Tables and examples have lines of their own.
+#[test]
+fn no_comment_is_too_wide() {
+    let mut wide = Vec::new();
+    for (name, text) in sources() {
+        let mut is_example = false;
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("//")) {
+            let comment = line.trim_start().trim_start_matches(['/', '!']).trim_start();
+            is_example ^= comment.starts_with("```");
+            if line.chars().count() > WIDTH && !is_example && !comment.starts_with('|') {
+                wide.push(format!("{name}:{}", number + 1));
+            }
+        }
+    }
+    assert!(wide.is_empty(), "wrap these at {WIDTH} columns: {wide:?}");
 }
 
 #[test]

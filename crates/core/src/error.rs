@@ -2,8 +2,8 @@
 //!
 //! [`Error`] prints as `cannot OPERATION PATH: CAUSE (NEXT STEP)`, in prose, with the path escaped so that a hostile
 //! file name cannot reach a terminal. Programs read its kind, path and, where there are any, the number of the device
-//! and what was expected and found, as fields. An unreadable file does not make a scan fail with one of these: such files are
-//! counted (see `scan`), and the command ends with exit status 1.
+//! and what was expected and found, as fields. An unreadable file does not make a scan fail with one of these: such
+//! files are counted (see `scan`), and the command ends with exit status 1.
 
 use std::fmt;
 use std::io;

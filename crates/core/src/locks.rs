@@ -1,5 +1,5 @@
-//! Locks whose value is complete at all times: a thread that panicked while it held one leaves nothing half-done, so the
-//! others continue with the value.
+//! Locks whose value is complete at all times: a thread that panicked while it held one leaves nothing half-done, so
+//! the others continue with the value.
 
 use std::sync::{LockResult, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -1,9 +1,9 @@
 //! Progress of long work, and the request to stop it: counters that working threads advance, and a flag that they poll.
 //!
 //! Both sides share one [`Progress`]. The work adds to its counters and ends early once [`Progress::should_stop`] is
-//! true; whoever waits reads a [`Snapshot`] when it likes. All of it is relaxed atomics, cheap enough for hot loops; only
-//! the [`Stage`], which changes rarely, is behind a lock. The counters of a snapshot are read one after the other: they
-//! may differ by what was added meanwhile.
+//! true; whoever waits reads a [`Snapshot`] when it likes. All of it is relaxed atomics, cheap enough for hot loops;
+//! only the [`Stage`], which changes rarely, is behind a lock. The counters of a snapshot are read one after the other:
+//! they may differ by what was added meanwhile.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,8 +1,8 @@
 //! Pseudorandom numbers from a seed: SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
 //! Generators", OOPSLA 2014).
 //!
-//! The n-th number of a sequence is `mix(seed + n · STEP)`, so any of them can be computed without its predecessors. The
-//! numbers are the same on every machine and in every version: generated populations, and the seeds in reports of
+//! The n-th number of a sequence is `mix(seed + n · STEP)`, so any of them can be computed without its predecessors.
+//! The numbers are the same on every machine and in every version: generated populations, and the seeds in reports of
 //! failed tests, depend on that.
 
 use std::ops::Range;

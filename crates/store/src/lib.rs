@@ -440,8 +440,8 @@ impl Store {
         }
     }
 
-    /// The index entry of a key, for one of several names that of the shared object; symlinks are not followed. Reads no
-    /// record.
+    /// The index entry of a key, for one of several names that of the shared object; symlinks are not followed. Reads
+    /// no record.
     ///
     /// # Errors
     /// Errors of reading the index.

@@ -204,8 +204,8 @@ impl<'b> Bench<'b> {
         Ok(true)
     }
 
-    /// The load in every round: each rate is offered to all subjects that sustained the previous one and have time left;
-    /// returns whether it finished.
+    /// The load in every round: each rate is offered to all subjects that sustained the previous one and have time
+    /// left; returns whether it finished.
     pub(super) fn loads(&mut self, candidates: &mut [Candidate]) -> Result<bool> {
         self.note_idle()?;
         let mut is_full = vec![false; candidates.len()];

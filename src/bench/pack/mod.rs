@@ -253,7 +253,8 @@ impl<'r> Packing<'r> {
         self.first_error.get_or_insert(error);
     }
 
-    /// Whether an error ends the whole run. On a file system of its own, whose program may have ended, the others go on.
+    /// Whether an error ends the whole run. On a file system of its own, whose program may have ended, the others go
+    /// on.
     fn is_end(&self, error: &Error, place: &mut Prepared) -> bool {
         error.kind() == ErrorKind::Corrupt || (error.kind() == ErrorKind::NoSpace && place.image().is_none())
     }

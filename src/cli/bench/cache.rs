@@ -33,8 +33,8 @@ pub(super) struct CacheArguments {
     /// uses]
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size, help_heading = "Workload")]
     cache_sizes: Vec<u64>,
-    /// Block sizes of the file systems [default: those of the published figure: 1K,2K,4K,8K for xfs, 1K,2K,4K for ext2 to
-    /// ext4]
+    /// Block sizes of the file systems [default: those of the published figure: 1K,2K,4K,8K for xfs, 1K,2K,4K for ext2
+    /// to ext4]
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size, help_heading = "Workload")]
     block_sizes: Vec<u64>,
     /// Stop a run after this many seconds [default: ten times a run without a limit]

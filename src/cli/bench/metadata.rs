@@ -103,8 +103,8 @@ pub(super) struct MetadataArguments {
     /// Warm-up seconds at each load, not counted
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds_or_none, help_heading = "The load")]
     warm_up: Duration,
-    /// Time limit for the loads of a place in a round, in seconds: no load begins that could end later, except the first;
-    /// 0 for no limit
+    /// Time limit for the loads of a place in a round, in seconds: no load begins that could end later, except the
+    /// first; 0 for no limit
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(..=MOST_SECONDS), help_heading = "The load")]
     longest: u64,
     /// Largest read or write

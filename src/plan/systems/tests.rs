@@ -34,13 +34,13 @@ fn there_are_65_with_the_figures_of_the_tables() {
     assert_eq!((uni_5.mean_bytes, uni_5.max_bytes), (3339 * KIB, 562_401_886 * KIB));
     assert_eq!((uni_5.directory_entries_mean, uni_5.directory_entries_max), (20, 100_000));
     assert_eq!((uni_5.name_length_mean, uni_5.name_length_max), (25, 254));
-    // "The number of files counted for each system ranged from 139 million to just a few hundred, and the amount of data
-    // in each system ranged from over 1500 TB to under 1TB."
+    // "The number of files counted for each system ranged from 139 million to just a few hundred, and the amount of
+    // data in each system ranged from over 1500 TB to under 1TB."
     assert!(systems.iter().all(|system| (400..140_000_000).contains(&system.files)));
     let sizes = || systems.iter().map(|system| system.size_bytes);
     assert!(sizes().max() > Some(1500 * u128::from(TIB)) && sizes().min() < Some(TIB.into()));
-    // "Ignoring the obvious outlier in the last row (Bio-2), the averages of the non-seismic systems range from 75 KB to
-    // 49 MB."
+    // "Ignoring the obvious outlier in the last row (Bio-2), the averages of the non-seismic systems range from 75 KB
+    // to 49 MB."
     let others = || systems.iter().filter(|system| !system.name.starts_with("Sei") && system.name != "Bio-2");
     assert_eq!(others().map(|system| system.mean_bytes / KIB).min(), Some(75));
     assert_eq!(others().map(|system| system.mean_bytes / KIB).max(), Some(49_123));

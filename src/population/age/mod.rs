@@ -123,9 +123,9 @@ struct Life<'a> {
     notes: Vec<String>,
 }
 
-/// Fills the empty directory `root`, located at `path`, up to the level, and then performs the operations. In `progress`
-/// are the files that exist, their bytes, and the operations since the level was reached; ends early if that is asked to
-/// stop, and the files created so far remain.
+/// Fills the empty directory `root`, located at `path`, up to the level, and then performs the operations. In
+/// `progress` are the files that exist, their bytes, and the operations since the level was reached; ends early if that
+/// is asked to stop, and the files created so far remain.
 pub fn age(
     root: OwnedFd,
     path: &Path,
@@ -354,8 +354,8 @@ impl Life<'_> {
         self.settings.kept_bytes > 0 && room.is_ok_and(|room| room.available_bytes < self.settings.kept_bytes)
     }
 
-    /// Creates the next file, of which [`next_fits`](Self::next_fits) said that it fits. A file that cannot be completed is
-    /// not counted.
+    /// Creates the next file, of which [`next_fits`](Self::next_fits) said that it fits. A file that cannot be
+    /// completed is not counted.
     fn create(&mut self) -> Result<Created> {
         let creation = self.next_creation();
         let size = self.size_of(creation);

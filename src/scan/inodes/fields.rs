@@ -1,7 +1,7 @@
 //! Fields of records on disk: integers and bytes at constant offsets.
 //!
-//! A record is taken from untrusted bytes once, as an array of its length (`first_chunk`, `as_chunks`). From then on the
-//! compiler checks that its fields are in it, and nothing is left to check when they are read.
+//! A record is taken from untrusted bytes once, as an array of its length (`first_chunk`, `as_chunks`). From then on
+//! the compiler checks that its fields are in it, and nothing is left to check when they are read.
 
 /// Bytes with fields.
 pub(super) trait Record {

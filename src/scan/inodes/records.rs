@@ -1,8 +1,8 @@
 //! Records of inodes until their names are read: eight bytes each, for millions of inodes.
 //!
 //! A record has the kind, whether a name was found, and the size and allocation of a file up to 16 GiB. Larger files,
-//! those with several names, and damaged inodes are stored separately. The record of a directory has its position among the
-//! directories.
+//! those with several names, and damaged inodes are stored separately. The record of a directory has its position among
+//! the directories.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};

@@ -116,8 +116,8 @@ impl<W: Write> Writer<W> {
         self.in_block += 1;
     }
 
-    /// Writes the operations that wait, after all names that are new: most often in one block, else in several, of which
-    /// all but the last have only names.
+    /// Writes the operations that wait, after all names that are new: most often in one block, else in several, of
+    /// which all but the last have only names.
     fn flush_block(&mut self, source: &dyn Source) -> io::Result<()> {
         loop {
             self.raw.clear();
@@ -184,8 +184,8 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Appends the names from number `from` on, as many as have [`MOST_NAME_BYTES`] and at least one; returns the number of the
-/// next.
+/// Appends the names from number `from` on, as many as have [`MOST_NAME_BYTES`] and at least one; returns the number of
+/// the next.
 fn put_names(raw: &mut Vec<u8>, names: &Names, from: usize) -> usize {
     let all_bytes = names.bytes_from(from);
     let fits = |&end: &usize| all_bytes - names.bytes_from(end) <= MOST_NAME_BYTES;

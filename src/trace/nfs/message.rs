@@ -58,8 +58,8 @@ pub(super) fn names(fields: Fields<'_>) -> impl Iterator<Item = &[u8]> {
 /// The bytes that stand for the hash of a file handle where there is none: its last four, as text with colons.
 const HASH_CHARACTERS: usize = 11;
 
-/// The file handles, in order. Without its bytes a handle is identified by its hash; without a hash the last bytes of the
-/// handle stand in for it.
+/// The file handles, in order. Without its bytes a handle is identified by its hash; without a hash the last bytes of
+/// the handle stand in for it.
 pub(super) fn file_handles(fields: Fields<'_>) -> Vec<Handle<'_>> {
     let mut list: Vec<Handle<'_>> = Vec::new();
     for (field, value) in fields {

@@ -362,8 +362,8 @@ fn shares(block_sizes_bytes: &[u64], memory_bytes: u64) -> Vec<u64> {
     block_sizes_bytes.iter().map(|bytes| share(bytes) as u64).collect()
 }
 
-/// Computes what is requested from all events of a source. Ends early if `progress` is asked to stop; the study then has
-/// what was read until then.
+/// Computes what is requested from all events of a source. Ends early if `progress` is asked to stop; the study then
+/// has what was read until then.
 ///
 /// # Errors
 /// Errors of the source.

@@ -201,8 +201,9 @@ impl Store {
 }
 
 impl Engine {
-    /// The file that a path names, directly or as one of several names (symlinks are not followed): its key in the index,
-    /// and its entry; `None` if nothing has the name. For [`open_file`](Self::open_file), which holds the writer's lock.
+    /// The file that a path names, directly or as one of several names (symlinks are not followed): its key in the
+    /// index, and its entry; `None` if nothing has the name. For [`open_file`](Self::open_file), which holds the
+    /// writer's lock.
     fn find_file(&self, key: &Key) -> Result<Option<(Arc<[u8]>, Entry)>> {
         let refuse = |cause: &str| Err(Error::new(ErrorKind::Usage, "open", cause).at(&key.to_path()));
         let (Some(above), Some(name)) = (key.parent(), key.name().filter(|_| !key.is_root())) else {

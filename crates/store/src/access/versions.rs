@@ -157,8 +157,8 @@ struct Search<'e> {
 }
 
 impl Store {
-    /// Finds every version of a key that the segments still have: those that were overwritten, removed or renamed, until
-    /// compaction frees their space. Reads the whole log. `key` is a name in the directory that has its path now.
+    /// Finds every version of a key that the segments still have: those that were overwritten, removed or renamed,
+    /// until compaction frees their space. Reads the whole log. `key` is a name in the directory that has its path now.
     ///
     /// ```
     /// use granulo_store::{Attributes, Buffer, Key, Plan, Progress, Store, Time};

@@ -33,8 +33,8 @@ impl Survey {
         of(Class::Fast) <= survived.fast.into() && of(Class::Slow) <= survived.slow.into()
     }
 
-    /// Devices that are missing beside a lost one that is not waited for, if these are more than redundancy covers: they
-    /// may have had all copies of what nobody in sight knows of.
+    /// Devices that are missing beside a lost one that is not waited for, if these are more than redundancy covers:
+    /// they may have had all copies of what nobody in sight knows of.
     pub(crate) fn away_beside(&self, lost: Option<DeviceNumber>) -> Vec<DeviceNumber> {
         if lost.is_none() || self.bears_losses(&self.absent(None)) {
             return Vec::new();
@@ -158,8 +158,8 @@ impl Survey {
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] if sides have diverged, or there is no proof that the newest epoch is visible;
-    /// [`ErrorKind::Exists`] if this home is or may be a copy, or another store is in its place; [`ErrorKind::NotFound`]
-    /// if there is no home and its place is unknown.
+    /// [`ErrorKind::Exists`] if this home is or may be a copy, or another store is in its place;
+    /// [`ErrorKind::NotFound`] if there is no home and its place is unknown.
     pub(crate) fn may_write(&self, platform: &dyn Platform, options: &OpenOptions) -> Result<()> {
         if let Some(cause) = self.divergence() {
             return Err(diverged(WRITING, cause).at(&self.home));

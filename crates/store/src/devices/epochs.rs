@@ -6,8 +6,8 @@
 //! acknowledged in it, so nothing was. A crash between the superblocks leaves such epochs, and they are ignored if
 //! other devices continued without them. But if something was written in an epoch that a device of its set lacks, the
 //! device is an old one, or of a copy of the store. Histories in which something was written, and of which each epoch
-//! that the other lacks counts a device of the other, are of **twins**: a store and its copy, with devices of both in one
-//! place. Where the log of an epoch is not in sight, it counts as written to if it would make the two twins.
+//! that the other lacks counts a device of the other, are of **twins**: a store and its copy, with devices of both in
+//! one place. Where the log of an epoch is not in sight, it counts as written to if it would make the two twins.
 //!
 //! Why more than half of the last set is enough: every change of the set is an epoch that all devices of the set have
 //! before anything is acknowledged in it. A later epoch would also have begun with more than half of this set, so some
@@ -96,10 +96,10 @@ fn are_twins(one: &History, other: &History, seen: &SeenHistories<'_>) -> bool {
     all_count(one, other) && all_count(other, one)
 }
 
-/// Whether the devices with a history may be of a copy of the store: the first epochs in which the histories differ each
-/// count a device of the other, from which each may have gone on alone since; or something may have been written in an
-/// epoch of one that counts a device of the other, which lacks it, so that device is of a copy, or an old one that went
-/// on alone. Then files of the same names may have other content on both.
+/// Whether the devices with a history may be of a copy of the store: the first epochs in which the histories differ
+/// each count a device of the other, from which each may have gone on alone since; or something may have been written
+/// in an epoch of one that counts a device of the other, which lacks it, so that device is of a copy, or an old one
+/// that went on alone. Then files of the same names may have other content on both.
 pub(crate) fn may_be_of_copy(own: &History, newest: &History, seen: &SeenHistories<'_>) -> bool {
     let (Some(first_own), Some(first_newest)) = (alone(own, newest).last(), alone(newest, own).last()) else {
         return false;
@@ -113,8 +113,8 @@ pub(crate) fn may_be_of_copy(own: &History, newest: &History, seen: &SeenHistori
         || count(newest, own, first_own)
 }
 
-/// Whether something was written in epochs that a device has and `known` lacks, which never had them. `marked` is the last
-/// batch of the device that was durable.
+/// Whether something was written in epochs that a device has and `known` lacks, which never had them. `marked` is the
+/// last batch of the device that was durable.
 pub(crate) fn goes_on(own: &History, known: &History, marked: u64) -> bool {
     let is_written =
         |entry: &EpochEntry| is_used(entry, own) || entry.epoch == own.newest().epoch && marked > entry.last_batch;

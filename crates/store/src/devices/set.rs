@@ -116,8 +116,8 @@ impl Devices {
         self.known().history.clone()
     }
 
-    /// Whether another epoch may have begun that no superblock has any more: each of the newest has a damaged slot beside
-    /// it.
+    /// Whether another epoch may have begun that no superblock has any more: each of the newest has a damaged slot
+    /// beside it.
     pub(crate) fn may_lack_epoch(&self) -> bool {
         self.may_lack_epoch
     }
@@ -446,8 +446,8 @@ impl LastWritten {
         failed
     }
 
-    /// Writes the superblock of a separate home, if its geometry has changed, or its history is so old that devices will
-    /// soon have dropped all of it.
+    /// Writes the superblock of a separate home, if its geometry has changed, or its history is so old that devices
+    /// will soon have dropped all of it.
     fn write_home(&mut self, platform: &dyn Platform, home: &Path, superblock: Superblock) -> Result<()> {
         let geometry = &superblock.geometry;
         if !geometry.has_home_apart() {

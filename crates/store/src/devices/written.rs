@@ -1,7 +1,7 @@
 //! Whether something was written in an epoch, as far as one device shows: commits name the epoch of their writer.
 //!
-//! A writer that begins an epoch and ends before its first batch leaves nothing in the log. One that wrote may have been
-//! killed before its mark reached the superblocks, so only the log itself tells.
+//! A writer that begins an epoch and ends before its first batch leaves nothing in the log. One that wrote may have
+//! been killed before its mark reached the superblocks, so only the log itself tells.
 
 use super::device::{Device, Mode};
 use super::names;

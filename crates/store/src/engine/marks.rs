@@ -130,8 +130,8 @@ impl Engine {
     pub(crate) fn release(&self, writer: &mut Writer, released: &Released) -> Result<()> {
         writer.released.merge(released);
         // What a crash left after the end of a segment is excluded from the log by the header of its continuation,
-        // which is removed now. Only another writer begins a segment after an unclean end; nothing continues one without
-        // a batch.
+        // which is removed now. Only another writer begins a segment after an unclean end; nothing continues one
+        // without a batch.
         let rows = Arc::clone(&self.view().state.segments);
         let filled = || rows.values().filter(|row| !row.is_without_batches());
         for (row, next) in filled().zip(filled().skip(1)) {

@@ -1,8 +1,8 @@
 //! What is missing from the log according to the index: noted with the devices that were read when it was found, so
 //! that the log is read again once another one is there, and with what is due because of it.
 //!
-//! **A crash** while a log is read: the notes are in the transaction that goes on behind what is missing, so that no index
-//! knows what follows and not that.
+//! **A crash** while a log is read: the notes are in the transaction that goes on behind what is missing, so that no
+//! index knows what follows and not that.
 
 use std::collections::{BTreeMap, BTreeSet};
 

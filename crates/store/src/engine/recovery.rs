@@ -402,7 +402,8 @@ impl Engine {
     }
 
     /// Looks for segments of the catalog that no present device has. Returns whether the catalog is old: it has files
-    /// that were released, and does not know that, although it was durable that they are free before they were released.
+    /// that were released, and does not know that, although it was durable that they are free before they were
+    /// released.
     fn look_for_rows(&self, released: &Released, listed: &ListedSegments, completeness: &mut Completeness) -> bool {
         let view = self.view().state.clone();
         let freed: BTreeSet<&Freed> = view.freed.iter().map(|(_, freed)| freed).collect();

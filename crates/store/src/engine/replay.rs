@@ -612,8 +612,8 @@ pub(crate) fn entry_in(segment: SegmentNumber, offset: LogOffset, record: &Recor
     item(segment, offset, &record.head, Some(record.content)).map(|item| item.entry)
 }
 
-/// A record to be applied; `None` if its attributes or its content are inconsistent, or if its content is lost and needed
-/// to apply it. That of an object is not: it stays listed, and nothing older stands in for it.
+/// A record to be applied; `None` if its attributes or its content are inconsistent, or if its content is lost and
+/// needed to apply it. That of an object is not: it stays listed, and nothing older stands in for it.
 fn item(segment: SegmentNumber, offset: LogOffset, head: &Head<'_>, content: Option<&[u8]>) -> Option<Item> {
     let location = Location { segment, offset, record_bytes: head.lengths.record_bytes() as u64 };
     let (mut descriptor, mut released, mut snapshot, mut directories) = (None, None, None, Vec::new());

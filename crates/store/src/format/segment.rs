@@ -209,8 +209,8 @@ impl Commit {
         bytes
     }
 
-    /// Decodes the content of a commit record that was verified. `None` if it has an unknown flag, its list another length
-    /// than stated, or its chain does not match; the scan checks whether the list fits where the commit is.
+    /// Decodes the content of a commit record that was verified. `None` if it has an unknown flag, its list another
+    /// length than stated, or its chain does not match; the scan checks whether the list fits where the commit is.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Commit> {
         let mut at = Decoder::new(bytes);
         let (sequence, mark) = (BatchSequence(at.u64()?), BatchSequence(at.u64()?));

@@ -1,9 +1,9 @@
 //! A batch that is being read, until its commit says which of its records are part of the log.
 //!
-//! A scan can return two records from one offset: a valid one from the first copy and then, once a commit is known whose
-//! list has another one there, that one from another copy. Only the second was written in this batch. So records are
-//! kept by offset, each in place of what was there before, and leave in the order in which they were written: what a
-//! list brings late is applied neither twice nor after what superseded it.
+//! A scan can return two records from one offset: a valid one from the first copy and then, once a commit is known
+//! whose list has another one there, that one from another copy. Only the second was written in this batch. So records
+//! are kept by offset, each in place of what was there before, and leave in the order in which they were written: what
+//! a list brings late is applied neither twice nor after what superseded it.
 
 use super::scan::Committed;
 use crate::format::ids::LogOffset;

@@ -186,8 +186,8 @@ pub(crate) struct Committed {
 /// A step through a segment.
 #[derive(Debug)]
 pub(crate) enum ScanStep<'r> {
-    /// A valid record, its offset, and what other copies have there. It replaces any earlier record at this offset, which
-    /// the list of the commit refutes: see [`OpenBatch`](super::open_batch::OpenBatch).
+    /// A valid record, its offset, and what other copies have there. It replaces any earlier record at this offset,
+    /// which the list of the commit refutes: see [`OpenBatch`](super::open_batch::OpenBatch).
     Record(LogOffset, Record<'r>, DifferingCopies),
     /// The end of a batch, its record, and what other copies have there.
     Commit(Committed, Record<'r>, DifferingCopies),

@@ -63,8 +63,8 @@ impl Engine {
         Ok(all)
     }
 
-    /// Forgets what may be missing, and frees the quarantine, but not in segments that are to be spared; returns how many
-    /// segments were freed.
+    /// Forgets what may be missing, and frees the quarantine, but not in segments that are to be spared; returns how
+    /// many segments were freed.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] if a device that may have what is missing is not present; errors of reading, of writing and

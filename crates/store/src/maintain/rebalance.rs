@@ -116,8 +116,8 @@ impl Store {
         self.engine().plan_rebalance()
     }
 
-    /// Moves records that overflowed back to fast devices, down to the low watermark; `progress` receives the bytes of each stage and
-    /// may interrupt. Reading and writing continue meanwhile.
+    /// Moves records that overflowed back to fast devices, down to the low watermark; `progress` receives the bytes of
+    /// each stage and may interrupt. Reading and writing continue meanwhile.
     ///
     /// # Errors
     /// Errors of reading the index or of writing. The store is consistent in any case.

@@ -368,7 +368,8 @@ struct Rebuild<'r> {
 
 impl Engine {
     /// Moves units of large objects to other devices that are still on devices which left the store: not all could be
-    /// reconstructed when these were given up. Returns the number of objects. One that fits nowhere else stays as it is.
+    /// reconstructed when these were given up. Returns the number of objects. One that fits nowhere else stays as it
+    /// is.
     ///
     /// # Errors
     /// Errors of reading the index and of writing, and those of `pace`.

@@ -36,7 +36,8 @@ use crate::{OpenOptions, Store};
 /// Most problems of lost objects that are named, and most bytes of memory for them. Fewer in tests.
 pub(crate) const NAMED: usize = if cfg!(test) { 16 } else { 10_000 };
 const NAMED_BYTES: usize = 4 << 20;
-/// Most lost objects that a plan lists, which are dropped at a time, and most bytes of their index keys. Fewer in tests.
+/// Most lost objects that a plan lists, which are dropped at a time, and most bytes of their index keys. Fewer in
+/// tests.
 pub(crate) const LISTED: usize = if cfg!(test) { 32 } else { 100_000 };
 const LISTED_BYTES: usize = 4 << 20;
 /// Most large objects whose units are sought on a device without a sound superblock.

@@ -1,5 +1,5 @@
-//! The number of a lost device: it goes to another directory before a rebuild, and back into service or out of the store
-//! after it.
+//! The number of a lost device: it goes to another directory before a rebuild, and back into service or out of the
+//! store after it.
 
 use std::io;
 use std::path::Path;

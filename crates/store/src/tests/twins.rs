@@ -1,5 +1,5 @@
-//! A store and its copy were both written to, and devices of both are in one place: nothing is merged, and the side that
-//! is taken is the store.
+//! A store and its copy were both written to, and devices of both are in one place: nothing is merged, and the side
+//! that is taken is the store.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -401,8 +401,8 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
         }
     }
 
-    /// Plans the whole tree; returns how many objects are unchanged and how many damaged ones are replaced, as far as it
-    /// decided that, and how many directories were skipped.
+    /// Plans the whole tree; returns how many objects are unchanged and how many damaged ones are replaced, as far as
+    /// it decided that, and how many directories were skipped.
     fn run(mut self) -> ImportSummary {
         while !self.ledger.is_over() {
             let Some(step) = self.tree.next() else { break };

@@ -17,8 +17,8 @@
 //! names of the directories on the current path, and for files with several names while some of them were not seen.
 //!
 //! Survives: what cannot be read or created is counted and reported, and the work continues; a request to stop (see
-//! [`Progress`]) leaves the store consistent, and the same call does the rest. Of a progress, objects (names of any kind,
-//! including unchanged ones) and bytes (of content read or written, without holes) advance.
+//! [`Progress`]) leaves the store consistent, and the same call does the rest. Of a progress, objects (names of any
+//! kind, including unchanged ones) and bytes (of content read or written, without holes) advance.
 
 pub(super) mod archive;
 pub mod export;

@@ -109,8 +109,8 @@ impl From<Error> for PutFailure {
 }
 
 impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
-    /// `path_of` gives the source of a key, for messages; one thread at a time holds `giant`, and reads a file that does
-    /// not fit in memory.
+    /// `path_of` gives the source of a key, for messages; one thread at a time holds `giant`, and reads a file that
+    /// does not fit in memory.
     pub(super) fn new(
         store: &'s Store,
         ledger: &'l Ledger<'w>,

@@ -5,8 +5,8 @@
 //!
 //! An archive has a file with several names once, and its further names as links to the first. A link is the first sign
 //! that the file has several names: its content is then read from the store and stored again as a shared object; its
-//! old record is dead, and the next compaction frees it. A link to a symbolic link or a special file becomes another one
-//! of these, as in an import of a tree: in a store, only files have several names.
+//! old record is dead, and the next compaction frees it. A link to a symbolic link or a special file becomes another
+//! one of these, as in an import of a tree: in a store, only files have several names.
 //!
 //! Hostile archives: names that are absolute or climb with `..`, links to such, and links to what the store does not
 //! have below the prefix are refused, counted and reported; nothing outside the prefix is ever read or written. So is a

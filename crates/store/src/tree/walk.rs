@@ -2,12 +2,12 @@
 //!
 //! One thread, one `statx` per entry relative to the open directory. Only the names of the directories on the current
 //! path are in memory. Of these directories the root and at most the deepest [`OPEN_LEVELS`] are open; others are
-//! reopened on the path back, through `..` or else by their names from an open one above, and checked to be the same, so
-//! that a tree of any depth can be walked.
+//! reopened on the path back, through `..` or else by their names from an open one above, and checked to be the same,
+//! so that a tree of any depth can be walked.
 //!
 //! Survives: entries that vanish or whose status cannot be read, directories that cannot be read (reported; the walk
-//! continues beside them), directories that are moved while the walk is in them (one that is not found again is reported,
-//! and what remains of it skipped).
+//! continues beside them), directories that are moved while the walk is in them (one that is not found again is
+//! reported, and what remains of it skipped).
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};

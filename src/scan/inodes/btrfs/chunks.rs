@@ -53,8 +53,8 @@ impl Chunk {
         usize::from(self.kind & RAID5 != 0) + 2 * usize::from(self.kind & RAID6 != 0)
     }
 
-    /// The device and the offset on it of copy `copy` of the byte at `offset`; `None` if there is no such copy. Of RAID5
-    /// and RAID6 there is one: parity is not used.
+    /// The device and the offset on it of copy `copy` of the byte at `offset`; `None` if there is no such copy. Of
+    /// RAID5 and RAID6 there is one: parity is not used.
     fn place(&self, offset: u64, copy: usize) -> Option<(u64, u64)> {
         let (number, within) = (offset / self.stripe_bytes, offset % self.stripe_bytes);
         let all = self.stripes.len();

@@ -144,8 +144,8 @@ pub(super) fn names(seed: u32, block: &[u8]) -> Option<(u32, usize)> {
     is_tail.then(|| (crc32c(seed, names), block.len() - 4))
 }
 
-/// The entries of an index block: the offset of the first, how many fit, and how many there are. The first one has these
-/// two numbers.
+/// The entries of an index block: the offset of the first, how many fit, and how many there are. The first one has
+/// these two numbers.
 pub(super) fn index_entries(block: &[u8]) -> Option<(usize, usize, usize)> {
     let head = block.first_chunk::<32>()?;
     let (first, second) = (entry_bytes(head.u16::<4>(), block.len()), entry_bytes(head.u16::<16>(), block.len()));

@@ -18,8 +18,8 @@ use crate::scan::inodes::{Damage, Listed, damaged};
 
 /// Bytes of a directory per read.
 const PIECE_BYTES: u64 = 64 << 10;
-/// Directories up to this size are read once, larger ones twice: to verify, and to report. The blocks are kept, or, of a
-/// single run of one piece, are still in the window.
+/// Directories up to this size are read once, larger ones twice: to verify, and to report. The blocks are kept, or, of
+/// a single run of one piece, are still in the window.
 const KEPT_BYTES: u64 = 256 << 10;
 
 /// A directory: the location of its names, and its state.

@@ -158,8 +158,8 @@ impl<M: Medium> Xfs<M> {
         !self.log.changes.is_clean()
     }
 
-    /// Whether blocks may be reserved for copy-on-write, which `stat` counts while it is mounted and inodes do not have.
-    /// Damage counts as yes.
+    /// Whether blocks may be reserved for copy-on-write, which `stat` counts while it is mounted and inodes do not
+    /// have. Damage counts as yes.
     pub fn may_have_reservations(&self) -> bool {
         let mut read = |place, length| {
             let mut bytes = vec![0; length];

@@ -1,7 +1,7 @@
 //! What a load reads, and in which order: ranges of segments, planned from the index in bounded memory.
 //!
-//! Keys that are adjacent on disk are planned as they come; others wait in a [`LoadWindow`] and follow in disk order, in
-//! several passes if they exceed its size. So every wanted record is planned once, whatever the order.
+//! Keys that are adjacent on disk are planned as they come; others wait in a [`LoadWindow`] and follow in disk order,
+//! in several passes if they exceed its size. So every wanted record is planned once, whatever the order.
 
 use crate::format::ids::{LogOffset, SegmentNumber};
 use std::collections::HashSet;

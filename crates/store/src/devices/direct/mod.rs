@@ -106,8 +106,8 @@ impl DirectWrites {
         self.is_refused.store(true, Ordering::Relaxed);
     }
 
-    /// Writes whole blocks, as far as direct writes go; returns how many bytes, a multiple of [`BLOCK_BYTES`]. The caller
-    /// writes the rest.
+    /// Writes whole blocks, as far as direct writes go; returns how many bytes, a multiple of [`BLOCK_BYTES`]. The
+    /// caller writes the rest.
     fn write_blocks(&self, file: &File, alignment: Alignment, blocks: &[u8], offset: u64) -> io::Result<usize> {
         let is_aligned = (blocks.as_ptr() as usize).is_multiple_of(alignment.memory);
         let mut landing = if is_aligned { Vec::new() } else { self.landing() };

@@ -1,8 +1,8 @@
 //! Reading a large object: every unit read is verified, and reconstructed from its stripe if it is faulty.
 //!
-//! Everything returned was verified against the checksums of the descriptor, including reconstructed units; faulty bytes
-//! are never returned. Small ranges are read one unit after the other, on a single device several in one call; large
-//! ones from all devices in parallel, each unit directly into its place.
+//! Everything returned was verified against the checksums of the descriptor, including reconstructed units; faulty
+//! bytes are never returned. Small ranges are read one unit after the other, on a single device several in one call;
+//! large ones from all devices in parallel, each unit directly into its place.
 
 use std::ops::Range;
 
@@ -133,8 +133,8 @@ impl ExtentFiles {
         intact
     }
 
-    /// Appends data units of a chunk, counted through all its stripes, and reads from all devices in parallel. Faulty units
-    /// are reconstructed. After an error the appended bytes are not verified; the caller truncates them.
+    /// Appends data units of a chunk, counted through all its stripes, and reads from all devices in parallel. Faulty
+    /// units are reconstructed. After an error the appended bytes are not verified; the caller truncates them.
     fn read_in_parallel(
         &self,
         chunk_number: usize,

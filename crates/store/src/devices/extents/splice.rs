@@ -225,8 +225,8 @@ impl Allocator {
 
 impl ExtentFiles {
     /// Writes what edits affect (ascending, separate, without gaps after the old end) in an object of `stored_bytes`
-    /// (more than [`PACKED_BYTES`]) after the change. New chunks are placed by `order`; at the end of the object they are
-    /// striped by `rule`, elsewhere as before. `None`: there would be too many
+    /// (more than [`PACKED_BYTES`]) after the change. New chunks are placed by `order`; at the end of the object they
+    /// are striped by `rule`, elsewhere as before. `None`: there would be too many
     /// chunks, or fewer devices have space than such stripes need; the object must be rewritten.
     ///
     /// # Errors

@@ -180,9 +180,9 @@ impl Engine {
         (flaws.collect(), 0)
     }
 
-    /// Rewrites a table on the devices where it has faults: from a copy without any or, if there is none, each block from
-    /// a copy where it is valid. Returns `false` if a block is valid on no copy; if the table was merged meanwhile,
-    /// nothing remains to be done.
+    /// Rewrites a table on the devices where it has faults: from a copy without any or, if there is none, each block
+    /// from a copy where it is valid. Returns `false` if a block is valid on no copy; if the table was merged
+    /// meanwhile, nothing remains to be done.
     ///
     /// # Errors
     /// Any error of writing.

@@ -5,9 +5,9 @@
 //! ends with the content or the last write, whichever is later. Beyond a truncation, none of the content shows, even if
 //! the file grows again: so the state remains right over any content that replaces the original.
 //!
-//! A [`WritePlan`] says what to store: consecutive runs of data, each of retained content, of written bytes, or of zeroes.
-//! Holes remain holes, except those of less than 4 KiB beside what was written, and larger ones if the file would have
-//! more runs than attributes should list.
+//! A [`WritePlan`] says what to store: consecutive runs of data, each of retained content, of written bytes, or of
+//! zeroes. Holes remain holes, except those of less than 4 KiB beside what was written, and larger ones if the file
+//! would have more runs than attributes should list.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -372,8 +372,8 @@ impl<'a> Head<'a> {
         (head.head_checksum == seal.checksum(covered)).then_some(head)
     }
 
-    /// Decodes the head at the beginning of `bytes`; `None` if its form is none of the format. Its checksum is not verified:
-    /// for bytes that [`decode`](Self::decode) has verified.
+    /// Decodes the head at the beginning of `bytes`; `None` if its form is none of the format. Its checksum is not
+    /// verified: for bytes that [`decode`](Self::decode) has verified.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Head<'a>> {
         let lengths = Lengths::peek(bytes)?;
         let (header, rest) = bytes.get(..lengths.head_bytes())?.split_first_chunk::<HEADER_BYTES>()?;

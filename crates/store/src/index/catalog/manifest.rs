@@ -184,8 +184,8 @@ fn is_sound_in_pieces(file: &dyn DeviceFile, size: u64) -> io::Result<bool> {
     Ok(checksum.finish() == u64::from_le_bytes(stated))
 }
 
-/// Reads the bytes of the document, for [`decode`] to verify. The checksum of a long one is verified here already, before
-/// memory is allocated for it.
+/// Reads the bytes of the document, for [`decode`] to verify. The checksum of a long one is verified here already,
+/// before memory is allocated for it.
 pub(crate) fn read_bytes(device: &dyn Device) -> std::result::Result<Vec<u8>, ReadError> {
     let file = device.open(&path(), Mode::Read)?;
     let size = file.size()?;

@@ -94,8 +94,8 @@ impl Unclaimed {
         }
     }
 
-    /// Of the keys examined, those that nothing removed, in order: key, segment and offset of the newest record. None if
-    /// too many trees were removed to tell.
+    /// Of the keys examined, those that nothing removed, in order: key, segment and offset of the newest record. None
+    /// if too many trees were removed to tell.
     pub(super) fn end(self) -> Vec<(Vec<u8>, SegmentNumber, LogOffset)> {
         if self.has_too_many_trees {
             return Vec::new();

@@ -321,8 +321,8 @@ impl<'m> Scrubber<'m> {
         self.all(from, pace)
     }
 
-    /// Verifies and repairs every copy of the index, and reports what it found; returns `false` only if part of a table is
-    /// damaged on every copy.
+    /// Verifies and repairs every copy of the index, and reports what it found; returns `false` only if part of a table
+    /// is damaged on every copy.
     fn index(&mut self, pace: &mut Pace<'_>) -> Result<bool> {
         let engine = self.engine;
         let mut is_sound = true;
@@ -554,8 +554,8 @@ impl<'m> Scrubber<'m> {
         Ok(())
     }
 
-    /// The outcome of a repair; `None`, with its error added to the cause, if it failed in a way that says nothing about
-    /// what is verified next: one bad place does not end a scrub.
+    /// The outcome of a repair; `None`, with its error added to the cause, if it failed in a way that says nothing
+    /// about what is verified next: one bad place does not end a scrub.
     fn repaired<T>(&mut self, outcome: Result<T>, cause: &mut String) -> Result<Option<T>> {
         let goes_on = |error: &Error| {
             matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace | ErrorKind::Lost) && !is_of_replaced(error)

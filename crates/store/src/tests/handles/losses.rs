@@ -84,7 +84,8 @@ fn a_writer_goes_on_without_a_slow_device_that_fails() {
     }
 }
 
-/// Numbers of objects are reserved in the superblocks of all devices, also for records that are on none of the slow ones.
+/// Numbers of objects are reserved in the superblocks of all devices, also for records that are on none of the slow
+/// ones.
 #[test]
 fn records_are_written_although_the_superblock_of_a_slow_device_cannot_be() {
     for (absence, by_handle) in [(Absence::Unmounted, false), (Absence::Failing, false), (Absence::Unmounted, true)] {

@@ -58,8 +58,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Plays a scenario; returns how many opens were judged. Its course depends on nothing else: threads would take turns as
-/// the machine likes.
+/// Plays a scenario; returns how many opens were judged. Its course depends on nothing else: threads would take turns
+/// as the machine likes.
 ///
 /// # Errors
 /// The first violation.
@@ -564,8 +564,8 @@ impl Play {
     }
 
     /// Checks the laws (docs/FORMAT.md, section 3): the running writer is compared with the model, which learns from it
-    /// what was applied; then, on a copy of the world as a kill would leave it, a reader and, unless faults are pending,
-    /// two writers, one after the kill of the other.
+    /// what was applied; then, on a copy of the world as a kill would leave it, a reader and, unless faults are
+    /// pending, two writers, one after the kill of the other.
     fn check_laws(&mut self) -> Outcome {
         self.note_lost();
         if let Some(writer) = &self.writer {
