@@ -13,6 +13,7 @@ use std::sync::Arc;
 use super::check::{CheckOptions, CheckReport};
 use super::problem::{Problem, ProblemKind, Remedy};
 use super::scrub::{ScrubReport, Scrubber};
+use crate::devices::extents::Touched;
 use crate::devices::host::Host;
 use crate::devices::names;
 use crate::devices::platform::Platform;
@@ -27,7 +28,7 @@ use crate::format::entry::Kind;
 use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::record::checksum;
 use crate::format::segment::SEGMENTS;
-use crate::index::catalog::{Change, SegmentRow};
+use crate::index::catalog::{Change, ExtentRow, SegmentRow};
 use crate::log::completeness::Completeness;
 use crate::log::scan::SegmentScan;
 use crate::progress::Progress;
@@ -447,6 +448,7 @@ impl Store {
         let result = scrubber.all(Default::default(), pace);
         report.scrub = scrubber.report;
         result?;
+        engine.extend_extent_files()?;
         report.copies = engine.complete_copies(pace)?;
         report.moved_objects = engine.move_units_from_left(pace)?;
         let geometry = engine.geometry();
@@ -483,6 +485,30 @@ impl Engine {
             self.extents.forget(device);
         }
         Ok(admitted)
+    }
+
+    /// Makes truncated extent files as long as their accounts, where parity has what was in them: the units in use are
+    /// repaired, and there may be dead ones behind them. A file that cannot be extended is found by the next check.
+    ///
+    /// # Errors
+    /// Errors of syncing.
+    fn extend_extent_files(&self) -> Result<()> {
+        if self.geometry().parity == 0 {
+            return Ok(());
+        }
+        let mut touched = Touched::default();
+        for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
+            let Ok(sizes) = self.extents.list(slot.entry.number) else { continue };
+            let is_short = |row: &&ExtentRow| {
+                let size_bytes = sizes.get(&row.file).copied().unwrap_or(0);
+                row.device == slot.entry.number && row.live_bytes > 0 && size_bytes < row.end_bytes
+            };
+            let rows: Vec<ExtentRow> = self.view().state.extents.values().filter(is_short).copied().collect();
+            for row in rows {
+                let _ = self.extents.extend(row.device, row.file, row.end_bytes, &mut touched);
+            }
+        }
+        self.extents.sync(&touched)
     }
 
     /// Whether a directory without a sound superblock has a segment or a stripe unit that the accounts have on this

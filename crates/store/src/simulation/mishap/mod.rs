@@ -170,6 +170,11 @@ impl World {
         state.places = places.into_iter().map(|(path, disk)| (moved(path), disk)).collect();
     }
 
+    /// Whether there is anything beside a directory.
+    pub(crate) fn is_beside(&self, place: &str) -> bool {
+        self.state().places.keys().any(|path| !path.starts_with(place))
+    }
+
     /// Copies everything below one directory to another, as `cp -a` does.
     pub(crate) fn copy_below(&self, from: &str, to: &str) {
         let mut state = self.state();

@@ -63,7 +63,7 @@ pub(crate) struct Sound {
     files: BTreeMap<(usize, String), Vec<Arc<FileContent>>>,
     /// Devices that did not do what they acknowledged, so that their correct content is unknown.
     doubted: BTreeSet<usize>,
-    /// Devices that were rebuilt.
+    /// Devices that were rebuilt, or on which a repair recreated an extent file.
     filled: BTreeSet<usize>,
 }
 
@@ -87,7 +87,7 @@ impl Sound {
         }
     }
 
-    /// A device is rebuilt: what it lacks is a hole, which is filled when more can be reconstructed.
+    /// Extent files of a device are recreated: what they lack is a hole, which is filled when more can be reconstructed.
     pub(crate) fn fill(&mut self, device: usize) {
         self.filled.insert(device);
     }

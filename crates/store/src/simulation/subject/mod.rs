@@ -167,6 +167,12 @@ fn change(
     names: &mut HashMap<Key, ObjectNumber>,
     change: &Change,
 ) -> Result<()> {
+    if let Change::Put(key, ..) | Change::Planted(key, ..) | Change::Symlink(key, ..) | Change::Special(key, ..) =
+        change
+    {
+        // It replaces a name of a shared file.
+        names.remove(key);
+    }
     match change {
         Change::Put(key, attributes, recipe) => batch.put(key, attributes, &recipe.bytes()),
         Change::Planted(key, attributes, content) => batch.put(key, attributes, content),

@@ -1,5 +1,6 @@
 //! Repairs and rebuilds, and what each of them may change.
 
+use super::super::super::mishap::FileKind;
 use super::super::look::{Announced, Look};
 use super::super::promise::{Condition, Freshness};
 use super::sides::seen;
@@ -48,6 +49,13 @@ impl Play {
         }
         let after = self.world.images();
         patient(&before, &after, &self.released, &self.sound)?;
+        for (disk, (old, new)) in before.iter().zip(&after).enumerate() {
+            let is_longer = |path: &String, now: usize| now > old.get(path).map_or(0, |old| old.bytes.len());
+            let of_extents = |(path, _): &(&String, _)| FileKind::of(path) == FileKind::Extent;
+            if new.iter().filter(of_extents).any(|(path, new)| is_longer(path, new.bytes.len())) {
+                self.sound.fill(disk);
+            }
+        }
         let is_written = super::untouched(&before, &after).is_err();
         if !all && is_written {
             // It wrote to the devices that are present.
@@ -256,10 +264,9 @@ impl Play {
     fn is_rebuilt(&mut self, device: usize, place: &str, report: RebuildReport) {
         let disk = self.world.disk_at(place).expect("a device was rebuilt onto it");
         let mut condition = Condition::new(disk);
-        if report.lost > 0 {
-            // It lacks the same as the others.
-            condition.rotten = self.conditions.iter().flat_map(|one| one.rotten.iter().copied()).collect();
-        }
+        // It lacks the same as the others.
+        let lacks = |kind: &FileKind| report.lost > 0 || self.lacks_index() && kind.is_of_index();
+        condition.rotten = self.conditions.iter().flat_map(|one| one.rotten.iter().copied()).filter(lacks).collect();
         if !report.is_complete {
             condition.doubt();
         }

@@ -178,12 +178,14 @@ impl Play {
         let has_proof = promise.has_proof.filter(|_| !self.is_set_unsure);
         let has_proof = has_proof.filter(|_| !(self.is_forced && promise.is_rolled_back));
         let is_covered = !self.has_few_copies || is_sound(&self.conditions);
-        // What one device did not write may be gone from the other, or be on a missing one only.
+        // What one device did not write may be gone from the others, or be on missing ones only.
         let is_doubted = |one: &Condition| self.sound.is_doubted(one.disk);
         let is_honest = |one: &Condition| one.is_there() && one.freshness == Freshness::Fresh && !is_doubted(one);
         let is_restored = self.conditions.iter().any(|one| one.is_restored);
-        let mut with_records = self.geometry.record_devices().map(|entry| &self.conditions[entry.number.index()]);
-        let is_gone = self.conditions.iter().any(is_doubted) && (is_restored || !with_records.any(is_honest));
+        let with_records = self.geometry.record_devices().map(|entry| &self.conditions[entry.number.index()]);
+        let lacking = with_records.filter(|one| !is_honest(one)).count();
+        let is_gone =
+            self.conditions.iter().any(is_doubted) && (is_restored || lacking >= usize::from(self.geometry.copies));
         let is_whole = promise.is_whole && !self.is_incomplete && is_covered;
         Promise { has_proof, is_whole, is_rolled_back: promise.is_rolled_back || is_gone, ..promise }
     }
