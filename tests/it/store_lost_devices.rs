@@ -319,7 +319,12 @@ fn what_has_no_place_is_not_rebuilt_into_it() {
     let options = RebuildOptions { device: DeviceNumber(0), ..RebuildOptions::default() };
     assert!(store.plan_rebuild(&options).unwrap().without_place > 0);
     let error = store.rebuild(&options, &Progress::default()).unwrap_err().to_string();
-    assert!(error.contains("fit on no other device (name a directory on a new disk with --onto)"), "{error}");
+    assert!(
+        error.contains(
+            "no other device has room for 1 of its segments and chunks (name a directory on a new disk with --onto)"
+        ),
+        "{error}"
+    );
     let options = RebuildOptions { device: DeviceNumber(1), ..RebuildOptions::default() };
     let error = store.plan_rebuild(&options).unwrap_err().to_string();
     assert!(error.contains("device 1 is in service at"), "{error}");

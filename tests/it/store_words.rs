@@ -518,6 +518,24 @@ fn a_device_that_could_not_be_written_from_the_beginning_is_named_once() {
 }
 
 #[test]
+fn an_import_that_ends_for_lack_of_space_counts_what_it_stored() {
+    let mkfs = ["mkfs.ext4", "-q", "-F", "-m", "0"];
+    let Some(image) = Image::make(24 << 20, &mkfs, Mount::Kernel("")) else { return };
+    let home = image.root().join("store");
+    let place = Place::new(0, 0, &[]);
+    let source = place.path("many");
+    fs::create_dir(&source).unwrap();
+    for number in 0..900u64 {
+        fs::write(source.join(number.to_string()), bytes(number, 30_000)).unwrap();
+    }
+    place.run(args!["init", &home]).ended(0);
+    let imported = place.run(args!["import", &home, &source, "--json"]).ended(2).json()["files"].as_u64().unwrap();
+    let status = place.run(args!["status", &home, "--count", "--json"]);
+    let stored = status.json()["counts"]["files"].as_u64().unwrap();
+    assert!((100..900).contains(&stored) && imported == stored, "{imported} {stored}");
+}
+
+#[test]
 fn a_removal_without_space_asks_for_space() {
     let mkfs = ["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal"];
     let Some(image) = Image::make(16 << 20, &mkfs, Mount::Kernel("")) else { return };

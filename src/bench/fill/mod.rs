@@ -201,11 +201,12 @@ pub fn check_directories(directories: &[PathBuf], with_store: bool, allow_root: 
             let cause = "files and a store in one directory would fill the same file system";
             return refuse(directory, cause, "create file systems with --fs, one for each");
         }
-        if seen.contains(&number) {
+        // Subvolumes of one file system have numbers of their own.
+        if seen.iter().any(|&(other, ref of)| other == number || *of == mount.device) {
             let cause = "another of these directories is on the same file system";
             return refuse(directory, cause, "name only one of them");
         }
-        seen.push(number);
+        seen.push((number, mount.device));
     }
     Ok(())
 }

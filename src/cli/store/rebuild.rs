@@ -150,7 +150,10 @@ impl RebuildArguments {
             }
             if plan.without_place > 0 {
                 let count = format_count(plan.without_place.into());
-                writeln!(out, "{count} segments and chunks fit on no other device: add a new one with --onto")?;
+                writeln!(
+                    out,
+                    "no other device has room for {count} of its segments and chunks: add a new one with --onto"
+                )?;
             }
             Ok(())
         })

@@ -66,6 +66,9 @@ impl Directory {
     }
 }
 
+/// Of a mode: what is created in the directory gets its group.
+const SET_GROUP_ID: u32 = 0o2000;
+
 /// Makes the names in a directory durable. Uses `fsync`: not every file system has `fdatasync` for directories.
 fn sync_names(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
@@ -83,7 +86,10 @@ fn create_synced(path: &Path, mode: u32) -> io::Result<()> {
         made => made,
     };
     if made.is_ok() && mode != PRIVATE_DIRECTORY_MODE {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        // The umask may have removed bits; and what is created inside must get the group of the directory, if that was
+        // inherited.
+        let inherited = fs::metadata(path)?.permissions().mode() & SET_GROUP_ID;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode | inherited))?;
     }
     match made {
         Ok(()) => above.map_or(Ok(()), sync_names),
@@ -363,6 +369,20 @@ mod tests {
         let mut part = [1; 30];
         assert_eq!(file.read_at(&mut part, 0).unwrap(), 20);
         assert_eq!(part[..20], [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn the_group_of_a_shared_directory_is_inherited() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o2750)).unwrap();
+        let mode_of = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        for (name, file_mode, expected) in [("shared", 0o640, 0o2750), ("private", PRIVATE_MODE, 0o2700)] {
+            let device = Directory::with_mode(directory.path().join(name), file_mode);
+            device.create_directory("segments").unwrap();
+            for path in [device.at(""), device.at("segments")] {
+                assert_eq!(mode_of(&path), expected, "{}", path.display());
+            }
+        }
     }
 
     #[test]

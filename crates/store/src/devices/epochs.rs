@@ -224,12 +224,14 @@ pub(crate) fn preferred(sides: &[Side]) -> Option<usize> {
     }
 }
 
-/// How a device with `history` relates to the current history.
+/// How a device with `history` relates to the current history. `marked` is the last batch that was durable according to
+/// a mark on a device with the newest epoch.
 pub(crate) fn standing(
     device: DeviceNumber,
     history: &History,
     newest: &History,
     seen: &SeenHistories<'_>,
+    marked: u64,
 ) -> Standing {
     // The device itself may be the one that does not have an epoch.
     let is_void = |entry: &EpochEntry| is_void(entry, seen) || is_void(entry, &[(device, history)]);
@@ -244,7 +246,8 @@ pub(crate) fn standing(
         return if newest.newest().has(device) { Standing::InSync } else { Standing::Stale(0) };
     }
     // Nothing was acknowledged in a void epoch, unless the device that lacks it is an old copy.
-    let is_unused = |entry: &EpochEntry| is_void(entry) && entry.last_batch == newest.newest().last_batch;
+    let last_batch = newest.newest().last_batch.max(marked);
+    let is_unused = |entry: &EpochEntry| is_void(entry) && entry.last_batch == last_batch;
     if missed.clone().all(is_unused) { Standing::Late } else { Standing::Stale(missed.count()) }
 }
 
@@ -335,7 +338,7 @@ mod tests {
     }
 
     fn standing_of(device: u16, history: &History, newest: &History) -> Standing {
-        standing(DeviceNumber(device), history, newest, &[])
+        standing(DeviceNumber(device), history, newest, &[], 0)
     }
 
     fn devices(numbers: &[u16]) -> Vec<DeviceNumber> {
@@ -465,6 +468,15 @@ mod tests {
     }
 
     #[test]
+    fn one_without_the_newest_epoch_is_an_old_copy_if_a_mark_says_that_it_was_used() {
+        let old = history(&[(1, &[0, 1, 2])]);
+        let newest = old.followed_by(entry(2, 5, &[0, 1, 2]));
+        let seen = [(DeviceNumber(0), &newest), (DeviceNumber(1), &newest), (DeviceNumber(2), &old)];
+        assert_eq!(standing(DeviceNumber(2), &old, &newest, &seen, 5), Standing::Late);
+        assert_eq!(standing(DeviceNumber(2), &old, &newest, &seen, 6), Standing::Stale(1));
+    }
+
+    #[test]
     fn an_epoch_that_was_begun_on_some_and_never_used_is_no_side() {
         let before = history(&[(1, &[0, 1, 2])]);
         let crashed = before.followed_by(entry(2, 1, &[0, 1, 2]));
@@ -473,7 +485,7 @@ mod tests {
         let found = sides(&seen, &[]);
         assert_eq!((found.len(), &found[0].history), (1, &after));
         // It is in no set of those that continued.
-        assert_eq!(standing(DeviceNumber(0), &crashed, &after, &seen), Standing::Stale(1));
+        assert_eq!(standing(DeviceNumber(0), &crashed, &after, &seen, 0), Standing::Stale(1));
         // Two crashes, each on different devices: nothing was acknowledged in either epoch.
         let seen = [(DeviceNumber(0), &crashed), (DeviceNumber(1), &after), (DeviceNumber(2), &before)];
         assert_eq!(sides(&seen, &[]).len(), 1);
@@ -514,8 +526,8 @@ mod tests {
         let seen = [(DeviceNumber(0), &current), (DeviceNumber(1), &old)];
         let found = sides(&seen, &[]);
         assert_eq!((found.len(), &found[0].history, &found[0].devices), (1, &current, &devices(&[0])));
-        assert_eq!(standing(DeviceNumber(1), &old, &current, &seen), Standing::Stale(MOST_EPOCHS));
-        assert_eq!(standing(DeviceNumber(0), &current, &current, &seen), Standing::InSync);
+        assert_eq!(standing(DeviceNumber(1), &old, &current, &seen, 0), Standing::Stale(MOST_EPOCHS));
+        assert_eq!(standing(DeviceNumber(0), &current, &current, &seen, 0), Standing::InSync);
 
         // It went on alone, with fewer batches than the other has had since, or is perhaps the only one that has an
         // epoch of both.
@@ -525,13 +537,13 @@ mod tests {
         let ahead = old.followed_by(entry(1000, 100, &[0, 1]));
         for own in [&alone, &rejoined, &ahead] {
             let seen = [(DeviceNumber(0), &current), (DeviceNumber(1), own)];
-            assert_eq!(standing(DeviceNumber(1), own, &current, &seen), Standing::Diverged, "{:?}", own.newest());
+            assert_eq!(standing(DeviceNumber(1), own, &current, &seen, 0), Standing::Diverged, "{:?}", own.newest());
             assert_eq!(sides(&seen, &[]).len(), 2);
         }
         // Something was written in the epoch of both: the other had it.
         let used = rejoined.followed_by(entry(1002, 5, &[0, 1]));
         let seen = [(DeviceNumber(0), &current), (DeviceNumber(1), &used)];
-        assert_eq!(standing(DeviceNumber(1), &used, &current, &seen), Standing::Stale(MOST_EPOCHS));
+        assert_eq!(standing(DeviceNumber(1), &used, &current, &seen, 0), Standing::Stale(MOST_EPOCHS));
     }
 
     fn has_proof(newest: &History, in_sync: &[u16], seen: &[(u16, &History)], lost: Option<u16>) -> bool {
@@ -617,7 +629,7 @@ mod tests {
                 let in_sync: Vec<DeviceNumber> = seen
                     .iter()
                     .filter(|(device, history)| {
-                        matches!(standing(*device, history, &newest, &seen), Standing::InSync | Standing::Late)
+                        matches!(standing(*device, history, &newest, &seen, 0), Standing::InSync | Standing::Late)
                     })
                     .map(|&(device, _)| device)
                     .collect();

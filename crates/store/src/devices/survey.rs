@@ -149,6 +149,13 @@ impl SearchStart<'_> {
             .map(|found| &found.superblock)
             .chain([self.first])
             .find(|superblock| superblock.history.newest().epoch == history.newest().epoch);
+        let on_devices = found.iter().filter_map(|found| found.on_device.as_ref()).map(|found| &found.superblock);
+        let marked = on_devices
+            .filter(|superblock| superblock.history.newest().epoch == history.newest().epoch)
+            .filter_map(|superblock| superblock.mark)
+            .map(|mark| mark.sequence)
+            .max()
+            .unwrap_or(0);
         let newest = newest_superblock.map_or(geometry, |superblock| &superblock.geometry).clone();
         let troubles: Vec<(Option<Trouble>, bool)> = geometry
             .devices
@@ -163,7 +170,7 @@ impl SearchStart<'_> {
                 };
                 let others = sides.iter().enumerate().filter(|&(at, _)| sides.len() > 1 && Some(at) != preferred);
                 let is_of_other = others.map(|(_, side)| side).any(|side| side.devices.contains(&entry.number));
-                match standing(entry.number, &on_device.superblock.history, &history, &seen) {
+                match standing(entry.number, &on_device.superblock.history, &history, &seen, marked) {
                     _ if is_of_other => (Some(Trouble::Diverged), false),
                     Standing::InSync => (None, false),
                     Standing::Late => (None, true),

@@ -169,7 +169,7 @@ impl Store {
         drop(engine.writer()?);
         let plan = self.plan_rebuild(options)?;
         if plan.without_place > 0 {
-            let cause = format!("{} segments and chunks fit on no other device", plan.without_place);
+            let cause = format!("no other device has room for {} of its segments and chunks", plan.without_place);
             return Err(no_place(cause));
         }
         let slot = engine.lost_slot(options)?;
@@ -229,7 +229,7 @@ impl Engine {
         };
         match (&slot.trouble, slot.entry.state) {
             (Some(Trouble::Gone), _) => {
-                refuse(format!("device {} has left the store", options.device), "nothing is missing on it")
+                refuse(format!("device {} has left the store", options.device), "there is nothing to rebuild")
             }
             (None, DeviceState::InUse) => refuse(
                 format!("device {} is in service at {}", options.device, crate::units::escape_path(&slot.path)),

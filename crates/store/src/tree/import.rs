@@ -99,8 +99,8 @@ pub struct ImportSummary {
 }
 
 impl ImportSummary {
-    /// Adds the counts of another thread.
-    fn add(&mut self, other: &ImportSummary) {
+    /// Adds the counts of another thread, or of a batch.
+    pub(super) fn add(&mut self, other: &ImportSummary) {
         self.directories += other.directories;
         self.files += other.files;
         self.links += other.links;
@@ -186,6 +186,7 @@ pub fn import_into(
         })
     })?;
     *summary = unpoisoned(totals.into_inner());
+    summary.add(&turns.into_done());
     summary.add(&planned);
     summary.own_directories = planned.own_directories;
     finish(store, &ledger, summary)

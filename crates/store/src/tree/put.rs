@@ -57,7 +57,7 @@ pub(super) struct Putter<'s, 'l, 'w> {
     xattrs: XattrReader,
     content: Vec<u8>,
     held_bytes: u64,
-    /// What was stored so far.
+    /// What was done with the files of this batch, and of those with nothing to commit.
     pub done: ImportSummary,
 }
 
@@ -144,7 +144,8 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
             _ => DESCRIPTOR_BYTES,
         };
         batch.reuse(memory, tasks.iter().map(held).sum::<u64>() as usize);
-        let bytes_before = self.done.content_bytes;
+        // Of pieces with nothing to commit.
+        let done_before = std::mem::take(&mut self.done);
         self.held_bytes = 0;
         let mut objects = 0;
         let mut failed = None;
@@ -166,11 +167,17 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
             }
         }
         self.done.xattrs_unreadable += std::mem::take(&mut self.xattrs.unreadable);
-        let content_bytes = self.done.content_bytes - bytes_before;
+        let done = std::mem::replace(&mut self.done, done_before);
         match failed {
             Some(error) => Err(error),
-            None if objects == 0 => Ok(None),
-            None => Ok(Some(ReadyBatch { batch, content_bytes, held_bytes: self.held_bytes })),
+            None if objects == 0 => {
+                self.done.add(&done);
+                Ok(None)
+            }
+            None => {
+                let (content_bytes, held_bytes) = (done.content_bytes, self.held_bytes);
+                Ok(Some(ReadyBatch { batch, content_bytes, held_bytes, done }))
+            }
         }
     }
 

@@ -92,11 +92,12 @@ pub fn import_tar_into(
         last_directory: None,
         content: Vec::new(),
         done: ImportSummary::default(),
+        committed: ImportSummary::default(),
     };
     let mut archive = Archive::new(Stoppable { ledger: &ledger, inner: archive });
     let ended = import.run(&mut archive);
     let committed = import.commit();
-    *summary = std::mem::take(&mut import.done);
+    *summary = std::mem::take(&mut import.committed);
     drop(import);
     if let Err(error) = ended.and(committed) {
         ledger.fail(error);
@@ -163,7 +164,10 @@ struct TarImport<'s, 'l, 'w> {
     /// Directory of the last member, which exists.
     last_directory: Option<Key>,
     content: Vec<u8>,
+    /// Of the members since the last commit.
     done: ImportSummary,
+    /// Of those that were committed, and of those with nothing to commit.
+    committed: ImportSummary,
 }
 
 impl<'s> TarImport<'s, '_, '_> {
@@ -412,11 +416,16 @@ impl<'s> TarImport<'s, '_, '_> {
     fn commit(&mut self) -> Result<()> {
         let batch = std::mem::replace(&mut self.batch, self.store.batch(Durability::None));
         let is_empty = self.batch_objects == 0;
-        let piece = ReadyBatch { batch, content_bytes: self.batch_bytes, held_bytes: self.held_bytes };
+        let mut done = std::mem::take(&mut self.done);
+        // Those were reported, whatever becomes of the batch.
+        self.committed.refused += std::mem::take(&mut done.refused);
+        let piece = ReadyBatch { batch, content_bytes: self.batch_bytes, held_bytes: self.held_bytes, done };
         (self.batch_objects, self.batch_bytes, self.held_bytes) = (0, 0, 0);
         self.shared.clear();
         self.waiting.clear();
-        if is_empty { Ok(()) } else { self.unsynced.commit(self.store, piece).map(|_| ()) }
+        let done = if is_empty { piece.done } else { self.unsynced.commit(self.store, piece)?.1 };
+        self.committed.add(&done);
+        Ok(())
     }
 }
 

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
 
 use super::Ledger;
+use super::import::ImportSummary;
 use crate::error::Result;
 use crate::locks::{lock, unpoisoned};
 use crate::{Batch, Store};
@@ -31,6 +32,8 @@ pub(super) struct ReadyBatch<'s> {
     pub content_bytes: u64,
     /// Those that the batch has in memory: for large files it has only descriptors.
     pub held_bytes: u64,
+    /// What will have been imported once it is committed.
+    pub done: ImportSummary,
 }
 
 /// Which piece is next.
@@ -49,6 +52,8 @@ struct TurnState<'s> {
     is_closed: bool,
     /// Memory of committed batches.
     spare: Vec<Vec<u8>>,
+    /// What they imported.
+    done: ImportSummary,
 }
 
 /// What is committed but not synced.
@@ -58,18 +63,19 @@ pub(super) struct UnsyncedBytes {
 }
 
 impl UnsyncedBytes {
-    /// Commits a batch, and syncs the store if much was committed since the last sync; returns the memory of the batch.
+    /// Commits a batch, and syncs the store if much was committed since the last sync; returns the memory of the batch,
+    /// and what was imported with it.
     ///
     /// # Errors
     /// Errors of committing and syncing.
-    pub(super) fn commit(&mut self, store: &Store, piece: ReadyBatch<'_>) -> Result<Vec<u8>> {
+    pub(super) fn commit(&mut self, store: &Store, piece: ReadyBatch<'_>) -> Result<(Vec<u8>, ImportSummary)> {
         let memory = piece.batch.commit_for_memory()?;
         self.content_bytes += piece.content_bytes;
         if self.content_bytes >= SYNC_BYTES {
             store.sync()?;
             *self = UnsyncedBytes::default();
         }
-        Ok(memory)
+        Ok((memory, piece.done))
     }
 }
 
@@ -88,6 +94,11 @@ impl Drop for OpenTurns<'_, '_, '_, '_> {
 impl<'s, 'l, 'w> Turns<'s, 'l, 'w> {
     pub(super) fn new(store: &'s Store, ledger: &'l Ledger<'w>) -> Turns<'s, 'l, 'w> {
         Turns { store, ledger, state: Mutex::default(), moved: Condvar::new() }
+    }
+
+    /// What was imported with the pieces that were committed.
+    pub(super) fn into_done(self) -> ImportSummary {
+        unpoisoned(self.state.into_inner()).done
     }
 
     /// Memory for the next batch, empty.
@@ -131,8 +142,10 @@ impl<'s, 'l, 'w> Turns<'s, 'l, 'w> {
                 .filter(|_| !self.ledger.has_failed())
                 .map(|piece| unsynced.commit(self.store, piece).map_err(|error| self.ledger.fail(error)));
             state = lock(&self.state);
-            let memory = committed.and_then(std::result::Result::ok);
-            state.spare.extend(memory.filter(|memory| memory.capacity() <= MOST_SPARE_BYTES));
+            if let Some(Ok((memory, done))) = committed {
+                state.done.add(&done);
+                state.spare.extend(Some(memory).filter(|memory| memory.capacity() <= MOST_SPARE_BYTES));
+            }
             state.parked_bytes -= bytes;
             state.next += 1;
             self.moved.notify_all();

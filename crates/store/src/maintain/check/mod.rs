@@ -390,7 +390,7 @@ impl<'c> Checker<'c> {
             }
             let missing = self.engine.index_copies_missing();
             if missing > 0 {
-                let cause = format!("{missing} of its copies are missing");
+                let cause = format!("copies of it are missing: {missing}");
                 self.found(Problem::new(ProblemKind::Catalog, directory, cause, Remedy::Repair));
             }
         } else if self.view.state.position != Position::default() {

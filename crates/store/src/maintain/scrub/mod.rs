@@ -356,7 +356,7 @@ impl<'m> Scrubber<'m> {
         let missing = engine.index_copies_missing();
         if missing > 0 {
             engine.complete_index()?;
-            let cause = format!("{missing} of its copies are missing");
+            let cause = format!("copies of it are missing: {missing}");
             let problem = Problem::new(ProblemKind::Catalog, engine.index_directory.clone(), cause, Remedy::Repair);
             self.found(problem, engine.index_copies_missing() == 0);
         }

@@ -87,7 +87,8 @@ impl Sound {
         }
     }
 
-    /// Extent files of a device are recreated: what they lack is a hole, which is filled when more can be reconstructed.
+    /// Extent files of a device are recreated: what they lack is a hole, which is filled when more can be
+    /// reconstructed.
     pub(crate) fn fill(&mut self, device: usize) {
         self.filled.insert(device);
     }

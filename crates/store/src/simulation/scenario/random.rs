@@ -72,6 +72,9 @@ fn scenarios_that_failed_once_keep_the_laws() {
         202611300100039762,
         202611300100053427,
         202611300100055084,
+        202611300200033187,
+        202611300300003635,
+        202611300300025940,
     ] {
         play(&draw(seed)).unwrap_or_else(|failure| panic!("seed {seed}, {failure}"));
     }

@@ -241,7 +241,10 @@ impl Play {
                 }
                 if report.is_settled {
                     self.is_rebuilt(device, &place, report);
-                    if let Some(shown) = shown {
+                    if is_betrayed {
+                        // A write may have gone over the only copy that was left.
+                        self.is_over = true;
+                    } else if let Some(shown) = shown {
                         self.judge_given_up(&shown)?;
                     }
                 }
@@ -271,6 +274,8 @@ impl Play {
             condition.doubt();
         }
         self.conditions[device] = condition;
+        // Of what only a pin keeps, no new copy is made.
+        self.has_scars |= self.is_pinned != Some(false);
         self.leave_behind();
     }
 

@@ -103,7 +103,8 @@ struct Play {
     has_torn: bool,
     /// A disk was full: records may have gone to devices of the other class.
     was_full: bool,
-    /// Damage beyond redundancy was dropped: where it was, nothing is in use, and copies of it have it too.
+    /// Damage beyond redundancy was dropped, or a device rebuilt while there was a pin: nothing is in use where it was,
+    /// and copies have it too; or what only the pin keeps has fewer copies.
     has_scars: bool,
     /// A writer opened while something failed or was full: what it adopted may have too few copies until a repair.
     has_few_copies: bool,
@@ -228,6 +229,8 @@ impl Play {
                     self.is_set_unsure |= self.world.failures() > failures;
                     self.has_torn = true;
                     self.doubt_set();
+                    // A writer may have adopted what was never acknowledged.
+                    self.leave_behind();
                 } else {
                     self.note_lost();
                 }
