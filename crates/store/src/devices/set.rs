@@ -197,7 +197,7 @@ impl Devices {
     }
 
     /// All devices that may be written.
-    fn in_service(&self) -> Vec<Slot> {
+    pub(super) fn in_service(&self) -> Vec<Slot> {
         self.slots().iter().filter(|slot| slot.is_writable()).cloned().collect()
     }
 

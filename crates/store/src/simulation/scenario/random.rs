@@ -75,6 +75,7 @@ fn scenarios_that_failed_once_keep_the_laws() {
         202611300200033187,
         202611300300003635,
         202611300300025940,
+        202611300500004162,
     ] {
         play(&draw(seed)).unwrap_or_else(|failure| panic!("seed {seed}, {failure}"));
     }
