@@ -332,6 +332,8 @@ fn make(directory: &Path) -> Result<()> {
     fs::create_dir(directory).map_err(|error| Error::io("create the directory", directory, error))
 }
 
+/// A subject before it is filled. Without `device`, the device below the directory is looked up; the fill level after
+/// the run is set by [`Prepared::end`].
 fn subject(
     kind: SubjectKind,
     name: &str,

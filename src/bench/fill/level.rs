@@ -109,7 +109,7 @@ impl Fill {
                 return Ok(if is_near { Filled::Reached } else { Filled::Full(cause) });
             }
             is_settled = false;
-            match self.add(missing, block_bytes, filling, ground, progress) {
+            match self.create_files(missing, block_bytes, filling, ground, progress) {
                 Ok(true) => {}
                 Ok(false) => return Ok(Filled::Stopped),
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
@@ -121,8 +121,9 @@ impl Fill {
         }
     }
 
-    /// Adds files of at most `missing` bytes, until the next flush; returns whether it finished.
-    fn add(
+    /// Creates files of at most `missing` bytes in total, up to the next flush, and deletes as often as is asked for.
+    /// Returns `false` if it was asked to stop.
+    fn create_files(
         &mut self,
         missing: u64,
         block_bytes: u64,
@@ -292,17 +293,17 @@ mod tests {
         let mut memory = Memory { room_bytes: 10_000_000, ..Memory::default() };
         let mut fill = Fill::new(1);
         // Without flushes, straight to the end.
-        assert!(fill.add(5_000_000, 4096, &filling(10, 0), &mut memory, progress).unwrap());
+        assert!(fill.create_files(5_000_000, 4096, &filling(10, 0), &mut memory, progress).unwrap());
         assert_eq!((memory.syncs, fill.deleted), (0, fill.created / 10));
         assert_eq!((fill.files, fill.bytes), (memory.files.len() as u64, memory.files.values().sum()));
         let rounded = |bytes: &u64| bytes.next_multiple_of(4096);
         assert!(memory.files.values().map(rounded).sum::<u64>() <= 5_000_000);
         assert!(fill.bytes > 3_000_000, "{fill:?}");
         assert_eq!(fill.extents(100, &mut memory).unwrap(), Some(3.0));
-        let error = fill.add(50_000_000, 4096, &filling(10, 0), &mut memory, progress).unwrap_err();
+        let error = fill.create_files(50_000_000, 4096, &filling(10, 0), &mut memory, progress).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace);
         progress.stop();
-        assert!(!fill.add(5_000_000, 4096, &filling(10, 0), &mut memory, progress).unwrap());
+        assert!(!fill.create_files(5_000_000, 4096, &filling(10, 0), &mut memory, progress).unwrap());
     }
 
     #[test]
@@ -310,10 +311,10 @@ mod tests {
         let progress = &Progress::default();
         let mut memory = Memory { room_bytes: u64::MAX, ..Memory::default() };
         let mut fill = Fill::new(1);
-        assert!(fill.add(1 << 30, 4096, &filling(10, 10), &mut memory, progress).unwrap());
+        assert!(fill.create_files(1 << 30, 4096, &filling(10, 10), &mut memory, progress).unwrap());
         assert_eq!((fill.created, fill.deleted, memory.syncs), (10, 1, 2));
         // In batches: deletions continue, flushes are less frequent.
-        assert!(fill.add(1 << 30, 4096, &filling(10, 50), &mut memory, progress).unwrap());
+        assert!(fill.create_files(1 << 30, 4096, &filling(10, 50), &mut memory, progress).unwrap());
         assert_eq!((fill.created, fill.deleted, memory.syncs), (60, 6, 4));
     }
 
@@ -321,7 +322,7 @@ mod tests {
     fn a_seed_is_a_fill() {
         let filled = |seed| {
             let mut memory = Memory { room_bytes: u64::MAX, ..Memory::default() };
-            Fill::new(seed).add(1 << 24, 4096, &filling(10, 0), &mut memory, &Progress::default()).unwrap();
+            Fill::new(seed).create_files(1 << 24, 4096, &filling(10, 0), &mut memory, &Progress::default()).unwrap();
             memory.files
         };
         assert_eq!(filled(3), filled(3));

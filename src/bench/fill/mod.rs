@@ -164,7 +164,8 @@ fn misread(path: &Path) -> Error {
 }
 
 /// Refuses directories that cannot be filled: two targets on one file system, which would fill it together; and those
-/// on the root file system, unless that is allowed.
+/// on the root file system, unless that is allowed. `with_store` means that each gets files and a store, which would
+/// fill the same file system.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] for the first such directory; errors from examining it.
@@ -184,7 +185,7 @@ pub fn check_directories(directories: &[PathBuf], with_store: bool, allow_root: 
             directory.ancestors().map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above });
         let existing = above.into_iter().find(|above| above.exists()).unwrap_or(Path::new("/"));
         let (number, mount) = device(existing)?;
-        // Subvolumes and bind mounts of the root have other device numbers.
+        // Subvolumes of the root have other device numbers, and so may what an overlay shows of it.
         let is_root = number == root_number
             || mount.device == root.device
             || (mount.kind == root.kind && mount.source == root.source && root.device.0 != 0);

@@ -100,7 +100,7 @@ fn spread(key: u64) -> u64 {
 pub struct Recorder {
     table: Table,
     order: Order,
-    /// Slots of removed blocks whose places are still free.
+    /// Slots of removed blocks whose places are still free: they stay set in `order`, and count in depths.
     gaps: BinaryHeap<u32>,
     noted: Noted,
     references: References,
@@ -236,6 +236,7 @@ impl Recorder {
         if self.cutoff > self.wished_cutoff { self.most_blocks.min(LEAST_SAMPLE) } else { self.most_blocks }
     }
 
+    /// A reference to a remembered block; returns its depth.
     fn refer_again(&mut self, at: usize, kind: Kind) -> u32 {
         let Entry { slot, dirty_from, .. } = *self.table.entry(at);
         let depth = self.order.later(slot);
@@ -335,10 +336,11 @@ impl Recorder {
         for entry in self.table.blocks_mut().filter(|entry| entry.dirty_from != CLEAN) {
             entry.dirty_from = scaled(entry.dirty_from - 1) + 1;
         }
+        // Of the gaps, as large a part stays as of the blocks, evenly chosen.
         let gaps = std::mem::take(&mut self.gaps).into_sorted_vec();
         for (number, slot) in gaps.into_iter().enumerate() {
-            let before = |number: usize| (number as f64 * factor) as usize;
-            if before(number + 1) > before(number) {
+            let kept_of_first = |count: usize| (count as f64 * factor) as usize;
+            if kept_of_first(number + 1) > kept_of_first(number) {
                 self.gaps.push(slot);
             } else {
                 self.order.clear(slot);

@@ -202,8 +202,8 @@ impl Store {
 
 impl Engine {
     /// The file that a path names, directly or as one of several names (symlinks are not followed): its key in the
-    /// index, and its entry; `None` if nothing has the name. For [`open_file`](Self::open_file), which holds the
-    /// writer's lock.
+    /// index, and its entry; `None` if nothing has the name. For [`open_file`](Self::open_file), which holds the lock
+    /// of the writer, if there is one.
     fn find_file(&self, key: &Key) -> Result<Option<(Arc<[u8]>, Entry)>> {
         let refuse = |cause: &str| Err(Error::new(ErrorKind::Usage, "open", cause).at(&key.to_path()));
         let (Some(above), Some(name)) = (key.parent(), key.name().filter(|_| !key.is_root())) else {
@@ -213,11 +213,12 @@ impl Engine {
         match found.entry.kind {
             Kind::File | Kind::Large => {}
             Kind::Directory => return refuse("it is a directory"),
-            _ => return refuse("it is not a file"),
+            _ => return refuse("it is not a regular file"),
         }
         if let Some(shared) = found.shared {
             return Ok(Some((object_key(shared)[..].into(), found.entry)));
         }
+        // In a reader another process may have removed the directory since.
         let Some(directory) = self.directory(above.stored())? else { return Ok(None) };
         Ok(Some((entry_key(directory, name).into(), found.entry)))
     }

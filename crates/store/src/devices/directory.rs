@@ -74,7 +74,7 @@ fn sync_names(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Creates `path` and its missing ancestors; syncs the parent of each.
+/// Creates `path` and its missing ancestors, and syncs the parents of those that it created.
 fn create_synced(path: &Path, mode: u32) -> io::Result<()> {
     let above = path.parent().map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above });
     let make = || fs::DirBuilder::new().mode(mode).create(path);
@@ -86,8 +86,8 @@ fn create_synced(path: &Path, mode: u32) -> io::Result<()> {
         made => made,
     };
     if made.is_ok() && mode != PRIVATE_DIRECTORY_MODE {
-        // The umask may have removed bits; and what is created inside must get the group of the directory, if that was
-        // inherited.
+        // The umask may have removed bits for others, which a private mode does not have; and what is created inside
+        // must get the group of the directory, if that was inherited.
         let inherited = fs::metadata(path)?.permissions().mode() & SET_GROUP_ID;
         fs::set_permissions(path, fs::Permissions::from_mode(mode | inherited))?;
     }

@@ -128,23 +128,28 @@ fn ends_before(old: &History, newest: &History) -> bool {
     newest.entries().next().is_some_and(is_after) && !old.entries().any(|entry| newest.contains(entry.epoch))
 }
 
-/// Whether `old` is such a prefix for certain: a device that has `newest` was in the last set of `old`, and in each one
-/// before it back to that of the last epoch known to be established. Without such a device, those with `old` may have
-/// written something alone.
+/// Whether `old` is for certain a prefix of `newest` that was dropped from it whole: a device that has `newest` was in
+/// the last set of `old`, and in each one before it, back to the last epoch known to be established and without that
+/// one, which began on all of its set. Without such a device, those with `old` may have written something alone.
 fn is_dropped_prefix(old: &History, newest: &History, seen: &SeenHistories<'_>) -> bool {
     let current = newest.newest().epoch;
+    let Some(oldest) = newest.entries().next() else { return false };
     let has_both = |entry: &EpochEntry| {
         let is_on = |device: DeviceNumber, history: &History| entry.has(device) && history.contains(current);
-        let oldest = newest.entries().next();
-        seen.iter().any(|&(device, history)| is_on(device, history) && oldest.is_some_and(|oldest| oldest.has(device)))
+        seen.iter().any(|&(device, history)| is_on(device, history) && oldest.has(device))
     };
     let mut last_batch_after = 0;
-    let mut unsure = old.entries().rev().take_while(|entry| {
+    for entry in old.entries().rev() {
         let is_established = last_batch_after > entry.last_batch;
+        if is_established {
+            break;
+        }
+        if !has_both(entry) {
+            return false;
+        }
         last_batch_after = entry.last_batch;
-        !is_established
-    });
-    ends_before(old, newest) && unsure.all(has_both)
+    }
+    ends_before(old, newest)
 }
 
 /// The sides of what was seen: one, unless some devices have diverged. A `witness` (a home, or the superblock from
@@ -156,6 +161,7 @@ pub(crate) fn sides(
     witnesses: &[&History],
     written: &dyn Fn(&EpochEntry) -> Option<bool>,
 ) -> Vec<Side> {
+    // The histories that are no prefix of another one.
     let mut newest: Vec<&History> = Vec::new();
     for history in seen.iter().map(|(_, history)| *history).chain(witnesses.iter().copied()) {
         if newest.iter().any(|known| matches!(relation(history, known), Relation::Same | Relation::Prefix)) {
@@ -164,6 +170,7 @@ pub(crate) fn sides(
         newest.retain(|known| relation(known, history) != Relation::Prefix);
         newest.push(history);
     }
+    // Without those that were dropped from another one.
     if newest.len() > 1 {
         let is_of_device = |side: &History| seen.iter().any(|(_, history)| history.contains(side.newest().epoch));
         let is_obsolete = |side: &History, other: &History| match is_of_device(side) {
@@ -173,23 +180,24 @@ pub(crate) fn sides(
         let current = newest.iter().filter(|side| !newest.iter().any(|other| is_obsolete(side, other)));
         newest = current.copied().collect();
     }
+    // Without those in whose own epochs nothing was written.
     if newest.len() > 1 {
         let is_shared = |side: &History, epoch: Epoch| {
             newest.iter().any(|other| !std::ptr::eq(*other, side) && other.contains(epoch))
         };
         let is_twin = |side: &&History| newest.iter().any(|other| are_twins(side, other, seen));
-        let is_void = |side: &&History| {
-            let mut alone = side.entries().rev().take_while(|entry| !is_shared(side, entry.epoch));
-            alone.all(|entry| is_void(entry, seen) && !is_used(entry, side))
+        let is_empty = |side: &&History| {
+            let mut own = side.entries().rev().take_while(|entry| !is_shared(side, entry.epoch));
+            own.all(|entry| is_void(entry, seen) && !is_used(entry, side))
                 && !written(side.newest()).unwrap_or_else(|| is_twin(side))
         };
-        let sound: Vec<&History> = newest.iter().filter(|side| !is_void(side)).copied().collect();
-        if sound.is_empty() {
+        let used: Vec<&History> = newest.iter().filter(|side| !is_empty(side)).copied().collect();
+        if used.is_empty() {
             // Nothing was acknowledged on any side: choose one deterministically.
             newest.sort_by_key(|side| side.newest().epoch);
             newest.truncate(1);
         } else {
-            newest = sound;
+            newest = used;
         }
     }
     let on_side = |side: &History| {

@@ -29,20 +29,22 @@ impl fmt::Debug for Encoder {
 }
 
 impl Encoder {
-    /// Parity of a stripe of `data` units, of which `units` have bytes; none is longer than `unit_bytes`, which is
-    /// even.
+    /// The parity units of a stripe with `data_count` data units, of which the first, `units`, have bytes; none is
+    /// longer than `unit_bytes`, which is even. The result is valid until the next call.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] for a stripe that the code does not support.
     pub(crate) fn parity(
         &mut self,
-        data: usize,
-        parity: usize,
+        data_count: usize,
+        parity_count: usize,
         unit_bytes: usize,
         units: &[&[u8]],
     ) -> Result<&[Vec<u8>]> {
-        self.parity.resize_with(parity, Vec::new);
-        if parity == 0 {
+        debug_assert!(units.len() <= data_count, "{} units of {data_count}", units.len());
+        debug_assert!(units.iter().all(|unit| unit.len() <= unit_bytes), "a unit is longer than {unit_bytes}");
+        self.parity.resize_with(parity_count, Vec::new);
+        if parity_count == 0 {
             return Ok(&self.parity);
         }
         if let [only] = self.parity.as_mut_slice() {
@@ -56,13 +58,13 @@ impl Encoder {
         };
         let encoder = match &mut self.encoder {
             Some(encoder) => {
-                encoder.reset(data, parity, unit_bytes).map_err(impossible)?;
+                encoder.reset(data_count, parity_count, unit_bytes).map_err(impossible)?;
                 encoder
             }
-            none => none.insert(ReedSolomonEncoder::new(data, parity, unit_bytes).map_err(impossible)?),
+            none => none.insert(ReedSolomonEncoder::new(data_count, parity_count, unit_bytes).map_err(impossible)?),
         };
-        let zeroes = if units.len() < data { vec![0; unit_bytes] } else { Vec::new() };
-        for position in 0..data {
+        let zeroes = if units.len() < data_count { vec![0; unit_bytes] } else { Vec::new() };
+        for position in 0..data_count {
             let unit = units.get(position).map_or(Cow::Borrowed(zeroes.as_slice()), |unit| continued(unit, unit_bytes));
             encoder.add_original_shard(unit).map_err(impossible)?;
         }

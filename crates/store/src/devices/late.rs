@@ -102,8 +102,8 @@ impl Devices {
         self.slots().iter().filter(is_old).map(|slot| slot.entry.number).collect()
     }
 
-    /// Once the log is as long on the others as it will be, no device is late: it has the log, or is stale. If there are
-    /// no others, a writer that was told to continue without them continues from what these have.
+    /// Once the log is as long on the others as it will be, no device is late: it has the log, or is stale. If there
+    /// are no others, a writer that was told to continue without them continues from what these have.
     pub(crate) fn settle_late(&self, last_batch: u64, has_log: impl Fn(DeviceNumber) -> bool) {
         let old = self.old_among_late(last_batch, has_log);
         let has_others = self.in_service().iter().any(|slot| !old.contains(&slot.entry.number));

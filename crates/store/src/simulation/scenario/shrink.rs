@@ -7,7 +7,8 @@ use super::play::Failure;
 /// Most scenarios that are tried.
 const MOST_TRIALS: usize = 400;
 
-/// A scenario with as few steps as are needed to violate the same law, and its failure.
+/// A scenario that violates the same law, and its failure. No step of it can be left out, unless [`MOST_TRIALS`] did
+/// not suffice to find that.
 pub(crate) fn shrink(
     scenario: &Scenario,
     failure: Failure,
