@@ -11,6 +11,12 @@ const NO_NAMES: &str = "Names were not read (--without-names), so directory size
 
 /// The answer in a few sentences, the most important first.
 pub(crate) fn sentences(survey: &Survey) -> Vec<String> {
+    let mut sentences = of_sizes(survey);
+    sentences.extend(of_source(survey));
+    sentences
+}
+
+fn of_sizes(survey: &Survey) -> Vec<String> {
     let sizes = survey.distributions.of(Measure::FileSize);
     let (files, bytes) = (sizes.count(), sizes.total());
     if files == 0 {
@@ -19,7 +25,7 @@ pub(crate) fn sentences(survey: &Survey) -> Vec<String> {
     let mut sentences = vec![format!("{}{}", until_now(survey), how_many(survey, files, bytes))];
 
     if bytes == 0 {
-        sentences.push("All of them are empty.".to_owned());
+        sentences.push(if files == 1 { "It is empty." } else { "All of them are empty." }.to_owned());
         return sentences;
     }
 
@@ -61,6 +67,12 @@ pub(crate) fn sentences(survey: &Survey) -> Vec<String> {
             format_share(fraction(empty, files))
         ));
     }
+    sentences
+}
+
+/// Where the figures come from, and what they lack.
+fn of_source(survey: &Survey) -> Vec<String> {
+    let mut sentences = Vec::new();
     if let Some(table) = survey.origin.name.as_deref().and_then(published::find) {
         sentences.push(format!("Source: {}.", table.source));
         if table.is_count_assumed {

@@ -143,14 +143,14 @@ impl Reader {
         match self.program.take().map(Program::end) {
             Some(Err(words)) if self.assembler.packets == 0 => return Err(failed(&path, words)),
             Some(Err(words)) => self.calls.problems.count(Trouble::Truncated, || words),
-            Some(Ok(())) if self.calls.messages == 0 => {
+            None if !self.whole => {
+                self.calls.problems.count(Trouble::Truncated, || "the output of tshark is truncated".to_owned())
+            }
+            Some(Ok(())) | None if self.calls.messages == 0 => {
                 return Err(Error::new(ErrorKind::NotRecognised, OPERATION, "it has no NFS calls").at(&path).advise(
                     "capture whole packets of TCP port 2049, as 'tcpdump -i any -s 0 -w FILE.pcap port 2049' does; \
                         encrypted traffic cannot be read",
                 ));
-            }
-            None if !self.whole => {
-                self.calls.problems.count(Trouble::Truncated, || "the output of tshark is truncated".to_owned())
             }
             _ => {}
         }

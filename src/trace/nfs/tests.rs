@@ -77,6 +77,13 @@ fn version_3() -> String {
 }
 
 #[test]
+fn a_whole_output_without_calls_is_refused() {
+    let text = packet("99.0", "10.0.0.7", "10.0.0.1", &["rpc.msgtyp=0 rpc.xid=0x1 rpc.program=100000"]) + "</pdml>\n";
+    let refused = Reader::of_pdml(Input::of_bytes(text.into_bytes()).unwrap()).next().unwrap_err();
+    assert!(refused.to_string().contains("it has no NFS calls"), "{refused}");
+}
+
+#[test]
 fn calls_of_version_3_are_operations() {
     let (list, reader) = told(&version_3());
     let name = || "/srv/a&b".to_owned();

@@ -51,8 +51,10 @@ impl AtomicFile {
         let (temporary, file) = create_beside(path, replaced.is_some()).map_err(fail)?;
         let made = AtomicFile { path: path.to_owned(), temporary, file: Some(file) };
         if let (Some(replaced), Some(file)) = (replaced, &made.file) {
-            resemble(file, &replaced).map_err(|error| {
-                fail(error).advise("it belongs to another user: remove it first, or choose another name")
+            resemble(file, &replaced).map_err(|error| match error.kind() {
+                io::ErrorKind::PermissionDenied => fail(error)
+                    .advise("its owner or group is not one that you may set: remove it first, or choose another name"),
+                _ => fail(error),
             })?;
         }
         Ok(made)
