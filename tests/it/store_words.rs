@@ -518,6 +518,18 @@ fn a_device_that_could_not_be_written_from_the_beginning_is_named_once() {
 }
 
 #[test]
+fn a_rebuild_that_is_refused_leaves_the_device_as_it_was() {
+    let mut place = Place::new(2, 0, &[]);
+    place.put("k", b"on both").ended(0);
+    place.take_away(1, false);
+    let ran = place.run_on("rebuild", [""; 0]).ended(2);
+    says(&ran, &["no other device has room for 1 of its segments and chunks"]);
+    place.bring_back(1);
+    place.run_on("check", ["--deep"]).ended(0);
+    place.put("again", b"on both").ended(0);
+}
+
+#[test]
 fn an_import_that_ends_for_lack_of_space_counts_what_it_stored() {
     let mkfs = ["mkfs.ext4", "-q", "-F", "-m", "0"];
     let Some(image) = Image::make(24 << 20, &mkfs, Mount::Kernel("")) else { return };

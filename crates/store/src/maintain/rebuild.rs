@@ -95,6 +95,17 @@ impl RebuildPlan {
     pub fn total_bytes(&self) -> u64 {
         self.segment_bytes + self.unit_bytes
     }
+
+    /// Whether everything has a place.
+    ///
+    /// # Errors
+    /// [`NoSpace`](ErrorKind::NoSpace) if not.
+    pub fn must_fit(&self) -> Result<()> {
+        match self.without_place {
+            0 => Ok(()),
+            count => Err(no_place(format!("no other device has room for {count} of its segments and chunks"))),
+        }
+    }
 }
 
 impl Store {
@@ -168,10 +179,7 @@ impl Store {
         let engine = self.engine();
         drop(engine.writer()?);
         let plan = self.plan_rebuild(options)?;
-        if plan.without_place > 0 {
-            let cause = format!("no other device has room for {} of its segments and chunks", plan.without_place);
-            return Err(no_place(cause));
-        }
+        plan.must_fit()?;
         let slot = engine.lost_slot(options)?;
         if let Some(directory) = &options.onto {
             engine.replace_device(&slot, directory)?;
