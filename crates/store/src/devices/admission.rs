@@ -187,6 +187,9 @@ impl Survey {
             Some(cause) if self.lacks_only_superblocks(options.lost) => Err(Error::new(ErrorKind::Lost, WRITING, cause)
                 .at(&self.home)
                 .advise("granulo store repair --degraded rewrites damaged superblocks")),
+            Some(cause) if options.lost.is_some() => Err(Error::new(ErrorKind::Lost, WRITING, cause)
+                .at(&self.home)
+                .advise("bring another one back, or say with --device where it is; --degraded writes without them")),
             Some(cause) => Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(
                 "bring them back, or say with --device where they are; granulo store rebuild replaces one that is lost for good, and --degraded writes \
                  without them",
