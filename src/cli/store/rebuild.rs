@@ -88,16 +88,14 @@ impl RebuildArguments {
         };
         let options =
             RebuildOptions { device, onto: self.onto.clone(), gives_up: self.give_up, bytes_per_second: self.rate };
+        let plan = store.plan_rebuild(&options)?;
         if !self.dry_run {
-            if self.onto.is_none() {
-                // A writer begins without the device, which is stale then. It does not if that serves nothing.
-                store.plan_rebuild(&options)?.must_fit()?;
-            }
+            // A writer begins without the device, which is stale then. It does not if that serves nothing.
+            plan.must_fit()?;
             how.lost = Some(device);
             drop(store);
             store = Store::open_with(&self.store, &how)?;
         }
-        let plan = store.plan_rebuild(&options)?;
         if !self.json {
             self.print_plan(device, &plan)?;
         }

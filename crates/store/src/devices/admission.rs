@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceState, Geometry};
 use crate::format::history::History;
 use crate::format::ids::DeviceNumber;
-use crate::format::superblock::{NO_DEVICE, Superblock};
+use crate::format::superblock::{NO_DEVICE, Superblock, last_marked};
 use crate::units::{escape_path, format_time};
 
 const WRITING: &str = "open the store for writing";
@@ -78,7 +78,7 @@ impl Survey {
             return Some(format!("more devices are missing or stale than redundancy covers: {}", named(&absent)));
         }
         let seen = self.seen();
-        let marked = self.marks().iter().map(|mark| mark.sequence).max().unwrap_or(0);
+        let marked = last_marked(&self.marks());
         let sight = WriterView { in_sync: &self.in_sync(), seen: &seen, marked, lost };
         if sight.has_proof(&self.history) {
             return None;

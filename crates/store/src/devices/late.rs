@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::format::history::History;
 use crate::format::ids::DeviceNumber;
 use crate::format::segment::{SEGMENTS, SegmentName};
-use crate::format::superblock::Superblock;
+use crate::format::superblock::{Superblock, last_marked};
 
 /// The segments of a device, with their sizes in bytes.
 type Sizes = BTreeMap<SegmentName, u64>;
@@ -135,7 +135,7 @@ impl Devices {
         let slots = self.slots();
         let in_sync = slots.iter().filter(|slot| slot.trouble.is_none()).map(|slot| slot.entry.number);
         let in_sync: Vec<DeviceNumber> = in_sync.filter(|device| !old.contains(device)).collect();
-        let marked = self.marks().iter().map(|mark| mark.sequence).max().unwrap_or(0);
+        let marked = last_marked(self.marks());
         WriterView { in_sync: &in_sync, seen: &seen, marked, lost }.has_proof(&known.history)
     }
 }

@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::geometry::{DeviceEntry, DeviceState, Geometry};
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::DeviceNumber;
-use crate::format::superblock::{LogMark, NO_DEVICE, Superblock};
+use crate::format::superblock::{LogMark, NO_DEVICE, Superblock, last_marked};
 
 /// How a store is opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -142,20 +142,11 @@ impl SearchStart<'_> {
         let sides = sides(&seen, &witnesses, &written);
         let preferred = preferred(&sides);
         let history = sides.get(preferred.unwrap_or(0)).map_or(&self.first.history, |side| &side.history).clone();
-        let newest_superblock = found
-            .iter()
-            .filter_map(|found| found.on_device.as_ref())
-            .chain(&on_home)
-            .map(|found| &found.superblock)
-            .chain([self.first])
-            .find(|superblock| superblock.history.newest().epoch == history.newest().epoch);
-        let on_devices = found.iter().filter_map(|found| found.on_device.as_ref()).map(|found| &found.superblock);
-        let marked = on_devices
-            .filter(|superblock| superblock.history.newest().epoch == history.newest().epoch)
-            .filter_map(|superblock| superblock.mark)
-            .map(|mark| mark.sequence)
-            .max()
-            .unwrap_or(0);
+        let is_newest = |superblock: &&Superblock| superblock.history.newest().epoch == history.newest().epoch;
+        let on_devices = || found.iter().filter_map(|found| found.on_device.as_ref()).map(|found| &found.superblock);
+        let of_home = on_home.iter().map(|found| &found.superblock);
+        let newest_superblock = on_devices().chain(of_home).chain([self.first]).find(is_newest);
+        let marked = last_marked(on_devices().filter(is_newest).filter_map(|superblock| superblock.mark.as_ref()));
         let newest = newest_superblock.map_or(geometry, |superblock| &superblock.geometry).clone();
         let troubles: Vec<(Option<Trouble>, bool)> = geometry
             .devices

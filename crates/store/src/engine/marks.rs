@@ -16,7 +16,7 @@ use crate::error::{ErrorKind, Result};
 use crate::format::ids::{LogOffset, SegmentNumber};
 use crate::format::release::Released;
 use crate::format::rows::Change;
-use crate::format::superblock::LogMark;
+use crate::format::superblock::{LogMark, last_marked};
 use crate::locks::{lock, unpoisoned};
 use crate::log::writer::{Batched, Writer, release_record};
 
@@ -24,7 +24,7 @@ impl Engine {
     /// The highest sequence number that was durable according to a superblock: by its mark, or as the last batch before
     /// the newest epoch, which recovery had made durable.
     pub(super) fn known_mark(&self) -> u64 {
-        let marked = self.devices.marks().iter().map(|mark| mark.sequence).max().unwrap_or(0);
+        let marked = last_marked(self.devices.marks());
         marked.max(self.devices.history().newest().last_batch)
     }
 

@@ -58,6 +58,11 @@ pub(crate) struct LogMark {
     pub(crate) ids_reserved: u64,
 }
 
+/// The last batch that is durable according to marks; 0 without one.
+pub(crate) fn last_marked<'m>(marks: impl IntoIterator<Item = &'m LogMark>) -> u64 {
+    marks.into_iter().map(|mark| mark.sequence).max().unwrap_or(0)
+}
+
 /// What a superblock says about its device and the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Superblock {
