@@ -42,6 +42,8 @@ pub(crate) struct Condition {
     pub(crate) is_swapped: bool,
     /// How many epochs had begun when it left the set.
     pub(crate) left_at: u64,
+    /// Whether it may have left earlier: a repair that was to bring it back was interrupted.
+    pub(crate) may_have_left_earlier: bool,
     /// Of two histories, it has epochs of the current one that the other lacks.
     pub(crate) is_of_this: bool,
     /// Of two histories, it has epochs that the current one lacks.
@@ -63,6 +65,7 @@ impl Condition {
             kept: None,
             is_swapped: false,
             left_at: 0,
+            may_have_left_earlier: false,
             is_of_this: false,
             is_of_other: false,
             begun: None,
@@ -83,7 +86,7 @@ impl Condition {
     /// Its writer goes on without it, when so many epochs have begun.
     pub(crate) fn leave(&mut self, epochs: u64) {
         if self.is_in_set {
-            self.left_at = epochs;
+            (self.left_at, self.may_have_left_earlier) = (epochs, self.freshness == Freshness::Unknown);
         }
         (self.is_in_set, self.freshness) = (false, Freshness::Stale);
     }

@@ -76,6 +76,8 @@ fn scenarios_that_failed_once_keep_the_laws() {
         202611300300003635,
         202611300300025940,
         202611300500004162,
+        202612020000033521,
+        202612020000044584,
     ] {
         play(&draw(seed)).unwrap_or_else(|failure| panic!("seed {seed}, {failure}"));
     }

@@ -59,8 +59,10 @@ impl Play {
         let has_records = lacking < usize::from(self.geometry.copies);
         // One that has the newest epoch shows that the log goes on behind what is away: no other history.
         let is_newest = devices.iter().any(|one| one.is_there() && one.is_in_set && one.freshness == Freshness::Fresh);
-        let is_clear =
-            |one: &Condition| !one.is_unclear() && one.freshness != Freshness::Unknown && one.begun.is_none();
+        let is_clear = |one: &Condition| {
+            let is_known = one.freshness != Freshness::Unknown && !one.may_have_left_earlier;
+            !one.is_unclear() && is_known && one.begun.is_none()
+        };
         if self.other.is_some()
             || self.is_set_unsure
             || self.is_incomplete

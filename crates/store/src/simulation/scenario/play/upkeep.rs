@@ -32,7 +32,9 @@ impl Play {
                 let is_there = |one: &Condition| one.is_there() && one.is_in_set && !is_left(one);
                 let all = self.conditions.iter().all(is_there);
                 let has_failed = self.world.failures() > failures;
-                if all && !left.is_empty() && !self.may_fail() && !has_failed {
+                // If it is stopped, it does not say yet that the index is lost.
+                let may_lack_index = self.stop.is_some() && self.lacks_index();
+                if all && !left.is_empty() && !self.may_fail() && !has_failed && !may_lack_index {
                     return Err(format!("law 2: a scrub leaves what redundancy makes up for: {}", left.join("; ")));
                 }
                 if left.is_empty() && report.is_complete && !self.has_crashed() {
