@@ -28,7 +28,7 @@ use crate::format::ids::{DeviceNumber, LogOffset, ObjectNumber, SegmentNumber};
 use crate::format::index_key::{ROOT_KEY, entry_key, object_key};
 use crate::format::key::{Key, split};
 use crate::format::record::{Head, Record, decode_directories};
-use crate::format::rows::{Freed, SegmentRow};
+use crate::format::rows::{SegmentRow, Superseded};
 use crate::log::open_batch::OpenBatch;
 use crate::log::scan::{Committed, ScanStep, SegmentScan};
 use crate::progress::Progress;
@@ -282,11 +282,11 @@ impl Versions {
 impl<'e> Search<'e> {
     fn new(engine: &'e Engine, view: &'e View) -> Search<'e> {
         let (mut freed_segments, mut freed_extents) = (BTreeSet::new(), BTreeSet::new());
-        for (_, freed) in view.state.freed.iter() {
-            match *freed {
-                Freed::Segment(number) => _ = freed_segments.insert(number),
-                Freed::Extent { device, file } => _ = freed_extents.insert((device, file)),
-                Freed::Table(_) => {}
+        for (_, superseded) in view.state.superseded.iter() {
+            match *superseded {
+                Superseded::Segment(number) => _ = freed_segments.insert(number),
+                Superseded::Extent { device, file } => _ = freed_extents.insert((device, file)),
+                Superseded::Table(_) => {}
             }
         }
         let (met, damage, extents) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
@@ -326,8 +326,9 @@ impl<'e> Search<'e> {
             // Without a pin, because a reader may not write, a writer may have freed it meanwhile.
             self.engine.refresh()?;
             let state = self.engine.view().state.clone();
-            let is_freed = state.freed.iter().any(|(_, freed)| *freed == Freed::Segment(row.number));
-            if state.segments.contains_key(&row.number) && !is_freed {
+            let is_superseded =
+                state.superseded.iter().any(|(_, superseded)| *superseded == Superseded::Segment(row.number));
+            if state.segments.contains_key(&row.number) && !is_superseded {
                 self.damaged(row.number, LogOffset::START..row.end());
             }
             return pace.spend(row.size_bytes);

@@ -266,7 +266,7 @@ impl Engine {
     pub(super) fn has_log(&self, device: DeviceNumber, end: Position) -> bool {
         let rows = Arc::clone(&self.view().state.segments);
         let is_due = |row: &&SegmentRow| {
-            row.devices.contains(&device) && !row.is_without_batches() && !self.is_freed(row.number)
+            row.devices.contains(&device) && !row.is_without_batches() && !self.is_superseded(row.number)
         };
         rows.values().filter(is_due).all(|row| {
             let Ok(file) = self.devices.segment(device, row.id(), Mode::Read) else { return false };

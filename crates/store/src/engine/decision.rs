@@ -60,7 +60,7 @@ impl Engine {
         }
         let mut writer = self.writer()?;
         writer.is_undecided = false;
-        if writer.is_waiting {
+        if writer.has_pending {
             self.commit_waiting(&mut writer)?;
         }
         Ok(is_proven)

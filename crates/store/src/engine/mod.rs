@@ -495,14 +495,14 @@ pub(crate) struct EngineAccounts<'e> {
     /// it.
     piece: Option<usize>,
     /// Sequence numbers of snapshots later in the log.
-    pub(crate) coming: Vec<u64>,
+    pub(crate) snapshots_ahead: Vec<u64>,
 }
 
 impl<'e> EngineAccounts<'e> {
     pub(crate) fn new(engine: &'e Engine) -> EngineAccounts<'e> {
         let view = engine.view();
         let (state, snapshot) = (view.state.clone(), view.snapshot());
-        EngineAccounts { engine, state, snapshot, is_lenient: false, piece: None, coming: Vec::new() }
+        EngineAccounts { engine, state, snapshot, is_lenient: false, piece: None, snapshots_ahead: Vec::new() }
     }
 
     /// For records that are already in the log.
@@ -542,7 +542,7 @@ impl Accounts for EngineAccounts<'_> {
     }
 
     fn keeps(&self, id: u64, until: u64) -> bool {
-        self.state.keeps(id, until) || self.coming.iter().any(|&sequence| id <= sequence && sequence < until)
+        self.state.keeps(id, until) || self.snapshots_ahead.iter().any(|&sequence| id <= sequence && sequence < until)
     }
 
     fn early(&self) -> Option<Early> {

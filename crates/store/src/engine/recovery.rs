@@ -29,7 +29,7 @@ use crate::format::ids::{DeviceNumber, Epoch, LogOffset, SegmentId, SegmentNumbe
 use crate::format::index_key::{first_object, object_key, object_of};
 use crate::format::record::Seed;
 use crate::format::release::Released;
-use crate::format::rows::{Change, Freed, Position, SegmentRow};
+use crate::format::rows::{Change, Position, SegmentRow, Superseded};
 use crate::format::segment::{SEGMENTS, SegmentHeader, SegmentName, segment_path};
 use crate::layout::granulo::Alignment;
 use crate::locks::{self, lock};
@@ -406,12 +406,13 @@ impl Engine {
     /// released.
     fn look_for_rows(&self, released: &Released, listed: &ListedSegments, completeness: &mut Completeness) -> bool {
         let view = self.view().state.clone();
-        let freed: BTreeSet<&Freed> = view.freed.iter().map(|(_, freed)| freed).collect();
-        let is_in_use = |freed_as: Freed| !freed.contains(&freed_as);
+        let superseded: BTreeSet<&Superseded> = view.superseded.iter().map(|(_, superseded)| superseded).collect();
+        let is_in_use = |as_superseded: Superseded| !superseded.contains(&as_superseded);
         let mut is_old = view.extents.values().filter(|row| row.live_bytes > 0).any(|row| {
-            released.has_extent(row.device, row.file) && is_in_use(Freed::Extent { device: row.device, file: row.file })
+            released.has_extent(row.device, row.file)
+                && is_in_use(Superseded::Extent { device: row.device, file: row.file })
         });
-        for row in view.segments.values().filter(|row| is_in_use(Freed::Segment(row.number))) {
+        for row in view.segments.values().filter(|row| is_in_use(Superseded::Segment(row.number))) {
             let is_released = released.has_segment(row.number);
             is_old |= is_released;
             if row.live_records > 0 && !is_released && !listed.copies.contains_key(&SegmentName::from(row.id())) {
@@ -454,11 +455,11 @@ impl Engine {
     fn renew_allocator(&self) {
         let state = self.view().state.clone();
         let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
-        let freed = state.freed.iter().filter_map(|(_, freed)| match *freed {
-            Freed::Extent { device, file } => Some((device, file)),
+        let superseded = state.superseded.iter().filter_map(|(_, superseded)| match *superseded {
+            Superseded::Extent { device, file } => Some((device, file)),
             _ => None,
         });
-        let full = freed.chain(released.highest_extents());
+        let full = superseded.chain(released.highest_extents());
         *locks::write(&self.allocator) =
             Arc::new(Allocator::new(state.extents.values().copied(), full, EXTENT_FILE_BYTES));
     }
@@ -621,7 +622,7 @@ impl Engine {
             record_sequence: if is_clean { 0 } else { end.sequence },
             released,
             pending: std::mem::take(&mut writer.pending),
-            is_waiting: writer.is_waiting,
+            has_pending: writer.has_pending,
             pending_bytes: writer.pending_bytes,
             ..Writer::default()
         };

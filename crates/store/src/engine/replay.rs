@@ -122,12 +122,12 @@ pub(super) struct Replay<'e> {
     pub(super) position: Position,
     /// End of the last batch that was read.
     read: Position,
-    /// M: the highest sequence number that was durable according to a mark.
+    /// M: the highest sequence number that was durable according to a mark or the index.
     mark: u64,
     /// For an index built from scratch, sequence numbers of snapshots at the end of the log, as far as stated at the
     /// beginning of its newest segments: what they reference is preserved from the first record on. Any other index
     /// knows which exist where it continues.
-    coming: Vec<u64>,
+    snapshots_ahead: Vec<u64>,
     /// The end of the log according to the highest mark in a superblock.
     marked_place: Option<LogMark>,
     /// In log order.
@@ -148,7 +148,8 @@ pub(super) struct Replay<'e> {
 }
 
 impl<'e> Replay<'e> {
-    /// Continues after the position of the index; `mark` is what is otherwise known of the log's end.
+    /// Continues after the position of the index; `mark` is the highest sequence number that superblocks, epochs or
+    /// another index say was durable.
     pub(super) fn new(
         engine: &'e Engine,
         start: Position,
@@ -157,15 +158,19 @@ impl<'e> Replay<'e> {
         unlisted: BTreeSet<DeviceNumber>,
     ) -> Replay<'e> {
         let is_from_scratch = start == Position::default();
-        let coming = released.snapshots.iter().filter(|_| is_from_scratch);
+        let snapshots_ahead = match is_from_scratch {
+            true => released.snapshots.iter().map(|row| row.sequence).collect(),
+            false => Vec::new(),
+        };
         Replay {
             engine,
             history: engine.devices.history(),
-            coming: coming.map(|row| row.sequence).collect(),
+            snapshots_ahead,
             position: start,
             read: start,
+            // What the index has applied was durable before.
             mark: mark.max(start.sequence),
-            marked_place: engine.devices.marks().iter().max_by_key(|mark| mark.sequence).copied(),
+            marked_place: engine.devices.marks().iter().max_by_key(|place| place.sequence).copied(),
             unsettled: VecDeque::new(),
             is_from_scratch,
             last_nanoseconds: None,
@@ -513,7 +518,7 @@ impl<'e> Replay<'e> {
     fn take_in(&mut self, stretch: Stretch) -> Result<()> {
         let engine = self.engine;
         let mut accounts = EngineAccounts::of_replay(engine);
-        accounts.coming.clone_from(&self.coming);
+        accounts.snapshots_ahead.clone_from(&self.snapshots_ahead);
         let mut snapshots = accounts.state.snapshots.to_vec();
         let mut is_removed = false;
         let nameless = if self.is_from_scratch { Nameless::Stay } else { Nameless::Go };
@@ -594,8 +599,8 @@ impl<'e> Replay<'e> {
         drop(accounts);
         engine.take_in(change)?;
         engine.highest_id.fetch_max(highest_id, std::sync::atomic::Ordering::Relaxed);
-        let is_waiting = engine.is_writer() && engine.writer()?.is_waiting;
-        if !engine.owns_index() || !engine.is_recent_full() || is_waiting {
+        let has_pending = engine.is_writer() && engine.writer()?.has_pending;
+        if !engine.owns_index() || !engine.is_recent_full() || has_pending {
             return Ok(());
         }
         match engine.make_table() {

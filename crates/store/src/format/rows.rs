@@ -121,7 +121,7 @@ pub struct SnapshotRow {
 
 /// Space to be freed when no reader has a snapshot of the epoch or an older one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Freed {
+pub enum Superseded {
     /// A segment whose records were moved or are dead.
     Segment(SegmentNumber),
     /// An extent file without live units.
@@ -167,9 +167,9 @@ pub struct Change {
     /// Number of names of each shared object; 0 if it no longer exists.
     pub shared: Vec<(ObjectNumber, u64)>,
     /// Space to be freed in addition.
-    pub freed: Vec<(u64, Freed)>,
+    pub superseded: Vec<(u64, Superseded)>,
     /// Space that was freed.
-    pub given_back: Vec<(u64, Freed)>,
+    pub freed: Vec<(u64, Superseded)>,
     /// Notes; an empty value removes one.
     pub notes: Vec<(String, Vec<u8>)>,
     /// All devices with a copy of the index.
@@ -218,8 +218,8 @@ impl Change {
         self.removed_extents.extend(later.removed_extents);
         merge_rows(&mut self.extents, later.extents, |row| (row.device, row.file));
         merge_rows(&mut self.shared, later.shared, |row| row.0);
+        self.superseded.extend(later.superseded);
         self.freed.extend(later.freed);
-        self.given_back.extend(later.given_back);
         merge_rows(&mut self.notes, later.notes, |row| row.0.clone());
         self.devices = later.devices.or(self.devices.take());
         let unpinned = &later.unpinned;

@@ -1,8 +1,8 @@
 //! Paths in the index: from the root down, one look-up per name, and from a directory up.
 //!
-//! Downwards, a path is looked up name by name. Upwards, only an entry says where a directory is: a caller that needs
-//! many paths collects all directories once ([`Ways`]), at 25 bytes and a name for each, and 6 more for each that has
-//! entries: a million of them in 40 MB.
+//! A path is the stored form of a key: names separated by zero bytes. Upwards, only an entry says where a directory is:
+//! a caller that needs many paths collects all directories once ([`Ways`]), at 26 bytes and a name for each, and 6 more
+//! for each that has entries: a million of them in 40 MB.
 
 use std::cmp::Reverse;
 use std::ops::Bound;
@@ -24,8 +24,8 @@ impl Snapshot {
         self.directory_with(path, &mut |_, _, _| {})
     }
 
-    /// As [`directory`](Self::directory); `met` is called for each directory on the path with its number, that of its
-    /// parent, and its name there.
+    /// As [`directory`](Self::directory); `met` is called for each directory below the root on the path, as far as it
+    /// exists, with its number, that of its parent, and its name there.
     ///
     /// # Errors
     /// As [`look_up`](Self::look_up).
@@ -35,6 +35,7 @@ impl Snapshot {
         met: &mut dyn FnMut(ObjectNumber, ObjectNumber, &[u8]),
     ) -> Result<Option<ObjectNumber>> {
         let mut number = ROOT;
+        // The root's path is empty.
         for name in path.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
             match self.look_up(&entry_key(number, name))? {
                 Some(entry) if entry.kind == Kind::Directory => {

@@ -70,7 +70,7 @@ pub(crate) struct Writer {
     /// Changes that are committed but not in the catalog yet.
     pub(crate) pending: Change,
     /// Whether there are any.
-    pub(crate) is_waiting: bool,
+    pub(crate) has_pending: bool,
     /// Memory of its keys and entries in bytes, including those replaced meanwhile.
     pub(crate) pending_bytes: usize,
     /// Recovery may still find a reason not to open the store.
@@ -129,14 +129,14 @@ pub(crate) struct Batched<'b> {
 impl Writer {
     /// Adds a change that waits until it is durable in the log.
     pub(crate) fn pend(&mut self, change: Change) {
-        self.is_waiting = true;
+        self.has_pending = true;
         self.pending_bytes += change.bytes();
         self.pending.merge(change);
     }
 
     /// Takes what waits for the catalog.
     pub(crate) fn take_pending(&mut self) -> Change {
-        self.is_waiting = false;
+        self.has_pending = false;
         self.pending_bytes = 0;
         std::mem::take(&mut self.pending)
     }

@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, Geometry};
 use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
-use crate::index::catalog::{Freed, SegmentRow};
+use crate::index::catalog::{SegmentRow, Superseded};
 use crate::layout::granulo::{ALIGNED_HEAD_BYTES, Alignment};
 use crate::locks::lock;
 use crate::progress::Progress;
@@ -258,23 +258,23 @@ pub(crate) fn round(
 
 impl Engine {
     /// Whether a segment was freed and waits for readers.
-    pub(crate) fn is_freed(&self, number: SegmentNumber) -> bool {
-        self.view().state.freed.iter().any(|(_, freed)| *freed == Freed::Segment(number))
+    pub(crate) fn is_superseded(&self, number: SegmentNumber) -> bool {
+        self.view().state.superseded.iter().any(|(_, superseded)| *superseded == Superseded::Segment(number))
     }
 
     /// Bytes that were freed and wait for readers, on all devices.
     pub(crate) fn waiting_bytes(&self) -> u64 {
         let view = self.view();
-        let bytes = |(_, freed): &(u64, Freed)| match freed {
-            Freed::Segment(number) => {
+        let bytes = |(_, superseded): &(u64, Superseded)| match superseded {
+            Superseded::Segment(number) => {
                 view.state.segments.get(number).map_or(0, |row| row.size_bytes * row.devices.len() as u64)
             }
-            Freed::Extent { device, file } => {
+            Superseded::Extent { device, file } => {
                 self.extents.list(*device).ok().and_then(|listed| listed.get(file).copied()).unwrap_or(0)
             }
-            Freed::Table(_) => 0,
+            Superseded::Table(_) => 0,
         };
-        view.state.freed.iter().map(bytes).sum()
+        view.state.superseded.iter().map(bytes).sum()
     }
 
     /// For each segment, the number of live records that do not directly follow the one with the preceding key.
@@ -326,7 +326,7 @@ impl Engine {
             Choice::Dead(_) | Choice::All => BTreeMap::new(),
         };
         let rows = std::sync::Arc::clone(&self.view().state.segments);
-        let rows: Vec<&SegmentRow> = rows.values().filter(|row| !self.is_freed(row.number)).collect();
+        let rows: Vec<&SegmentRow> = rows.values().filter(|row| !self.is_superseded(row.number)).collect();
         let misaligned = options.alignment.map_or_else(BTreeSet::new, |alignment| self.misaligned(&rows, alignment));
         let chosen = choose(&rows, options.choice, &breaks, &misaligned).map_err(|error| error.at(&self.home))?;
         let keeps_copies: BTreeSet<SegmentNumber> =

@@ -25,7 +25,7 @@ use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
 use crate::format::index_key::{entry_of_key, superseded, until_of};
 use crate::format::record::{Head, NewRecord, Record};
-use crate::index::catalog::{Change, Freed, SegmentRow};
+use crate::index::catalog::{Change, SegmentRow, Superseded};
 use crate::layout::granulo::Alignment;
 use crate::log::open_batch::OpenBatch;
 use crate::log::scan::{ScanStep, SegmentScan};
@@ -211,7 +211,8 @@ impl<'r, 'w> Round<'r, 'w> {
     /// The lowest id of anything that may be dead in segments that will not be freed.
     fn lowest_needed(&self, rows: &BTreeMap<SegmentNumber, SegmentRow>) -> u64 {
         let now = std::sync::Arc::clone(&self.engine.view().state.segments);
-        let stays = |row: &&SegmentRow| !self.is_emptied(row.number, rows, &now) && !self.engine.is_freed(row.number);
+        let stays =
+            |row: &&SegmentRow| !self.is_emptied(row.number, rows, &now) && !self.engine.is_superseded(row.number);
         lowest_dead_id(now.values().filter(stays))
     }
 
@@ -435,15 +436,15 @@ impl<'r, 'w> Round<'r, 'w> {
             engine.apply_pending(&mut writer, change)?;
         }
         let epoch = engine.view().state.epoch;
-        let mut freed = Vec::new();
+        let mut superseded = Vec::new();
         for number in empty {
             if let Some(row) = view_rows.get(&number) {
                 self.moved.freed_bytes += row.size_bytes * row.devices.len() as u64;
             }
-            freed.push((epoch, Freed::Segment(number)));
+            superseded.push((epoch, Superseded::Segment(number)));
             self.moved.freed_segments.push(number);
         }
-        let change = Change { freed, ..Change::default() };
+        let change = Change { superseded, ..Change::default() };
         engine.apply_pending(&mut writer, change)?;
         // The mark makes the next check for unsynced changes find one.
         let change = engine.append_without_entries(&mut writer, engine.batch_of(&mut []))?;

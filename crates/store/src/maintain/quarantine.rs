@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::ids::SegmentNumber;
 use crate::format::release::Released;
 use crate::format::segment::{SEGMENTS, SegmentName};
-use crate::index::catalog::{Change, Freed, SegmentRow};
+use crate::index::catalog::{Change, SegmentRow, Superseded};
 use crate::locks::lock;
 
 /// Bytes of one file that are no part of the log.
@@ -104,7 +104,7 @@ impl Engine {
         // What is missing is forgotten with the change that frees them: until then, an end of this process leaves it
         // to be accepted again, and from then on, their release covers what they skipped.
         self.adjust(|state| Change {
-            freed: emptied.into_iter().map(|number| (state.epoch, Freed::Segment(number))).collect(),
+            superseded: emptied.into_iter().map(|number| (state.epoch, Superseded::Segment(number))).collect(),
             notes: [MISSING, MISSING_ON, PINS_DOUBTED].map(|name| (name.to_owned(), Vec::new())).into(),
             durable: true,
             ..Change::default()

@@ -70,7 +70,7 @@ impl Engine {
             return Vec::new();
         }
         let rows = std::sync::Arc::clone(&self.view().state.segments);
-        rows.values().filter(|row| row.class == Class::Slow && !self.is_freed(row.number)).cloned().collect()
+        rows.values().filter(|row| row.class == Class::Slow && !self.is_superseded(row.number)).cloned().collect()
     }
 
     pub(crate) fn plan_rebalance(&self) -> Result<RebalancePlan> {

@@ -33,7 +33,7 @@ use crate::format::geometry::{Class, DeviceState};
 use crate::format::ids::{DeviceNumber, SegmentNumber};
 use crate::format::index_key::{object_key, until_of};
 use crate::format::record::checksum;
-use crate::index::catalog::{ExtentRow, Freed, SegmentRow};
+use crate::index::catalog::{ExtentRow, SegmentRow, Superseded};
 use crate::locks;
 use crate::progress::Progress;
 
@@ -403,17 +403,17 @@ impl Rebuild<'_> {
     fn copy_segments(&mut self, pace: &mut Pace<'_>) -> Result<()> {
         let (engine, lost) = (self.engine, self.device);
         let (_pin, view) = engine.pinned()?;
-        let freed: BTreeSet<SegmentNumber> = view
+        let superseded: BTreeSet<SegmentNumber> = view
             .state
-            .freed
+            .superseded
             .iter()
-            .filter_map(|(_, freed)| match freed {
-                Freed::Segment(number) => Some(*number),
+            .filter_map(|(_, superseded)| match superseded {
+                Superseded::Segment(number) => Some(*number),
                 _ => None,
             })
             .collect();
         for row in view.state.segments.values().filter(|row| engine.needs_copy(row, lost)) {
-            if freed.contains(&row.number) {
+            if superseded.contains(&row.number) {
                 self.unlist(row)?;
                 continue;
             }

@@ -445,7 +445,7 @@ impl Store {
         report.removed_files += engine.remove_leftovers()?;
         pace.stage("repairing", engine.stored_bytes());
         let mut scrubber = Scrubber::new(engine, found, false);
-        let result = scrubber.all(Default::default(), pace);
+        let result = scrubber.verify_log(Default::default(), pace);
         report.scrub = scrubber.report;
         result?;
         engine.extend_extent_files()?;

@@ -15,7 +15,7 @@ use crate::format::geometry::{DeviceState, random_identity};
 use crate::format::ids::DeviceNumber;
 use crate::format::segment::SEGMENTS;
 use crate::format::superblock::{SUPERBLOCK, Superblock};
-use crate::index::catalog::{Change, Freed};
+use crate::index::catalog::{Change, Superseded};
 
 impl Engine {
     /// Whether a directory was this device: before it was lost, or of a rebuild that the other devices do not know of.
@@ -156,12 +156,12 @@ impl Engine {
         let entry = entry.clone();
         if !is_onto {
             self.adjust(|state| {
-                let was_there = |freed: &Freed| matches!(freed, Freed::Extent { device: of, .. } if *of == device);
-                let given_back = state.freed.iter().filter(|(_, freed)| was_there(freed)).cloned().collect();
+                let was_there = |superseded: &Superseded| matches!(superseded, Superseded::Extent { device: of, .. } if *of == device);
+                let freed = state.superseded.iter().filter(|(_, superseded)| was_there(superseded)).cloned().collect();
                 // What was given up stays in the accounts until it is removed.
                 let left = state.extents.values().filter(|row| row.device == device && row.live_bytes == 0);
                 let removed_extents = left.map(|row| (row.device, row.file)).collect();
-                Change { given_back, removed_extents, durable: true, ..Change::default() }
+                Change { freed, removed_extents, durable: true, ..Change::default() }
             })?;
         }
         self.devices.change_slot(device, |slot| {

@@ -22,7 +22,7 @@ use crate::format::ids::{DeviceNumber, LogOffset};
 use crate::format::index_key::until_of;
 use crate::format::record::{Head, NewRecord, Record, decode_directories};
 use crate::index::Snapshot;
-use crate::index::catalog::{Change, ExtentRow, Freed, SegmentRow};
+use crate::index::catalog::{Change, ExtentRow, SegmentRow, Superseded};
 use crate::layout::granulo::Alignment;
 use crate::log::writer::Batched;
 
@@ -163,8 +163,8 @@ impl Engine {
         let is_empty = self.empty_segment(row, pace)?;
         if is_empty {
             self.adjust(|state| {
-                let given_back = (state.epoch, Freed::Segment(row.number));
-                Change { freed: vec![given_back], durable: true, ..Change::default() }
+                let freed = (state.epoch, Superseded::Segment(row.number));
+                Change { superseded: vec![freed], durable: true, ..Change::default() }
             })?;
         }
         Ok(is_empty)

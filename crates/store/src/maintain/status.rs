@@ -177,7 +177,7 @@ impl Engine {
         let view = self.view().clone();
         let (mut segment_bytes, mut unit_bytes): (BTreeMap<DeviceNumber, u64>, BTreeMap<DeviceNumber, u64>) =
             Default::default();
-        let rows: Vec<_> = view.state.segments.values().filter(|row| !self.is_freed(row.number)).collect();
+        let rows: Vec<_> = view.state.segments.values().filter(|row| !self.is_superseded(row.number)).collect();
         for row in view.state.segments.values() {
             for &device in &row.devices {
                 *segment_bytes.entry(device).or_default() += row.size_bytes;

@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Component, Descriptor, Run};
 use crate::format::entry::Kind;
 use crate::format::ids::{DeviceNumber, SegmentNumber};
-use crate::index::catalog::{Change, ExtentRow, Freed};
+use crate::index::catalog::{Change, ExtentRow, Superseded};
 
 /// Bytes moved between two syncs of units with their records.
 const SYNC_BYTES: u64 = 64 << 20;
@@ -97,7 +97,8 @@ impl Engine {
     /// Extent files on writable devices that are not yet freed.
     pub(crate) fn extent_files(&self) -> Vec<PlannedExtent> {
         let state = self.view().state.clone();
-        let freed: BTreeSet<ExtentId> = state.freed.iter().filter_map(|(_, freed)| place_of(freed)).collect();
+        let superseded: BTreeSet<ExtentId> =
+            state.superseded.iter().filter_map(|(_, superseded)| place_of(superseded)).collect();
         let mut found = Vec::new();
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
             let device = slot.entry.number;
@@ -107,7 +108,7 @@ impl Engine {
                 let row = row.unwrap_or(ExtentRow { device, file, end_bytes: 0, live_bytes: 0 });
                 // The size is measured: a truncated file ends before its units do.
                 let quarantined_bytes = size_bytes.saturating_sub(row.end_bytes);
-                if !freed.contains(&(device, file)) {
+                if !superseded.contains(&(device, file)) {
                     found.push(PlannedExtent {
                         device,
                         file,
@@ -394,13 +395,13 @@ impl Engine {
         if empty.is_empty() {
             return Ok(());
         }
-        let mut freed = Vec::new();
+        let mut superseded = Vec::new();
         for file in empty {
-            freed.push((state.epoch, Freed::Extent { device: file.device, file: file.file }));
+            superseded.push((state.epoch, Superseded::Extent { device: file.device, file: file.file }));
             done.extent_files += 1;
             done.gained_bytes += file.size_bytes as i64;
         }
-        let mut change = Change { freed, ..Change::default() };
+        let mut change = Change { superseded, ..Change::default() };
         // The mark makes the next check for unsynced changes find one.
         change.merge(self.append_without_entries(&mut writer, self.batch_of(&mut []))?);
         self.apply_pending(&mut writer, change)?;
@@ -409,10 +410,10 @@ impl Engine {
 }
 
 /// The extent file that is freed, if it is one.
-pub(crate) fn place_of(freed: &Freed) -> Option<ExtentId> {
-    match *freed {
-        Freed::Extent { device, file } => Some((device, file)),
-        Freed::Segment(_) | Freed::Table(_) => None,
+pub(crate) fn place_of(superseded: &Superseded) -> Option<ExtentId> {
+    match *superseded {
+        Superseded::Extent { device, file } => Some((device, file)),
+        Superseded::Segment(_) | Superseded::Table(_) => None,
     }
 }
 

@@ -35,7 +35,7 @@ use crate::log::writer::Batched;
 const ATTEMPTS: u32 = 100;
 /// Bytes per read of content that is rewritten.
 const READ_BYTES: u64 = 4 << 20;
-/// Zeroes written in place of small holes, per call.
+/// Holes that are stored as data are passed on in slices of this.
 const ZEROES: [u8; 4096] = [0; 4096];
 
 /// The new object.
@@ -125,8 +125,13 @@ impl Engine {
         }
     }
 
-    /// Passes what is to be stored to `give`, piece by piece.
-    fn each_piece(&self, base: &Base, plan: &WritePlan<'_>, give: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    /// Passes what is to be stored to `give`, in order, in slices of 4 MiB at most, or of one write.
+    fn for_each_slice(
+        &self,
+        base: &Base,
+        plan: &WritePlan<'_>,
+        give: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
         let mut bytes = Vec::new();
         for piece in &plan.pieces {
             match piece {
@@ -160,7 +165,7 @@ impl Engine {
             |content, fresh, touched| Ok(Built { base: Base { attributes, size_bytes, content }, fresh, touched });
         if is_record(plan.stored_bytes, self.geometry().cutoff_bytes) {
             let mut content = Vec::with_capacity(plan.stored_bytes as usize);
-            self.each_piece(base, &plan, &mut |bytes| {
+            self.for_each_slice(base, &plan, &mut |bytes| {
                 content.extend_from_slice(bytes);
                 Ok(())
             })?;
@@ -178,7 +183,7 @@ impl Engine {
             }
         }
         let mut writer = self.begin_large(&shared_key(number), Some(plan.stored_bytes));
-        self.each_piece(base, &plan, &mut |bytes| writer.write(bytes))?;
+        self.for_each_slice(base, &plan, &mut |bytes| writer.write(bytes))?;
         let written = writer.finish()?;
         let fresh = written.descriptor.chunks.clone();
         built_of(StoredContent::Striped(written.descriptor), fresh, written.touched)

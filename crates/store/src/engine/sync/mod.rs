@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::ids::{DeviceNumber, SegmentId};
 use crate::format::release::Released;
 use crate::format::segment::{SEGMENTS, segment_path};
-use crate::index::catalog::{Change, Freed};
+use crate::index::catalog::{Change, Superseded};
 use crate::index::table::table_path;
 use crate::index::{self, merge_tables};
 use crate::locks::lock;
@@ -236,96 +236,113 @@ impl Engine {
         Ok(())
     }
 
-    /// Frees superseded files that no reader can need any more.
+    /// Frees superseded files that no reader can need any more. While a batch is not durable it does nothing: a later
+    /// call does.
     ///
     /// # Errors
-    /// Any error of the catalog; a file that cannot be removed stays, and is found by `check`.
+    /// Any error of the catalog and of writing the release; the pins of readers cannot be read;
+    /// [`ErrorKind::Corrupt`] if a superseded file is in use. A file that cannot be removed is no error: an extent
+    /// file is retried by a later call, others are found by `check`.
     pub(crate) fn reclaim(&self) -> Result<()> {
         let _one = lock(&self.sync);
         let mut writer = self.writer()?;
-        if writer.durable_sequence != writer.position.sequence || self.view().state.freed.is_empty() {
+        if writer.durable_sequence != writer.position.sequence || self.view().state.superseded.is_empty() {
             return Ok(());
         }
-        if writer.is_waiting {
-            // Of a batch that is durable in the log: an index without it must not outlive what is unlinked.
+        if writer.has_pending {
+            // The catalog lacks a durable batch, for lack of space. It gets it first: an index without it must not
+            // outlive the files that are unlinked below.
             self.settle(&mut writer)?;
         }
+        let due = self.due()?;
+        if due.is_empty() {
+            return Ok(());
+        }
+        self.refuse_in_use(&due)?;
+        self.release_all(&mut writer, &due)?;
+        let change = self.unlink_all(due);
+        self.catalog.commit(&change)?;
+        self.apply(&change)
+    }
+
+    /// Superseded files that no reader can need any more: what readers pin from now on is newer.
+    fn due(&self) -> Result<Vec<(u64, Superseded)>> {
         let epoch = self.view().state.epoch;
-        // From here on, new snapshots belong to the next epoch; and what was superseded is durable.
+        // From here on, readers pin the next epoch. The commit is durable, and so is what superseded a file before it.
         let next = Change { epoch: Some(epoch + 1), durable: true, ..Change::default() };
         self.catalog.commit(&next)?;
         self.apply(&next)?;
-        let free_below = self
-            .unpinned_epoch(epoch + 1)
-            .map_err(|error| Error::io("look for readers", &self.index_directory, error))?;
-        let freed = Arc::clone(&self.view().state.freed);
-        let mut gone: Vec<_> = freed.iter().take_while(|&&(since, _)| since < free_below).cloned().collect();
-        if gone.is_empty() {
-            return Ok(());
-        }
-        self.refuse_in_use(&gone)?;
+        let unpinned = self.unpinned_epoch(epoch + 1);
+        let free_below = unpinned.map_err(|error| Error::io("look for readers", &self.index_directory, error))?;
+        let view = self.view();
+        Ok(view.state.superseded.iter().take_while(|&&(since, _)| since < free_below).cloned().collect())
+    }
+
+    /// Says in the log, with a mark, that files are released: from then on, recovery does not look for them.
+    fn release_all(&self, writer: &mut Writer, due: &[(u64, Superseded)]) -> Result<()> {
         let mut released = Released::default();
-        for (_, freed) in &gone {
-            match *freed {
-                Freed::Segment(number) => released.add_segment(number),
+        for (_, superseded) in due {
+            match *superseded {
+                Superseded::Segment(number) => released.add_segment(number),
                 // One that could not be unlinked was released before.
-                Freed::Extent { device, file } if !writer.released.has_extent(device, file) => {
+                Superseded::Extent { device, file } if !writer.released.has_extent(device, file) => {
                     released.add_extent(device, file);
                 }
-                Freed::Extent { .. } | Freed::Table(_) => {}
+                Superseded::Extent { .. } | Superseded::Table(_) => {}
             }
         }
-        if !released.is_empty() {
-            self.release(&mut writer, &released)?;
-        } else {
-            // Recovery checks the units of unmarked batches.
-            self.mark_records(&mut writer)?;
+        match released.is_empty() {
+            // All were released before, perhaps by a process that died before the mark: without one, recovery would
+            // look for the units of those batches, which go now.
+            true => self.mark_records(writer),
+            false => self.release(writer, &released),
         }
-        let mut change = Change::default();
+    }
+
+    /// Unlinks files; returns what changes in the catalog by it.
+    fn unlink_all(&self, due: Vec<(u64, Superseded)>) -> Change {
         let rows = Arc::clone(&self.view().state.segments);
-        gone.retain(|(_, freed)| match *freed {
-            Freed::Segment(number) => {
-                change.removed_segments.push(number);
-                let devices = rows.get(&number).map_or(&[][..], |row| &row.devices);
-                self.remove_segment(self.segment_id(number), devices);
-                true
-            }
-            Freed::Extent { device, file } => {
-                // If the device is missing, or unlinking fails, it is retried later.
-                let is_gone = self.devices.has_left(device) || self.extents.unlink(device, file).is_ok();
-                if is_gone {
-                    change.removed_extents.push((device, file));
+        let mut change = Change::default();
+        for (since, superseded) in due {
+            let is_freed = match superseded {
+                Superseded::Segment(number) => {
+                    change.removed_segments.push(number);
+                    let devices = rows.get(&number).map_or(&[][..], |row| &row.devices);
+                    self.remove_segment(self.segment_id(number), devices);
+                    true
                 }
-                is_gone
-            }
-            Freed::Table(number) => {
-                let _ = self.index.remove(&table_path(number));
-                true
-            }
-        });
-        drop(freed);
-        drop(rows);
-        change.given_back = gone;
-        self.catalog.commit(&change)?;
-        self.apply(&change)
+                Superseded::Extent { device, file } => {
+                    // If the device is missing, or unlinking fails, it is retried later.
+                    let is_unlinked = self.devices.has_left(device) || self.extents.unlink(device, file).is_ok();
+                    change.removed_extents.extend(is_unlinked.then_some((device, file)));
+                    is_unlinked
+                }
+                Superseded::Table(number) => {
+                    let _ = self.index.remove(&table_path(number));
+                    true
+                }
+            };
+            change.freed.extend(is_freed.then_some((since, superseded)));
+        }
+        change
     }
 
     /// Checks what is to be freed against the accounts: nothing in it may be live.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if something is: the accounts are wrong, and nothing is freed.
-    fn refuse_in_use(&self, gone: &[(u64, Freed)]) -> Result<()> {
+    fn refuse_in_use(&self, due: &[(u64, Superseded)]) -> Result<()> {
         let state = self.view().state.clone();
-        let in_use = gone.iter().find_map(|(_, freed)| match *freed {
-            Freed::Segment(number) => {
+        let in_use = due.iter().find_map(|(_, superseded)| match *superseded {
+            Superseded::Segment(number) => {
                 let row = state.segments.get(&number).filter(|row| row.live_records > 0);
                 row.map(|row| self.segment_place(row))
             }
-            Freed::Extent { device, file } => {
+            Superseded::Extent { device, file } => {
                 let row = state.extents.get(&(device, file)).filter(|row| row.live_bytes > 0);
                 row.map(|_| self.extents.place(device, file))
             }
-            Freed::Table(_) => None,
+            Superseded::Table(_) => None,
         });
         in_use.map_or(Ok(()), |path| {
             Err(Error::new(ErrorKind::Corrupt, "give back space", "the file is to be given back and is in use")
@@ -336,7 +353,7 @@ impl Engine {
 
     /// Removes a segment from its devices, durably: a later segment may have tombstones that older records in this one
     /// need (docs/FORMAT.md, section 6), so this one must be gone before the later one is removed. What cannot be
-    /// removed now is found by `check`.
+    /// removed now is found by `check`; until then, nobody reads it, as it is released.
     fn remove_segment(&self, segment: SegmentId, devices: &[DeviceNumber]) {
         for device in devices.iter().filter_map(|&device| self.devices.readable(device)) {
             let _ = device.remove(&segment_path(segment)).and_then(|()| device.sync_directory(SEGMENTS));

@@ -21,8 +21,8 @@
 //! | 12 | extent files | list of u16 device, u32 file, u64 end, u64 live bytes |
 //! | 13 | extent files removed | list of u16 device, u32 file |
 //! | 14 | shared | list of u64 number, u64 number of names; 0 names: removed |
-//! | 15 | freed | list of u64 epoch, then u8 1 and u64 segment, or 2 and u16 device, u32 file, or 3 and u64 table |
-//! | 16 | given back | as 15 |
+//! | 15 | superseded | list of u64 epoch, then u8 1 and u64 segment, or 2 and u16 device, u32 file, or 3 and u64 table |
+//! | 16 | freed | as 15 |
 //! | 17 | notes | list of bytes name, bytes note; an empty one: removed |
 //! | 18 | index devices, all | list of u16 |
 //! | 19 | pins | list of bytes name, u64 epoch |
@@ -34,7 +34,7 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
-use super::{Change, ExtentRow, Freed, Position, RangeRow, SegmentRow, SnapshotRow, State, TableRow, recent};
+use super::{Change, ExtentRow, Position, RangeRow, SegmentRow, SnapshotRow, State, Superseded, TableRow, recent};
 use crate::format::geometry::Class;
 use crate::format::ids::{DeviceNumber, Epoch, LogOffset, ObjectNumber, SegmentNumber};
 
@@ -55,17 +55,17 @@ const REMOVED_SEGMENTS: u8 = 11;
 const EXTENTS: u8 = 12;
 const REMOVED_EXTENTS: u8 = 13;
 const SHARED: u8 = 14;
-const FREED: u8 = 15;
-const GIVEN_BACK: u8 = 16;
+const SUPERSEDED: u8 = 15;
+const FREED: u8 = 16;
 const NOTES: u8 = 17;
 const DEVICES: u8 = 18;
 const PINS: u8 = 19;
 const UNPINNED: u8 = 20;
 const SNAPSHOTS: u8 = 21;
 
-const FREED_SEGMENT: u8 = 1;
-const FREED_EXTENT: u8 = 2;
-const FREED_TABLE: u8 = 3;
+const SUPERSEDED_SEGMENT: u8 = 1;
+const SUPERSEDED_EXTENT: u8 = 2;
+const SUPERSEDED_TABLE: u8 = 3;
 
 /// Longest content of a section: its length has 32 bits. Shorter in tests.
 const LONGEST_SECTION_BYTES: usize = if cfg!(test) { 16 << 20 } else { u32::MAX as usize };
@@ -109,8 +109,8 @@ pub(crate) fn encode_change(version: u64, change: &Change) -> Vec<u8> {
     out.rows(EXTENTS, change.extents.iter(), put_extent);
     out.rows(REMOVED_EXTENTS, change.removed_extents.iter(), |out, &(device, file)| put_file(out, device, file));
     out.rows(SHARED, change.shared.iter(), |out, &(number, names)| put_pair(out, number.0, names));
-    out.rows(FREED, change.freed.iter(), put_freed);
-    out.rows(GIVEN_BACK, change.given_back.iter(), put_freed);
+    out.rows(SUPERSEDED, change.superseded.iter(), put_superseded);
+    out.rows(FREED, change.freed.iter(), put_superseded);
     out.rows(NOTES, change.notes.iter(), |out, (name, note)| put_note(out, name, note));
     if let Some(devices) = &change.devices {
         out.section(DEVICES, |out| devices.iter().for_each(|device| out.extend_from_slice(&device.0.to_le_bytes())));
@@ -140,7 +140,7 @@ pub(crate) fn encode_state(state: &State) -> Option<Vec<u8>> {
     out.rows(SEGMENTS, state.segments.values(), put_segment);
     out.rows(EXTENTS, state.extents.values(), put_extent);
     out.rows(SHARED, state.shared.iter(), |out, (number, names)| put_pair(out, number.0, *names));
-    out.rows(FREED, state.freed.iter(), put_freed);
+    out.rows(SUPERSEDED, state.superseded.iter(), put_superseded);
     out.rows(NOTES, state.notes.iter(), |out, (name, note)| put_note(out, name, note));
     out.rows(DEVICES, state.devices.iter(), |out, device| out.extend_from_slice(&device.0.to_le_bytes()));
     out.rows(PINS, state.pins.iter(), |out, (name, epoch)| put_pin(out, name, *epoch));
@@ -193,8 +193,8 @@ fn take_section(change: &mut Change, tag: u8, section: SectionReader<'_>) -> Opt
         EXTENTS => change.extents = section.list(SectionReader::extent)?,
         REMOVED_EXTENTS => change.removed_extents = section.list(|bytes| Some((bytes.device()?, bytes.u32()?)))?,
         SHARED => change.shared = section.list(|bytes| Some((bytes.object()?, bytes.u64()?)))?,
-        FREED => change.freed = section.list(SectionReader::freed)?,
-        GIVEN_BACK => change.given_back = section.list(SectionReader::freed)?,
+        SUPERSEDED => change.superseded = section.list(SectionReader::superseded)?,
+        FREED => change.freed = section.list(SectionReader::superseded)?,
         NOTES => change.notes = section.list(|bytes| Some((bytes.text()?, bytes.bytes()?.to_vec())))?,
         DEVICES => change.devices = Some(section.list(SectionReader::device)?),
         PINS => change.pins = section.list(|bytes| Some((bytes.text()?, bytes.u64()?)))?,
@@ -290,19 +290,19 @@ fn put_extent(out: &mut Vec<u8>, row: &ExtentRow) {
     put_pair(out, row.end_bytes, row.live_bytes);
 }
 
-fn put_freed(out: &mut Vec<u8>, (epoch, freed): &(u64, Freed)) {
+fn put_superseded(out: &mut Vec<u8>, (epoch, superseded): &(u64, Superseded)) {
     put_u64(out, *epoch);
-    match *freed {
-        Freed::Segment(number) => {
-            out.push(FREED_SEGMENT);
+    match *superseded {
+        Superseded::Segment(number) => {
+            out.push(SUPERSEDED_SEGMENT);
             put_u64(out, number.0);
         }
-        Freed::Extent { device, file } => {
-            out.push(FREED_EXTENT);
+        Superseded::Extent { device, file } => {
+            out.push(SUPERSEDED_EXTENT);
             put_file(out, device, file);
         }
-        Freed::Table(number) => {
-            out.push(FREED_TABLE);
+        Superseded::Table(number) => {
+            out.push(SUPERSEDED_TABLE);
             put_u64(out, number);
         }
     }
@@ -443,14 +443,14 @@ impl<'b> SectionReader<'b> {
         Some(ExtentRow { device: self.device()?, file: self.u32()?, end_bytes: self.u64()?, live_bytes: self.u64()? })
     }
 
-    fn freed(&mut self) -> Option<(u64, Freed)> {
+    fn superseded(&mut self) -> Option<(u64, Superseded)> {
         let epoch = self.u64()?;
-        let freed = match self.chunk()? {
-            [FREED_SEGMENT] => Freed::Segment(SegmentNumber(self.u64()?)),
-            [FREED_EXTENT] => Freed::Extent { device: self.device()?, file: self.u32()? },
-            [FREED_TABLE] => Freed::Table(self.u64()?),
+        let superseded = match self.chunk()? {
+            [SUPERSEDED_SEGMENT] => Superseded::Segment(SegmentNumber(self.u64()?)),
+            [SUPERSEDED_EXTENT] => Superseded::Extent { device: self.device()?, file: self.u32()? },
+            [SUPERSEDED_TABLE] => Superseded::Table(self.u64()?),
             _ => return None,
         };
-        Some((epoch, freed))
+        Some((epoch, superseded))
     }
 }

@@ -15,7 +15,7 @@ use crate::format::ids::{DeviceNumber, ObjectNumber, SegmentNumber};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use crate::format::rows::{Change, ExtentRow, Freed, Position, RangeRow, SegmentRow, SnapshotRow, TableRow};
+pub use crate::format::rows::{Change, ExtentRow, Position, RangeRow, SegmentRow, SnapshotRow, Superseded, TableRow};
 
 pub mod chunks;
 pub(crate) mod encoding;
@@ -53,7 +53,7 @@ pub struct State {
     /// Number of names of each shared object, by its number.
     pub shared: Arc<BTreeMap<ObjectNumber, u64>>,
     /// What is to be freed, in the order of the epochs in which it became unreferenced.
-    pub freed: Arc<BTreeSet<(u64, Freed)>>,
+    pub superseded: Arc<BTreeSet<(u64, Superseded)>>,
     /// Progress and times of maintenance, by name.
     pub notes: Arc<BTreeMap<String, Vec<u8>>>,
     /// Devices with a copy of the index.
@@ -95,11 +95,11 @@ impl State {
         apply_rows(&mut self.extents, &change.removed_extents, extents);
         let (gone, shared) = change.shared.iter().partition(|(_, names)| *names == 0);
         apply_rows(&mut self.shared, &keys(gone), shared);
-        if !change.freed.is_empty() || !change.given_back.is_empty() {
-            let freed = Arc::make_mut(&mut self.freed);
-            freed.extend(change.freed.iter().cloned());
-            for given_back in &change.given_back {
-                freed.remove(given_back);
+        if !change.superseded.is_empty() || !change.freed.is_empty() {
+            let superseded = Arc::make_mut(&mut self.superseded);
+            superseded.extend(change.superseded.iter().cloned());
+            for freed in &change.freed {
+                superseded.remove(freed);
             }
         }
         let (gone, notes) = change.notes.iter().cloned().partition(|(_, note)| note.is_empty());

@@ -53,12 +53,12 @@ pub(crate) fn a_change(recent: Vec<(Vec<u8>, Entry)>) -> Change {
         extents: vec![ExtentRow { device: DeviceNumber(2), file: 1, end_bytes: 8192, live_bytes: 4096 }],
         removed_extents: vec![(DeviceNumber(2), 0)],
         shared: vec![(ObjectNumber(5), 2), (ObjectNumber(6), 0)],
-        freed: vec![
-            (3, Freed::Segment(SegmentNumber(1))),
-            (3, Freed::Extent { device: DeviceNumber(2), file: 1 }),
-            (4, Freed::Table(1)),
+        superseded: vec![
+            (3, Superseded::Segment(SegmentNumber(1))),
+            (3, Superseded::Extent { device: DeviceNumber(2), file: 1 }),
+            (4, Superseded::Table(1)),
         ],
-        given_back: vec![(1, Freed::Table(8))],
+        freed: vec![(1, Superseded::Table(8))],
         notes: vec![("note".to_owned(), b"text".to_vec()), ("none".to_owned(), Vec::new())],
         devices: Some(vec![DeviceNumber(0), DeviceNumber(1)]),
         pins: vec![("mount".to_owned(), 3)],
@@ -119,10 +119,10 @@ fn any_change() -> impl Strategy<Value = Change> {
             lowest_id: u64::MAX,
         };
         let table = |number| TableRow { number, entries: 1, size_bytes: 4096, lowest_id: u64::MAX, highest_id: 0 };
-        let freed = |&(epoch, number, kind, _): &(u64, u64, u8, bool)| match kind {
-            0 => (epoch, Freed::Segment(SegmentNumber(number))),
-            1 => (epoch, Freed::Table(number)),
-            _ => (epoch, Freed::Extent { device: DeviceNumber(3), file: u32::MAX - number as u32 }),
+        let superseded = |&(epoch, number, kind, _): &(u64, u64, u8, bool)| match kind {
+            0 => (epoch, Superseded::Segment(SegmentNumber(number))),
+            1 => (epoch, Superseded::Table(number)),
+            _ => (epoch, Superseded::Extent { device: DeviceNumber(3), file: u32::MAX - number as u32 }),
         };
         let position = |[segment, commit, offset, sequence, chain]: [u64; 5]| Position {
             segment: SegmentNumber(segment),
@@ -155,8 +155,8 @@ fn any_change() -> impl Strategy<Value = Change> {
                 .collect(),
             removed_extents: extents.1,
             shared: others.0.into_iter().map(|(number, names)| (ObjectNumber(number >> 16), names)).collect(),
-            freed: others.1.iter().filter(|freed| freed.3).map(freed).collect(),
-            given_back: others.1.iter().filter(|freed| !freed.3).map(freed).collect(),
+            superseded: others.1.iter().filter(|superseded| superseded.3).map(superseded).collect(),
+            freed: others.1.iter().filter(|superseded| !superseded.3).map(superseded).collect(),
             notes: others.2,
             devices: None,
             snapshots: others.3.then(|| others.4.iter().map(snapshot).collect()),

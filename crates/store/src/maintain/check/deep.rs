@@ -59,7 +59,7 @@ impl Checker<'_> {
         pace.stage("reading every byte", records + units);
         let mut seen = LogPass { has_all_descriptors: true, ..LogPass::default() };
         for row in rows.values() {
-            if !self.freed.contains(&row.number) {
+            if !self.superseded.contains(&row.number) {
                 self.segment_bytes(row, &mut seen, pace)?;
             }
         }

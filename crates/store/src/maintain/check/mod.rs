@@ -32,7 +32,7 @@ use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::segment::{FIRST_BATCH_AT, SEGMENTS, SegmentName, segment_path};
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::Snapshot;
-use crate::index::catalog::{Freed, Position, SegmentRow};
+use crate::index::catalog::{Position, SegmentRow, Superseded};
 use crate::log::scan::{Committed, ScanStep, SegmentScan};
 use crate::progress::Progress;
 use crate::units::{format_count, format_size};
@@ -159,7 +159,7 @@ struct Checker<'c> {
     objects: ObjectPaths,
     /// The index totals of each segment; `None` if the index could not be read to the end.
     sums: Option<HashMap<SegmentNumber, Sum>>,
-    freed: BTreeSet<SegmentNumber>,
+    superseded: BTreeSet<SegmentNumber>,
     /// Sizes of segments by device and number.
     sizes: HashMap<(DeviceNumber, SegmentName), u64>,
     /// Whether nobody else can be writing.
@@ -172,8 +172,8 @@ struct Checker<'c> {
 
 impl<'c> Checker<'c> {
     fn new(engine: &'c Engine, view: View, found: &'c mut dyn FnMut(Problem)) -> Checker<'c> {
-        let freed = view.state.freed.iter().filter_map(|(_, freed)| match freed {
-            Freed::Segment(number) => Some(*number),
+        let superseded = view.state.superseded.iter().filter_map(|(_, superseded)| match superseded {
+            Superseded::Segment(number) => Some(*number),
             _ => None,
         });
         Checker {
@@ -184,7 +184,7 @@ impl<'c> Checker<'c> {
             found,
             objects: ObjectPaths::default(),
             sums: None,
-            freed: freed.collect(),
+            superseded: superseded.collect(),
             sizes: HashMap::new(),
             is_alone: engine.is_writer() || !engine.platform.is_locked(&engine.home),
             sees_log: engine.devices.sees_log(&engine.geometry()),
@@ -428,7 +428,7 @@ impl<'c> Checker<'c> {
                     Problem::new(ProblemKind::Account, self.engine.segment_place(row), cause, Remedy::RebuildIndex);
                 self.found(problem.within(row.number, LogOffset::START..row.end()));
             }
-            if self.freed.contains(&row.number) && sum.records > 0 {
+            if self.superseded.contains(&row.number) && sum.records > 0 {
                 let cause = format!("it is to be freed, but {} records in it are in use", sum.records);
                 self.found(Problem::new(
                     ProblemKind::Account,
@@ -491,7 +491,7 @@ impl<'c> Checker<'c> {
             }
         }
         let rows = std::sync::Arc::clone(&self.view.state.segments);
-        for row in rows.values().filter(|row| !self.freed.contains(&row.number)).collect::<Vec<_>>() {
+        for row in rows.values().filter(|row| !self.superseded.contains(&row.number)).collect::<Vec<_>>() {
             self.report.segments += 1;
             self.segment(row);
             pace.spend(0)?;
@@ -637,9 +637,10 @@ impl<'c> Checker<'c> {
     /// Bytes that no descriptor refers to, left by a killed writer. They stay until compaction frees the file.
     fn quarantine(&mut self, sizes: &BTreeMap<DeviceNumber, BTreeMap<u32, u64>>) {
         let state = &self.view.state;
-        let freed: BTreeSet<ExtentId> = state.freed.iter().filter_map(|(_, freed)| place_of(freed)).collect();
+        let superseded: BTreeSet<ExtentId> =
+            state.superseded.iter().filter_map(|(_, superseded)| place_of(superseded)).collect();
         for (&device, sizes) in sizes {
-            for (&file, &size) in sizes.iter().filter(|(file, _)| !freed.contains(&(device, **file))) {
+            for (&file, &size) in sizes.iter().filter(|(file, _)| !superseded.contains(&(device, **file))) {
                 let end = state.extents.get(&(device, file)).map_or(0, |row| row.end_bytes);
                 self.report.quarantined_bytes += size.saturating_sub(end);
             }

@@ -29,7 +29,7 @@ use crate::format::descriptor::Descriptor;
 use crate::format::geometry::DeviceState;
 use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::segment::{FIRST_BATCH_AT, segment_path};
-use crate::index::catalog::{Freed, SegmentRow};
+use crate::index::catalog::{SegmentRow, Superseded};
 use crate::progress::Progress;
 use crate::units::format_count;
 
@@ -308,7 +308,7 @@ impl<'m> Scrubber<'m> {
     fn scrub(&mut self, at: Option<(SegmentNumber, LogOffset)>, pace: &mut Pace<'_>) -> Result<()> {
         if at.is_none() {
             pace.stage("verifying the index", self.engine.index_bytes());
-            self.lacks_index = !self.index(pace)?;
+            self.lacks_index = !self.verify_index(pace)?;
             if self.lacks_index {
                 self.report.is_index_lost = true;
                 return Ok(());
@@ -318,12 +318,19 @@ impl<'m> Scrubber<'m> {
         pace.skip(self.report.verified_bytes);
         let from = at.unwrap_or_default();
         self.note(from.0, from.1)?;
-        self.all(from, pace)
+        self.verify_log(from, pace)
     }
 
     /// Verifies and repairs every copy of the index, and reports what it found; returns `false` only if part of a table
     /// is damaged on every copy.
-    fn index(&mut self, pace: &mut Pace<'_>) -> Result<bool> {
+    fn verify_index(&mut self, pace: &mut Pace<'_>) -> Result<bool> {
+        let is_sound = self.verify_tables(pace)?;
+        self.verify_catalog(pace)?;
+        self.complete_copies()?;
+        Ok(is_sound)
+    }
+
+    fn verify_tables(&mut self, pace: &mut Pace<'_>) -> Result<bool> {
         let engine = self.engine;
         let mut is_sound = true;
         let rows = Arc::clone(&engine.view().state.tables);
@@ -334,44 +341,59 @@ impl<'m> Scrubber<'m> {
             if flaws.is_empty() || !engine.view().state.tables.contains(row) {
                 continue;
             }
-            let is_repaired = engine.repair_table(row, &flaws)?;
-            is_sound &= is_repaired;
-            let remedy = if is_repaired { Remedy::Repair } else { Remedy::RebuildIndex };
+            let mut failure = String::new();
+            let repaired = self.repaired(engine.repair_table(row, &flaws), &mut failure)?;
+            is_sound &= repaired != Some(false);
+            let remedy = if repaired == Some(false) { Remedy::RebuildIndex } else { Remedy::Repair };
             for flaw in flaws {
-                let problem = Problem::new(ProblemKind::Table, flaw.path, flaw.cause, remedy);
-                self.found(problem.on(flaw.device), is_repaired);
+                let problem = Problem::new(ProblemKind::Table, flaw.path, flaw.cause + &failure, remedy);
+                self.found(problem.on(flaw.device), repaired == Some(true));
             }
-        }
-        // The catalog can always be repaired: its content is in memory.
-        let (flaws, read_bytes) = engine.flaws_of_catalog();
-        self.report.index_bytes += read_bytes;
-        pace.spend(read_bytes)?;
-        if !flaws.is_empty() {
-            engine.catalog.write_again()?;
-        }
-        for flaw in flaws {
-            let problem = Problem::new(ProblemKind::Catalog, flaw.path, flaw.cause, Remedy::Repair);
-            self.found(problem.on(flaw.device), true);
-        }
-        let missing = engine.index_copies_missing();
-        if missing > 0 {
-            engine.complete_index()?;
-            let cause = format!("copies of it are missing: {missing}");
-            let problem = Problem::new(ProblemKind::Catalog, engine.index_directory.clone(), cause, Remedy::Repair);
-            self.found(problem, engine.index_copies_missing() == 0);
         }
         Ok(is_sound)
     }
 
+    fn verify_catalog(&mut self, pace: &mut Pace<'_>) -> Result<()> {
+        let engine = self.engine;
+        let (flaws, read_bytes) = engine.flaws_of_catalog();
+        self.report.index_bytes += read_bytes;
+        pace.spend(read_bytes)?;
+        let mut failure = String::new();
+        // Its content is in memory: no sound copy is needed. A device where it cannot be written loses its copy.
+        if !flaws.is_empty() {
+            self.repaired(engine.catalog.write_again(), &mut failure)?;
+        }
+        for flaw in flaws {
+            let is_repaired = failure.is_empty() && engine.index.numbers().contains(&flaw.device);
+            let problem = Problem::new(ProblemKind::Catalog, flaw.path, flaw.cause + &failure, Remedy::Repair);
+            self.found(problem.on(flaw.device), is_repaired);
+        }
+        Ok(())
+    }
+
+    fn complete_copies(&mut self) -> Result<()> {
+        let engine = self.engine;
+        let missing = engine.index_copies_missing();
+        if missing > 0 {
+            let mut cause = format!("copies of it are missing: {missing}");
+            self.repaired(engine.complete_index(), &mut cause)?;
+            let problem = Problem::new(ProblemKind::Catalog, engine.index_directory.clone(), cause, Remedy::Repair);
+            self.found(problem, engine.index_copies_missing() == 0);
+        }
+        Ok(())
+    }
+
     /// Verifies all segments from a segment and offset on.
-    pub(crate) fn all(&mut self, from: (SegmentNumber, LogOffset), pace: &mut Pace<'_>) -> Result<()> {
+    pub(crate) fn verify_log(&mut self, from: (SegmentNumber, LogOffset), pace: &mut Pace<'_>) -> Result<()> {
         let (mut next, mut offset) = from;
         loop {
             // A separate pin for each segment: what was freed meanwhile need not wait for the end.
             let (_pin, view) = self.engine.pinned()?;
-            let is_freed =
-                |number: SegmentNumber| view.state.freed.iter().any(|(_, freed)| *freed == Freed::Segment(number));
-            let row = view.state.segments.range(next..).map(|(_, row)| row.clone()).find(|row| !is_freed(row.number));
+            let is_superseded = |number: SegmentNumber| {
+                view.state.superseded.iter().any(|(_, superseded)| *superseded == Superseded::Segment(number))
+            };
+            let row =
+                view.state.segments.range(next..).map(|(_, row)| row.clone()).find(|row| !is_superseded(row.number));
             let Some(row) = row else { return Ok(()) };
             let from = if row.number == next { offset } else { LogOffset::START };
             self.segment(&row, &view, from, pace)?;
@@ -509,7 +531,7 @@ impl<'m> Scrubber<'m> {
                 }
                 // What was written since is copied too.
                 let now = engine.view().state.segments.get(&row.number).cloned();
-                let Some(now) = now.filter(|_| !engine.is_freed(row.number)) else { continue };
+                let Some(now) = now.filter(|_| !engine.is_superseded(row.number)) else { continue };
                 let copied = engine.copy_segment(&now, device, Damaged::Copied, pace);
                 is_repaired = self.repaired(copied, &mut cause)?.is_some_and(|copied| copied.damaged_bytes == 0);
             }

@@ -3,14 +3,16 @@
 
 use std::collections::BTreeMap;
 
+use rustix::io::Errno;
+
 use crate::engine::open::Access;
 use crate::format::ids::DeviceNumber;
 use crate::maintain::problem::{Problem, ProblemKind};
 use crate::simulation::mishap::{FileKind, Rot};
 use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;
-use crate::simulation::world::World;
-use crate::{Attributes, Durability, Geometry, Key};
+use crate::simulation::world::{Fault, World};
+use crate::{Attributes, Durability, Geometry, Key, RepairOptions};
 
 const PAGE_BYTES: u64 = 4096;
 /// Several tables, and some recent changes.
@@ -161,6 +163,34 @@ fn a_scrub_without_another_opening_says_that_the_index_is_lost_and_ends() {
     let (left, report) = subject.scrub_until(None).unwrap();
     assert!(report.is_index_lost && left.len() == 1, "{left:?}");
     assert_eq!(subject.store().last_scrub(), None);
+}
+
+/// A device without room for the copy of a table, or where nothing can be written.
+#[test]
+fn a_copy_that_cannot_be_written_does_not_end_a_scrub() {
+    let geometry = geometry(2, 0, 2, (2, 0));
+    for (errno, kind) in [Errno::NOSPC, Errno::IO]
+        .into_iter()
+        .flat_map(|errno| [FileKind::Table, FileKind::Manifest].into_iter().map(move |kind| (errno, kind)))
+    {
+        let world = made(&geometry);
+        let subject = Simulated::open(&geometry, &world).unwrap();
+        world.rot(1, kind, Rot::Bit, 5).unwrap();
+        let (path, at) = world.rot(1, FileKind::Segment, Rot::Bit, 9).unwrap();
+        world.fail(Fault { operation: 0, errno, is_lasting: true, device: Some(1) });
+        let what = format!("{errno:?}, {kind:?}, {path} at {at}");
+        let (left, report) = subject.scrub_until(None).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(report.is_complete && report.failed > 0, "{what}: {report:?}");
+        assert!(left.iter().any(|left| left.contains("index")), "{what}: {left:?}");
+        assert!(left.iter().any(|left| left.contains("segments")), "{what}: {left:?}");
+        drop(subject);
+        world.clear_faults();
+        // A device that failed is brought up to date first.
+        Simulated::repair(&home(&geometry), &world, RepairOptions::default(), None).unwrap();
+        let subject = Simulated::open(&geometry, &world).unwrap();
+        assert_eq!(subject.scrub_until(None).unwrap().0, Vec::<String>::new(), "{what}");
+        all_there(&subject);
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ use crate::engine::open::{Access, make, open};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Alignment, Node, PRIVATE_MODE};
 use crate::format::ids::{DeviceNumber, ObjectNumber};
-use crate::index::catalog::Freed;
+use crate::index::catalog::Superseded;
 use crate::log::completeness::Cause;
 use crate::{
     Attributes, Buffer, Class, Compression, DeviceEntry, DeviceState, Existing, Geometry, HandleOptions, Key, Kind,
@@ -436,18 +436,22 @@ impl Simulated {
     }
 
     /// Segments and extent files in the catalog.
-    pub(crate) fn rows(&self) -> BTreeSet<Freed> {
+    pub(crate) fn rows(&self) -> BTreeSet<Superseded> {
         let state = self.store.engine().view().state.clone();
-        let extents = state.extents.keys().map(|&(device, file)| Freed::Extent { device, file });
-        state.segments.keys().map(|&number| Freed::Segment(number)).chain(extents).collect()
+        let extents = state.extents.keys().map(|&(device, file)| Superseded::Extent { device, file });
+        state.segments.keys().map(|&number| Superseded::Segment(number)).chain(extents).collect()
     }
 
     /// Those that a pin by name keeps.
-    pub(crate) fn kept_by_pins(&self) -> BTreeSet<Freed> {
+    pub(crate) fn kept_by_pins(&self) -> BTreeSet<Superseded> {
         let state = self.store.engine().view().state.clone();
         let Some(pinned) = state.pins.values().min() else { return BTreeSet::new() };
         let mut rows = self.rows();
-        state.freed.iter().filter(|(since, _)| since < pinned).for_each(|(_, freed)| _ = rows.remove(freed));
+        state
+            .superseded
+            .iter()
+            .filter(|(since, _)| since < pinned)
+            .for_each(|(_, superseded)| _ = rows.remove(superseded));
         rows
     }
 }

@@ -260,24 +260,28 @@ impl Manifest {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Manifest, DecodeError> {
-        let mut at = Decoder::new(bytes);
-        let (sum, magic) = (at.u64(), at.take(MAGIC.len()));
+        let mut decoder = Decoder::new(bytes);
+        let (stored_checksum, magic) = (decoder.u64(), decoder.take(MAGIC.len()));
         if magic != Some(MAGIC) {
-            return Err(DecodeError::Damaged("it is none"));
+            return Err(DecodeError::Damaged("it is not a manifest"));
         }
-        match at.u16() {
+        // First: a newer format may differ in everything behind its version, even in its checksum.
+        match decoder.u16() {
             Some(FORMAT_VERSION) => {}
             Some(version) if version > FORMAT_VERSION => return Err(DecodeError::Newer(version)),
-            _ => return Err(DecodeError::Damaged("it is truncated")),
+            Some(_) => return Err(DecodeError::Damaged("its version does not exist")),
+            None => return Err(DecodeError::Damaged("it is truncated")),
         }
-        let (zero, length) = (at.take(6), at.u64());
-        if zero != Some(&[0; 6]) || length != Some(bytes.len() as u64) {
-            return Err(DecodeError::Damaged("it is truncated"));
+        if decoder.take(6) != Some(&[0; 6]) {
+            return Err(DecodeError::Damaged("its reserved bytes are not zero"));
         }
-        if sum != bytes.get(CHECKSUM_BYTES..).map(checksum) {
+        if decoder.u64() != Some(bytes.len() as u64) {
+            return Err(DecodeError::Damaged("its length is wrong"));
+        }
+        if stored_checksum != bytes.get(CHECKSUM_BYTES..).map(checksum) {
             return Err(DecodeError::Damaged("its checksum is wrong"));
         }
-        fields(at).filter(Manifest::is_sound).ok_or(DecodeError::Damaged("it is inconsistent"))
+        fields(decoder).filter(Manifest::is_sound).ok_or(DecodeError::Damaged("it is inconsistent"))
     }
 
     /// Whether all parts are consistent, so that later code need not check again.
@@ -289,7 +293,7 @@ impl Manifest {
         let is_needed = |object: &PublishedObject| {
             object.removed == 0 || self.pins.values().any(|&version| object.counts_at(version))
         };
-        let is_sound = |object: &PublishedObject| {
+        let is_object_sound = |object: &PublishedObject| {
             (1..=self.version).contains(&object.added)
                 && object.name.number < self.next_number
                 && (object.removed == 0 || (object.added + 1..=self.version).contains(&object.removed))
@@ -302,7 +306,7 @@ impl Manifest {
             && self.epochs.last().is_some_and(|entry| entry.follows_version < self.version)
             && self.pins.iter().all(|(name, version)| !name.is_empty() && (1..=self.version).contains(version))
             && self.objects.is_sorted_by(follow)
-            && self.objects.iter().all(is_sound)
+            && self.objects.iter().all(is_object_sound)
     }
 }
 

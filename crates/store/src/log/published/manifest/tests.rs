@@ -71,13 +71,13 @@ fn what_contradicts_itself_is_refused() {
     }
     let mut longer = a_manifest().encode();
     longer.push(0);
-    assert_eq!(Manifest::decode(&longer), Err(DecodeError::Damaged("it is truncated")));
+    assert_eq!(Manifest::decode(&longer), Err(DecodeError::Damaged("its length is wrong")));
     seal(&mut longer);
     assert_eq!(Manifest::decode(&longer), Err(DecodeError::Damaged("it is inconsistent")));
     let mut newer = a_manifest().encode();
     newer[16] = 3;
     assert_eq!(Manifest::decode(&newer), Err(DecodeError::Newer(3)));
-    assert_eq!(Manifest::decode(b""), Err(DecodeError::Damaged("it is none")));
+    assert_eq!(Manifest::decode(b""), Err(DecodeError::Damaged("it is not a manifest")));
 }
 
 #[test]
