@@ -25,6 +25,8 @@ const OPERATION: &str = "generate";
 pub struct Recipe {
     /// Sizes of files.
     pub sizes: Distribution,
+    /// Files of the source, which the number of directories and [`Amount::scale`] refer to.
+    pub files: u128,
     /// Lengths of names.
     pub names: Option<Distribution>,
     /// How files are divided among directories.
@@ -122,7 +124,8 @@ impl Recipe {
     /// A recipe with sizes only.
     pub fn of_sizes(sizes: Distribution) -> Recipe {
         let shape = Shape::Even { directory_files: DIRECTORY_FILES, depths: None };
-        Recipe { sizes, names: None, shape, mtime_ages: None, atime_ages: None }
+        let files = sizes.count();
+        Recipe { sizes, files, names: None, shape, mtime_ages: None, atime_ages: None }
     }
 
     /// The number of files, and the factor for sizes.
@@ -138,7 +141,7 @@ impl Recipe {
         let mean = total as f64 / count as f64;
         let files = match (asked.files, asked.scale, asked.bytes) {
             (Some(files), _, _) => files as f64,
-            (None, Some(scale), _) => (count as f64 * scale).round(),
+            (None, Some(scale), _) => (self.files as f64 * scale).round(),
             (None, None, Some(_)) if total == 0 => {
                 return Err(
                     fail("all files of the source are empty: they cannot add up to --bytes").advise("use --files")
@@ -164,14 +167,19 @@ impl Recipe {
         Ok((files as u64, factor))
     }
 
+    /// Whether all files are in one directory.
+    pub fn is_flat(&self) -> bool {
+        matches!(&self.shape, Shape::Even { depths: Some(depths), .. } if depths.max() == 0)
+    }
+
     /// How many directories a tree of `files` files gets.
     pub fn directories(&self, files: u64) -> u64 {
         match &self.shape {
             Shape::Measured { entries, .. } => {
-                let per_file = entries.count() as f64 / self.sizes.count().max(1) as f64;
+                let per_file = entries.count() as f64 / self.files.max(1) as f64;
                 ((files as f64 * per_file).round() as u64).max(1)
             }
-            Shape::Even { depths: Some(depths), .. } if depths.max() == 0 => 1,
+            Shape::Even { .. } if self.is_flat() => 1,
             Shape::Even { directory_files, .. } => files.div_ceil((*directory_files).max(1)).max(1),
         }
     }

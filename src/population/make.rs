@@ -478,6 +478,7 @@ mod tests {
             distribution
         };
         Recipe {
+            files: 992,
             sizes: of(&[(0, 50), (100, 400), (3000, 300), (5000, 200), (70_000, 40), (2_000_000, 2)]),
             names: Some(of(&[(1, 100), (5, 300), (12, 500), (40, 92), (200, 5)])),
             shape: Shape::Measured {

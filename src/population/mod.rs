@@ -32,7 +32,7 @@ pub mod profiles;
 mod room;
 pub(crate) mod stratify;
 pub(crate) mod streams;
-mod tree;
+pub(crate) mod tree;
 pub(crate) mod weighted;
 
 pub use content::Content;

@@ -16,7 +16,7 @@ use crate::distribution::Distribution;
 use crate::random::Random;
 
 /// Child directories per directory where nothing else is known.
-const FAN_OUT: u64 = 100;
+pub(crate) const FAN_OUT: u64 = 100;
 /// Largest depth of a directory.
 const DEEPEST: usize = 1000;
 

@@ -1,6 +1,6 @@
 //! `granulo generate`: trees that match their source, identical for any number of threads, and refused requests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -205,6 +205,27 @@ fn profiles_and_laws_are_sources() {
     assert!(sizes.len() == 300 && sizes.iter().all(|size| (1000..=2000).contains(size)));
     let listed = run(["show", "--list"]).ended(0).text();
     assert!(listed.contains("geriatrix-wang-os"), "{listed}");
+}
+
+#[test]
+fn a_law_keeps_its_sizes_beside_a_source_with_few_files() {
+    let sandbox = sandbox_for_many();
+    let (tree, law) = (sandbox.path().join("tree"), "weighted:k=1,min=1000,max=1000000");
+    // The source counts 230 files.
+    run(args!["generate", "geriatrix-agrawal", &tree, "--sizes", law, "--files", "2000", "--metadata-only"]).ended(0);
+    let sizes: BTreeSet<u64> = seen(&tree).values().filter(|file| file.1 != 0).map(|file| file.0).collect();
+    assert!(sizes.len() > 1900, "{}", sizes.len());
+}
+
+#[test]
+fn a_profile_with_one_directory_says_nothing_of_others() {
+    let sandbox = sandbox_for_many();
+    let tree = sandbox.path().join("tree");
+    let arguments = args!["generate", "geriatrix-wang-os", &tree, "--files", "300", "--dry-run"];
+    let generate = |more: &[&str]| finish(granulo().args(&arguments).args(more));
+    let said = generate(&[]).ended(0).text();
+    assert!(!said.contains("does not record"), "{said}");
+    refused(generate(&["--directory-files", "10"]), &["the source has one directory only", "omit it"]);
 }
 
 /// Removes what depends on the machine: times, rates, available and allocated bytes.

@@ -108,7 +108,7 @@ fn whoever_shows_a_survey_without_names_says_so() {
     let plan = run(args!["plan", path("alone.json")]).ended(0);
     assert!(flat(plan.text()).contains("directories"), "{}", plan.text());
     let generated = run(args!["generate", "--dry-run", "--files", "1000", path("alone.json"), path("tree")]).ended(0);
-    assert!(flat(generated.text()).contains("does not know its directories"), "{}", generated.text());
+    assert!(flat(generated.text()).contains("does not record its directories"), "{}", generated.text());
 }
 
 /// A survey that stores its names and uses those of `old`; and its messages.

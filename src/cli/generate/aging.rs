@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use super::super::progress::during;
 use super::super::{Ended, output};
 use super::distances::survey_back;
-use super::wanted::Wanted;
+use super::request::TreeRequest;
 use super::{GenerateArguments, Generation};
 use crate::distribution::distance;
 use crate::error::{Error, ErrorKind, Result};
@@ -30,7 +30,7 @@ pub(super) struct Level {
 
 impl GenerateArguments {
     /// The space that files need at the fill level; `None` without aging, or with aging at the requested size.
-    pub(super) fn level(&self, wanted: &Wanted, room: &Room) -> Result<Option<Level>> {
+    pub(super) fn level(&self, tree: &TreeRequest, room: &Room) -> Result<Option<Level>> {
         if self.age.is_none() || self.files.is_some() || self.bytes.is_some() || self.scale.is_some() {
             return Ok(None);
         }
@@ -44,7 +44,7 @@ impl GenerateArguments {
             let used = format_share(room.fill_fraction());
             return Err(fail(format!("{used} of the file system is already in use")).advise("raise --fill"));
         }
-        let mean = room.tariff(written_fraction(self.content)).mean_bytes(&wanted.recipe.sizes);
+        let mean = room.tariff(written_fraction(self.content)).mean_bytes(&tree.recipe.sizes);
         let files = (bytes / mean.max(1.0)) as u64;
         if files == 0 {
             let cause = "not even one file of the mean size fits below the fill level".to_owned();
@@ -62,7 +62,7 @@ impl GenerateArguments {
         operations: u64,
         level_bytes: u64,
     ) -> Result<Ended> {
-        let aging = Aging { operations, level_bytes, ages: run.wanted.ages.clone() };
+        let aging = Aging { operations, level_bytes, ages: run.tree.ages.clone() };
         let words = |now: &Snapshot| aging_progress_words(now, level_bytes, operations);
         let aged = during(self.quiet, run.progress, words, || {
             age(root, &self.directory, run.design, &aging, run.settings, run.progress)

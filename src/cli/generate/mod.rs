@@ -2,7 +2,7 @@
 
 mod aging;
 mod distances;
-pub(super) mod wanted;
+pub(super) mod request;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use crate::survey::Survey;
 use crate::survey::measure::Measure;
 use crate::units::{escape_path, format_count, parse_percent, parse_size};
 use distances::{bounds, planned, reached, survey_back};
-use wanted::Wanted;
+use request::TreeRequest;
 
 /// Create a file tree that resembles a measured one: sizes, directories, names and ages
 ///
@@ -135,7 +135,7 @@ fn scale(text: &str) -> std::result::Result<f64, String> {
 
 /// The context of a run.
 struct Generation<'a> {
-    wanted: &'a Wanted,
+    tree: &'a TreeRequest,
     design: &'a Design,
     planned_sizes: &'a Distribution,
     settings: MakeOptions,
@@ -147,25 +147,25 @@ impl GenerateArguments {
         if self.metadata_only {
             self.content = Content::None;
         }
-        let wanted = self.wanted()?;
+        let tree = self.tree()?;
         let room = self.room()?;
         let allowed = Allowed { limit_bytes: self.limit, keep_free: self.keep_free };
         let at = |error: Error| error.at(&self.directory);
-        let level = self.level(&wanted, &room).map_err(at)?;
+        let level = self.level(&tree, &room).map_err(at)?;
         let amount = match level {
             Some(level) => Amount { files: Some(level.files), ..Amount::default() },
             None => Amount { files: self.files, bytes: self.bytes, scale: self.scale },
         };
-        let (files, factor) = wanted.recipe.amount(amount)?;
+        let (files, factor) = tree.recipe.amount(amount)?;
         // Before anything that needs memory is computed: absurd counts end here.
-        let size_bytes = wanted.recipe.sizes.mean() * factor * files as f64;
-        let least = room.least_needed(files, wanted.recipe.directories(files), size_bytes, self.space_content());
+        let size_bytes = tree.recipe.sizes.mean() * factor * files as f64;
+        let least = room.least_needed(files, tree.recipe.directories(files), size_bytes, self.space_content());
         room.refuse(&least, &allowed).map_err(at)?;
         let started = now();
         let name_limit = usize::try_from(room.name_limit).unwrap_or(usize::MAX);
-        let design = Design::new(&wanted.recipe, files, factor, self.seed, self.as_of, name_limit);
+        let design = Design::new(&tree.recipe, files, factor, self.seed, self.as_of, name_limit);
         let planned_sizes = design.sizes.distribution();
-        let document = self.document(&wanted, &design, &room, &planned_sizes, started);
+        let document = self.document(&tree, &design, &room, &planned_sizes, started);
         if !self.json {
             output::print(|out| write_plan(&document, out))?;
         }
@@ -183,13 +183,8 @@ impl GenerateArguments {
             kept_bytes: room.kept_bytes(&allowed),
             sync: !self.no_sync,
         };
-        let run = Generation {
-            wanted: &wanted,
-            design: &design,
-            planned_sizes: &planned_sizes,
-            settings,
-            progress: &progress,
-        };
+        let run =
+            Generation { tree: &tree, design: &design, planned_sizes: &planned_sizes, settings, progress: &progress };
         if let Some(operations) = self.age {
             let level_bytes = level.map_or(document.plan.needed.bytes as u64, |level| level.bytes);
             return self.age(root, &run, document, operations, level_bytes);
@@ -250,15 +245,15 @@ impl GenerateArguments {
 
     fn document(
         &self,
-        wanted: &Wanted,
+        tree: &TreeRequest,
         design: &Design,
         room: &Room,
         planned_sizes: &Distribution,
         started: i64,
     ) -> Document {
-        let has_times = wanted.recipe.mtime_ages.is_some() || wanted.recipe.atime_ages.is_some();
+        let has_times = tree.recipe.mtime_ages.is_some() || tree.recipe.atime_ages.is_some();
         let needed = room.needed(design, self.space_content());
-        let mut distances = planned(&wanted.recipe, design, planned_sizes);
+        let mut distances = planned(&tree.recipe, design, planned_sizes);
         if self.age.is_some() {
             // The shape of the tree after aging is a matter of chance.
             distances.truncate(1);
@@ -266,7 +261,7 @@ impl GenerateArguments {
         Document {
             schema: SCHEMA,
             granulo_version: env!("CARGO_PKG_VERSION"),
-            source: wanted.name.clone(),
+            source: tree.name.clone(),
             directory: escape_path(&self.directory),
             seed: self.seed,
             threads: if self.age.is_some() { 1 } else { self.threads() },
@@ -290,7 +285,7 @@ impl GenerateArguments {
             aging: None,
             bounds: bounds(design, distances.first().and_then(|sizes| sizes.planned).filter(|_| self.age.is_none())),
             distances,
-            notes: wanted.notes.clone(),
+            notes: tree.notes.clone(),
         }
     }
 
@@ -314,7 +309,7 @@ impl GenerateArguments {
         document.made = Some(made_files(&made, survey.as_ref()));
         match &survey {
             Some(survey) => {
-                document.distances = reached(&run.wanted.recipe, run.design, survey, &document.distances);
+                document.distances = reached(&run.tree.recipe, run.design, survey, &document.distances);
                 document.bounds = bounds(run.design, document.distances.first().and_then(|sizes| sizes.reached));
             }
             None => document.distances.clear(),
