@@ -511,7 +511,8 @@ pub struct CacheCell {
     /// Index of the subject.
     pub subject: usize,
     /// Limit for page cache and memory of programs together.
-    pub cache_bytes: u64,
+    #[serde(rename = "cache_bytes")]
+    pub limit_bytes: u64,
     /// Block size of the file system.
     pub block_bytes: u64,
     /// Bytes read from the device during a run; median.

@@ -46,7 +46,7 @@ impl ReportArguments {
             match read(path)? {
                 Some(Stored::Plan(plan)) => plans.push(*plan),
                 Some(Stored::Bench(document)) => runs.push((path.as_path(), *document)),
-                Some(Stored::Caches(study)) => studies.push(*study),
+                Some(Stored::CacheStudy(study)) => studies.push(*study),
                 None => others.push(path.clone()),
             }
         }

@@ -103,8 +103,8 @@ impl ShowArguments {
                 .advise("use the survey they were made from"));
         }
         match stored {
-            Stored::Caches(study) if self.json => output::print_json(study),
-            Stored::Caches(study) => output::print(|out| report::cache::write_study(study, out)),
+            Stored::CacheStudy(study) if self.json => output::print_json(study),
+            Stored::CacheStudy(study) => output::print(|out| report::cache::write_study(study, out)),
             Stored::Plan(plan) if self.json => output::print_json(plan),
             Stored::Plan(plan) => output::print(|out| report::plan::write_plan(plan, out)),
             Stored::Bench(document) if self.json => output::print_json(document),

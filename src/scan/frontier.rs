@@ -417,6 +417,9 @@ impl<T> Shared<T> {
 /// The directories of names that wait for a decision; `None`: a name in no directory.
 pub(super) type Held<T> = Vec<Option<Arc<Node<T>>>>;
 
+/// Index of the parent of the roots in a [`Snapshot`].
+const TOP: u32 = 0;
+
 /// The unfinished part of a walk as data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Snapshot<T> {
@@ -424,7 +427,7 @@ pub(crate) struct Snapshot<T> {
     nodes: Vec<SavedNode<T>>,
     /// The stack, from bottom to top, as indices into `nodes`.
     stack: Vec<u32>,
-    /// The nodes that wait for the decision on a name, once for each; 0 for a name in no directory.
+    /// The nodes that wait for the decision on a name, once for each; [`TOP`] for a name in no directory.
     held: Vec<u32>,
 }
 
@@ -463,7 +466,7 @@ impl<T: Tally> Snapshot<T> {
         }
         let position = |node: &Arc<Node<T>>| positions[&Arc::as_ptr(node)];
         let stack = stack.iter().map(position).collect();
-        let held = held.iter().map(|node| node.as_ref().map_or(0, position)).collect();
+        let held = held.iter().map(|node| node.as_ref().map_or(TOP, position)).collect();
         Snapshot { nodes, stack, held }
     }
 
@@ -475,7 +478,7 @@ impl<T: Tally> Snapshot<T> {
     /// Folds the sums of all unfinished directories, deepest first, like `finish`: the calls that
     /// [`super::Visitor::finished`] would receive if nothing more were found.
     pub(super) fn fold(mut self, mut finish: impl FnMut(&Node<T>, &T, &T) -> T) {
-        let Ok(restored) = self.restore_nodes() else { return };
+        let restored = self.restore_nodes().expect("it was just taken from a walk");
         for (position, node) in restored.iter().enumerate().skip(1).rev() {
             let passed_up = finish(node, &self.nodes[position].own, &self.nodes[position].below);
             let parent = self.nodes[position].parent as usize;
@@ -483,20 +486,25 @@ impl<T: Tally> Snapshot<T> {
         }
     }
 
+    /// Rebuilds the nodes, without their descriptors. Checks everything that a walk relies on: each parent comes first,
+    /// no name leads out of its directory, and the counts of unfinished work agree with the tree. Nothing is being
+    /// listed in a snapshot: the workers were paused.
     fn restore_nodes(&self) -> Result<Vec<Arc<Node<T>>>, &'static str> {
         let mut nodes: Vec<Arc<Node<T>>> = Vec::with_capacity(self.nodes.len());
-        let mut opened = vec![0u64; self.nodes.len()];
+        // Subdirectories and names without a decision; those that are not opened yet are counted by `pending`.
+        let mut awaited = vec![0u64; self.nodes.len()];
         for (position, saved) in self.nodes.iter().enumerate() {
             let mut node = match nodes.get(saved.parent as usize) {
                 _ if position == 0 => Node::top(),
                 Some(parent) => {
-                    opened[saved.parent as usize] += 1;
+                    awaited[saved.parent as usize] += 1;
                     Node::child(parent, saved.name.clone(), saved.root_device)
                 }
-                None => return Err("a directory comes before its parent"),
+                None => return Err("a directory comes before its parent, or has none"),
             };
-            let below_root = position > 0 && saved.parent > 0;
-            let named = position == 0 || is_name(&saved.name, below_root);
+            // A root may have a path of any length.
+            let is_single = position > 0 && saved.parent != TOP;
+            let named = position == 0 || is_name(&saved.name, is_single);
             if !named || !saved.pending.are_names(position > 0) {
                 return Err("a name is invalid");
             }
@@ -507,12 +515,13 @@ impl<T: Tally> Snapshot<T> {
             state.below = saved.below.clone();
             nodes.push(Arc::new(node));
         }
-        for &position in self.held.iter().filter(|&&position| position > 0) {
-            *opened.get_mut(position as usize).ok_or("a name is in a directory that does not exist")? += 1;
+        for &position in self.held.iter().filter(|&&position| position != TOP) {
+            *awaited.get_mut(position as usize).ok_or("a name is in a directory that does not exist")? += 1;
         }
-        for (saved, opened) in self.nodes.iter().zip(opened) {
-            if saved.unfinished != opened + saved.pending.count() {
-                return Err("the number of unfinished directories is wrong");
+        for (position, (saved, awaited)) in self.nodes.iter().zip(awaited).enumerate() {
+            // A directory without any would be finished, and not in the snapshot.
+            if saved.unfinished != awaited + saved.pending.count() || saved.unfinished == 0 && position > 0 {
+                return Err("a count of unfinished work is wrong");
             }
         }
         Ok(nodes)
@@ -537,7 +546,7 @@ impl<T: Tally> Snapshot<T> {
         if self.nodes.iter().zip(&on_stack).any(|(saved, &on_stack)| saved.pending.is_empty() == on_stack) {
             return Err("the stack does not have exactly the directories with entries to open");
         }
-        let node = |&position: &u32| (position > 0).then(|| nodes[position as usize].clone());
+        let node = |&position: &u32| (position != TOP).then(|| nodes[position as usize].clone());
         let held = self.held.iter().map(node).collect();
         Ok((Frontier::with_stack(stack, kept_limit), held))
     }

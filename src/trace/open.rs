@@ -14,7 +14,7 @@ pub enum Format {
     Granulo,
     /// Output of strace.
     Strace,
-    /// Captured packets: pcap or pcapng.
+    /// NFS traffic: captured packets (pcap or pcapng), or what tshark printed of them (PDML).
     Pcap,
     /// A log of Darshan.
     Darshan,
@@ -72,9 +72,10 @@ pub fn detect(head: &[u8]) -> Option<Format> {
 }
 
 /// Opens a reader of the operations in `path` (`-` for standard input), with the format specified or detected.
+/// Captures and Darshan logs are decoded by tshark and darshan-parser, which are started here.
 ///
 /// # Errors
-/// Errors from opening and reading; [`ErrorKind::NotRecognised`] if it is not a trace.
+/// Errors from opening and reading; such a program is missing; [`ErrorKind::NotRecognised`] if it is not a trace.
 pub fn open(path: &Path, format: Option<Format>) -> Result<Box<dyn Source>> {
     source_of(Input::open(path)?, format)
 }
@@ -88,6 +89,7 @@ pub fn source_of(input: Input, format: Option<Format>) -> Result<Box<dyn Source>
     match format.or_else(|| detect(input.head())) {
         Some(Format::Granulo) => Ok(Box::new(columnar::Reader::new(input)?)),
         Some(Format::Strace) => Ok(Box::new(strace::Reader::new(input))),
+        // Decoded by tshark before.
         Some(Format::Pcap) if nfs::is_pdml(input.head()) => Ok(Box::new(nfs::Reader::of_pdml(input))),
         Some(Format::Pcap) => Ok(Box::new(nfs::Reader::new(input)?)),
         Some(Format::Darshan) => Ok(Box::new(darshan::Reader::new(input)?)),

@@ -60,7 +60,7 @@ fn details(document: &Document) -> &CacheDetails {
 }
 
 fn cell(document: &Document, cache_bytes: u64, block_bytes: u64) -> &CacheCell {
-    let is_it = |cell: &&CacheCell| cell.cache_bytes == cache_bytes && cell.block_bytes == block_bytes;
+    let is_it = |cell: &&CacheCell| cell.limit_bytes == cache_bytes && cell.block_bytes == block_bytes;
     details(document).cells.iter().find(is_it).unwrap()
 }
 

@@ -23,6 +23,7 @@ pub const SMALL_FILE_BYTES: u64 = 64 * KIB;
 const BINARY_UNITS: [&str; 9] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"];
 
 /// Parses a size: `65536`, `64KiB`, `64K` (1,024-based), `64kB` (1,000-based), `1.5GiB`; `1_000_000` with separators.
+/// Upper and lower case are the same.
 ///
 /// # Errors
 /// A sentence about the mistake, for the argument parser to print.
@@ -37,7 +38,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     if whole.is_empty() || (digits.contains('.') && fraction.is_empty()) {
         return Err(invalid());
     }
-    let too_large = || format!("'{text}' is larger than any file can be (2^64 bytes)");
+    let too_large = || format!("'{text}' is too large (the limit is 2^64 bytes)");
     let whole: u64 = whole.parse().map_err(|_| too_large())?;
     let mut bytes = whole.checked_mul(factor).ok_or_else(too_large)?;
     if !fraction.is_empty() {

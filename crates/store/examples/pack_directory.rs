@@ -1,12 +1,15 @@
-//! Packs the files of a directory into a store, then reads all of them back in disk order, verified.
+//! Packs the files of a directory into a store outside it, then reads all of them back in disk order, verified.
 //!
 //! `cargo run --release -p granulo-store --example pack_directory -- DIR STORE`
 
 use std::error::Error;
 use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, UNIX_EPOCH};
+use std::time::Instant;
 
 use granulo_store::{Attributes, Batch, Durability, Key, Kind, Plan, Store, Time};
 
@@ -40,20 +43,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     if files == packed { Ok(()) } else { Err("not every file that was packed was read".into()) }
 }
 
-/// Puts the regular files below a directory under `key`; gives how many.
+/// Puts the regular files below a directory under `key`; returns how many.
 fn pack(directory: &Path, key: &Key, batch: &mut Batch<'_>) -> Result<u64, Box<dyn Error>> {
-    use std::os::unix::ffi::OsStrExt;
     let mut packed = 0;
-    for entry in fs::read_dir(directory)? {
+    let of = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
+    for entry in fs::read_dir(directory).map_err(|error| of(directory, error))? {
         let entry = entry?;
-        let below = key.child(entry.file_name().as_bytes())?;
+        let (path, child) = (entry.path(), key.child(entry.file_name().as_bytes())?);
         let kind = entry.file_type()?;
         if kind.is_dir() {
-            packed += pack(&entry.path(), &below, batch)?;
+            packed += pack(&path, &child, batch)?;
         } else if kind.is_file() {
-            let modified = entry.metadata()?.modified()?.duration_since(UNIX_EPOCH)?;
-            let mtime = Time { seconds: modified.as_secs() as i64, nanoseconds: modified.subsec_nanos() };
-            batch.put(&below, &Attributes::of_file(mtime), &fs::read(entry.path())?)?;
+            let metadata = entry.metadata()?;
+            let mtime = Time { seconds: metadata.mtime(), nanoseconds: metadata.mtime_nsec() as u32 };
+            let content = fs::read(&path).map_err(|error| of(&path, error))?;
+            batch.put(&child, &Attributes::of_file(mtime), &content)?;
             packed += 1;
         }
     }

@@ -353,11 +353,11 @@ impl Cell {
         }
     }
 
-    fn summary(&self, subject: usize, cache_bytes: u64, block_bytes: u64) -> CacheCell {
+    fn summary(&self, subject: usize, limit_bytes: u64, block_bytes: u64) -> CacheCell {
         let median = |samples: &[f64]| Spread::of(samples).median as u64;
         CacheCell {
             subject,
-            cache_bytes,
+            limit_bytes,
             block_bytes,
             read_bytes: median(&self.device_bytes),
             reads: median(&self.device_reads),

@@ -21,7 +21,7 @@ use crate::units::format_duration;
 /// Precision with which the end of a command is detected.
 const TICK: Duration = Duration::from_millis(2);
 /// Ticks between two samples of memory use.
-const TICKS_BETWEEN_LOOKS: u32 = 10;
+const TICKS_BETWEEN_SAMPLES: u32 = 10;
 /// Bytes of standard error that are kept.
 const KEPT_BYTES: usize = 4096;
 
@@ -118,7 +118,8 @@ fn command_path(command: &[OsString]) -> &Path {
     command.first().map_or(Path::new("the command"), Path::new)
 }
 
-/// Waits for the command to end, samples its memory meanwhile, and kills it if requested.
+/// Waits for the command to end and samples its memory meanwhile. Kills it when asked to stop, and after `longest`; the
+/// result says which.
 fn wait(
     child: &mut Child,
     group: &Confined,
@@ -127,10 +128,11 @@ fn wait(
     progress: &Progress,
 ) -> (std::io::Result<ExitStatus>, Taken, Option<Stopped>) {
     let mut taken = Taken::default();
-    for tick in 0u32.. {
-        let ended = child.try_wait();
+    let mut ticks = (0..TICKS_BETWEEN_SAMPLES).cycle();
+    loop {
+        let (tick, ended) = (ticks.next(), child.try_wait());
         // Also at the end: its page cache stays with the group, and a short run would end before the second sample.
-        if tick.is_multiple_of(TICKS_BETWEEN_LOOKS) || matches!(ended, Ok(Some(_))) {
+        if tick == Some(0) || matches!(ended, Ok(Some(_))) {
             let now = group.taken();
             taken.page_cache_bytes = taken.page_cache_bytes.max(now.page_cache_bytes);
             taken.anonymous_bytes = taken.anonymous_bytes.max(now.anonymous_bytes);
@@ -140,10 +142,10 @@ fn wait(
             Ok(None) => {}
             Err(error) => return (Err(error), taken, None),
         }
-        let stopped = match longest {
-            _ if progress.should_stop() => Some(Stopped::Asked),
-            Some(longest) if started.elapsed() > longest => Some(Stopped::TooLong),
-            _ => None,
+        let stopped = if progress.should_stop() {
+            Some(Stopped::Asked)
+        } else {
+            longest.filter(|&longest| started.elapsed() > longest).map(|_| Stopped::TooLong)
         };
         if stopped.is_some() {
             group.end();
@@ -153,7 +155,6 @@ fn wait(
         }
         sleep(TICK);
     }
-    (child.wait(), taken, None)
 }
 
 /// Reads to the end of a stream; returns its last bytes.

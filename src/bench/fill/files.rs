@@ -14,7 +14,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::level::Extents;
-use super::{Going, Ground, misread};
+use super::{FillTarget, KeepGoing, misread};
 use crate::bench::content::{Content, PIECE_BYTES};
 use crate::bench::numbered::NumberedPath;
 use crate::error::{Error, Result};
@@ -73,7 +73,7 @@ impl<'c> Files<'c> {
 
     /// Walks everything below a directory, contents before their directory, and removes it if requested; returns the
     /// number of entries of a kind, without the directory itself.
-    fn walk(&self, directory: &OwnedFd, wanted: FileType, removes: bool, go_on: &mut Going<'_>) -> Result<u64> {
+    fn walk(&self, directory: &OwnedFd, wanted: FileType, removes: bool, go_on: &mut KeepGoing<'_>) -> Result<u64> {
         let fail = |error: Errno| self.fail("list", b"", error);
         let mut buffer = [MaybeUninit::uninit(); LISTING_BYTES];
         let mut found = 0;
@@ -87,7 +87,7 @@ impl<'c> Files<'c> {
                 if [c".", c".."].contains(&name) {
                     continue;
                 }
-                if !go_on(found) {
+                if !go_on() {
                     return Ok(found);
                 }
                 let kind = match entry.file_type() {
@@ -106,7 +106,7 @@ impl<'c> Files<'c> {
                     let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
                     match unlinkat(directory, name, flags) {
                         // The removal below was stopped on request.
-                        Err(Errno::NOTEMPTY) if !go_on(found) => return Ok(found),
+                        Err(Errno::NOTEMPTY) if !go_on() => return Ok(found),
                         removed => removed.map_err(|error| self.fail("remove", name.to_bytes(), error))?,
                     }
                 }
@@ -125,13 +125,13 @@ impl<'c> Files<'c> {
         name: &CStr,
         number: u64,
         size_bytes: u64,
-        go_on: &mut Going<'_>,
+        go_on: &mut KeepGoing<'_>,
     ) -> Result<bool> {
         let file = openat(directory, name, CREATE, Mode::from_raw_mode(0o644));
         let file = file.map_err(|error| self.fail("create", name.to_bytes(), error))?;
         let mut at = 0;
         while at < size_bytes {
-            if !go_on(at) {
+            if !go_on() {
                 return Ok(false);
             }
             match rustix::io::write(&file, self.content.piece(number, at, size_bytes - at)) {
@@ -145,7 +145,7 @@ impl<'c> Files<'c> {
     }
 }
 
-impl Ground for Files<'_> {
+impl FillTarget for Files<'_> {
     fn create(&mut self, number: u64, size_bytes: u64) -> Result<()> {
         let group = number / self.fill_path.below(1);
         if self.made != Some(group) {
@@ -156,7 +156,7 @@ impl Ground for Files<'_> {
         }
         self.fill_path.set(number);
         let path = self.fill_path.clone();
-        self.write_file(&self.fill, path.as_c_str(), number, size_bytes, &mut |_| true).map(|_| ())
+        self.write_file(&self.fill, path.as_c_str(), number, size_bytes, &mut || true).map(|_| ())
     }
 
     fn delete(&mut self, number: u64) -> Result<Option<u64>> {
@@ -191,11 +191,11 @@ impl Ground for Files<'_> {
         })
     }
 
-    fn make_directories(&mut self, count: u64, go_on: &mut Going<'_>) -> Result<bool> {
+    fn make_directories(&mut self, count: u64, go_on: &mut KeepGoing<'_>) -> Result<bool> {
         let base = self.make_below(DIRECTORIES)?;
         let mut path = NumberedPath::new(&TEST_WIDTHS);
         for number in 0..count {
-            if !go_on(number) {
+            if !go_on() {
                 return Ok(false);
             }
             // The first of each hundred is the directory of the others.
@@ -209,25 +209,25 @@ impl Ground for Files<'_> {
         Ok(true)
     }
 
-    fn find_directories(&mut self, go_on: &mut Going<'_>) -> Result<u64> {
+    fn find_directories(&mut self, go_on: &mut KeepGoing<'_>) -> Result<u64> {
         self.walk(&self.open_below(DIRECTORIES)?, FileType::Directory, false, go_on)
     }
 
-    fn remove_directories(&mut self, go_on: &mut Going<'_>) -> Result<u64> {
+    fn remove_directories(&mut self, go_on: &mut KeepGoing<'_>) -> Result<u64> {
         self.walk(&self.open_below(DIRECTORIES)?, FileType::Directory, true, go_on)
     }
 
-    fn write(&mut self, size_bytes: u64, go_on: &mut Going<'_>) -> Result<bool> {
+    fn write(&mut self, size_bytes: u64, go_on: &mut KeepGoing<'_>) -> Result<bool> {
         self.write_file(&self.base, FILE, FILE_NUMBER, size_bytes, go_on)
     }
 
-    fn read(&mut self, size_bytes: u64, go_on: &mut Going<'_>) -> Result<bool> {
+    fn read(&mut self, size_bytes: u64, go_on: &mut KeepGoing<'_>) -> Result<bool> {
         let file = openat(&self.base, FILE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let file = file.map_err(|error| self.fail("open", FILE.to_bytes(), error))?;
         let mut buffer = vec![0; PIECE_BYTES];
         let mut at = 0;
         loop {
-            if !go_on(at) {
+            if !go_on() {
                 return Ok(false);
             }
             match rustix::io::read(&file, &mut buffer) {
@@ -252,19 +252,19 @@ impl Ground for Files<'_> {
         Ok(())
     }
 
-    fn make_files(&mut self, count: u64, size_bytes: u64, go_on: &mut Going<'_>) -> Result<bool> {
+    fn make_files(&mut self, count: u64, size_bytes: u64, go_on: &mut KeepGoing<'_>) -> Result<bool> {
         let base = self.open_below(FILES)?;
         let mut path = NumberedPath::new(&TEST_WIDTHS);
         for number in 0..count {
             path.set(number);
-            if !go_on(number) || !self.write_file(&base, path.as_c_str(), number, size_bytes, &mut |_| true)? {
+            if !go_on() || !self.write_file(&base, path.as_c_str(), number, size_bytes, &mut || true)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn remove_files(&mut self, go_on: &mut Going<'_>) -> Result<u64> {
+    fn remove_files(&mut self, go_on: &mut KeepGoing<'_>) -> Result<u64> {
         self.walk(&self.open_below(FILES)?, FileType::RegularFile, true, go_on)
     }
 
@@ -289,38 +289,39 @@ mod tests {
     use crate::bench::fill::objects::Objects;
     use crate::error::ErrorKind;
 
-    /// Runs the tests that every ground supports.
-    fn bears_the_tests(ground: &mut dyn Ground) {
-        let go_on: &mut Going<'_> = &mut |_| true;
+    /// Runs the tests that every target supports.
+    fn bears_the_tests(target: &mut dyn FillTarget) {
+        let go_on: &mut KeepGoing<'_> = &mut || true;
         for number in 0..1500 {
-            ground.create(number, number % 3 * 4096).unwrap();
+            target.create(number, number % 3 * 4096).unwrap();
         }
-        assert_eq!((ground.delete(1001).unwrap(), ground.delete(1001).unwrap()), (Some(2 * 4096), None));
-        assert_eq!(ground.delete(5000).unwrap(), None);
-        ground.sync().unwrap();
+        assert_eq!((target.delete(1001).unwrap(), target.delete(1001).unwrap()), (Some(2 * 4096), None));
+        assert_eq!(target.delete(5000).unwrap(), None);
+        target.sync().unwrap();
         for _ in 0..2 {
-            assert!(ground.make_directories(1234, go_on).unwrap());
-            ground.sync().unwrap();
-            ground.close();
-            assert_eq!(ground.find_directories(go_on).unwrap(), 1234);
-            assert_eq!(ground.remove_directories(go_on).unwrap(), 1234);
-            ground.clear().unwrap();
-            assert!(ground.write(3_500_000, go_on).unwrap());
-            ground.sync().unwrap();
-            assert!(ground.read(3_500_000, go_on).unwrap());
-            assert_eq!(ground.read(3_500_001, go_on).unwrap_err().kind(), ErrorKind::Corrupt);
-            ground.clear().unwrap();
-            ground.prepare_files(777).unwrap();
-            assert!(ground.make_files(777, 5000, go_on).unwrap());
-            assert_eq!(ground.remove_files(go_on).unwrap(), 777);
-            ground.clear().unwrap();
+            assert!(target.make_directories(1234, go_on).unwrap());
+            target.sync().unwrap();
+            target.close();
+            assert_eq!(target.find_directories(go_on).unwrap(), 1234);
+            assert_eq!(target.remove_directories(go_on).unwrap(), 1234);
+            target.clear().unwrap();
+            assert!(target.write(3_500_000, go_on).unwrap());
+            target.sync().unwrap();
+            assert!(target.read(3_500_000, go_on).unwrap());
+            assert_eq!(target.read(3_500_001, go_on).unwrap_err().kind(), ErrorKind::Corrupt);
+            target.clear().unwrap();
+            target.prepare_files(777).unwrap();
+            assert!(target.make_files(777, 5000, go_on).unwrap());
+            assert_eq!(target.remove_files(go_on).unwrap(), 777);
+            target.clear().unwrap();
         }
         // Clearing also removes what a stopped test left.
-        assert!(!ground.make_directories(1234, &mut |done| done < 150).unwrap());
-        ground.clear().unwrap();
-        assert!(ground.make_directories(10, go_on).unwrap());
-        ground.clear().unwrap();
-        assert_eq!(ground.delete(1).unwrap(), Some(4096));
+        let mut calls = 0..150;
+        assert!(!target.make_directories(1234, &mut || calls.next().is_some()).unwrap());
+        target.clear().unwrap();
+        assert!(target.make_directories(10, go_on).unwrap());
+        target.clear().unwrap();
+        assert_eq!(target.delete(1).unwrap(), Some(4096));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! visible after write-back, and is checked again before the level counts as reached. The set of existing files needs
 //! no memory: random numbers are drawn until one exists.
 
-use super::Ground;
+use super::FillTarget;
 use crate::bench::caches::drop_caches;
 use crate::bench::place::Prepared;
 use crate::error::{Error, ErrorKind, Result};
@@ -78,14 +78,14 @@ impl Fill {
         level: f64,
         filling: &Filling,
         place: &Prepared,
-        ground: &mut dyn Ground,
+        target: &mut dyn FillTarget,
         progress: &Progress,
         show: &mut dyn FnMut(f64),
     ) -> Result<Filled> {
         let block_bytes = place.subject().file_system.block_bytes.max(512);
         let (mut vain, mut highest, mut is_settled) = (0, 0, false);
         loop {
-            ground.sync()?;
+            target.sync()?;
             place.sync()?;
             let room = place.room()?;
             show(room.fill);
@@ -95,7 +95,7 @@ impl Fill {
             let is_near = (room.fill - level).abs() <= TOLERANCE;
             if missing < grain && !is_settled {
                 // Space of deleted files is freed after the first test at the latest: free it before.
-                ground.settle()?;
+                target.settle()?;
                 (vain, highest, is_settled) = (0, 0, true);
                 continue;
             }
@@ -109,7 +109,7 @@ impl Fill {
                 return Ok(if is_near { Filled::Reached } else { Filled::Full(cause) });
             }
             is_settled = false;
-            match self.create_files(missing, block_bytes, filling, ground, progress) {
+            match self.create_files(missing, block_bytes, filling, target, progress) {
                 Ok(true) => {}
                 Ok(false) => return Ok(Filled::Stopped),
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
@@ -128,7 +128,7 @@ impl Fill {
         missing: u64,
         block_bytes: u64,
         filling: &Filling,
-        ground: &mut dyn Ground,
+        target: &mut dyn FillTarget,
         progress: &Progress,
     ) -> Result<bool> {
         let rounded = |bytes: u64| bytes.next_multiple_of(block_bytes);
@@ -138,7 +138,7 @@ impl Fill {
                 return Ok(false);
             }
             let size_bytes = filling.sizes.draw(&mut self.random).min(left - left % block_bytes);
-            ground.create(self.created, size_bytes)?;
+            target.create(self.created, size_bytes)?;
             self.created += 1;
             self.files += 1;
             self.bytes += size_bytes;
@@ -150,14 +150,14 @@ impl Fill {
                 && self.since_flush >= filling.flush_every
                 && (deletes || filling.delete_every == 0);
             if flushes {
-                flush(ground)?;
+                flush(target)?;
             }
             if deletes {
-                self.delete(ground)?;
+                self.delete(target)?;
                 self.since_deletion = 0;
             }
             if flushes {
-                flush(ground)?;
+                flush(target)?;
                 self.since_flush = 0;
                 return Ok(true);
             }
@@ -166,9 +166,9 @@ impl Fill {
     }
 
     /// Deletes a random file.
-    fn delete(&mut self, ground: &mut dyn Ground) -> Result<()> {
+    fn delete(&mut self, target: &mut dyn FillTarget) -> Result<()> {
         for _ in 0..MOST_DRAWS {
-            if let Some(size_bytes) = ground.delete(self.random.below(self.created))? {
+            if let Some(size_bytes) = target.delete(self.random.below(self.created))? {
                 self.files -= 1;
                 self.bytes = self.bytes.saturating_sub(size_bytes);
                 self.deleted += 1;
@@ -179,10 +179,10 @@ impl Fill {
     }
 
     /// Mean number of extents of up to `most` random files; `None` where that is unknown.
-    pub(super) fn extents(&mut self, most: u64, ground: &mut dyn Ground) -> Result<Option<f64>> {
+    pub(super) fn extents(&mut self, most: u64, target: &mut dyn FillTarget) -> Result<Option<f64>> {
         let (mut extents, mut files) = (0, 0);
         for _ in 0..most.min(2 * self.created) {
-            match ground.extents(self.random.below(self.created))? {
+            match target.extents(self.random.below(self.created))? {
                 Extents::Of(count) => (extents, files) = (extents + count, files + 1),
                 Extents::None => {}
                 Extents::Unknown => return Ok(None),
@@ -203,8 +203,8 @@ pub(super) enum Extents {
 }
 
 /// Writes back, then drops from memory.
-fn flush(ground: &mut dyn Ground) -> Result<()> {
-    ground.sync()?;
+fn flush(target: &mut dyn FillTarget) -> Result<()> {
+    target.sync()?;
     drop_caches();
     Ok(())
 }
@@ -214,9 +214,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::bench::fill::Going;
+    use crate::bench::fill::KeepGoing;
 
-    /// A ground in memory, with this capacity.
+    /// A target in memory, with this capacity.
     #[derive(Default)]
     struct Memory {
         files: BTreeMap<u64, u64>,
@@ -224,7 +224,7 @@ mod tests {
         room_bytes: u64,
     }
 
-    impl Ground for Memory {
+    impl FillTarget for Memory {
         fn create(&mut self, number: u64, size_bytes: u64) -> Result<()> {
             if self.files.values().sum::<u64>() + size_bytes > self.room_bytes {
                 return Err(Error::new(ErrorKind::NoSpace, "create", "it is full"));
@@ -246,23 +246,23 @@ mod tests {
             Ok(if self.files.contains_key(&number) { Extents::Of(3) } else { Extents::None })
         }
 
-        fn make_directories(&mut self, _: u64, _: &mut Going<'_>) -> Result<bool> {
+        fn make_directories(&mut self, _: u64, _: &mut KeepGoing<'_>) -> Result<bool> {
             Ok(true)
         }
 
-        fn find_directories(&mut self, _: &mut Going<'_>) -> Result<u64> {
+        fn find_directories(&mut self, _: &mut KeepGoing<'_>) -> Result<u64> {
             Ok(0)
         }
 
-        fn remove_directories(&mut self, _: &mut Going<'_>) -> Result<u64> {
+        fn remove_directories(&mut self, _: &mut KeepGoing<'_>) -> Result<u64> {
             Ok(0)
         }
 
-        fn write(&mut self, _: u64, _: &mut Going<'_>) -> Result<bool> {
+        fn write(&mut self, _: u64, _: &mut KeepGoing<'_>) -> Result<bool> {
             Ok(true)
         }
 
-        fn read(&mut self, _: u64, _: &mut Going<'_>) -> Result<bool> {
+        fn read(&mut self, _: u64, _: &mut KeepGoing<'_>) -> Result<bool> {
             Ok(true)
         }
 
@@ -270,11 +270,11 @@ mod tests {
             Ok(())
         }
 
-        fn make_files(&mut self, _: u64, _: u64, _: &mut Going<'_>) -> Result<bool> {
+        fn make_files(&mut self, _: u64, _: u64, _: &mut KeepGoing<'_>) -> Result<bool> {
             Ok(true)
         }
 
-        fn remove_files(&mut self, _: &mut Going<'_>) -> Result<u64> {
+        fn remove_files(&mut self, _: &mut KeepGoing<'_>) -> Result<u64> {
             Ok(0)
         }
 

@@ -40,8 +40,8 @@ use steps::{Steps, Tested};
 /// The highest level.
 pub const HIGHEST_LEVEL: f64 = 0.995;
 
-/// Whether to continue; receives the progress.
-type Going<'g> = dyn FnMut(u64) -> bool + 'g;
+/// Whether to continue.
+type KeepGoing<'g> = dyn FnMut() -> bool + 'g;
 
 /// A timed test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,7 +128,7 @@ pub struct Estimate {
 }
 
 /// What is filled and tested: files, or objects in a store.
-trait Ground {
+trait FillTarget {
     /// Creates a filling file.
     fn create(&mut self, number: u64, size_bytes: u64) -> Result<()>;
     /// Deletes one; returns its size, or `None` if there is none with that number.
@@ -139,16 +139,23 @@ trait Ground {
     fn close(&mut self) {}
     /// Extents of a filling file.
     fn extents(&mut self, number: u64) -> Result<Extents>;
-    /// The tests. Those that count return the number of entries, the others whether they were not stopped.
-    fn make_directories(&mut self, count: u64, go_on: &mut Going<'_>) -> Result<bool>;
-    fn find_directories(&mut self, go_on: &mut Going<'_>) -> Result<u64>;
-    fn remove_directories(&mut self, go_on: &mut Going<'_>) -> Result<u64>;
-    fn write(&mut self, size_bytes: u64, go_on: &mut Going<'_>) -> Result<bool>;
-    fn read(&mut self, size_bytes: u64, go_on: &mut Going<'_>) -> Result<bool>;
+    /// Creates directories in two levels: one in a hundred at the top, the other 99 inside it. Like all tests that do
+    /// not count, it returns whether it ran to the end.
+    fn make_directories(&mut self, count: u64, go_on: &mut KeepGoing<'_>) -> Result<bool>;
+    /// Lists all of them; like all tests that count, it returns how many entries it met.
+    fn find_directories(&mut self, go_on: &mut KeepGoing<'_>) -> Result<u64>;
+    /// Lists and removes them.
+    fn remove_directories(&mut self, go_on: &mut KeepGoing<'_>) -> Result<u64>;
+    /// Writes the large file.
+    fn write(&mut self, size_bytes: u64, go_on: &mut KeepGoing<'_>) -> Result<bool>;
+    /// Reads and verifies it.
+    fn read(&mut self, size_bytes: u64, go_on: &mut KeepGoing<'_>) -> Result<bool>;
     /// Creates the directories for small files.
     fn prepare_files(&mut self, count: u64) -> Result<()>;
-    fn make_files(&mut self, count: u64, size_bytes: u64, go_on: &mut Going<'_>) -> Result<bool>;
-    fn remove_files(&mut self, go_on: &mut Going<'_>) -> Result<u64>;
+    /// Creates small files in them.
+    fn make_files(&mut self, count: u64, size_bytes: u64, go_on: &mut KeepGoing<'_>) -> Result<bool>;
+    /// Lists and removes these.
+    fn remove_files(&mut self, go_on: &mut KeepGoing<'_>) -> Result<u64>;
     /// Frees space whose release was deferred by deletions.
     fn settle(&mut self) -> Result<()> {
         Ok(())
@@ -236,12 +243,12 @@ pub fn fill(
     let mut steps = Steps { request, progress, samples, reached: Vec::new(), left_out: Vec::new() };
     let mut subjects = Vec::new();
     for (at, place) in places.iter_mut().enumerate() {
-        let ground: Box<dyn Ground> = match place.is_store() {
+        let target: Box<dyn FillTarget> = match place.is_store() {
             true => Box::new(Objects::new(place.directory(), &content)?),
             false => Box::new(Files::new(place.directory(), &content)?),
         };
         let fill = Fill::new(run.seed().wrapping_add(at as u64));
-        subjects.push(Tested { at, place, ground, fill, without: [false; GROUPS.len()], is_over: false });
+        subjects.push(Tested { at, place, target, fill, without: [false; GROUPS.len()], is_over: false });
     }
     for &level in &request.levels {
         complete = complete && steps.level(level, &mut subjects)?;

@@ -1,11 +1,11 @@
-//! Fills and tests granulo's store: objects and directories instead of files, committed one by one and durable at each
-//! sync.
+//! Fills and tests granulo's store: objects and directories instead of files. What fills it is committed one by one, a
+//! test is one batch; both are durable at the next sync.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::level::Extents;
-use super::{Going, Ground, misread};
+use super::{FillTarget, KeepGoing, misread};
 use crate::bench::content::{Content, PIECE_BYTES};
 use crate::bench::numbered::NumberedPath;
 use crate::error::{ErrorKind, Result};
@@ -77,7 +77,7 @@ fn fill_key(number: u64) -> Result<Key> {
     key("fill", &path)
 }
 
-impl Ground for Objects<'_> {
+impl FillTarget for Objects<'_> {
     fn create(&mut self, number: u64, size_bytes: u64) -> Result<()> {
         let store = self.open()?;
         let mut batch = store.batch(Durability::None);
@@ -107,13 +107,13 @@ impl Ground for Objects<'_> {
         Ok(Extents::Unknown)
     }
 
-    fn make_directories(&mut self, count: u64, go_on: &mut Going<'_>) -> Result<bool> {
+    fn make_directories(&mut self, count: u64, go_on: &mut KeepGoing<'_>) -> Result<bool> {
         let store = self.open()?;
         let mut batch = store.batch(Durability::None);
         batch.directory(&Key::parse(DIRECTORIES)?, &self.directory_attributes)?;
         let mut path = NumberedPath::new(&TEST_WIDTHS);
         for number in 0..count {
-            if !go_on(number) {
+            if !go_on() {
                 return Ok(false);
             }
             match number.is_multiple_of(path.below(1)) {
@@ -126,12 +126,12 @@ impl Ground for Objects<'_> {
         Ok(true)
     }
 
-    fn find_directories(&mut self, go_on: &mut Going<'_>) -> Result<u64> {
+    fn find_directories(&mut self, go_on: &mut KeepGoing<'_>) -> Result<u64> {
         let top = Key::parse(DIRECTORIES)?;
         let mut found = 0;
         for listed in self.open()?.walk(&top)? {
             let listed = listed?;
-            if !go_on(found) {
+            if !go_on() {
                 break;
             }
             found += u64::from(listed.entry.kind == Kind::Directory && listed.key != top);
@@ -139,7 +139,7 @@ impl Ground for Objects<'_> {
         Ok(found)
     }
 
-    fn remove_directories(&mut self, go_on: &mut Going<'_>) -> Result<u64> {
+    fn remove_directories(&mut self, go_on: &mut KeepGoing<'_>) -> Result<u64> {
         let store = self.open()?;
         let top = Key::parse(DIRECTORIES)?;
         let mut batch = store.batch(Durability::None);
@@ -148,7 +148,7 @@ impl Ground for Objects<'_> {
         let mut removed = 0;
         for listed in store.walk(&top)? {
             let listed = listed?;
-            if !go_on(removed) {
+            if !go_on() {
                 return Ok(removed);
             }
             if listed.key == top {
@@ -169,10 +169,10 @@ impl Ground for Objects<'_> {
         Ok(removed)
     }
 
-    fn write(&mut self, size_bytes: u64, go_on: &mut Going<'_>) -> Result<bool> {
+    fn write(&mut self, size_bytes: u64, go_on: &mut KeepGoing<'_>) -> Result<bool> {
         let store = self.open()?;
         let mut batch = store.batch(Durability::None);
-        let mut stream = Watched { inner: self.content.reader(FILE_NUMBER, size_bytes), at: 0, go_on, stopped: false };
+        let mut stream = Watched { inner: self.content.reader(FILE_NUMBER, size_bytes), go_on, stopped: false };
         let put = batch.put_from(&Key::parse(FILE)?, &self.attributes, &mut stream, Some(size_bytes));
         if stream.stopped {
             return Ok(false);
@@ -182,13 +182,13 @@ impl Ground for Objects<'_> {
         Ok(true)
     }
 
-    fn read(&mut self, size_bytes: u64, go_on: &mut Going<'_>) -> Result<bool> {
+    fn read(&mut self, size_bytes: u64, go_on: &mut KeepGoing<'_>) -> Result<bool> {
         let store = self.open()?;
         let key = Key::parse(FILE)?;
         let mut buffer = Vec::with_capacity(PIECE_BYTES);
         let mut at = 0;
         loop {
-            if !go_on(at) {
+            if !go_on() {
                 return Ok(false);
             }
             buffer.clear();
@@ -206,12 +206,12 @@ impl Ground for Objects<'_> {
         Ok(())
     }
 
-    fn make_files(&mut self, count: u64, size_bytes: u64, go_on: &mut Going<'_>) -> Result<bool> {
+    fn make_files(&mut self, count: u64, size_bytes: u64, go_on: &mut KeepGoing<'_>) -> Result<bool> {
         let store = self.open()?;
         let mut batch = store.batch(Durability::None);
         let mut path = NumberedPath::new(&TEST_WIDTHS);
         for number in 0..count {
-            if !go_on(number) {
+            if !go_on() {
                 return Ok(false);
             }
             path.set(number);
@@ -221,13 +221,13 @@ impl Ground for Objects<'_> {
         Ok(true)
     }
 
-    fn remove_files(&mut self, go_on: &mut Going<'_>) -> Result<u64> {
+    fn remove_files(&mut self, go_on: &mut KeepGoing<'_>) -> Result<u64> {
         let store = self.open()?;
         let mut batch = store.batch(Durability::None);
         let mut removed = 0;
         for listed in store.walk(&Key::parse(FILES)?)? {
             let listed = listed?;
-            if !go_on(removed) {
+            if !go_on() {
                 return Ok(removed);
             }
             if listed.entry.kind != Kind::Directory {
@@ -263,19 +263,16 @@ impl Ground for Objects<'_> {
 /// A stream that fails when it is asked to stop.
 struct Watched<'s, 'g, R> {
     inner: R,
-    at: u64,
-    go_on: &'s mut Going<'g>,
+    go_on: &'s mut KeepGoing<'g>,
     stopped: bool,
 }
 
 impl<R: std::io::Read> std::io::Read for Watched<'_, '_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        if !(self.go_on)(self.at) {
+        if !(self.go_on)() {
             self.stopped = true;
             return Err(std::io::Error::other("it was interrupted"));
         }
-        let read = self.inner.read(buffer)?;
-        self.at += read as u64;
-        Ok(read)
+        self.inner.read(buffer)
     }
 }

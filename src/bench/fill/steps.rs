@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::level::{Fill, Filled};
-use super::{FillRequest, GROUPS, Ground, Sampled, Test, add};
+use super::{FillRequest, FillTarget, GROUPS, Sampled, Test, add};
 use crate::bench::caches::{drop_caches, touch_memory};
 use crate::bench::place::Prepared;
 use crate::bench::result::{FillLeftOut, FillLevel};
@@ -28,7 +28,7 @@ const MEMORY_AN_ENTRY_BYTES: u64 = 1536;
 pub(super) struct Tested<'p> {
     pub at: usize,
     pub place: &'p mut Prepared,
-    pub ground: Box<dyn Ground + 'p>,
+    pub target: Box<dyn FillTarget + 'p>,
     pub fill: Fill,
     /// Groups of tests for which space no longer suffices.
     pub without: [bool; GROUPS.len()],
@@ -81,14 +81,14 @@ impl Steps<'_> {
 
     /// Fills one place; returns whether it is to be tested, or `None` if it was asked to stop.
     fn fill(&mut self, level: f64, subject: &mut Tested<'_>) -> Result<Option<bool>> {
-        let Tested { at, place, ground, fill, .. } = subject;
+        let Tested { at, place, target, fill, .. } = subject;
         let name = place.name().to_owned();
         let phase = format!("fill to {}", format_share(level));
         let progress = self.progress;
         // In units of 0.1 %.
         progress.begin(stage(&name, &phase, 0), (level * 1000.0) as u64);
         let mut show = |reached: f64| progress.set_operations((reached * 1000.0) as u64);
-        match fill.to(level, &self.request.filling, place, &mut **ground, progress, &mut show)? {
+        match fill.to(level, &self.request.filling, place, &mut **target, progress, &mut show)? {
             Filled::Reached => {}
             Filled::Stopped => return Ok(None),
             Filled::Beyond(now) => {
@@ -102,7 +102,7 @@ impl Steps<'_> {
                 return Ok(Some(false));
             }
         }
-        let extents_per_file = fill.extents(SAMPLED_FILES, &mut **ground)?;
+        let extents_per_file = fill.extents(SAMPLED_FILES, &mut **target)?;
         let room = place.room()?;
         self.reached.push(FillLevel {
             subject: *at,
@@ -170,22 +170,22 @@ impl Steps<'_> {
                     Err(error) => return Err(error),
                 }
             }
-            subject.ground.clear()?;
+            subject.target.clear()?;
         }
         Ok(true)
     }
 
     /// Runs and times one test; returns whether it finished.
     fn test(&mut self, test: Test, level: f64, repeat: u64, subject: &mut Tested<'_>) -> Result<bool> {
-        let Tested { at, place, ground, .. } = subject;
+        let Tested { at, place, target, .. } = subject;
         let FillRequest { directories, file_bytes, small_files, small_bytes, .. } = *self.request;
         let name = place.name().to_owned();
         let phase = format!("{}, {}", format_share(level), test.name());
         let progress = self.progress;
         progress.begin(stage(&name, &phase, repeat), 0);
-        let mut go_on = |_: u64| !progress.should_stop();
+        let mut go_on = || !progress.should_stop();
         if test == Test::CreateFiles {
-            ground.prepare_files(small_files)?;
+            target.prepare_files(small_files)?;
         }
         touch_memory(match test {
             Test::CreateDirectories | Test::FindDirectories | Test::RemoveDirectories => {
@@ -196,24 +196,24 @@ impl Steps<'_> {
                 small_files.saturating_mul(small_bytes.saturating_add(MEMORY_AN_ENTRY_BYTES))
             }
         });
-        ground.sync()?;
-        ground.close();
+        target.sync()?;
+        target.close();
         let dropped = drop_caches();
         if let Some(note) = dropped.note {
             place.note(note);
         }
         let started = Instant::now();
         let counted = match test {
-            Test::CreateDirectories => ground.make_directories(directories, &mut go_on).map(|_| None)?,
-            Test::FindDirectories => Some((ground.find_directories(&mut go_on)?, directories)),
-            Test::RemoveDirectories => Some((ground.remove_directories(&mut go_on)?, directories)),
-            Test::Write => ground.write(file_bytes, &mut go_on).map(|_| None)?,
-            Test::Read => ground.read(file_bytes, &mut go_on).map(|_| None)?,
-            Test::CreateFiles => ground.make_files(small_files, small_bytes, &mut go_on).map(|_| None)?,
-            Test::DeleteFiles => Some((ground.remove_files(&mut go_on)?, small_files)),
+            Test::CreateDirectories => target.make_directories(directories, &mut go_on).map(|_| None)?,
+            Test::FindDirectories => Some((target.find_directories(&mut go_on)?, directories)),
+            Test::RemoveDirectories => Some((target.remove_directories(&mut go_on)?, directories)),
+            Test::Write => target.write(file_bytes, &mut go_on).map(|_| None)?,
+            Test::Read => target.read(file_bytes, &mut go_on).map(|_| None)?,
+            Test::CreateFiles => target.make_files(small_files, small_bytes, &mut go_on).map(|_| None)?,
+            Test::DeleteFiles => Some((target.remove_files(&mut go_on)?, small_files)),
         };
         if !matches!(test, Test::FindDirectories | Test::Read) {
-            ground.sync()?;
+            target.sync()?;
             place.sync()?;
         }
         let seconds = started.elapsed().as_secs_f64();

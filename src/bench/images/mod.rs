@@ -48,7 +48,9 @@ pub struct Image {
     scratch: Arc<Scratch>,
 }
 
-/// Checks the requirements for creating these file systems, before any is created: root, programs, minimum sizes.
+/// Checks the requirements for creating these file systems that can be seen before any is created: root, programs,
+/// sizes and block sizes. Whether the kernel can load a driver shows when it mounts; loop devices and limits, when they
+/// are set up.
 ///
 /// # Errors
 /// The first requirement that is not met.
@@ -63,14 +65,15 @@ pub fn check(specs: &[FileSystemSpec]) -> Result<()> {
     }
     for spec in specs {
         spec.check()?;
-        let say = |error: Error| Error::new(error.kind(), "create the file system", explain(&error, spec.kind));
-        programs::find(&spec.kind.maker()).map_err(say)?;
+        let for_kind = |error: Error| Error::new(error.kind(), OPERATION, format!("{}: {error}", spec.kind));
+        programs::find(&spec.kind.maker()).map_err(for_kind)?;
         if let Some(fuse) = fuse_of(spec.kind) {
-            programs::find(fuse.program).map_err(say)?;
+            programs::find(fuse.program).map_err(for_kind)?;
         }
     }
     programs::find("losetup")?;
-    programs::find("mount").map(|_| ())
+    programs::find("mount")?;
+    Ok(())
 }
 
 /// Whether the programs and the driver for a kind are there.
@@ -78,11 +81,6 @@ pub(crate) fn is_possible(kind: FileSystemKind) -> bool {
     let is_served =
         kernel_has(kind) || module_exists(kind) || kind.fuse().is_some_and(|fuse| programs::find(fuse.program).is_ok());
     is_served && programs::find(&kind.maker()).is_ok()
-}
-
-/// `there is no program mkfs.xfs (install the package xfsprogs)`, for a kind.
-fn explain(error: &Error, kind: FileSystemKind) -> String {
-    format!("{kind}: {error}")
 }
 
 /// The program that would serve a kind here: `None` if the kernel knows the kind, or may load a module for it.

@@ -140,8 +140,11 @@ fn check_room(request: &PackRequest, places: &mut [Prepared]) -> Result<()> {
         let free = room.available_bytes.saturating_sub((room.total_bytes as f64 * margin) as u64);
         let as_files = request.ways.contains(&Way::Files);
         let population = &request.population;
-        let needed = population.room_bytes(if as_files { block_bytes } else { 1 });
-        let inodes = if as_files { population.files } else { 0 };
+        // The other ways pack them densely, in a few files.
+        let (needed, inodes) = match as_files {
+            true => (population.room_bytes(block_bytes), population.files),
+            false => (population.bytes, 0),
+        };
         let lacks_inodes = place.counts_inodes() && room.available_inodes.is_some_and(|available| available < inodes);
         if needed <= free && !lacks_inodes {
             continue;
@@ -153,11 +156,11 @@ fn check_room(request: &PackRequest, places: &mut [Prepared]) -> Result<()> {
                 format_count(inodes.into())
             ),
             false => format!(
-                "there is space for {}, but {} need at least {} in blocks of {}",
+                "there is space for {}, but {} need at least {}{}",
                 format_size(free.into()),
                 population.name,
                 format_size(needed.into()),
-                format_size(block_bytes.into())
+                if as_files { format!(" in blocks of {}", format_size(block_bytes.into())) } else { String::new() }
             ),
         };
         let advice = match is_made {

@@ -14,10 +14,10 @@ pub(crate) const PUBLISHED_SIZE_BYTES: u64 = 20_000;
 pub(crate) const MOST_FILES: u64 = 1_000_000_000;
 /// Most bytes of all files together.
 const MOST_BYTES: u64 = 1 << 46;
-/// Least space per file beyond its content: name and inode.
+/// Least space for a file's name and inode.
 const METADATA_BYTES: u64 = 512;
 /// File systems that create inodes in advance have one per this many bytes.
-const BYTES_AN_INODE: u64 = 16 << 10;
+const BYTES_PER_INODE: u64 = 16 << 10;
 /// Longest name; names consist of digits.
 const NAME_LIMIT: usize = 255;
 
@@ -95,17 +95,19 @@ impl Population {
         NumberedPath::in_pairs(self.files.to_string().len())
     }
 
-    /// Estimated space of the files in blocks of `block_bytes`; the maximum over all ways.
+    /// Estimated space of the files, each in whole blocks with its name and inode.
     pub(crate) fn room_bytes(&self, block_bytes: u64) -> u64 {
+        /// Sizes per cell of the distribution that stand for all in it.
         const SAMPLES: u64 = 16;
         let block_bytes = block_bytes.max(1);
-        let of = |size: u64| size.div_ceil(block_bytes).saturating_mul(block_bytes).saturating_add(METADATA_BYTES);
+        let file_bytes =
+            |size: u64| size.div_ceil(block_bytes).saturating_mul(block_bytes).saturating_add(METADATA_BYTES);
         match &self.sizes {
-            Sizes::Same(size_bytes) => of(*size_bytes).saturating_mul(self.files),
+            Sizes::Same(size_bytes) => file_bytes(*size_bytes).saturating_mul(self.files),
             Sizes::Stratified(design) => {
                 let mut bytes = 0u64;
                 design.sizes.for_samples(SAMPLES, |size, count| {
-                    bytes = bytes.saturating_add(of(size).saturating_mul(count));
+                    bytes = bytes.saturating_add(file_bytes(size).saturating_mul(count));
                 });
                 bytes
             }
@@ -115,7 +117,7 @@ impl Population {
     /// Suggested size of a file system for it.
     pub(crate) fn image_bytes(&self) -> u64 {
         let blocks = self.room_bytes(4096);
-        let inodes = self.files.saturating_mul(BYTES_AN_INODE);
+        let inodes = self.files.saturating_mul(BYTES_PER_INODE);
         // xfs preallocates space behind a growing file, up to its size again: a store's segments occupy more than their
         // length.
         let bytes = blocks.saturating_mul(2).max(inodes.saturating_add(inodes / 8));

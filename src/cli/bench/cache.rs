@@ -114,7 +114,7 @@ fn warnings(details: &CacheDetails) -> Vec<String> {
     own.map(|(cell, failure)| {
         format!(
             "with {} and blocks of {}, {}",
-            format_size(cell.cache_bytes.into()),
+            format_size(cell.limit_bytes.into()),
             format_size(cell.block_bytes.into()),
             failure.cause
         )

@@ -45,12 +45,12 @@ impl BenchResult {
         }
     }
 
-    /// For each file system, the time of a run besides that of the device: the time of its run with the largest limit,
-    /// minus the predicted time of the device for it.
+    /// For each file system, the time of a run other than that of the device: the time of its run with the largest
+    /// limit, minus the predicted time of the device for it.
     pub(super) fn bases_seconds(&self, request: &StudyRequest, found: &TraceResult) -> Vec<f64> {
         let base = |subject: usize| {
-            let of = self.compared(found).filter(|compared| compared.cell.subject == subject);
-            let largest = of.max_by_key(|compared| compared.cell.cache_bytes)?;
+            let of = self.measured_cells(found).filter(|measured| measured.cell.subject == subject);
+            let largest = of.max_by_key(|measured| measured.cell.limit_bytes)?;
             let on_device = largest.predicted(request).seconds - request.base_seconds;
             Some((largest.measured_seconds - on_device).max(0.0))
         };
@@ -63,19 +63,20 @@ impl BenchResult {
         cells.map(|cell| cell.block_bytes.max(PAGE_BYTES)).collect()
     }
 
-    /// Its cells that have a time, with the curves that predict it.
-    fn compared<'a>(&'a self, found: &'a TraceResult) -> impl Iterator<Item = Compared<'a>> {
+    /// Its cells that have a time, each with the curve that predicts it.
+    fn measured_cells<'a>(&'a self, found: &'a TraceResult) -> impl Iterator<Item = MeasuredCell<'a>> {
         self.details().into_iter().flat_map(|details| &details.cells).filter_map(|cell| {
             let series = self.document.series.iter().find(|series| {
                 series.subject == cell.subject
                     && series.measure == "run"
-                    && series.level == Some(cell.cache_bytes as f64)
+                    && series.level == Some(cell.limit_bytes as f64)
             })?;
             let block_bytes = cell.block_bytes.max(PAGE_BYTES);
+            // `block_sizes_bytes` asked for it.
             let (_, curve) = found.curves.iter().find(|(block, _)| *block == block_bytes)?;
             // The limit covers programs and page cache together.
-            let cache_bytes = cell.cache_bytes.saturating_sub(cell.anonymous_bytes);
-            Some(Compared { cell, measured_seconds: series.spread.median, block_bytes, cache_bytes, curve })
+            let cache_bytes = cell.limit_bytes.saturating_sub(cell.anonymous_bytes);
+            Some(MeasuredCell { cell, measured_seconds: series.spread.median, block_bytes, cache_bytes, curve })
         })
     }
 
@@ -87,14 +88,14 @@ impl BenchResult {
         found: &TraceResult,
         bases_seconds: Option<&[f64]>,
     ) -> Option<Beside> {
-        let cells = self.compared(found).filter_map(|compared| {
-            let Compared { cell, measured_seconds, block_bytes, cache_bytes, .. } = compared;
-            let predicted = compared.predicted(request);
+        let cells = self.measured_cells(found).filter_map(|measured| {
+            let MeasuredCell { cell, measured_seconds, block_bytes, cache_bytes, .. } = measured;
+            let predicted = measured.predicted(request);
             let base_seconds = bases_seconds.and_then(|bases| bases.get(cell.subject).copied());
             let base_seconds = base_seconds.unwrap_or(request.base_seconds);
             Some(BesideCell {
                 subject: self.document.subjects.get(cell.subject)?.name.clone(),
-                limit_bytes: cell.cache_bytes,
+                limit_bytes: cell.limit_bytes,
                 file_system_block_bytes: cell.block_bytes,
                 cache_bytes,
                 block_bytes,
@@ -112,7 +113,7 @@ impl BenchResult {
 }
 
 /// A measured cell with the inputs of its prediction.
-struct Compared<'a> {
+struct MeasuredCell<'a> {
     cell: &'a CacheCell,
     measured_seconds: f64,
     block_bytes: u64,
@@ -120,7 +121,7 @@ struct Compared<'a> {
     curve: &'a Curve,
 }
 
-impl Compared<'_> {
+impl MeasuredCell<'_> {
     fn predicted(&self, request: &StudyRequest) -> Cell {
         request.cell(self.curve, self.block_bytes, self.cache_bytes)
     }

@@ -52,7 +52,7 @@ fn write_group(
     subjects: &[usize],
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let cell = |at: usize, size: u64| details.cells.iter().find(|cell| cell.subject == at && cell.cache_bytes == size);
+    let cell = |at: usize, size: u64| details.cells.iter().find(|cell| cell.subject == at && cell.limit_bytes == size);
     let times = |at: usize, size: u64| {
         document
             .series

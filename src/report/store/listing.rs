@@ -1,7 +1,7 @@
 //! A listing in columns like those of `ls -l`: mode, names, owner, group, size, time, name.
 //!
 //! Columns are as wide as the widest of the first `ROWS_MEASURED` rows; wider fields in later rows shift their row to
-//! the right. So a listing of any length needs constant memory, and its first rows appear immediately.
+//! the right. So a listing of any length needs constant memory, and its first rows appear early.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

@@ -301,10 +301,12 @@ impl Layout for Zfs {
         true
     }
 
-    /// With `special_small_blocks` at the cutoff. The least counts only blocks that are fast even if they do not
-    /// compress, at their expected size, and block pointers as small as observed.
+    /// As if the pool had a special vdev with `special_small_blocks` set to the cutoff, whatever this layout says.
+    /// `fast_least_bytes` counts only blocks that are fast even if they do not compress, at their expected size, and
+    /// block pointers as small as observed.
     fn place(&self, size_bytes: u64, cutoff_bytes: u64) -> Option<Placement> {
-        // The cutoff is for files: one up to it is a block of up to this many whole grains.
+        // The cutoff is a file size, but ZFS compares block sizes, which are multiples of the grain: a file of exactly
+        // the cutoff is a block of the cutoff rounded up.
         let cutoff_bytes = round_up(cutoff_bytes, GRAIN_BYTES);
         let blocks = self.blocks(size_bytes);
         let special_bytes_where = |is_fast: &dyn Fn(&Blocks) -> bool| {

@@ -47,12 +47,13 @@ impl Cache for TwoQueues {
                 true
             }
             Some(OUT) => {
-                // It leaves the list first, as making room may drop it.
+                // It leaves OUT first, so that the key that making room puts there displaces no other.
                 self.lists.remove(key);
                 self.reclaim();
                 self.lists.put_front(MAIN, key, 0);
                 false
             }
+            // In IN: uses soon after the first do not count.
             Some(_) => true,
             None => {
                 self.reclaim();
