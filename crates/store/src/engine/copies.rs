@@ -2,7 +2,8 @@
 //!
 //! Only immutable segments are copied; the active one is closed first. A copy is written under another name, synced and
 //! renamed: a crash leaves either the old file or the new one. What is valid on no copy is copied as it is, damaged, to
-//! preserve offsets; but only if the caller accepts that: a device that is away may have it intact.
+//! preserve offsets; but only if the caller accepts that: a device that is away may have it intact. A file that is to be
+//! replaced gives what is damaged everywhere itself, and stays if that cannot be read: only proven bytes replace others.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -50,6 +51,8 @@ pub(crate) struct Copied {
     pub(crate) bytes: u64,
     /// Those of them that no copy has intact.
     pub(crate) damaged_bytes: u64,
+    /// The file that was there stays: no copy has intact what cannot be read in it.
+    pub(crate) is_kept: bool,
 }
 
 impl Engine {
@@ -213,16 +216,19 @@ impl Engine {
         let _ = on.remove(&temporary);
         names::create_directory(&*on, SEGMENTS).map_err(fail)?;
         let file = on.open(&temporary, Mode::Create).map_err(fail)?;
-        let copied = self.copy_onto(row, &copies, &*file, pace).and_then(|copied| {
+        let replaced = copies.iter().find(|(number, _)| *number == device).map(|(_, file)| &**file);
+        let copied = self.copy_onto(row, &copies, replaced, &*file, pace).and_then(|mut copied| {
             if copied.damaged_bytes > 0 && damaged == Damaged::Refused {
                 return Err(lost("part of it is damaged on every copy in service"));
             }
-            self.keep_quarantine(row, device, &*file).map_err(fail)?;
-            file.sync().map_err(fail)?;
-            on.rename(&temporary, &target).and_then(|()| on.sync_directory(SEGMENTS)).map_err(fail)?;
+            copied.is_kept |= !keep_quarantine(row, replaced, &*file).map_err(fail)?;
+            if !copied.is_kept {
+                file.sync().map_err(fail)?;
+                on.rename(&temporary, &target).and_then(|()| on.sync_directory(SEGMENTS)).map_err(fail)?;
+            }
             Ok(copied)
         });
-        if copied.is_err() {
+        if copied.as_ref().map_or(true, |copied| copied.is_kept) {
             let _ = on.remove(&temporary);
         }
         self.devices.forget_segment(row.id());
@@ -319,6 +325,7 @@ impl Engine {
         &self,
         row: &SegmentRow,
         copies: &[(DeviceNumber, Arc<dyn DeviceFile>)],
+        replaced: Option<&dyn DeviceFile>,
         target: &dyn DeviceFile,
         pace: &mut Pace<'_>,
     ) -> Result<Copied> {
@@ -334,7 +341,8 @@ impl Engine {
                 if row.size_bytes > SEGMENT_HEADER_BYTES {
                     copied.damaged_bytes += SEGMENT_HEADER_BYTES;
                 }
-                copy_raw(copies, LogOffset::START..FIRST_BATCH_AT, target).map_err(fail)?;
+                copied.is_kept |=
+                    !copy_raw(replaced, copies, LogOffset::START..FIRST_BATCH_AT, target).map_err(fail)?;
             }
         }
         let mut buffer = Vec::new();
@@ -371,7 +379,7 @@ impl Engine {
                 Some((_, range, false)) => {
                     let range = range.start..range.end.min(row.end());
                     copied.damaged_bytes += range.end - range.start;
-                    copy_raw(copies, range.clone(), target).map_err(fail)?;
+                    copied.is_kept |= !copy_raw(replaced, copies, range.clone(), target).map_err(fail)?;
                     pace.spend(range.end - range.start)?;
                     run = (0, range.end..range.end);
                 }
@@ -408,49 +416,74 @@ impl Engine {
         Ok(listed.into_iter().filter(is_left).collect())
     }
 
-    /// Copies what follows the log in the copy that is about to be replaced.
-    fn keep_quarantine(&self, row: &SegmentRow, device: DeviceNumber, target: &dyn DeviceFile) -> std::io::Result<()> {
-        let Ok(replaced) = self.devices.segment(device, row.id(), Mode::Read) else { return Ok(()) };
-        let end = LogOffset(replaced.size()?);
-        if end > row.end() { copy_raw(&[(device, replaced)], row.end()..end, target) } else { Ok(()) }
-    }
-
     /// The location of a segment's first copy, for messages.
     pub(crate) fn segment_place(&self, row: &SegmentRow) -> PathBuf {
         self.devices.place(row.devices.first().copied().unwrap_or(DeviceNumber(0)), &segment_path(row.id()))
     }
 }
 
-/// Copies bytes that are not records from the first readable copy; pages that none has readable remain a hole.
+/// Copies what follows the log in the file that is to be replaced; returns whether all of that was read.
+fn keep_quarantine(
+    row: &SegmentRow,
+    replaced: Option<&dyn DeviceFile>,
+    target: &dyn DeviceFile,
+) -> std::io::Result<bool> {
+    let Some(file) = replaced else { return Ok(true) };
+    let end = LogOffset(file.size()?);
+    if end > row.end() { copy_raw(replaced, &[], row.end()..end, target) } else { Ok(true) }
+}
+
+/// Copies bytes that are not records: from the file that is to be `replaced` as far as it goes, otherwise from the first
+/// readable copy; pages that none has readable remain a hole. Returns whether all of `replaced` was read.
 fn copy_raw(
+    replaced: Option<&dyn DeviceFile>,
     copies: &[(DeviceNumber, Arc<dyn DeviceFile>)],
     range: Range<LogOffset>,
     target: &dyn DeviceFile,
-) -> std::io::Result<()> {
-    let mut buffer = Vec::new();
-    let mut copy_piece = |at: u64, end: u64| -> std::io::Result<bool> {
-        for (_, file) in copies {
-            buffer.clear();
-            if file.read_onto(&mut buffer, (end - at) as usize, at).is_ok_and(|read| read as u64 == end - at) {
-                target.write_at(&buffer, at)?;
-                return Ok(true);
+) -> std::io::Result<bool> {
+    let (mut own, mut buffer, mut is_read) = (Vec::new(), Vec::new(), true);
+    let mut copy_piece = |at: u64, end: u64, is_page: bool| -> std::io::Result<bool> {
+        let length = (end - at) as usize;
+        own.clear();
+        let from_own = replaced.map_or(Ok(0), |file| file.read_onto(&mut own, length, at));
+        match from_own {
+            Ok(read) if read == length => return target.write_at(&own, at).map(|()| true),
+            Ok(0) => {}
+            _ if !is_page => return Ok(false),
+            Ok(read) => own.truncate(read),
+            Err(_) => {
+                is_read = false;
+                own.clear();
             }
         }
-        Ok(false)
+        let mut is_copied = false;
+        for (_, file) in copies {
+            buffer.clear();
+            if file.read_onto(&mut buffer, length, at).is_ok_and(|read| read == length) {
+                target.write_at(&buffer, at)?;
+                is_copied = true;
+                break;
+            }
+        }
+        // The last page of a file that ends earlier.
+        if !own.is_empty() {
+            target.write_at(&own, at)?;
+        }
+        Ok(is_copied)
     };
     let end_of = |at: u64, most_bytes: u64, end: u64| (at / most_bytes + 1).saturating_mul(most_bytes).min(end);
     let mut at = range.start.0;
     while at < range.end.0 {
         let end = end_of(at, PIECE_BYTES, range.end.0);
-        if !copy_piece(at, end)? {
+        if !copy_piece(at, end, false)? {
             let mut page = at;
             while page < end {
                 let end_of_page = end_of(page, PAGE_BYTES, end);
-                copy_piece(page, end_of_page)?;
+                copy_piece(page, end_of_page, true)?;
                 page = end_of_page;
             }
         }
         at = end;
     }
-    Ok(())
+    Ok(is_read)
 }

@@ -7,11 +7,10 @@
 //! bytes are only overwritten with themselves, or damage with bytes from a valid copy.
 
 use std::cmp::Ordering as Compared;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::missing::MISSING;
 use super::open::{devices_away, too_few};
@@ -25,8 +24,9 @@ use crate::engine::effects::{Effects, Nameless};
 use crate::engine::pace::Pace;
 use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineAccounts};
 use crate::error::Result;
-use crate::format::ids::{DeviceNumber, Epoch, LogOffset, SegmentId, SegmentNumber};
-use crate::format::index_key::{first_object, object_key, object_of};
+use crate::format::entry::Kind;
+use crate::format::ids::{DeviceNumber, Epoch, LogOffset, ObjectNumber, SegmentId, SegmentNumber};
+use crate::format::index_key::{first_object, first_superseded, object_key, object_of, until_of};
 use crate::format::record::Seed;
 use crate::format::release::Released;
 use crate::format::rows::{Change, Position, SegmentRow, Superseded};
@@ -548,8 +548,7 @@ impl Engine {
     /// # Errors
     /// Errors of the index.
     pub(crate) fn drop_nameless(&self) -> Result<()> {
-        // Those with names in a snapshot may have had them until now.
-        let until = self.highest_id.load(Ordering::Relaxed) + 1;
+        let named_until = self.named_in_snapshots()?;
         let mut next = Some(first_object());
         while let Some(from) = next.take() {
             let accounts = EngineAccounts::new(self);
@@ -562,17 +561,31 @@ impl Engine {
                     break;
                 }
                 if accounts.state.shared.get(&number).copied().unwrap_or(0) == 0 {
-                    nameless.push(number);
+                    nameless.push((number, named_until.get(&number).copied().unwrap_or(0)));
                 }
             }
             drop(scan);
             let mut effects = Effects::new(&accounts, Nameless::Go);
-            effects.drop_nameless(nameless, until)?;
+            effects.drop_nameless(nameless)?;
             let change = effects.finish(None);
             drop(accounts);
             self.change_index(&change)?;
         }
         Ok(())
+    }
+
+    /// Shared objects that have a name in a snapshot, with the record that superseded the last of these names: until
+    /// then they were in use. One that had lost its last name before is in no snapshot.
+    fn named_in_snapshots(&self) -> Result<HashMap<ObjectNumber, u64>> {
+        let mut named_until = HashMap::new();
+        let mut scan = self.view().snapshot().scan_versions_from(&first_superseded())?;
+        while let Some((key, entry)) = scan.next_entry()? {
+            if entry.kind == Kind::Link {
+                let until: &mut u64 = named_until.entry(entry.linked()).or_default();
+                *until = until_of(key).max(*until);
+            }
+        }
+        Ok(named_until)
     }
 
     /// Removes entries from a private index: they stay in the log.

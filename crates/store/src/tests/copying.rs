@@ -72,3 +72,41 @@ fn an_unreadable_page_is_a_hole_of_its_size() {
     expected[page as usize..(page + PAGE_BYTES) as usize].fill(0);
     assert!(read(target) == expected);
 }
+
+/// A page that cannot be read now may be readable again: its file is not replaced by one with a hole there.
+#[test]
+fn a_copy_keeps_what_is_damaged_everywhere() {
+    let settings = Geometry { cutoff_bytes: 1 << 20, ..geometry(2, 0, 2, (1, 0)) };
+    for is_unreadable in [false, true] {
+        let world = World::new(Simulated::devices(&settings), 1);
+        let subject = Simulated::create(&settings, &world).unwrap();
+        let store = subject.store();
+        store.put(&key("f"), &file(), &bytes(1, 60_000)).unwrap();
+        let engine = store.engine();
+        let location = store.entry(&key("f")).unwrap().unwrap().entry.location;
+        let row = engine.closed_row(location.segment).unwrap().unwrap();
+        let path = segment_path(row.id());
+        let damage = |device: usize| {
+            let at = location.offset.0 + 20_000 + 9000 * device as u64;
+            match is_unreadable {
+                true => world.device(device).make_unreadable(&path, at, 1),
+                false => world.device(device).flip_bit(&path, 8 * at),
+            }
+        };
+        let progress = Progress::default();
+        let copy = || {
+            let made = engine.copy_segment(&row, DeviceNumber(0), Damaged::Copied, &mut Pace::new(None, &progress));
+            made.map(|copied| (copied.damaged_bytes, copied.is_kept)).unwrap()
+        };
+        // What the other copy has is proven.
+        damage(0);
+        assert_eq!(copy(), (0, false));
+        assert!(world.device(0).content(&path) == world.device(1).content(&path));
+        damage(0);
+        damage(1);
+        let before = world.device(0).content(&path);
+        assert_eq!(copy(), (location.record_bytes, is_unreadable));
+        assert!(world.device(0).content(&path) == before, "unreadable: {is_unreadable}");
+        assert!(!world.device(0).files().iter().any(|(path, _)| path.ends_with(".new")));
+    }
+}

@@ -358,10 +358,10 @@ impl<'l, L: Accounts> Effects<'l, L> {
         Ok(())
     }
 
-    /// Removes shared objects without a name, on request after a rebuild of the index. They existed until record
-    /// `until` at most.
-    pub(crate) fn drop_nameless(&mut self, numbers: impl IntoIterator<Item = ObjectNumber>, until: u64) -> Result<()> {
-        numbers.into_iter().try_for_each(|number| self.drop_shared(number, until))
+    /// Removes shared objects without a name, on request after a rebuild of the index: each with the record that
+    /// superseded its last name in a snapshot, or 0.
+    pub(crate) fn drop_nameless(&mut self, objects: impl IntoIterator<Item = (ObjectNumber, u64)>) -> Result<()> {
+        objects.into_iter().try_for_each(|(number, until)| self.drop_shared(number, until))
     }
 
     /// Removes the key.

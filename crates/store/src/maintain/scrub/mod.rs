@@ -533,7 +533,9 @@ impl<'m> Scrubber<'m> {
                 let now = engine.view().state.segments.get(&row.number).cloned();
                 let Some(now) = now.filter(|_| !engine.is_superseded(row.number)) else { continue };
                 let copied = engine.copy_segment(&now, device, Damaged::Copied, pace);
-                is_repaired = self.repaired(copied, &mut cause)?.is_some_and(|copied| copied.damaged_bytes == 0);
+                is_repaired = self
+                    .repaired(copied, &mut cause)?
+                    .is_some_and(|copied| copied.damaged_bytes == 0 && !copied.is_kept);
             }
             let remedy = if has_other { Remedy::Repair } else { engine.remedy_beyond(&row.devices) };
             let problem = Problem::new(kind, place, cause, remedy).on(device);

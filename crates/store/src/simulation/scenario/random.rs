@@ -78,6 +78,10 @@ fn scenarios_that_failed_once_keep_the_laws() {
         202611300500004162,
         202612020000033521,
         202612020000044584,
+        202612030000011419,
+        202612030100001214,
+        202612030100033413,
+        202612030100059000,
     ] {
         play(&draw(seed)).unwrap_or_else(|failure| panic!("seed {seed}, {failure}"));
     }

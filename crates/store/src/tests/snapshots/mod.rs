@@ -228,3 +228,29 @@ fn a_snapshot_that_the_last_release_lists_keeps_nothing_once_it_is_removed() {
     assert_eq!((versions, store.get(&key("f")).unwrap().as_deref()), (0, Some(&b"after"[..])));
     is_sound(&store);
 }
+
+#[test]
+fn a_rebuilt_index_keeps_only_objects_that_had_a_name_in_a_snapshot() {
+    let sandbox = TempDir::new().unwrap();
+    let home = sandbox.path().join("s");
+    let store = Store::create(&home, &Plan::default()).unwrap();
+    let two_names = |name: &str| [key(name), key(&format!("{name} again"))];
+    for name in ["before", "in it"] {
+        let [one, other] = two_names(name);
+        store.put(&one, &file(), &bytes(5, LARGE_BYTES)).unwrap();
+        store.hard_link(&one, &other).unwrap();
+    }
+    let remove = |name: &str| two_names(name).iter().for_each(|name| assert!(store.remove(name).unwrap()));
+    remove("before");
+    store.create_snapshot("monday").unwrap();
+    let units = |store: &Store| store.engine().view().state.extents.values().map(|row| row.live_bytes).sum::<u64>();
+    let of_one = units(&store);
+    remove("in it");
+    assert_eq!(units(&store), of_one);
+    store.put(&key("other"), &file(), b"content").unwrap();
+    drop(store);
+    let store = rebuild_index(&home, &OpenOptions::default()).unwrap();
+    assert_eq!(units(&store), of_one);
+    assert_eq!(then(&store, "monday")["in it again"].2.len(), LARGE_BYTES);
+    is_sound(&store);
+}

@@ -36,6 +36,7 @@ impl Play {
         if self.world.failures() > failures {
             // It went on without what failed.
             self.conditions.iter_mut().for_each(Condition::doubt);
+            self.is_set_unsure = true;
         }
         let is_stopped = matches!(&repaired, Ok(done) if self.stop.is_some() && !done.report.is_complete);
         if self.has_crashed() || is_stopped {

@@ -618,7 +618,9 @@ impl Play {
             !is_there || one.rotten.iter().any(|kind| kind.is_of_index())
         };
         let of_records = self.geometry.record_devices().map(|entry| &self.conditions[entry.number.index()]);
-        of_records.filter(|one| lacks(one)).count() >= usize::from(self.geometry.copies)
+        // A device that is full may have lost its copy.
+        let bearable = if self.was_full { 1 } else { usize::from(self.geometry.copies) };
+        of_records.filter(|one| lacks(one)).count() >= bearable
     }
 
     /// Whether tables may be damaged on all copies: a command that meets that reports it, and the log has everything
