@@ -169,13 +169,17 @@ struct Closing {
     engine: Arc<Engine>,
     /// Ends before the store is closed.
     idle: Option<Idle>,
+    /// The open failed after recovery: nobody was told what that found, so the next one must find it again.
+    is_abandoned: bool,
 }
 
 impl Drop for Closing {
     fn drop(&mut self) {
         self.idle = None;
         // Call `sync` first to learn whether everything is durable.
-        let _ = self.engine.close();
+        if !self.is_abandoned {
+            let _ = self.engine.close();
+        }
     }
 }
 
@@ -260,13 +264,22 @@ impl Store {
             // The next write reports a failure here.
             Idle::begin(interval, move || _ = marking.mark(false))
         });
-        let mut store = Store { engine: Arc::new(Closing { engine, idle }), recovered };
-        store.recovered.detached = store.attach_detached()?;
-        if store.engine().is_writer() {
-            store.engine().forget_early()?;
-            store.engine().drop_versions()?;
+        let mut store = Store { engine: Arc::new(Closing { engine, idle, is_abandoned: false }), recovered };
+        let prepared = store.prepare();
+        if let (Err(_), Some(closing)) = (&prepared, Arc::get_mut(&mut store.engine)) {
+            closing.is_abandoned = true;
         }
-        Ok(store)
+        prepared.map(|()| store)
+    }
+
+    /// What is due after recovery.
+    fn prepare(&mut self) -> Result<()> {
+        self.recovered.detached = self.attach_detached()?;
+        if self.engine().is_writer() {
+            self.engine().forget_early()?;
+            self.engine().drop_versions()?;
+        }
+        Ok(())
     }
 
     pub(crate) fn engine(&self) -> &Engine {

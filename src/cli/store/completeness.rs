@@ -1,18 +1,20 @@
 //! Whether the store shows everything that it acknowledged. Every command reports this first, on standard error, in its
 //! exit status and in its JSON.
 //!
-//! A command opens one store, so the findings of the open are kept for the whole process.
+//! A command opens one store, so the findings of the open are kept for the whole process. A repair opens it twice: with
+//! a rebuilt index, it may find more.
 
-use std::sync::OnceLock;
+use std::sync::Mutex;
 
 use serde::Serialize;
 
 use super::problems::counted;
 use crate::cli::{Ended, output};
 use crate::error::Result;
+use crate::locks::lock;
 use crate::store::{Completeness, Store};
 
-static FOUND: OnceLock<Completeness> = OnceLock::new();
+static FOUND: Mutex<Option<Completeness>> = Mutex::new(None);
 
 /// Reports what may be missing and what a crash left behind, before anything else about the store.
 pub(super) fn say_completeness(store: &Store) {
@@ -30,7 +32,9 @@ pub(super) fn say_completeness(store: &Store) {
 
 /// Like [`say_completeness`], with the findings of an open.
 pub(super) fn say(found: &Completeness) {
-    FOUND.get_or_init(|| found.clone()).lines().iter().for_each(|line| output::warn(line));
+    if lock(&FOUND).replace(found.clone()).as_ref() != Some(found) {
+        found.lines().iter().for_each(|line| output::warn(line));
+    }
 }
 
 /// Reports segments that were not moved because a device is missing.
@@ -45,7 +49,7 @@ pub(super) fn say_postponed(segments: usize) {
 
 /// How a command ended, given what is missing: 1, even if it did what was requested.
 pub(super) fn with_completeness(ended: Ended) -> Ended {
-    ended.and(FOUND.get().is_none_or(Completeness::is_complete))
+    ended.and(lock(&FOUND).as_ref().is_none_or(Completeness::is_complete))
 }
 
 #[derive(Debug, Serialize)]
@@ -73,7 +77,7 @@ pub(super) struct CompletenessRecord {
 
 /// The findings of the open; complete if nothing was opened.
 pub(super) fn completeness_record() -> CompletenessRecord {
-    let found = FOUND.get().cloned().unwrap_or_default();
+    let found = lock(&FOUND).clone().unwrap_or_default();
     let missing = found.missing.iter().map(|missing| MissingRecord {
         cause: missing.cause.name(),
         segments: missing.segments.map(|(first, last)| (first.0, last.0)),

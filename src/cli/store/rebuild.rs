@@ -99,6 +99,10 @@ impl RebuildArguments {
         if !self.json {
             self.print_plan(device, &plan)?;
         }
+        if let Some(onto) = &self.onto {
+            let others = store.geometry().shared_with(&self.store, device, onto);
+            others.iter().for_each(|warning| output::warn(warning));
+        }
         let mut report = RebuildReport::default();
         if !self.dry_run {
             let progress = signals::progress()?;

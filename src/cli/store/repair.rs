@@ -140,9 +140,12 @@ impl RepairArguments {
             during(false, &progress, maintenance_words, || repair(home, &how, &plan, options, &mut found, &progress));
         let report = report?;
         printed?;
+        if plan.completeness.is_complete() && !report.completeness.is_complete() {
+            super::completeness::say(&report.completeness);
+        }
         match self.json {
             true => super::completeness::print_json(&document(&plan, Some(&report)))?,
-            false => print_report(&report, plan.completeness.is_complete() || report.is_accepted)?,
+            false => print_report(&report, report.completeness.is_complete())?,
         };
         let is_well = report.is_complete && report.check.problems() == 0 && report.scrub.failed == 0;
         Ok(if is_well { Ended::Well } else { Ended::Amiss })

@@ -14,7 +14,7 @@ use super::platform::{Lock, Platform, PrivateDevice};
 use crate::devices::device::Device;
 use crate::devices::directory::Directory;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::geometry::{Node, PRIVATE_MODE, random_identity};
+use crate::format::geometry::{Node, PRIVATE_MODE, absolute, random_identity};
 use crate::format::superblock::SUPERBLOCK;
 
 /// The file that the writer locks.
@@ -149,7 +149,7 @@ impl Platform for Host {
     }
 
     fn resolve(&self, path: &Path) -> PathBuf {
-        fs::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
+        absolute(path).unwrap_or_else(|_| path.to_owned())
     }
 
     fn random(&self) -> Result<u64> {

@@ -9,6 +9,8 @@ use std::io;
 use std::sync::Arc;
 
 use crate::devices::device::{Device, DeviceFile, Mode};
+use crate::devices::extents::DIRECTORY as EXTENTS;
+use crate::format::segment::SEGMENTS;
 use crate::format::superblock::SUPERBLOCK;
 
 /// Suffix of the other name of a file.
@@ -44,10 +46,13 @@ pub(crate) fn open(device: &dyn Device, path: &str, mode: Mode) -> io::Result<Ar
 }
 
 /// Creates a directory of segments or extent files on a device that is present: a mount point without its file system
-/// has no superblock, and gets no files.
+/// has no superblock and no such files, and gets none. (A device that is being repaired may have lost its superblock.)
 pub(crate) fn create_directory(device: &dyn Device, directory: &str) -> io::Result<()> {
-    device.open(SUPERBLOCK, Mode::Read)?;
-    device.create_directory(directory)
+    let has_files = |directory: &str| device.list(directory).is_ok_and(|files| !files.is_empty());
+    match device.open(SUPERBLOCK, Mode::Read) {
+        Err(error) if !has_files(SEGMENTS) && !has_files(EXTENTS) => Err(error),
+        _ => device.create_directory(directory),
+    }
 }
 
 /// Renames a file to its other name and back, each durably.

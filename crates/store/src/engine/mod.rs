@@ -40,6 +40,7 @@ pub(crate) mod write;
 #[cfg(test)]
 mod batch_tests;
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard};
@@ -458,17 +459,21 @@ impl Engine {
         Some((device, row.id()))
     }
 
-    /// Whether all bytes of a location can be read on each copy, valid or not.
-    fn is_read_everywhere(&self, location: Location) -> bool {
+    /// Whether what is damaged on all copies of a location stays so: each is on a device in service, and was read, or
+    /// is not there. (What cannot be read may be readable again.)
+    fn stays_damaged(&self, location: Location) -> bool {
         let (copies, segment) = (self.copies(location.segment), self.segment_id(location.segment));
         let mut bytes = Vec::new();
-        let mut is_read = |device: DeviceNumber| {
+        let mut is_known = |device: DeviceNumber| {
             bytes.clear();
             let length = location.record_bytes as usize;
             let read = self.read_copy(device, segment, location.offset, length, &mut bytes);
-            read.is_ok_and(|read| read == length)
+            match read {
+                Ok(read) => read == length || self.is_settled(device),
+                Err(error) => error.kind() == io::ErrorKind::NotFound && self.is_settled(device),
+            }
         };
-        !copies.is_empty() && copies.into_iter().all(&mut is_read)
+        !copies.is_empty() && copies.into_iter().all(&mut is_known)
     }
 
     /// Appends `length` bytes of a segment to `buffer`, from one copy.
@@ -564,8 +569,7 @@ impl Accounts for EngineAccounts<'_> {
     fn descriptor(&self, entry: &Entry) -> Result<Option<Descriptor>> {
         match self.engine.descriptor(entry) {
             Ok(descriptor) => Ok(Some(descriptor)),
-            // What was readable on every copy and invalid stays so.
-            Err(_) if self.engine.is_read_everywhere(entry.location) => Ok(None),
+            Err(_) if self.engine.stays_damaged(entry.location) => Ok(None),
             Err(_) if self.is_lenient => Ok(None),
             Err(error) => Err(error),
         }

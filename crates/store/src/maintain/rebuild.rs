@@ -123,11 +123,15 @@ impl Store {
     /// Plans a rebuild; changes nothing.
     ///
     /// # Errors
-    /// [`Usage`](ErrorKind::Usage) if the device is in service or the number does not exist; errors of reading.
+    /// [`Usage`](ErrorKind::Usage) if the device is in service or the number does not exist, and for a directory that
+    /// is inside another device or contains one; errors of reading.
     pub fn plan_rebuild(&self, options: &RebuildOptions) -> Result<RebuildPlan> {
         let engine = self.engine();
         let slot = engine.lost_slot(options)?;
         let device = slot.entry.number;
+        if let Some(directory) = &options.onto {
+            engine.must_be_apart(device, directory)?;
+        }
         let (_pin, view) = engine.pinned()?;
         let mut plan = RebuildPlan::default();
         for row in view.state.segments.values().filter(|row| engine.needs_copy(row, device)) {

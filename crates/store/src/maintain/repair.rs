@@ -144,6 +144,8 @@ pub struct RepairReport {
     pub given_back: u64,
     /// Whether what was missing is forgotten.
     pub is_accepted: bool,
+    /// What may be missing, and was not accepted.
+    pub completeness: Completeness,
     /// Segments that were freed with the quarantine.
     pub released: u64,
     /// Segments with such damage in the last check.
@@ -281,7 +283,8 @@ pub(crate) fn repair_on(
     let is_index_rebuilt = plan.index.is_some() || plan.has(Remedy::RebuildIndex);
     let access = if is_index_rebuilt { Access::RebuildIndex } else { Access::Write };
     let store = open(platform, home, access, how).and_then(Store::of)?;
-    let mut report = RepairReport { detached: store.recovered.detached, ..RepairReport::default() };
+    let (detached, completeness) = (store.recovered.detached, store.completeness().clone());
+    let mut report = RepairReport { detached, completeness, ..RepairReport::default() };
     let mut pace = Pace::new(options.bytes_per_second, progress);
     let result = store.repair_all(&mut report, found, &mut pace);
     let is_done = outcome(result)?;
@@ -309,6 +312,9 @@ pub(crate) fn repair_on(
         let spared = if report.check.is_log_explained { BTreeSet::new() } else { report.damaged_segments.clone() };
         result = store.engine().accept(&spared, &mut pace).map(|released| report.released = released);
         report.is_accepted = result.is_ok();
+        if report.is_accepted {
+            report.completeness = Completeness::default();
+        }
     }
     if !outcome(result)? {
         report.is_complete = false;
@@ -375,9 +381,10 @@ impl Store {
         let mut lost = Lost::default();
         let mut damaged = BTreeSet::new();
         let mut keep = |problem: Problem| {
+            let is_whole_segment = matches!(problem.kind, ProblemKind::SegmentMissing | ProblemKind::SegmentSize);
             let is_of_log =
                 matches!(problem.kind, ProblemKind::Record | ProblemKind::Batch | ProblemKind::SegmentHeader);
-            if is_of_log && matches!(problem.remedy, Remedy::Harmless | Remedy::Lost) {
+            if (is_of_log || is_whole_segment) && matches!(problem.remedy, Remedy::Harmless | Remedy::Lost) {
                 damaged.extend(problem.segment);
             }
             if problem.remedy != Remedy::Lost {
@@ -387,7 +394,8 @@ impl Store {
                 return;
             }
             let is_unknown = problem.kind == ProblemKind::Record && problem.key.is_none();
-            if !(options.accept && is_unknown) {
+            // The objects that are lost with a whole segment are problems of their own.
+            if !(is_whole_segment || options.accept && is_unknown) {
                 lost.segments.extend(problem.segment);
             }
             match &problem.key {

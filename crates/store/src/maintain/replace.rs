@@ -28,6 +28,33 @@ impl Engine {
         found.is_former_of(&self.geometry().store, &slot.entry)
     }
 
+    /// Refuses a directory for a device that contains the home or another device, or is inside one: they would be lost
+    /// together.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] for such a directory.
+    pub(super) fn must_be_apart(&self, device: DeviceNumber, directory: &Path) -> Result<()> {
+        let path = self.platform.resolve(directory);
+        let refuse = |cause: String| {
+            let error = Error::new(ErrorKind::Usage, "rebuild the device onto", cause).at(&path);
+            Err(error.advise("each device needs its own directory, on its own disk"))
+        };
+        if self.platform.resolve(&self.home).starts_with(&path) {
+            return refuse("the home of the store is inside it".to_owned());
+        }
+        let is_other = |slot: &&Slot| slot.entry.number != device && slot.entry.state != DeviceState::Gone;
+        for slot in self.devices.slots().iter().filter(is_other) {
+            let (other, number) = (self.platform.resolve(&slot.path), slot.entry.number);
+            match () {
+                () if other == path => {}
+                () if path.starts_with(&other) => return refuse(format!("it is inside device {number}")),
+                () if other.starts_with(&path) => return refuse(format!("device {number} is inside it")),
+                () => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Assigns the number of a lost device to another directory, in the rebuilding state.
     pub(crate) fn replace_device(&self, slot: &Slot, directory: &Path) -> Result<()> {
         if slot.trouble.is_none() && is_same(directory, &slot.path) {
@@ -156,7 +183,8 @@ impl Engine {
         let entry = entry.clone();
         if !is_onto {
             self.adjust(|state| {
-                let was_there = |superseded: &Superseded| matches!(superseded, Superseded::Extent { device: of, .. } if *of == device);
+                let was_there =
+                    |one: &Superseded| matches!(one, Superseded::Extent { device: of, .. } if *of == device);
                 let freed = state.superseded.iter().filter(|(_, superseded)| was_there(superseded)).cloned().collect();
                 // What was given up stays in the accounts until it is removed.
                 let left = state.extents.values().filter(|row| row.device == device && row.live_bytes == 0);

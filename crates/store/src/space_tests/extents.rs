@@ -188,7 +188,8 @@ fn an_account_of_units_that_is_too_low_gives_nothing_back() {
 
 #[test]
 fn a_removal_that_cannot_read_what_it_removes_leaves_it() {
-    // Disaster 6: a media error on a descriptor is an error, and nothing is removed.
+    // Disaster 6: a media error on a descriptor is an error, and nothing is removed. (A directory in place of the file
+    // can be opened, and not read.)
     let sandbox = TempDir::new().unwrap();
     let home = sandbox.path().join("s");
     let (store, model) = with_dead_extents(&home);
@@ -196,19 +197,60 @@ fn a_removal_that_cannot_read_what_it_removes_leaves_it() {
     drop(store);
     let store = Store::open(&home).unwrap();
     let away: Vec<_> = segments.iter().map(|path| (path, path.with_extension("away"))).collect();
-    away.iter().for_each(|(path, away)| std::fs::rename(path, away).unwrap());
-    for number in 1..=segments.len() as u64 {
-        store.engine().devices.forget_segment(store.engine().segment_id(SegmentNumber(number)));
-    }
+    away.iter().for_each(|(path, away)| {
+        std::fs::rename(path, away).unwrap();
+        std::fs::create_dir(path).unwrap();
+    });
+    let forget_files = || {
+        for number in 1..=segments.len() as u64 {
+            store.engine().devices.forget_segment(store.engine().segment_id(SegmentNumber(number)));
+        }
+    };
+    forget_files();
     assert!(store.remove(&key("d/f00")).is_err());
     assert!(store.remove_tree(&key("d")).is_err());
-    away.iter().for_each(|(path, away)| std::fs::rename(away, path).unwrap());
+    away.iter().for_each(|(path, away)| {
+        std::fs::remove_dir(path).unwrap();
+        std::fs::rename(away, path).unwrap();
+    });
+    forget_files();
     assert!(walked(&store) == model, "what is listed is there");
     drop(store);
     let store = Store::open(&home).unwrap();
     assert!(walked(&store) == model, "and the log knows of no removal");
     assert!(store.remove_tree(&key("d")).unwrap());
     assert_eq!(walked(&store), Model::new());
+}
+
+/// The file with its descriptor was deleted, or emptied by a power failure.
+#[test]
+fn an_object_whose_segment_is_gone_can_be_replaced_and_removed() {
+    for is_emptied in [false, true] {
+        let sandbox = TempDir::new().unwrap();
+        let home = sandbox.path().join("s");
+        let (store, model) = with_dead_extents(&home);
+        drop(store);
+        for path in segments(&home) {
+            match is_emptied {
+                true => std::fs::write(path, b"").unwrap(),
+                false => std::fs::remove_file(path).unwrap(),
+            }
+        }
+        let store = Store::open(&home).unwrap();
+        let mut names: Vec<&str> = model.keys().map(String::as_str).collect();
+        let replaced = names.remove(0);
+        store.put(&key(replaced), &file(), &bytes(7, 100_000)).unwrap();
+        assert!(store.remove(&key(names.remove(0))).unwrap());
+        drop(store);
+        let plan = plan_repair(&home, &OpenOptions::default(), None, &mut |_| {}, &Progress::default()).unwrap();
+        let options = RepairOptions { drop_lost: true, accept: true, ..RepairOptions::default() };
+        let how = OpenOptions::default();
+        let report = repair(&home, &how, &plan, options, &mut |_, _| {}, &Progress::default()).unwrap();
+        assert_eq!((report.dropped, report.check.problems()), (names.len() as u64, 0), "{report:?}");
+        let store = Store::open(&home).unwrap();
+        assert_eq!(walked(&store).into_keys().collect::<Vec<_>>(), [replaced]);
+        assert_eq!(store.get(&key(replaced)).unwrap().unwrap(), bytes(7, 100_000));
+    }
 }
 
 #[test]

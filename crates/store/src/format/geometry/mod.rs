@@ -22,6 +22,7 @@ use super::history::{EPOCH_BYTES, MEMBER_BYTES};
 use super::ids::DeviceNumber;
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{GIB, KIB, MIB, format_count, format_size};
+pub(crate) use places::absolute;
 
 use crate::layout::granulo::Striping;
 /// Objects up to this size are records whatever the cutoff: a descriptor would need more space.

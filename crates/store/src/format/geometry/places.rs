@@ -8,8 +8,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::{Class, Geometry, Plan, refuse};
+use super::{Class, DeviceEntry, DeviceState, Geometry, Plan, refuse};
 use crate::error::{Error, Result};
+use crate::format::ids::DeviceNumber;
 use crate::units::escape_path;
 
 /// Names in a home and in a device directory (docs/FORMAT.md, section 1).
@@ -102,7 +103,7 @@ fn place(class: Option<Class>, path: &Path) -> Result<NamedDirectory> {
 }
 
 /// The absolute path, resolved as far as it exists.
-fn absolute(path: &Path) -> Result<PathBuf> {
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
     let fail = |error| Error::io("create the store in", path, error);
     let mut exists = std::path::absolute(path).map_err(fail)?;
     let mut missing = Vec::new();
@@ -127,9 +128,24 @@ impl Geometry {
     /// Sentences about devices of this store that share a file system: one failure would take them all. The directories
     /// need not exist yet.
     pub fn shared_file_systems(&self, home: &Path) -> Vec<String> {
+        self.shared_by(self.devices.iter().map(|device| device.directory(home)))
+    }
+
+    /// As [`shared_file_systems`](Self::shared_file_systems), if a device goes to another directory: only what shares a
+    /// file system with that one.
+    pub fn shared_with(&self, home: &Path, device: DeviceNumber, directory: &Path) -> Vec<String> {
+        let is_other = |other: &&DeviceEntry| other.number != device && other.state != DeviceState::Gone;
+        let others = self.devices.iter().filter(is_other).map(|other| other.directory(home));
+        let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+        let name = escape_path(&directory);
+        let mut all = self.shared_by(others.chain([directory]));
+        all.retain(|sentence| sentence.contains(&name));
+        all
+    }
+
+    fn shared_by(&self, directories: impl Iterator<Item = PathBuf>) -> Vec<String> {
         let mut seen: Vec<(u64, Vec<String>)> = Vec::new();
-        for device in &self.devices {
-            let directory = device.directory(home);
+        for directory in directories {
             let Some(found) = directory.ancestors().find_map(|path| fs::metadata(path).ok()) else { continue };
             let name = escape_path(&directory);
             match seen.iter_mut().find(|(number, _)| *number == found.dev()) {

@@ -370,6 +370,10 @@ impl<'c> Checker<'c> {
         let segments: Vec<&SegmentRow> = state.segments.values().filter(|row| row.devices.contains(&number)).collect();
         let segment_bytes: u64 = segments.iter().map(|row| row.size_bytes).sum();
         let unit_bytes: u64 = state.extents.values().filter(|row| row.device == number).map(|row| row.live_bytes).sum();
+        // Without a superblock and without any of what it should have, nothing shows that it is the device.
+        if *trouble == Trouble::Damaged && segment_bytes + unit_bytes > 0 && !has_content(slot) {
+            remedy = Remedy::Rebuild;
+        }
         cause.push_str(&format!(
             "; {} {} ({}) and {} of large objects are kept on it",
             format_count(segments.len() as u128),
@@ -441,7 +445,8 @@ impl<'c> Checker<'c> {
         self.sums = Some(sums);
     }
 
-    /// The last batch that the catalog has taken in must be in the log.
+    /// The last batch that the catalog has taken in must be in the log. If it is damaged there, the index is not wrong:
+    /// rebuilt from what is left, it would lack what it has.
     fn position(&mut self) {
         let position = self.view.state.position;
         let Some(row) = self.view.state.segments.get(&position.segment).cloned() else {
@@ -464,12 +469,17 @@ impl<'c> Checker<'c> {
             let commit = &committed.commit;
             committed.at == from && (commit.sequence.0, commit.chain()) == (position.sequence, position.chain)
         };
-        let holds = matches!(scan.next(false), Some(ScanStep::Commit(committed, ..)) if is_it(&committed));
-        if !holds && !is_away {
-            let cause = format!("batch {}, the last in the catalog, does not end there", position.sequence);
-            let problem = Problem::new(ProblemKind::Log, self.engine.segment_place(&row), cause, Remedy::RebuildIndex);
-            self.found(problem.within(row.number, from..position.offset));
-        }
+        let (what, remedy) = match scan.next(false) {
+            _ if is_away => return,
+            Some(ScanStep::Commit(committed, ..)) if is_it(&committed) => return,
+            Some(ScanStep::Commit(..) | ScanStep::Record(..)) => ("does not end there", Remedy::RebuildIndex),
+            // A deep check reports what is damaged.
+            Some(ScanStep::Damage(..)) | None if self.report.is_deep => return,
+            Some(ScanStep::Damage(..)) | None => ("is damaged on every copy", Remedy::Repair),
+        };
+        let cause = format!("batch {}, the last in the catalog, {what}", position.sequence);
+        let problem = Problem::new(ProblemKind::Log, self.engine.segment_place(&row), cause, remedy);
+        self.found(problem.within(row.number, from..position.offset));
     }
 
     /// Copies of segments: that they exist with a sound header, and are as long as they should be.
