@@ -2,8 +2,9 @@
 //!
 //! Only immutable segments are copied; the active one is closed first. A copy is written under another name, synced and
 //! renamed: a crash leaves either the old file or the new one. What is valid on no copy is copied as it is, damaged, to
-//! preserve offsets; but only if the caller accepts that: a device that is away may have it intact. A file that is to be
-//! replaced gives what is damaged everywhere itself, and stays if that cannot be read: only proven bytes replace others.
+//! preserve offsets; but only if the caller accepts that: a device that is away may have it intact. What is damaged
+//! everywhere comes from the file that is to be replaced; if it cannot be read there, that file stays: only proven bytes
+//! replace others.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -433,8 +434,8 @@ fn keep_quarantine(
     if end > row.end() { copy_raw(replaced, &[], row.end()..end, target) } else { Ok(true) }
 }
 
-/// Copies bytes that are not records: from the file that is to be `replaced` as far as it goes, otherwise from the first
-/// readable copy; pages that none has readable remain a hole. Returns whether all of `replaced` was read.
+/// Copies bytes that are not records: from the file that is to be `replaced` as far as it goes, otherwise from the
+/// first readable copy; pages that none has readable remain a hole. Returns whether all of `replaced` was read.
 fn copy_raw(
     replaced: Option<&dyn DeviceFile>,
     copies: &[(DeviceNumber, Arc<dyn DeviceFile>)],

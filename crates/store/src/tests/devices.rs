@@ -548,3 +548,20 @@ fn a_replaced_device_with_newer_data_is_not_passed_over() {
     assert_eq!((store.troubles(), store.completeness().missing.clone()), (vec![], vec![]));
     assert_eq!(store.get(&key("new")).unwrap().as_deref(), Some(&b"content"[..]));
 }
+
+#[test]
+fn a_device_is_not_rebuilt_inside_another_or_around_it() {
+    let sandbox = TempDir::new().unwrap();
+    let (home, [one, other]) = mirror(&sandbox);
+    std::fs::rename(&one, sandbox.path().join("away")).unwrap();
+    let store = Store::open_read_only(&home).unwrap();
+    for (onto, cause) in [
+        (other.join("new/deep"), "it is inside device 1"),
+        (sandbox.path().to_owned(), "the home of the store is inside it"),
+    ] {
+        let options = RebuildOptions { device: DeviceNumber(0), onto: Some(onto), ..RebuildOptions::default() };
+        let error = store.plan_rebuild(&options).unwrap_err();
+        assert!(error.kind() == ErrorKind::Usage && error.to_string().contains(cause), "{error}");
+    }
+    assert!(!other.join("new").exists());
+}

@@ -10,7 +10,7 @@ use crate::format::entry::Location;
 use crate::format::segment::{SEGMENTS, segment_path};
 use crate::maintain::repair::{LISTED, NAMED};
 use crate::{
-    Attributes, Buffer, Compression, OpenOptions, Plan, Progress, RepairOptions, RepairPlan, RepairReport, Store,
+    Attributes, Buffer, Compression, Key, OpenOptions, Plan, Progress, RepairOptions, RepairPlan, RepairReport, Store,
     plan_repair, rebuild_index, repair,
 };
 
@@ -57,6 +57,28 @@ fn planned(home: &Path) -> RepairPlan {
 fn drop_lost(home: &Path, plan: &RepairPlan) -> RepairReport {
     let options = RepairOptions { drop_lost: true, ..RepairOptions::default() };
     repair(home, &OpenOptions::default(), plan, options, &mut |_, _| {}, &Progress::default()).unwrap()
+}
+
+/// A power failure may leave the last segment empty: the index knows what was in it, and is not rebuilt without it.
+#[test]
+fn what_was_in_the_last_segment_stays_listed_until_it_is_dropped() {
+    for length in [0, 100] {
+        let sandbox = TempDir::new().unwrap();
+        let home = store_in(&sandbox);
+        for entry in fs::read_dir(home.join(SEGMENTS)).unwrap() {
+            fs::File::options().write(true).open(entry.unwrap().path()).unwrap().set_len(length).unwrap();
+        }
+        let listed = || Store::open_read_only(&home).unwrap().list(&Key::root()).unwrap().count();
+        let plan = planned(&home);
+        assert!(plan.lost_problems() > 0, "{length}: {:?}", plan.lines);
+        let how = OpenOptions::default();
+        let report =
+            repair(&home, &how, &plan, RepairOptions::default(), &mut |_, _| {}, &Progress::default()).unwrap();
+        assert!(report.check.problems() > 0, "{length}: {report:?}");
+        assert_eq!(listed(), OBJECTS, "{length}");
+        let report = drop_lost(&home, &planned(&home));
+        assert!(report.dropped > 0 && listed() < OBJECTS, "{length}: {report:?}");
+    }
 }
 
 #[test]
