@@ -12,31 +12,32 @@ use crate::units::escape;
 /// A row of /proc/self/mountinfo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
-    /// Device number of what is mounted; the major one is 0 where there is no single device.
+    /// Device number of what is mounted; the major number is 0 where there is no single device.
     pub device: (u32, u32),
     /// Which directory of it is mounted.
     pub root: PathBuf,
-    /// Where.
+    /// Where it is mounted.
     pub point: PathBuf,
     /// Type of the file system.
     pub kind: String,
     /// What was named as the source, such as `/dev/sda1`.
     pub source: OsString,
-    /// Options of the mount and of the file system, escaped.
+    /// Options of the mount, then those of the file system that are not among them; separated by commas, printable
+    /// ([`escape`]).
     pub options: String,
 }
 
-/// All mounts of this process's name space, in the order in which they were made.
+/// All mounts of this process's namespace, in the order in which they were made.
 ///
 /// # Errors
-/// What reading /proc/self/mountinfo fails with.
+/// /proc/self/mountinfo cannot be read.
 pub(crate) fn mounts() -> Result<Vec<Mount>> {
     let path = Path::new("/proc/self/mountinfo");
     let text = fs::read(path).map_err(|error| Error::io("read the mounts from", path, error))?;
     Ok(parse(&text))
 }
 
-/// The mounts in a text like that of /proc/self/mountinfo; rows that are none are left out.
+/// The mounts in a text like that of /proc/self/mountinfo; rows that do not describe a mount are left out.
 pub(crate) fn parse(text: &[u8]) -> Vec<Mount> {
     text.split(|&byte| byte == b'\n').filter_map(parse_mount).collect()
 }
@@ -64,6 +65,7 @@ fn parse_mount(row: &[u8]) -> Option<Mount> {
         point: PathBuf::from(OsString::from_vec(point)),
         kind,
         source: OsString::from_vec(source),
+        // From the kernel's escapes to ours.
         options: escape(&unescape_octal(&options.join(&b","[..]))),
     })
 }

@@ -49,10 +49,11 @@ fn of_sizes(survey: &Survey) -> Vec<String> {
     ));
 
     let allocated = survey.allocated_bytes();
-    if !survey.distributions.of(Measure::Allocated).is_empty() {
-        let overhead = allocated as f64 / bytes as f64 - 1.0;
-        let more = if overhead >= 0.0 { "more" } else { "less" };
-        let difference = format_share(overhead.abs());
+    // Merged surveys may know it of some files only.
+    if survey.distributions.of(Measure::Allocated).count() == files {
+        let excess = allocated as f64 / bytes as f64 - 1.0;
+        let more = if excess >= 0.0 { "more" } else { "less" };
+        let difference = format_share(excess.abs());
         let allocated = format_size(allocated);
         sentences
             .push(format!("The file system has allocated {allocated} for them, {difference} {more} than their size."));

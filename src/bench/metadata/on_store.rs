@@ -5,13 +5,13 @@
 
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::files::{FileSet, LARGE_DIRECTORY, SPARE_FILES};
 use super::mix::Operation;
 use super::target::{Aim, MOST_LISTED, Memory, Target, is_right, range};
 use crate::error::{Error, ErrorKind, Result};
+use crate::locks::lock;
 use crate::progress::Progress;
 use crate::store::{Attributes, CompactOptions, Durability, Key, Plan, Store, Time};
 
@@ -170,23 +170,17 @@ impl Target for Objects<'_> {
             Ok(keys) => keys,
             Err(error) => return Some(Err(error)),
         };
-        let failed = AtomicBool::new(false);
-        let first: Mutex<Option<Error>> = Mutex::new(None);
+        let first_error: Mutex<Option<Error>> = Mutex::new(None);
         self.store.get_many(&keys, depth, |at, found| {
-            let wrong = match found {
+            let error = match found {
                 Ok(Some(object)) if is_right(self.set.content(numbers[at]), object.content) => return,
                 Ok(Some(_)) => wrong(&keys[at]),
                 Ok(None) => missing(&keys[at]),
                 Err(error) => error,
             };
-            if !failed.swap(true, Ordering::Relaxed)
-                && let Ok(mut first) = first.lock()
-            {
-                *first = Some(wrong);
-            }
+            lock(&first_error).get_or_insert(error);
         });
-        let first = first.into_inner().unwrap_or_default();
-        Some(first.map_or(Ok(()), Err))
+        Some(first_error.into_inner().unwrap_or_default().map_or(Ok(()), Err))
     }
 
     fn list(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<u64> {

@@ -49,14 +49,20 @@ impl<'a> Doing<'a> {
         self.world.done.push_back(operation);
     }
 
-    /// The absolute path in an argument, relative to the directory of a descriptor in another.
+    /// The path in argument `at`, made absolute: from the directory of the descriptor in argument `directory`, or from
+    /// the working directory. It stays relative where that is unknown.
     pub(super) fn path(&mut self, directory: Option<usize>, at: usize) -> Option<Vec<u8>> {
         let name = string(self.argument(at))?;
+        let given = directory.and_then(|directory| descriptor(self.argument(directory)));
+        let pid = self.context.pid;
+        // The working directory that `-y` shows: calls without a descriptor (`unlink`, `access`) are relative to it
+        // too.
+        if let Some((AT_FDCWD, Some(Described::Path(path, _)))) = &given {
+            self.world.set_directory(pid, path.clone());
+        }
         if name.starts_with(b"/") {
             return Some(resolve(None, &name));
         }
-        let given = directory.and_then(|directory| descriptor(self.argument(directory)));
-        let pid = self.context.pid;
         let from = match given {
             Some((_, Some(Described::Path(path, _)))) => Some(path),
             Some((fd, _)) if fd != AT_FDCWD => match self.world.target(pid, fd) {
@@ -68,12 +74,6 @@ impl<'a> Doing<'a> {
             },
             _ => self.world.directory(pid).map(<[u8]>::to_vec),
         };
-        // The description from `-y` of the working directory is also valid for calls that do not name it.
-        if let (Some((AT_FDCWD, Some(Described::Path(..)))), Some(path)) =
-            (directory.and_then(|directory| descriptor(self.argument(directory))), &from)
-        {
-            self.world.set_directory(pid, path.clone());
-        }
         Some(resolve(from.as_deref(), &name))
     }
 

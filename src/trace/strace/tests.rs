@@ -260,6 +260,15 @@ fn names_change_and_files_stay() {
 }
 
 #[test]
+fn a_call_with_an_absolute_name_shows_the_working_directory_too() {
+    let text = r#"
+1 openat(AT_FDCWD</w>, "/etc/ld.so.cache", O_RDONLY|O_CLOEXEC) = -1 ENOENT (No such file or directory)
+1 access("x", F_OK) = -1 ENOENT (No such file or directory)
+"#;
+    assert_eq!(operations(text), ["open /etc/ld.so.cache failed", "look up /w/x failed"]);
+}
+
+#[test]
 fn relative_names_are_seen_from_where_they_are() {
     let text = r#"
 1 chdir("/w") = 0

@@ -16,8 +16,9 @@ pub struct Distance {
     pub by_sum_at: u64,
 }
 
-/// The Kolmogorov-Smirnov distance of `a` and `b`, computed at the upper edge of every cell. Both have the same cells,
-/// so it is exact up to [`super::EXACT_LIMIT`]; above that, differences within a cell (0.78 % of a size) are invisible.
+/// The Kolmogorov-Smirnov distance of `a` and `b`, computed at the upper edge of every cell. Both divide values into
+/// the same cells, so it is exact up to [`super::EXACT_LIMIT`]; above that, differences within a cell (0.78 % of a
+/// size) are invisible.
 pub fn distance<W: Weight>(a: &Distribution<W>, b: &Distribution<W>) -> Distance {
     let (by_count, by_count_at) = largest_gap(a, b, |cell| cell.count);
     let (by_sum, by_sum_at) = largest_gap(a, b, |cell| cell.sum);

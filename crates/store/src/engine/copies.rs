@@ -3,8 +3,8 @@
 //! Only immutable segments are copied; the active one is closed first. A copy is written under another name, synced and
 //! renamed: a crash leaves either the old file or the new one. What is valid on no copy is copied as it is, damaged, to
 //! preserve offsets; but only if the caller accepts that: a device that is away may have it intact. What is damaged
-//! everywhere comes from the file that is to be replaced; if it cannot be read there, that file stays: only proven bytes
-//! replace others.
+//! everywhere comes from the file that is to be replaced; if it cannot be read there, that file stays: only proven
+//! bytes replace others.
 
 use std::ops::Range;
 use std::path::PathBuf;

@@ -11,7 +11,7 @@ use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::tree::archive::{Archive, MemberKind};
+use super::tree::archive::Archive;
 use crate::devices::device::{Device, DeviceFile, Mode, Room};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
@@ -469,22 +469,24 @@ pub fn published(bytes: &[u8]) {
 /// # Panics
 /// On a violation of a law.
 pub fn archive(bytes: &[u8]) {
-    members(bytes);
+    check_members(bytes);
     let mut sealed = bytes.to_vec();
     for block in sealed.chunks_exact_mut(512).filter(|block| block[257..].starts_with(b"ustar")) {
         block[148..156].fill(b' ');
         let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
         block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     }
-    members(&sealed);
+    check_members(&sealed);
 }
 
-fn members(bytes: &[u8]) {
+/// The laws: no name is longer than the archive, a map of holes agrees with the data, and data are complete or an
+/// error.
+fn check_members(bytes: &[u8]) {
     let mut archive = Archive::new(bytes);
     let mut data_bytes = 0;
     while let Ok(Some(member)) = archive.next() {
         assert!(member.name.len() <= bytes.len() && member.link.len() <= bytes.len());
-        if let (MemberKind::File, Some(holes)) = (member.kind, &member.attributes.holes) {
+        if let Some(holes) = &member.attributes.holes {
             assert_eq!(holes.data_bytes(), member.data_bytes);
         }
         let copied = io::copy(&mut archive.data(), &mut io::sink());

@@ -1,4 +1,4 @@
-//! Converts an inode item to the values that `stat` reports.
+//! Converts an inode item to the values that `stat` reports, and makes up those of a placeholder.
 
 use crate::scan::inodes::fields::{LittleEndian, Record as _};
 use crate::scan::{Kind, Stat, Timestamp};
@@ -40,9 +40,9 @@ pub(super) fn decode(data: &[u8], inode: u64, device: u64, sector_bytes: u32) ->
     }))
 }
 
-/// The placeholder of a subvolume that is linked elsewhere: a snapshot shows it in place of a subvolume of its
-/// original.
-pub(super) fn empty_directory(inode: u64, device: u64) -> Stat {
+/// The empty directory that the kernel shows in a snapshot where the original has a nested subvolume: snapshots do not
+/// include those. Its attributes are those of the kernel's `new_simple_dir`.
+pub(super) fn placeholder(inode: u64, device: u64) -> Stat {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     // The kernel creates it at the time of the lookup.
     let time = Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() };

@@ -59,7 +59,7 @@ const SMALLEST_ENTRY_BYTES: usize = 56;
 const TREE_SHIFT: u32 = 48;
 const MOST_TREES: usize = (1 << (u64::BITS - TREE_SHIFT)) - 1;
 /// A placeholder directory for a subvolume that is linked elsewhere; its number is that of the subvolume.
-const STAND_IN: u64 = 1 << (TREE_SHIFT - 1);
+const PLACEHOLDER: u64 = 1 << (TREE_SHIFT - 1);
 
 /// The chosen part of a file system.
 #[derive(Debug, Clone, Default)]
@@ -83,7 +83,7 @@ pub struct Btrfs<M> {
     leaves: Vec<Leaf>,
     parts: Vec<TreePart>,
     /// Locations of placeholder directories.
-    stand_ins: Mutex<HashMap<u64, Slot>>,
+    placeholders: Mutex<HashMap<u64, Slot>>,
     start: u64,
     one_subvolume: bool,
     replaced: AtomicU64,
@@ -184,7 +184,7 @@ impl<M: Medium> Btrfs<M> {
             trees,
             leaves,
             parts,
-            stand_ins: Mutex::default(),
+            placeholders: Mutex::default(),
             start: directory,
             one_subvolume,
             replaced: AtomicU64::new(0),
@@ -215,7 +215,7 @@ impl<M: Medium> Btrfs<M> {
 
     /// Maps an inode of a tree to its number here; `None` if it is not a user's inode.
     fn number(&self, tree: &Tree, object: u64) -> Option<u64> {
-        (FIRST_FREE..STAND_IN).contains(&object).then_some(tree.position << TREE_SHIFT | object)
+        (FIRST_FREE..PLACEHOLDER).contains(&object).then_some(tree.position << TREE_SHIFT | object)
     }
 
     /// Some of the leaves.
@@ -307,12 +307,12 @@ impl<M: Medium> Btrfs<M> {
         let linked = linked.and_then(|_| self.trees.iter().find(|tree| tree.id == child));
         Some(match linked {
             Some(linked) => linked.position << TREE_SHIFT | FIRST_FREE,
-            None => tree.position << TREE_SHIFT | STAND_IN | child & (STAND_IN - 1),
+            None => tree.position << TREE_SHIFT | PLACEHOLDER | child & (PLACEHOLDER - 1),
         })
     }
 
-    fn stand_ins(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Slot>> {
-        lock(&self.stand_ins)
+    fn placeholders(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Slot>> {
+        lock(&self.placeholders)
     }
 }
 
@@ -389,7 +389,7 @@ struct Reader<'r, 'f, M> {
     part: usize,
     tree: &'r Tree,
     numbers: Vec<u64>,
-    stand_ins: usize,
+    placeholders: usize,
     /// A symlink whose target follows.
     symlink: Option<Stat>,
     found: &'r mut (dyn FnMut(Found<Listing>) + 'f),
@@ -447,16 +447,16 @@ impl<M: Medium> Reader<'_, '_, M> {
     /// A placeholder directory exists only as an entry.
     fn entry(&mut self, key: Key, data: &[u8]) {
         let Some(entry) = Entry::parse(data).filter(|entry| entry.location.kind == ROOT_ITEM) else { return };
-        let Some(number) = self.btrfs.target(self.tree, key.object, &entry).filter(|number| number & STAND_IN != 0)
+        let Some(number) = self.btrfs.target(self.tree, key.object, &entry).filter(|number| number & PLACEHOLDER != 0)
         else {
             return;
         };
-        self.stand_ins += 1;
+        self.placeholders += 1;
         // Numbered from the end, where there are no inodes.
-        let Some(offset) = self.btrfs.slots(self.part).checked_sub(self.stand_ins) else { return };
+        let Some(offset) = self.btrfs.slots(self.part).checked_sub(self.placeholders) else { return };
         let slot = Slot { part: self.part, offset };
-        if *self.btrfs.stand_ins().entry(number).or_insert(slot) == slot {
-            let stat = inode::empty_directory(number, self.btrfs.device);
+        if *self.btrfs.placeholders().entry(number).or_insert(slot) == slot {
+            let stat = inode::placeholder(number, self.btrfs.device);
             (self.found)(Found::Inode { offset, stat, listing: Some(Listing(0)) });
         }
     }
@@ -480,11 +480,11 @@ impl<M: Medium> InodeSource for Btrfs<M> {
     }
 
     fn slot(&self, inode: u64) -> Option<Slot> {
-        if inode & STAND_IN != 0 {
-            return self.stand_ins().get(&inode).copied();
+        if inode & PLACEHOLDER != 0 {
+            return self.placeholders().get(&inode).copied();
         }
         let tree = self.trees.get((inode >> TREE_SHIFT) as usize)?;
-        let key = Key { object: inode & (STAND_IN - 1), kind: INODE_ITEM, offset: 0 };
+        let key = Key { object: inode & (PLACEHOLDER - 1), kind: INODE_ITEM, offset: 0 };
         let parts = self.parts.get(tree.parts.clone())?;
         let begins_before = |part: &TreePart| self.leaves.get(part.leaves.start).is_some_and(|leaf| leaf.first <= key);
         let within = parts.partition_point(begins_before).checked_sub(1)?;
@@ -502,12 +502,12 @@ impl<M: Medium> InodeSource for Btrfs<M> {
         for error in buffers.group.failed.drain(..) {
             found(Found::Damaged(Damage { operation: "read a leaf of inodes", inode: None, error }));
         }
-        let (numbers, stand_ins) = (Vec::new(), 0);
-        let mut reader = Reader { btrfs: self, part, tree, numbers, stand_ins, symlink: None, found };
+        let (numbers, placeholders) = (Vec::new(), 0);
+        let mut reader = Reader { btrfs: self, part, tree, numbers, placeholders, symlink: None, found };
         for leaf in leaves.clone() {
             self.each_item(tree, &buffers.group, leaf, |key, data| reader.item(key, data));
         }
-        if let Some(object) = reader.symlink.map(|stat| stat.inode & (STAND_IN - 1))
+        if let Some(object) = reader.symlink.map(|stat| stat.inode & (PLACEHOLDER - 1))
             && leaves.end < tree.leaves.end
         {
             // Its target is in the next part.
@@ -530,9 +530,9 @@ impl<M: Medium> InodeSource for Btrfs<M> {
     }
 
     fn list(&self, inode: u64, listing: &Listing, buffers: &mut Buffers, listed: &mut dyn FnMut(Listed<'_>)) {
-        let object = inode & (STAND_IN - 1);
+        let object = inode & (PLACEHOLDER - 1);
         let tree = self.trees.get((inode >> TREE_SHIFT) as usize);
-        let Some(tree) = tree.filter(|_| inode & STAND_IN == 0) else { return };
+        let Some(tree) = tree.filter(|_| inode & PLACEHOLDER == 0) else { return };
         let last = self.leaf_of(tree, Key { object, kind: DIR_INDEX, offset: u64::MAX });
         for leaf in listing.0 as usize..=last {
             let group = &mut buffers.listing;
