@@ -345,7 +345,7 @@ fn wrong_requests_are_refused_with_what_would_be_right() {
         (vec!["allocate", "ceph:k=0", "1"], "k must be a whole number from"),
         (vec!["allocate", "ext4:block=1024,,inode", "1"], "'inode' is not option=value"),
         (vec!["allocate", "xfs"], "<SIZE>"),
-        (vec!["allocate", "xfs", "16EiB"], "larger than any file can be"),
+        (vec!["allocate", "xfs", "16EiB"], "too large (the limit is 2^64 bytes)"),
         (vec!["allocate", "xfs", "--up-to", "1TiB", "--step", "1"], "steps"),
         (vec!["allocate", "xfs", "--up-to", "1TiB", "--step", "0"], "steps"),
         (vec!["plan", no_files], "the source has no files"),
