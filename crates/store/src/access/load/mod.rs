@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
 use self::plan::{Planned, Scope, plan_all};
-use super::gather::Wanted;
+use super::gather::{Span, Wanted};
 use crate::Store;
 use crate::devices::device::make_landing;
 use crate::devices::threads;
@@ -504,7 +504,7 @@ impl SharedWork {
         }
         let planned = lock(&self.plans).recv();
         ReadStep::of(match planned {
-            Ok(Ok(planned)) => self.piece(engine, &planned, give),
+            Ok(Ok(planned)) => self.read_planned(engine, &planned, give),
             Ok(Err(error)) => give(Err(error)),
             Err(_) => !lock(&self.large).is_empty(),
         })
@@ -512,47 +512,52 @@ impl SharedWork {
 
     /// Reads a planned range and passes its records on as one piece. Large objects among them are queued: their content
     /// follows in parts. Returns whether more is wanted.
-    fn piece(&self, engine: &Engine, planned: &Planned, give: &dyn Fn(Result<Loaded>) -> bool) -> bool {
+    fn read_planned(&self, engine: &Engine, planned: &Planned, give: &dyn Fn(Result<Loaded>) -> bool) -> bool {
         let mut piece = Loaded::new(self);
         let mut read = std::mem::take(&mut piece.read);
         let begin = engine.read_span(&planned.span, planned.turn, &mut read);
         let mut other = Vec::new();
-        let largest = engine.geometry().cutoff_bytes.max(ALWAYS_RECORD_BYTES);
-        let mut goes_on = true;
         for wanted in &planned.wanted {
             other.clear();
-            match engine.wanted_record(wanted, &planned.span, &read[begin..], &mut other) {
-                Ok(record) => {
-                    let lengths = record.head.lengths;
-                    let content = content_of(engine, wanted, &record, largest);
-                    let stored_bytes = lengths.head_bytes() + lengths.content;
-                    let start = begin + (wanted.location.offset - planned.span.bytes.start) as usize;
-                    let (bytes, start) = if other.is_empty() {
-                        (&read[start..start + stored_bytes], Some(start))
-                    } else {
-                        (&other[..stored_bytes], None)
-                    };
-                    match content {
-                        Ok(ContentSource::Large(descriptor)) => {
-                            let head = bytes[..lengths.head_bytes()].to_vec();
-                            let large = Arc::new(Large { head, descriptor });
-                            lock(&self.large).push_back(Unread { large, at: 0, is_announced: false });
-                        }
-                        Ok(ContentSource::Unpacked(content)) => {
-                            piece.add(start, lengths.head_bytes(), bytes, Some(content))
-                        }
-                        Ok(ContentSource::Plain) => piece.add(start, lengths.head_bytes(), bytes, None),
-                        Err(error) => goes_on &= give(Err(self.names.of_record(error, wanted))),
-                    }
-                }
-                Err(error) => goes_on &= give(Err(self.names.of_record(error, wanted))),
-            }
-            if !goes_on {
+            let placed = self.place_record(engine, (wanted, &planned.span), (&read, begin), &mut other, &mut piece);
+            if let Err(error) = placed
+                && !give(Err(self.names.of_record(error, wanted)))
+            {
                 return false;
             }
         }
         piece.read = read;
         piece.objects.is_empty() || give(Ok(piece))
+    }
+
+    /// Adds a record to a piece, or queues a large object. `read` has the span from `begin` on; a record that is
+    /// damaged there is read from another copy into `other`.
+    fn place_record(
+        &self,
+        engine: &Engine,
+        (wanted, span): (&Wanted, &Span),
+        (read, begin): (&[u8], usize),
+        other: &mut Vec<u8>,
+        piece: &mut Loaded,
+    ) -> Result<()> {
+        let record = engine.wanted_record(wanted, span, &read[begin..], other)?;
+        let lengths = record.head.lengths;
+        let content = content_of(engine, wanted, &record, engine.geometry().cutoff_bytes.max(ALWAYS_RECORD_BYTES));
+        let stored_bytes = lengths.head_bytes() + lengths.content;
+        let start = begin + (wanted.location.offset - span.bytes.start) as usize;
+        let (bytes, start) = match other.is_empty() {
+            true => (&read[start..start + stored_bytes], Some(start)),
+            false => (&other[..stored_bytes], None),
+        };
+        match content? {
+            ContentSource::Large(descriptor) => {
+                let large = Arc::new(Large { head: bytes[..lengths.head_bytes()].to_vec(), descriptor });
+                lock(&self.large).push_back(Unread { large, at: 0, is_announced: false });
+            }
+            ContentSource::Unpacked(content) => piece.add(start, lengths.head_bytes(), bytes, Some(content)),
+            ContentSource::Plain => piece.add(start, lengths.head_bytes(), bytes, None),
+        }
+        Ok(())
     }
 
     /// The next part of a large object; announces the parts after it to the operating system.

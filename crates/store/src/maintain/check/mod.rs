@@ -148,6 +148,13 @@ struct Sum {
     bytes: u64,
 }
 
+/// What is wrong with a device, and what helps.
+struct Diagnosis {
+    cause: String,
+    remedy: Remedy,
+    advice: Option<String>,
+}
+
 /// A check in progress.
 struct Checker<'c> {
     engine: &'c Engine,
@@ -325,64 +332,69 @@ impl<'c> Checker<'c> {
     /// The problem of a device with a fault, and of what is on it.
     fn of_trouble(&self, slot: &Slot, trouble: &Trouble) -> Problem {
         let number = slot.entry.number;
-        let mut cause = format!("device {number} {}", explain_trouble(slot).unwrap_or_else(|| trouble.explain()));
-        let mut advice = None;
-        let mut remedy = match trouble {
-            Trouble::Damaged | Trouble::Stale { .. } => Remedy::Repair,
-            _ => Remedy::Rebuild,
-        };
-        match trouble {
-            Trouble::Newer => {
-                remedy = Remedy::Return;
-                advice = Some(newer_advice(slot));
+        let Diagnosis { mut cause, mut remedy, mut advice } = self.diagnose(slot, trouble);
+        if self.sees_log {
+            let state = &self.view.state;
+            let on_it = |row: &&SegmentRow| row.devices.contains(&number);
+            let (mut segments, mut segment_bytes) = (0, 0);
+            for row in state.segments.values().filter(on_it) {
+                (segments, segment_bytes) = (segments + 1, segment_bytes + row.size_bytes);
             }
+            let of_it = state.extents.values().filter(|row| row.device == number);
+            let unit_bytes: u64 = of_it.map(|row| row.live_bytes).sum();
+            // Without a superblock and without any of what it should have, nothing shows that it is the device.
+            if *trouble == Trouble::Damaged && segment_bytes + unit_bytes > 0 && !has_content(slot) {
+                remedy = Remedy::Rebuild;
+            }
+            cause.push_str(&format!(
+                "; {} {} ({}) and {} of large objects are kept on it",
+                format_count(segments),
+                if segments == 1 { "segment" } else { "segments" },
+                format_size(segment_bytes.into()),
+                format_size(unit_bytes.into())
+            ));
+        } else {
+            cause.push_str("; what it has is unknown, because no device with records is present");
+            if remedy == Remedy::Rebuild {
+                (remedy, advice) = (Remedy::Return, None);
+            }
+        }
+        let problem = Problem::new(ProblemKind::Device, slot.path.clone(), cause, remedy).on(number);
+        advice.into_iter().fold(problem, Problem::advise)
+    }
+
+    /// What is wrong with a device.
+    fn diagnose(&self, slot: &Slot, trouble: &Trouble) -> Diagnosis {
+        let number = slot.entry.number;
+        let words = || explain_trouble(slot).unwrap_or_else(|| trouble.explain());
+        let of = |remedy| Diagnosis { cause: format!("device {number} {}", words()), remedy, advice: None };
+        match trouble {
+            Trouble::Damaged | Trouble::Stale { .. } => of(Remedy::Repair),
+            Trouble::Empty if has_content(slot) => of(Remedy::Repair),
+            Trouble::Newer => Diagnosis { advice: Some(newer_advice(slot)), ..of(Remedy::Return) },
             Trouble::Stranger => {
                 let found = Superblock::read(&*slot.device).ok().flatten().map(|found| found.superblock);
                 let geometry = self.engine.geometry();
-                match found.filter(|found| found.geometry.store == geometry.store) {
-                    Some(found) => {
-                        let known = geometry.devices.iter().find(|entry| entry.identity == found.identity);
-                        cause = match known {
-                            Some(entry) => {
-                                format!("device {number} should be there, but it is device {}", entry.number)
-                            }
-                            None => {
-                                advice = Some(format!(
-                                    "granulo store rebuild --device {number} --onto DIRECTORY fills a directory in its place; this \
-                                     one will do"
-                                ));
-                                format!("device {number} should be there, but it is one that was replaced")
-                            }
-                        };
+                let found = found.filter(|found| found.geometry.store == geometry.store);
+                let known = found.as_ref().map(|found| {
+                    geometry.devices.iter().find(|entry| entry.identity == found.identity).map(|entry| entry.number)
+                });
+                let (what, advice) = match known {
+                    None => ("it belongs to another store".to_owned(), None),
+                    Some(Some(other)) => (format!("it is device {other}"), None),
+                    Some(None) => {
+                        let advice = format!(
+                            "granulo store rebuild --device {number} --onto DIRECTORY fills a directory in its place; \
+                             this one will do"
+                        );
+                        ("it is one that was replaced".to_owned(), Some(advice))
                     }
-                    None => cause = format!("device {number} should be there, but it belongs to another store"),
-                }
+                };
+                let cause = format!("device {number} should be there, but {what}");
+                Diagnosis { cause, remedy: Remedy::Rebuild, advice }
             }
-            Trouble::Empty if has_content(slot) => remedy = Remedy::Repair,
-            _ => {}
+            _ => of(Remedy::Rebuild),
         }
-        if !self.sees_log {
-            cause.push_str("; what it has is unknown, because no device with records is present");
-            remedy = if remedy == Remedy::Rebuild { Remedy::Return } else { remedy };
-            return Problem::new(ProblemKind::Device, slot.path.clone(), cause, remedy).on(number);
-        }
-        let state = &self.view.state;
-        let segments: Vec<&SegmentRow> = state.segments.values().filter(|row| row.devices.contains(&number)).collect();
-        let segment_bytes: u64 = segments.iter().map(|row| row.size_bytes).sum();
-        let unit_bytes: u64 = state.extents.values().filter(|row| row.device == number).map(|row| row.live_bytes).sum();
-        // Without a superblock and without any of what it should have, nothing shows that it is the device.
-        if *trouble == Trouble::Damaged && segment_bytes + unit_bytes > 0 && !has_content(slot) {
-            remedy = Remedy::Rebuild;
-        }
-        cause.push_str(&format!(
-            "; {} {} ({}) and {} of large objects are kept on it",
-            format_count(segments.len() as u128),
-            if segments.len() == 1 { "segment" } else { "segments" },
-            format_size(segment_bytes.into()),
-            format_size(unit_bytes.into())
-        ));
-        let problem = Problem::new(ProblemKind::Device, slot.path.clone(), cause, remedy).on(number);
-        advice.into_iter().fold(problem, Problem::advise)
     }
 
     /// If the index is lost, readers build one for themselves; if a copy is damaged or missing, the others have it.
@@ -399,7 +411,7 @@ impl<'c> Checker<'c> {
             }
         } else if self.view.state.position != Position::default() {
             // A store without any batch needs none.
-            let cause = "no device in service has an index; this reader built a private one, and the next writer will build one";
+            let cause = "no device in service has an index that this reader could use: it built a private one, as the next writer will";
             self.found(Problem::new(ProblemKind::Catalog, self.engine.home.clone(), cause, Remedy::RebuildIndex));
         }
     }
