@@ -1,12 +1,12 @@
 //! Who may read what a store keeps: modes of its files, and results that are written through no planted link.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::args;
-use crate::harness::{finish, granulo_as_nobody, is_root, without_wishes};
+use crate::harness::{finish, granulo_as_nobody, is_root, skip, without_wishes};
 use crate::store_place::{Place, files};
 
 #[test]
@@ -27,6 +27,20 @@ fn what_was_private_stays_private_in_a_store() {
             assert_eq!((ran.code, &ran.stdout[..]), (Some(2), &b""[..]), "{}", ran.said());
         }
     }
+}
+
+#[test]
+fn root_is_told_that_a_store_is_somebody_elses() {
+    if !is_root() {
+        return skip("only root can give a store to somebody else");
+    }
+    let mut place = Place::new(0, 0, &[]);
+    place.import(2, 0);
+    let put = || place.run_on("put", &["name", place.home.join("superblock").to_str().unwrap()]).ended(0);
+    assert_eq!(put().said(), "");
+    chown(&place.home, Some(65534), Some(65534)).unwrap();
+    let said = put().said();
+    assert!(said.contains("belongs to user 65534") && said.contains("run this as its owner"), "{said}");
 }
 
 #[test]

@@ -31,6 +31,7 @@ mod status;
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -165,6 +166,7 @@ impl StoreToRead {
 
 impl StoreToWrite {
     fn options(&self) -> Result<OpenOptions> {
+        warn_of_owner(&self.read.store);
         Ok(OpenOptions { degraded: self.degraded, ..self.read.options()? })
     }
 
@@ -173,6 +175,19 @@ impl StoreToWrite {
         let store = Store::open_with(&self.read.store, &self.options()?)?;
         say_what_is_wrong(&store);
         Ok(store)
+    }
+}
+
+/// Says that the owner of a private store cannot use what root creates in it.
+fn warn_of_owner(store: &Path) {
+    const GROUP_WRITES: u32 = 0o020;
+    let Ok(found) = std::fs::metadata(store) else { return };
+    let owner = found.uid();
+    if owner != 0 && found.mode() & GROUP_WRITES == 0 && rustix::process::geteuid().is_root() {
+        output::warn(&format!(
+            "the store belongs to user {owner}, who cannot use the files that root creates in it: run this as its owner, \
+             or chown them to it afterwards"
+        ));
     }
 }
 

@@ -77,6 +77,7 @@ impl RebuildArguments {
         let how = OpenOptions { degraded: self.degraded, devices: directories, lost: named, ..OpenOptions::default() };
         let mut how = checked(&self.store, how)?;
         let mut store = Store::open_read_only_with(&self.store, &how)?;
+        super::warn_of_owner(&self.store);
         let is_there = |device: &&DeviceEntry| device.state != DeviceState::Gone;
         if store.geometry().devices.iter().filter(is_there).count() < 2 {
             return Err(alone().at(&self.store));

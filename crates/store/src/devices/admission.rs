@@ -298,8 +298,10 @@ impl Survey {
 }
 
 fn diverged(operation: &'static str, cause: String) -> Error {
-    Error::new(ErrorKind::Lost, operation, cause)
-        .advise("granulo store repair --take NUMBER continues with one side; the data of the other stays in place")
+    Error::new(ErrorKind::Lost, operation, cause).advise(
+        "granulo store repair --take NUMBER continues with one side; the data of the other stays in place; to look \
+             at one side first, detach the devices of the other",
+    )
 }
 
 /// What to do about a device that has newer data than the others.

@@ -66,7 +66,8 @@ impl Superblock {
         }
         Err(Error::new(ErrorKind::Corrupt, "read the superblock", "both of its slots are damaged")
             .at(&device.place().join(SUPERBLOCK))
-            .advise("name another device of the store, and run granulo store repair"))
+            .advise("name another device of the store, and run granulo store repair; if it has no other, docs/read_store.py reads its \
+                 segments"))
     }
 
     /// Makes what was read durable: a killed process may have left it in memory only.

@@ -280,11 +280,15 @@ pub(crate) fn is_of_disk(error: &std::io::Error) -> bool {
 /// [`ErrorKind::Busy`] if another process has it; any error of locking.
 pub(crate) fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Box<dyn Lock>>) -> Result<()> {
     let fail = |error: std::io::Error| {
+        let is_read_only = error.kind() == std::io::ErrorKind::ReadOnlyFilesystem;
         let cannot = matches!(error.kind(), std::io::ErrorKind::Unsupported) || error.raw_os_error() == Some(NO_LOCKS);
         let error = Error::io("lock the store", directory, error);
-        match cannot {
-            true => error.advise("the file system has no locks (flock), like NFS without its lock service: writing to a store needs them"),
-            false => error,
+        match () {
+            () if cannot => error.advise(
+                "the file system has no locks (flock), like NFS without its lock service: writing to a store needs them",
+            ),
+            () if is_read_only => error.advise("remount the file system for writing: until then, the store can be read"),
+            () => error,
         }
     };
     let mut lock = platform.lock(directory).map_err(fail)?;

@@ -183,7 +183,7 @@ fn full(claim: Purpose) -> Error {
         // The store leaves this space free itself.
         Purpose::Frees => (
             "the devices for records are full, and something else occupies the space reserved for removals",
-            "free space on their file systems, or rebuild them on larger ones with granulo store rebuild --onto",
+            "free space on their file systems",
         ),
     };
     Error::new(ErrorKind::NoSpace, "write to the store", cause).advise(advice)

@@ -309,6 +309,7 @@ impl<R: Read> Archive<R> {
 
     /// The next block; `None` at the end of the stream.
     fn block(&mut self) -> Result<Option<[u8; BLOCK_BYTES]>> {
+        let begin = self.position;
         let mut block = [0; BLOCK_BYTES];
         let mut filled = 0;
         while let Some(rest) = block.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -323,6 +324,8 @@ impl<R: Read> Archive<R> {
         match filled {
             0 => Ok(None),
             BLOCK_BYTES => Ok(Some(block)),
+            // Less than a block is no archive.
+            _ if begin == 0 => Err(Broken::content(0, "it is shorter than a header")),
             _ => Err(Broken::content(self.position, "it is truncated")),
         }
     }

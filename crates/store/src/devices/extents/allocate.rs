@@ -320,7 +320,6 @@ pub(super) fn too_few(in_service: usize, parity: u8) -> Error {
         Error::new(ErrorKind::Lost, "place a large object", cause).advise("rebuild the lost devices first")
     } else {
         let cause = format!("fewer than {least} of {in_service} devices have space for it");
-        Error::new(ErrorKind::NoSpace, "place a large object", cause)
-            .advise("free some space, compact the store, or add devices")
+        Error::new(ErrorKind::NoSpace, "place a large object", cause).advise("free some space, or compact the store")
     }
 }
