@@ -136,11 +136,13 @@ impl<L: Accounts> Effects<'_, L> {
         if is_superseded(key) || !self.accounts.keeps(old.id, until) {
             return Ok(None);
         }
-        let next = self.version_behind(key, old.id)?.map(|(_, entry)| entry.id);
+        let next = self.version_behind(key, old.id)?.map(|(_, entry)| entry);
         match next {
+            // It was inserted before the removal that is applied now, and then came a crash.
+            Some(next) if (next.id, next.location) == (old.id, old.location) => Ok(Some(until)),
             // Its moved record was read before the one that superseded it.
-            Some(next) if next == old.id => Ok(None),
-            Some(next) if next < until => Ok(Some(next).filter(|&next| self.accounts.keeps(old.id, next))),
+            Some(next) if next.id == old.id => Ok(None),
+            Some(next) if next.id < until => Ok(Some(next.id).filter(|&next| self.accounts.keeps(old.id, next))),
             _ => Ok(Some(until)),
         }
     }

@@ -497,6 +497,15 @@ mod tests {
         }
     }
 
+    /// Crash points that found something.
+    #[test]
+    fn crashes_that_failed_once_leave_what_was_acknowledged() {
+        // Versions of a tree were in the index before its removal, and came into the accounts once more.
+        for (seed, operation, remains) in [(202612050000000019, 1259, 2138145570360157507)] {
+            assert_eq!(repeat::<Simulated>(&trial(seed), operation, remains), Ok(1));
+        }
+    }
+
     #[test]
     fn a_full_device_still_lets_go_of_objects_and_is_compacted() {
         let geometry = geometry(1, 0, 1, (1, 0));
