@@ -50,9 +50,8 @@ fn what_the_log_has_released_is_not_missed_if_the_journal_is_damaged() {
         let reader = Store::open_read_only(&home).unwrap();
         assert!(reader.completeness().is_complete(), "byte {at}");
         let problems = check(&reader);
-        let is_of_index = |problem: &String| {
-            problem.contains("journal is damaged") || problem.contains("it built a private one")
-        };
+        let is_of_index =
+            |problem: &String| problem.contains("journal is damaged") || problem.contains("it built a private one");
         assert!(problems.iter().all(is_of_index), "byte {at}: {problems:?}");
         seen_damaged += problems.len();
         drop(reader);
