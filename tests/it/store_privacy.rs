@@ -36,7 +36,7 @@ fn root_is_told_that_a_store_is_somebody_elses() {
     }
     let mut place = Place::new(0, 0, &[]);
     place.import(2, 0);
-    let put = || place.run_on("put", &["name", place.home.join("superblock").to_str().unwrap()]).ended(0);
+    let put = || place.run_on("put", ["name", place.home.join("superblock").to_str().unwrap()]).ended(0);
     assert_eq!(put().said(), "");
     chown(&place.home, Some(65534), Some(65534)).unwrap();
     let said = put().said();
