@@ -68,17 +68,17 @@ impl GenerateArguments {
             (Some(directory_files), Shape::Even { directory_files: of_source, .. }) => *of_source = directory_files,
             // The measured depths belong to another number of directories.
             (Some(directory_files), shape) => *shape = Shape::Even { directory_files, depths: None },
-            (None, Shape::Even { directory_files, depths: None }) => {
+            (None, Shape::Even { directory_files, depths }) if !is_flat => {
                 let each = format_count((*directory_files).into());
-                tree.notes.push(format!(
-                    "The source does not record its directories: each gets {each} files and up to {FAN_OUT} \
-                     subdirectories."
-                ));
-            }
-            (None, Shape::Even { directory_files, depths: Some(_) }) if !is_flat => {
-                let each = format_count((*directory_files).into());
-                tree.notes
-                    .push(format!("The source does not record how many files its directories have: each gets {each}."));
+                tree.notes.push(match depths {
+                    Some(_) => {
+                        format!("The source does not record how many files its directories have: each gets {each}.")
+                    }
+                    None => format!(
+                        "The source does not record its directories: each gets {each} files and up to {FAN_OUT} \
+                         subdirectories."
+                    ),
+                });
             }
             (None, _) => {}
         }

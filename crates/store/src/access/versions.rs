@@ -326,9 +326,9 @@ impl<'e> Search<'e> {
             // Without a pin, because a reader may not write, a writer may have freed it meanwhile.
             self.engine.refresh()?;
             let state = self.engine.view().state.clone();
-            let is_superseded =
-                state.superseded.iter().any(|(_, superseded)| *superseded == Superseded::Segment(row.number));
-            if state.segments.contains_key(&row.number) && !is_superseded {
+            if state.segments.contains_key(&row.number)
+                && !state.superseded_segments().any(|number| number == row.number)
+            {
                 self.damaged(row.number, LogOffset::START..row.end());
             }
             return pace.spend(row.size_bytes);

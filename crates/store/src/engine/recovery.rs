@@ -455,11 +455,7 @@ impl Engine {
     fn renew_allocator(&self) {
         let state = self.view().state.clone();
         let released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
-        let superseded = state.superseded.iter().filter_map(|(_, superseded)| match *superseded {
-            Superseded::Extent { device, file } => Some((device, file)),
-            _ => None,
-        });
-        let full = superseded.chain(released.highest_extents());
+        let full = state.superseded_extents().chain(released.highest_extents());
         *locks::write(&self.allocator) =
             Arc::new(Allocator::new(state.extents.values().copied(), full, EXTENT_FILE_BYTES));
     }
@@ -548,7 +544,7 @@ impl Engine {
     /// # Errors
     /// Errors of the index.
     pub(crate) fn drop_nameless(&self) -> Result<()> {
-        let named_until = self.named_in_snapshots()?;
+        let mut named_until = None;
         let mut next = Some(first_object());
         while let Some(from) = next.take() {
             let accounts = EngineAccounts::new(self);
@@ -561,12 +557,18 @@ impl Engine {
                     break;
                 }
                 if accounts.state.shared.get(&number).copied().unwrap_or(0) == 0 {
-                    nameless.push((number, named_until.get(&number).copied().unwrap_or(0)));
+                    nameless.push(number);
                 }
             }
             drop(scan);
+            // All versions are read for it: not without need.
+            if !nameless.is_empty() && named_until.is_none() {
+                named_until = Some(self.named_in_snapshots()?);
+            }
+            let known = |number: ObjectNumber| named_until.as_ref().and_then(|known| known.get(&number)).copied();
+            let until = |number: ObjectNumber| (number, known(number).unwrap_or(0));
             let mut effects = Effects::new(&accounts, Nameless::Go);
-            effects.drop_nameless(nameless)?;
+            effects.drop_nameless(nameless.into_iter().map(until))?;
             let change = effects.finish(None);
             drop(accounts);
             self.change_index(&change)?;

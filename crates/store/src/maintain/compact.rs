@@ -259,7 +259,7 @@ pub(crate) fn round(
 impl Engine {
     /// Whether a segment was freed and waits for readers.
     pub(crate) fn is_superseded(&self, number: SegmentNumber) -> bool {
-        self.view().state.superseded.iter().any(|(_, superseded)| *superseded == Superseded::Segment(number))
+        self.view().state.superseded_segments().any(|superseded| superseded == number)
     }
 
     /// Bytes that were freed and wait for readers, on all devices.

@@ -33,7 +33,7 @@ use crate::format::geometry::{Class, DeviceState};
 use crate::format::ids::{DeviceNumber, SegmentNumber};
 use crate::format::index_key::{object_key, until_of};
 use crate::format::record::checksum;
-use crate::index::catalog::{ExtentRow, SegmentRow, Superseded};
+use crate::index::catalog::{ExtentRow, SegmentRow};
 use crate::locks;
 use crate::progress::Progress;
 
@@ -407,15 +407,7 @@ impl Rebuild<'_> {
     fn copy_segments(&mut self, pace: &mut Pace<'_>) -> Result<()> {
         let (engine, lost) = (self.engine, self.device);
         let (_pin, view) = engine.pinned()?;
-        let superseded: BTreeSet<SegmentNumber> = view
-            .state
-            .superseded
-            .iter()
-            .filter_map(|(_, superseded)| match superseded {
-                Superseded::Segment(number) => Some(*number),
-                _ => None,
-            })
-            .collect();
+        let superseded: BTreeSet<SegmentNumber> = view.state.superseded_segments().collect();
         for row in view.state.segments.values().filter(|row| engine.needs_copy(row, lost)) {
             if superseded.contains(&row.number) {
                 self.unlist(row)?;

@@ -45,11 +45,15 @@ impl Engine {
         let is_other = |slot: &&Slot| slot.entry.number != device && slot.entry.state != DeviceState::Gone;
         for slot in self.devices.slots().iter().filter(is_other) {
             let (other, number) = (self.platform.resolve(&slot.path), slot.entry.number);
-            match () {
-                () if other == path => {}
-                () if path.starts_with(&other) => return refuse(format!("it is inside device {number}")),
-                () if other.starts_with(&path) => return refuse(format!("device {number} is inside it")),
-                () => {}
+            // A device itself is refused because of what is in it.
+            if other == path {
+                continue;
+            }
+            if path.starts_with(&other) {
+                return refuse(format!("it is inside device {number}"));
+            }
+            if other.starts_with(&path) {
+                return refuse(format!("device {number} is inside it"));
             }
         }
         Ok(())

@@ -97,8 +97,7 @@ impl Engine {
     /// Extent files on writable devices that are not yet freed.
     pub(crate) fn extent_files(&self) -> Vec<PlannedExtent> {
         let state = self.view().state.clone();
-        let superseded: BTreeSet<ExtentId> =
-            state.superseded.iter().filter_map(|(_, superseded)| place_of(superseded)).collect();
+        let superseded: BTreeSet<ExtentId> = state.superseded_extents().collect();
         let mut found = Vec::new();
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
             let device = slot.entry.number;
@@ -406,14 +405,6 @@ impl Engine {
         change.merge(self.append_without_entries(&mut writer, self.batch_of(&mut []))?);
         self.apply_pending(&mut writer, change)?;
         Ok(())
-    }
-}
-
-/// The extent file that is freed, if it is one.
-pub(crate) fn place_of(superseded: &Superseded) -> Option<ExtentId> {
-    match *superseded {
-        Superseded::Extent { device, file } => Some((device, file)),
-        Superseded::Segment(_) | Superseded::Table(_) => None,
     }
 }
 

@@ -7,6 +7,7 @@ use tempfile::TempDir;
 use super::{bytes, devices_below, file, key};
 use crate::engine::copies::Damaged;
 use crate::engine::pace::Pace;
+use crate::format::entry::Location;
 use crate::format::geometry::Geometry;
 use crate::format::ids::{DeviceNumber, LogOffset};
 use crate::format::rows::SegmentRow;
@@ -44,17 +45,22 @@ fn compaction_spares_a_copy_that_another_thread_is_writing() {
     assert_eq!(std::fs::read_dir(segments).unwrap().count(), 1, "it was renamed");
 }
 
+/// A simulated store with one record, where it is, and its segment, which does not change any more.
+fn simulated(settings: &Geometry) -> (World, Simulated, Location, SegmentRow) {
+    let world = World::new(Simulated::devices(settings), 1);
+    let subject = Simulated::create(settings, &world).unwrap();
+    subject.store().put(&key("f"), &file(), &bytes(1, 60_000)).unwrap();
+    let location = subject.store().entry(&key("f")).unwrap().unwrap().entry.location;
+    let row = subject.store().engine().closed_row(location.segment).unwrap().unwrap();
+    (world, subject, location, row)
+}
+
 #[test]
 fn an_unreadable_page_is_a_hole_of_its_size() {
     const PAGE_BYTES: u64 = 4096;
     let settings = Geometry { cutoff_bytes: 1 << 20, ..geometry(2, 0, 1, (1, 0)) };
-    let world = World::new(Simulated::devices(&settings), 1);
-    let subject = Simulated::create(&settings, &world).unwrap();
-    let store = subject.store();
-    store.put(&key("f"), &file(), &bytes(1, 60_000)).unwrap();
-    let engine = store.engine();
-    let location = store.entry(&key("f")).unwrap().unwrap().entry.location;
-    let row = engine.closed_row(location.segment).unwrap().unwrap();
+    let (world, subject, location, row) = simulated(&settings);
+    let engine = subject.store().engine();
     let (source, target) = (row.devices[0], DeviceNumber(1 - row.devices[0].0));
     let read = |device: DeviceNumber| {
         let mut bytes = Vec::new();
@@ -78,13 +84,8 @@ fn an_unreadable_page_is_a_hole_of_its_size() {
 fn a_copy_keeps_what_is_damaged_everywhere() {
     let settings = Geometry { cutoff_bytes: 1 << 20, ..geometry(2, 0, 2, (1, 0)) };
     for is_unreadable in [false, true] {
-        let world = World::new(Simulated::devices(&settings), 1);
-        let subject = Simulated::create(&settings, &world).unwrap();
-        let store = subject.store();
-        store.put(&key("f"), &file(), &bytes(1, 60_000)).unwrap();
-        let engine = store.engine();
-        let location = store.entry(&key("f")).unwrap().unwrap().entry.location;
-        let row = engine.closed_row(location.segment).unwrap().unwrap();
+        let (world, subject, location, row) = simulated(&settings);
+        let engine = subject.store().engine();
         let path = segment_path(row.id());
         let damage = |device: usize| {
             let at = location.offset.0 + 20_000 + 9000 * device as u64;

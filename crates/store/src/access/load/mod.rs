@@ -542,7 +542,7 @@ impl SharedWork {
     ) -> Result<()> {
         let record = engine.wanted_record(wanted, span, &read[begin..], other)?;
         let lengths = record.head.lengths;
-        let content = content_of(engine, wanted, &record, engine.geometry().cutoff_bytes.max(ALWAYS_RECORD_BYTES));
+        let content = content_of(engine, wanted, &record);
         let stored_bytes = lengths.head_bytes() + lengths.content;
         let start = begin + (wanted.location.offset - span.bytes.start) as usize;
         let (bytes, start) = match other.is_empty() {
@@ -610,7 +610,7 @@ enum ContentSource {
     Large(Descriptor),
 }
 
-fn content_of(engine: &Engine, wanted: &Wanted, record: &Record<'_>, largest_bytes: u64) -> Result<ContentSource> {
+fn content_of(engine: &Engine, wanted: &Wanted, record: &Record<'_>) -> Result<ContentSource> {
     if record.head.kind == Kind::Large {
         return engine.decode_descriptor(wanted.location, record.content).map(ContentSource::Large);
     }
@@ -620,6 +620,7 @@ fn content_of(engine: &Engine, wanted: &Wanted, record: &Record<'_>, largest_byt
     let wrong =
         || Error::new(ErrorKind::Corrupt, "decompress", "the frame does not state its size, or an impossible one");
     let size_bytes = zstd::zstd_safe::get_frame_content_size(record.content).ok().flatten();
+    let largest_bytes = engine.geometry().cutoff_bytes.max(ALWAYS_RECORD_BYTES);
     let size_bytes = size_bytes.filter(|&size| size <= largest_bytes).ok_or_else(wrong)?;
     decompress(record.content, size_bytes).map(ContentSource::Unpacked)
 }

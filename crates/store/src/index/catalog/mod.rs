@@ -71,6 +71,22 @@ impl State {
         self.snapshots.get(at).is_some_and(|row| row.sequence < until)
     }
 
+    /// Segments that are freed once no reader needs them.
+    pub(crate) fn superseded_segments(&self) -> impl Iterator<Item = SegmentNumber> {
+        self.superseded.iter().filter_map(|(_, superseded)| match *superseded {
+            Superseded::Segment(number) => Some(number),
+            Superseded::Extent { .. } | Superseded::Table(_) => None,
+        })
+    }
+
+    /// Extent files that are freed once no reader needs them.
+    pub(crate) fn superseded_extents(&self) -> impl Iterator<Item = (DeviceNumber, u32)> {
+        self.superseded.iter().filter_map(|(_, superseded)| match *superseded {
+            Superseded::Extent { device, file } => Some((device, file)),
+            Superseded::Segment(_) | Superseded::Table(_) => None,
+        })
+    }
+
     /// Applies the changes of one transaction. Keys are shared with it.
     pub fn apply(&mut self, change: &Change) {
         self.version += 1;

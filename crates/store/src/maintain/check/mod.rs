@@ -18,7 +18,7 @@ use std::time::Duration;
 use super::objects::ObjectPaths;
 use super::problem::{Problem, ProblemKind, Remedy};
 use super::status::{explain_trouble, has_content};
-use super::vacate::{ExtentId, place_of};
+use super::vacate::ExtentId;
 use crate::Store;
 use crate::devices::admission::newer_advice;
 use crate::devices::names;
@@ -32,7 +32,7 @@ use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::segment::{FIRST_BATCH_AT, SEGMENTS, SegmentName, segment_path};
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::Snapshot;
-use crate::index::catalog::{Position, SegmentRow, Superseded};
+use crate::index::catalog::{Position, SegmentRow};
 use crate::log::scan::{Committed, ScanStep, SegmentScan};
 use crate::progress::Progress;
 use crate::units::{format_count, format_size};
@@ -179,10 +179,6 @@ struct Checker<'c> {
 
 impl<'c> Checker<'c> {
     fn new(engine: &'c Engine, view: View, found: &'c mut dyn FnMut(Problem)) -> Checker<'c> {
-        let superseded = view.state.superseded.iter().filter_map(|(_, superseded)| match superseded {
-            Superseded::Segment(number) => Some(*number),
-            _ => None,
-        });
         Checker {
             engine,
             snapshot: view.snapshot(),
@@ -191,7 +187,7 @@ impl<'c> Checker<'c> {
             found,
             objects: ObjectPaths::default(),
             sums: None,
-            superseded: superseded.collect(),
+            superseded: view.state.superseded_segments().collect(),
             sizes: HashMap::new(),
             is_alone: engine.is_writer() || !engine.platform.is_locked(&engine.home),
             sees_log: engine.devices.sees_log(&engine.geometry()),
@@ -659,8 +655,7 @@ impl<'c> Checker<'c> {
     /// Bytes that no descriptor refers to, left by a killed writer. They stay until compaction frees the file.
     fn quarantine(&mut self, sizes: &BTreeMap<DeviceNumber, BTreeMap<u32, u64>>) {
         let state = &self.view.state;
-        let superseded: BTreeSet<ExtentId> =
-            state.superseded.iter().filter_map(|(_, superseded)| place_of(superseded)).collect();
+        let superseded: BTreeSet<ExtentId> = state.superseded_extents().collect();
         for (&device, sizes) in sizes {
             for (&file, &size) in sizes.iter().filter(|(file, _)| !superseded.contains(&(device, **file))) {
                 let end = state.extents.get(&(device, file)).map_or(0, |row| row.end_bytes);

@@ -29,7 +29,7 @@ use crate::format::descriptor::Descriptor;
 use crate::format::geometry::DeviceState;
 use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::segment::{FIRST_BATCH_AT, segment_path};
-use crate::index::catalog::{SegmentRow, Superseded};
+use crate::index::catalog::SegmentRow;
 use crate::progress::Progress;
 use crate::units::format_count;
 
@@ -389,11 +389,8 @@ impl<'m> Scrubber<'m> {
         loop {
             // A separate pin for each segment: what was freed meanwhile need not wait for the end.
             let (_pin, view) = self.engine.pinned()?;
-            let is_superseded = |number: SegmentNumber| {
-                view.state.superseded.iter().any(|(_, superseded)| *superseded == Superseded::Segment(number))
-            };
-            let row =
-                view.state.segments.range(next..).map(|(_, row)| row.clone()).find(|row| !is_superseded(row.number));
+            let is_superseded = |row: &&SegmentRow| view.state.superseded_segments().any(|number| number == row.number);
+            let row = view.state.segments.range(next..).map(|(_, row)| row).find(|row| !is_superseded(row)).cloned();
             let Some(row) = row else { return Ok(()) };
             let from = if row.number == next { offset } else { LogOffset::START };
             self.segment(&row, &view, from, pace)?;
