@@ -32,6 +32,22 @@ impl Engine {
         self.apply(&change)
     }
 
+    /// What waits becomes part of the catalog, so that the index may be changed out of the order of the log; returns
+    /// whether nothing waits any more: the catalog may have no space for it.
+    ///
+    /// # Errors
+    /// Any error of the catalog.
+    pub(super) fn commit_before(&self) -> Result<bool> {
+        if !self.is_writer() {
+            return Ok(self.owns_index());
+        }
+        let mut writer = self.writer()?;
+        if writer.has_pending {
+            self.commit_waiting(&mut writer)?;
+        }
+        Ok(!writer.has_pending)
+    }
+
     fn commit_waiting(&self, writer: &mut Writer) -> Result<()> {
         let waiting = writer.take_pending();
         match self.catalog.commit(&waiting) {

@@ -43,8 +43,9 @@ pub(crate) fn is_many(snapshot: &Snapshot, directories: &[ObjectNumber]) -> Resu
 }
 
 impl EngineAccounts<'_> {
-    /// Allows versions to be inserted into the index before the batch. Called with `sync` and the writer's lock held,
-    /// and nothing pending.
+    /// Allows versions to be inserted into the index before the batch. Called with nothing pending, and while nothing
+    /// else changes the index: with `sync` and the writer's lock held, or during replay. A table made of them
+    /// beside what is pending would be ahead of the position of the index.
     pub(crate) fn may_write_early(&mut self) {
         self.piece = Some(PIECE);
     }
@@ -52,7 +53,7 @@ impl EngineAccounts<'_> {
 
 impl Engine {
     /// Inserts versions into the index that are invisible until the removal `until` is applied; `is_last`: these are
-    /// the last. Called as [`may_write_early`](EngineAccounts::may_write_early) says, or during replay.
+    /// the last. Called as [`may_write_early`](EngineAccounts::may_write_early) says.
     ///
     /// # Errors
     /// Any error of changing the catalog.

@@ -514,15 +514,6 @@ impl<'e> EngineAccounts<'e> {
     pub(crate) fn of_log(engine: &'e Engine) -> EngineAccounts<'e> {
         EngineAccounts { is_lenient: true, ..EngineAccounts::new(engine) }
     }
-
-    /// For replay, while nothing else changes the index.
-    pub(crate) fn of_replay(engine: &'e Engine) -> EngineAccounts<'e> {
-        let mut accounts = EngineAccounts::of_log(engine);
-        if engine.owns_index() {
-            accounts.may_write_early();
-        }
-        accounts
-    }
 }
 
 impl Accounts for EngineAccounts<'_> {

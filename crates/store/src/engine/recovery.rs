@@ -337,7 +337,8 @@ impl Engine {
             return Ok(Recovery::Done(recovered));
         }
         // A writer goes on.
-        if is_from_scratch {
+        // Without space in the index they stay until a compaction.
+        if is_from_scratch && self.commit_before()? {
             self.drop_nameless()?;
         }
         let missing_note = replay.completeness.encode_missing();

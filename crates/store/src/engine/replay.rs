@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use super::recovery::{Damage, RELEASED, Recovered};
 use super::tail_units::{EarlierVersions, NewUnits, TailRecord};
+use crate::engine::early::is_many;
 use crate::engine::effects::{Effects, Nameless};
 use crate::engine::snapshots::versions_due;
 use crate::engine::write::entry_of;
@@ -515,9 +516,25 @@ impl<'e> Replay<'e> {
         !self.unsettled.is_empty()
     }
 
+    /// Whether these records may leave more versions than one change of the index should have.
+    fn leaves_many(&self, items: &[Item], accounts: &EngineAccounts<'_>) -> Result<bool> {
+        if accounts.state.snapshots.is_empty() && self.snapshots_ahead.is_empty() {
+            return Ok(false);
+        }
+        for removal in items.iter().filter(|item| item.kind == Kind::TreeRemoval) {
+            if is_many(&accounts.snapshot, &removal.directories)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     fn take_in(&mut self, stretch: Stretch) -> Result<()> {
         let engine = self.engine;
-        let mut accounts = EngineAccounts::of_replay(engine);
+        let mut accounts = EngineAccounts::of_log(engine);
+        if self.leaves_many(&stretch.items, &accounts)? && engine.commit_before()? {
+            accounts.may_write_early();
+        }
         accounts.snapshots_ahead.clone_from(&self.snapshots_ahead);
         let mut snapshots = accounts.state.snapshots.to_vec();
         let mut is_removed = false;

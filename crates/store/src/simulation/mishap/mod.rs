@@ -72,6 +72,12 @@ pub(crate) enum Rot {
     Bit,
     /// A sector cannot be read.
     Unreadable,
+    /// The file ends here: what a file system makes of a file after its own damage.
+    Cut,
+    /// The file is empty.
+    Emptied,
+    /// The file is gone.
+    Gone,
 }
 
 /// A write that the device acknowledges but does not do.
@@ -285,6 +291,9 @@ impl World {
         match rot {
             Rot::Bit => self.device(device).flip_bit(&path, at * 8 + random.below(8)),
             Rot::Unreadable => self.device(device).make_unreadable(&path, at, 1),
+            Rot::Cut => self.device(device).truncate(&path, at),
+            Rot::Emptied => self.device(device).truncate(&path, 0),
+            Rot::Gone => self.device(device).delete(&path),
         }
         Some((path, at))
     }

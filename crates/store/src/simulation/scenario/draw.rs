@@ -253,8 +253,15 @@ impl Draw {
             FileKind::Journal,
             FileKind::Table,
         ]);
-        let rot = if self.random.happens(2, 3) { Rot::Bit } else { Rot::Unreadable };
-        Step::Rot(self.device(), kind, rot, self.random.any())
+        let of_bytes = if self.random.happens(2, 3) { Rot::Bit } else { Rot::Unreadable };
+        let (device, place) = (self.device(), self.random.any());
+        let rot = match place % 12 {
+            0 => Rot::Cut,
+            1 => Rot::Emptied,
+            2 => Rot::Gone,
+            _ => of_bytes,
+        };
+        Step::Rot(device, kind, rot, place)
     }
 
     fn cuttable(&mut self) -> Step {

@@ -471,7 +471,7 @@ mod tests {
     }
 
     /// `GRANULO_CRASH_POINTS` crash points (2,000), from `GRANULO_CRASH_SEED` (1). A failure says how to repeat it:
-    /// `GRANULO_CRASH=SEED:OPERATION:REMAINS`.
+    /// `GRANULO_CRASH=SEED:OPERATION:REMAINS`. With `GRANULO_GO_ON` the first failure of each seed is listed.
     #[test]
     fn every_crash_leaves_what_was_acknowledged() {
         if let Ok(one) = std::env::var("GRANULO_CRASH") {
@@ -483,10 +483,16 @@ mod tests {
         }
         let points = number("GRANULO_CRASH_POINTS").unwrap_or(2000);
         let first = number("GRANULO_CRASH_SEED").unwrap_or(1);
-        let mut tried = 0;
+        let goes_on = std::env::var_os("GRANULO_GO_ON").is_some();
+        let (mut tried, mut failed) = (0, 0);
         for seed in first.. {
             match run::<Simulated>(&trial(seed)) {
                 Ok(count) => tried += count,
+                Err(cause) if goes_on => {
+                    // About as many as a seed has.
+                    (tried, failed) = (tried + 4000, failed + 1);
+                    let _ = std::io::Write::write_all(&mut std::io::stdout(), format!("{cause}\n").as_bytes());
+                }
                 Err(cause) => panic!(
                     "{cause}\nrepeat it with GRANULO_CRASH=SEED:OPERATION:REMAINS cargo test --lib every_crash_leaves, with the numbers above"
                 ),
@@ -495,12 +501,20 @@ mod tests {
                 break;
             }
         }
+        assert_eq!(failed, 0, "crashes lost something");
     }
 
     /// Versions of a tree were in the index before its removal, and came into the accounts once more.
     #[test]
     fn a_tree_that_is_removed_across_two_crashes_is_subtracted_once() {
         assert_eq!(repeat::<Simulated>(&trial(202612050000000019), 1259, 2138145570360157507), Ok(1));
+    }
+
+    /// Versions were inserted into the index before what recovery had read of the log: a table had all of that, and the
+    /// index continued before it.
+    #[test]
+    fn an_index_is_never_ahead_of_its_position() {
+        assert_eq!(repeat::<Simulated>(&trial(202612060000000056), 573, 5915682057981728019), Ok(1));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::super::super::mishap::{Betrayal, FileKind};
+use super::super::super::mishap::{Betrayal, FileKind, Rot};
 use super::super::super::subject::Simulated;
 use super::super::super::trial::Subject;
 use super::super::super::workload::Durability;
@@ -96,6 +96,10 @@ impl Play {
                     self.sound.doubt(disk);
                 }
             }
+            // A writer keeps its files open, and goes on with them.
+            Step::Rot(_, _, Rot::Cut | Rot::Emptied | Rot::Gone, _) if has_writer => return false,
+            // It would be an empty directory, as if another device were there.
+            Step::Rot(_, FileKind::Superblock, Rot::Gone, _) if world.device(disk).files().len() == 1 => return false,
             Step::Rot(_, kind, rot, place) => {
                 if world.rot(disk, *kind, *rot, *place).is_none() {
                     return false;
