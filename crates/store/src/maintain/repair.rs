@@ -521,7 +521,7 @@ impl Engine {
 
     /// Whether a directory without a sound superblock has a segment or a stripe unit that the accounts have on this
     /// device.
-    fn has_ours(&self, slot: &Slot) -> Result<bool> {
+    pub(crate) fn has_ours(&self, slot: &Slot) -> Result<bool> {
         let view = self.view().clone();
         let number = slot.entry.number;
         let geometry = self.geometry();

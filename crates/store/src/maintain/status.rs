@@ -155,7 +155,7 @@ impl StoreStatus {
 }
 
 /// Whether a device has files of segments or of large objects, whatever its superblock.
-pub(crate) fn has_content(slot: &Slot) -> bool {
+fn has_content(slot: &Slot) -> bool {
     CONTENT.into_iter().any(|directory| has_files(slot, directory))
 }
 

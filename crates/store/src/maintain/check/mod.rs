@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::objects::ObjectPaths;
 use super::problem::{Problem, ProblemKind, Remedy};
-use super::status::{explain_trouble, has_content};
+use super::status::explain_trouble;
 use super::vacate::ExtentId;
 use crate::Store;
 use crate::devices::admission::newer_advice;
@@ -338,9 +338,10 @@ impl<'c> Checker<'c> {
             }
             let of_it = state.extents.values().filter(|row| row.device == number);
             let unit_bytes: u64 = of_it.map(|row| row.live_bytes).sum();
-            // Without a superblock and without any of what it should have, nothing shows that it is the device.
-            if *trouble == Trouble::Damaged && segment_bytes + unit_bytes > 0 && !has_content(slot) {
-                remedy = Remedy::Rebuild;
+            if matches!(trouble, Trouble::Damaged | Trouble::Empty) {
+                // Without a sound superblock, only what it should have shows that it is the device.
+                let is_ours = self.engine.has_ours(slot).unwrap_or(false);
+                remedy = if is_ours { Remedy::Repair } else { Remedy::Rebuild };
             }
             cause.push_str(&format!(
                 "; {} {} ({}) and {} of large objects are kept on it",
@@ -366,7 +367,6 @@ impl<'c> Checker<'c> {
         let of = |remedy| Diagnosis { cause: format!("device {number} {}", words()), remedy, advice: None };
         match trouble {
             Trouble::Damaged | Trouble::Stale { .. } => of(Remedy::Repair),
-            Trouble::Empty if has_content(slot) => of(Remedy::Repair),
             Trouble::Newer => Diagnosis { advice: Some(newer_advice(slot)), ..of(Remedy::Return) },
             Trouble::Stranger => {
                 let found = Superblock::read(&*slot.device).ok().flatten().map(|found| found.superblock);

@@ -71,18 +71,19 @@ impl Look {
         Ok(())
     }
 
-    /// Whether what is shown is right, and what is not shown is announced.
+    /// Whether what is shown is right, and what is not shown is announced. If a segment `was_cut`, what follows the last
+    /// mark may have left no trace.
     ///
     /// # Errors
     /// What is wrong, or missing without announcement.
-    pub(crate) fn is_honest(&self, model: &Model, ever: &Ever) -> Result<(), String> {
+    pub(crate) fn is_honest(&self, model: &Model, ever: &Ever, was_cut: bool) -> Result<(), String> {
         self.is_of(ever)?;
         if matches!(self.announced, Announced::Incomplete | Announced::Unknown) || self.ended.is_some() {
             return Ok(());
         }
         let errors: Vec<&Key> = self.unreadable.keys().collect();
         // What follows the last mark cannot be distinguished from unacknowledged batches.
-        if self.announced == Announced::Tail && model.allows_from_mark(&self.state, &errors) {
+        if (self.announced == Announced::Tail || was_cut) && model.allows_from_mark(&self.state, &errors) {
             return Ok(());
         }
         model

@@ -33,6 +33,12 @@ impl Repaired {
         let is_done = self.report.is_complete && is_well;
         (!is_done).then(|| format!("{:?}, planned {:?}", self.report, self.plan.lines))
     }
+
+    /// Whether nothing else is wrong than that devices must be rebuilt.
+    pub(crate) fn leaves_only_devices(&self) -> bool {
+        let is_device = |left: &Problem| left.kind == ProblemKind::Device && left.remedy == Remedy::Rebuild;
+        self.report.is_complete && self.report.scrub.failed == 0 && self.report.left.iter().all(is_device)
+    }
 }
 
 /// Work that is asked to stop once a stage has done more than this many bytes.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::super::super::mishap::{Betrayal, FileKind, Rot};
+use super::super::super::mishap::{Betrayal, FileKind, Image, Rot};
 use super::super::super::subject::Simulated;
 use super::super::super::trial::Subject;
 use super::super::super::workload::Durability;
@@ -14,6 +14,10 @@ use super::super::promise::Condition;
 use super::super::{Step, Work};
 use super::{Outcome, Play};
 use crate::engine::open::Access;
+
+fn has_content(device: &Image) -> bool {
+    device.keys().any(|path| matches!(FileKind::of(path), FileKind::Segment | FileKind::Extent))
+}
 
 impl Play {
     /// Applies a fault to the devices. Returns whether that was possible.
@@ -99,12 +103,13 @@ impl Play {
             // A writer keeps its files open, and goes on with them.
             Step::Rot(_, _, Rot::Cut | Rot::Emptied | Rot::Gone, _) if has_writer => return false,
             // It would be an empty directory, as if another device were there.
-            Step::Rot(_, FileKind::Superblock, Rot::Gone, _) if world.device(disk).files().len() == 1 => return false,
+            Step::Rot(_, FileKind::Superblock, Rot::Gone, _) if !has_content(&world.image(disk)) => return false,
             Step::Rot(_, kind, rot, place) => {
                 if world.rot(disk, *kind, *rot, *place).is_none() {
                     return false;
                 }
                 condition.rotten.insert(*kind);
+                self.was_cut |= *kind == FileKind::Segment && matches!(rot, Rot::Cut | Rot::Emptied | Rot::Gone);
             }
             Step::IndexLost(_) => {
                 world.lose_index(disk);

@@ -96,6 +96,8 @@ impl Play {
             Ok(done) if all && promise.is_whole => match done.left() {
                 // The index that knew that nothing is in use there may be lost.
                 Some(_) if self.has_scars && done.report.lost.iter().all(|one| one.key.is_none()) => Ok(()),
+                // A device without a superblock, of which only what is freed is left, may be any directory.
+                Some(_) if self.lacks_superblock() && done.leaves_only_devices() => Ok(()),
                 Some(left) if !may_fail => {
                     Err(format!("law 2: a repair leaves problems that redundancy makes up for: {left}"))
                 }

@@ -103,6 +103,8 @@ struct Play {
     has_torn: bool,
     /// A disk was full: records may have gone to devices of the other class.
     was_full: bool,
+    /// A segment was cut: beyond redundancy, nothing but the last mark elsewhere tells what was in it.
+    was_cut: bool,
     /// Damage beyond redundancy was dropped, or a device rebuilt while there was a pin: nothing is in use where it was,
     /// and copies have it too; or what only the pin keeps has fewer copies.
     has_scars: bool,
@@ -162,6 +164,7 @@ impl Play {
             has_few_copies: false,
             has_scars: false,
             was_full: false,
+            was_cut: false,
             is_pinned: Some(false),
             is_incomplete: false,
             stop: None,
@@ -328,7 +331,8 @@ impl Play {
         self.judge_pin(promise, &writer, "a writer")?;
         self.is_pinned = Some(writer.is_pinned());
         self.left_with.insert(self.epochs + 1, self.model.clone());
-        let is_known = self.model.allows(&look.state).is_ok() || look.announced == Announced::Tail;
+        let is_of_mark = || self.was_cut && self.model.allows_from_mark(&look.state, &[]);
+        let is_known = self.model.allows(&look.state).is_ok() || look.announced == Announced::Tail || is_of_mark();
         let is_listed = look.announced != Announced::Incomplete;
         if (promise.is_whole || is_known) && is_listed && look.ended.is_none() && look.unreadable.is_empty() {
             // What a writer found is durable.
@@ -396,7 +400,7 @@ impl Play {
             return Err(said("law 5: two histories are there, and it does not say so".to_owned()));
         }
         if !promise.is_whole {
-            return look.is_honest(&self.model, &self.ever).map_err(said);
+            return look.is_honest(&self.model, &self.ever, self.was_cut).map_err(said);
         }
         look.is_whole(&self.model).map_err(said)?;
         match (promise.has_proof, look.announced) {
@@ -609,6 +613,10 @@ impl Play {
             return Err(format!("law 3: a second recovery finds another state: {mismatch}"));
         }
         Ok(())
+    }
+
+    fn lacks_superblock(&self) -> bool {
+        self.conditions.iter().any(|one| one.rotten.contains(&FileKind::Superblock))
     }
 
     /// Whether as many devices as there are copies lack the index, or parts of it.
