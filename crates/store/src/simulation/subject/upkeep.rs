@@ -34,10 +34,10 @@ impl Repaired {
         (!is_done).then(|| format!("{:?}, planned {:?}", self.report, self.plan.lines))
     }
 
-    /// Whether nothing else is wrong than that devices must be rebuilt.
+    /// Whether rebuilding devices mends what is left.
     pub(crate) fn leaves_only_devices(&self) -> bool {
-        let is_device = |left: &Problem| left.kind == ProblemKind::Device && left.remedy == Remedy::Rebuild;
-        self.report.is_complete && self.report.scrub.failed == 0 && self.report.left.iter().all(is_device)
+        let is_of_rebuild = |left: &Problem| left.remedy == Remedy::Rebuild;
+        self.report.is_complete && self.report.scrub.failed == 0 && self.report.left.iter().all(is_of_rebuild)
     }
 }
 

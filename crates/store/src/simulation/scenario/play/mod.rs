@@ -615,8 +615,10 @@ impl Play {
         Ok(())
     }
 
+    /// Whether a directory is a device only if its content says so.
     fn lacks_superblock(&self) -> bool {
-        self.conditions.iter().any(|one| one.rotten.contains(&FileKind::Superblock))
+        let mut there = self.conditions.iter().filter(|one| one.is_there());
+        there.any(|one| !self.world.image(one.disk).contains_key("superblock"))
     }
 
     /// Whether as many devices as there are copies lack the index, or parts of it.
