@@ -100,8 +100,6 @@ impl Play {
                     self.sound.doubt(disk);
                 }
             }
-            // A writer keeps its files open, and goes on with them.
-            Step::Rot(_, _, Rot::Cut | Rot::Emptied | Rot::Gone, _) if has_writer => return false,
             // It would be an empty directory, as if another device were there.
             Step::Rot(_, FileKind::Superblock, Rot::Gone, _) if !has_content(&world.image(disk)) => return false,
             Step::Rot(_, kind, rot, place) => {
