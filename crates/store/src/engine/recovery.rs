@@ -606,7 +606,7 @@ impl Engine {
     }
 
     /// Whether the last batch of the log is that of a clean close.
-    fn is_closed_at(&self, end: Position) -> bool {
+    pub(crate) fn is_closed_at(&self, end: Position) -> bool {
         let id = self.segment_id(end.segment);
         let copies = self.open_copies(id, &self.copies(end.segment));
         let mut scan = SegmentScan::new(copies, self.seed(id), end.commit);

@@ -280,3 +280,28 @@ fn a_pin_keeps_what_was_freed_until_it_is_released_by_name() {
     subject.compact().unwrap();
     assert_eq!(waiting(&subject), 0);
 }
+
+/// Cuts the last bytes off the journal of a device.
+fn cut_journal(world: &World) {
+    let files = world.device(0).files();
+    let (path, size_bytes) = files.into_iter().find(|(path, _)| FileKind::of(path) == FileKind::Journal).unwrap();
+    world.device(0).truncate(&path, size_bytes - 5);
+}
+
+#[test]
+fn a_journal_that_ends_within_a_frame_is_no_problem_after_a_crash_and_one_after_a_close() {
+    let geometry = geometry(1, 0, 1, (1, 0));
+    let world = World::new(Simulated::devices(&geometry), 1);
+    let subject = Simulated::create(&geometry, &world).unwrap();
+    put(subject.store(), 0..3);
+    put(subject.store(), 3..6);
+    let problems = |world: &World| Simulated::open_as(&home(&geometry), world, Access::Read).unwrap().check_all();
+    let killed = world.after_kill(1);
+    cut_journal(&killed);
+    assert_eq!(problems(&killed), Vec::<String>::new());
+    drop(subject);
+    assert_eq!(problems(&world), Vec::<String>::new());
+    cut_journal(&world);
+    let found = problems(&world);
+    assert!(matches!(&found[..], [one] if one.contains("its journal is damaged")), "{found:?}");
+}
