@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -37,6 +38,18 @@ pub(crate) fn mounts() -> Result<Vec<Mount>> {
     Ok(parse(&text))
 }
 
+/// The mount that contains `path`, which must exist.
+///
+/// # Errors
+/// If there is no such path, or the mounts cannot be read.
+pub(crate) fn mount_of(path: &Path) -> Result<Mount> {
+    let real = fs::canonicalize(path).map_err(|error| Error::io("examine", path, error))?;
+    let above = mounts()?.into_iter().filter(|mount| real.starts_with(&mount.point));
+    // Of several mounts on one point, the last is visible.
+    let found = above.max_by_key(|mount| mount.point.as_os_str().len());
+    found.ok_or_else(|| Error::io("find the mount of", path, io::ErrorKind::NotFound.into()))
+}
+
 /// The mounts in a text like that of /proc/self/mountinfo; rows that do not describe a mount are left out.
 pub(crate) fn parse(text: &[u8]) -> Vec<Mount> {
     text.split(|&byte| byte == b'\n').filter_map(parse_mount).collect()
@@ -55,7 +68,8 @@ fn parse_mount(row: &[u8]) -> Option<Mount> {
     let source = unescape_octal(rest.next()?);
     let mut options: Vec<&[u8]> = mount_options.split(|&byte| byte == b',').collect();
     for option in rest.next().unwrap_or_default().split(|&byte| byte == b',') {
-        if !options.contains(&option) && !option.is_empty() {
+        // Whether this mount may be written to, its own options say.
+        if !options.contains(&option) && !matches!(option, b"" | b"ro" | b"rw") {
             options.push(option);
         }
     }
@@ -102,6 +116,8 @@ mod tests {
         let overlay = br"30 1 0:30 / /m rw - overlay overlay rw,lowerdir=/a\040b";
         assert_eq!(parse_mount(overlay).unwrap().options, "rw,lowerdir=/a b");
         assert_eq!(parse_mount(br"25 1 0:23 / /tmp rw - tmpfs tmpfs rw").unwrap().device, (0, 23));
+        let read_only = br"31 1 8:1 / /m ro,relatime - ext4 /dev/sda1 rw,errors=continue";
+        assert_eq!(parse_mount(read_only).unwrap().options, "ro,relatime,errors=continue");
         assert_eq!(parse_mount(b""), None);
         assert_eq!(parse_mount(b"1 2 x / / rw - a b c"), None);
     }

@@ -14,6 +14,7 @@ use super::result::{CacheState, Device, Subject, SubjectKind};
 use super::scratch::{Cleared, Scratch, clear_left_overs};
 use super::volume::{self, Room};
 use crate::error::{Error, ErrorKind, Result};
+use crate::mounts::mount_of;
 
 /// What a new file system contains by itself.
 const OF_THE_FILE_SYSTEM: &str = "lost+found";
@@ -303,7 +304,7 @@ impl Prepared {
         match &self.ground {
             Ground::Image(image) => image.device().and_then(|device| device.number()),
             Ground::Directory { .. } => {
-                let mount = volume::mount_of(&self.directory).ok()?;
+                let mount = mount_of(&self.directory).ok()?;
                 Some(mount.device).filter(|(major, _)| *major != 0)
             }
         }

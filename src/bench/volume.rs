@@ -1,7 +1,6 @@
 //! What is below a path: file system, device, free space, fill level; from statfs, the mounts and /sys.
 
 use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -11,7 +10,7 @@ use rustix::fs::{major, minor, statvfs};
 use super::host::line;
 use super::result::{Device, FileSystem};
 use crate::error::{Error, Result};
-use crate::mounts::{Mount, mounts};
+use crate::mounts::{Mount, mount_of, mounts};
 use crate::units::{escape, escape_path, fraction};
 
 /// Capacity and free space of a file system.
@@ -39,22 +38,10 @@ pub(crate) fn mounts_below(directory: &Path) -> Result<Vec<Mount>> {
     Ok(below)
 }
 
-/// The mount that contains `path`, which must exist.
-///
-/// # Errors
-/// If there is no such path, or the mounts cannot be read.
-pub(crate) fn mount_of(path: &Path) -> Result<Mount> {
-    let real = fs::canonicalize(path).map_err(|error| Error::io("examine", path, error))?;
-    let above = mounts()?.into_iter().filter(|mount| real.starts_with(&mount.point));
-    // Of several mounts on one point, the last is visible.
-    let found = above.max_by_key(|mount| mount.point.as_os_str().len());
-    found.ok_or_else(|| Error::io("find the mount of", path, io::ErrorKind::NotFound.into()))
-}
-
 /// The file system that contains `path`.
 ///
 /// # Errors
-/// Same as [`mount_of`].
+/// As [`mount_of`].
 pub(crate) fn file_system(path: &Path) -> Result<FileSystem> {
     let mount = mount_of(path)?;
     let found = statvfs(path).map_err(|error| Error::io("examine the file system of", path, error.into()))?;
@@ -71,7 +58,7 @@ pub(crate) fn file_system(path: &Path) -> Result<FileSystem> {
 /// The device that contains `path`; for a file system without one (in memory, on the network), the name of its source.
 ///
 /// # Errors
-/// Same as [`mount_of`].
+/// As [`mount_of`].
 pub(crate) fn device(path: &Path) -> Result<Device> {
     let mount = mount_of(path)?;
     let number = match mount.device {

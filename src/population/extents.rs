@@ -5,18 +5,15 @@
 //! has none.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
 use fiemap::Fiemap;
-use rustix::fs::{major, minor};
 use serde::Serialize;
 
-use crate::mounts::{Mount, mounts};
+use crate::mounts::mount_of;
 use crate::units::fraction;
 
 /// Largest number of files that are examined.
@@ -78,7 +75,7 @@ impl Counted {
     }
 
     /// The fragmentation counted so far.
-    pub fn with(&self, free: Option<FreeSpace>) -> Fragmentation {
+    pub fn fragmentation(&self, free: Option<FreeSpace>) -> Fragmentation {
         Fragmentation {
             files: self.files,
             extents: self.extents,
@@ -106,9 +103,7 @@ pub fn pieces(file: impl AsFd) -> io::Result<u64> {
 
 /// The free space of the file system of `directory`; a sentence where it cannot be determined.
 pub fn free_space(directory: &Path) -> Result<FreeSpace, String> {
-    let Some(mount) = mount_of(directory) else {
-        return Err("its file system is not in the list of mounts".to_owned());
-    };
+    let mount = mount_of(directory).map_err(|error| error.to_string())?;
     match mount.kind.as_str() {
         "ext2" | "ext3" | "ext4" => {
             let said = run("e2freefrag", "e2fsprogs", &[&mount.source])?;
@@ -165,21 +160,9 @@ fn of_xfs_spaceman(said: &str, block_bytes: u64) -> Option<FreeSpace> {
     })
 }
 
-/// The mount of the device of `directory`.
-fn mount_of(directory: &Path) -> Option<Mount> {
-    let device = File::open(directory).and_then(|file| file.metadata()).ok()?.dev();
-    mount_in(mounts().ok()?, (major(device), minor(device)))
-}
-
-/// The last mount of a device is the one on top.
-fn mount_in(mounts: Vec<Mount>, device: (u32, u32)) -> Option<Mount> {
-    mounts.into_iter().rfind(|mount| mount.device == device)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mounts::parse;
     use std::io::Write;
 
     #[test]
@@ -198,18 +181,6 @@ mod tests {
     }
 
     #[test]
-    fn mounts_are_found_by_their_device() {
-        let table =
-            b"21 1 254:0 / / rw - ext4 /dev/vda rw\n36 21 7:1 / /mnt/a\\040b rw,noatime shared:1 - xfs /dev/loop1 rw\n";
-        let mount = mount_in(parse(table), (7, 1)).unwrap();
-        assert_eq!(
-            (mount.kind.as_str(), mount.source.to_str(), mount.point.to_str()),
-            ("xfs", Some("/dev/loop1"), Some("/mnt/a b"))
-        );
-        assert_eq!(mount_in(parse(table), (7, 2)), None);
-    }
-
-    #[test]
     fn a_file_with_a_hole_is_in_pieces_where_that_can_be_seen() {
         let mut file = tempfile::tempfile().unwrap();
         let mut counted = Counted::default();
@@ -221,7 +192,7 @@ mod tests {
         file.write_all(&vec![1; 65_536]).unwrap();
         file.sync_all().unwrap();
         counted.look_at(&file).unwrap();
-        let seen = counted.with(None);
+        let seen = counted.fragmentation(None);
         assert!(seen.files == 1 && seen.extents >= 1 && seen.extents_per_file >= 1.0);
     }
 }

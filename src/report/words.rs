@@ -60,7 +60,9 @@ fn of_sizes(survey: &Survey) -> Vec<String> {
     }
     sentences.push(block_size_costs(survey));
     let empty = sizes.up_to(0).count;
-    if empty > 0 && survey.origin.method != Method::Fsstats {
+    // The first row of an fsstats table has empty files and others.
+    let is_known = survey.origin.method == Method::Published || survey.origin.resolution != Resolution::Buckets;
+    if empty > 0 && is_known {
         sentences.push(format!(
             "{} of the files {} empty ({}).",
             format_count(empty),

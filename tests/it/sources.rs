@@ -330,6 +330,13 @@ fn an_fsstats_csv_keeps_counts_and_sums() {
         assert_eq!(found["count"], written["count"], "{name}: count");
         assert_eq!(found["total"], written["total"], "{name}: total");
     }
+    // Its first row has empty files and others: how many are empty is not made up, also not for a sum.
+    let sum = sandbox.path().join("sum.json");
+    run(args!["merge", &csv, &csv, "-o", &sum]).ended(0);
+    for (source, is_known) in [(&root, true), (&csv, false), (&sum, false)] {
+        let command = if is_known { "survey" } else { "show" };
+        assert_eq!(run(args![command, source]).ended(0).text().contains("empty ("), is_known, "{source:?}");
+    }
     // The buckets of fsstats begin at 2 units: from there on they match.
     let buckets = |document: &Value| -> Vec<(u128, u128, u128)> {
         let buckets = document["distributions"]["file_size"]["buckets"].as_array().unwrap().clone();

@@ -25,9 +25,8 @@ use super::content::Content;
 use super::place::Prepared;
 use super::result::{CacheState, Details, Document, FillDetails, Series};
 use super::run::{Measured, Run, stage};
-use super::volume;
 use crate::error::{Error, ErrorKind, Result};
-use crate::mounts::Mount;
+use crate::mounts::{Mount, mount_of};
 use crate::progress::Progress;
 use crate::units::MIB;
 use device::Baseline;
@@ -179,7 +178,7 @@ fn misread(path: &Path) -> Error {
 pub fn check_directories(directories: &[PathBuf], with_store: bool, allow_root: bool) -> Result<()> {
     let device = |path: &Path| -> Result<(u64, Mount)> {
         let found = fs::metadata(path).map_err(|error| Error::io("examine", path, error))?;
-        Ok((found.dev(), volume::mount_of(path)?))
+        Ok((found.dev(), mount_of(path)?))
     };
     let refuse = |directory: &Path, cause: &str, advice: &str| {
         Err(Error::new(ErrorKind::Usage, "fill", cause).at(directory).advise(advice))

@@ -456,8 +456,10 @@ impl Life<'_> {
             let opened = openat(self.directory_of(creation), self.name_of(creation), flags, Mode::empty());
             let looked = opened.map_err(io::Error::from).and_then(|file| counted.look_at(File::from(file)));
             if let Err(error) = looked {
+                let is_unsupported = matches!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP | Errno::NOTTY));
+                let place = if is_unsupported { " on this file system" } else { "" };
                 let cause = crate::error::os_message(&error);
-                self.note(format!("The extents of files cannot be determined on this file system ({cause})."));
+                self.note(format!("The extents of files cannot be determined{place} ({cause})."));
                 return None;
             }
         }
@@ -465,7 +467,7 @@ impl Life<'_> {
         if let Err(cause) = &free {
             self.note(format!("The fragmentation of free space cannot be determined: {cause}."));
         }
-        Some(counted.with(free.ok()))
+        Some(counted.fragmentation(free.ok()))
     }
 
     fn note(&mut self, text: String) {
