@@ -4,9 +4,10 @@
     read_store.py DEVICE...             lists paths with sizes
     read_store.py DEVICE... --get PATH  writes the content of one file to standard output
     read_store.py DEVICE... --at NAME   the same of a snapshot
+    read_store.py DEVICE... --side FILE the same of a side that was not taken: FILE is the name of its last segment
 
-DEVICE is the directory of each device that there is. Needs xxhash (Debian: python3-xxhash). Every byte is verified; what is damaged is said on standard
-error, and the exit status is 1. Units of lost devices are not reconstructed here."""
+DEVICE is the directory of each device that there is; of two histories, those of one side. Needs xxhash (Debian: python3-xxhash). Every byte is verified;
+what is damaged or missing is said on standard error, and the exit status is 1. Units of lost devices are not reconstructed here."""
 import argparse, os, struct, sys
 from xxhash import xxh3_64_intdigest as xxh3
 
@@ -50,7 +51,34 @@ class Superblock:  # section 4
             raise ValueError("no valid superblock of format 2")
         slot = max(slots)[1]
         self.store, (self.number,) = slot[32:48], unpack("H", slot, 64)
-        self.directory = device
+        self.directory, self.has_both_slots = device, len(slots) == 2
+        place, at = lambda at: at + 18 + unpack("H", slot, at + 16)[0], 112
+        for _ in range(unpack("H", slot, 110)[0]):
+            at = place(at + 20)
+        at = place(at)
+        # Each with the segments begun, and the last batch, before it.
+        self.epochs, (count,), at = [], unpack("H", slot, at), at + 2
+        for _ in range(count):
+            epoch, _, begun, last, in_sync = unpack("QQQQH", slot, at)
+            self.epochs.append((epoch, begun, last))
+            at += 34 + 2 * in_sync
+        has_mark, _, _, sequence = unpack("BQQQ", slot, at)
+        self.mark = max(sequence if has_mark & 2 else 0, self.epochs[-1][2])
+
+    def continues(self, other):
+        """Whether the history of another is a prefix of this one."""
+        return other.epochs[-1][0] in [epoch for epoch, _, _ in self.epochs]
+
+    def has_begun(self, segment):  # section 9
+        """Whether a segment is of this history."""
+        epochs = [epoch for epoch, _, _ in self.epochs]
+        later = epochs.index(segment.epoch) + 1 if segment.epoch in epochs else 0
+        return all(segment.number <= begun for _, begun, _ in self.epochs[later:])
+
+    def has_written(self, epoch, batch):
+        """Whether the writer of the next epoch found a batch of this one."""
+        later = [last for (before, _, _), (_, _, last) in zip(self.epochs, self.epochs[1:]) if before == epoch]
+        return all(batch <= last for last in later)
 
 
 class Record:  # section 6; None of it is believed before its checksums hold
@@ -86,7 +114,7 @@ class Segment:  # section 5: the copies of one, by number and epoch
                 self.epoch, self.number, _, *self.continues = unpack("QQQQQ", data, 40)
         if not self.copies:
             raise ValueError("no copy has a sound header")
-        self.seed = xxh3(struct.pack("<16sQQ", store, self.epoch, self.number))
+        self.seed, self.is_written = xxh3(struct.pack("<16sQQ", store, self.epoch, self.number)), lambda epoch, batch: True
         self.end = max(map(len, self.copies))
 
     def record(self, at):
@@ -131,12 +159,14 @@ class Segment:  # section 5: the copies of one, by number and epoch
             batch.append(record)
             at += record.length
             if record.kind == COMMIT:
+                if record.is_whole and not self.is_written(unpack("Q", record.content, 56)[0], unpack("Q", record.content)[0]):
+                    break  # a later writer went on without it
                 yield from batch
                 batch = []
 
 
 class Store:
-    def __init__(self, directories, snapshot=None):
+    def __init__(self, directories, snapshot=None, side=None):
         self.devices = {}
         for directory in directories:
             try:
@@ -146,32 +176,82 @@ class Store:
                 complain(f"{directory}: {error}")
         if len({block.store for block in self.devices.values()}) != 1:
             sys.exit("read_store.py: these are not devices of one store")
-        first = next(iter(self.devices.values()))
-        paths = {}
-        for block in self.devices.values():
-            directory = os.path.join(block.directory, "segments")
-            for name in os.listdir(directory) if os.path.isdir(directory) else []:
-                paths.setdefault(name, []).append(os.path.join(directory, name))
-        self.segments = []
-        for name in sorted(paths):
-            try:
-                self.segments.append(Segment(first.store, paths[name]))
-            except ValueError as error:
-                complain(f"{paths[name][0]}: {error}")
-        # What lies behind the place that a later segment continues is no part of the log. Of a later one that was
-        # released, the last release says where (section 8).
-        for number, end in self.ends().items():
-            for other in self.segments:
-                if other.number == number:
-                    other.end = min(other.end, end)
-        for segment in self.segments:
-            for other in self.segments:
-                if other.number == segment.continues[0]:
-                    other.end = min(other.end, segment.continues[1])
+        blocks = self.devices.values()
+        newest = [block for block in blocks if all(block.continues(other) for other in blocks)]
+        if not newest:
+            sys.exit("read_store.py: these devices have two histories; name those of one side only")
+        self.log(max(newest, key=lambda block: block.mark), side)
         snapshots = self.snapshots()
         if snapshot is not None and snapshot not in snapshots:
             sys.exit("read_store.py: there is no such snapshot")
         self.replay(2**48 if snapshot is None else snapshots[snapshot])
+
+    def log(self, history, side):
+        """The segments of the log, from the last one back (section 9)."""
+        paths, found, others = {}, {}, {}
+        for block in self.devices.values():
+            directory = os.path.join(block.directory, "segments")
+            for name in os.listdir(directory) if os.path.isdir(directory) else []:
+                paths.setdefault(name, []).append(os.path.join(directory, name))
+        for name in sorted(paths):
+            try:
+                segment = Segment(history.store, paths[name])
+            except ValueError as error:
+                complain(f"{paths[name][0]}: {error}")
+                continue
+            if history.has_begun(segment):
+                found[segment.number] = segment
+            else:
+                others[name] = segment
+        if side is not None:
+            # It is read in place of what this history has behind the place where they parted.
+            last = others.get(side) or sys.exit("read_store.py: there is no such segment beside the log")
+            of_side = {one.number: one for one in others.values() if one.epoch == last.epoch}
+            found = {number: one for number, one in {**found, **of_side}.items() if number <= last.number}
+        elif others and not any(block.has_both_slots for block in self.devices.values()):
+            complain("these may be of an epoch in the damaged slots of the superblocks:", *others)
+        elif others:
+            print("read_store.py: not of this history (see --side):", *others, file=sys.stderr)
+        self.segments = [found[number] for number in sorted(found)]
+        released, ends = self.released()
+        self.segments, number, end = [], max(found, default=0), None
+        while number > 0:
+            segment = found.get(number)
+            if segment is None or released(number):
+                if not released(number):
+                    complain(f"segment {number} is missing")
+                number, end = max((one for one in found if one < number), default=0), None
+                continue
+            # What lies behind the place that the next one continues is no part of the log; of one that was released,
+            # the last release says where.
+            segment.end = min(segment.end, ends.get(number, segment.end), segment.end if end is None else end)
+            self.segments.insert(0, segment)
+            number, end = segment.continues[:2]
+        if side is not None:
+            return
+        mark, last = history.mark, 0
+        for segment in self.segments:
+            segment.is_written = history.has_written
+            for record in segment.records():
+                if record.kind == COMMIT and record.is_whole:
+                    last, durable = unpack("QQ", record.content)
+                    mark = max(mark, durable)
+        if last < mark:
+            complain(f"the log ends after batch {last}, and {mark} were acknowledged")
+
+    def released(self):
+        """Whether a segment was released, and where segments end, by the last release (section 8)."""
+        for segment in reversed(self.segments):
+            releases = [record.content for record in segment.records() if record.kind == RELEASE and record.is_whole]
+            if not releases:
+                continue
+            content, (count,) = releases[-1], unpack("I", releases[-1])
+            ranges = [unpack("QQ", content, 4 + 16 * number) for number in range(count)]
+            at = 4 + 16 * count
+            at += 4 + 10 * unpack("I", content, at)[0]
+            ends = dict(unpack("QQ", content, at + 4 + 16 * number) for number in range(unpack("I", content, at)[0]))
+            return lambda number: any(first <= number < first + count for first, count in ranges), ends
+        return lambda number: False, {}
 
     def snapshots(self):
         """Sequence numbers of snapshots, by name: releases repeat them at the beginning of segments."""
@@ -192,16 +272,6 @@ class Store:
                         found[content[at + 18:at + 18 + length]] = sequence
                         at += 18 + length
         return found
-
-    def ends(self):
-        for segment in reversed(self.segments):
-            releases = [record.content for record in segment.records() if record.kind == RELEASE]
-            if releases:
-                content = releases[-1]
-                at = 4 + 16 * unpack("I", content)[0]
-                at += 4 + 10 * unpack("I", content, at)[0]
-                return dict(unpack("QQ", content, at + 4 + 16 * number) for number in range(unpack("I", content, at)[0]))
-        return {}
 
     def replay(self, last):
         """Up to a sequence number, the newest record of each name in a directory, and of each file with several names, that is not removed, by itself or with its
@@ -341,8 +411,9 @@ def main():
     parser.add_argument("devices", nargs="+", metavar="DEVICE")
     parser.add_argument("--get", metavar="PATH", type=os.fsencode)
     parser.add_argument("--at", metavar="NAME", type=os.fsencode)
+    parser.add_argument("--side", metavar="FILE")
     arguments = parser.parse_args()
-    store = Store(arguments.devices, arguments.at)
+    store = Store(arguments.devices, arguments.at, arguments.side)
     if arguments.get is not None:
         try:
             store.get(arguments.get, sys.stdout.buffer)

@@ -184,3 +184,76 @@ fn the_script_verifies_units_of_large_files() {
     let ran = script(python, &place.devices, Some("i1/z-large/0000")).ended(1);
     assert!(ran.said().contains("damaged"), "{}", ran.said());
 }
+
+/// Two mirrors of which each went on without the other, and a third object that both have.
+fn parted() -> Place {
+    let mut place = Place::new(2, 0, &[]);
+    place.put("both", b"before").ended(0);
+    let file = place.path("file");
+    fs::write(&file, "after").unwrap();
+    for (away, name) in [(1, "first"), (0, "second")] {
+        place.take_away(away, false);
+        place.run_on("put", ["--degraded".as_ref(), name.as_ref(), file.as_os_str()]);
+        place.bring_back(away);
+    }
+    place
+}
+
+#[test]
+fn the_script_reads_one_side_of_two() {
+    let Some(python) = python() else { return };
+    let place = parted();
+    let names = |devices: &[PathBuf]| listed(&script(python, devices, None)).into_keys().collect::<Vec<_>>();
+    let ran = script(python, &place.devices, None).ended(1);
+    assert!(ran.said().contains("two histories") && ran.stdout.is_empty(), "{}", ran.said());
+    for (device, name) in [(0, "first"), (1, "second")] {
+        let alone = [place.devices[device].clone()];
+        assert_eq!(names(&alone), ["both", name]);
+        assert_eq!(script(python, &alone, Some(name)).ended(0).text(), "after");
+    }
+    // The side that is not taken stays where it is, and comes back into nothing.
+    place.run_on("repair", ["--take", "0"]);
+    place.run_on("repair", [""; 0]);
+    assert_eq!(place.list().0, ["both", "first"]);
+    assert_eq!(names(&place.devices), ["both", "first"]);
+    let ran = script(python, &place.devices, None).ended(0);
+    let told = ran.said();
+    let segment = told.split_whitespace().last().unwrap();
+    let mut command = Command::new(python);
+    command.arg(source_tree().join("docs/read_store.py")).args(&place.devices).args(["--side", segment]);
+    let side = finish(&mut command).ended(0);
+    assert_eq!(listed(&side).into_keys().collect::<Vec<_>>(), ["both", "second"], "{told}");
+}
+
+#[test]
+fn the_script_misses_segments_and_leaves_released_ones_alone() {
+    let Some(python) = python() else { return };
+    let mut place = Place::new(2, 0, &[]);
+    let segment = |place: &Place| {
+        let segments = place.segments(0);
+        let last = segments.iter().max().unwrap();
+        (last.clone(), place.devices[1].join("segments").join(last.file_name().unwrap()), fs::read(last).unwrap())
+    };
+    place.put("stays", b"1").ended(0);
+    place.put("goes", b"2").ended(0);
+    let (released, ..) = segment(&place);
+    let old = fs::read(&released).unwrap();
+    place.run_on("rm", ["goes"]).ended(0);
+    place.run_on("compact", ["--all"]).ended(0);
+    place.put("later", b"3").ended(0);
+    assert!(!released.exists());
+    let expected = BTreeMap::from([("later".to_owned(), 1), ("stays".to_owned(), 1)]);
+    assert_eq!(listed(&script(python, &place.devices, None).ended(0)), expected);
+    // From an old copy.
+    fs::write(&released, old).unwrap();
+    assert_eq!(listed(&script(python, &place.devices, None).ended(0)), expected);
+    fs::remove_file(&released).unwrap();
+    let (here, there, content) = segment(&place);
+    for path in [&here, &there] {
+        fs::remove_file(path).unwrap();
+    }
+    let said = script(python, &place.devices, None).ended(1).said();
+    assert!(said.contains("were acknowledged") || said.contains("is missing"), "{said}");
+    fs::write(here, content).unwrap();
+    assert_eq!(listed(&script(python, &place.devices, None).ended(0)), expected);
+}
