@@ -107,7 +107,11 @@ impl Play {
                     return false;
                 }
                 condition.rotten.insert(*kind);
-                self.was_cut |= *kind == FileKind::Segment && matches!(rot, Rot::Cut | Rot::Emptied | Rot::Gone);
+                if matches!(rot, Rot::Cut | Rot::Emptied | Rot::Gone) {
+                    self.was_cut |= *kind == FileKind::Segment;
+                    // Where units were, there is a hole, until all of them are reconstructed.
+                    self.sound.fill(disk);
+                }
             }
             Step::IndexLost(_) => {
                 world.lose_index(disk);
