@@ -35,6 +35,7 @@ fn kind(path: &Path) -> String {
     let above = path.parent().unwrap().file_name().unwrap().to_str().unwrap();
     match above {
         "segments" | "extents" => above.to_owned(),
+        "index" if name.ends_with(".table") => "table".to_owned(),
         "index" => name.split('-').next().unwrap().to_owned(),
         _ => name.to_owned(),
     }
@@ -44,6 +45,8 @@ impl Sample {
     fn new(fast: usize, slow: usize, options: &[&str]) -> Sample {
         let mut place = Place::new(fast, slow, &[options, &["--stripe-unit", "4KiB"]].concat());
         place.import(24, 1);
+        // Leaves a sorted table.
+        place.run_on("compact", ["--all"]).ended(0);
         place.put("again", &bytes(5, 100)).ended(0);
         place.put("again", &bytes(6, 5000)).ended(0);
         place.put("gone", &bytes(7, 900)).ended(0);
@@ -131,7 +134,7 @@ fn a_byte_of_any_file_that_is_another_one_is_found_or_harmless_to_the_command() 
     let samples: [(usize, usize, &[&str]); 4] = [(0, 0, &[]), (2, 3, &[]), (4, 0, &[]), (4, 0, &["--align", "512"])];
     let samples = samples.map(|(fast, slow, options)| Sample::new(fast, slow, options));
     let kinds: usize = samples.iter().map(|sample| sample.kinds.len()).sum();
-    assert!(kinds >= 4 * 5, "superblocks, segments, extents, manifests, journals: {kinds}");
+    assert!(kinds >= 4 * 6, "superblocks, segments, extents, manifests, journals, tables: {kinds}");
     for round in 0..count {
         let mut random = Random::new(seed << 32 | round);
         let sample = &samples[round as usize % samples.len()];

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::args;
 use crate::harness::{finish, granulo_as_nobody, is_root, skip, without_wishes};
-use crate::store_place::{Place, files};
+use crate::store_place::{Place, files, snapshot};
 
 #[test]
 fn what_was_private_stays_private_in_a_store() {
@@ -54,6 +54,23 @@ fn a_store_is_shared_only_when_it_was_asked_for() {
     }
     let segment = &place.segments(0)[0];
     assert_eq!(fs::metadata(segment).unwrap().mode() & 0o777, 0o660);
+}
+
+#[test]
+fn a_planted_link_in_a_store_leads_a_writer_nowhere() {
+    for name in ["lock", "superblock", "segments", "index"] {
+        let mut place = Place::new(0, 0, &[]);
+        place.import(2, 0);
+        let (planted, elsewhere) = (place.home.join(name), place.path("elsewhere"));
+        fs::create_dir(&elsewhere).unwrap();
+        fs::rename(&planted, elsewhere.join(name)).unwrap();
+        let before = snapshot(&elsewhere);
+        symlink(elsewhere.join(name), &planted).unwrap();
+        let ran = place.put("another", b"1");
+        assert_ne!(ran.code, Some(0), "{name}");
+        assert!(ran.said().contains(name), "{name}: {}", ran.said());
+        assert!(snapshot(&elsewhere) == before, "{name}");
+    }
 }
 
 #[test]

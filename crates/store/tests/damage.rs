@@ -16,8 +16,8 @@ use granulo_core::error::ErrorKind;
 use granulo_core::random::Random;
 use granulo_store::geometry::Alignment;
 use granulo_store::{
-    Attributes, CheckOptions, Durability, Key, OpenOptions, Plan, Problem, Progress, RepairOptions, Store, plan_repair,
-    repair,
+    Attributes, CheckOptions, Choice, CompactOptions, Durability, Key, OpenOptions, Plan, Problem, Progress,
+    RepairOptions, Store, plan_repair, repair,
 };
 use tempfile::TempDir;
 
@@ -71,6 +71,11 @@ impl Sample {
                 objects.insert(name, content);
             }
             batch.commit().unwrap();
+            if round == 2 {
+                // Leaves a sorted table.
+                let all = CompactOptions { choice: Choice::All, ..CompactOptions::default() };
+                store.compact(&all, &Progress::default()).unwrap();
+            }
         }
         store.put(&key("gone/a"), &file(), b"a").unwrap();
         assert!(store.remove_tree(&key("gone")).unwrap());
@@ -245,6 +250,7 @@ fn a_byte_of_any_file_that_is_another_one_is_found_or_harmless() {
             kinds
         })
         .collect();
+    assert!(kinds.iter().all(|kinds| kinds.contains_key(".table")), "{kinds:?}");
     for round in 0..number("GRANULO_DAMAGES", 240) {
         let mut random = Random::new(seed << 32 | round);
         let at = (round % samples.len() as u64) as usize;

@@ -1,4 +1,5 @@
-//! The real device: a directory of a file system, accessed by system calls.
+//! The real device: a directory of a file system, accessed by system calls. Symbolic links in it are not followed: in a
+//! store that several users share, or that root writes to for somebody, they would lead to anybody's files.
 //!
 //! Every call goes straight to the kernel; nothing is buffered here. Interrupted calls are repeated, short reads and
 //! writes continued. Errors are those of the kernel, with their number. The store decides whether a file must exist,
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
-use rustix::fs::{Advice, fadvise, statvfs};
+use rustix::fs::{Advice, OFlags, fadvise, statvfs};
 use rustix::io::Errno;
 
 use super::device::{Device, DeviceFile, Mode, Room};
@@ -57,6 +58,12 @@ impl Directory {
         u32::from(self.file_mode | (self.file_mode & 0o444) >> 2)
     }
 
+    /// Checks the directories below this one that lead to a file.
+    fn has_no_link(&self, path: &str) -> io::Result<()> {
+        let above = Path::new(path).ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
+        above.map(|above| self.root.join(above)).try_for_each(|above| is_no_link(&above))
+    }
+
     fn at(&self, path: &str) -> PathBuf {
         debug_assert!(
             path.is_empty() || path.split('/').all(|name| !matches!(name, "" | "." | "..")),
@@ -66,8 +73,17 @@ impl Directory {
     }
 }
 
+/// For opening files of a store.
+pub(super) const NO_SYMLINKS: i32 = OFlags::NOFOLLOW.bits() as i32;
+
 /// Of a mode: what is created in the directory gets its group.
 const SET_GROUP_ID: u32 = 0o2000;
+
+/// Only what exists can be a link.
+fn is_no_link(path: &Path) -> io::Result<()> {
+    let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+    if is_link { Err(Errno::LOOP.into()) } else { Ok(()) }
+}
 
 /// Makes the names in a directory durable. Uses `fsync`: not every file system has `fdatasync` for directories.
 fn sync_names(path: &Path) -> io::Result<()> {
@@ -106,7 +122,10 @@ impl Device for Directory {
     fn open(&self, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>> {
         let mut options = OpenOptions::new();
         options.read(true).write(mode != Mode::Read).create_new(mode == Mode::Create).mode(self.file_mode.into());
-        let file = options.open(self.at(path))?;
+        if mode != Mode::Read {
+            self.has_no_link(path)?;
+        }
+        let file = options.custom_flags(NO_SYMLINKS).open(self.at(path))?;
         if mode == Mode::Create && self.file_mode != PRIVATE_MODE {
             // The umask may have removed bits that the store's group should have.
             file.set_permissions(fs::Permissions::from_mode(self.file_mode.into()))?;
@@ -140,6 +159,7 @@ impl Device for Directory {
         let mut path = self.root.clone();
         for name in directory.split('/').filter(|name| !name.is_empty()) {
             path.push(name);
+            is_no_link(&path)?;
             create_synced(&path, self.directory_mode())?;
             // An existing one may be from a process that was killed before it synced the name.
             sync_names(path.parent().unwrap_or(&self.root))?;
@@ -262,6 +282,8 @@ impl DeviceFile for HostFile {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     fn device() -> (tempfile::TempDir, Directory) {
@@ -317,6 +339,24 @@ mod tests {
             assert_eq!(error.raw_os_error(), Some(Errno::ISDIR.raw_os_error()));
             assert_eq!(buffer, b"before");
         }
+    }
+
+    #[test]
+    fn symbolic_links_are_not_followed() {
+        let (directory, device) = device();
+        let elsewhere = tempfile::tempdir().unwrap();
+        let victim = elsewhere.path().join("victim");
+        fs::write(&victim, "content").unwrap();
+        symlink(&victim, directory.path().join("f")).unwrap();
+        symlink(elsewhere.path(), directory.path().join("d")).unwrap();
+        for mode in [Mode::Read, Mode::Write] {
+            assert_eq!(device.open("f", mode).unwrap_err().raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+        }
+        assert_eq!(device.open("f", Mode::Create).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(device.open("d/f", Mode::Create).unwrap_err().raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+        assert_eq!(device.create_directory("d").unwrap_err().raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+        assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "content");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock, statvfs};
 use super::anchored::Anchor;
 use super::platform::{Lock, Platform, PrivateDevice};
 use crate::devices::device::Device;
-use crate::devices::directory::Directory;
+use crate::devices::directory::{Directory, NO_SYMLINKS};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Node, PRIVATE_MODE, absolute, random_identity};
 use crate::format::superblock::SUPERBLOCK;
@@ -112,7 +112,9 @@ fn widen(path: &Path, found: &fs::Metadata, mode: u32) -> io::Result<()> {
 
 /// Opens a file that is locked, and creates it with this mode if it does not exist.
 fn open_to_lock(path: &Path, mode: u32) -> io::Result<File> {
-    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(mode).open(path)?;
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).read(true).write(true).mode(mode);
+    let file = options.custom_flags(NO_SYMLINKS).open(path)?;
     widen(path, &file.metadata()?, mode)?;
     Ok(file)
 }
