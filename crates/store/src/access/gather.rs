@@ -97,7 +97,7 @@ impl Engine {
     /// The record at its place in a span that was read, or from another copy (then in `fallback`).
     ///
     /// # Errors
-    /// If no copy holds.
+    /// If no copy is intact.
     pub(crate) fn wanted_record<'b>(
         &self,
         wanted: &Wanted,

@@ -358,8 +358,8 @@ impl Engine {
                 Some(ScanStep::Damage(range, _)) => Some((0, range, false)),
                 None => None,
             };
-            let joins = step.as_ref().is_some_and(|(source, range, holds)| {
-                *holds && *source == run.0 && range.start == run.1.end && range.end - run.1.start <= PIECE_BYTES
+            let joins = step.as_ref().is_some_and(|(source, range, is_intact)| {
+                *is_intact && *source == run.0 && range.start == run.1.end && range.end - run.1.start <= PIECE_BYTES
             });
             if joins {
                 run.1.end = step.map_or(run.1.end, |(_, range, _)| range.end);

@@ -31,16 +31,16 @@ impl Engine {
         is_right: impl Fn(&Record<'_>) -> bool,
     ) -> Result<Record<'b>> {
         let mut faults = Vec::new();
-        let mut holds = false;
+        let mut is_intact = false;
         let mut tried = 0;
         while let Some((device, segment)) = self.copy(location.segment, tried) {
             buffer.clear();
             let seal = self.seed(segment).at(location.offset);
             match self.read_copy(device, segment, location.offset, location.record_bytes as usize, buffer) {
-                Ok(_) => holds = Record::decode(buffer, seal).is_some_and(|record| is_right(&record)),
+                Ok(_) => is_intact = Record::decode(buffer, seal).is_some_and(|record| is_right(&record)),
                 Err(error) => faults.push((device, Some(error))),
             }
-            if holds {
+            if is_intact {
                 break;
             }
             if faults.last().is_none_or(|(faulty, _)| *faulty != device) {
@@ -49,7 +49,7 @@ impl Engine {
             tried += 1;
         }
         // Verified above; here it is only located again.
-        match Record::parse(buffer).filter(|_| holds) {
+        match Record::parse(buffer).filter(|_| is_intact) {
             Some(record) => Ok(record),
             None => {
                 let CopyFaults { what, is_away } = self.describe_faults(location, faults);

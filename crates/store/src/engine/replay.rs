@@ -88,7 +88,7 @@ enum Unsettled {
     Batch(Stretch),
     Broken(Damage),
     /// Batches up to this one are not there.
-    Gap(u64, Gap),
+    Break(u64, Discontinuity),
 }
 
 /// Batches after the last mark that count.
@@ -96,7 +96,7 @@ pub(super) struct LogTail(Vec<Unsettled>);
 
 /// Why a segment does not continue the last batch that was read before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Gap {
+enum Discontinuity {
     /// The batches between were in segments that have been released.
     Released,
     /// Segments between are missing, from this one to this one.
@@ -110,7 +110,7 @@ impl Unsettled {
     fn end(&self) -> Option<(SegmentNumber, LogOffset)> {
         match self {
             Unsettled::Batch(stretch) => Some((stretch.position.segment, stretch.position.offset)),
-            Unsettled::Broken(_) | Unsettled::Gap(..) => None,
+            Unsettled::Broken(_) | Unsettled::Break(..) => None,
         }
     }
 }
@@ -302,12 +302,14 @@ impl<'e> Replay<'e> {
         let (sequence, chain) = match part.found.continues {
             Some(Continued { segment, offset, sequence, chain }) => {
                 if sequence.0 > self.read.sequence {
-                    let gap = match part.missing {
-                        Some((first, last)) => Gap::Missing(first, last),
-                        None if (segment, offset) == (self.read.segment, self.read.offset) => Gap::EndedBefore,
-                        None => Gap::Released,
+                    let cause = match part.missing {
+                        Some((first, last)) => Discontinuity::Missing(first, last),
+                        None if (segment, offset) == (self.read.segment, self.read.offset) => {
+                            Discontinuity::EndedBefore
+                        }
+                        None => Discontinuity::Released,
                     };
-                    self.unsettled.push_back(Unsettled::Gap(sequence.0, gap));
+                    self.unsettled.push_back(Unsettled::Break(sequence.0, cause));
                 }
                 (sequence.0.max(self.read.sequence), chain)
             }
@@ -366,7 +368,7 @@ impl<'e> Replay<'e> {
         loop {
             let is_acknowledged = match self.unsettled.front() {
                 Some(Unsettled::Batch(stretch)) => stretch.position.sequence <= self.mark,
-                Some(Unsettled::Gap(sequence, _)) => *sequence <= self.mark,
+                Some(Unsettled::Break(sequence, _)) => *sequence <= self.mark,
                 Some(Unsettled::Broken(_)) => self.position.sequence < self.mark,
                 None => false,
             };
@@ -375,19 +377,19 @@ impl<'e> Replay<'e> {
             }
             match self.unsettled.pop_front() {
                 Some(Unsettled::Batch(stretch)) => self.take_in(stretch)?,
-                Some(Unsettled::Gap(sequence, gap)) => self.gap(sequence, gap),
+                Some(Unsettled::Break(sequence, cause)) => self.pass_break(sequence, cause),
                 Some(Unsettled::Broken(damage)) => self.damaged(damage),
                 None => {}
             }
         }
     }
 
-    fn gap(&mut self, sequence: u64, gap: Gap) {
+    fn pass_break(&mut self, sequence: u64, cause: Discontinuity) {
         let batches = Some((self.position.sequence + 1, sequence));
-        match gap {
-            Gap::Released => {}
-            Gap::Missing(first, last) => self.missing(Cause::SegmentMissing, Some((first, last)), batches),
-            Gap::EndedBefore => self.missing(Cause::EndsBeforeMark, None, batches),
+        match cause {
+            Discontinuity::Released => {}
+            Discontinuity::Missing(first, last) => self.missing(Cause::SegmentMissing, Some((first, last)), batches),
+            Discontinuity::EndedBefore => self.missing(Cause::EndsBeforeMark, None, batches),
         }
         self.position.sequence = self.position.sequence.max(sequence);
     }
@@ -411,7 +413,7 @@ impl<'e> Replay<'e> {
     /// [`ErrorKind::Lost`] if only a missing device can tell where the log ends, for a writer that was not told to
     /// continue without it.
     pub(super) fn tail(&mut self) -> Result<LogTail> {
-        let tail = self.holding()?;
+        let tail = self.valid_tail()?;
         if self.engine.is_writer() {
             let damaged = match self.unsettled.front() {
                 Some(Unsettled::Batch(stretch)) if !stretch.is_whole => Some(stretch.position.segment),
@@ -429,7 +431,7 @@ impl<'e> Replay<'e> {
     pub(super) fn last_batch(&self, LogTail(tail): &LogTail) -> u64 {
         let read = tail.iter().map(|unsettled| match unsettled {
             Unsettled::Batch(stretch) => stretch.position.sequence,
-            Unsettled::Gap(sequence, _) => *sequence,
+            Unsettled::Break(sequence, _) => *sequence,
             Unsettled::Broken(_) => 0,
         });
         read.chain([self.position.sequence, self.mark]).max().unwrap_or(0)
@@ -448,8 +450,8 @@ impl<'e> Replay<'e> {
         for unsettled in tail {
             match unsettled {
                 Unsettled::Batch(stretch) => self.adopt(stretch)?,
-                Unsettled::Gap(sequence, gap) => self.gap(sequence, gap),
-                Unsettled::Broken(_) => unreachable!("it does not hold"),
+                Unsettled::Break(sequence, cause) => self.pass_break(sequence, cause),
+                Unsettled::Broken(_) => unreachable!("it does not count"),
             }
         }
         if self.position.sequence < self.mark {
@@ -466,26 +468,26 @@ impl<'e> Replay<'e> {
     }
 
     /// What is unsettled and valid, up to the first batch that is not.
-    fn holding(&mut self) -> Result<Vec<Unsettled>> {
+    fn valid_tail(&mut self) -> Result<Vec<Unsettled>> {
         let mut tail = Vec::new();
         let mut earlier = EarlierVersions::new(self.engine);
         while let Some(mut unsettled) = self.unsettled.pop_front() {
-            let holds = match &mut unsettled {
+            let counts = match &mut unsettled {
                 Unsettled::Batch(stretch) if stretch.is_whole && !stretch.is_superseded => {
                     let units = earlier.verify(stretch.items.iter().map(Item::in_tail))?;
-                    let holds = units.is_some();
+                    let is_valid = units.is_some();
                     stretch.new_units = units.unwrap_or_default();
-                    holds
+                    is_valid
                 }
                 Unsettled::Batch(_) => false,
                 // What was freed by a release was durable.
-                Unsettled::Gap(_, Gap::Released) => self.is_from_scratch,
+                Unsettled::Break(_, Discontinuity::Released) => self.is_from_scratch,
                 // The writer that continued after it knew that it was acknowledged.
-                Unsettled::Gap(_, Gap::EndedBefore) => true,
-                Unsettled::Gap(_, Gap::Missing(..)) => false,
+                Unsettled::Break(_, Discontinuity::EndedBefore) => true,
+                Unsettled::Break(_, Discontinuity::Missing(..)) => false,
                 Unsettled::Broken(_) => false,
             };
-            if !holds {
+            if !counts {
                 self.unsettled.push_front(unsettled);
                 break;
             }

@@ -50,8 +50,8 @@ pub struct Missing {
     pub segments: Option<(SegmentNumber, SegmentNumber)>,
     /// The affected batches, first and last.
     pub batches: Option<(u64, u64)>,
-    /// When the last batch before the gap was written, or at the earliest the first one in it: when its epoch began. In
-    /// nanoseconds since 1970. Records that were moved since may be older.
+    /// When the last batch before what is missing was written, or at the earliest the first one in it: when its epoch
+    /// began. In nanoseconds since 1970. Records that were moved since may be older.
     pub after_nanoseconds: Option<i64>,
     /// Devices that may have it.
     pub devices: Vec<DeviceNumber>,
