@@ -71,8 +71,8 @@ impl Look {
         Ok(())
     }
 
-    /// Whether what is shown is right, and what is not shown is announced. If a segment `was_cut`, what follows the last
-    /// mark may have left no trace.
+    /// Whether what is shown is right, and what is not shown is announced. If a segment `was_cut`, what follows the
+    /// last mark may have left no trace.
     ///
     /// # Errors
     /// What is wrong, or missing without announcement.
