@@ -245,8 +245,9 @@ impl Play {
                 }
                 if report.is_settled {
                     self.is_rebuilt(device, &place, report);
-                    if is_betrayed {
-                        // A write may have gone over the only copy that was left.
+                    // A write may have gone over the only copy that was left; one that was stopped has copied what is
+                    // damaged to any device.
+                    if is_betrayed || shown.is_some() && self.stop.is_some() {
                         self.is_over = true;
                     } else if let Some(shown) = shown {
                         self.judge_given_up(&shown)?;
