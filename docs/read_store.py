@@ -65,6 +65,16 @@ class Superblock:  # section 4
         has_mark, _, _, sequence = unpack("BQQQ", slot, at)
         self.mark = max(sequence if has_mark & 2 else 0, self.epochs[-1][2])
 
+    @classmethod
+    def missing(cls, device, number):
+        """What stands for a superblock that is gone: segments name their store, and nothing names the epochs."""
+        block, directory = cls.__new__(cls), os.path.join(device, "segments")
+        heads = [read(os.path.join(directory, name), 0, 128) for name in sorted(os.listdir(directory))] if os.path.isdir(directory) else []
+        stores = [head[24:40] for head in heads if len(head) == 128 and xxh3(head[8:]) == unpack("Q", head)[0]]
+        block.store, block.number, block.directory = stores[0] if stores else None, number, device
+        block.epochs, block.mark, block.has_both_slots = [], 0, True
+        return block
+
     def continues(self, other):
         """Whether the history of another is a prefix of this one."""
         return other.epochs[-1][0] in [epoch for epoch, _, _ in self.epochs]
@@ -168,16 +178,18 @@ class Segment:  # section 5: the copies of one, by number and epoch
 class Store:
     def __init__(self, directories, snapshot=None, side=None):
         self.devices = {}
-        for directory in directories:
+        for place, directory in enumerate(directories):
             try:
                 block = Superblock(directory)
-                self.devices[block.number] = block
             except (ValueError, struct.error) as error:
                 complain(f"{directory}: {error}")
-        if len({block.store for block in self.devices.values()}) != 1:
+                # The number of the only device; of others it is unknown, and so is which units they have.
+                block = Superblock.missing(directory, 0 if len(directories) == 1 else -1 - place)
+            self.devices[block.number] = block
+        if len({block.store for block in self.devices.values() if block.store}) != 1:
             sys.exit("read_store.py: these are not devices of one store")
-        blocks = self.devices.values()
-        newest = [block for block in blocks if all(block.continues(other) for other in blocks)]
+        blocks = [block for block in self.devices.values() if block.epochs] or [block for block in self.devices.values() if block.store][:1]
+        newest = [block for block in blocks if all(block is other or block.continues(other) for other in blocks)]
         if not newest:
             sys.exit("read_store.py: these devices have two histories; name those of one side only")
         self.log(max(newest, key=lambda block: block.mark), side)

@@ -9,7 +9,7 @@ use std::process::Command;
 use granulo::progress::Progress;
 
 use crate::harness::{Ran, finish, skip, source_tree};
-use crate::store_place::{Place, bytes, find, flip};
+use crate::store_place::{Place, bytes, find, flip, snapshot};
 
 /// A Python with xxhash; reports why there is none.
 fn python() -> Option<&'static str> {
@@ -256,4 +256,38 @@ fn the_script_misses_segments_and_leaves_released_ones_alone() {
     assert!(said.contains("were acknowledged") || said.contains("is missing"), "{said}");
     fs::write(here, content).unwrap();
     assert_eq!(listed(&script(python, &place.devices, None).ended(0)), expected);
+}
+
+#[test]
+fn the_script_reads_segments_without_a_superblock_and_the_command_refuses_that_of_another_store() {
+    let Some(python) = python() else { return };
+    let (mut place, other) = (Place::new(0, 0, &[]), Place::new(0, 0, &[]));
+    place.import(12, 1);
+    let superblock = place.home.join("superblock");
+    let own = fs::read(&superblock).unwrap();
+    fs::remove_file(&superblock).unwrap();
+    let ran = script(python, &place.devices, None).ended(1);
+    assert!(ran.said().contains("superblock") && listed(&ran).len() == place.objects.len(), "{}", ran.said());
+    for name in ["i1/d0/0000", "i1/z-large/0000"] {
+        assert!(script(python, &place.devices, Some(name)).ended(1).stdout == place.objects[name], "{name}");
+    }
+    // Nothing is shown as an empty store, and nothing is written.
+    fs::copy(other.home.join("superblock"), &superblock).unwrap();
+    let content = |place: &Place| {
+        let mut files = snapshot(&place.home);
+        files.remove(&place.home.join("lock"));
+        files
+    };
+    let before = content(&place);
+    for command in ["ls", "put", "check", "repair"] {
+        let ran = match command {
+            "put" => place.put("another", b"1").ended(2),
+            _ => place.run_on(command, [""; 0]).ended(2),
+        };
+        assert!(ran.said().contains("its segments belong to another store"), "{command}: {}", ran.said());
+    }
+    place.run_on("repair", ["--accept"]).ended(2);
+    assert!(content(&place) == before);
+    fs::write(&superblock, own).unwrap();
+    place.is_whole();
 }

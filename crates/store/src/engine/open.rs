@@ -26,9 +26,11 @@ use crate::format::ids::{DeviceNumber, Epoch};
 use crate::format::segment::SEGMENTS;
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::table::{BlockCache, DEFAULT_CACHE_BYTES, INDEX_DIRECTORY};
-use crate::log::completeness::{Cause, Missing};
+use crate::log::completeness::{Cause, Completeness, Missing};
 use crate::log::writer::Writer;
 
+/// How often a reader looks whose store gets a new epoch meanwhile.
+const READ_ATTEMPTS: u32 = 5;
 /// How often to retry a lock that is held, and the interval.
 const LOCK_ATTEMPTS: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
@@ -117,20 +119,47 @@ pub(crate) fn make(platform: &dyn Platform, home: &Path, geometry: Geometry) -> 
 /// Opens a store by its home or any of its devices. Until a writer has proof and all locks, nothing is written. An
 /// index that does not belong to this log (because it is ahead of it or an old copy), or is damaged or unreadable on
 /// all copies, is treated as lost: the log is read from its beginning.
+///
+/// A writer that begins an epoch while a reader looks leaves it with superblocks from before, and a log from after that:
+/// then the reader looks again.
 pub(crate) fn open(
     platform: Arc<dyn Platform>,
     directory: &Path,
     access: Access,
     options: &OpenOptions,
 ) -> Result<(Engine, Recovered)> {
-    let missing = match open_by(&platform, directory, access, options, &[]) {
+    let mut opened = open_once(&platform, directory, access, options)?;
+    for _ in 1..READ_ATTEMPTS {
+        let (engine, recovered) = &opened;
+        let is_certain = recovered.completeness == Completeness::default();
+        if access.is_writer() || is_certain || !has_new_epoch(&*platform, directory, options, engine)? {
+            break;
+        }
+        opened = open_once(&platform, directory, access, options)?;
+    }
+    Ok(opened)
+}
+
+/// Whether an epoch began since a reader read the superblocks.
+fn has_new_epoch(platform: &dyn Platform, directory: &Path, options: &OpenOptions, engine: &Engine) -> Result<bool> {
+    let now = Devices::new(platform, survey(platform, directory, options)?, false)?;
+    Ok(now.history().newest().epoch != engine.devices.history().newest().epoch)
+}
+
+fn open_once(
+    platform: &Arc<dyn Platform>,
+    directory: &Path,
+    access: Access,
+    options: &OpenOptions,
+) -> Result<(Engine, Recovered)> {
+    let missing = match open_by(platform, directory, access, options, &[]) {
         Ok(Opened::Whole(opened)) => return Ok(*opened),
         Ok(Opened::UnusableIndex(missing)) => missing,
         Err(error) if is_of_tables(&error) => Vec::new(),
         Err(error) => return Err(error),
     };
     let without_index = if access.is_writer() { Access::RebuildIndex } else { Access::ReadWithoutIndex };
-    match open_by(&platform, directory, without_index, options, &missing)? {
+    match open_by(platform, directory, without_index, options, &missing)? {
         Opened::Whole(opened) => Ok(*opened),
         Opened::UnusableIndex(_) => Err(Error::new(ErrorKind::Corrupt, "open the store", "its log is inconsistent")
             .at(directory)

@@ -23,7 +23,7 @@ use crate::engine::copies::Damaged;
 use crate::engine::effects::{Effects, Nameless};
 use crate::engine::pace::Pace;
 use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineAccounts};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::ids::{DeviceNumber, Epoch, LogOffset, ObjectNumber, SegmentId, SegmentNumber};
 use crate::format::index_key::{first_object, first_superseded, object_key, object_of, until_of};
@@ -156,11 +156,15 @@ impl Engine {
 
     /// Identifies the segments in files from number `first` on, with their headers; and copies whose header cannot be
     /// read, of segments that no other copy identifies.
-    fn identified(&self, first: SegmentNumber, listed: &ListedSegments) -> (Vec<FoundSegment>, Vec<Unread>) {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if all of them are of another store: the superblock is not the one of this directory.
+    fn identified(&self, first: SegmentNumber, listed: &ListedSegments) -> Result<(Vec<FoundSegment>, Vec<Unread>)> {
         let slots = self.devices.slots();
         let known = Arc::clone(&self.view().state.segments);
         let history = self.devices.history();
         let (mut found, mut unread) = (Vec::new(), Vec::new());
+        let (mut has_own, mut has_others) = (false, false);
         let mut epochs: BTreeMap<u32, Epoch> = BTreeMap::new();
         let mut unknown = Vec::new();
         for (&name, (devices, size_bytes)) in listed.copies.range(SegmentName { number: first, epoch_low_half: 0 }..) {
@@ -175,7 +179,10 @@ impl Engine {
             {
                 unread.push((name, device, error));
             }
-            let header = header.filter(|header| header.store == self.geometry().store);
+            let is_own = |header: &SegmentHeader| header.store == self.geometry().store;
+            has_own |= row.is_some() || header.as_ref().is_some_and(is_own);
+            has_others |= header.as_ref().is_some_and(|header| !is_own(header));
+            let header = header.filter(is_own);
             let id = header.map(|header| header.id).or(row);
             epochs.extend(id.map(|id| (id.epoch.low_half(), id.epoch)));
             // One known to the index takes precedence.
@@ -192,6 +199,13 @@ impl Engine {
             };
             if id.is_some() { found.push(one) } else { unknown.push(one) }
         }
+        if has_others && !has_own {
+            return Err(Error::new(ErrorKind::Corrupt, "open the store", "its segments belong to another store")
+                .at(&self.home)
+                .advise(
+                    "put back the superblock of this directory; docs/read_store.py reads the segments without one",
+                ));
+        }
         for one in unknown {
             let half = one.id.epoch.low_half();
             let epoch = epochs.get(&half).copied().or_else(|| self.epoch_in(&one));
@@ -199,7 +213,7 @@ impl Engine {
             found.push(FoundSegment { id, ..one });
         }
         self.find_continued(&mut found);
-        (found, unread)
+        Ok((found, unread))
     }
 
     /// The epoch of a segment whose header is damaged on every copy: that of its commits, if they are sealed with it.
@@ -257,7 +271,7 @@ impl Engine {
         let is_from_scratch = start == Position::default();
         // Which segments are the log.
         let listed = self.list_segments()?;
-        let (found, unread) = self.identified(start.segment, &listed);
+        let (found, unread) = self.identified(start.segment, &listed)?;
         let mut released = state.notes.get(RELEASED).and_then(|note| Released::decode(note)).unwrap_or_default();
         if is_from_scratch {
             let newest = self.newest_released(&found);

@@ -200,12 +200,12 @@ impl Catalog {
     /// Opens the newest valid copy on these devices; `None` if there is none.
     ///
     /// # Errors
-    /// [`ErrorKind::NewerVersion`]; [`ErrorKind::PermissionDenied`].
+    /// [`ErrorKind::NewerVersion`]; [`ErrorKind::PermissionDenied`] if no copy may be read.
     pub(crate) fn open(places: Vec<IndexDevice>, store: [u8; 16], epoch: Epoch) -> Result<Option<Catalog>> {
         let found = LoadedCopies::look(&places, &store);
-        let refuses = |error: &Error| matches!(error.kind(), ErrorKind::NewerVersion | ErrorKind::PermissionDenied);
         match (found.newest, found.cause) {
-            (_, Some(error)) if refuses(&error) => Err(error),
+            (_, Some(error)) if error.kind() == ErrorKind::NewerVersion => Err(error),
+            (None, Some(error)) if error.kind() == ErrorKind::PermissionDenied => Err(error),
             (None, _) => Ok(None),
             (Some(newest), cause) => {
                 let mut inner = Inner {
