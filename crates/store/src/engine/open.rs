@@ -120,8 +120,8 @@ pub(crate) fn make(platform: &dyn Platform, home: &Path, geometry: Geometry) -> 
 /// index that does not belong to this log (because it is ahead of it or an old copy), or is damaged or unreadable on
 /// all copies, is treated as lost: the log is read from its beginning.
 ///
-/// A writer that begins an epoch while a reader looks leaves it with superblocks from before, and a log from after that:
-/// then the reader looks again.
+/// A writer that begins or closes while a reader looks leaves it with superblocks from before, and a log from after
+/// that: then the reader looks again.
 pub(crate) fn open(
     platform: Arc<dyn Platform>,
     directory: &Path,
@@ -131,8 +131,9 @@ pub(crate) fn open(
     let mut opened = open_once(&platform, directory, access, options)?;
     for _ in 1..READ_ATTEMPTS {
         let (engine, recovered) = &opened;
-        let is_certain = recovered.completeness == Completeness::default();
-        if access.is_writer() || is_certain || !has_new_epoch(&*platform, directory, options, engine)? {
+        let has_trouble = engine.devices.slots().iter().any(|slot| slot.trouble.is_some());
+        let is_certain = recovered.completeness == Completeness::default() && !has_trouble;
+        if access.is_writer() || is_certain || !has_moved_on(&*platform, directory, options, engine)? {
             break;
         }
         opened = open_once(&platform, directory, access, options)?;
@@ -140,10 +141,11 @@ pub(crate) fn open(
     Ok(opened)
 }
 
-/// Whether an epoch began since a reader read the superblocks.
-fn has_new_epoch(platform: &dyn Platform, directory: &Path, options: &OpenOptions, engine: &Engine) -> Result<bool> {
-    let now = Devices::new(platform, survey(platform, directory, options)?, false)?;
-    Ok(now.history().newest().epoch != engine.devices.history().newest().epoch)
+/// Whether a writer has begun or closed since a reader read the superblocks, or is at work now.
+fn has_moved_on(platform: &dyn Platform, directory: &Path, options: &OpenOptions, engine: &Engine) -> Result<bool> {
+    let (now, before) = (Devices::new(platform, survey(platform, directory, options)?, false)?, &engine.devices);
+    let is_same = now.history().newest() == before.history().newest() && now.marks() == before.marks();
+    Ok(!is_same || platform.has_writer(&engine.home))
 }
 
 fn open_once(
