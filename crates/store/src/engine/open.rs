@@ -133,7 +133,7 @@ pub(crate) fn open(
         let (engine, recovered) = &opened;
         let has_trouble = engine.devices.slots().iter().any(|slot| slot.trouble.is_some());
         let is_certain = recovered.completeness == Completeness::default() && !has_trouble;
-        if access.is_writer() || is_certain || !has_moved_on(&*platform, directory, options, engine)? {
+        if access.is_writer() || is_certain || !has_moved_on(&*platform, directory, options, engine) {
             break;
         }
         opened = open_once(&platform, directory, access, options)?;
@@ -141,11 +141,14 @@ pub(crate) fn open(
     Ok(opened)
 }
 
-/// Whether a writer has begun or closed since a reader read the superblocks, or is at work now.
-fn has_moved_on(platform: &dyn Platform, directory: &Path, options: &OpenOptions, engine: &Engine) -> Result<bool> {
-    let (now, before) = (Devices::new(platform, survey(platform, directory, options)?, false)?, &engine.devices);
+/// Whether a writer has begun or closed since a reader read the superblocks, or is at work now. If that cannot be seen,
+/// what was opened stays.
+fn has_moved_on(platform: &dyn Platform, directory: &Path, options: &OpenOptions, engine: &Engine) -> bool {
+    let now = survey(platform, directory, options).and_then(|now| Devices::new(platform, now, false));
+    let Ok(now) = now else { return false };
+    let before = &engine.devices;
     let is_same = now.history().newest() == before.history().newest() && now.marks() == before.marks();
-    Ok(!is_same || platform.has_writer(&engine.home))
+    !is_same || platform.has_writer(&engine.home)
 }
 
 fn open_once(

@@ -33,6 +33,7 @@ use crate::format::geometry::{Class, DeviceState};
 use crate::format::ids::{DeviceNumber, SegmentNumber};
 use crate::format::index_key::{object_key, until_of};
 use crate::format::record::checksum;
+use crate::format::segment::SEGMENT_HEADER_BYTES;
 use crate::index::catalog::{ExtentRow, SegmentRow};
 use crate::locks;
 use crate::progress::Progress;
@@ -437,6 +438,11 @@ impl Rebuild<'_> {
                     self.report.segments += 1;
                     self.report.bytes += copied.bytes;
                     self.report.lost += u64::from(copied.damaged_bytes > 0);
+                }
+                // A crash left it without anything that counts: nothing is lost with its only copy.
+                Err(error) if error.kind() == ErrorKind::Lost && row.size_bytes <= SEGMENT_HEADER_BYTES => {
+                    engine.change_devices(row.number, |devices| devices.retain(|&device| device != lost))?;
+                    continue;
                 }
                 Err(error) if error.kind() == ErrorKind::Lost => {
                     self.report.lost += 1;
