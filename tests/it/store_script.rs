@@ -24,9 +24,13 @@ fn python() -> Option<&'static str> {
 }
 
 fn script(python: &str, devices: &[PathBuf], get: Option<&str>) -> Ran {
+    let get = get.map(|key| format!("--get={key}"));
+    script_with(python, devices, &get.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn script_with(python: &str, devices: &[PathBuf], arguments: &[&str]) -> Ran {
     let mut command = Command::new(python);
-    command.arg(source_tree().join("docs/read_store.py")).args(devices);
-    finish(command.args(get.map(|key| format!("--get={key}"))))
+    finish(command.arg(source_tree().join("docs/read_store.py")).args(devices).args(arguments))
 }
 
 /// Files that the script lists: sizes by path.
@@ -104,10 +108,7 @@ fn the_script_reads_snapshots() {
     store.compact(&options, &Progress::default()).unwrap();
     store.put(&Key::parse("i1/d2/0002").unwrap(), &attributes, b"later").unwrap();
     drop(store);
-    let at = |arguments: &[&str]| {
-        let mut command = Command::new(python);
-        finish(command.arg(source_tree().join("docs/read_store.py")).args(&place.devices).args(arguments))
-    };
+    let at = |arguments: &[&str]| script_with(python, &place.devices, arguments);
     let ran = at(&["--at", "then"]).ended(0);
     let sizes: BTreeMap<String, u64> =
         then.iter().map(|(name, content)| (name.clone(), content.len() as u64)).collect();
@@ -219,9 +220,7 @@ fn the_script_reads_one_side_of_two() {
     let ran = script(python, &place.devices, None).ended(0);
     let told = ran.said();
     let segment = told.split_whitespace().last().unwrap();
-    let mut command = Command::new(python);
-    command.arg(source_tree().join("docs/read_store.py")).args(&place.devices).args(["--side", segment]);
-    let side = finish(&mut command).ended(0);
+    let side = script_with(python, &place.devices, &["--side", segment]).ended(0);
     assert_eq!(listed(&side).into_keys().collect::<Vec<_>>(), ["both", "second"], "{told}");
 }
 

@@ -28,15 +28,14 @@ fn killed() -> Place {
     place
 }
 
-fn tail(place: &Place) -> serde_json::Value {
-    place.run_on("ls", ["--json"]).ended(0).json()["completeness"]["tail"].clone()
+fn completeness(place: &Place) -> serde_json::Value {
+    place.run_on("ls", ["--json"]).ended(0).json()["completeness"].clone()
 }
 
 #[test]
 fn what_a_killed_writer_never_acknowledged_is_warned_of_once_and_listed_until_it_is_accepted() {
     let mut place = killed();
-    let state = || place.run_on("ls", ["--json"]).ended(0).json()["completeness"]["state"].clone();
-    assert_eq!(state(), "unacknowledged_tail");
+    assert_eq!(completeness(&place)["state"], "unacknowledged_tail");
     let listed = place.run_on("ls", [""; 0]).ended(0);
     let first = listed.said().lines().next().unwrap_or_default().to_owned();
     assert!(first.contains("a writer did not end cleanly"), "{}", listed.said());
@@ -45,7 +44,7 @@ fn what_a_killed_writer_never_acknowledged_is_warned_of_once_and_listed_until_it
     // The next writer says so too, and what it found is acknowledged from then on.
     let put = place.put("next", b"1").ended(0);
     assert!(put.said().contains("a writer did not end cleanly"), "{}", put.said());
-    assert!(tail(&place).is_null());
+    assert!(completeness(&place)["tail"].is_null());
     assert_eq!(place.run_on("ls", [""; 0]).ended(0).said(), "");
     assert!(place.run_on("status", [""; 0]).ended(0).text().contains("300 B outside the log"));
     let quarantine = |place: &Place| place.run_on("status", ["--json"]).ended(0).json()["quarantined_bytes"].clone();

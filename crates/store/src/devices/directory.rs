@@ -58,10 +58,10 @@ impl Directory {
         u32::from(self.file_mode | (self.file_mode & 0o444) >> 2)
     }
 
-    /// Checks the directories below this one that lead to a file.
-    fn has_no_link(&self, path: &str) -> io::Result<()> {
+    /// Fails if a directory between this one and a file is a link.
+    fn refuse_links_above(&self, path: &str) -> io::Result<()> {
         let above = Path::new(path).ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
-        above.map(|above| self.root.join(above)).try_for_each(|above| is_no_link(&above))
+        above.map(|above| self.root.join(above)).try_for_each(|above| refuse_link(&above))
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -79,8 +79,8 @@ pub(super) const NO_SYMLINKS: i32 = OFlags::NOFOLLOW.bits() as i32;
 /// Of a mode: what is created in the directory gets its group.
 const SET_GROUP_ID: u32 = 0o2000;
 
-/// Only what exists can be a link.
-fn is_no_link(path: &Path) -> io::Result<()> {
+/// Fails if there is a link with this path.
+fn refuse_link(path: &Path) -> io::Result<()> {
     let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
     if is_link { Err(Errno::LOOP.into()) } else { Ok(()) }
 }
@@ -123,7 +123,7 @@ impl Device for Directory {
         let mut options = OpenOptions::new();
         options.read(true).write(mode != Mode::Read).create_new(mode == Mode::Create).mode(self.file_mode.into());
         if mode != Mode::Read {
-            self.has_no_link(path)?;
+            self.refuse_links_above(path)?;
         }
         let file = options.custom_flags(NO_SYMLINKS).open(self.at(path))?;
         if mode == Mode::Create && self.file_mode != PRIVATE_MODE {
@@ -159,7 +159,7 @@ impl Device for Directory {
         let mut path = self.root.clone();
         for name in directory.split('/').filter(|name| !name.is_empty()) {
             path.push(name);
-            is_no_link(&path)?;
+            refuse_link(&path)?;
             create_synced(&path, self.directory_mode())?;
             // An existing one may be from a process that was killed before it synced the name.
             sync_names(path.parent().unwrap_or(&self.root))?;

@@ -37,7 +37,7 @@ impl Engine {
     ///
     /// # Errors
     /// Any error of the catalog.
-    pub(super) fn commit_before(&self) -> Result<bool> {
+    pub(super) fn commit_pending(&self) -> Result<bool> {
         if !self.is_writer() {
             return Ok(self.owns_index());
         }

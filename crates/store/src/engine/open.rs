@@ -29,7 +29,7 @@ use crate::index::table::{BlockCache, DEFAULT_CACHE_BYTES, INDEX_DIRECTORY};
 use crate::log::completeness::{Cause, Completeness, Missing};
 use crate::log::writer::Writer;
 
-/// How often a reader looks whose store gets a new epoch meanwhile.
+/// How often a reader opens a store that writers keep changing.
 const READ_ATTEMPTS: u32 = 5;
 /// How often to retry a lock that is held, and the interval.
 const LOCK_ATTEMPTS: u32 = 10;

@@ -352,7 +352,7 @@ impl Engine {
         }
         // A writer goes on.
         // Without space in the index they stay until a compaction.
-        if is_from_scratch && self.commit_before()? {
+        if is_from_scratch && self.commit_pending()? {
             self.drop_nameless()?;
         }
         let missing_note = replay.completeness.encode_missing();

@@ -534,7 +534,7 @@ impl<'e> Replay<'e> {
     fn take_in(&mut self, stretch: Stretch) -> Result<()> {
         let engine = self.engine;
         let mut accounts = EngineAccounts::of_log(engine);
-        if self.leaves_many(&stretch.items, &accounts)? && engine.commit_before()? {
+        if self.leaves_many(&stretch.items, &accounts)? && engine.commit_pending()? {
             accounts.may_write_early();
         }
         accounts.snapshots_ahead.clone_from(&self.snapshots_ahead);

@@ -38,6 +38,17 @@ pub(crate) mod trial;
 pub(crate) mod workload;
 pub(crate) mod world;
 
+/// Whether failures are listed (`GRANULO_GO_ON`), and the first does not end a run.
+fn goes_on() -> bool {
+    std::env::var_os("GRANULO_GO_ON").is_some()
+}
+
+/// Lists a failure at once: the harness would keep what `println!` prints.
+fn list(failure: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stdout(), "{failure}");
+}
+
 /// The number in an environment variable: a seed, or a count.
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::super::number;
 use super::super::workload::Durability;
+use super::super::{goes_on, list, number};
 use super::draw::draw;
 use super::play::{Failure, play};
 use super::shrink::shrink;
@@ -15,17 +15,15 @@ use super::{Scenario, Shape, Step, Work};
 fn random_scenarios_keep_the_laws() {
     let only = number("GRANULO_SCENARIO");
     let points = number("GRANULO_CRASH_POINTS").unwrap_or(2000);
-    let goes_on = std::env::var_os("GRANULO_GO_ON").is_some();
     let (mut tried, mut failed) = (0, 0);
     for seed in only.or(number("GRANULO_CRASH_SEED")).unwrap_or(1).. {
         let scenario = draw(seed);
         match play(&scenario) {
             Ok(count) => tried += count,
-            Err(failure) if goes_on && only.is_none() => {
+            Err(failure) if goes_on() && only.is_none() => {
                 // About as many as in a scenario.
                 (tried, failed) = (tried + 20, failed + 1);
-                let said = failure.to_string().replace('\n', " ");
-                let _ = std::io::Write::write_all(&mut std::io::stdout(), format!("seed {seed}, {said}\n").as_bytes());
+                list(&format!("seed {seed}, {}", failure.to_string().replace('\n', " ")));
             }
             Err(failure) => {
                 let (least, of_least) = shrink(&scenario, failure, play);

@@ -459,9 +459,9 @@ impl Simulated {
 #[cfg(test)]
 mod tests {
     use super::super::mishap::FileKind;
-    use super::super::number;
     use super::super::trial::{Trial, repeat, run, run_with_fault};
     use super::super::world::Fault;
+    use super::super::{goes_on, list, number};
     use super::*;
 
     fn geometries() -> Vec<Geometry> {
@@ -483,15 +483,14 @@ mod tests {
         }
         let points = number("GRANULO_CRASH_POINTS").unwrap_or(2000);
         let first = number("GRANULO_CRASH_SEED").unwrap_or(1);
-        let goes_on = std::env::var_os("GRANULO_GO_ON").is_some();
         let (mut tried, mut failed) = (0, 0);
         for seed in first.. {
             match run::<Simulated>(&trial(seed)) {
                 Ok(count) => tried += count,
-                Err(cause) if goes_on => {
+                Err(cause) if goes_on() => {
                     // About as many as a seed has.
                     (tried, failed) = (tried + 4000, failed + 1);
-                    let _ = std::io::Write::write_all(&mut std::io::stdout(), format!("{cause}\n").as_bytes());
+                    list(&cause);
                 }
                 Err(cause) => panic!(
                     "{cause}\nrepeat it with GRANULO_CRASH=SEED:OPERATION:REMAINS cargo test --lib every_crash_leaves, with the numbers above"
