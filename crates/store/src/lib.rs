@@ -139,6 +139,7 @@ pub use maintain::vacate::PlannedExtent;
 use crate::error::{Error, Result};
 use crate::format::ids::DeviceNumber;
 use devices::host::Host;
+use devices::platform::Platform;
 use devices::watch::DirectoryWatch;
 use engine::Engine;
 use engine::marks::Idle;
@@ -236,7 +237,7 @@ impl Store {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_with(home: &Path, options: &OpenOptions) -> Result<Store> {
-        open::open_here(home, Access::Write, options).and_then(Store::of)
+        Store::open_on(Arc::new(Host), home, Access::Write, options)
     }
 
     /// Opens for reading, with or without a concurrent writer. Sees what a writer makes durable within a millisecond.
@@ -252,7 +253,25 @@ impl Store {
     /// # Errors
     /// As [`open_read_only`](Self::open_read_only).
     pub fn open_read_only_with(home: &Path, options: &OpenOptions) -> Result<Store> {
-        open::open_here(home, Access::Read, options).and_then(Store::of)
+        Store::open_on(Arc::new(Host), home, Access::Read, options)
+    }
+
+    /// Opens a store on a platform. What is due after recovery reads tables that recovery did not: an unreadable one
+    /// among them is treated as recovery treats it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn open_on(
+        platform: Arc<dyn Platform>,
+        home: &Path,
+        access: Access,
+        options: &OpenOptions,
+    ) -> Result<Store> {
+        let open_with = |access| open::open(Arc::clone(&platform), home, access, options).and_then(Store::of);
+        match open_with(access) {
+            Err(error) if open::is_of_tables(&error) => open_with(access.without_index()),
+            outcome => outcome,
+        }
     }
 
     /// # Errors

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::devices::extents::DIRECTORY as EXTENTS;
+#[cfg(test)]
 use crate::devices::host::Host;
 use crate::devices::platform::{LOST_AND_FOUND, Lock, Platform};
 use crate::devices::set::{Devices, EpochStart};
@@ -53,6 +54,11 @@ pub(crate) enum Access {
 impl Access {
     fn is_writer(self) -> bool {
         matches!(self, Access::Write | Access::RebuildIndex)
+    }
+
+    /// The same, whatever index exists.
+    pub(crate) fn without_index(self) -> Access {
+        if self.is_writer() { Access::RebuildIndex } else { Access::ReadWithoutIndex }
     }
 }
 
@@ -163,8 +169,7 @@ fn open_once(
         Err(error) if is_of_tables(&error) => Vec::new(),
         Err(error) => return Err(error),
     };
-    let without_index = if access.is_writer() { Access::RebuildIndex } else { Access::ReadWithoutIndex };
-    match open_by(platform, directory, without_index, options, &missing)? {
+    match open_by(platform, directory, access.without_index(), options, &missing)? {
         Opened::Whole(opened) => Ok(*opened),
         Opened::UnusableIndex(_) => Err(Error::new(ErrorKind::Corrupt, "open the store", "its log is inconsistent")
             .at(directory)
@@ -174,7 +179,7 @@ fn open_once(
 
 /// Whether a table of the index is damaged or unreadable on all copies. Other errors say nothing about the table: there
 /// may be too many open files.
-fn is_of_tables(error: &Error) -> bool {
+pub(crate) fn is_of_tables(error: &Error) -> bool {
     let is_unreadable = error.os_error().is_some_and(|source| source.raw_os_error() == Some(UNREADABLE));
     (error.kind() == ErrorKind::Corrupt || is_unreadable)
         && error.path().is_some_and(|path| path.starts_with(INDEX_DIRECTORY))
@@ -351,7 +356,8 @@ pub(crate) fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Bo
     }
 }
 
-/// Opens a store on this machine.
+/// Opens a store on this machine, and does nothing that is due after recovery.
+#[cfg(test)]
 pub(crate) fn open_here(directory: &Path, access: Access, options: &OpenOptions) -> Result<(Engine, Recovered)> {
     open(Arc::new(Host), directory, access, options)
 }

@@ -21,7 +21,7 @@ use crate::devices::slot::{Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::copies::Damaged;
 use crate::engine::divergence::{Rejected, take};
-use crate::engine::open::{Access, is_of_disk, open, open_here};
+use crate::engine::open::{Access, is_of_disk, open};
 use crate::engine::pace::{Pace, outcome};
 use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::entry::Kind;
@@ -282,7 +282,7 @@ pub(crate) fn repair_on(
 ) -> Result<RepairReport> {
     let is_index_rebuilt = plan.index.is_some() || plan.has(Remedy::RebuildIndex);
     let access = if is_index_rebuilt { Access::RebuildIndex } else { Access::Write };
-    let store = open(platform, home, access, how).and_then(Store::of)?;
+    let store = Store::open_on(platform, home, access, how)?;
     let (detached, completeness) = (store.recovered.detached, store.completeness().clone());
     let mut report = RepairReport { detached, completeness, ..RepairReport::default() };
     let mut pace = Pace::new(options.bytes_per_second, progress);
@@ -334,7 +334,7 @@ pub(crate) fn repair_on(
 /// # Errors
 /// As [`Store::open`].
 pub fn rebuild_index(home: &Path, how: &OpenOptions) -> Result<Store> {
-    open_here(home, Access::RebuildIndex, how).and_then(Store::of)
+    Store::open_on(Arc::new(Host), home, Access::RebuildIndex, how)
 }
 
 /// Continues with the side of diverged devices that `device` is on. The devices of the other sides become stale, or are
@@ -357,7 +357,7 @@ pub(crate) fn take_side_on(
     let rejected = take(&*platform, home, how, device)?;
     if !rejected.of_copy.is_empty() {
         let without = OpenOptions { degraded: true, without: rejected.of_copy.clone(), ..how.clone() };
-        let store = Store::of(open(platform, home, Access::Write, &without)?)?;
+        let store = Store::open_on(platform, home, Access::Write, &without)?;
         store.engine().leave_out(&rejected.of_copy)?;
     }
     Ok(rejected)

@@ -21,7 +21,7 @@ use crate::devices::device::Mode;
 use crate::devices::slot::{Slot, Trouble};
 use crate::devices::survey::OpenOptions;
 use crate::engine::copies::Damaged;
-use crate::engine::open::{Access, open};
+use crate::engine::open::Access;
 use crate::engine::pace::{Pace, outcome};
 use crate::engine::{Engine, View};
 use crate::error::{Error, ErrorKind, Result};
@@ -143,7 +143,7 @@ impl Store {
         }
         let (platform, home) = (Arc::clone(&self.engine().platform), self.engine().home.clone());
         drop(self);
-        let store = open(platform, &home, Access::RebuildIndex, how).and_then(Store::of)?;
+        let store = Store::open_on(platform, &home, Access::RebuildIndex, how)?;
         of_index.iter().for_each(|problem| found(problem, true));
         before.repaired += of_index.len() as u64;
         let report = store.scrub_adding_to(before, ScrubOptions { resume: false, ..options }, found, progress)?;

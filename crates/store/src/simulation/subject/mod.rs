@@ -18,7 +18,7 @@ use crate::devices::anchored::Anchor;
 use crate::devices::device::Device;
 use crate::devices::platform::{Lock, Platform, PrivateDevice};
 use crate::devices::survey::OpenOptions;
-use crate::engine::open::{Access, make, open};
+use crate::engine::open::{Access, make};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Alignment, Node, PRIVATE_MODE};
 use crate::format::ids::{DeviceNumber, ObjectNumber};
@@ -257,9 +257,7 @@ impl Subject for Simulated {
     }
 
     fn open(geometry: &Geometry, world: &World) -> Result<Simulated> {
-        open(platform(world), &home(geometry), Access::Write, &OpenOptions::default())
-            .and_then(Store::of)
-            .map(|store| Simulated { store })
+        Simulated::open_as(&home(geometry), world, Access::Write)
     }
 
     fn batch(&mut self, durability: Durability, changes: &[Change], done: &mut dyn FnMut()) -> Result<()> {
@@ -344,7 +342,7 @@ impl Simulated {
 
     /// Opens it with these options.
     pub(crate) fn open_how(home: &Path, world: &World, access: Access, how: &OpenOptions) -> Result<Simulated> {
-        open(platform(world), home, access, how).and_then(Store::of).map(|store| Simulated { store })
+        Store::open_on(platform(world), home, access, how).map(|store| Simulated { store })
     }
 
     /// The store itself.
