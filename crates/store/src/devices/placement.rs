@@ -7,7 +7,8 @@
 //!
 //! The last hundredth of a device ([`reserve_bytes`]) is reserved for removals, for moving records and for the index:
 //! space can still be freed in a full store. Since only whole files are freed, no file is larger than half of the
-//! reserve ([`file_bytes`]): the live bytes of a file always fit elsewhere.
+//! reserve ([`file_bytes`]): the live bytes of a file always fit elsewhere. What moves into the reserve stays on its
+//! device, which has the space again once the old file is freed.
 
 use crate::devices::device::Room;
 use crate::format::geometry::Class;
@@ -48,6 +49,11 @@ pub(crate) fn reserve_bytes(room: Room) -> u64 {
 pub(crate) fn file_bytes(room: Room, most_bytes: u64) -> u64 {
     // A file system may not report its size.
     if room.total_bytes == 0 { most_bytes } else { most_bytes.min(reserve_bytes(room) / 2) }
+}
+
+/// Bytes that anything new may occupy on a device.
+pub(crate) fn put_bytes(room: Room) -> u64 {
+    room.available_bytes.saturating_sub(reserve_bytes(room))
 }
 
 /// Bytes that moved records or units may occupy on a device: the index, commits and removals need some too.

@@ -27,7 +27,7 @@ pub(crate) mod open_files;
 pub(crate) mod pace;
 pub(crate) mod paths;
 pub(crate) mod pins;
-mod placement;
+pub(crate) mod placement;
 pub(crate) mod records;
 pub(crate) mod recovery;
 pub(crate) mod replay;

@@ -8,9 +8,20 @@ use crate::devices::slot::Slot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::{Class, DeviceState, Geometry};
+use crate::format::ids::DeviceNumber;
 use crate::format::record::{HEADER_BYTES, Lengths, kind_of};
 use crate::format::rows::SegmentRow;
-use crate::log::writer::{Batched, SegmentTarget, Writer, WrittenBatch, roomiest};
+use crate::log::writer::{Batched, SegmentTarget, Writer, WrittenBatch, for_segment};
+
+/// Where a batch may go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Destination<'d> {
+    /// Classes of devices; the first with space is chosen.
+    pub(crate) classes: &'d [Class],
+    /// The devices that are to hold it, if they are enough for all copies; otherwise the roomiest are.
+    pub(crate) near: &'d [DeviceNumber],
+    pub(crate) claim: Purpose,
+}
 
 impl Engine {
     /// Whether the store has devices of both classes, so that records can overflow.
@@ -35,9 +46,24 @@ impl Engine {
         Ok(rooms.rooms.iter().map(room_of).min().unwrap_or(0))
     }
 
+    /// Length at which a batch of records that may be committed in any pieces should end: `most_bytes`, or half a segment
+    /// of small devices. A longer batch makes its segment longer than full devices have room to move.
+    pub(crate) fn batch_bytes(&self, most_bytes: u64) -> u64 {
+        let geometry = self.geometry();
+        let slots = [Class::Fast, Class::Slow].map(|class| self.next_slots(&geometry, class)).concat();
+        // A device that does not say how much space it has says so when it is written to.
+        let rooms = slots.iter().filter_map(|slot| slot.room().ok());
+        rooms.map(|room| file_bytes(room, geometry.segment_bytes) / 2).fold(most_bytes, u64::min)
+    }
+
     /// The devices of a class that would hold a new segment.
     pub(crate) fn next_slots(&self, geometry: &Geometry, class: Class) -> Vec<Slot> {
-        roomiest(self.devices.writable(class), geometry.copies.into())
+        self.next_slots_near(geometry, class, &[])
+    }
+
+    /// As [`next_slots`](Self::next_slots), for a segment that is to be on the devices `near`.
+    pub(crate) fn next_slots_near(&self, geometry: &Geometry, class: Class, near: &[DeviceNumber]) -> Vec<Slot> {
+        for_segment(self.devices.writable(class), near, geometry.copies.into())
     }
 
     /// Whether the records of a segment, moved to devices of a class, would have as many copies as now. While a device
@@ -53,13 +79,13 @@ impl Engine {
     }
 
     /// The devices that would receive a batch for a class: those of the active segment, if it continues.
-    fn target_slots(&self, writer: &Writer, geometry: &Geometry, class: Class) -> Vec<Slot> {
+    fn target_slots(&self, writer: &Writer, geometry: &Geometry, class: Class, near: &[DeviceNumber]) -> Vec<Slot> {
         match &writer.active {
             Some(active) if active.class == class => {
                 let slots = self.devices.slots();
                 active.copies.iter().filter_map(|(device, _)| slots.get(device.index()).cloned()).collect()
             }
-            _ => self.next_slots(geometry, class),
+            _ => self.next_slots_near(geometry, class, near),
         }
     }
 
@@ -93,7 +119,8 @@ impl Engine {
         if !self.has_both_classes() {
             // The only class, whichever is requested; segments of either continue.
             let class = writer.active.as_ref().map_or(Class::Fast, |active| active.class);
-            return self.append_to(writer, geometry, &[class], needed_bytes, claim, &mut batch);
+            let to = Destination { classes: &[class], near: &[], claim };
+            return self.append_to(writer, geometry, to, &mut batch);
         }
         let limits = Limits {
             high_watermark_percent: geometry.high_watermark_percent,
@@ -102,7 +129,7 @@ impl Engine {
         // A reopened store continues as before.
         let is_overflowing =
             writer.is_overflowing || writer.active.as_ref().is_some_and(|active| active.on == Class::Slow);
-        let rooms_of = |class: Class| rooms(&self.target_slots(writer, geometry, class));
+        let rooms_of = |class: Class| rooms(&self.target_slots(writer, geometry, class, &[]));
         let (fast, slow) = (rooms_of(Class::Fast)?, rooms_of(Class::Slow)?);
         let (mut classes, is_overflowing) = decide(&fast, &slow, limits, is_overflowing, needed_bytes, claim);
         writer.is_overflowing = is_overflowing;
@@ -112,11 +139,11 @@ impl Engine {
             // A tombstone is small and goes where the log is: it is rarely worth a new segment.
             classes.sort_by_key(|&class| class != active.class);
         }
-        self.append_to(writer, geometry, &classes, needed_bytes, claim, &mut batch)
+        self.append_to(writer, geometry, Destination { classes: &classes, near: &[], claim }, &mut batch)
     }
 
-    /// Appends a batch to devices of the first of `classes` with space. After an error that leaves it unknown what was
-    /// written, nothing more is written.
+    /// Appends a batch to devices of the first of its classes with space. After an error that leaves it unknown what
+    /// was written, nothing more is written.
     ///
     /// # Errors
     /// As [`append_somewhere`](Self::append_somewhere).
@@ -124,25 +151,32 @@ impl Engine {
         &self,
         writer: &mut Writer,
         geometry: &Geometry,
-        classes: &[Class],
-        needed_bytes: u64,
-        claim: Purpose,
+        to: Destination<'_>,
         batch: &mut Batched<'_>,
     ) -> Result<WrittenBatch> {
+        let Destination { classes, near, claim } = to;
+        let needed_bytes = batch.records.len() as u64;
         let mut outcome = Err(full(claim));
         for &class in classes {
-            let mut target = rooms(&self.target_slots(writer, geometry, class))?;
+            if let Some(active) = writer.active.as_ref().filter(|_| !near.is_empty()) {
+                let next = self.next_slots_near(geometry, class, near);
+                let numbers = |slots: &[Slot]| slots.iter().map(|slot| slot.entry.number).collect::<Vec<_>>();
+                if numbers(&next) != active.copies.iter().map(|&(device, _)| device).collect::<Vec<_>>() {
+                    writer.close_segment();
+                }
+            }
+            let mut target = rooms(&self.target_slots(writer, geometry, class, near))?;
             if !target.has_room(needed_bytes, claim) {
                 // The active segment's devices may be full while others of the class are not.
-                target = rooms(&self.next_slots(geometry, class))?;
+                target = rooms(&self.next_slots_near(geometry, class, near))?;
                 if !target.has_room(needed_bytes, claim) {
                     continue;
                 }
                 writer.close_segment();
             }
             let closing = target.rooms.iter().map(|&room| file_bytes(room, geometry.segment_bytes)).min();
-            let place = SegmentTarget { class, segment_bytes: closing.unwrap_or(geometry.segment_bytes) };
-            outcome = writer.append(&self.devices, geometry, place, batch);
+            let segment_bytes = closing.unwrap_or(geometry.segment_bytes);
+            outcome = writer.append(&self.devices, geometry, SegmentTarget { class, near, segment_bytes }, batch);
             match &outcome {
                 Err(error) if error.kind() == ErrorKind::NoSpace => {}
                 _ => break,

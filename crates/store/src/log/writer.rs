@@ -104,9 +104,11 @@ pub(crate) struct WrittenBatch {
 
 /// Where a batch is to be written.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SegmentTarget {
+pub(crate) struct SegmentTarget<'t> {
     /// Devices of this class.
     pub(crate) class: Class,
+    /// Those that receive a new segment, if they are enough for all copies; otherwise the roomiest do.
+    pub(crate) near: &'t [DeviceNumber],
     /// Size at which a segment is closed there.
     pub(crate) segment_bytes: u64,
 }
@@ -177,7 +179,7 @@ impl Writer {
         &mut self,
         devices: &Devices,
         geometry: &Geometry,
-        place: SegmentTarget,
+        place: SegmentTarget<'_>,
         batch: &mut Batched<'_>,
     ) -> Result<WrittenBatch> {
         let length = batch.records.len() as u64;
@@ -187,7 +189,7 @@ impl Writer {
                 && (active.end <= FIRST_BATCH_AT || (active.end + length).0 <= place.segment_bytes)
         });
         if !stay {
-            self.begin_segment(devices, geometry, place.class, batch)?;
+            self.begin_segment(devices, geometry, place, batch)?;
         }
         let is_new = self.active.as_ref().is_some_and(|active| active.end == FIRST_BATCH_AT);
         let is_misplaced = batch.alignment.padding_to_batch(SEGMENT_HEADER_BYTES) > 0 && !batch.records.is_empty();
@@ -270,12 +272,13 @@ impl Writer {
         &mut self,
         devices: &Devices,
         geometry: &Geometry,
-        class: Class,
+        place: SegmentTarget<'_>,
         batch: &Batched<'_>,
     ) -> Result<()> {
         let number = self.newest_segment.next();
         let id = SegmentId::new(number, batch.epoch);
-        let slots = roomiest(devices.writable(class), geometry.copies.into());
+        let class = place.class;
+        let slots = for_segment(devices.writable(class), place.near, geometry.copies.into());
         if slots.is_empty() {
             return Err(Error::new(ErrorKind::NoSpace, "begin a segment", "no device for records is in service")
                 .advise("see granulo store status"));
@@ -366,6 +369,15 @@ fn write_copies(
         .collect();
     let worst = failed.iter().position(|(_, error)| ErrorKind::of(error) != ErrorKind::NoSpace).unwrap_or(0);
     if failed.is_empty() { Ok(()) } else { Err(failed.swap_remove(worst)) }
+}
+
+/// The devices for a new segment: those `near`, if there are `count` of them, otherwise the roomiest.
+pub(crate) fn for_segment(slots: Vec<Slot>, near: &[DeviceNumber], count: usize) -> Vec<Slot> {
+    let is_near = |slot: &&Slot| near.contains(&slot.entry.number);
+    if slots.iter().filter(is_near).count() == count {
+        return slots.iter().filter(is_near).cloned().collect();
+    }
+    roomiest(slots, count)
 }
 
 /// The devices with the most free space, at most `count` of them.

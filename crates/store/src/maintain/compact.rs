@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::moving::MoveTarget;
 use super::vacate::PlannedExtent;
 use crate::Store;
-use crate::devices::placement::moving_bytes;
+use crate::devices::device::Room;
+use crate::devices::placement::{moving_bytes, put_bytes};
+use crate::devices::slot::Slot;
 use crate::engine::Engine;
 use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result};
@@ -242,12 +244,11 @@ pub(crate) fn choose(
     Ok(chosen)
 }
 
+/// Segments of a round, and the rest.
+type Chosen = (Vec<PlannedSegment>, Vec<PlannedSegment>);
+
 /// The first of `segments` that fit in the room together, in a store of this alignment; and the rest.
-pub(crate) fn round(
-    segments: &[PlannedSegment],
-    alignment: Alignment,
-    room_bytes: u64,
-) -> (Vec<PlannedSegment>, Vec<PlannedSegment>) {
+pub(crate) fn round(segments: &[PlannedSegment], alignment: Alignment, room_bytes: u64) -> Chosen {
     let mut left_bytes = room_bytes;
     segments.iter().partition(|segment| {
         let left = left_bytes.checked_sub(segment.moving_bytes(alignment));
@@ -341,11 +342,38 @@ impl Engine {
         })
     }
 
-    /// Room for moved records on devices of a class, for one copy.
-    fn room_for_moved(&self, class: Class) -> Result<u64> {
-        let slots = self.next_slots(&self.geometry(), class);
-        let rooms: Vec<u64> = slots.iter().map(|slot| slot.room().map(moving_bytes)).collect::<Result<_>>()?;
+    /// Room on each of some devices, for one copy.
+    fn room_on(slots: &[Slot], room_bytes: fn(Room) -> u64) -> Result<u64> {
+        let rooms: Vec<u64> = slots.iter().map(|slot| slot.room().map(room_bytes)).collect::<Result<_>>()?;
         Ok(rooms.into_iter().min().unwrap_or(0))
+    }
+
+    /// The next segments of a class to be rewritten, the rest, and where the records go: to the roomiest devices as
+    /// long as those keep their reserve. Then segments go back to their own devices, which are no fuller afterwards: on
+    /// others, they would use up the space that is needed there to free anything.
+    fn next_round(&self, class: Class, left: &[PlannedSegment]) -> Result<(MoveTarget, Chosen)> {
+        let (geometry, view) = (self.geometry(), self.view().clone());
+        let alignment = geometry.alignment;
+        let next = self.next_slots(&geometry, class);
+        let chosen = round(left, alignment, Engine::room_on(&next, put_bytes)?);
+        if !chosen.0.is_empty() {
+            return Ok((MoveTarget::SameClass(class), chosen));
+        }
+        let devices_of = |segment: &PlannedSegment| {
+            view.state.segments.get(&segment.number).map(|row| row.devices.clone()).unwrap_or_default()
+        };
+        let sets: BTreeSet<Vec<DeviceNumber>> = left.iter().map(devices_of).collect();
+        for devices in sets {
+            let (there, elsewhere): (Vec<PlannedSegment>, Vec<PlannedSegment>) =
+                left.iter().partition(|segment| devices_of(segment) == devices);
+            let slots = self.next_slots_near(&geometry, class, &devices);
+            let (chosen, mut later) = round(&there, alignment, Engine::room_on(&slots, moving_bytes)?);
+            if !chosen.is_empty() {
+                later.extend(elsewhere);
+                return Ok((MoveTarget::SameDevices(class, devices), (chosen, later)));
+            }
+        }
+        Ok((MoveTarget::SameClass(class), round(left, alignment, Engine::room_on(&next, moving_bytes)?)))
     }
 
     pub(crate) fn compact(&self, options: &CompactOptions, progress: &Progress) -> Result<Compacted> {
@@ -381,13 +409,13 @@ impl Engine {
             let mut left: Vec<PlannedSegment> =
                 plan.segments.iter().filter(|segment| segment.class == class).copied().collect();
             while !left.is_empty() && !done.is_interrupted {
-                let (chosen, later) = round(&left, self.geometry().alignment, self.room_for_moved(class)?);
+                let (target, (chosen, later)) = self.next_round(class, &left)?;
                 if chosen.is_empty() {
                     return Err(self.no_room(left.iter().map(|segment| segment.live_bytes).min().unwrap_or(0)));
                 }
                 left = later;
                 let chosen: BTreeSet<SegmentNumber> = chosen.iter().map(|segment| segment.number).collect();
-                let moved = self.move_segments(&chosen, MoveTarget::SameClass(class), pace)?;
+                let moved = self.move_segments(&chosen, target, pace)?;
                 self.reclaim()?;
                 done.moved_records += moved.records;
                 done.moved_bytes += moved.bytes;

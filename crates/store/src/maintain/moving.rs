@@ -9,7 +9,7 @@
 //! what was moved has, because a device went missing. Whenever moving ends, by a signal or a crash, the store is
 //! consistent: at worst, records exist twice.
 
-use crate::format::ids::{LogOffset, SegmentNumber};
+use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -18,6 +18,7 @@ use crate::access::gather::{Joining, Wanted, sort};
 use crate::devices::placement::Purpose;
 use crate::engine::effects::{Effects, Nameless, UNPLACED};
 use crate::engine::pace::{Pace, outcome};
+use crate::engine::placement::Destination;
 use crate::engine::{Engine, EngineAccounts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
@@ -42,10 +43,12 @@ const JOINING: Joining = Joining { gap_bytes: 16 << 10, longest_bytes: 256 << 10
 const THREADS: usize = 4;
 
 /// Where moved records go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MoveTarget {
     /// Devices of the class where they are.
     SameClass(Class),
+    /// The devices where they are: then each of them has as much space afterwards as before.
+    SameDevices(Class, Vec<DeviceNumber>),
     /// Fast devices, down to the low watermark.
     Fast,
 }
@@ -93,6 +96,8 @@ struct Round<'r, 'w> {
     target: MoveTarget,
     /// Alignment of the encoded records.
     alignment: Alignment,
+    /// Most bytes in one commit.
+    batch_bytes: u64,
     pace: &'r mut Pace<'w>,
     unsynced_bytes: u64,
     moved: Moved,
@@ -125,9 +130,8 @@ impl Engine {
     ) -> Result<Moved> {
         {
             let mut writer = self.writer()?;
-            if writer.active.as_ref().is_some_and(|active| chosen.contains(&active.id.number)) {
-                writer.close_segment();
-            }
+            // The room for this round was measured on the roomiest devices, or on certain ones.
+            writer.close_segment();
         }
         let mut round = Round::new(self, chosen, target, pace);
         let outcome = round.run();
@@ -172,6 +176,7 @@ impl<'r, 'w> Round<'r, 'w> {
             chosen,
             target,
             alignment: engine.geometry().alignment,
+            batch_bytes: engine.batch_bytes(BATCH_BYTES),
             pace,
             unsynced_bytes: 0,
             moved: Moved::default(),
@@ -265,7 +270,7 @@ impl<'r, 'w> Round<'r, 'w> {
                     batch.push((key.to_vec(), *entry));
                 }
             }
-            if bytes >= BATCH_BYTES || batch.len() >= BATCH_RECORDS || is_end && !batch.is_empty() {
+            if bytes >= self.batch_bytes || batch.len() >= BATCH_RECORDS || is_end && !batch.is_empty() {
                 let hand = self.read(std::mem::take(&mut batch))?;
                 bytes = 0;
                 let committed = self.commit(hand)?;
@@ -337,7 +342,7 @@ impl<'r, 'w> Round<'r, 'w> {
                     batch.replace(offset, removal.transpose()?);
                 }
             }
-            if hand.bytes.len() as u64 >= BATCH_BYTES {
+            if hand.bytes.len() as u64 >= self.batch_bytes {
                 self.commit(std::mem::take(&mut hand))?;
             }
         }
@@ -369,9 +374,9 @@ impl<'r, 'w> Round<'r, 'w> {
             return Ok(0);
         }
         let needed_bytes = hand.bytes.len() as u64;
-        let class = match self.target {
+        let class = match &self.target {
             _ if !engine.has_both_classes() => writer.active.as_ref().map_or(Class::Fast, |active| active.class),
-            MoveTarget::SameClass(class) => class,
+            MoveTarget::SameClass(class) | MoveTarget::SameDevices(class, _) => *class,
             MoveTarget::Fast => {
                 if engine.fast_room_bytes(&geometry)? < needed_bytes {
                     self.moved.is_full = true;
@@ -389,7 +394,12 @@ impl<'r, 'w> Round<'r, 'w> {
             }
         }
         let mut batch = Batched { alignment: self.alignment, ..engine.batch_of(&mut hand.bytes) };
-        let written = engine.append_to(&mut writer, &geometry, &[class], needed_bytes, Purpose::Frees, &mut batch)?;
+        let near: &[DeviceNumber] = match &self.target {
+            MoveTarget::SameDevices(_, devices) => devices,
+            MoveTarget::SameClass(_) | MoveTarget::Fast => &[],
+        };
+        let to = Destination { classes: &[class], near, claim: Purpose::Frees };
+        let written = engine.append_to(&mut writer, &geometry, to, &mut batch)?;
         let row = writer.active_row();
         let copies = row.as_ref().map_or(1, |row| row.devices.len()) as u64;
         effects.appended(row, written.position);

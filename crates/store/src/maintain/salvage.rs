@@ -27,7 +27,7 @@ use crate::layout::granulo::Alignment;
 use crate::log::writer::Batched;
 
 /// Most bytes and records in one commit.
-const BATCH_BYTES: usize = 1 << 20;
+const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_RECORDS: usize = 1 << 12;
 
 /// A record to be moved.
@@ -177,6 +177,7 @@ impl Engine {
     pub(super) fn empty_segment(&self, row: &SegmentRow, pace: &mut Pace<'_>) -> Result<bool> {
         let snapshot = self.view().snapshot();
         let (mut moving, mut bytes) = (Vec::new(), 0);
+        let most_bytes = self.batch_bytes(BATCH_BYTES);
         self.audit_segment(row, &snapshot, LogOffset::START, pace, &mut |sight, _| {
             let Observation::Record(met) = sight else { return Ok(()) };
             let location = Location { segment: row.number, offset: met.at, record_bytes: met.record.record_bytes() };
@@ -189,9 +190,9 @@ impl Engine {
                 _ => return Ok(()),
             };
             let record = Moving::new(&key, entry, &met.record, None, self.geometry().alignment)?;
-            bytes += record.bytes.len();
+            bytes += record.bytes.len() as u64;
             moving.push(record);
-            if bytes >= BATCH_BYTES || moving.len() >= BATCH_RECORDS {
+            if bytes >= most_bytes || moving.len() >= BATCH_RECORDS {
                 bytes = 0;
                 self.append_moved(std::mem::take(&mut moving))?;
                 // Moved entries stay in memory until they are in a sorted table.

@@ -18,6 +18,7 @@ mod devices;
 mod divergence;
 mod dropping;
 mod ends;
+mod full;
 mod giving_up;
 mod handles;
 mod names;

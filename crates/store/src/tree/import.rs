@@ -169,7 +169,7 @@ pub fn import_into(
     let (sender, receiver) = sync_channel::<TaskBatch>(threads);
     let receiver = Mutex::new(receiver);
     let bounds = PieceBounds {
-        bytes: (2 * PIECE_BYTES / threads as u64).min(PIECE_BYTES),
+        bytes: store.engine().batch_bytes((2 * PIECE_BYTES / threads as u64).min(PIECE_BYTES)),
         directories: MOST_OPEN / (2 * threads + 1),
     };
     let planned = std::thread::scope(|scope| {

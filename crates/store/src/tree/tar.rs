@@ -85,6 +85,7 @@ pub fn import_tar_into(
         batch_objects: 0,
         batch_bytes: 0,
         held_bytes: 0,
+        most_held_bytes: store.engine().batch_bytes(BATCH_BYTES),
         unsynced: UnsyncedBytes::default(),
         shared: HashMap::new(),
         claimed: HashSet::new(),
@@ -154,6 +155,7 @@ struct TarImport<'s, 'l, 'w> {
     batch_objects: u64,
     batch_bytes: u64,
     held_bytes: u64,
+    most_held_bytes: u64,
     unsynced: UnsyncedBytes,
     /// Shared objects that got names in this batch.
     shared: HashMap<Key, ObjectNumber>,
@@ -201,7 +203,7 @@ impl<'s> TarImport<'s, '_, '_> {
                 Err(MemberFailure::Fatal(error)) => return Err(error),
             }
             self.ledger.advance(1, 0);
-            if self.held_bytes >= BATCH_BYTES || self.batch_objects >= BATCH_OBJECTS {
+            if self.held_bytes >= self.most_held_bytes || self.batch_objects >= BATCH_OBJECTS {
                 self.commit()?;
             }
         }
