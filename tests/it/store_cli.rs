@@ -409,6 +409,29 @@ fn names_are_moved_exchanged_and_given_beside() {
 }
 
 #[test]
+fn what_a_pin_keeps_is_freed_once_it_is_released() {
+    let (_sandbox, home) = store();
+    put(&home, "a", &[1; 10_000]);
+    let open = granulo::store::Store::open(&home).unwrap();
+    ["mount-1", "odd\u{7}name"].iter().for_each(|name| open.pin(name).unwrap());
+    drop(open);
+    on("rm", &home, ["a"]).ended(0);
+    on("compact", &home, ["--all"]).ended(0);
+    assert!(on("status", &home, [""; 0]).ended(0).text().contains("waits for mount-1, odd\\x07name"));
+    let waiting =
+        || on("compact", &home, ["--all", "--json"]).ended(0).json()["done"]["waiting_bytes"].as_u64().unwrap();
+    assert!(waiting() > 10_000);
+    // Nothing is released if one of the names is wrong.
+    complains(&on("unpin", &home, ["mount-1", "mount-2"]).ended(2), &["no such pin: mount-2", "mount-1, odd\\x07name"]);
+    let document = on("unpin", &home, ["mount-1", "--json"]).ended(0).json();
+    assert_eq!((&document["unpinned"][0], &document["pins"][0]), (&"mount-1".into(), &"odd\u{7}name".into()));
+    assert!(waiting() > 10_000);
+    on("unpin", &home, ["odd\\x07name"]).ended(0);
+    assert_eq!(waiting(), 0);
+    complains(&on("unpin", &home, ["mount-1"]).ended(2), &["no such pin", "the store has none"]);
+}
+
+#[test]
 fn hostile_names_reach_no_terminal() {
     let (_sandbox, home) = store();
     let name = OsStr::from_bytes(b"a\x1b[31m\n\xff\\");

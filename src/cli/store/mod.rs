@@ -27,6 +27,7 @@ mod repair;
 mod scrub;
 mod stat;
 mod status;
+mod unpin;
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -83,6 +84,7 @@ enum StoreCommand {
     Compact(compact::CompactArguments),
     Rebalance(rebalance::RebalanceArguments),
     Status(status::StatusArguments),
+    Unpin(unpin::UnpinArguments),
 }
 
 impl StoreArguments {
@@ -116,6 +118,7 @@ impl StoreCommand {
             StoreCommand::Compact(arguments) => arguments.run(),
             StoreCommand::Rebalance(arguments) => arguments.run(),
             StoreCommand::Status(arguments) => arguments.run(),
+            StoreCommand::Unpin(arguments) => arguments.run(),
         }
     }
 }

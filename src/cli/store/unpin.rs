@@ -1,0 +1,82 @@
+//! `granulo store unpin`: gives up pins that outlived their process.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{Ended, StoreToWrite, with_failures};
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::Store;
+use crate::units::escape;
+
+/// Release a pin of a store: what it kept can be freed
+///
+/// A pin keeps a past state of the store readable, across restarts, for a reader such as a kernel mount, which releases
+/// it at the end. If that never comes, for instance after a crash, release the pin by the name that granulo store status
+/// shows. Whatever still reads that state may then find bytes missing.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  granulo store unpin /srv/s mount-1f3a")]
+pub(super) struct UnpinArguments {
+    #[command(flatten)]
+    at: StoreToWrite,
+    /// Name of the pin
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<OsString>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct UnpinnedDocument {
+    schema: &'static str,
+    /// Names of the pins that were released.
+    unpinned: Vec<String>,
+    /// Names of those that are left.
+    pins: Vec<String>,
+}
+
+impl UnpinArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let store = self.at.open()?;
+        let outcome = self.unpin(&store);
+        with_failures(&store, outcome)
+    }
+
+    fn unpin(&self, store: &Store) -> Result<Ended> {
+        let names =
+            |store: &Store| -> Result<Vec<String>> { Ok(store.pins()?.into_iter().map(|(name, _)| name).collect()) };
+        let pins = names(store)?;
+        // Names are shown escaped: what is shown is accepted, too. All are known before one is released.
+        let mut unpinned = Vec::new();
+        for wanted in &self.names {
+            let is_it = |name: &&String| {
+                name.as_bytes() == wanted.as_bytes() || escape(name.as_bytes()).as_bytes() == wanted.as_bytes()
+            };
+            let Some(name) = pins.iter().find(is_it) else { return Err(no_such_pin(wanted.as_bytes(), &pins)) };
+            unpinned.push(name.clone());
+        }
+        for name in &unpinned {
+            store.unpin(name)?;
+        }
+        if !self.json {
+            return Ok(Ended::Well);
+        }
+        super::completeness::print_json(&UnpinnedDocument {
+            schema: "granulo/store-unpin/1",
+            unpinned,
+            pins: names(store)?,
+        })
+    }
+}
+
+fn no_such_pin(name: &[u8], pins: &[String]) -> Error {
+    let error = Error::new(ErrorKind::NotFound, "release a pin", format!("no such pin: {}", escape(name)));
+    let existing: Vec<String> = pins.iter().map(|name| escape(name.as_bytes())).collect();
+    error.advise(match existing.is_empty() {
+        true => "the store has none".to_owned(),
+        false => format!("the store has {}", existing.join(", ")),
+    })
+}
