@@ -14,8 +14,8 @@ use crate::units::escape;
 /// Release a pin of a store: what it kept can be freed
 ///
 /// A pin keeps a past state of the store readable, across restarts, for a reader such as a kernel mount, which releases
-/// it at the end. If that never comes, for instance after a crash, release the pin by the name that granulo store status
-/// shows. Whatever still reads that state may then find bytes missing.
+/// it at the end. If that never comes, for instance after a crash, release the pin by the name that granulo store
+/// status shows. Whatever still reads that state may then find bytes missing.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo store unpin /srv/s mount-1f3a")]
 pub(super) struct UnpinArguments {

@@ -46,8 +46,8 @@ impl Engine {
         Ok(rooms.rooms.iter().map(room_of).min().unwrap_or(0))
     }
 
-    /// Length at which a batch of records that may be committed in any pieces should end: `most_bytes`, or half a segment
-    /// of small devices. A longer batch makes its segment longer than full devices have room to move.
+    /// Length at which a batch of records that may be committed in any pieces should end: `most_bytes`, or half a
+    /// segment of small devices. A longer batch makes its segment longer than full devices have room to move.
     pub(crate) fn batch_bytes(&self, most_bytes: u64) -> u64 {
         let geometry = self.geometry();
         let slots = [Class::Fast, Class::Slow].map(|class| self.next_slots(&geometry, class)).concat();
