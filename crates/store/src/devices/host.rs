@@ -222,8 +222,9 @@ impl Platform for Host {
 
     fn private_device(&self) -> Result<PrivateDevice> {
         let fail = |error| Error::io("create a private index", &std::env::temp_dir(), error);
-        for attempt in 0..100 {
-            let path = std::env::temp_dir().join(format!("granulo-index-{}-{attempt}", std::process::id()));
+        // Others may write to this directory: they cannot take a name that they cannot guess.
+        for _ in 0..100 {
+            let path = std::env::temp_dir().join(format!("granulo-index-{:016x}", self.random()?));
             match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Ok(PrivateDevice { device: self.device(&path), guard: Box::new(Temporary { path }) }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
