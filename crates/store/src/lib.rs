@@ -125,7 +125,8 @@ pub use format::key::Key;
 pub use format::rows::SnapshotRow;
 pub use log::completeness::{Cause, Completeness, Missing, Tail};
 pub use maintain::check::{CheckOptions, CheckReport};
-pub use maintain::compact::{Choice, CompactOptions, CompactPlan, Compacted, PlannedSegment};
+pub use maintain::choice::{Choice, CompactPlan, Compacted, PlannedExtent, PlannedSegment};
+pub use maintain::compact::CompactOptions;
 pub use maintain::problem::{Problem, ProblemKind, Remedy};
 pub use maintain::rebalance::{RebalancePlan, Rebalanced};
 pub use maintain::rebuild::{RebuildOptions, RebuildPlan, RebuildReport};
@@ -134,7 +135,6 @@ pub use maintain::repair::{
 };
 pub use maintain::scrub::{ScrubOptions, ScrubReport, ScrubStatus};
 pub use maintain::status::{Census, DeviceStatus, StoreStatus};
-pub use maintain::vacate::PlannedExtent;
 
 use crate::error::{Error, Result};
 use crate::format::ids::DeviceNumber;

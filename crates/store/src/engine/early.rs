@@ -24,11 +24,6 @@ use crate::locks::lock;
 /// the index. Smaller in tests, which then cover several pieces.
 pub(crate) const PIECE: usize = if cfg!(test) { 3 } else { 4096 };
 
-/// Removes the note: the versions become visible.
-pub(crate) fn taken_in() -> (String, Vec<u8>) {
-    (EARLY.to_owned(), Vec::new())
-}
-
 /// Whether some directories have more objects than one change of the index should.
 ///
 /// # Errors
@@ -104,7 +99,7 @@ impl Engine {
             drop((scan, snapshot));
             let is_last = change.recent.is_empty() && change.forget.is_empty();
             if is_last {
-                change.notes.push(taken_in());
+                change.notes.push(Early::no_note());
             }
             self.change_index(&change)?;
             if is_last {

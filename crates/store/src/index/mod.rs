@@ -102,6 +102,11 @@ impl Early {
         self.until == until
     }
 
+    /// Removes the note: the versions become visible.
+    pub(crate) fn no_note() -> (String, Vec<u8>) {
+        (EARLY.to_owned(), Vec::new())
+    }
+
     /// The content of the note.
     pub(crate) fn encode(self) -> Vec<u8> {
         [&[u8::from(self.is_whole)][..], &self.until.to_le_bytes()].concat()

@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod check;
+pub(crate) mod choice;
 pub(crate) mod compact;
 mod drop_lost;
 mod lost_found;

@@ -7,7 +7,7 @@
 use crate::format::ids::SegmentNumber;
 use std::collections::BTreeSet;
 
-use super::compact::{PlannedSegment, round};
+use super::choice::{PlannedSegment, round};
 use super::moving::MoveTarget;
 use crate::Store;
 use crate::engine::Engine;

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::replace::is_same;
+use super::replace::{is_same, note_name};
 use super::salvage::Moving;
 use crate::Store;
 use crate::devices::extents::{Touched, order};
@@ -317,11 +317,6 @@ impl Engine {
         }
         Ok(None)
     }
-}
-
-/// Name of the note of a rebuild's progress in the catalog.
-pub(super) fn note_name(device: DeviceNumber) -> String {
-    format!("rebuild.{device}")
 }
 
 fn no_place(cause: String) -> Error {

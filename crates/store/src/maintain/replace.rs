@@ -4,7 +4,6 @@
 use std::io;
 use std::path::Path;
 
-use super::rebuild::note_name;
 use crate::devices::device::Device;
 use crate::devices::extents::DIRECTORY as EXTENTS;
 use crate::devices::platform::LOST_AND_FOUND;
@@ -207,6 +206,11 @@ impl Engine {
         self.set_geometry(geometry);
         Ok(())
     }
+}
+
+/// Name of the note of a rebuild's progress in the catalog.
+pub(super) fn note_name(device: DeviceNumber) -> String {
+    format!("rebuild.{device}")
 }
 
 pub(super) fn is_same(a: &Path, b: &Path) -> bool {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::compact::dead_bytes;
+use super::choice::dead_bytes;
 use super::scrub::{FINISHED, finished};
 use crate::Store;
 use crate::devices::device::{Device, Mode, Room};

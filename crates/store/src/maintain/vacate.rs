@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::compact::{Choice, Compacted};
+use super::choice::{Choice, Compacted, ExtentId, PlannedExtent};
 use super::salvage::Moving;
 use crate::devices::extents::{Claim, Touched};
 use crate::engine::Engine;
@@ -30,47 +30,6 @@ use crate::index::catalog::{Change, ExtentRow, Superseded};
 const SYNC_BYTES: u64 = 64 << 20;
 /// Objects whose records are written together.
 const MOVED_TOGETHER: usize = 256;
-
-/// An extent file: device and number.
-pub(crate) type ExtentId = (DeviceNumber, u32);
-
-/// An extent file that would be freed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PlannedExtent {
-    /// Device that it is on.
-    pub device: DeviceNumber,
-    /// Its number.
-    pub file: u32,
-    /// Its size, in bytes.
-    pub size_bytes: u64,
-    /// Bytes of live units, which are copied to another file.
-    pub live_bytes: u64,
-    /// Bytes that no descriptor ever referred to, at its end: left by a killed writer.
-    pub quarantined_bytes: u64,
-}
-
-impl PlannedExtent {
-    fn place(&self) -> ExtentId {
-        (self.device, self.file)
-    }
-
-    /// Bytes that are known to be dead. The size is measured, not accounted: a truncated file may be shorter than its
-    /// units, and units that versions share are live once for each. Nothing is known to be dead then.
-    pub(crate) fn dead_bytes(&self) -> u64 {
-        self.size_bytes.saturating_sub(self.live_bytes)
-    }
-
-    fn is_chosen(&self, choice: Choice) -> bool {
-        match choice {
-            _ if self.live_bytes == 0 => true,
-            Choice::All => self.dead_bytes() > 0,
-            Choice::Dead(percent) | Choice::DeadOrDisordered(percent) => {
-                let (dead, size) = (u128::from(self.dead_bytes()), u128::from(self.size_bytes));
-                dead > 0 && dead * 100 >= size * u128::from(percent)
-            }
-        }
-    }
-}
 
 /// Result of comparing the index with its accounts.
 #[derive(Debug, Default)]
@@ -419,30 +378,4 @@ fn components_in(descriptor: &Descriptor, places: &BTreeSet<ExtentId>) -> Vec<(u
         }
     }
     found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn file(size_bytes: u64, live_bytes: u64) -> PlannedExtent {
-        PlannedExtent { device: DeviceNumber(0), file: 0, size_bytes, live_bytes, quarantined_bytes: 0 }
-    }
-
-    #[test]
-    fn files_are_chosen_by_their_share_of_dead_bytes() {
-        for (size, live, chosen) in [
-            (0, 0, true),
-            (100, 0, true),
-            (100, 70, true),
-            (100, 71, false),
-            (100, 100, false),
-            // Truncated: nothing in it is known to be dead.
-            (100, 200, false),
-            (u64::MAX, 1, true),
-        ] {
-            assert_eq!(file(size, live).is_chosen(Choice::Dead(30)), chosen, "{live} of {size}");
-        }
-        assert!(file(100, 99).is_chosen(Choice::All) && !file(100, 100).is_chosen(Choice::All));
-    }
 }

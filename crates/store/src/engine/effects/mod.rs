@@ -17,7 +17,6 @@ use self::versions::Left;
 pub(crate) use self::versions::Versions;
 
 use super::changed::ChangedKeys;
-use super::early;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Descriptor, Run};
 use crate::format::entry::{Entry, Kind, Location};
@@ -464,7 +463,7 @@ impl<'l, L: Accounts> Effects<'l, L> {
             change.ranges = Some(self.accounts.ranges().iter().copied().chain(ranges).collect());
         }
         if self.takes_early_in {
-            change.notes.push(early::taken_in());
+            change.notes.push(Early::no_note());
         }
         change.segments = self.segments.into_values().collect();
         change.extents = self.extents.into_values().collect();

@@ -14,8 +14,9 @@
 use std::collections::BTreeSet;
 
 use super::MANIFEST;
+use super::error::WriteError;
 use super::manifest::{ObjectName, PREFIX};
-use super::writer::{WriteError, Writer};
+use super::writer::Writer;
 use crate::devices::objects::ObjectError;
 
 const LIST: &str = "list";

@@ -54,6 +54,7 @@
 //! ```
 
 mod collect;
+mod error;
 pub(crate) mod manifest;
 mod reader;
 mod settle;
@@ -63,10 +64,11 @@ mod tests;
 mod writer;
 
 pub use collect::Collected;
+pub use error::WriteError;
 pub use manifest::{Manifest, PublishedObject};
 pub use reader::Reader;
 pub use surroundings::{Machine, Surroundings};
-pub use writer::{WriteError, Writer};
+pub use writer::Writer;
 
 /// The name of the manifest.
 pub(crate) const MANIFEST: &str = "manifest";

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::MANIFEST;
+use super::error::WriteError;
 use super::manifest::{DecodeError, FORMAT_VERSION, Fate, Manifest, ObjectName};
 use super::surroundings::Surroundings;
-use super::writer::WriteError;
 use crate::devices::objects::{Expected, ObjectError, Objects, Piece, Tag};
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::format_size;

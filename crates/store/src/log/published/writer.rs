@@ -1,9 +1,9 @@
 //! The writer: it begins an epoch, publishes batches and pins, and stops once it is fenced.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 
+use super::error::WriteError;
 use super::manifest::{MOST_EPOCHS, Manifest, OBJECT_BYTES, ObjectName, PublishedObject, WriterEpoch};
 use super::settle::{Bucket, CurrentManifest, LONGEST_BYTES, Settled};
 use super::surroundings::Surroundings;
@@ -18,44 +18,6 @@ const PUT: &str = "put";
 
 /// No batch makes the manifest longer, so that there is room for another epoch, and for removals with their pins.
 const LONGEST_WITH_BATCH_BYTES: u64 = LONGEST_BYTES / 16 * 15;
-
-/// Why nothing was written, or why the outcome is unknown.
-#[derive(Debug)]
-pub enum WriteError {
-    /// Nothing has changed or will change. The writer may continue, unless the error says otherwise.
-    Failed(Error),
-    /// Another writer has begun an epoch. Nothing has changed or will change; this writer has ended.
-    Fenced(Error),
-    /// The write took effect as a whole or not at all; the next writer that opens settles which, for good. This writer
-    /// has ended.
-    Unsettled(Error),
-}
-
-impl WriteError {
-    /// The error itself.
-    pub fn error(&self) -> &Error {
-        let (WriteError::Failed(error) | WriteError::Fenced(error) | WriteError::Unsettled(error)) = self;
-        error
-    }
-}
-
-impl From<Error> for WriteError {
-    fn from(error: Error) -> WriteError {
-        WriteError::Failed(error)
-    }
-}
-
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error().fmt(f)
-    }
-}
-
-impl std::error::Error for WriteError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(self.error())
-    }
-}
 
 /// Why a writer has ended.
 #[derive(Debug, Clone, Copy)]

@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::time::Duration;
 
+use super::choice::ExtentId;
 use super::objects::ObjectPaths;
 use super::problem::{Problem, ProblemKind, Remedy};
 use super::status::explain_trouble;
-use super::vacate::ExtentId;
 use crate::Store;
 use crate::devices::admission::newer_advice;
 use crate::devices::names;
