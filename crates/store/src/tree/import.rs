@@ -25,6 +25,7 @@ use rustix::fs::FileType;
 use super::names::{Handover, SharedNames};
 use super::posix::{FileStatus, Identity};
 use super::put::Putter;
+use super::task::{Action, ImportOptions, ImportSummary, Task, is_intact, is_same};
 use super::turns::Turns;
 use super::walk::{SourceEntry, SourceTree, WalkFilter, WalkStep, path_of};
 use super::{Ledger, Reports, begin_threads, default_threads};
@@ -35,7 +36,7 @@ use crate::format::key::Key;
 use crate::locks::{lock, unpoisoned};
 use crate::progress::Progress;
 use crate::units::MIB;
-use crate::{Buffer, Listed, Store, Walk};
+use crate::{Listed, Store, Walk};
 
 /// A piece ends at this much content; with more than two threads at less, so that their total does not exceed it,
 const PIECE_BYTES: u64 = MIB;
@@ -43,76 +44,6 @@ const PIECE_BYTES: u64 = MIB;
 const PIECE_OBJECTS: usize = 256;
 /// or its share of this many directories, which stay open until it is done.
 const MOST_OPEN: usize = 384;
-
-/// What to import, and how.
-#[derive(Debug, Clone)]
-pub struct ImportOptions {
-    /// The directory of the store for the content of the source; created if it is missing.
-    pub prefix: Key,
-    /// Keep access times.
-    pub access_times: bool,
-    /// Do not enter other file systems than that of the source's root.
-    pub one_file_system: bool,
-    /// Number of threads that read; `None` for a default by the number of processors.
-    pub threads: Option<usize>,
-    /// Read objects that are already in the store, and replace those that are damaged.
-    pub verify: bool,
-}
-
-impl Default for ImportOptions {
-    fn default() -> ImportOptions {
-        ImportOptions { prefix: Key::root(), access_times: true, one_file_system: false, threads: None, verify: false }
-    }
-}
-
-/// Result of an import.
-#[derive(Debug, Default)]
-pub struct ImportSummary {
-    /// Directories stored.
-    pub directories: u64,
-    /// Files stored; one with several names counts once.
-    pub files: u64,
-    /// Second and later names stored.
-    pub links: u64,
-    /// Symlinks stored.
-    pub symlinks: u64,
-    /// Fifos, sockets and devices stored.
-    pub specials: u64,
-    /// Bytes of content stored, without holes.
-    pub content_bytes: u64,
-    /// Objects that are already in the store.
-    pub unchanged: u64,
-    /// Damaged objects of the store that were replaced; they count as stored too.
-    pub replaced: u64,
-    /// Files that changed while they were read, twice; they are reported too.
-    pub changed: u64,
-    /// Directories of the store itself in the source.
-    pub own_directories: u64,
-    /// Members of an archive that were refused because of their name or kind; they are reported too.
-    pub refused: u64,
-    /// Extended attributes that this user may not read, or that an archive has in an unknown form.
-    pub xattrs_unreadable: u64,
-    /// Files that could not be imported, or only in part.
-    pub reports: Reports,
-    /// Whether a stop was requested.
-    pub interrupted: bool,
-}
-
-impl ImportSummary {
-    /// Adds the counts of another thread, or of a batch.
-    pub(super) fn add(&mut self, other: &ImportSummary) {
-        self.directories += other.directories;
-        self.files += other.files;
-        self.links += other.links;
-        self.symlinks += other.symlinks;
-        self.specials += other.specials;
-        self.content_bytes += other.content_bytes;
-        self.unchanged += other.unchanged;
-        self.replaced += other.replaced;
-        self.changed += other.changed;
-        self.xattrs_unreadable += other.xattrs_unreadable;
-    }
-}
 
 /// What an import of a tree would find.
 #[derive(Debug, Default)]
@@ -202,29 +133,6 @@ pub(super) fn finish(store: &Store, ledger: &Ledger<'_>, summary: &mut ImportSum
     failed.map_or(synced, Err)
 }
 
-/// Whether an object that the store lists can be read; the content of a file with several names through one of them.
-///
-/// # Errors
-/// Errors that are no damage of the object.
-pub(super) fn is_intact(store: &Store, listed: &Listed) -> Result<bool> {
-    let read = || match listed.entry.kind {
-        Kind::Directory | Kind::Symlink | Kind::Special => {
-            let mut buffer = Buffer::default();
-            store.read(&listed.key, &mut buffer).map(drop)
-        }
-        _ => {
-            let Some(mut content) = store.content(&listed.key)? else { return Ok(()) };
-            while content.next_piece()?.is_some() {}
-            Ok(())
-        }
-    };
-    match read() {
-        Ok(()) => Ok(true),
-        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Lost) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 /// Counts what an import of `source` would read, without reading content.
 ///
 /// # Errors
@@ -287,45 +195,9 @@ fn own_directories(store: &Store) -> HashSet<Identity> {
     opened.filter_map(|file| super::posix::status(&file).ok()).map(|status| status.identity).collect()
 }
 
-/// What to do with a file.
-pub(super) enum Action {
-    /// Store it as an object of its own.
-    Put,
-    /// Store it as a shared object, and pass on its number.
-    PutShared(Arc<Handover<ObjectNumber>>),
-    /// Add a name when the number is known.
-    Link(Arc<Handover<ObjectNumber>>),
-    /// The store has it as one of several names of this shared object, which it no longer is in the source: store it
-    /// unless all other names are gone.
-    PutIfShared,
-    /// The store has it: store it if what the store has is damaged.
-    PutIfDamaged(Box<Listed>),
-}
-
-/// A file and what to do with it.
-pub(super) struct Task {
-    pub found: SourceEntry,
-    pub action: Action,
-    /// It is a directory, and something else has its key.
-    pub replace: bool,
-}
-
 struct TaskBatch {
     number: u64,
     tasks: Vec<Task>,
-}
-
-/// Whether the store has the same file, as far as metadata show.
-pub(super) fn is_same(status: &FileStatus, listed: &Listed) -> bool {
-    let entry = &listed.entry;
-    let has_size = |kinds: &[Kind]| kinds.contains(&entry.kind) && entry.size_bytes == status.size_bytes;
-    let alike = match status.file_type() {
-        FileType::RegularFile => has_size(&[Kind::File, Kind::Large, Kind::Link]),
-        FileType::Symlink => has_size(&[Kind::Symlink]),
-        FileType::Directory => entry.kind == Kind::Directory,
-        _ => entry.kind == Kind::Special,
-    };
-    alike && (entry.mtime, entry.mode, entry.uid, entry.gid) == (status.mtime, status.mode, status.uid, status.gid)
 }
 
 fn work<'s>(

@@ -5,6 +5,7 @@
 //! | [`posix`] | one file of the operating system: attributes, holes, descriptors, relative to an open directory |
 //! | `walk` | a source tree in key order |
 //! | [`mod@import`] | what is stored, what is unchanged, several threads |
+//! | `task` | what to do with each file, options and results |
 //! | `put` | storing one file in a batch |
 //! | `names` | files with several names, in both directions |
 //! | `turns` | batches of several threads, committed in order |
@@ -30,6 +31,7 @@ pub mod posix;
 mod put;
 mod restore;
 mod tar;
+mod task;
 mod turns;
 mod walk;
 
@@ -44,8 +46,9 @@ use crate::locks::lock;
 use crate::progress::Progress;
 
 pub use export::{ExportOptions, ExportSummary, export};
-pub use import::{ImportOptions, ImportSummary, Measure, import, import_into, measure};
+pub use import::{Measure, import, import_into, measure};
 pub use tar::{import_tar, import_tar_into};
+pub use task::{ImportOptions, ImportSummary};
 
 /// Reports that are kept in full; the rest is only counted.
 const REPORTS_KEPT: usize = 20;

@@ -18,9 +18,9 @@ use std::sync::Mutex;
 use rustix::fs::{FileType, readlinkat};
 use rustix::io::Errno;
 
-use super::import::{Action, ImportOptions, ImportSummary, Task, is_intact};
 use super::names::Handover;
 use super::posix::{FileStatus, XattrReader, holes, open_file, status};
+use super::task::{Action, ImportOptions, ImportSummary, Task, is_intact};
 use super::turns::ReadyBatch;
 use super::walk::SourceEntry;
 use super::{Ledger, Watched};

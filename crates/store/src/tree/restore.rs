@@ -24,9 +24,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::export::{Export, ExportSummary, TargetDirectory};
-use super::import::is_same;
 use super::names::Handover;
 use super::posix::{entry_path, status, status_at};
+use super::task::is_same;
 use crate::error::{Error, ErrorKind};
 use crate::format::attributes::Attributes;
 use crate::format::entry::Kind;

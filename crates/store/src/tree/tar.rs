@@ -22,8 +22,9 @@ use std::path::PathBuf;
 use hashbrown::HashMap;
 
 use super::archive::{Archive, Broken, Member, MemberKind};
-use super::import::{ImportOptions, ImportSummary, check_prefix, finish, is_intact};
+use super::import::{check_prefix, finish};
 use super::put::SMALL_BYTES;
+use super::task::{ImportOptions, ImportSummary, is_intact};
 use super::turns::{ReadyBatch, UnsyncedBytes};
 use super::{Ledger, Stoppable, Watched};
 use crate::error::{Error, ErrorKind, Result, os_message};

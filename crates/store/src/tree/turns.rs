@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
 
 use super::Ledger;
-use super::import::ImportSummary;
+use super::task::ImportSummary;
 use crate::error::Result;
 use crate::locks::{lock, unpoisoned};
 use crate::{Batch, Store};
