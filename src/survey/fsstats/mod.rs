@@ -19,13 +19,43 @@ mod fill;
 mod read;
 mod write;
 
-pub use read::{MAX_BYTES, looks_like, read};
+pub use read::{MAX_BYTES, looks_like};
 pub use write::write;
 
+use std::path::Path;
+
+use self::fill::survey_of;
+use self::read::Parser;
+use super::Survey;
 use super::measure::{ByteMeasure, Measure};
+use crate::error::{Error, ErrorKind, Result};
 
 /// A kilobyte of fsstats, in bytes.
 const KB: u64 = 1024;
+
+const OPERATION: &str = "read the fsstats CSV";
+
+/// Reads an fsstats CSV; `name` is the label of the survey and appears in errors. Also returns warnings, one sentence
+/// each: what was missing, skipped or contradictory.
+///
+/// # Errors
+/// [`ErrorKind::NotRecognised`] for another kind of file, or one above [`MAX_BYTES`]; [`ErrorKind::Corrupt`] when a
+/// number is malformed or impossible, or when there is no complete histogram of the file sizes.
+pub fn read(text: &[u8], name: &str) -> Result<(Survey, Vec<String>)> {
+    let refuse = |kind, cause: String| Error::new(kind, OPERATION, cause).at(Path::new(name));
+    if text.len() > MAX_BYTES {
+        let cause = format!("it is larger than any such file ({} MiB)", MAX_BYTES >> 20);
+        return Err(refuse(ErrorKind::NotRecognised, cause));
+    }
+    let (parsed, mut warnings) = Parser::parse(text).map_err(|cause| refuse(ErrorKind::Corrupt, cause))?;
+    if parsed.found == 0 {
+        let cause = "none of its lines starts with 'histogram,'".to_owned();
+        return Err(refuse(ErrorKind::NotRecognised, cause));
+    }
+    let mut survey = survey_of(&parsed, &mut warnings).map_err(|cause| refuse(ErrorKind::Corrupt, cause))?;
+    survey.origin.name = Some(name.to_owned());
+    Ok((survey, warnings))
+}
 
 /// One of the histograms.
 struct Histogram {

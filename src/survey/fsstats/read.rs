@@ -5,13 +5,9 @@
 //! accepted. Text around the CSV, and unknown or repeated histograms, are skipped with a warning. Work is bounded by
 //! [`MAX_BYTES`] and [`MAX_ROWS`].
 
-use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use super::fill::survey_of;
 use super::{HISTOGRAMS, KB};
-use crate::error::{Error, ErrorKind, Result};
-use crate::survey::Survey;
 use crate::units::escape;
 
 /// The longest file that is accepted: a thousand times what fsstats writes.
@@ -23,34 +19,10 @@ const RECOGNISED_WITHIN: usize = 64 << 10;
 /// The most rows of a histogram; fsstats has at most 64.
 const MAX_ROWS: usize = 256;
 
-const OPERATION: &str = "read the fsstats CSV";
-
 /// Whether `text` may be an fsstats CSV: a line near its beginning starts a histogram.
 pub fn looks_like(text: &[u8]) -> bool {
     let beginning = text.get(..RECOGNISED_WITHIN).unwrap_or(text);
     beginning.split(|&byte| byte == b'\n').any(|line| line.trim_ascii_start().starts_with(b"histogram,"))
-}
-
-/// Reads an fsstats CSV; `name` is the label of the survey and appears in errors. Also returns warnings, one sentence
-/// each: what was missing, skipped or contradictory.
-///
-/// # Errors
-/// [`ErrorKind::NotRecognised`] for another kind of file, or one above [`MAX_BYTES`]; [`ErrorKind::Corrupt`] when a
-/// number is malformed or impossible, or when there is no complete histogram of the file sizes.
-pub fn read(text: &[u8], name: &str) -> Result<(Survey, Vec<String>)> {
-    let refuse = |kind, cause: String| Error::new(kind, OPERATION, cause).at(Path::new(name));
-    if text.len() > MAX_BYTES {
-        let cause = format!("it is larger than any such file ({} MiB)", MAX_BYTES >> 20);
-        return Err(refuse(ErrorKind::NotRecognised, cause));
-    }
-    let (parsed, mut warnings) = Parser::parse(text).map_err(|cause| refuse(ErrorKind::Corrupt, cause))?;
-    if parsed.found == 0 {
-        let cause = "none of its lines starts with 'histogram,'".to_owned();
-        return Err(refuse(ErrorKind::NotRecognised, cause));
-    }
-    let mut survey = survey_of(&parsed, &mut warnings).map_err(|cause| refuse(ErrorKind::Corrupt, cause))?;
-    survey.origin.name = Some(name.to_owned());
-    Ok((survey, warnings))
 }
 
 /// What the lines of a file contain.
@@ -69,7 +41,7 @@ pub(super) struct Parsed {
     /// The histogram that the file ends in.
     pub last: Option<usize>,
     /// Number of histograms found, known or not.
-    found: usize,
+    pub found: usize,
 }
 
 /// A histogram as in the file.
@@ -179,7 +151,7 @@ impl Number {
 
 /// Parses the lines.
 #[derive(Default)]
-struct Parser {
+pub(super) struct Parser {
     parsed: Parsed,
     /// The histogram whose lines follow, if it is to be read.
     section: Option<(usize, Section)>,
@@ -190,7 +162,7 @@ struct Parser {
 }
 
 impl Parser {
-    fn parse(text: &[u8]) -> std::result::Result<(Parsed, Vec<String>), String> {
+    pub(super) fn parse(text: &[u8]) -> std::result::Result<(Parsed, Vec<String>), String> {
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let mut parser = Parser::default();
         let mut lines = text.split(|&byte| byte == b'\n').enumerate().peekable();

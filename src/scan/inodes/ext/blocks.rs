@@ -6,7 +6,7 @@
 
 use std::io;
 
-use super::inode::BLOCK_BYTES;
+use super::raw::BLOCK_BYTES;
 use crate::scan::inodes::damaged;
 use crate::scan::inodes::fields::LittleEndian;
 

@@ -8,7 +8,7 @@
 use std::sync::LazyLock;
 
 use super::directory::entry_bytes;
-use super::inode::{Raw, WIDE_BYTES};
+use super::raw::{Raw, WIDE_BYTES};
 use crate::scan::inodes::checksum::crc32c;
 use crate::scan::inodes::fields::{LittleEndian, Record};
 

@@ -9,7 +9,8 @@ use std::io;
 
 use super::blocks::{self, Follow};
 use super::directory::Limits;
-use super::inode::{self, BLOCK_BYTES, ENCRYPTED, EXTENTS, INDEXED, INLINE, Raw};
+use super::inode::{self, ENCRYPTED, EXTENTS, INDEXED, INLINE};
+use super::raw::{BLOCK_BYTES, Raw};
 use super::{Ext, checksum, directory, index};
 use crate::scan::Stat;
 use crate::scan::inodes::fields::LittleEndian;

@@ -18,6 +18,7 @@ mod groups;
 mod index;
 mod inode;
 mod listing;
+mod raw;
 #[cfg(feature = "testing")]
 mod seal;
 mod superblock;
@@ -27,9 +28,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use self::groups::Groups;
-use self::inode::{BLOCK_BYTES, Decoded, ENCRYPTED, INLINE, ROOT};
+use self::inode::{Decoded, ENCRYPTED, INLINE, ROOT};
 use self::listing::Lister;
 pub use self::listing::Listing;
+use self::raw::BLOCK_BYTES;
 #[cfg(feature = "testing")]
 pub use self::seal::seal;
 use self::superblock::Superblock;
