@@ -65,6 +65,7 @@ struct RepairDocument {
     schema: &'static str,
     plan: Vec<PlanRow>,
     index: Option<String>,
+    superblocks: Option<String>,
     done: bool,
     complete: bool,
     repaired: u64,
@@ -179,6 +180,9 @@ impl RepairArguments {
                 return Ok(());
             }
             writeln!(out, "{}", if self.dry_run { "Would do:" } else { "Plan:" })?;
+            if let Some(cause) = &plan.superblocks {
+                writeln!(out, "  write the superblocks again: {cause}")?;
+            }
             if let Some(cause) = &plan.index {
                 writeln!(out, "  rebuild the index from the segments: {cause}")?;
             }
@@ -269,6 +273,7 @@ fn document(plan: &RepairPlan, report: Option<&RepairReport>) -> RepairDocument 
         schema: "granulo/store-repair/1",
         plan: plan.lines.iter().map(row).collect(),
         index: plan.index.clone(),
+        superblocks: plan.superblocks.clone(),
         done,
         complete: report.is_complete,
         repaired: report.scrub.repaired,

@@ -18,7 +18,6 @@ pub(crate) mod effects;
 pub(crate) mod index_copies;
 pub(crate) mod index_place;
 mod losses;
-mod lost_epoch;
 pub(crate) mod marks;
 pub(crate) mod missing;
 mod near;
@@ -34,6 +33,7 @@ pub(crate) mod replay;
 pub(crate) mod snapshots;
 pub(crate) mod sync;
 mod tail_units;
+pub(crate) mod unknown_epochs;
 pub(crate) mod unused;
 pub(crate) mod write;
 

@@ -16,9 +16,8 @@ use crate::devices::platform::{LOST_AND_FOUND, Lock, Platform};
 use crate::devices::set::{Devices, EpochStart};
 use crate::devices::survey::{OpenOptions, Survey, bind, survey};
 use crate::engine::index_place::index_place;
-use crate::engine::lost_epoch;
 use crate::engine::recovery::{Recovered, Recovery};
-use crate::engine::{Engine, Parts, RESERVED_IDS};
+use crate::engine::{Engine, Parts, RESERVED_IDS, unknown_epochs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{DeviceState, Geometry, Plan};
 use crate::format::history::{EpochEntry, History};
@@ -147,7 +146,7 @@ fn has_moved_on(platform: &dyn Platform, directory: &Path, options: &OpenOptions
     let now = survey(platform, directory, options).and_then(|now| Devices::new(platform, now, false));
     let Ok(now) = now else { return false };
     let before = &engine.devices;
-    let is_same = now.history().newest() == before.history().newest() && now.marks() == before.marks();
+    let is_same = now.epoch() == before.epoch() && now.marks() == before.marks();
     !is_same || platform.has_writer(&engine.home)
 }
 
@@ -212,7 +211,15 @@ fn open_by(
     // about to apply; one that has recovered is ahead of what is read here.
     let is_left = is_writer || !platform.has_writer(&home);
     let devices = Devices::new(&**platform, survey, is_writer)?;
-    let is_known = lost_epoch::find(&devices, &geometry.store) && is_known;
+    let beyond = unknown_epochs::find(&devices, &geometry.store);
+    let old = match beyond {
+        Some(beyond) if beyond.continues() && is_writer => return Err(beyond.refusal(&home)),
+        Some(beyond) if beyond.continues() => Some(beyond.missing()),
+        beyond => {
+            missing.extend(beyond.map(|beyond| beyond.missing()));
+            None
+        }
+    };
     let index = index_place(&**platform, &devices, &geometry, access)?;
     let is_index_private = index.private.is_some();
     locks.extend(index.private);
@@ -246,6 +253,7 @@ fn open_by(
     if !is_known {
         recovered.completeness.add(too_few(&engine.devices));
     }
+    old.into_iter().for_each(|old| recovered.completeness.add(old));
     if is_writer {
         let (beginning, end) = {
             let writer = engine.writer()?;
@@ -273,7 +281,10 @@ pub(super) fn devices_away(devices: Vec<DeviceNumber>) -> Missing {
 }
 
 /// The survey used by a writer: judged, all locks taken, read and judged again.
-fn locked(
+///
+/// # Errors
+/// As [`Survey::may_write`]; [`ErrorKind::Busy`]; any error of reading superblocks and of locking.
+pub(super) fn locked(
     platform: &dyn Platform,
     directory: &Path,
     options: &OpenOptions,

@@ -1,10 +1,10 @@
 //! Repair: redundancy repairs what a check finds, after a plan that says what will be done.
 //!
-//! The order is that of trust: devices whose superblock is damaged or stale return to service only if their content
-//! belongs to this store; then every copy and unit is verified and repaired, which brings such a device up to date;
-//! then missing copies are made; only then is the geometry written, so that an interrupted repair starts again. What
-//! redundancy cannot repair is listed, and removed only on request, if the plan listed it and it is still lost after
-//! the repair. At the end everything is verified once more.
+//! The order is that of trust: superblocks that are older than the log are written again; devices whose superblock is
+//! damaged or stale return to service only if their content belongs to this store; then every copy and unit is verified
+//! and repaired, which brings such a device up to date; then missing copies are made; only then is the geometry written,
+//! so that an interrupted repair starts again. What redundancy cannot repair is listed, and removed only on request, if
+//! the plan listed it and it is still lost after the repair. At the end everything is verified once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,13 +23,14 @@ use crate::engine::copies::Damaged;
 use crate::engine::divergence::{Rejected, take};
 use crate::engine::open::{Access, is_of_disk, open, open_here};
 use crate::engine::pace::{Pace, outcome};
+use crate::engine::unknown_epochs::follow;
 use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::entry::Kind;
 use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::record::checksum;
 use crate::format::segment::SEGMENTS;
 use crate::index::catalog::{Change, ExtentRow, SegmentRow};
-use crate::log::completeness::Completeness;
+use crate::log::completeness::{Cause, Completeness};
 use crate::log::scan::SegmentScan;
 use crate::progress::Progress;
 use crate::{OpenOptions, Store};
@@ -73,6 +74,8 @@ pub struct RepairPlan {
     pub lost: Vec<Problem>,
     /// Why the index has to be rebuilt before anything else can be examined.
     pub index: Option<String>,
+    /// Why superblocks have to be written again first.
+    pub superblocks: Option<String>,
     /// What may be missing, and what a crash left.
     pub completeness: Completeness,
     /// Bytes that are no part of the log, on all devices that are present.
@@ -155,7 +158,7 @@ pub struct RepairReport {
 impl RepairPlan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.index.is_none()
+        self.lines.is_empty() && self.index.is_none() && self.superblocks.is_none()
     }
 
     /// Whether there is anything to accept.
@@ -244,6 +247,8 @@ pub(crate) fn plan_repair_on(
         Err(error) => return Err(error),
     };
     plan.completeness = store.completeness().clone();
+    let old = plan.completeness.missing.iter().find(|missing| missing.cause == Cause::SuperblocksOld);
+    plan.superblocks = old.map(ToString::to_string);
     plan.quarantined_bytes = store.engine().quarantine()?.iter().map(|one| one.bytes).sum();
     let options = CheckOptions { is_deep: true, bytes_per_second };
     let mut add = |problem: Problem| {
@@ -280,6 +285,9 @@ pub(crate) fn repair_on(
     found: &mut dyn FnMut(&Problem, bool),
     progress: &Progress,
 ) -> Result<RepairReport> {
+    if plan.superblocks.is_some() {
+        follow(&*platform, home, how)?;
+    }
     let is_index_rebuilt = plan.index.is_some() || plan.has(Remedy::RebuildIndex);
     let access = if is_index_rebuilt { Access::RebuildIndex } else { Access::Write };
     let store = open(platform, home, access, how).and_then(Store::of)?;

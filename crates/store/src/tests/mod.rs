@@ -22,6 +22,7 @@ mod giving_up;
 mod handles;
 mod names;
 mod old_catalog;
+mod old_superblocks;
 mod opening;
 mod pins;
 mod postponed;
