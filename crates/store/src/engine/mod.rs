@@ -12,6 +12,7 @@ pub(crate) mod copies;
 pub(crate) mod copying;
 mod decision;
 pub(crate) mod directories;
+pub(crate) mod displaced;
 pub(crate) mod divergence;
 pub(crate) mod early;
 pub(crate) mod effects;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::devices::device::NotAFile;
 use crate::devices::extents::DIRECTORY as EXTENTS;
 use crate::devices::host::Host;
 use crate::devices::platform::{LOST_AND_FOUND, Lock, Platform};
@@ -17,14 +18,14 @@ use crate::devices::set::{Devices, EpochStart};
 use crate::devices::survey::{OpenOptions, Survey, bind, survey};
 use crate::engine::index_place::index_place;
 use crate::engine::recovery::{Recovered, Recovery};
-use crate::engine::{Engine, Parts, RESERVED_IDS, unknown_epochs};
+use crate::engine::{Engine, Parts, RESERVED_IDS, displaced, unknown_epochs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{DeviceState, Geometry, Plan};
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::{DeviceNumber, Epoch};
 use crate::format::segment::SEGMENTS;
 use crate::format::superblock::{SUPERBLOCK, Superblock};
-use crate::index::table::{BlockCache, DEFAULT_CACHE_BYTES, INDEX_DIRECTORY};
+use crate::index::table::{BlockCache, DEFAULT_CACHE_BYTES, INDEX_DIRECTORY, table_number};
 use crate::log::completeness::{Cause, Completeness, Missing};
 use crate::log::writer::Writer;
 
@@ -174,9 +175,13 @@ fn open_once(
 /// Whether a table of the index is damaged or unreadable on all copies. Other errors say nothing about the table: there
 /// may be too many open files.
 fn is_of_tables(error: &Error) -> bool {
-    let is_unreadable = error.os_error().is_some_and(|source| source.raw_os_error() == Some(UNREADABLE));
+    let is_unreadable =
+        error.os_error().is_some_and(|source| source.raw_os_error() == Some(UNREADABLE) || NotAFile::is(source));
     (error.kind() == ErrorKind::Corrupt || is_unreadable)
-        && error.path().is_some_and(|path| path.starts_with(INDEX_DIRECTORY))
+        && error.path().is_some_and(|path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            path.parent().is_some_and(|above| above.ends_with(INDEX_DIRECTORY)) && name.and_then(table_number).is_some()
+        })
 }
 
 /// The outcome of opening.
@@ -211,6 +216,9 @@ fn open_by(
     // about to apply; one that has recovered is ahead of what is read here.
     let is_left = is_writer || !platform.has_writer(&home);
     let devices = Devices::new(&**platform, survey, is_writer)?;
+    if is_writer && !options.degraded {
+        displaced::refuse_others(&devices, displaced::WRITERS_ADVICE)?;
+    }
     let beyond = unknown_epochs::find(&devices, &geometry.store);
     let old = match beyond {
         Some(beyond) if beyond.continues() && is_writer => return Err(beyond.refusal(&home)),

@@ -61,8 +61,8 @@ pub(super) fn find(devices: &Devices, store: &[u8; 16]) -> Option<Beyond> {
     let (mut known, mut beyond) = (BTreeSet::new(), BTreeMap::new());
     for slot in devices.slots().iter().filter(|slot| slot.is_writable() && !slot.is_late) {
         // A device that cannot be listed is reported when the log is read.
-        let listed = names::list(&*slot.device, SEGMENTS).unwrap_or_default();
-        for name in listed.iter().filter_map(|(name, _)| SegmentName::parse(name)) {
+        let listed = names::list_names(&*slot.device, SEGMENTS).unwrap_or_default();
+        for name in listed.iter().filter_map(|name| SegmentName::parse(name)) {
             if history.may_have(name) {
                 known.insert(name);
             } else if name.number.0 > history.newest().segments_begun

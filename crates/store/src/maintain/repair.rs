@@ -20,6 +20,7 @@ use crate::devices::platform::Platform;
 use crate::devices::slot::{Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::copies::Damaged;
+use crate::engine::displaced;
 use crate::engine::divergence::{Rejected, take};
 use crate::engine::open::{Access, is_of_disk, open, open_here};
 use crate::engine::pace::{Pace, outcome};
@@ -298,6 +299,10 @@ pub(crate) fn repair_on(
     let is_done = outcome(result)?;
     if !is_done {
         return Ok(report);
+    }
+    if options.drop_lost || options.accept {
+        // Whatever the options for opening: what is in place of a file may be all that keeps it from being read.
+        displaced::refuse_others(&store.engine().devices, displaced::ADVICE)?;
     }
     let mut lost = store.check_again(options, &plan.listed, &mut report, progress)?;
     if !report.is_complete {

@@ -21,8 +21,10 @@ use super::status::explain_trouble;
 use super::vacate::ExtentId;
 use crate::Store;
 use crate::devices::admission::newer_advice;
+use crate::devices::extents::{DIRECTORY as EXTENTS, file_number};
 use crate::devices::names;
 use crate::devices::slot::{Slot, Trouble};
+use crate::engine::displaced::{self, in_place_of};
 use crate::engine::pace::{Pace, outcome};
 use crate::engine::recovery::{Damage, Recovered};
 use crate::engine::{Engine, View};
@@ -565,11 +567,14 @@ impl<'c> Checker<'c> {
                 Some(_) => None,
             };
             if let Some((kind, cause)) = problem {
-                self.found(
-                    Problem::new(kind, place.clone(), cause, remedy)
-                        .on(device)
-                        .within(row.number, LogOffset::START..row.end()),
-                );
+                let is_it = |name: &str| SegmentName::parse(name) == Some(row.id().into());
+                let problem = match self.slot(device).and_then(|slot| in_place_of(slot, SEGMENTS, is_it)) {
+                    Some((place, other)) => {
+                        Problem::new(kind, place, other.to_string(), Remedy::Return).advise(displaced::ADVICE)
+                    }
+                    None => Problem::new(kind, place.clone(), cause, remedy),
+                };
+                self.found(problem.on(device).within(row.number, LogOffset::START..row.end()));
             }
         }
         self.headers(row, &readable);
@@ -649,8 +654,16 @@ impl<'c> Checker<'c> {
                 }
                 Some(_) => continue,
             };
-            let place = self.engine.extents.place(row.device, row.file);
-            self.found(Problem::new(ProblemKind::ExtentFile, place, cause, remedy).on(row.device));
+            let is_it = |name: &str| file_number(name) == Some(row.file);
+            let problem = match self.slot(row.device).and_then(|slot| in_place_of(slot, EXTENTS, is_it)) {
+                Some((place, other)) => Problem::new(ProblemKind::ExtentFile, place, other.to_string(), Remedy::Return)
+                    .advise(displaced::ADVICE),
+                None => {
+                    let place = self.engine.extents.place(row.device, row.file);
+                    Problem::new(ProblemKind::ExtentFile, place, cause, remedy)
+                }
+            };
+            self.found(problem.on(row.device));
         }
         // A writer at work stores units there before it refers to them; and objects that are missing may have some.
         if self.is_alone && self.knows_all && !self.engine.is_writer() {
