@@ -28,6 +28,7 @@ pub(crate) mod pace;
 pub(crate) mod paths;
 pub(crate) mod pins;
 mod placement;
+pub(crate) mod proven;
 pub(crate) mod records;
 pub(crate) mod recovery;
 pub(crate) mod replay;

@@ -2,9 +2,9 @@
 //!
 //! The order is that of trust: superblocks that are older than the log are written again; devices whose superblock is
 //! damaged or stale return to service only if their content belongs to this store; then every copy and unit is verified
-//! and repaired, which brings such a device up to date; then missing copies are made; only then is the geometry written,
-//! so that an interrupted repair starts again. What redundancy cannot repair is listed, and removed only on request, if
-//! the plan listed it and it is still lost after the repair. At the end everything is verified once more.
+//! and repaired, which brings such a device up to date; then missing copies are made; only then is the geometry
+//! written, so that an interrupted repair starts again. What redundancy cannot repair is listed, and removed only on
+//! request, if the plan listed it and it is still lost after the repair. At the end everything is verified once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -24,6 +24,7 @@ use crate::engine::displaced;
 use crate::engine::divergence::{Rejected, take};
 use crate::engine::open::{Access, is_of_disk, open, open_here};
 use crate::engine::pace::{Pace, outcome};
+use crate::engine::proven;
 use crate::engine::unknown_epochs::follow;
 use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::entry::Kind;
@@ -238,7 +239,7 @@ pub(crate) fn plan_repair_on(
     found: &mut dyn FnMut(&Problem),
     progress: &Progress,
 ) -> Result<RepairPlan> {
-    let mut plan = RepairPlan::default();
+    let mut plan = RepairPlan { superblocks: proven::look(&*platform, home, how)?, ..RepairPlan::default() };
     let store = match open(platform, home, Access::Read, how).and_then(Store::of) {
         Ok(store) => store,
         Err(error) if is_of_index(&error) => {
@@ -249,7 +250,7 @@ pub(crate) fn plan_repair_on(
     };
     plan.completeness = store.completeness().clone();
     let old = plan.completeness.missing.iter().find(|missing| missing.cause == Cause::SuperblocksOld);
-    plan.superblocks = old.map(ToString::to_string);
+    plan.superblocks = plan.superblocks.or_else(|| old.map(ToString::to_string));
     plan.quarantined_bytes = store.engine().quarantine()?.iter().map(|one| one.bytes).sum();
     let options = CheckOptions { is_deep: true, bytes_per_second };
     let mut add = |problem: Problem| {
@@ -291,7 +292,9 @@ pub(crate) fn repair_on(
     }
     let is_index_rebuilt = plan.index.is_some() || plan.has(Remedy::RebuildIndex);
     let access = if is_index_rebuilt { Access::RebuildIndex } else { Access::Write };
+    let mut written = Vec::new();
     let store = open(platform, home, access, how).and_then(Store::of)?;
+        written = proven::write_again(&*platform, home, how)?;
     let (detached, completeness) = (store.recovered.detached, store.completeness().clone());
     let mut report = RepairReport { detached, completeness, ..RepairReport::default() };
     let mut pace = Pace::new(options.bytes_per_second, progress);
@@ -305,6 +308,7 @@ pub(crate) fn repair_on(
         displaced::refuse_others(&store.engine().devices, displaced::ADVICE)?;
     }
     let mut lost = store.check_again(options, &plan.listed, &mut report, progress)?;
+    report.admitted.extend(written);
     if !report.is_complete {
         return Ok(report);
     }
@@ -484,7 +488,7 @@ impl Engine {
     pub(crate) fn admit(&self) -> Result<Vec<DeviceNumber>> {
         let mut admitted = Vec::new();
         for slot in self.devices.slots().iter() {
-            if matches!(slot.trouble, Some(Trouble::Stale { .. } | Trouble::Damaged))
+            if matches!(slot.trouble, Some(Trouble::Stale { .. } | Trouble::Damaged | Trouble::Unmarked))
                 && let Err(error) = self.platform.lock(&slot.path)
                 && is_of_disk(&error)
             {
@@ -494,7 +498,7 @@ impl Engine {
             }
             let is_ours = match slot.trouble {
                 Some(Trouble::Stale { .. }) => true,
-                Some(Trouble::Damaged | Trouble::Empty) => self.has_ours(slot)?,
+                Some(Trouble::Damaged | Trouble::Unmarked | Trouble::Empty) => self.has_ours(slot)?,
                 _ => false,
             };
             if is_ours {

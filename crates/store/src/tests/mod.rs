@@ -26,6 +26,7 @@ mod old_superblocks;
 mod opening;
 mod pins;
 mod postponed;
+mod proven;
 mod reads;
 mod rebuilding;
 mod replaced;

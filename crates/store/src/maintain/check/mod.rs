@@ -340,7 +340,7 @@ impl<'c> Checker<'c> {
             }
             let of_it = state.extents.values().filter(|row| row.device == number);
             let unit_bytes: u64 = of_it.map(|row| row.live_bytes).sum();
-            if matches!(trouble, Trouble::Damaged | Trouble::Empty) {
+            if matches!(trouble, Trouble::Damaged | Trouble::Unmarked | Trouble::Empty) {
                 // Without a sound superblock, only what it should have shows that it is the device.
                 let is_ours = self.engine.has_ours(slot).unwrap_or(false);
                 remedy = if is_ours { Remedy::Repair } else { Remedy::Rebuild };
@@ -368,7 +368,7 @@ impl<'c> Checker<'c> {
         let words = || explain_trouble(slot).unwrap_or_else(|| trouble.explain());
         let of = |remedy| Diagnosis { cause: format!("device {number} {}", words()), remedy, advice: None };
         match trouble {
-            Trouble::Damaged | Trouble::Stale { .. } => of(Remedy::Repair),
+            Trouble::Damaged | Trouble::Unmarked | Trouble::Stale { .. } => of(Remedy::Repair),
             Trouble::Newer => Diagnosis { advice: Some(newer_advice(slot)), ..of(Remedy::Return) },
             Trouble::Stranger => {
                 let found = Superblock::read(&*slot.device).ok().flatten().map(|found| found.superblock);
