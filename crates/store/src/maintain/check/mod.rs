@@ -397,15 +397,13 @@ impl<'c> Checker<'c> {
 
     /// If the index is lost, readers build one for themselves; if a copy is damaged or missing, the others have it.
     fn index_place(&mut self) {
-        let directory = self.engine.index_directory.clone();
         if !self.engine.is_index_private {
             for flaw in self.engine.flaws_of_catalog().0 {
                 self.found(Problem::new(ProblemKind::Catalog, flaw.path, flaw.cause, Remedy::Repair).on(flaw.device));
             }
-            let missing = self.engine.index_copies_missing();
-            if missing > 0 {
-                let cause = format!("copies of it are missing: {missing}");
-                self.found(Problem::new(ProblemKind::Catalog, directory, cause, Remedy::Repair));
+            for fault in self.engine.index_copies_missing() {
+                let problem = Problem::new(ProblemKind::Catalog, fault.path, fault.cause, Remedy::Repair);
+                self.found(problem.on(fault.device));
             }
         } else if self.view.state.position != Position::default() {
             // A store without any batch needs none.
