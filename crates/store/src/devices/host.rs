@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::{FlockOperation, flock, statvfs};
 
 use super::anchored::Anchor;
-use super::platform::{Lock, Platform, PrivateDevice};
+use super::platform::{Creator, Lock, Platform, PrivateDevice};
 use crate::devices::device::Device;
 use crate::devices::directory::{Directory, open_regular};
 use crate::error::{Error, ErrorKind, Result};
@@ -111,6 +111,14 @@ fn widen(path: &Path, found: &fs::Metadata, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
+/// The umask of this process, without changing it, which other threads would notice.
+fn umask() -> u16 {
+    const USUAL: u16 = 0o022;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|octal| u16::from_str_radix(octal.trim(), 8).ok()).unwrap_or(USUAL) & 0o777
+}
+
 /// Opens a file that is locked, and creates it with this mode if it does not exist.
 fn open_to_lock(path: &Path, mode: u32) -> io::Result<File> {
     let mut options = OpenOptions::new();
@@ -137,6 +145,11 @@ fn open_pin(index: &Path, epoch: u64) -> io::Result<File> {
 }
 
 impl Platform for Host {
+    fn creator(&self) -> Creator {
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Creator { uid, gid, umask: umask() }
+    }
+
     fn device_with(&self, path: &Path, file_mode: u16) -> Arc<dyn Device> {
         Arc::new(Directory::with_mode(path, file_mode))
     }
