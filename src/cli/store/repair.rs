@@ -113,7 +113,8 @@ impl RepairArguments {
             true => plan.completeness.lines().iter().for_each(|line| output::warn(line)),
             false => super::completeness::say(&plan.completeness),
         }
-        let is_idle = plan.is_empty() && !(self.accept && plan.has_to_accept());
+        let has_to_accept = self.accept && plan.has_to_accept();
+        let is_idle = plan.is_empty() && !has_to_accept;
         if !self.json {
             self.print_plan(&plan)?;
         }
@@ -125,7 +126,7 @@ impl RepairArguments {
             if self.json {
                 super::completeness::print_json(&document(&plan, None))?;
             }
-            return Ok(if is_idle { Ended::Well } else { Ended::Amiss });
+            return Ok(if plan.has_problems() || has_to_accept { Ended::Amiss } else { Ended::Well });
         }
         let options = RepairOptions { drop_lost: self.drop_lost, accept: self.accept, bytes_per_second: self.rate };
         let mut printed = Ok(Ended::Well);
@@ -182,6 +183,9 @@ impl RepairArguments {
             writeln!(out, "{}", if self.dry_run { "Would do:" } else { "Plan:" })?;
             if let Some(cause) = &plan.superblocks {
                 writeln!(out, "  write the superblocks again: {cause}")?;
+            }
+            if plan.completeness.tail.is_some() {
+                writeln!(out, "  continue the log where it ends: a writer did not end cleanly")?;
             }
             if let Some(cause) = &plan.index {
                 writeln!(out, "  rebuild the index from the segments: {cause}")?;

@@ -199,7 +199,10 @@ impl Completeness {
             lines.extend(self.missing.iter().map(Missing::to_string));
         }
         if let Some(tail) = self.tail {
-            lines.push(format!("a writer did not end cleanly{tail}"));
+            let frees = if tail.quarantined_bytes > 0 { ", and with --accept frees the quarantine" } else { "" };
+            lines.push(format!(
+                "a writer did not end cleanly{tail} (said until a command writes to the store; granulo store repair does{frees})"
+            ));
         }
         lines
     }
@@ -267,11 +270,14 @@ mod tests {
         assert_eq!(
             [said(1, 0), said(2, 1), said(0, 1500), said(0, 0)],
             [
-                "a writer did not end cleanly: 1 batch that is not known to be acknowledged was recovered",
+                "a writer did not end cleanly: 1 batch that is not known to be acknowledged was recovered \
+                 (said until a command writes to the store; granulo store repair does)",
                 "a writer did not end cleanly: 2 batches that are not known to be acknowledged were recovered, \
-                 1 byte is in quarantine",
-                "a writer did not end cleanly: 1,500 bytes are in quarantine",
-                "a writer did not end cleanly",
+                 1 byte is in quarantine (said until a command writes to the store; granulo store repair does, and with \
+                 --accept frees the quarantine)",
+                "a writer did not end cleanly: 1,500 bytes are in quarantine (said until a command writes to the store; \
+                 granulo store repair does, and with --accept frees the quarantine)",
+                "a writer did not end cleanly (said until a command writes to the store; granulo store repair does)",
             ]
         );
     }
@@ -319,7 +325,10 @@ mod tests {
             found.add(missing.clone());
             found.add(missing);
         }
-        assert_eq!((found.missing.len(), found.name(), found.lines().len()), (4, "incomplete", 5));
+        assert_eq!(
+            (found.missing.len(), found.name(), found.lines().len()),
+            (Cause::ALL.len(), "incomplete", Cause::ALL.len() + 1)
+        );
         let bytes = found.encode_missing();
         assert_eq!(Completeness::decode_missing(&bytes), Some(found.missing.clone()));
         assert_eq!(Completeness::decode_missing(&bytes[..bytes.len() - 1]), None);

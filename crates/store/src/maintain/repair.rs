@@ -160,7 +160,12 @@ pub struct RepairReport {
 impl RepairPlan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.index.is_none() && self.superblocks.is_none()
+        !self.has_problems() && self.completeness.tail.is_none()
+    }
+
+    /// Whether anything is damaged, missing or lost. What a crash left at the end of the log is no problem.
+    pub fn has_problems(&self) -> bool {
+        !self.lines.is_empty() || self.index.is_some() || self.superblocks.is_some()
     }
 
     /// Whether there is anything to accept.
@@ -287,28 +292,28 @@ pub(crate) fn repair_on(
     found: &mut dyn FnMut(&Problem, bool),
     progress: &Progress,
 ) -> Result<RepairReport> {
+    let mut written = Vec::new();
     if plan.superblocks.is_some() {
+        written = proven::write_again(&*platform, home, how)?;
         follow(&*platform, home, how)?;
     }
     let is_index_rebuilt = plan.index.is_some() || plan.has(Remedy::RebuildIndex);
     let access = if is_index_rebuilt { Access::RebuildIndex } else { Access::Write };
-    let mut written = Vec::new();
     let store = open(platform, home, access, how).and_then(Store::of)?;
-        written = proven::write_again(&*platform, home, how)?;
-    let (detached, completeness) = (store.recovered.detached, store.completeness().clone());
-    let mut report = RepairReport { detached, completeness, ..RepairReport::default() };
-    let mut pace = Pace::new(options.bytes_per_second, progress);
-    let result = store.repair_all(&mut report, found, &mut pace);
-    let is_done = outcome(result)?;
-    if !is_done {
-        return Ok(report);
-    }
     if options.drop_lost || options.accept {
         // Whatever the options for opening: what is in place of a file may be all that keeps it from being read.
         displaced::refuse_others(&store.engine().devices, displaced::ADVICE)?;
     }
-    let mut lost = store.check_again(options, &plan.listed, &mut report, progress)?;
+    let (detached, completeness) = (store.recovered.detached, store.completeness().clone());
+    let mut report = RepairReport { detached, completeness, ..RepairReport::default() };
+    let mut pace = Pace::new(options.bytes_per_second, progress);
+    let result = store.repair_all(&mut report, found, &mut pace);
     report.admitted.extend(written);
+    let is_done = outcome(result)?;
+    if !is_done {
+        return Ok(report);
+    }
+    let mut lost = store.check_again(options, &plan.listed, &mut report, progress)?;
     if !report.is_complete {
         return Ok(report);
     }
