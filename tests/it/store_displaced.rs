@@ -52,6 +52,8 @@ fn a_writer_waits_for_the_segment_or_extent_file_in_whose_place_something_else_i
             assert!(ran.said().contains(&words), "{}", ran.said());
             take_away(&path);
             fs::rename(&away, &path).unwrap();
+            // The one that went on without it noted that something is missing.
+            place.run_on("check", ["--rebuild-index"]).ended(0);
         }
     }
     place.run_on("check", ["--deep"]).ended(0);

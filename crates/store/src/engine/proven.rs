@@ -3,9 +3,9 @@
 //! the index what a device should have, cannot begin.
 //!
 //! The other superblocks, of a separate home or of devices without records, have the identity of the store, the
-//! geometry and the epochs. A directory in the place of a device is the device if it has a segment of this store, by its
-//! header, that the history may have, or that goes on beyond it. It gets a superblock with the epochs up to the last one
-//! that counts it: if the others went on without it, it is stale, as it was.
+//! geometry and the epochs. A directory in the place of a device is the device if it has a segment of this store, by
+//! its header, that the history may have, or that goes on beyond it. It gets a superblock with the epochs up to the
+//! last one that counts it: if the others went on without it, it is stale, as it was.
 
 use std::path::Path;
 
