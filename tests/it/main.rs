@@ -40,6 +40,7 @@ mod same;
 mod sources;
 mod store_cli;
 mod store_disasters;
+mod store_displaced;
 mod store_faults;
 mod store_faults_read;
 mod store_flips;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::args;
-use crate::harness::{finish, granulo_as_nobody, is_root, skip, without_wishes};
+use crate::harness::{binary, finish, granulo_as_nobody, is_root, skip, without_wishes};
 use crate::store_place::{Place, files, snapshot};
 
 #[test]
@@ -27,6 +27,31 @@ fn what_was_private_stays_private_in_a_store() {
             assert_eq!((ran.code, &ran.stdout[..]), (Some(2), &b""[..]), "{}", ran.said());
         }
     }
+}
+
+#[test]
+fn directories_that_a_put_implies_are_those_of_its_user_and_follow_the_umask() {
+    let place = Place::new(0, 0, &[]);
+    let mut put = Command::new("sh");
+    put.args(["-c", "umask 027; echo content | \"$0\" store put \"$1\" a/b/f -"]).arg(binary()).arg(&place.home);
+    finish(&mut without_wishes(put)).ended(0);
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    for key in ["a", "a/b"] {
+        let stat = place.run_on("stat", ["--json", key]).ended(0).json();
+        assert_eq!((stat["mode"].as_u64(), stat["uid"].as_u64()), (Some(0o040_750), Some(uid.into())), "{stat}");
+        assert_eq!(stat["gid"].as_u64(), Some(gid.into()), "{stat}");
+    }
+    let Some(mut nobody) = is_root().then(|| granulo_as_nobody(&place.sandbox)).flatten() else { return };
+    let own = place.path("own");
+    fs::create_dir(&own).unwrap();
+    chown(&own, Some(65534), Some(65534)).unwrap();
+    fs::write(place.path("file"), "content").unwrap();
+    let home = own.join("store");
+    finish(nobody.args(["store", "init"]).arg(&home)).ended(0);
+    let mut nobody = granulo_as_nobody(&place.sandbox).unwrap();
+    finish(nobody.args(["store", "put"]).arg(&home).arg("a/f").arg(place.path("file"))).ended(0);
+    let stat = place.run(args!["stat", "--json", &home, "a"]).json();
+    assert_eq!((stat["uid"].as_u64(), stat["gid"].as_u64()), (Some(65534), Some(65534)), "{stat}");
 }
 
 #[test]

@@ -33,6 +33,22 @@ fn completeness(place: &Place) -> serde_json::Value {
 }
 
 #[test]
+fn repair_ends_the_warning_and_accept_the_quarantine() {
+    let place = killed();
+    let said = place.run_on("ls", [""; 0]).ended(0).said().to_owned();
+    assert!(said.contains("granulo store repair does, and with --accept frees the quarantine"), "{said}");
+    let planned = place.run_on("repair", ["--dry-run"]).ended(0);
+    assert!(planned.text().contains("continue the log where it ends"), "{}", planned.text());
+    place.run_on("repair", [""; 0]).ended(0);
+    assert_eq!(place.run_on("ls", [""; 0]).ended(0).said(), "");
+    assert!(place.run_on("status", [""; 0]).ended(0).text().contains("see granulo store repair --accept"));
+    let planned = place.run_on("repair", [""; 0]).ended(0);
+    assert!(planned.text().contains("Use --accept to free 300 B of quarantine"), "{}", planned.text());
+    place.run_on("repair", ["--accept"]).ended(0);
+    assert!(!place.run_on("status", [""; 0]).ended(0).text().contains("quarantine"));
+}
+
+#[test]
 fn what_a_killed_writer_never_acknowledged_is_warned_of_once_and_listed_until_it_is_accepted() {
     let mut place = killed();
     assert_eq!(completeness(&place)["state"], "unacknowledged_tail");

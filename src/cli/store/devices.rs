@@ -24,6 +24,7 @@ pub(super) fn say_what_is_wrong(store: &Store) {
         let advice = match trouble {
             Trouble::Gone => continue,
             Trouble::Stale { .. } => " (granulo store repair brings it up to date)",
+            Trouble::Damaged | Trouble::Unmarked => " (granulo store repair writes it again)",
             Trouble::Newer => " (name its directory in place of the store)",
             Trouble::Failed(_) => " (when it can be written, run granulo store repair)",
             _ => "",

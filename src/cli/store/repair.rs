@@ -65,6 +65,7 @@ struct RepairDocument {
     schema: &'static str,
     plan: Vec<PlanRow>,
     index: Option<String>,
+    superblocks: Option<String>,
     done: bool,
     complete: bool,
     repaired: u64,
@@ -112,7 +113,8 @@ impl RepairArguments {
             true => plan.completeness.lines().iter().for_each(|line| output::warn(line)),
             false => super::completeness::say(&plan.completeness),
         }
-        let is_idle = plan.is_empty() && !(self.accept && plan.has_to_accept());
+        let has_to_accept = self.accept && plan.has_to_accept();
+        let is_idle = plan.is_empty() && !has_to_accept;
         if !self.json {
             self.print_plan(&plan)?;
         }
@@ -124,7 +126,7 @@ impl RepairArguments {
             if self.json {
                 super::completeness::print_json(&document(&plan, None))?;
             }
-            return Ok(if is_idle { Ended::Well } else { Ended::Amiss });
+            return Ok(if plan.has_problems() || has_to_accept { Ended::Amiss } else { Ended::Well });
         }
         let options = RepairOptions { drop_lost: self.drop_lost, accept: self.accept, bytes_per_second: self.rate };
         let mut printed = Ok(Ended::Well);
@@ -179,6 +181,12 @@ impl RepairArguments {
                 return Ok(());
             }
             writeln!(out, "{}", if self.dry_run { "Would do:" } else { "Plan:" })?;
+            if let Some(cause) = &plan.superblocks {
+                writeln!(out, "  write the superblocks again: {cause}")?;
+            }
+            if plan.completeness.tail.is_some() {
+                writeln!(out, "  continue the log where it ends: a writer did not end cleanly")?;
+            }
             if let Some(cause) = &plan.index {
                 writeln!(out, "  rebuild the index from the segments: {cause}")?;
             }
@@ -269,6 +277,7 @@ fn document(plan: &RepairPlan, report: Option<&RepairReport>) -> RepairDocument 
         schema: "granulo/store-repair/1",
         plan: plan.lines.iter().map(row).collect(),
         index: plan.index.clone(),
+        superblocks: plan.superblocks.clone(),
         done,
         complete: report.is_complete,
         repaired: report.scrub.repaired,

@@ -178,6 +178,11 @@ impl Survey {
         }
         match self.doubt(options.lost).filter(|_| !options.degraded || !has_log) {
             None => self.check_bonds(platform, options),
+            Some(cause) if !has_log && self.lacks_superblock_of_records() => {
+                Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(
+                    "granulo store repair writes a superblock again if the segments beside it are of this store",
+                ))
+            }
             Some(cause) if !has_log => Err(Error::new(ErrorKind::Lost, WRITING, cause).at(&self.home).advise(
                 "no device with records is present: bring one back, or name its directory with --device",
             )),
@@ -197,11 +202,17 @@ impl Survey {
         }
     }
 
+    /// Whether a device with records is where it should be, and its superblock is damaged or gone.
+    fn lacks_superblock_of_records(&self) -> bool {
+        let mut slots = self.geometry.record_devices().filter_map(|entry| self.slots.get(entry.number.index()));
+        slots.any(|slot| matches!(slot.trouble, Some(Trouble::Damaged | Trouble::Unmarked)))
+    }
+
     /// Whether all devices are where they should be, and only superblocks are damaged.
     fn lacks_only_superblocks(&self, lost: Option<DeviceNumber>) -> bool {
         let is_waited_for = |slot: &&Slot| Some(slot.entry.number) != lost && slot.entry.state != DeviceState::Gone;
         let troubles = || self.slots.iter().filter(is_waited_for).filter_map(|slot| slot.trouble.as_ref());
-        troubles().next().is_some() && troubles().all(|trouble| *trouble == Trouble::Damaged)
+        troubles().next().is_some() && troubles().all(|trouble| matches!(trouble, Trouble::Damaged | Trouble::Unmarked))
     }
 
     /// Whether the home exists, or may be recreated where it was.

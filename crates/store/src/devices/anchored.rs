@@ -10,7 +10,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::device::{Device, DeviceFile, Mode, Room};
+use super::device::{Device, DeviceFile, Mode, NotAFile, Room};
 
 /// Identifies the directory that was at a path.
 pub(crate) trait Anchor: Send + Sync + Debug {
@@ -52,6 +52,14 @@ impl Device for Anchored {
 
     fn list(&self, directory: &str) -> io::Result<Vec<(String, u64)>> {
         self.device.list(directory)
+    }
+
+    fn list_names(&self, directory: &str) -> io::Result<Vec<String>> {
+        self.device.list_names(directory)
+    }
+
+    fn list_others(&self, directory: &str) -> io::Result<Vec<(String, NotAFile)>> {
+        self.device.list_others(directory)
     }
 
     fn create_directory(&self, directory: &str) -> io::Result<()> {

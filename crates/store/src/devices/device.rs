@@ -4,7 +4,7 @@
 //! that distinguishes written from durable bytes, so nothing here promises more than docs/FORMAT.md section 2 assumes
 //! of media.
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +18,31 @@ pub(crate) enum Mode {
     Write,
     /// Must not exist; read and written. The name is durable after [`Device::sync_directory`].
     Create,
+}
+
+/// In the place of a file is something else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NotAFile(pub(crate) &'static str);
+
+impl NotAFile {
+    /// Whether an error is one of these.
+    pub(crate) fn is(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<NotAFile>())
+    }
+}
+
+impl fmt::Display for NotAFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it is {}, not a file", self.0)
+    }
+}
+
+impl std::error::Error for NotAFile {}
+
+impl From<NotAFile> for io::Error {
+    fn from(found: NotAFile) -> io::Error {
+        io::Error::other(found)
+    }
 }
 
 /// Space on a device, in bytes.
@@ -54,6 +79,14 @@ pub(crate) trait Device: Send + Sync + Debug {
     fn open(&self, path: &str, mode: Mode) -> io::Result<Arc<dyn DeviceFile>>;
     /// Names and sizes in bytes of the files in `directory`, unordered. A directory that does not exist is empty.
     fn list(&self, directory: &str) -> io::Result<Vec<(String, u64)>>;
+    /// As [`list`](Self::list), without the sizes.
+    fn list_names(&self, directory: &str) -> io::Result<Vec<String>> {
+        Ok(self.list(directory)?.into_iter().map(|(name, _)| name).collect())
+    }
+    /// Names in `directory` of what is no regular file.
+    fn list_others(&self, _directory: &str) -> io::Result<Vec<(String, NotAFile)>> {
+        Ok(Vec::new())
+    }
     /// Creates `directory` and its ancestors, and makes their names durable. Existing ones are left alone.
     fn create_directory(&self, directory: &str) -> io::Result<()>;
     /// Makes names created, renamed or removed in `directory` durable.

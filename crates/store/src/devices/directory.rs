@@ -1,5 +1,6 @@
 //! The real device: a directory of a file system, accessed by system calls. Symbolic links in it are not followed: in a
-//! store that several users share, or that root writes to for somebody, they would lead to anybody's files.
+//! store that several users share, or that root writes to for somebody, they would lead to anybody's files. Nor is
+//! anything opened that is no regular file: opening a pipe waits for its other end.
 //!
 //! Every call goes straight to the kernel; nothing is buffered here. Interrupted calls are repeated, short reads and
 //! writes continued. Errors are those of the kernel, with their number. The store decides whether a file must exist,
@@ -12,7 +13,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{Advice, OFlags, fadvise, statvfs};
 use rustix::io::Errno;
 
-use super::device::{Device, DeviceFile, Mode, Room};
+use super::device::{Device, DeviceFile, Mode, NotAFile, Room};
 use super::direct::DirectWrites;
 use crate::format::geometry::PRIVATE_MODE;
 
@@ -58,6 +59,22 @@ impl Directory {
         u32::from(self.file_mode | (self.file_mode & 0o444) >> 2)
     }
 
+    /// Everything in a directory, by its kind: nothing is asked about each name.
+    fn kinds(&self, directory: &str) -> io::Result<Vec<(String, fs::FileType)>> {
+        let entries = match fs::read_dir(self.at(directory)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut kinds = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if let Ok(name) = entry.file_name().into_string() {
+                kinds.push((name, entry.file_type()?));
+            }
+        }
+        Ok(kinds)
+    }
+
     /// Fails if a directory between this one and a file is a link.
     fn refuse_links_above(&self, path: &str) -> io::Result<()> {
         let above = Path::new(path).ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
@@ -73,8 +90,36 @@ impl Directory {
     }
 }
 
-/// For opening files of a store.
-pub(super) const NO_SYMLINKS: i32 = OFlags::NOFOLLOW.bits() as i32;
+/// For opening files of a store: follows no link, and waits for nobody at the other end of a pipe.
+const CAREFULLY: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits() as i32;
+
+/// Opens a file of a store.
+///
+/// # Errors
+/// Something else is in its place; any error of opening it.
+pub(super) fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let opened = options.custom_flags(CAREFULLY).open(path);
+    let found = match &opened {
+        Ok(file) => file.metadata()?.file_type(),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) => return opened,
+        Err(_) => match fs::symlink_metadata(path) {
+            Ok(found) => found.file_type(),
+            Err(_) => return opened,
+        },
+    };
+    if found.is_file() { opened } else { Err(NotAFile(kind_of(found)).into()) }
+}
+
+/// What a name leads to that is no regular file.
+fn kind_of(found: fs::FileType) -> &'static str {
+    match () {
+        () if found.is_symlink() => "a symbolic link",
+        () if found.is_dir() => "a directory",
+        () if found.is_fifo() => "a named pipe",
+        () if found.is_socket() => "a socket",
+        () => "a device",
+    }
+}
 
 /// Of a mode: what is created in the directory gets its group.
 const SET_GROUP_ID: u32 = 0o2000;
@@ -87,7 +132,7 @@ fn refuse_link(path: &Path) -> io::Result<()> {
 
 /// Makes the names in a directory durable. Uses `fsync`: not every file system has `fdatasync` for directories.
 fn sync_names(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
+    OpenOptions::new().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(path)?.sync_all()
 }
 
 /// Creates `path` and its missing ancestors, and syncs the parents of those that it created.
@@ -125,7 +170,7 @@ impl Device for Directory {
         if mode != Mode::Read {
             self.refuse_links_above(path)?;
         }
-        let file = options.custom_flags(NO_SYMLINKS).open(self.at(path))?;
+        let file = open_regular(&mut options, &self.at(path))?;
         if mode == Mode::Create && self.file_mode != PRIVATE_MODE {
             // The umask may have removed bits that the store's group should have.
             file.set_permissions(fs::Permissions::from_mode(self.file_mode.into()))?;
@@ -152,6 +197,16 @@ impl Device for Directory {
             }
         }
         Ok(files)
+    }
+
+    fn list_names(&self, directory: &str) -> io::Result<Vec<String>> {
+        let files = self.kinds(directory)?.into_iter().filter(|(_, kind)| kind.is_file());
+        Ok(files.map(|(name, _)| name).collect())
+    }
+
+    fn list_others(&self, directory: &str) -> io::Result<Vec<(String, NotAFile)>> {
+        let others = self.kinds(directory)?.into_iter().filter(|(_, kind)| !kind.is_file());
+        Ok(others.map(|(name, kind)| (name, NotAFile(kind_of(kind)))).collect())
     }
 
     fn create_directory(&self, directory: &str) -> io::Result<()> {
@@ -329,14 +384,14 @@ mod tests {
 
     #[test]
     fn a_read_that_fails_leaves_the_buffer_as_it_was() {
-        let (directory, device) = device();
-        fs::create_dir(directory.path().join("d")).unwrap();
-        let file = device.open("d", Mode::Read).unwrap();
+        let (directory, _) = device();
+        let file = File::create(directory.path().join("f")).unwrap();
+        let file = HostFile { file, direct: Arc::default() };
         for capacity in [0, 1 << 16] {
             let mut buffer = Vec::with_capacity(capacity);
             buffer.extend_from_slice(b"before");
             let error = file.read_onto(&mut buffer, 4096, 0).unwrap_err();
-            assert_eq!(error.raw_os_error(), Some(Errno::ISDIR.raw_os_error()));
+            assert_eq!(error.raw_os_error(), Some(Errno::BADF.raw_os_error()));
             assert_eq!(buffer, b"before");
         }
     }
@@ -350,13 +405,35 @@ mod tests {
         symlink(&victim, directory.path().join("f")).unwrap();
         symlink(elsewhere.path(), directory.path().join("d")).unwrap();
         for mode in [Mode::Read, Mode::Write] {
-            assert_eq!(device.open("f", mode).unwrap_err().raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+            assert!(device.open("f", mode).unwrap_err().to_string().contains("symbolic link"));
         }
         assert_eq!(device.open("f", Mode::Create).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(device.open("d/f", Mode::Create).unwrap_err().raw_os_error(), Some(Errno::LOOP.raw_os_error()));
         assert_eq!(device.create_directory("d").unwrap_err().raw_os_error(), Some(Errno::LOOP.raw_os_error()));
         assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
         assert_eq!(fs::read_to_string(&victim).unwrap(), "content");
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_opened_and_nobody_waits_for_the_other_end_of_a_pipe() {
+        let (directory, device) = device();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir(path("d")).unwrap();
+        let fifo = rustix::fs::mknodat(rustix::fs::CWD, path("p"), rustix::fs::FileType::Fifo, 0o600.into(), 0);
+        fifo.unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(path("s")).unwrap();
+        symlink("nowhere", path("l")).unwrap();
+        fs::write(path("f"), "").unwrap();
+        for (name, kind) in [("d", "a directory"), ("p", "a named pipe"), ("s", "a socket"), ("l", "a symbolic link")] {
+            for mode in [Mode::Read, Mode::Write] {
+                let said = device.open(name, mode).unwrap_err().to_string();
+                assert!(said.contains(kind), "{name}: {said}");
+            }
+        }
+        let mut others: Vec<String> = device.list_others("").unwrap().into_iter().map(|(name, _)| name).collect();
+        others.sort();
+        assert_eq!(others, ["d", "l", "p", "s"]);
+        assert!(device.list_others("none").unwrap().is_empty());
     }
 
     #[test]

@@ -10,9 +10,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::{FlockOperation, flock, statvfs};
 
 use super::anchored::Anchor;
-use super::platform::{Lock, Platform, PrivateDevice};
+use super::platform::{Creator, Lock, Platform, PrivateDevice};
 use crate::devices::device::Device;
-use crate::devices::directory::{Directory, NO_SYMLINKS};
+use crate::devices::directory::{Directory, open_regular};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Node, PRIVATE_MODE, absolute, random_identity};
 use crate::format::superblock::SUPERBLOCK;
@@ -93,7 +93,8 @@ fn try_lock(file: File, operation: FlockOperation) -> io::Result<Option<Held>> {
 /// The text in the lock of a directory.
 fn signature(directory: &Path) -> io::Result<String> {
     let mut text = String::new();
-    File::open(directory.join(LOCK))?.take(LONGEST_TEXT).read_to_string(&mut text)?;
+    let lock = open_regular(OpenOptions::new().read(true), &directory.join(LOCK))?;
+    lock.take(LONGEST_TEXT).read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -110,11 +111,19 @@ fn widen(path: &Path, found: &fs::Metadata, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
+/// The umask of this process, without changing it, which other threads would notice.
+fn umask() -> u16 {
+    const USUAL: u16 = 0o022;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|octal| u16::from_str_radix(octal.trim(), 8).ok()).unwrap_or(USUAL) & 0o777
+}
+
 /// Opens a file that is locked, and creates it with this mode if it does not exist.
 fn open_to_lock(path: &Path, mode: u32) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).truncate(false).read(true).write(true).mode(mode);
-    let file = options.custom_flags(NO_SYMLINKS).open(path)?;
+    let file = open_regular(&mut options, path)?;
     widen(path, &file.metadata()?, mode)?;
     Ok(file)
 }
@@ -136,6 +145,11 @@ fn open_pin(index: &Path, epoch: u64) -> io::Result<File> {
 }
 
 impl Platform for Host {
+    fn creator(&self) -> Creator {
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Creator { uid, gid, umask: umask() }
+    }
+
     fn device_with(&self, path: &Path, file_mode: u16) -> Arc<dyn Device> {
         Arc::new(Directory::with_mode(path, file_mode))
     }
@@ -174,7 +188,7 @@ impl Platform for Host {
 
     fn is_locked(&self, directory: &Path) -> bool {
         // A brief shared lock: a writer that arrives just then retries.
-        let Ok(file) = File::open(directory.join(LOCK)) else { return false };
+        let Ok(file) = open_regular(OpenOptions::new().read(true), &directory.join(LOCK)) else { return false };
         matches!(try_lock(file, FlockOperation::NonBlockingLockShared), Ok(None))
     }
 
@@ -212,7 +226,8 @@ impl Platform for Host {
             let entry = entry?;
             let epoch = entry.file_name().to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
             let Some(epoch) = epoch.filter(|&epoch| epoch < below) else { continue };
-            match try_lock(File::open(entry.path())?, FlockOperation::NonBlockingLockExclusive)? {
+            let pin = open_regular(OpenOptions::new().read(true), &entry.path())?;
+            match try_lock(pin, FlockOperation::NonBlockingLockExclusive)? {
                 Some(_) => fs::remove_file(entry.path())?,
                 None => free_below = free_below.min(epoch),
             }

@@ -21,4 +21,4 @@ pub(crate) mod superblocks;
 pub(crate) mod survey;
 pub(crate) mod threads;
 pub(crate) mod watch;
-mod written;
+pub(crate) mod written;

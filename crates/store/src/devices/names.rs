@@ -4,11 +4,11 @@
 //! renamed to another name and back. A crash midway leaves it under the other name; a reader, or a writer that sees
 //! only this device, finds it under either. The next writer of the device restores its own name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
-use crate::devices::device::{Device, DeviceFile, Mode};
+use crate::devices::device::{Device, DeviceFile, Mode, NotAFile};
 use crate::devices::extents::DIRECTORY as EXTENTS;
 use crate::format::segment::SEGMENTS;
 use crate::format::superblock::SUPERBLOCK;
@@ -30,6 +30,18 @@ pub(crate) fn list(device: &dyn Device, directory: &str) -> io::Result<Vec<(Stri
         listed = sizes.into_iter().collect();
     }
     Ok(listed)
+}
+
+/// As [`list`], without the sizes.
+pub(crate) fn list_names(device: &dyn Device, directory: &str) -> io::Result<BTreeSet<String>> {
+    let own = |name: String| name.strip_suffix(OTHER).map_or(name.clone(), str::to_owned);
+    Ok(device.list_names(directory)?.into_iter().map(own).collect())
+}
+
+/// What is no regular file in a directory, under the own name of the file that should be there.
+pub(crate) fn list_others(device: &dyn Device, directory: &str) -> io::Result<BTreeMap<String, NotAFile>> {
+    let own = |name: String| name.strip_suffix(OTHER).map_or(name.clone(), str::to_owned);
+    Ok(device.list_others(directory)?.into_iter().map(|(name, kind)| (own(name), kind)).collect())
 }
 
 /// Opens the file whose own name is `path`.

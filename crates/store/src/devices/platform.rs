@@ -27,8 +27,22 @@ pub(crate) struct PrivateDevice {
     pub(crate) guard: Box<dyn Lock>,
 }
 
+/// Who creates what has no attributes of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Creator {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Permission bits that it does not give.
+    pub(crate) umask: u16,
+}
+
 /// Provides a store's directories, locks and time.
 pub(crate) trait Platform: Send + Sync + Debug {
+    /// Who creates directories that nobody described: the user of this process.
+    fn creator(&self) -> Creator {
+        Creator { uid: 0, gid: 0, umask: 0o022 }
+    }
+
     /// The directory at `path`, which need not exist; files created in it get these permission bits.
     fn device_with(&self, path: &Path, file_mode: u16) -> Arc<dyn Device>;
     /// The same, read-only use.

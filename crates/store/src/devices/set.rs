@@ -122,11 +122,21 @@ impl Devices {
         self.may_lack_epoch
     }
 
-    /// Adds an epoch that no superblock has any more, on the devices of the one before it.
-    pub(crate) fn add_epoch(&self, epoch: Epoch, segments_begun: u64, last_batch: u64) {
+    /// Adds an epoch that no superblock has.
+    pub(crate) fn add_epoch(&self, entry: EpochEntry) {
         let mut known = self.known();
-        let entry = EpochEntry { epoch, segments_begun, last_batch, ..known.history.newest().clone() };
         known.history = known.history.followed_by(entry);
+    }
+
+    /// Writes the history, to which epochs were added, to all devices that were in sync before.
+    ///
+    /// # Errors
+    /// Any error of writing one of them.
+    pub(crate) fn write_history(&self) -> Result<()> {
+        let mut known = self.known();
+        let slots: Vec<Slot> = self.in_service().into_iter().filter(|slot| !slot.is_late).collect();
+        let superblock = known.superblock();
+        known.write(&slots, &superblock).into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 
     /// The marks in all superblocks that were readable when the store was opened.

@@ -20,6 +20,8 @@ pub enum Trouble {
     Missing(String),
     /// Its directory exists but has no superblock.
     Empty,
+    /// Its directory has segments or extent files, and no superblock.
+    Unmarked,
     /// Its directory belongs to another store, or is another device of this one.
     Stranger,
     /// It was replaced according to the others, and has something that was written after all that they know of: they
@@ -46,6 +48,7 @@ impl Trouble {
         match self {
             Trouble::Missing(cause) => format!("is missing: {cause}"),
             Trouble::Empty => "has an empty directory".to_owned(),
+            Trouble::Unmarked => "has no superblock, but segments or extent files".to_owned(),
             Trouble::Stranger => "has the directory of another device or store".to_owned(),
             Trouble::Newer => "has newer data than the other devices, which lack its last epochs".to_owned(),
             Trouble::Damaged => "has a damaged superblock".to_owned(),

@@ -9,6 +9,8 @@ use std::path::{Component, Path, PathBuf};
 
 use super::device::Device;
 use super::epochs::{Side, Standing, preferred, sides, standing};
+use super::extents::DIRECTORY as EXTENTS;
+use super::names;
 use super::platform::Platform;
 use super::slot::{Slot, Trouble};
 use super::written;
@@ -17,6 +19,7 @@ use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::geometry::{DeviceEntry, DeviceState, Geometry};
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::DeviceNumber;
+use crate::format::segment::SEGMENTS;
 use crate::format::superblock::{LogMark, NO_DEVICE, Superblock, last_marked};
 
 /// How a store is opened.
@@ -320,6 +323,7 @@ impl SearchStart<'_> {
         let trouble = match at_was {
             Ok(Some(found)) if is_it(&found) => Trouble::Missing("its directory cannot be examined".into()),
             Ok(Some(_)) => Trouble::Stranger,
+            Ok(None) if has_files(&*self.platform.device(&was)) => Trouble::Unmarked,
             Ok(None) if self.platform.node(&was).is_some() => Trouble::Empty,
             Ok(None) => Trouble::Missing("no such directory".into()),
             Err(error) if error.kind() == ErrorKind::Corrupt => Trouble::Damaged,
@@ -327,6 +331,13 @@ impl SearchStart<'_> {
         };
         Ok(FoundDevice { path: was, on_device: None, trouble: Some(trouble), former })
     }
+}
+
+/// Whether a directory has files of segments or of large objects.
+fn has_files(device: &dyn Device) -> bool {
+    [SEGMENTS, EXTENTS]
+        .into_iter()
+        .any(|directory| names::list_names(device, directory).is_ok_and(|files| !files.is_empty()))
 }
 
 /// A path of a device: relative to the home if inside it.

@@ -26,15 +26,21 @@ pub(super) fn has_batch(
     segments.retain(|name| name.number.0 >= entry.segments_begun);
     for name in segments {
         let from = mark.filter(|mark| mark.segment == name.number).map_or(FIRST_BATCH_AT, |mark| mark.offset);
-        if has_commit(device, store, name, from, entry.epoch)? {
+        if has_commit(device, store, name, from, &|commit| commit.epoch == entry.epoch)? {
             return Some(true);
         }
     }
     Some(false)
 }
 
-/// Whether a segment has a commit of an epoch, from the begin of a batch on.
-fn has_commit(device: &dyn Device, store: &[u8; 16], name: SegmentName, from: LogOffset, epoch: Epoch) -> Option<bool> {
+/// Whether a segment has such a commit, from the begin of a batch on to the first damage; `None` if it cannot be read.
+pub(crate) fn has_commit(
+    device: &dyn Device,
+    store: &[u8; 16],
+    name: SegmentName,
+    from: LogOffset,
+    is_sought: &dyn Fn(&Commit) -> bool,
+) -> Option<bool> {
     let id = SegmentId { number: name.number, epoch: Epoch(name.epoch_low_half.into()) };
     let file = names::open(device, &segment_path(id), Mode::Read).ok()?;
     let Some(header) = header_of(&*file, name, store).ok()? else { return Some(false) };
@@ -48,7 +54,7 @@ fn has_commit(device: &dyn Device, store: &[u8; 16], name: SegmentName, from: Lo
             bytes.clear();
             file.read_onto(&mut bytes, lengths.record_bytes(), at.0).ok()?;
             let commit = Record::decode(&bytes, seed.at(at)).and_then(|record| Commit::decode(record.content));
-            if commit.is_some_and(|commit| commit.epoch == epoch) {
+            if commit.is_some_and(|commit| is_sought(&commit)) {
                 return Some(true);
             }
         }

@@ -157,7 +157,10 @@ fn highest_table(slots: &[Slot]) -> Result<u64> {
         };
         listed += 1;
         let number = |name: &str| table_number(name.strip_suffix(manifest::TEMPORARY).unwrap_or(name));
-        highest = files.iter().filter_map(|(name, _)| number(name)).fold(highest, u64::max);
+        // What is no file has a name too.
+        let others = slot.device.list_others(INDEX).unwrap_or_default().into_iter().map(|(name, _)| name);
+        let names = files.into_iter().map(|(name, _)| name).chain(others);
+        highest = names.filter_map(|name| number(&name)).fold(highest, u64::max);
     }
     match failure {
         Some(error) if listed == 0 => Err(error),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::devices::device::NotAFile;
 use crate::devices::extents::DIRECTORY as EXTENTS;
 #[cfg(test)]
 use crate::devices::host::Host;
@@ -17,16 +18,15 @@ use crate::devices::platform::{LOST_AND_FOUND, Lock, Platform};
 use crate::devices::set::{Devices, EpochStart};
 use crate::devices::survey::{OpenOptions, Survey, bind, survey};
 use crate::engine::index_place::index_place;
-use crate::engine::lost_epoch;
 use crate::engine::recovery::{Recovered, Recovery};
-use crate::engine::{Engine, Parts, RESERVED_IDS};
+use crate::engine::{Engine, Parts, RESERVED_IDS, displaced, unknown_epochs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{DeviceState, Geometry, Plan};
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::{DeviceNumber, Epoch};
 use crate::format::segment::SEGMENTS;
 use crate::format::superblock::{SUPERBLOCK, Superblock};
-use crate::index::table::{BlockCache, DEFAULT_CACHE_BYTES, INDEX_DIRECTORY};
+use crate::index::table::{BlockCache, DEFAULT_CACHE_BYTES, INDEX_DIRECTORY, table_number};
 use crate::log::completeness::{Cause, Completeness, Missing};
 use crate::log::writer::Writer;
 
@@ -153,7 +153,7 @@ fn has_moved_on(platform: &dyn Platform, directory: &Path, options: &OpenOptions
     let now = survey(platform, directory, options).and_then(|now| Devices::new(platform, now, false));
     let Ok(now) = now else { return false };
     let before = &engine.devices;
-    let is_same = now.history().newest() == before.history().newest() && now.marks() == before.marks();
+    let is_same = now.epoch() == before.epoch() && now.marks() == before.marks();
     !is_same || platform.has_writer(&engine.home)
 }
 
@@ -180,9 +180,13 @@ fn open_once(
 /// Whether a table of the index is damaged or unreadable on all copies. Other errors say nothing about the table: there
 /// may be too many open files.
 pub(crate) fn is_of_tables(error: &Error) -> bool {
-    let is_unreadable = error.os_error().is_some_and(|source| source.raw_os_error() == Some(UNREADABLE));
+    let is_unreadable =
+        error.os_error().is_some_and(|source| source.raw_os_error() == Some(UNREADABLE) || NotAFile::is(source));
     (error.kind() == ErrorKind::Corrupt || is_unreadable)
-        && error.path().is_some_and(|path| path.starts_with(INDEX_DIRECTORY))
+        && error.path().is_some_and(|path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            path.parent().is_some_and(|above| above.ends_with(INDEX_DIRECTORY)) && name.and_then(table_number).is_some()
+        })
 }
 
 /// The outcome of opening.
@@ -217,7 +221,18 @@ fn open_by(
     // about to apply; one that has recovered is ahead of what is read here.
     let is_left = is_writer || !platform.has_writer(&home);
     let devices = Devices::new(&**platform, survey, is_writer)?;
-    let is_known = lost_epoch::find(&devices, &geometry.store) && is_known;
+    if is_writer && !options.degraded {
+        displaced::refuse_others(&devices, displaced::WRITERS_ADVICE)?;
+    }
+    let beyond = unknown_epochs::find(&devices, &geometry.store);
+    let old = match beyond {
+        Some(beyond) if beyond.continues() && is_writer => return Err(beyond.refusal(&home)),
+        Some(beyond) if beyond.continues() => Some(beyond.missing()),
+        beyond => {
+            missing.extend(beyond.map(|beyond| beyond.missing()));
+            None
+        }
+    };
     let index = index_place(&**platform, &devices, &geometry, access)?;
     let is_index_private = index.private.is_some();
     locks.extend(index.private);
@@ -251,6 +266,7 @@ fn open_by(
     if !is_known {
         recovered.completeness.add(too_few(&engine.devices));
     }
+    old.into_iter().for_each(|old| recovered.completeness.add(old));
     if is_writer {
         let (beginning, end) = {
             let writer = engine.writer()?;
@@ -278,7 +294,10 @@ pub(super) fn devices_away(devices: Vec<DeviceNumber>) -> Missing {
 }
 
 /// The survey used by a writer: judged, all locks taken, read and judged again.
-fn locked(
+///
+/// # Errors
+/// As [`Survey::may_write`]; [`ErrorKind::Busy`]; any error of reading superblocks and of locking.
+pub(super) fn locked(
     platform: &dyn Platform,
     directory: &Path,
     options: &OpenOptions,

@@ -87,7 +87,7 @@ impl Holes {
 }
 
 impl Attributes {
-    /// Attributes of a file that came without any: owned by the user of the process, modified at `mtime`.
+    /// Attributes of a file that came without any: owned by user and group 0, modified at `mtime`.
     pub fn of_file(mtime: Time) -> Attributes {
         Attributes { mode: DEFAULT_FILE_MODE, mtime, ..Attributes::default() }
     }

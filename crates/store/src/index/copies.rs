@@ -4,11 +4,13 @@
 //! of the catalog records which ones remain. A failed read is tried on the next device. Callers verify what they read:
 //! [`DeviceFile::copy`] opens the same file on each device.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
 use crate::devices::device::{Device, DeviceFile, Mode, Room};
+use crate::error::os_message;
 use crate::format::ids::DeviceNumber;
 use crate::locks;
 
@@ -25,12 +27,14 @@ pub(crate) struct IndexDevice {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Copies {
     places: Arc<RwLock<Arc<Vec<IndexDevice>>>>,
+    /// Why devices have no copy any more, or got none.
+    failures: Arc<RwLock<BTreeMap<DeviceNumber, String>>>,
 }
 
 impl Copies {
     /// Copies on these devices, in the order in which they are asked.
     pub(crate) fn new(places: Vec<IndexDevice>) -> Copies {
-        Copies { places: Arc::new(RwLock::new(Arc::new(places))) }
+        Copies { places: Arc::new(RwLock::new(Arc::new(places))), failures: Arc::default() }
     }
 
     /// The devices.
@@ -51,9 +55,20 @@ impl Copies {
     /// Drops the copies on devices that failed.
     pub(crate) fn drop_failed(&self, failed: &[(IndexDevice, io::Error)]) {
         if !failed.is_empty() {
+            failed.iter().for_each(|(place, error)| self.note_failure(place.number, os_message(error)));
             let is_sound = |place: &&IndexDevice| !failed.iter().any(|(failed, _)| failed.number == place.number);
             self.set(self.places().iter().filter(is_sound).cloned().collect());
         }
+    }
+
+    /// Keeps why a device has no copy.
+    pub(crate) fn note_failure(&self, device: DeviceNumber, cause: String) {
+        locks::write(&self.failures).insert(device, cause);
+    }
+
+    /// Why a device has no copy, if this process has tried to write one.
+    pub(crate) fn failure(&self, device: DeviceNumber) -> Option<String> {
+        locks::read(&self.failures).get(&device).cloned()
     }
 
     /// Runs `work` on every device; returns the results of those on which it succeeded. The others are dropped.
@@ -69,9 +84,11 @@ impl Copies {
     }
 
     /// Drops those that failed; fails if none remains.
-    fn settle<T>(&self, done: Vec<T>, mut failed: Vec<(IndexDevice, io::Error)>) -> io::Result<Vec<T>> {
+    fn settle<T>(&self, done: Vec<T>, failed: Vec<(IndexDevice, io::Error)>) -> io::Result<Vec<T>> {
         if done.is_empty() {
-            return Err(failed.pop().map_or_else(|| io::ErrorKind::NotFound.into(), |(_, error)| error));
+            // Messages name the first device.
+            let first = failed.into_iter().next();
+            return Err(first.map_or_else(|| io::ErrorKind::NotFound.into(), |(_, error)| error));
         }
         self.drop_failed(&failed);
         Ok(done)

@@ -25,10 +25,21 @@ pub enum Cause {
     SegmentMissing = 3,
     /// Too few devices are present to know.
     DevicesAway = 4,
+    /// Segments continue the log beyond the newest epoch of all superblocks: these are old.
+    SuperblocksOld = 5,
+    /// Segments are of epochs that no superblock has, and do not continue the log.
+    UnknownSegments = 6,
 }
 
 impl Cause {
-    const ALL: [Cause; 4] = [Cause::Damage, Cause::EndsBeforeMark, Cause::SegmentMissing, Cause::DevicesAway];
+    const ALL: [Cause; 6] = [
+        Cause::Damage,
+        Cause::EndsBeforeMark,
+        Cause::SegmentMissing,
+        Cause::DevicesAway,
+        Cause::SuperblocksOld,
+        Cause::UnknownSegments,
+    ];
 
     /// A short, stable name.
     pub fn name(self) -> &'static str {
@@ -37,6 +48,8 @@ impl Cause {
             Cause::EndsBeforeMark => "ends_before_mark",
             Cause::SegmentMissing => "segment_missing",
             Cause::DevicesAway => "devices_away",
+            Cause::SuperblocksOld => "superblocks_old",
+            Cause::UnknownSegments => "unknown_segments",
         }
     }
 }
@@ -84,6 +97,17 @@ impl fmt::Display for Missing {
             }
             Cause::SegmentMissing => write!(f, "{segments} of the log: on no device that is present{written}{after}")?,
             Cause::DevicesAway => write!(f, "too few devices are present to tell whether anything is missing")?,
+            Cause::SuperblocksOld => write!(
+                f,
+                "the superblocks are older than {segments} of the log, as if they were restored from a copy: until \
+                 granulo store repair has written them again, nothing is written"
+            )?,
+            Cause::UnknownSegments => {
+                write!(
+                    f,
+                    "no superblock knows the writer of {segments}, and the log as it is known does not go on there"
+                )?;
+            }
         }
         if !self.devices.is_empty() {
             let devices: Vec<String> = self.devices.iter().map(DeviceNumber::to_string).collect();
@@ -164,15 +188,21 @@ impl Completeness {
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.missing.is_empty() {
-            lines.push(
-                "the store is incomplete: acknowledged data may be missing (bring its devices back, or restore what is missing \
-                 from a backup; granulo store repair --accept clears this)"
-                    .to_owned(),
-            );
+            let is_of_superblocks = self.missing.iter().all(|missing| missing.cause == Cause::SuperblocksOld);
+            let advice = match is_of_superblocks {
+                true => "put the newest superblocks back, or run granulo store repair",
+                false => {
+                    "bring its devices back, or restore what is missing from a backup; granulo store repair --accept clears this"
+                }
+            };
+            lines.push(format!("the store is incomplete: acknowledged data may be missing ({advice})"));
             lines.extend(self.missing.iter().map(Missing::to_string));
         }
         if let Some(tail) = self.tail {
-            lines.push(format!("a writer did not end cleanly{tail}"));
+            let frees = if tail.quarantined_bytes > 0 { ", and with --accept frees the quarantine" } else { "" };
+            lines.push(format!(
+                "a writer did not end cleanly{tail} (said until a command writes to the store; granulo store repair does{frees})"
+            ));
         }
         lines
     }
@@ -240,11 +270,14 @@ mod tests {
         assert_eq!(
             [said(1, 0), said(2, 1), said(0, 1500), said(0, 0)],
             [
-                "a writer did not end cleanly: 1 batch that is not known to be acknowledged was recovered",
+                "a writer did not end cleanly: 1 batch that is not known to be acknowledged was recovered \
+                 (said until a command writes to the store; granulo store repair does)",
                 "a writer did not end cleanly: 2 batches that are not known to be acknowledged were recovered, \
-                 1 byte is in quarantine",
-                "a writer did not end cleanly: 1,500 bytes are in quarantine",
-                "a writer did not end cleanly",
+                 1 byte is in quarantine (said until a command writes to the store; granulo store repair does, and with \
+                 --accept frees the quarantine)",
+                "a writer did not end cleanly: 1,500 bytes are in quarantine (said until a command writes to the store; \
+                 granulo store repair does, and with --accept frees the quarantine)",
+                "a writer did not end cleanly (said until a command writes to the store; granulo store repair does)",
             ]
         );
     }
@@ -292,7 +325,10 @@ mod tests {
             found.add(missing.clone());
             found.add(missing);
         }
-        assert_eq!((found.missing.len(), found.name(), found.lines().len()), (4, "incomplete", 5));
+        assert_eq!(
+            (found.missing.len(), found.name(), found.lines().len()),
+            (Cause::ALL.len(), "incomplete", Cause::ALL.len() + 1)
+        );
         let bytes = found.encode_missing();
         assert_eq!(Completeness::decode_missing(&bytes), Some(found.missing.clone()));
         assert_eq!(Completeness::decode_missing(&bytes[..bytes.len() - 1]), None);

@@ -4,6 +4,7 @@ pub(crate) mod audit;
 pub(crate) mod check;
 pub(crate) mod choice;
 pub(crate) mod compact;
+mod cut_short;
 mod drop_lost;
 mod lost_found;
 pub(crate) mod moving;

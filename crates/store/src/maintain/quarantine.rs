@@ -3,7 +3,7 @@
 //! A crash leaves batches after the end of the log that were never acknowledged, or segments that nothing continues.
 //! Recovery leaves them alone. They are removed when somebody accepts that, with all devices present: the live records
 //! of segments with such an end are moved, and these segments are released with the others. What was known to be
-//! missing is forgotten then.
+//! missing is forgotten then, for good: segments that end before the log continues are released too.
 
 use std::collections::BTreeSet;
 
@@ -92,6 +92,11 @@ impl Engine {
                     given_back += 1;
                 }
             }
+        }
+        // What is acknowledged and gone at the end of a segment is accepted for good once the log no longer shows it.
+        if !self.completeness_of(&self.view().state.notes).is_empty() {
+            let is_new = |row: &SegmentRow| seen.insert(row.number) && !spared.contains(&row.number);
+            rows.extend(self.cut_short().into_iter().filter(is_new));
         }
         pace.stage("freeing the quarantine", rows.iter().map(|row| row.size_bytes * row.devices.len() as u64).sum());
         let mut emptied = Vec::new();

@@ -1,10 +1,10 @@
 //! Repair: redundancy repairs what a check finds, after a plan that says what will be done.
 //!
-//! The order is that of trust: devices whose superblock is damaged or stale return to service only if their content
-//! belongs to this store; then every copy and unit is verified and repaired, which brings such a device up to date;
-//! then missing copies are made; only then is the geometry written, so that an interrupted repair starts again. What
-//! redundancy cannot repair is listed, and removed only on request, if the plan listed it and it is still lost after
-//! the repair. At the end everything is verified once more.
+//! The order is that of trust: superblocks that are older than the log are written again; devices whose superblock is
+//! damaged or stale return to service only if their content belongs to this store; then every copy and unit is verified
+//! and repaired, which brings such a device up to date; then missing copies are made; only then is the geometry
+//! written, so that an interrupted repair starts again. What redundancy cannot repair is listed, and removed only on
+//! request, if the plan listed it and it is still lost after the repair. At the end everything is verified once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,16 +20,19 @@ use crate::devices::platform::Platform;
 use crate::devices::slot::{Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::copies::Damaged;
+use crate::engine::displaced;
 use crate::engine::divergence::{Rejected, take};
 use crate::engine::open::{Access, is_of_disk, open};
 use crate::engine::pace::{Pace, outcome};
+use crate::engine::proven;
+use crate::engine::unknown_epochs::follow;
 use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::entry::Kind;
 use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::record::checksum;
 use crate::format::segment::SEGMENTS;
 use crate::index::catalog::{Change, ExtentRow, SegmentRow};
-use crate::log::completeness::Completeness;
+use crate::log::completeness::{Cause, Completeness};
 use crate::log::scan::SegmentScan;
 use crate::progress::Progress;
 use crate::{OpenOptions, Store};
@@ -73,6 +76,8 @@ pub struct RepairPlan {
     pub lost: Vec<Problem>,
     /// Why the index has to be rebuilt before anything else can be examined.
     pub index: Option<String>,
+    /// Why superblocks have to be written again first.
+    pub superblocks: Option<String>,
     /// What may be missing, and what a crash left.
     pub completeness: Completeness,
     /// Bytes that are no part of the log, on all devices that are present.
@@ -155,7 +160,12 @@ pub struct RepairReport {
 impl RepairPlan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.index.is_none()
+        !self.has_problems() && self.completeness.tail.is_none()
+    }
+
+    /// Whether anything is damaged, missing or lost. What a crash left at the end of the log is no problem.
+    pub fn has_problems(&self) -> bool {
+        !self.lines.is_empty() || self.index.is_some() || self.superblocks.is_some()
     }
 
     /// Whether there is anything to accept.
@@ -234,7 +244,7 @@ pub(crate) fn plan_repair_on(
     found: &mut dyn FnMut(&Problem),
     progress: &Progress,
 ) -> Result<RepairPlan> {
-    let mut plan = RepairPlan::default();
+    let mut plan = RepairPlan { superblocks: proven::look(&*platform, home, how)?, ..RepairPlan::default() };
     let store = match open(platform, home, Access::Read, how).and_then(Store::of) {
         Ok(store) => store,
         Err(error) if is_of_index(&error) => {
@@ -244,6 +254,8 @@ pub(crate) fn plan_repair_on(
         Err(error) => return Err(error),
     };
     plan.completeness = store.completeness().clone();
+    let old = plan.completeness.missing.iter().find(|missing| missing.cause == Cause::SuperblocksOld);
+    plan.superblocks = plan.superblocks.or_else(|| old.map(ToString::to_string));
     plan.quarantined_bytes = store.engine().quarantine()?.iter().map(|one| one.bytes).sum();
     let options = CheckOptions { is_deep: true, bytes_per_second };
     let mut add = |problem: Problem| {
@@ -280,13 +292,23 @@ pub(crate) fn repair_on(
     found: &mut dyn FnMut(&Problem, bool),
     progress: &Progress,
 ) -> Result<RepairReport> {
+    let mut written = Vec::new();
+    if plan.superblocks.is_some() {
+        written = proven::write_again(&*platform, home, how)?;
+        follow(&*platform, home, how)?;
+    }
     let is_index_rebuilt = plan.index.is_some() || plan.has(Remedy::RebuildIndex);
     let access = if is_index_rebuilt { Access::RebuildIndex } else { Access::Write };
     let store = Store::open_on(platform, home, access, how)?;
+    if options.drop_lost || options.accept {
+        // Whatever the options for opening: what is in place of a file may be all that keeps it from being read.
+        displaced::refuse_others(&store.engine().devices, displaced::ADVICE)?;
+    }
     let (detached, completeness) = (store.recovered.detached, store.completeness().clone());
     let mut report = RepairReport { detached, completeness, ..RepairReport::default() };
     let mut pace = Pace::new(options.bytes_per_second, progress);
     let result = store.repair_all(&mut report, found, &mut pace);
+    report.admitted.extend(written);
     let is_done = outcome(result)?;
     if !is_done {
         return Ok(report);
@@ -471,7 +493,7 @@ impl Engine {
     pub(crate) fn admit(&self) -> Result<Vec<DeviceNumber>> {
         let mut admitted = Vec::new();
         for slot in self.devices.slots().iter() {
-            if matches!(slot.trouble, Some(Trouble::Stale { .. } | Trouble::Damaged))
+            if matches!(slot.trouble, Some(Trouble::Stale { .. } | Trouble::Damaged | Trouble::Unmarked))
                 && let Err(error) = self.platform.lock(&slot.path)
                 && is_of_disk(&error)
             {
@@ -481,7 +503,7 @@ impl Engine {
             }
             let is_ours = match slot.trouble {
                 Some(Trouble::Stale { .. }) => true,
-                Some(Trouble::Damaged | Trouble::Empty) => self.has_ours(slot)?,
+                Some(Trouble::Damaged | Trouble::Unmarked | Trouble::Empty) => self.has_ours(slot)?,
                 _ => false,
             };
             if is_ours {

@@ -8,8 +8,6 @@ use super::choice::dead_bytes;
 use super::scrub::{FINISHED, finished};
 use crate::Store;
 use crate::devices::device::{Device, Mode, Room};
-use crate::devices::extents::DIRECTORY as EXTENTS;
-use crate::devices::names;
 use crate::devices::slot::{Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::missing::PINS_DOUBTED;
@@ -17,12 +15,8 @@ use crate::error::Result;
 use crate::format::entry::Kind;
 use crate::format::geometry::{Alignment, Class, DeviceState};
 use crate::format::ids::DeviceNumber;
-use crate::format::segment::SEGMENTS;
 use crate::index::catalog::manifest;
 use crate::index::copies::IndexDevice;
-
-/// Directories with the content of a device.
-const CONTENT: [&str; 2] = [SEGMENTS, EXTENTS];
 
 /// A device.
 #[derive(Debug, Clone, PartialEq)]
@@ -154,19 +148,15 @@ impl StoreStatus {
     }
 }
 
-/// Whether a device has files of segments or of large objects, whatever its superblock.
-fn has_content(slot: &Slot) -> bool {
-    CONTENT.into_iter().any(|directory| has_files(slot, directory))
-}
-
-fn has_files(slot: &Slot, directory: &str) -> bool {
-    names::list(&*slot.device, directory).is_ok_and(|listed| !listed.is_empty())
+/// Whether there are files in the directory of a device, whatever its superblock.
+fn has_files(slot: &Slot) -> bool {
+    slot.device.list("").is_ok_and(|listed| !listed.is_empty())
 }
 
 /// The fault of a device, as the end of "device 3 …".
 pub(crate) fn explain_trouble(slot: &Slot) -> Option<String> {
     match slot.trouble.as_ref()? {
-        Trouble::Empty if has_content(slot) || has_files(slot, "") => Some("has no superblock".to_owned()),
+        Trouble::Empty if has_files(slot) => Some("has no superblock".to_owned()),
         trouble => Some(trouble.explain()),
     }
 }

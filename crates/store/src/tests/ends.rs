@@ -11,7 +11,9 @@ use crate::error::ErrorKind;
 use crate::format::ids::DeviceNumber;
 use crate::format::segment::segment_path;
 use crate::log::completeness::Cause;
-use crate::{Choice, CompactOptions, OpenOptions, Plan, Progress, Store, rebuild_index};
+use crate::{
+    Choice, CompactOptions, OpenOptions, Plan, Progress, RepairOptions, Store, plan_repair, rebuild_index, repair,
+};
 
 #[test]
 fn a_log_that_ended_too_early_is_not_forgotten_with_the_index() {
@@ -41,6 +43,40 @@ fn a_log_that_ended_too_early_is_not_forgotten_with_the_index() {
             assert_eq!(causes(&store), [Cause::EndsBeforeMark]);
             let has = |name: &str| store.entry(&key(name)).unwrap().is_some();
             assert_eq!(["a", "b", "c", "d", "e"].map(has), [true, false, false, true, true]);
+        }
+    }
+}
+
+#[test]
+fn a_log_that_ended_too_early_stays_accepted() {
+    for (goes_on, is_rebuilt) in [(false, false), (true, false), (true, true)] {
+        let sandbox = TempDir::new().unwrap();
+        let home = sandbox.path().join("s");
+        let store = Store::create(&home, &Plan::default()).unwrap();
+        store.put(&key("a"), &file(), b"a").unwrap();
+        let end = store.engine().writer().unwrap().position;
+        store.put(&key("b"), &file(), b"b").unwrap();
+        let path = home.join(segment_path(store.engine().segment_id(end.segment)));
+        drop(store);
+        FileOptions::new().write(true).open(path).unwrap().set_len(end.offset.0).unwrap();
+        if goes_on {
+            Store::open(&home).unwrap().put(&key("c"), &file(), b"c").unwrap();
+        }
+        let how = OpenOptions::default();
+        if is_rebuilt {
+            assert!(!rebuild_index(&home, &how).unwrap().completeness().is_complete());
+        }
+        let plan = plan_repair(&home, &how, None, &mut |_| {}, &Progress::default()).unwrap();
+        let options = RepairOptions { accept: true, ..RepairOptions::default() };
+        let report = repair(&home, &how, &plan, options, &mut |_, _| {}, &Progress::default()).unwrap();
+        assert!(report.is_accepted, "{report:?}");
+        for _ in 0..3 {
+            assert_eq!(causes(&rebuild_index(&home, &how).unwrap()), []);
+            let store = Store::open(&home).unwrap();
+            assert_eq!((causes(&store), store.status(false).unwrap().quarantined_bytes), (vec![], 0));
+            let has = |name: &str| store.entry(&key(name)).unwrap().is_some();
+            assert_eq!(["a", "b", "c"].map(has), [true, false, goes_on]);
+            store.put(&key("d"), &file(), b"d").unwrap();
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::devices::slot::Slot;
 use crate::engine::Engine;
 use crate::engine::index_place::INDEX;
 use crate::engine::pace::Pace;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::geometry::{Class, DeviceState};
 use crate::format::ids::DeviceNumber;
 use crate::index::catalog::kept::Catalog;
@@ -50,12 +50,19 @@ pub(crate) struct IndexFault {
 }
 
 impl Engine {
-    /// Number of devices that should have the index and do not, according to the manifest.
-    pub(crate) fn index_copies_missing(&self) -> usize {
+    /// Devices that should have the index and do not, according to the manifest, and why, as far as it is known.
+    pub(crate) fn index_copies_missing(&self) -> Vec<IndexFault> {
         let present = self.catalog.state().devices;
         let slots = self.devices.slots();
         let wanted = wanted(&slots, self.geometry().copies, &present);
-        wanted.iter().filter(|place| !present.contains(&place.number)).count()
+        let fault = |place: &IndexDevice| {
+            let unlisted = || place.device.list(INDEX).err().map(|error| os_message(&error));
+            let why = self.index.failure(place.number).or_else(unlisted);
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            let cause = format!("device {} has no copy of the index{why}", place.number);
+            IndexFault { device: place.number, path: place.device.place().join(INDEX), cause }
+        };
+        wanted.iter().filter(|place| !present.contains(&place.number)).map(fault).collect()
     }
 
     /// Gives every device that should have a copy of the index one, as far as possible now. The content of existing
@@ -74,15 +81,19 @@ impl Engine {
             // The directory of a copy exists durably: creating it again would cost a sync on each open.
             let made = if was_copy { Ok(()) } else { place.device.create_directory(INDEX) };
             // A device that cannot be listed or written now gets no copy; the next open retries.
-            let listed = made.and_then(|()| place.device.list(INDEX));
-            let files: BTreeSet<(String, u64)> = listed.unwrap_or_default().into_iter().collect();
+            let listed = made.and_then(|()| place.device.list(INDEX)).unwrap_or_else(|error| {
+                self.index.note_failure(place.number, os_message(&error));
+                Vec::new()
+            });
+            let files: BTreeSet<(String, u64)> = listed.into_iter().collect();
             let is_there = |row: &&TableRow| {
                 files.iter().any(|(name, size)| table_number(name) == Some(row.number) && *size == row.size_bytes)
             };
             // A device that had no copy may have old tables under the same names.
             let mut missing = view.state.tables.iter().filter(|row| !was_copy || !is_there(row));
-            if missing.try_for_each(|row| fetch_table(&self.index, &place, row)).is_ok() {
-                complete.push(place);
+            match missing.try_for_each(|row| fetch_table(&self.index, &place, row)) {
+                Ok(()) => complete.push(place),
+                Err(error) => self.index.note_failure(place.number, error.to_string()),
             }
         }
         if complete.is_empty() {

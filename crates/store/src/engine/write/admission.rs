@@ -12,6 +12,7 @@ use hashbrown::HashMap;
 
 use super::committer::{Existing, Named, Onto, RecordSubject, SeenEntry, Waiting};
 use super::entry_of;
+use crate::devices::platform::Creator;
 use crate::engine::effects::Before;
 use crate::engine::{Engine, EngineAccounts};
 use crate::error::{Error, ErrorKind, Result};
@@ -429,7 +430,9 @@ impl Engine {
         if first_records.is_empty() {
             return Ok(admitted);
         }
-        let attributes = Attributes::of_directory(time);
+        let Creator { uid, gid, umask } = self.platform.creator();
+        let of_all = Attributes::of_directory(time);
+        let attributes = Attributes { mode: of_all.mode & !umask, uid, gid, ..of_all };
         let mut stored = Vec::new();
         attributes.encode(time, &mut stored)?;
         for (key, parent) in made {

@@ -104,7 +104,7 @@ impl<'a> TableWriter<'a> {
     /// Any error of creating a file in the index directory.
     pub(crate) fn create(device: &'a dyn Device, number: u64) -> Result<TableWriter<'a>> {
         let temporary = format!("{}{TEMPORARY}", table_path(number));
-        let file = create_temporary(device, &temporary).map_err(|error| write_failed(number, error))?;
+        let file = create_temporary(device, &temporary).map_err(|error| write_failed(device, number, error))?;
         Ok(TableWriter {
             device,
             number,
@@ -203,7 +203,9 @@ impl<'a> TableWriter<'a> {
         let first_key = self.leaf.first_key();
         self.filter_key.get_or_insert_with(|| first_key.into());
         let added = self.leaves.push(first_key, self.pages.next());
-        added.and_then(|()| self.pages.put(&mut self.leaf)).map_err(|error| write_failed(self.number, error))
+        added
+            .and_then(|()| self.pages.put(&mut self.leaf))
+            .map_err(|error| write_failed(self.device, self.number, error))
     }
 
     /// Writes the filter of the leaves since the last one.
@@ -212,7 +214,9 @@ impl<'a> TableWriter<'a> {
         let first_key = self.filter_key.take().unwrap_or_default();
         self.filters.push((first_key, page, (blocks.len() / PAGE_BYTES) as u64));
         let mut blocks = blocks.chunks_exact(PAGE_BYTES);
-        blocks.try_for_each(|block| self.pages.put_page(block)).map_err(|error| write_failed(self.number, error))
+        blocks
+            .try_for_each(|block| self.pages.put_page(block))
+            .map_err(|error| write_failed(self.device, self.number, error))
     }
 
     /// Writes the rest, makes the table durable and renames it to its name.
@@ -227,9 +231,9 @@ impl<'a> TableWriter<'a> {
         if !self.filter.is_empty() && self.leaves.count() > 1 {
             self.finish_filter()?;
         }
-        let row = self.finish_file().map_err(|error| write_failed(self.number, error))?;
+        let row = self.finish_file().map_err(|error| write_failed(self.device, self.number, error))?;
         self.temporary = None;
-        self.device.sync_directory(INDEX_DIRECTORY).map_err(|error| write_failed(self.number, error))?;
+        self.device.sync_directory(INDEX_DIRECTORY).map_err(|error| write_failed(self.device, self.number, error))?;
         Ok(row)
     }
 
@@ -344,6 +348,6 @@ fn heads_path(number: u64, level: u8) -> String {
     format!("{}.{level}{TEMPORARY}", table_path(number))
 }
 
-fn write_failed(number: u64, error: io::Error) -> Error {
-    Error::io("write the sorted table", Path::new(&table_path(number)), error)
+fn write_failed(device: &dyn Device, number: u64, error: io::Error) -> Error {
+    Error::io("write the sorted table", &device.place().join(table_path(number)), error)
 }

@@ -21,8 +21,10 @@ use super::problem::{Problem, ProblemKind, Remedy};
 use super::status::explain_trouble;
 use crate::Store;
 use crate::devices::admission::newer_advice;
+use crate::devices::extents::{DIRECTORY as EXTENTS, file_number};
 use crate::devices::names;
 use crate::devices::slot::{Slot, Trouble};
+use crate::engine::displaced::{self, in_place_of};
 use crate::engine::pace::{Pace, outcome};
 use crate::engine::recovery::{Damage, Recovered};
 use crate::engine::{Engine, View};
@@ -338,7 +340,7 @@ impl<'c> Checker<'c> {
             }
             let of_it = state.extents.values().filter(|row| row.device == number);
             let unit_bytes: u64 = of_it.map(|row| row.live_bytes).sum();
-            if matches!(trouble, Trouble::Damaged | Trouble::Empty) {
+            if matches!(trouble, Trouble::Damaged | Trouble::Unmarked | Trouble::Empty) {
                 // Without a sound superblock, only what it should have shows that it is the device.
                 let is_ours = self.engine.has_ours(slot).unwrap_or(false);
                 remedy = if is_ours { Remedy::Repair } else { Remedy::Rebuild };
@@ -366,7 +368,7 @@ impl<'c> Checker<'c> {
         let words = || explain_trouble(slot).unwrap_or_else(|| trouble.explain());
         let of = |remedy| Diagnosis { cause: format!("device {number} {}", words()), remedy, advice: None };
         match trouble {
-            Trouble::Damaged | Trouble::Stale { .. } => of(Remedy::Repair),
+            Trouble::Damaged | Trouble::Unmarked | Trouble::Stale { .. } => of(Remedy::Repair),
             Trouble::Newer => Diagnosis { advice: Some(newer_advice(slot)), ..of(Remedy::Return) },
             Trouble::Stranger => {
                 let found = Superblock::read(&*slot.device).ok().flatten().map(|found| found.superblock);
@@ -395,15 +397,13 @@ impl<'c> Checker<'c> {
 
     /// If the index is lost, readers build one for themselves; if a copy is damaged or missing, the others have it.
     fn index_place(&mut self) {
-        let directory = self.engine.index_directory.clone();
         if !self.engine.is_index_private {
             for flaw in self.engine.flaws_of_catalog().0 {
                 self.found(Problem::new(ProblemKind::Catalog, flaw.path, flaw.cause, Remedy::Repair).on(flaw.device));
             }
-            let missing = self.engine.index_copies_missing();
-            if missing > 0 {
-                let cause = format!("copies of it are missing: {missing}");
-                self.found(Problem::new(ProblemKind::Catalog, directory, cause, Remedy::Repair));
+            for fault in self.engine.index_copies_missing() {
+                let problem = Problem::new(ProblemKind::Catalog, fault.path, fault.cause, Remedy::Repair);
+                self.found(problem.on(fault.device));
             }
         } else if self.view.state.position != Position::default() {
             // A store without any batch needs none.
@@ -565,11 +565,14 @@ impl<'c> Checker<'c> {
                 Some(_) => None,
             };
             if let Some((kind, cause)) = problem {
-                self.found(
-                    Problem::new(kind, place.clone(), cause, remedy)
-                        .on(device)
-                        .within(row.number, LogOffset::START..row.end()),
-                );
+                let is_it = |name: &str| SegmentName::parse(name) == Some(row.id().into());
+                let problem = match self.slot(device).and_then(|slot| in_place_of(slot, SEGMENTS, is_it)) {
+                    Some((place, other)) => {
+                        Problem::new(kind, place, other.to_string(), Remedy::Return).advise(displaced::ADVICE)
+                    }
+                    None => Problem::new(kind, place.clone(), cause, remedy),
+                };
+                self.found(problem.on(device).within(row.number, LogOffset::START..row.end()));
             }
         }
         self.headers(row, &readable);
@@ -649,8 +652,16 @@ impl<'c> Checker<'c> {
                 }
                 Some(_) => continue,
             };
-            let place = self.engine.extents.place(row.device, row.file);
-            self.found(Problem::new(ProblemKind::ExtentFile, place, cause, remedy).on(row.device));
+            let is_it = |name: &str| file_number(name) == Some(row.file);
+            let problem = match self.slot(row.device).and_then(|slot| in_place_of(slot, EXTENTS, is_it)) {
+                Some((place, other)) => Problem::new(ProblemKind::ExtentFile, place, other.to_string(), Remedy::Return)
+                    .advise(displaced::ADVICE),
+                None => {
+                    let place = self.engine.extents.place(row.device, row.file);
+                    Problem::new(ProblemKind::ExtentFile, place, cause, remedy)
+                }
+            };
+            self.found(problem.on(row.device));
         }
         // A writer at work stores units there before it refers to them; and objects that are missing may have some.
         if self.is_alone && self.knows_all && !self.engine.is_writer() {

@@ -374,11 +374,17 @@ impl<'m> Scrubber<'m> {
     fn complete_copies(&mut self) -> Result<()> {
         let engine = self.engine;
         let missing = engine.index_copies_missing();
-        if missing > 0 {
-            let mut cause = format!("copies of it are missing: {missing}");
-            self.repaired(engine.complete_index(), &mut cause)?;
-            let problem = Problem::new(ProblemKind::Catalog, engine.index_directory.clone(), cause, Remedy::Repair);
-            self.found(problem, engine.index_copies_missing() == 0);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let mut failure = String::new();
+        self.repaired(engine.complete_index(), &mut failure)?;
+        let left = engine.index_copies_missing();
+        for fault in missing {
+            let still = left.iter().find(|left| left.device == fault.device);
+            let cause = still.map_or(&fault.cause, |still| &still.cause).clone() + &failure;
+            let problem = Problem::new(ProblemKind::Catalog, fault.path, cause, Remedy::Repair).on(fault.device);
+            self.found(problem, still.is_none());
         }
         Ok(())
     }

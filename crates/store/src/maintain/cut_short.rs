@@ -1,0 +1,43 @@
+//! Segments of the log that end before the position at which the log continues: what was acknowledged there is gone,
+//! and the writer that continued the log knew of it. The log itself shows that, so an index rebuilt from it says so
+//! again, until these segments are emptied and released.
+
+use std::collections::BTreeMap;
+
+use crate::engine::Engine;
+use crate::format::ids::{LogOffset, SegmentNumber};
+use crate::format::segment::{Continued, FIRST_BATCH_AT};
+use crate::index::catalog::SegmentRow;
+use crate::log::scan::{ScanStep, SegmentScan};
+
+impl Engine {
+    /// The segments that another one continues behind their last batch.
+    pub(super) fn cut_short(&self) -> Vec<SegmentRow> {
+        let rows = std::sync::Arc::clone(&self.view().state.segments);
+        let store = self.geometry().store;
+        let slots = self.devices.slots();
+        let continued = |row: &SegmentRow| {
+            let on = row.devices.iter().filter_map(|device| slots.get(device.index()));
+            on.filter(|slot| slot.is_readable()).find_map(|slot| slot.segment_header(row.id().into(), &store))
+        };
+        let continued = rows.values().filter_map(continued).map(|header| header.continues);
+        let ends: BTreeMap<SegmentNumber, Continued> = continued.map(|from| (from.segment, from)).collect();
+        let is_cut = |row: &&SegmentRow| ends.get(&row.number).is_some_and(|end| !self.reaches(row, *end));
+        rows.values().filter(is_cut).cloned().collect()
+    }
+
+    /// Whether a segment has the batch behind which another one continues.
+    fn reaches(&self, row: &SegmentRow, end: Continued) -> bool {
+        let copies = self.open_copies(row.id(), &row.devices);
+        let mut scan = SegmentScan::new(copies, self.seed(row.id()), LogOffset::START);
+        while let Some(step) = scan.next(false) {
+            match step {
+                ScanStep::Commit(met, ..) if met.end == end.offset => return met.commit.sequence == end.sequence,
+                ScanStep::Commit(met, ..) if met.end > end.offset => return false,
+                _ => {}
+            }
+        }
+        // It may have been begun, and then continued before its first batch.
+        end.offset == FIRST_BATCH_AT
+    }
+}
