@@ -16,7 +16,7 @@ use super::survey::{Survey, superblock_if_any};
 use crate::error::Result;
 use crate::format::history::History;
 use crate::format::ids::DeviceNumber;
-use crate::format::segment::{SEGMENTS, SegmentName};
+use crate::format::names::{SEGMENTS, SegmentName};
 use crate::format::superblock::{Superblock, last_marked};
 
 /// The segments of a device, with their sizes in bytes.

@@ -9,8 +9,8 @@ use std::io;
 use std::sync::Arc;
 
 use crate::devices::device::{Device, DeviceFile, Mode, NotAFile};
-use crate::devices::extents::DIRECTORY as EXTENTS;
-use crate::format::segment::SEGMENTS;
+use crate::format::names::EXTENTS;
+use crate::format::names::SEGMENTS;
 use crate::format::superblock::SUPERBLOCK;
 
 /// Suffix of the other name of a file.

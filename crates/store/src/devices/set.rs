@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceState, Geometry};
 use crate::format::history::{EpochEntry, History, MOST_EPOCHS};
 use crate::format::ids::{DeviceNumber, Epoch, SegmentId};
-use crate::format::segment::segment_path;
+use crate::format::names::segment_path;
 use crate::format::superblock::{LogMark, Superblock};
 use crate::locks::{self, lock};
 

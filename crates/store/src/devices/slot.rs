@@ -11,7 +11,8 @@ use super::platform::Platform;
 use crate::error::{Error, Result};
 use crate::format::geometry::DeviceEntry;
 use crate::format::ids::{Epoch, SegmentId};
-use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentName, segment_path};
+use crate::format::names::{SegmentName, segment_path};
+use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// Why a device is not fully usable.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,6 @@ use std::path::{Component, Path, PathBuf};
 
 use super::device::Device;
 use super::epochs::{Side, Standing, preferred, sides, standing};
-use super::extents::DIRECTORY as EXTENTS;
 use super::names;
 use super::platform::Platform;
 use super::slot::{Slot, Trouble};
@@ -19,7 +18,8 @@ use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::geometry::{DeviceEntry, DeviceState, Geometry};
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::DeviceNumber;
-use crate::format::segment::SEGMENTS;
+use crate::format::names::EXTENTS;
+use crate::format::names::SEGMENTS;
 use crate::format::superblock::{LogMark, NO_DEVICE, Superblock, last_marked};
 
 /// How a store is opened.

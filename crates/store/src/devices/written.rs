@@ -9,8 +9,9 @@ use super::slot::header_of;
 use crate::format::entry::Kind;
 use crate::format::history::EpochEntry;
 use crate::format::ids::{Epoch, LogOffset, SegmentId};
+use crate::format::names::{SEGMENTS, SegmentName, segment_path};
 use crate::format::record::{HEADER_BYTES, Lengths, Record, kind_of};
-use crate::format::segment::{Commit, FIRST_BATCH_AT, SEGMENTS, SegmentName, segment_path};
+use crate::format::segment::{Commit, FIRST_BATCH_AT};
 use crate::format::superblock::LogMark;
 
 /// Whether the log on a device has a batch of an epoch, which it goes on to after `mark`; `None` if it cannot be read.

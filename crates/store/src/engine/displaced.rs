@@ -5,12 +5,13 @@
 use std::path::PathBuf;
 
 use crate::devices::device::NotAFile;
-use crate::devices::extents::{DIRECTORY as EXTENTS, file_number};
+use crate::devices::extents::file_number;
 use crate::devices::names;
 use crate::devices::set::Devices;
 use crate::devices::slot::Slot;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::segment::{SEGMENTS, SegmentName};
+use crate::format::names::EXTENTS;
+use crate::format::names::{SEGMENTS, SegmentName};
 
 /// What helps.
 pub(crate) const ADVICE: &str = "put the file itself in its place, or a copy of it";

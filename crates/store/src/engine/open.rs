@@ -11,7 +11,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::devices::device::NotAFile;
-use crate::devices::extents::DIRECTORY as EXTENTS;
 #[cfg(test)]
 use crate::devices::host::Host;
 use crate::devices::platform::{LOST_AND_FOUND, Lock, Platform};
@@ -24,7 +23,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{DeviceState, Geometry, Plan};
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::{DeviceNumber, Epoch};
-use crate::format::segment::SEGMENTS;
+use crate::format::names::EXTENTS;
+use crate::format::names::SEGMENTS;
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::table::{BlockCache, DEFAULT_CACHE_BYTES, INDEX_DIRECTORY, table_number};
 use crate::log::completeness::{Cause, Completeness, Missing};

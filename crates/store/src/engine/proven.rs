@@ -17,7 +17,7 @@ use crate::devices::survey::{OpenOptions, Survey, survey};
 use crate::error::Result;
 use crate::format::history::History;
 use crate::format::ids::DeviceNumber;
-use crate::format::segment::{SEGMENTS, SegmentName};
+use crate::format::names::{SEGMENTS, SegmentName};
 use crate::format::superblock::{LogMark, Superblock};
 use crate::units::escape_path;
 

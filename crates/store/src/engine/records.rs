@@ -11,8 +11,8 @@ use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Location};
 use crate::format::ids::{DeviceNumber, Epoch, SegmentId};
+use crate::format::names::segment_path;
 use crate::format::record::Record;
-use crate::format::segment::segment_path;
 
 /// Why no copy of a record is valid.
 struct CopyFaults {

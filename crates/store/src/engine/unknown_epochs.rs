@@ -22,7 +22,8 @@ use crate::devices::{names, written};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::{Epoch, SegmentNumber};
-use crate::format::segment::{Commit, FIRST_BATCH_AT, SEGMENTS, SegmentHeader, SegmentName};
+use crate::format::names::{SEGMENTS, SegmentName};
+use crate::format::segment::{Commit, FIRST_BATCH_AT, SegmentHeader};
 use crate::log::completeness::{Cause, Missing};
 
 /// Segments beyond the newest epoch of all superblocks.

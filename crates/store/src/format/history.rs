@@ -6,15 +6,12 @@
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 use super::decode::Decoder;
+use super::geometry::{EPOCH_BYTES, MEMBER_BYTES};
 use super::ids::{DeviceNumber, Epoch};
-use super::segment::SegmentName;
+use super::names::SegmentName;
 
 /// Maximum number of epochs; older ones are dropped.
 pub(crate) const MOST_EPOCHS: usize = 256;
-/// Bytes of an epoch in a superblock, without its set.
-pub(crate) const EPOCH_BYTES: usize = 8 + 8 + 8 + 8 + 2;
-/// Bytes of a device in a set.
-pub(crate) const MEMBER_BYTES: usize = 2;
 
 /// One epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,8 +6,6 @@
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 
-use super::record::Seed;
-
 /// Number of an object, of at most 48 bits: the id of its very first record, for life. Directories are objects too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ObjectNumber(pub u64);
@@ -45,11 +43,6 @@ impl SegmentId {
     /// The segment `number` that was begun in `epoch`.
     pub fn new(number: SegmentNumber, epoch: Epoch) -> SegmentId {
         SegmentId { number, epoch }
-    }
-
-    /// The seed of its checksums.
-    pub(crate) fn seed(self, store: &[u8; 16]) -> Seed {
-        Seed::new(store, self)
     }
 }
 

@@ -9,8 +9,12 @@ pub(crate) mod history;
 pub mod ids;
 pub(crate) mod index_key;
 pub mod key;
+pub(crate) mod names;
 pub(crate) mod record;
 pub(crate) mod release;
 pub(crate) mod rows;
 pub(crate) mod segment;
 pub(crate) mod superblock;
+
+/// Version of the whole format.
+pub(crate) const VERSION: u16 = 2;

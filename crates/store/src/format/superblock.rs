@@ -10,6 +10,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::VERSION;
 use super::decode::Decoder;
 use super::geometry::{Alignment, Class, Compression, DeviceEntry, DeviceState, Geometry, Node};
 use super::history::History;
@@ -19,8 +20,6 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Name of the file.
 pub(crate) const SUPERBLOCK: &str = "superblock";
-/// Version of the whole format.
-pub(crate) const VERSION: u16 = 2;
 /// Number of a home that is not a device.
 pub(crate) const NO_DEVICE: DeviceNumber = DeviceNumber(u16::MAX);
 pub(crate) const MAGIC: &[u8; 8] = b"granulo\0";

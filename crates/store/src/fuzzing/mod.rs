@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use super::tree::archive::Archive;
 use crate::devices::device::{Device, DeviceFile, Mode, Room};
+use crate::format::VERSION;
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Kind, Time};
@@ -21,7 +22,7 @@ use crate::format::ids::{BatchSequence, DeviceNumber, Epoch, LogOffset, ObjectNu
 use crate::format::index_key::{ROOT, is_name};
 use crate::format::record::{LARGEST_ID, NewRecord, Record, checksum, seal};
 use crate::format::segment::{Commit, Continued, FIRST_BATCH_AT, SEGMENT_HEADER_BYTES, SegmentHeader};
-use crate::format::superblock::{Superblock, VERSION};
+use crate::format::superblock::Superblock;
 use crate::index::catalog::{State, TableRow, encoding, journal, manifest};
 use crate::index::table::block::{self, PAGE_BYTES, pages_of};
 use crate::index::table::footer::Footer;

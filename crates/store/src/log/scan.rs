@@ -14,8 +14,9 @@ use std::sync::Arc;
 use crate::devices::device::DeviceFile;
 use crate::format::entry::Kind;
 use crate::format::ids::{DeviceNumber, Epoch, LogOffset};
+use crate::format::names::SegmentName;
 use crate::format::record::{HEADER_BYTES, Head, Lengths, ListedRecord, Record, Seed, kind_of};
-use crate::format::segment::{Commit, FIRST_BATCH_AT, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentName};
+use crate::format::segment::{Commit, FIRST_BATCH_AT, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::layout::granulo::RECORD_ALIGNMENT_BYTES;
 use crate::layout::round_up;
 

@@ -18,12 +18,11 @@ use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::entry::Kind;
 use crate::format::geometry::{Class, Geometry};
 use crate::format::ids::{BatchSequence, DeviceNumber, Epoch, LogOffset, SegmentId, SegmentNumber};
+use crate::format::names::{SEGMENTS, segment_path};
 use crate::format::record::{HEADER_BYTES, NewRecord, seal};
 use crate::format::release::Released;
 use crate::format::rows::{Change, Position, SegmentRow};
-use crate::format::segment::{
-    Commit, Continued, FIRST_BATCH_AT, SEGMENT_HEADER_BYTES, SEGMENTS, SegmentHeader, segment_path,
-};
+use crate::format::segment::{Commit, Continued, FIRST_BATCH_AT, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::layout::granulo::Alignment;
 
 /// A batch of at least this length is written to all copies in parallel, and then the devices start write-back of the

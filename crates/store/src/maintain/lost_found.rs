@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
     use crate::format::geometry::Plan;
-    use crate::format::segment::segment_path;
+    use crate::format::names::segment_path;
     use crate::maintain::check::CheckOptions;
     use crate::maintain::repair::rebuild_index;
     use crate::{Buffer, Existing, OpenOptions, Progress, Time};

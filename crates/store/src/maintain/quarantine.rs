@@ -15,8 +15,8 @@ use crate::engine::pace::Pace;
 use crate::engine::recovery::RELEASED;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::ids::SegmentNumber;
+use crate::format::names::{SEGMENTS, SegmentName};
 use crate::format::release::Released;
-use crate::format::segment::{SEGMENTS, SegmentName};
 use crate::index::catalog::{Change, SegmentRow, Superseded};
 use crate::locks::lock;
 

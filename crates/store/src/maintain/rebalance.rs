@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::engine::open::Access;
     use crate::error::ErrorKind;
-    use crate::format::segment::segment_path;
+    use crate::format::names::segment_path;
     use crate::simulation::subject::{Simulated, geometry, home};
     use crate::simulation::trial::Subject;
     use crate::simulation::world::World;

@@ -29,8 +29,8 @@ use crate::engine::unknown_epochs::follow;
 use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::entry::Kind;
 use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
+use crate::format::names::{SEGMENTS, segment_path};
 use crate::format::record::checksum;
-use crate::format::segment::SEGMENTS;
 use crate::index::catalog::{Change, ExtentRow, SegmentRow};
 use crate::log::completeness::{Cause, Completeness};
 use crate::log::scan::SegmentScan;
@@ -548,11 +548,8 @@ impl Engine {
         let number = slot.entry.number;
         let geometry = self.geometry();
         for row in view.state.segments.values().filter(|row| row.devices.contains(&number)) {
-            let Ok(file) = names::open(
-                &*slot.device,
-                &crate::format::segment::segment_path(row.id()),
-                crate::devices::device::Mode::Read,
-            ) else {
+            let Ok(file) = names::open(&*slot.device, &segment_path(row.id()), crate::devices::device::Mode::Read)
+            else {
                 continue;
             };
             let (header, _) =

@@ -5,14 +5,14 @@ use std::io;
 use std::path::Path;
 
 use crate::devices::device::Device;
-use crate::devices::extents::DIRECTORY as EXTENTS;
 use crate::devices::platform::LOST_AND_FOUND;
 use crate::devices::slot::{Slot, Trouble};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{DeviceState, random_identity};
 use crate::format::ids::DeviceNumber;
-use crate::format::segment::SEGMENTS;
+use crate::format::names::EXTENTS;
+use crate::format::names::SEGMENTS;
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::catalog::{Change, Superseded};
 

@@ -11,13 +11,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::devices::device::{DeviceFile, Mode};
-use crate::devices::extents::DIRECTORY;
 use crate::devices::names;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::descriptor::Run;
 use crate::format::ids::{LogOffset, SegmentId};
-use crate::format::segment::{SEGMENTS, segment_path};
+use crate::format::names::EXTENTS;
+use crate::format::names::{SEGMENTS, segment_path};
 
 impl Engine {
     /// Restores the names of files that a crash left with their other name.
@@ -26,7 +26,7 @@ impl Engine {
     /// Errors of renaming, unless the writer continues without what cannot be read.
     pub(crate) fn end_renaming(&self) -> Result<()> {
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
-            for directory in [SEGMENTS, DIRECTORY] {
+            for directory in [SEGMENTS, EXTENTS] {
                 let fail = |error| slot.error("finish renaming in", directory, error);
                 match names::end_renaming(&*slot.device, directory) {
                     Err(_) if self.is_degraded => {}
@@ -73,7 +73,7 @@ impl Engine {
                 other => other.map_err(fail)?,
             };
             if !known.contains_key(&(run.device, run.file)) && named.insert((run.device, run.file)) {
-                names::name_again(&*device, &path, DIRECTORY).map_err(fail)?;
+                names::name_again(&*device, &path, EXTENTS).map_err(fail)?;
             }
             let range = run.offset_bytes..run.offset_bytes + run.length_bytes;
             write_again(&file, range).and_then(|()| file.sync()).map_err(fail)?;

@@ -23,7 +23,7 @@ use crate::engine::pace::Pace;
 use crate::error::ErrorKind;
 use crate::format::entry::Location;
 use crate::format::ids::LogOffset;
-use crate::format::segment::SEGMENTS;
+use crate::format::names::SEGMENTS;
 use crate::maintain::moving::MoveTarget;
 
 type Model = BTreeMap<String, Vec<u8>>;

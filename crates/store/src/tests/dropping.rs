@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::{file, key};
 use crate::format::entry::Location;
-use crate::format::segment::{SEGMENTS, segment_path};
+use crate::format::names::{SEGMENTS, segment_path};
 use crate::maintain::repair::{LISTED, NAMED};
 use crate::{
     Attributes, Buffer, Compression, Key, OpenOptions, Plan, Progress, RepairOptions, RepairPlan, RepairReport, Store,

@@ -9,7 +9,7 @@ use super::opening::{causes, copy, kill};
 use super::{bytes, file, key};
 use crate::error::ErrorKind;
 use crate::format::ids::DeviceNumber;
-use crate::format::segment::segment_path;
+use crate::format::names::segment_path;
 use crate::log::completeness::Cause;
 use crate::{
     Choice, CompactOptions, OpenOptions, Plan, Progress, RepairOptions, Store, plan_repair, rebuild_index, repair,

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::{bytes, file, key};
 use crate::format::entry::Kind;
 use crate::format::ids::{DeviceNumber, LogOffset};
-use crate::format::segment::segment_path;
+use crate::format::names::segment_path;
 use crate::log::scan::{ScanStep, SegmentScan};
 use crate::{
     CheckOptions, Key, OpenOptions, Plan, Progress, RebuildOptions, RebuildReport, RepairOptions, RepairReport, Store,

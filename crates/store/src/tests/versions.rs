@@ -12,7 +12,7 @@ use crate::devices::device::Device;
 use crate::error::ErrorKind;
 use crate::format::ids::ObjectNumber;
 use crate::format::index_key::ROOT;
-use crate::format::segment::SEGMENTS;
+use crate::format::names::SEGMENTS;
 use crate::simulation::subject::{Simulated, geometry};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::World;

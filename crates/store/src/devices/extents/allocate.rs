@@ -20,6 +20,7 @@ use crate::devices::placement::{file_bytes, moving_bytes, put_bytes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Component, Descriptor, Run};
 use crate::format::ids::DeviceNumber;
+use crate::format::names::EXTENTS;
 use crate::format::rows::ExtentRow;
 use crate::layout::granulo::{SECTOR_BYTES, Striping};
 use crate::layout::round_up;
@@ -256,9 +257,9 @@ impl Allocator {
 /// The newest file on a device, according to the device and the catalog, and its end. One unknown to the catalog
 /// receives nothing more: a killed writer left it, and its name may not be durable.
 fn newest(files: &ExtentFiles, device: DeviceNumber, known: Option<ExtentTail>) -> Result<Option<ExtentTail>> {
-    let listed = files.list(device).map_err(|error| {
-        Error::io("list the extent files in", &files.source.directory(device).join(super::DIRECTORY), error)
-    })?;
+    let listed = files
+        .list(device)
+        .map_err(|error| Error::io("list the extent files in", &files.source.directory(device).join(EXTENTS), error))?;
     let there =
         listed.last_key_value().map(|(&file, &size)| ExtentTail { file, end_bytes: round_up(size, SECTOR_BYTES) });
     Ok(match (there, known) {

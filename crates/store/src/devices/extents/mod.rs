@@ -49,10 +49,8 @@ use crate::devices::threads;
 use crate::error::{Error, Result, os_message};
 use crate::format::descriptor::{Chunk, Descriptor, Run};
 use crate::format::ids::DeviceNumber;
+use crate::format::names::EXTENTS;
 use crate::locks::lock;
-
-/// Directory of the extent files on a device.
-pub(crate) const DIRECTORY: &str = "extents";
 
 /// Maximum number of extent files that are kept open besides those being written.
 const MOST_OPEN: usize = 128;
@@ -263,7 +261,7 @@ impl ExtentFiles {
     /// The directory cannot be read.
     pub(crate) fn list(&self, device: DeviceNumber) -> io::Result<BTreeMap<u32, u64>> {
         let on = self.source.device(device).ok_or(io::ErrorKind::NotFound)?;
-        let mut listed: Vec<(String, u64)> = names::list(&*on, DIRECTORY)?;
+        let mut listed: Vec<(String, u64)> = names::list(&*on, EXTENTS)?;
         // Of two with the same number, which only a device with two histories can have, always the same one.
         listed.sort_unstable();
         let (mut sizes, mut by_number) = (BTreeMap::new(), BTreeMap::new());
@@ -284,7 +282,7 @@ impl ExtentFiles {
     pub(crate) fn path(&self, device: DeviceNumber, file: u32) -> io::Result<Option<String>> {
         let known = |names: &ListingCache| {
             let name = names.listed.get(&device).and_then(|listed| listed.get(&file));
-            name.map(|name| format!("{DIRECTORY}/{name}"))
+            name.map(|name| format!("{EXTENTS}/{name}"))
         };
         {
             let names = lock(&self.names);
@@ -307,7 +305,7 @@ impl ExtentFiles {
     /// The present or future location of a file, for messages.
     pub(crate) fn place(&self, device: DeviceNumber, file: u32) -> PathBuf {
         let path = self.path(device, file).ok().flatten();
-        self.source.directory(device).join(path.unwrap_or_else(|| format!("{DIRECTORY}/{file:08x}")))
+        self.source.directory(device).join(path.unwrap_or_else(|| format!("{EXTENTS}/{file:08x}")))
     }
 
     /// An error of the operating system about an extent file of a device.
@@ -355,10 +353,10 @@ impl ExtentFiles {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let name = file_name(file, self.source.epoch());
-        let path = format!("{DIRECTORY}/{name}");
+        let path = format!("{EXTENTS}/{name}");
         let created = match on.open(&path, Mode::Create) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                names::create_directory(&*on, DIRECTORY)?;
+                names::create_directory(&*on, EXTENTS)?;
                 on.open(&path, Mode::Create)?
             }
             created => created?,
@@ -414,9 +412,9 @@ impl ExtentFiles {
                 // A file created meanwhile waits for the lock, and its name is synced next time.
                 let mut new_names = lock(&self.new_names);
                 if new_names.contains(&device) {
-                    let directory = self.source.directory(device).join(DIRECTORY);
+                    let directory = self.source.directory(device).join(EXTENTS);
                     let on = self.source.device(device).ok_or(io::Error::from(io::ErrorKind::NotFound));
-                    on.and_then(|on| on.sync_directory(DIRECTORY))
+                    on.and_then(|on| on.sync_directory(EXTENTS))
                         .map_err(|error| Error::io("sync the directory", &directory, error))?;
                     new_names.remove(&device);
                 }
@@ -446,7 +444,7 @@ impl ExtentFiles {
         match on.remove(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(fail(error)),
             removed => {
-                on.sync_directory(DIRECTORY).map_err(fail)?;
+                on.sync_directory(EXTENTS).map_err(fail)?;
                 lock(&self.cache).open.remove(&(device, file));
                 if let Some(listed) = lock(&self.names).listed.get_mut(&device) {
                     listed.remove(&file);

@@ -18,7 +18,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::history::{EPOCH_BYTES, MEMBER_BYTES};
 use super::ids::DeviceNumber;
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{GIB, KIB, MIB, format_count, format_size};
@@ -42,6 +41,11 @@ const LEAST_SEGMENT_BYTES: u64 = 4 * KIB;
 
 /// The largest cutoff, in bytes.
 const LARGEST_CUTOFF_BYTES: u64 = GIB;
+
+/// Bytes of an epoch in a superblock, without its set.
+pub(crate) const EPOCH_BYTES: usize = 8 + 8 + 8 + 8 + 2;
+/// Bytes of a device in a set.
+pub(crate) const MEMBER_BYTES: usize = 2;
 
 /// Bytes of a superblock slot; maximum bytes of the geometry in it without devices and paths; bytes of a device besides
 /// its path (docs/FORMAT.md, section 4).

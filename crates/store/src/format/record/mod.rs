@@ -73,6 +73,13 @@ pub(crate) struct Seed(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seal(u64);
 
+impl SegmentId {
+    /// The seed of its checksums.
+    pub(crate) fn seed(self, store: &[u8; 16]) -> Seed {
+        Seed::new(store, self)
+    }
+}
+
 impl Seed {
     /// The seed of a segment of a store.
     pub(crate) fn new(store: &[u8; 16], segment: SegmentId) -> Seed {

@@ -18,8 +18,8 @@ use crate::error::Result;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind};
 use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
+use crate::format::names::segment_path;
 use crate::format::record::decode_directories;
-use crate::format::segment::segment_path;
 use crate::index::catalog::SegmentRow;
 use crate::units::format_count;
 

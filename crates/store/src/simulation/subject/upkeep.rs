@@ -7,7 +7,7 @@ use crate::devices::survey::OpenOptions;
 use crate::error::Result;
 use crate::format::geometry::Alignment;
 use crate::format::ids::DeviceNumber;
-use crate::format::segment::SegmentName;
+use crate::format::names::SegmentName;
 use crate::maintain::repair::{plan_repair_on, repair_on, take_side_on};
 use crate::progress::Progress;
 use crate::simulation::world::World;

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::devices::device::Device;
-use crate::devices::extents::DIRECTORY;
+use crate::format::names::EXTENTS;
 use crate::simulation::subject::{Simulated, geometry};
 use crate::simulation::trial::Subject;
 use crate::simulation::world::World;
@@ -51,9 +51,9 @@ fn damage_from_long_ago_does_not_make_a_commit_of_today_torn() {
     store.put(&key("f"), &file(), &bytes(1, 60_000)).unwrap();
     store.sync().unwrap();
     let slow = world.device(1);
-    let extents = slow.list(DIRECTORY).unwrap();
+    let extents = slow.list(EXTENTS).unwrap();
     let (name, size_bytes) = extents.first().unwrap();
-    slow.flip_bit(&format!("{DIRECTORY}/{name}"), 8 * (size_bytes - 10_000));
+    slow.flip_bit(&format!("{EXTENTS}/{name}"), 8 * (size_bytes - 10_000));
     let handle = open(store, "f");
     handle.write_at(b"today", 5000).unwrap();
     handle.commit(Durability::Batch).unwrap();

@@ -33,7 +33,7 @@ fn extent_files_are_rolled_and_what_is_in_them_is_left_alone() {
     bench.allocator = allocator([row(0, 8192)]);
     assert_eq!(place(&bench), (0, 28_672));
     // A full file, followed by one that the catalog does not know: left by a killed writer, in another epoch.
-    let remains = bench.devices.directory(DeviceNumber(0)).join(DIRECTORY).join(file_name(1, 0xdead));
+    let remains = bench.devices.directory(DeviceNumber(0)).join(EXTENTS).join(file_name(1, 0xdead));
     fs::write(&remains, "remains").unwrap();
     bench.allocator = allocator([row(0, LIMIT_BYTES)]);
     bench.files.forget(DeviceNumber(0));

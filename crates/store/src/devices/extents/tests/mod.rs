@@ -226,7 +226,7 @@ impl Bench {
     }
 
     fn extent(&self, number: DeviceNumber, file: u32) -> PathBuf {
-        self.devices.directory(number).join(DIRECTORY).join(file_name(file, EPOCH))
+        self.devices.directory(number).join(EXTENTS).join(file_name(file, EPOCH))
     }
 
     /// Total size of the extent files of all devices.
