@@ -115,7 +115,7 @@ pub use devices::slot::Trouble;
 pub use devices::survey::OpenOptions;
 pub use engine::divergence::Rejected;
 pub use engine::open::is_store;
-pub use engine::recovery::{Damage, Recovered};
+pub use engine::recovered::{Damage, Recovered};
 pub use engine::unused::{UnusedDirectory, unused_directories};
 pub use engine::write::{Batch, Existing};
 pub use format::attributes::{Attributes, Holes, Xattrs};
@@ -142,8 +142,9 @@ use devices::host::Host;
 use devices::platform::Platform;
 use devices::watch::DirectoryWatch;
 use engine::Engine;
+use engine::locking::Access;
 use engine::marks::Idle;
-use engine::open::{self, Access};
+use engine::open;
 use maintain::status::explain_trouble;
 
 /// When a batch is durable and visible to other processes.

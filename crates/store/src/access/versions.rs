@@ -18,7 +18,7 @@ use super::read::{Buffer, Object, object};
 use crate::Store;
 use crate::devices::platform::Lock;
 use crate::engine::pace::{Pace, outcome};
-use crate::engine::recovery::Damage;
+use crate::engine::recovered::Damage;
 use crate::engine::replay::entry_in;
 use crate::engine::{Engine, View};
 use crate::error::{Error, ErrorKind, Result};

@@ -16,7 +16,7 @@ use crate::devices::platform::Lock;
 use crate::devices::slot::Slot;
 use crate::engine::copying::CopyPaths;
 use crate::engine::pace::Pace;
-use crate::engine::recovery::RELEASED;
+use crate::engine::recovered::RELEASED;
 use crate::engine::{Engine, View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::DeviceState;

@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use super::open::lock;
+use super::locking::lock;
 use crate::devices::platform::Platform;
 use crate::devices::superblocks::OnDevice;
 use crate::devices::survey::{OpenOptions, Survey, survey};

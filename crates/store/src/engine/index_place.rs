@@ -14,7 +14,7 @@ use crate::devices::set::Devices;
 use crate::devices::slot::{Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::index_copies::wanted;
-use crate::engine::open::Access;
+use crate::engine::locking::Access;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::Geometry;
 use crate::format::ids::DeviceNumber;

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::engine::effects::{Effects, Nameless};
-use crate::engine::recovery::RELEASED;
+use crate::engine::recovered::RELEASED;
 use crate::engine::{Engine, EngineAccounts};
 use crate::error::{ErrorKind, Result};
 use crate::format::ids::{LogOffset, SegmentNumber};

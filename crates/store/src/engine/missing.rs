@@ -7,12 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Engine;
+use crate::devices::set::Devices;
 use crate::devices::slot::Slot;
 use crate::error::Result;
 use crate::format::geometry::DeviceState;
 use crate::format::ids::DeviceNumber;
 use crate::format::superblock::NO_DEVICE;
-use crate::log::completeness::{Completeness, Missing};
+use crate::log::completeness::{Cause, Completeness, Missing};
 
 /// Note with what may be missing.
 pub(crate) const MISSING: &str = "log.missing";
@@ -22,6 +23,18 @@ pub(crate) const MISSING_ON: &str = "log.missing.on";
 pub(crate) const PINS_DOUBTED: &str = "pins.doubted";
 /// Note that directories may have lost their record: `lost+found` must be updated (see `maintain::lost_found`).
 pub(crate) const DETACHED: &str = "log.detached";
+
+/// What may be missing because too few devices are present to know, or have diverged.
+pub(super) fn too_few(devices: &Devices) -> Missing {
+    let slots = devices.slots();
+    let others = slots.iter().filter(|slot| slot.trouble.is_some() && slot.entry.state != DeviceState::Gone);
+    devices_away(others.map(|slot| slot.entry.number).collect())
+}
+
+/// What these devices may have.
+pub(super) fn devices_away(devices: Vec<DeviceNumber>) -> Missing {
+    Missing { cause: Cause::DevicesAway, segments: None, batches: None, after_nanoseconds: None, devices }
+}
 
 impl Engine {
     /// The notes of what is missing, and of what is due because of it.

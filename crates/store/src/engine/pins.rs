@@ -13,7 +13,7 @@ use std::io;
 use super::Engine;
 use super::index_place::INDEX;
 use crate::devices::platform::Lock;
-use crate::engine::recovery::RELEASED;
+use crate::engine::recovered::RELEASED;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::rows::Change;
 use crate::log::writer::release_record;

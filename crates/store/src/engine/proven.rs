@@ -9,7 +9,7 @@
 
 use std::path::Path;
 
-use super::open::lock;
+use super::locking::lock;
 use crate::devices::names;
 use crate::devices::platform::Platform;
 use crate::devices::slot::{Slot, Trouble};

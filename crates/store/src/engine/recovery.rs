@@ -12,8 +12,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::missing::MISSING;
-use super::open::{devices_away, too_few};
+use super::missing::{MISSING, devices_away, too_few};
+use super::recovered::{RELEASED, Recovered};
 use super::replay::Replay;
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::extents::Allocator;
@@ -40,37 +40,8 @@ use crate::log::scan::{ScanStep, SegmentScan};
 use crate::log::writer::{Active, Writer};
 use crate::progress::Progress;
 
-/// Note with what was released.
-pub(crate) const RELEASED: &str = "log.released";
-
 /// Number of nameless objects removed per transaction.
 const DROPPED_TOGETHER: usize = if cfg!(test) { 8 } else { 4096 };
-
-/// Damage that recovery found in the log: bytes of a segment that are valid on no copy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Damage {
-    /// Number of the segment.
-    pub segment: SegmentNumber,
-    /// The damaged bytes.
-    pub range: Range<LogOffset>,
-}
-
-/// Result of recovery.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Recovered {
-    /// Batches that were in the log but not in the catalog.
-    pub batches: u64,
-    /// Records in them.
-    pub records: u64,
-    /// Acknowledged bytes that are lost, and nobody knows of what.
-    pub damage: Vec<Damage>,
-    /// The same, of objects that are known, with their index keys.
-    pub(crate) lost: Vec<(Arc<[u8]>, Damage)>,
-    /// Whether everything acknowledged is present.
-    pub completeness: Completeness,
-    /// Directories whose record is lost, and that were moved to `lost+found`.
-    pub detached: u64,
-}
 
 /// The outcome of applying the log.
 pub(crate) enum Recovery {

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::recovery::{Damage, RELEASED, Recovered};
+use super::recovered::{Damage, RELEASED, Recovered};
 use super::tail_units::{EarlierVersions, NewUnits, TailRecord};
 use crate::engine::early::is_many;
 use crate::engine::effects::{Effects, Nameless};

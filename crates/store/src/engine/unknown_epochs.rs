@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::open::locked;
+use super::locking::locked;
 use crate::devices::platform::Platform;
 use crate::devices::set::Devices;
 use crate::devices::slot::Slot;

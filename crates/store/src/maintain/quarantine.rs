@@ -12,7 +12,7 @@ use crate::devices::names;
 use crate::engine::Engine;
 use crate::engine::missing::{MISSING, MISSING_ON, PINS_DOUBTED};
 use crate::engine::pace::Pace;
-use crate::engine::recovery::RELEASED;
+use crate::engine::recovered::RELEASED;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::ids::SegmentNumber;
 use crate::format::names::{SEGMENTS, SegmentName};

@@ -129,7 +129,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::open::Access;
+    use crate::engine::locking::Access;
     use crate::error::ErrorKind;
     use crate::format::names::segment_path;
     use crate::simulation::subject::{Simulated, geometry, home};

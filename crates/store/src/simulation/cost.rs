@@ -18,7 +18,7 @@ use super::trial::Subject;
 use super::workload::{Generator, Operation};
 use super::world::World;
 use crate::Key;
-use crate::engine::open::Access;
+use crate::engine::locking::Access;
 
 /// Workloads, and places that rot after each.
 const SEEDS: u64 = 300;

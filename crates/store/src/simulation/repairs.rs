@@ -10,7 +10,7 @@ use super::workload::{Durability, Generator};
 use super::world::{Fault, World};
 use crate::RepairOptions;
 use crate::devices::threads::without_threads;
-use crate::engine::open::Access;
+use crate::engine::locking::Access;
 
 /// Sizes of objects, in bytes: records, and stripes.
 const SIZES_BYTES: [usize; 2] = [2000, 30_000];

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::{bytes, devices_below, file, key};
 use crate::devices::directory::Directory;
 use crate::devices::slot::Trouble;
-use crate::engine::open::Access;
+use crate::engine::locking::Access;
 use crate::error::{Error, ErrorKind};
 use crate::format::history::{EpochEntry, MOST_EPOCHS};
 use crate::format::ids::{DeviceNumber, Epoch};

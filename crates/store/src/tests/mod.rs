@@ -7,7 +7,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::OpenOptions;
-use crate::engine::open::{Access, open_here};
+use crate::engine::locking::Access;
+use crate::engine::open::open_here;
 use crate::error::ErrorKind;
 use crate::format::ids::LogOffset;
 use crate::random::Random;

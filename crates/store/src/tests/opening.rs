@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::{devices_below, file, key};
 use crate::devices::host::Host;
-use crate::engine::open::{Access, lock};
+use crate::engine::locking::{Access, lock};
 use crate::error::ErrorKind;
 use crate::format::rows::Change;
 use crate::log::completeness::Cause;

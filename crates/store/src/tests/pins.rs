@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use tempfile::TempDir;
 
-use crate::engine::open::Access;
+use crate::engine::locking::Access;
 use crate::format::ids::DeviceNumber;
 use crate::format::segment::FIRST_BATCH_AT;
 use crate::simulation::mishap::{Absence, FileKind};

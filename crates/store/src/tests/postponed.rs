@@ -3,7 +3,7 @@
 use tempfile::TempDir;
 
 use super::{file, key};
-use crate::engine::open::Access;
+use crate::engine::locking::Access;
 use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind};
 use crate::format::ids::{DeviceNumber, SegmentNumber};

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use crate::devices::device::Mode;
 use crate::devices::slot::Slot;
 use crate::engine::Engine;
-use crate::engine::index_place::INDEX;
 use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::geometry::{Class, DeviceState};
@@ -19,6 +18,7 @@ use crate::format::ids::DeviceNumber;
 use crate::index::catalog::kept::Catalog;
 use crate::index::catalog::{Change, TableRow, journal, manifest};
 use crate::index::copies::{Copies, IndexDevice};
+use crate::index::table::INDEX_DIRECTORY as INDEX;
 use crate::index::table::{BlockCache, Table, table_number, table_path};
 use crate::locks::lock;
 

@@ -3,7 +3,7 @@
 
 use crate::devices::device::Device;
 use crate::engine::index_place::INDEX;
-use crate::engine::open::Access;
+use crate::engine::locking::Access;
 use crate::engine::sync::RECENT_LIMIT_BYTES;
 use crate::format::ids::DeviceNumber;
 use crate::index::catalog::manifest;

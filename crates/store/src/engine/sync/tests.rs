@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-use crate::engine::open::Access;
+use crate::engine::locking::Access;
 use crate::simulation::mishap::FileKind;
 use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;

@@ -26,7 +26,7 @@ use crate::devices::names;
 use crate::devices::slot::{Slot, Trouble};
 use crate::engine::displaced::{self, in_place_of};
 use crate::engine::pace::{Pace, outcome};
-use crate::engine::recovery::{Damage, Recovered};
+use crate::engine::recovered::{Damage, Recovered};
 use crate::engine::{Engine, View};
 use crate::error::{ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceState};

@@ -21,7 +21,7 @@ use crate::devices::device::Mode;
 use crate::devices::slot::{Slot, Trouble};
 use crate::devices::survey::OpenOptions;
 use crate::engine::copies::Damaged;
-use crate::engine::open::Access;
+use crate::engine::locking::Access;
 use crate::engine::pace::{Pace, outcome};
 use crate::engine::{Engine, View};
 use crate::error::{Error, ErrorKind, Result};

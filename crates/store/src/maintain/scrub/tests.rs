@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rustix::io::Errno;
 
-use crate::engine::open::Access;
+use crate::engine::locking::Access;
 use crate::format::ids::DeviceNumber;
 use crate::maintain::problem::{Problem, ProblemKind};
 use crate::simulation::mishap::{FileKind, Rot};

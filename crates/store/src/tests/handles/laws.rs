@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::open::{Access, open_here};
+use crate::engine::locking::Access;
+use crate::engine::open::open_here;
 
 #[derive(Debug, Clone)]
 enum Step {

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::engine::RESERVED_IDS;
-use crate::engine::open::Access;
+use crate::engine::locking::Access;
 use crate::format::ids::DeviceNumber;
 use crate::simulation::mishap::Absence;
 use crate::simulation::subject::{Simulated, geometry, home};

@@ -13,7 +13,7 @@ use super::super::laws::untouched;
 use super::super::promise::Condition;
 use super::super::{Step, Work};
 use super::{Outcome, Play};
-use crate::engine::open::Access;
+use crate::engine::locking::Access;
 
 fn has_content(device: &Image) -> bool {
     device.keys().any(|path| matches!(FileKind::of(path), FileKind::Segment | FileKind::Extent))

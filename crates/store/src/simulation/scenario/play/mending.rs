@@ -5,7 +5,7 @@ use super::super::look::{Announced, Look};
 use super::super::promise::{Condition, Freshness};
 use super::sides::seen;
 use super::{Outcome, Play, patient, text};
-use crate::engine::open::Access;
+use crate::engine::locking::Access;
 use crate::format::ids::DeviceNumber;
 use crate::simulation::subject::{Repaired, Simulated};
 use crate::{Key, OpenOptions, RebuildReport, RepairOptions};

@@ -24,7 +24,7 @@ use super::look::{Announced, Look};
 use super::promise::{Condition, Freshness, Promise, is_sound, promise};
 use super::{End, Scenario, Step, Work};
 use crate::devices::threads::without_threads;
-use crate::engine::open::Access;
+use crate::engine::locking::Access;
 use crate::error::{Error, ErrorKind};
 use crate::format::ids::DeviceNumber;
 use crate::random::Random;

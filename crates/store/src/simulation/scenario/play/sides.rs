@@ -9,7 +9,7 @@ use super::super::End;
 use super::super::look::{Announced, Look};
 use super::super::promise::{Condition, Freshness, Promise};
 use super::{Outcome, Play, text};
-use crate::engine::open::Access;
+use crate::engine::locking::Access;
 use crate::error::ErrorKind;
 use crate::format::ids::DeviceNumber;
 use crate::{Key, OpenOptions};

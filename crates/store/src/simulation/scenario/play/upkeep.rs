@@ -6,7 +6,7 @@ use super::super::laws::patient;
 use super::super::look::Announced;
 use super::super::promise::{Condition, Freshness, Promise, is_sound};
 use super::{Outcome, Play, text};
-use crate::engine::open::Access;
+use crate::engine::locking::Access;
 
 impl Play {
     pub(super) fn scrub(&mut self) -> Result<bool, String> {
