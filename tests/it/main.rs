@@ -59,6 +59,7 @@ mod store_sample;
 mod store_script;
 mod store_short;
 mod store_space;
+mod store_superblocks;
 mod store_tail;
 mod store_tar;
 mod store_tree;

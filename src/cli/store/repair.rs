@@ -142,7 +142,8 @@ impl RepairArguments {
             during(false, &progress, maintenance_words, || repair(home, &how, &plan, options, &mut found, &progress));
         let report = report?;
         printed?;
-        if plan.completeness.is_complete() && !report.completeness.is_complete() {
+        // What was missing to the plan may be back, and the repair may have found more.
+        if !self.accept || plan.completeness.is_complete() && !report.completeness.is_complete() {
             super::completeness::say(&report.completeness);
         }
         match self.json {
@@ -155,6 +156,10 @@ impl RepairArguments {
 
     /// What --accept does, or would do; `None` if there is nothing to accept.
     fn acceptance_words(&self, plan: &RepairPlan) -> Option<String> {
+        // Until superblocks are written again, it is unknown what is missing.
+        if plan.superblocks.is_some() && !self.accept {
+            return None;
+        }
         let bytes = format_size(plan.quarantined_bytes.into());
         let what = match (plan.completeness.is_complete(), plan.quarantined_bytes) {
             (true, 0) => return None,
