@@ -458,6 +458,11 @@ pub(crate) fn stat_open(inode: BorrowedFd<'_>) -> Result<Stat, Errno> {
     stat_at(inode, c"", AtFlags::EMPTY_PATH).map(|(stat, _)| stat)
 }
 
+/// The attributes of what is at a path; of a symbolic link without a look at its target.
+pub(crate) fn stat_path(directory: BorrowedFd<'_>, path: &CStr) -> Result<Stat, Errno> {
+    stat_at(directory, path, AtFlags::SYMLINK_NOFOLLOW).map(|(stat, _)| stat)
+}
+
 /// Attributes of an entry's inode, and whether it is a mount point, if the kernel reports that (Linux 5.8).
 fn stat_at<P: rustix::path::Arg>(
     directory: BorrowedFd<'_>,

@@ -60,26 +60,12 @@ struct Location<'t> {
     root: &'t [u8],
 }
 
-impl Location<'_> {
-    fn names(&self) -> Vec<&[u8]> {
-        let mut names = Vec::new();
-        let mut at = self.inode;
-        while let Some((directory, name)) = self.tree.place(at) {
-            names.push(name);
-            at = directory;
-        }
-        names.reverse();
-        names
-    }
-
-    fn path_below_root(&self) -> Vec<u8> {
-        self.names().into_iter().fold(Vec::new(), join)
-    }
-}
-
 impl DirectoryLocation for Location<'_> {
     fn path(&self) -> Vec<u8> {
-        self.names().into_iter().fold(self.root.to_vec(), join)
+        match self.tree.path(self.inode) {
+            below if below.is_empty() => self.root.to_vec(),
+            below => join(self.root.to_vec(), &below),
+        }
     }
 
     fn depth(&self) -> u32 {
@@ -155,7 +141,7 @@ impl Composition<'_> {
         if let Some(trouble) = trouble {
             self.fail(trouble, &|| directory.path());
         }
-        let below_root = if self.exclude.needs_path() { location.path_below_root() } else { Vec::new() };
+        let below_root = if self.exclude.needs_path() { self.tree.path(inode) } else { Vec::new() };
         let parent = Parent::at_position(position, self.tree.number(inode));
         let (mut own, mut entries) = (Tally::default(), 0);
         for child in self.tree.children(inode) {
@@ -220,7 +206,7 @@ impl Composition<'_> {
             own.add(&self.collector.late(position as u32));
             let subtree = self.collector.finished(0, Directory::at(&location), &own, &below);
             if at_depth <= depth {
-                all.push(DirectorySums { path: location.path_below_root(), depth: at_depth, sums: subtree });
+                all.push(DirectorySums { path: self.tree.path(inode), depth: at_depth, sums: subtree });
             }
             if position > 0 {
                 self.passed[parent as usize].below.add(&subtree);

@@ -171,6 +171,18 @@ impl MarkedNames {
     }
 }
 
+/// The number of the inode that a handle refers to, if the file system encodes it as most do: in 32 bits (`fileid_type`
+/// 1 and 2 in Linux `include/linux/exportfs.h`: ext4), or in 64 bits (XFS: these with 0x80; btrfs: 0x4d to 0x4f). A
+/// guess, which has to be checked.
+pub(super) fn probable_number(handle: &[u8]) -> Option<u64> {
+    let long = || handle.get(4..12).map(|_| u64_at(handle, 4));
+    match u32_at(handle, 0) {
+        1 | 2 => handle.get(4..8).map(|_| u32_at(handle, 4).into()),
+        0x81 | 0x82 | 0x4d..=0x4f => long(),
+        _ => None,
+    }
+}
+
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]))
 }

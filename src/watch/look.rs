@@ -8,7 +8,7 @@ use rustix::fs::{OFlags, RawDir};
 use rustix::io::Errno;
 
 use super::tree::{Entry, Odd, Trouble};
-use crate::scan::walk::{LISTING_BYTES, is_gone, look_at, stat_open};
+use crate::scan::walk::{LISTING_BYTES, is_gone, look_at, stat_open, stat_path};
 use crate::scan::{Kind, Stat};
 use crate::sys::{Handle, handle_of, open_handle};
 
@@ -63,6 +63,16 @@ impl Truth {
     /// The attributes of an open inode, if it is one of this file system.
     pub(super) fn stat(&self, inode: BorrowedFd<'_>) -> Option<Stat> {
         stat_open(inode).ok().filter(|stat| stat.device == self.device)
+    }
+
+    /// The attributes of what is at a path below the root, if it is an inode of this file system.
+    pub(super) fn path(&self, path: &CStr) -> Option<Stat> {
+        stat_path(self.mount(), path).ok().filter(|stat| stat.device == self.device)
+    }
+
+    /// The handle of what is at a path below the root.
+    pub(super) fn handle(&self, path: &CStr) -> Option<Handle> {
+        handle_of(self.mount(), path).ok()
     }
 
     /// What is at a name in an open directory.

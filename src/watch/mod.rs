@@ -13,8 +13,8 @@
 //!
 //! # What it survives
 //!
-//! Lost events, because the kernel had no memory or more places are marked than [`Request::most_pending`]: the tree is
-//! listed afresh, and the observer is told. File systems mounted and unmounted below the root ([`mount_points`]).
+//! Lost events, because the kernel had no memory or more places are marked than [`Request::most_pending`]: the tables of
+//! inodes say what changed since ([`resync`]), or the tree is listed afresh, and the observer is told. File systems mounted and unmounted below the root ([`mount_points`]).
 //! Allocation after the last event ([`later`]). A document that cannot be written is the observer's concern; the next
 //! one follows after the interval.
 //!
@@ -29,10 +29,11 @@ mod later;
 mod look;
 mod mount_points;
 pub(crate) mod prometheus;
+mod resync;
 mod scan;
 mod tree;
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::fs::{Mode, OFlags, openat};
 
 use self::compose::{Moment, compose};
-use self::events::{Group, HandleBytes, Marked};
+use self::events::{Group, HandleBytes, Marked, probable_number};
 use self::later::Later;
 use self::look::{Seen, Truth};
 use self::mount_points::MountPoints;
@@ -51,12 +52,12 @@ use self::tree::{Entry, InodeSlot, Tree};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mounts::mount_of;
 use crate::progress::Progress;
-use crate::scan::Kind;
 use crate::scan::exclude::Exclude;
 use crate::scan::walk::stat_open;
+use crate::scan::{Kind, Stat};
 use crate::survey::{self, Survey};
 use crate::sys::{handle_of, open_handle};
-use crate::units::escape_path;
+use crate::units::{escape_path, format_count};
 
 pub(crate) use self::compose::DirectorySums;
 
@@ -79,6 +80,9 @@ const FEW_DIRECTORIES: usize = 64;
 const LOOKS_A_BREATH: usize = 4096;
 /// Smallest allocation unit: files that need no more than their size in these are not allocated ahead.
 const BLOCK_BYTES: u64 = 4096;
+
+/// Longest path that a system call accepts, without its end (`PATH_MAX`).
+const LONGEST_PATH_BYTES: usize = 4095;
 
 /// File systems that other machines change, too.
 const SHARED: [&str; 14] = [
@@ -122,6 +126,8 @@ pub(crate) struct Figures {
     pub(crate) looks: u64,
     /// Scans of the whole tree, with the first.
     pub(crate) scans: u64,
+    /// Incremental scans after events were lost.
+    pub(crate) incremental_scans: u64,
     /// Inodes and names that it knows.
     pub(crate) known: (usize, usize),
     /// Inodes that it will look at again.
@@ -162,7 +168,7 @@ pub(crate) fn watch(
     observer: &mut dyn Observer,
 ) -> Result<bool> {
     let mut watch = Watch::start(request, progress)?;
-    Ok(watch.scan() && watch.watch(write_now, observer))
+    Ok(watch.scan(progress) && watch.watch(write_now, observer))
 }
 
 /// A known directory that is open.
@@ -182,6 +188,13 @@ struct Watch<'r> {
     trimmed: Option<Later>,
     figures: Figures,
     began: Instant,
+    /// What changed before this time, seconds since 1970, is known.
+    true_until: i64,
+}
+
+/// Seconds since 1970.
+fn now_seconds() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64)
 }
 
 fn refuse(kind: ErrorKind, cause: impl Into<String>, path: &Path) -> Error {
@@ -231,26 +244,32 @@ impl<'r> Watch<'r> {
             trimmed: (mounted.kind == "xfs").then(|| Later::after(TRIMMED - WRITTEN_BACK)),
             figures: Figures::default(),
             began,
+            true_until: now_seconds(),
         })
     }
 
     /// Lists the whole tree. Returns whether it came to the end.
-    fn scan(&mut self) -> bool {
-        self.progress.restart();
+    fn scan(&mut self, progress: &Progress) -> bool {
+        progress.restart();
         self.figures.scans += 1;
         let Ok(root) = stat_open(self.truth.mount()) else { return false };
         self.tree = Tree::new(&root);
-        self.progress.add(0, 1, 0);
+        progress.add(0, 1, 0);
         let handle = handle_of(self.truth.mount(), c"").ok();
         let unlisted = to_list(&mut self.tree, root.inode, handle).into_iter().collect();
-        self.list(unlisted, self.request.survey.threads)
+        self.list_with(unlisted, self.request.survey.threads, progress)
+    }
+
+    /// Lists directories to the end, also when the watcher was asked to stop: the last document needs them.
+    fn list(&mut self, unlisted: Vec<Unlisted>) {
+        let threads = if unlisted.len() > FEW_DIRECTORIES { self.request.survey.threads } else { 1 };
+        self.list_with(unlisted, threads, &Progress::default());
     }
 
     /// Lists directories while events are collected.
-    fn list(&mut self, unlisted: Vec<Unlisted>, threads: usize) -> bool {
+    fn list_with(&mut self, unlisted: Vec<Unlisted>, threads: usize, progress: &Progress) -> bool {
         let (group, marked) = (&mut self.group, &mut self.marked);
-        let is_complete =
-            list(&self.truth, &mut self.tree, unlisted, threads, self.progress, TICK, || group.drain(marked));
+        let is_complete = list(&self.truth, &mut self.tree, unlisted, threads, progress, TICK, || group.drain(marked));
         self.tree.settle();
         is_complete
     }
@@ -263,10 +282,11 @@ impl<'r> Watch<'r> {
         loop {
             let is_last = self.progress.should_stop();
             let is_wanted = write_now.swap(false, Ordering::Relaxed) || is_last;
+            let drained_at = now_seconds();
             self.group.drain(&mut self.marked);
             if self.marked.lost || self.marked.len() > self.request.most_pending {
                 // Without a complete scan there is no true state to write.
-                if !self.rescan(observer) {
+                if !self.rescan(is_last, observer) {
                     return false;
                 }
                 (is_changed, document_due) = (true, Instant::now());
@@ -276,6 +296,7 @@ impl<'r> Watch<'r> {
                 is_changed |= self.look();
                 is_changed |= self.look_again((!is_wanted).then_some(now));
                 look_due = now + SETTLE;
+                self.true_until = drained_at;
             }
             self.progress.set_operations(self.marked.events);
             if is_wanted || (now >= document_due && is_changed) {
@@ -292,20 +313,33 @@ impl<'r> Watch<'r> {
         }
     }
 
-    /// Lists the tree afresh after events were lost.
-    fn rescan(&mut self, observer: &mut dyn Observer) -> bool {
+    /// Finds what changed since events were lost: by an incremental scan, or else by listing the tree afresh. For the last
+    /// document, this does not stop early.
+    fn rescan(&mut self, is_last: bool, observer: &mut dyn Observer) -> bool {
         let cause = if self.marked.lost { "events were lost" } else { "too many changes are pending" };
-        observer.notice(&format!("{cause}: the tree is scanned again"));
         self.marked.clear();
         self.written_back.clear();
         self.trimmed.iter_mut().for_each(Later::clear);
         self.progress.begin("scanning", 0);
-        let is_complete = self.scan();
+        let is_true = match self.resync() {
+            Ok(changes) => {
+                self.figures.incremental_scans += 1;
+                let changes = format_count(changes as u128);
+                observer.notice(&format!("{cause}: an incremental scan found {changes} changed files and directories"));
+                true
+            }
+            Err(reason) => {
+                observer.notice(&format!("{cause}: the tree is scanned again ({reason})"));
+                let unstoppable = Progress::default();
+                let is_complete = self.scan(if is_last { &unstoppable } else { self.progress });
+                if is_complete {
+                    observer.notice("the tree was scanned again: the survey is true");
+                }
+                is_complete
+            }
+        };
         self.progress.begin("watching", 0);
-        if is_complete {
-            observer.notice("the survey is true again");
-        }
-        is_complete
+        is_true
     }
 
     /// Looks at every marked place. Returns whether there was one.
@@ -355,19 +389,16 @@ impl<'r> Watch<'r> {
         }
         drop(open);
         if !unlisted.is_empty() {
-            let threads = if unlisted.len() > FEW_DIRECTORIES { self.request.survey.threads } else { 1 };
-            self.list(unlisted, threads);
+            self.list(unlisted);
         }
         for (handle, is_written) in inodes {
             looks += 1;
             if looks % LOOKS_A_BREATH == 0 {
                 self.group.drain(&mut self.marked);
             }
-            if let Some(stat) = self.truth.inode(&handle) {
-                self.tree.update(&stat);
-                if is_written {
-                    self.written_back.add(handle, now);
-                }
+            let is_there = self.look_at_inode(&handle).is_some();
+            if is_there && is_written {
+                self.written_back.add(handle, now);
             }
         }
         looks += self.look_at_mount_points();
@@ -388,7 +419,7 @@ impl<'r> Watch<'r> {
     fn look_again(&mut self, now: Option<Instant>) -> bool {
         let mut looks = 0;
         while let Some(handle) = self.written_back.next(now) {
-            let is_ahead = self.look_at_inode(&handle);
+            let is_ahead = self.look_at_inode(&handle) == Some(true);
             if let (Some(trimmed), true) = (&mut self.trimmed, is_ahead) {
                 trimmed.add(handle, now.unwrap_or_else(Instant::now));
             }
@@ -396,7 +427,7 @@ impl<'r> Watch<'r> {
         }
         let mut kept = Vec::new();
         while let Some(handle) = self.trimmed.as_mut().and_then(|trimmed| trimmed.next(now)) {
-            let is_ahead = self.look_at_inode(&handle);
+            let is_ahead = self.look_at_inode(&handle) == Some(true);
             // Asked for early, it may yet be trimmed.
             if now.is_none() && is_ahead {
                 kept.push(handle);
@@ -410,11 +441,21 @@ impl<'r> Watch<'r> {
         looks > 0
     }
 
-    /// Updates an inode. Returns whether more is allocated than its size needs.
-    fn look_at_inode(&mut self, handle: &HandleBytes) -> bool {
-        let Some(stat) = self.truth.inode(handle) else { return false };
+    /// Updates an inode. Returns whether more is allocated than its size needs; `None` if it is gone.
+    fn look_at_inode(&mut self, handle: &HandleBytes) -> Option<bool> {
+        let stat = self.look_by_path(handle).or_else(|| self.truth.inode(handle))?;
         self.tree.update(&stat);
-        stat.allocated_bytes > stat.size_bytes.next_multiple_of(BLOCK_BYTES)
+        Some(stat.allocated_bytes > stat.size_bytes.next_multiple_of(BLOCK_BYTES))
+    }
+
+    /// The attributes of the inode that a handle probably refers to, by its path: one system call instead of three.
+    /// `None` if its number is not known or something else is at the path by now. Whatever the handle meant, these are
+    /// the attributes of that inode.
+    fn look_by_path(&mut self, handle: &HandleBytes) -> Option<Stat> {
+        let number = probable_number(handle)?;
+        let path = self.tree.path_within(self.tree.inode(number)?, LONGEST_PATH_BYTES)?;
+        let path = CString::new(path).ok().filter(|path| !path.is_empty())?;
+        self.truth.path(&path).filter(|stat| stat.inode == number)
     }
 
     /// Looks at names where something was mounted or unmounted. Returns how many there were.
@@ -434,7 +475,7 @@ impl<'r> Watch<'r> {
                     let is_new = self.tree.put(slot, name.as_bytes(), &entry);
                     if let (true, Entry::Inode(stat)) = (is_new, &entry) {
                         let unlisted = to_list(&mut self.tree, stat.inode, handle);
-                        self.list(unlisted.into_iter().collect(), self.request.survey.threads);
+                        self.list(unlisted.into_iter().collect());
                     }
                 }
             }
@@ -445,8 +486,7 @@ impl<'r> Watch<'r> {
     /// Passes the current state to the observer. Returns how long it took to compose.
     fn compose(&mut self, observer: &mut dyn Observer) -> Duration {
         let started = Instant::now();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
-        let moment = Moment { taken_at: now, elapsed_seconds: self.began.elapsed().as_secs_f64() };
+        let moment = Moment { taken_at: now_seconds(), elapsed_seconds: self.began.elapsed().as_secs_f64() };
         let (group, marked) = (&mut self.group, &mut self.marked);
         let (request, depth) = (&self.request.survey, self.request.depth);
         let (survey, directories) = compose(&self.tree, request, &self.exclude, moment, depth, || group.drain(marked));

@@ -72,6 +72,8 @@ pub(crate) fn write(mount: &str, document: &Document<'_>, wanted: Wanted, out: &
     family(out, "watch_events_total", "Events read", "counter", &count(figures.events))?;
     family(out, "watch_looks_total", "Names and inodes looked at", "counter", &count(figures.looks))?;
     family(out, "watch_scans_total", "Scans of the whole tree", "counter", &count(figures.scans))?;
+    let scans = count(figures.incremental_scans);
+    family(out, "watch_incremental_scans_total", "Incremental scans after events were lost", "counter", &scans)?;
     let [inodes, names, pending] = [figures.known.0, figures.known.1, figures.pending].map(|count| count as u64);
     family(out, "watch_inodes", "Inodes that are remembered", "gauge", &count(inodes))?;
     family(out, "watch_names", "Names that are remembered", "gauge", &count(names))?;

@@ -14,7 +14,7 @@ use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable};
 
-use crate::scan::{Kind, Stat, Timestamp};
+use crate::scan::{Kind, Stat, Timestamp, join};
 
 /// No inode or name.
 pub(super) const NONE: u32 = u32::MAX;
@@ -249,6 +249,41 @@ impl Tree {
         Some(slot)
     }
 
+    /// Whether a known inode has other attributes than these, or may have changed in other ways since a time, in
+    /// seconds since 1970. Access times do not matter.
+    pub(super) fn differs(&self, stat: &Stat, since: i64) -> Option<InodeSlot> {
+        let slot = self.inode(stat.inode)?;
+        let known = &self.inodes[slot as usize];
+        let attributes = (stat.size_bytes, stat.allocated_bytes, stat.link_count, stat.uid);
+        let is_same = same_kind(known.kind, stat.kind)
+            && (known.size_bytes, known.allocated_bytes, known.link_count, known.uid) == attributes
+            && (known.times[0], known.times[1]) == (stat.mtime.seconds, stat.ctime.seconds)
+            && known.ctime_nanoseconds == stat.ctime.nanoseconds
+            && stat.ctime.seconds < since;
+        (!is_same).then_some(slot)
+    }
+
+    /// The path below the root of an inode that is below it, by its first name; empty for the root.
+    pub(super) fn path(&self, inode: InodeSlot) -> Vec<u8> {
+        self.path_within(inode, usize::MAX).unwrap_or_default()
+    }
+
+    /// The same; `None` if it has more than `most_bytes`, or the inode is not below the root at the moment. Directories
+    /// that changed places may form a ring until both names were looked at.
+    pub(super) fn path_within(&self, inode: InodeSlot, most_bytes: usize) -> Option<Vec<u8>> {
+        let (mut names, mut bytes) = (Vec::new(), 0);
+        let mut at = inode;
+        while let Some((directory, name)) = self.place(at) {
+            names.push(name);
+            at = directory;
+            bytes += name.len() + 1;
+            if bytes > most_bytes {
+                return None;
+            }
+        }
+        (at == self.root).then(|| names.into_iter().rev().fold(Vec::new(), join))
+    }
+
     /// Records that `name` in `directory` leads to `entry`. Returns whether that is a directory that was not known
     /// there, so that its names have to be listed.
     pub(super) fn put(&mut self, directory: InodeSlot, name: &[u8], entry: &Entry) -> bool {
@@ -277,13 +312,13 @@ impl Tree {
         }
         if let Some(slot) = self.child(directory, name) {
             if inode == Some(self.names[slot as usize].inode) {
-                self.update(stat);
+                self.replace_attributes(inode, stat);
                 return false;
             }
             self.detach(slot);
         }
         let slot = *inode.get_or_insert_with(|| self.insert(stat));
-        self.update(stat);
+        self.replace_attributes(inode, stat);
         let is_directory = stat.kind == Kind::Directory;
         let old = self.inodes[slot as usize].name;
         if is_directory && old != NONE {
@@ -291,6 +326,14 @@ impl Tree {
         }
         self.attach(directory, name, slot);
         is_directory
+    }
+
+    /// Updates an inode from a look at one of its names, which also knows where a symbolic link leads.
+    fn replace_attributes(&mut self, inode: Option<InodeSlot>, stat: &Stat) {
+        if let Some(inode) = inode.and_then(|slot| self.inodes.get_mut(slot as usize)) {
+            inode.update(stat);
+            inode.kind = stat.kind;
+        }
     }
 
     /// Removes a name. Its inode becomes an orphan if that was its last.
@@ -423,4 +466,125 @@ impl Tree {
 
 fn same_kind(a: Kind, b: Kind) -> bool {
     std::mem::discriminant(&a) == std::mem::discriminant(&b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stat(number: u64, kind: Kind) -> Stat {
+        let time = Timestamp { seconds: 7, nanoseconds: 0 };
+        Stat {
+            kind,
+            size_bytes: number,
+            allocated_bytes: 4096,
+            link_count: 1,
+            uid: 0,
+            gid: 0,
+            mode: 0,
+            device: 1,
+            inode: number,
+            mtime: time,
+            ctime: time,
+            atime: time,
+        }
+    }
+
+    fn directory(number: u64) -> Entry {
+        Entry::Inode(stat(number, Kind::Directory))
+    }
+
+    fn file(number: u64) -> Entry {
+        Entry::Inode(stat(number, Kind::File))
+    }
+
+    fn tree() -> Tree {
+        Tree::new(&stat(2, Kind::Directory))
+    }
+
+    fn path(tree: &Tree, number: u64) -> Option<String> {
+        tree.path_within(tree.inode(number)?, 100).map(|path| String::from_utf8(path).unwrap())
+    }
+
+    #[test]
+    fn a_directory_takes_everything_below_along() {
+        let mut tree = tree();
+        assert!(tree.put(tree.root(), b"a", &directory(10)));
+        assert!(tree.put(tree.inode(10).unwrap(), b"b", &directory(11)));
+        assert!(!tree.put(tree.inode(11).unwrap(), b"f", &file(12)));
+        assert_eq!(path(&tree, 12).unwrap(), "a/b/f");
+        // Known at its place, then at another.
+        assert!(!tree.put(tree.root(), b"a", &directory(10)));
+        assert!(tree.put(tree.root(), b"c", &directory(11)));
+        assert_eq!(path(&tree, 12).unwrap(), "c/f");
+        assert_eq!(tree.child(tree.inode(10).unwrap(), b"b"), None);
+        let gone = tree.child(tree.root(), b"c").unwrap();
+        tree.detach(gone);
+        assert_eq!(path(&tree, 12), None);
+        tree.settle();
+        assert_eq!((tree.inode(11), tree.inode(12), tree.counts()), (None, None, (2, 1)));
+    }
+
+    #[test]
+    fn what_was_removed_under_one_name_stays_under_another() {
+        let mut tree = tree();
+        tree.put(tree.root(), b"a", &directory(10));
+        tree.put(tree.root(), b"x", &file(12));
+        tree.put(tree.inode(10).unwrap(), b"y", &file(12));
+        let x = tree.child(tree.root(), b"x").unwrap();
+        tree.detach(x);
+        // A rename, seen in the wrong order.
+        let a = tree.child(tree.root(), b"a").unwrap();
+        tree.detach(a);
+        assert!(tree.put(tree.root(), b"b", &directory(10)));
+        tree.settle();
+        assert_eq!(path(&tree, 12).unwrap(), "b/y");
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_keeps_nothing() {
+        let mut tree = tree();
+        tree.put(tree.root(), b"a", &directory(10));
+        tree.put(tree.inode(10).unwrap(), b"f", &file(12));
+        tree.put(tree.root(), b"n", &file(10));
+        assert_eq!(tree.child(tree.root(), b"a"), None);
+        assert_eq!(tree.update(&stat(10, Kind::Directory)), None);
+        let absolute = Kind::Symlink { absolute: true };
+        tree.put(tree.root(), b"s", &Entry::Inode(stat(13, Kind::Symlink { absolute: false })));
+        tree.put(tree.root(), b"t", &Entry::Inode(stat(13, absolute)));
+        assert_eq!(tree.kind(tree.inode(13).unwrap()), absolute);
+        tree.settle();
+        assert_eq!((tree.inode(12), path(&tree, 10).unwrap()), (None, "n".to_owned()));
+    }
+
+    #[test]
+    fn a_ring_of_directories_has_no_path_and_comes_apart() {
+        let mut tree = tree();
+        tree.put(tree.root(), b"a", &directory(10));
+        tree.put(tree.inode(10).unwrap(), b"b", &directory(11));
+        // Upside down, and only the second rename was looked at.
+        tree.put(tree.inode(11).unwrap(), b"a", &directory(10));
+        tree.settle();
+        assert_eq!((path(&tree, 10), path(&tree, 11)), (None, None));
+        tree.put(tree.root(), b"b", &directory(11));
+        assert_eq!(path(&tree, 10).unwrap(), "b/a");
+    }
+
+    #[test]
+    fn odd_names_come_and_go() {
+        let mut tree = tree();
+        tree.put(tree.root(), b"m", &directory(10));
+        let unreadable = Odd::Unreadable(("read the inode of", 5));
+        for odd in [Odd::MountPoint, unreadable] {
+            assert!(!tree.put(tree.root(), b"m", &Entry::Odd(odd)));
+            let name = tree.child(tree.root(), b"m").unwrap();
+            assert_eq!(tree.target(name), Err(odd));
+        }
+        tree.settle();
+        assert_eq!(tree.counts(), (1, 1));
+        assert!(tree.put(tree.root(), b"m", &directory(10)));
+        tree.keep_children(tree.root(), &HashSet::new());
+        tree.settle();
+        assert_eq!(tree.counts(), (1, 0));
+    }
 }
