@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM: the first requests a clean stop, the second ends the process. SIGUSR1 asks for results now, where
-//! a command has a use for that.
+//! Ctrl-C and SIGTERM: the first requests a clean stop, the second ends the process. SIGUSR1 asks for
+//! results now, where a command has a use for that.
 
 use std::path::Path;
 use std::sync::Arc;

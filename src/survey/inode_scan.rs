@@ -251,9 +251,9 @@ pub(crate) fn each_inode(request: &Request, found: &mut dyn FnMut(&Stat)) -> Res
     let is_sound = match &scan.source {
         Opened::Ext(ext) => each_inode_of(&**ext, found),
         Opened::Xfs(xfs) => each_inode_of(&**xfs, found),
-        Opened::Btrfs(btrfs) => each_inode_of(&**btrfs, found),
+        Opened::Btrfs(btrfs) => each_inode_of(&**btrfs, found) && btrfs.replaced() == 0,
     };
-    if is_sound { Ok(()) } else { refuse("some inodes are damaged".to_owned()) }
+    if is_sound { Ok(()) } else { refuse("some inodes could not be read".to_owned()) }
 }
 
 fn each_inode_of<S: InodeSource>(source: &S, found: &mut dyn FnMut(&Stat)) -> bool {

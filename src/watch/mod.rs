@@ -13,10 +13,10 @@
 //!
 //! # What it survives
 //!
-//! Lost events, because the kernel had no memory or more places are marked than [`Request::most_pending`]: the tables of
-//! inodes say what changed since ([`resync`]), or the tree is listed afresh, and the observer is told. File systems mounted and unmounted below the root ([`mount_points`]).
-//! Allocation after the last event ([`later`]). A document that cannot be written is the observer's concern; the next
-//! one follows after the interval.
+//! Lost events, because the kernel had no memory or more places are marked than [`Request::most_pending`]: the tables
+//! of inodes say what changed since ([`resync`]), or the tree is listed afresh, and the observer is told. File systems
+//! mounted and unmounted below the root ([`mount_points`]). Allocation after the last event ([`later`]). A document
+//! that cannot be written is the observer's concern; the next one follows after the interval.
 //!
 //! # What it cannot see
 //!
@@ -313,8 +313,8 @@ impl<'r> Watch<'r> {
         }
     }
 
-    /// Finds what changed since events were lost: by an incremental scan, or else by listing the tree afresh. For the last
-    /// document, this does not stop early.
+    /// Finds what changed since events were lost: by an incremental scan, or else by listing the tree afresh. For the
+    /// last document, this does not stop early.
     fn rescan(&mut self, is_last: bool, observer: &mut dyn Observer) -> bool {
         let cause = if self.marked.lost { "events were lost" } else { "too many changes are pending" };
         self.marked.clear();

@@ -70,7 +70,8 @@ pub(super) fn list(
     mut meanwhile: impl FnMut(),
 ) -> bool {
     let queue = Mutex::new(Queue { pending: unlisted, busy: 0 });
-    let (changed, is_stopped) = (Condvar::new(), AtomicBool::new(false));
+    // For threads that wait for a directory, and for the one that waits for the end.
+    let (changed, ended, is_stopped) = (Condvar::new(), Condvar::new(), AtomicBool::new(false));
     let tree = Mutex::new(tree);
     let next = || {
         let mut queue = lock(&queue);
@@ -112,6 +113,9 @@ pub(super) fn list(
             let mut queue = lock(&queue);
             queue.pending.extend(found);
             queue.busy -= 1;
+            if queue.busy == 0 && queue.pending.is_empty() {
+                ended.notify_all();
+            }
             drop(queue);
             changed.notify_all();
         }
@@ -125,7 +129,7 @@ pub(super) fn list(
             }
             let mut guard = lock(&queue);
             while (guard.busy > 0 || !guard.pending.is_empty()) && !is_stopped.load(Ordering::Relaxed) {
-                guard = unpoisoned(changed.wait_timeout(guard, tick)).0;
+                guard = unpoisoned(ended.wait_timeout(guard, tick)).0;
                 drop(guard);
                 meanwhile();
                 guard = lock(&queue);
