@@ -28,9 +28,9 @@ use crate::watch::{Document, Observer, Request, watch};
 /// file.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo watch /home -o home.json\n  granulo watch /scratch --prometheus \
-    /var/lib/node_exporter/textfile/scratch.prom --by-owner --by-directory 1\n\nWhat is allocated to a file is current 45 seconds after \
-    its last write, when the kernel has written it back (on XFS after 6 minutes if it was allocated ahead). While it \
-    is watched, a file system cannot be unmounted.")]
+    /var/lib/node_exporter/textfile/scratch.prom --by-owner --by-directory 1\n\nThe size of a file is current 45 seconds after it \
+    was written, when the kernel has written it back (on XFS, what is allocated ahead after 6 minutes), and in a \
+    document that was asked for at once. While it is watched, a file system cannot be unmounted.")]
 pub(super) struct WatchArguments {
     /// Mount point of the file system to watch
     #[arg(value_name = "MOUNT")]

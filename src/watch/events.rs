@@ -50,14 +50,23 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// A file handle as a key: its type and its bytes.
 pub(super) type HandleBytes = Box<[u8]>;
 
+/// What happened to an inode.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Happened {
+    /// Its content was written.
+    pub(super) is_written: bool,
+    /// Something else about it has changed.
+    pub(super) is_changed: bool,
+}
+
 /// Where the watcher has to look, since the last time.
 #[derive(Debug, Default)]
 pub(super) struct Marked {
     /// Names in directories, with the handle that the last event on the name reported for the child. Sorted keys of one
     /// directory are neighbours.
     names: HashMap<Box<[u8]>, Option<HandleBytes>>,
-    /// Inodes; whether their content was written.
-    pub(super) inodes: HashMap<HandleBytes, bool>,
+    /// Inodes, and what happened to them.
+    pub(super) inodes: HashMap<HandleBytes, Happened>,
     /// Whether events were lost.
     pub(super) lost: bool,
     /// Number of events read.
@@ -93,11 +102,16 @@ impl Marked {
         }
     }
 
-    fn mark_inode(&mut self, handle: &[u8], is_written: bool) {
+    fn mark_inode(&mut self, handle: &[u8], mask: u64) {
+        let happened =
+            Happened { is_written: mask & (MODIFY | CLOSE_WRITE) != 0, is_changed: mask & (ATTRIBUTES | ACCESS) != 0 };
         match self.inodes.get_mut(handle) {
-            Some(was_written) => *was_written |= is_written,
+            Some(before) => {
+                before.is_written |= happened.is_written;
+                before.is_changed |= happened.is_changed;
+            }
             None => {
-                self.inodes.insert(handle.into(), is_written);
+                self.inodes.insert(handle.into(), happened);
             }
         }
     }
@@ -151,7 +165,7 @@ impl Marked {
             // An event on a directory names it `.` in itself.
             let itself = places[0].filter(|(_, name)| matches!(*name, b"." | b"")).map(|(directory, _)| directory);
             if let Some(handle) = child.or(itself) {
-                self.mark_inode(handle, mask & (MODIFY | CLOSE_WRITE) != 0);
+                self.mark_inode(handle, mask);
             }
         }
     }
@@ -348,9 +362,10 @@ mod tests {
         assert_eq!((marked.events, marked.lost, marked.len()), (7, false, 5));
         let row = |directory, name: &str, child| (directory, name.to_owned(), child);
         assert_eq!(names(&mut marked), [row(1, "a", Some(9)), row(1, "b", Some(5)), row(2, "c", Some(5))]);
-        let mut inodes: Vec<_> = marked.inodes.iter().map(|(handle, written)| (handle[4], *written)).collect();
+        let row = |(handle, happened): (&HandleBytes, &Happened)| (handle[4], happened.is_written, happened.is_changed);
+        let mut inodes: Vec<_> = marked.inodes.iter().map(row).collect();
         inodes.sort_unstable();
-        assert_eq!(inodes, [(3, false), (9, true)]);
+        assert_eq!(inodes, [(3, false, true), (9, true, true)]);
     }
 
     #[test]

@@ -4,10 +4,11 @@
 //!
 //! The file system is marked first ([`events`]), then the whole tree is listed ([`scan`]) into a state of every inode
 //! and name ([`tree`]). An event only says where to look: after a short time, in which many events on the same place
-//! become one, the watcher asks the file system what is there now ([`look`]) and replaces its state. So it does not
-//! matter that events arrive late, merged or in a strange order: whatever changes after a look is followed by another
-//! event, and another look. A directory is known by its inode, not by its path; one that appears at a name, or moved
-//! there, is listed again, because its number may have belonged to another.
+//! become one, the watcher asks the file system what is there now ([`look`]) and replaces its state; for what was
+//! written it waits until the file system has written it back ([`later`]). So it does not matter that events arrive
+//! late, merged or in a strange order: whatever changes after a look is followed by another event, and another look. A
+//! directory is known by its inode, not by its path; one that appears at a name, or moved there, is listed again,
+//! because its number may have belonged to another.
 //!
 //! A document is composed from the state by the collector of a walk ([`compose`]): it is the same document.
 //!
@@ -294,11 +295,14 @@ impl<'r> Watch<'r> {
             let now = Instant::now();
             if now >= look_due || is_wanted || now >= document_due {
                 is_changed |= self.look();
-                is_changed |= self.look_again((!is_wanted).then_some(now));
+                is_changed |= self.look_at_written(now);
                 look_due = now + SETTLE;
                 self.true_until = drained_at;
             }
             self.progress.set_operations(self.marked.events);
+            if is_wanted {
+                self.look_at_all_written();
+            }
             if is_wanted || (now >= document_due && is_changed) {
                 let took = self.compose(observer);
                 document_due = now + self.request.interval.max(took * COMPOSE_SHARE);
@@ -379,8 +383,8 @@ impl<'r> Watch<'r> {
                         unlisted.extend(to_list(&mut self.tree, stat.inode, handle));
                     }
                     // The child was looked at under this name, or has another, which will be looked at.
-                    if let Some((handle, is_written)) = child.and_then(|child| inodes.remove_entry(child))
-                        && is_written
+                    if let Some((handle, happened)) = child.and_then(|child| inodes.remove_entry(child))
+                        && happened.is_written
                     {
                         self.written_back.add(handle, now);
                     }
@@ -391,13 +395,15 @@ impl<'r> Watch<'r> {
         if !unlisted.is_empty() {
             self.list(unlisted);
         }
-        for (handle, is_written) in inodes {
-            looks += 1;
-            if looks % LOOKS_A_BREATH == 0 {
-                self.group.drain(&mut self.marked);
+        for (handle, happened) in inodes {
+            if happened.is_changed {
+                looks += 1;
+                if looks % LOOKS_A_BREATH == 0 {
+                    self.group.drain(&mut self.marked);
+                }
+                self.look_at_inode(&handle);
             }
-            let is_there = self.look_at_inode(&handle).is_some();
-            if is_there && is_written {
+            if happened.is_written {
                 self.written_back.add(handle, now);
             }
         }
@@ -415,30 +421,32 @@ impl<'r> Watch<'r> {
         Some((fd, slot))
     }
 
-    /// Looks again at files that were written some time ago; without `now`, at all of them.
-    fn look_again(&mut self, now: Option<Instant>) -> bool {
+    /// Looks at files that were written some time ago. Returns whether there was one.
+    fn look_at_written(&mut self, now: Instant) -> bool {
         let mut looks = 0;
         while let Some(handle) = self.written_back.next(now) {
             let is_ahead = self.look_at_inode(&handle) == Some(true);
             if let (Some(trimmed), true) = (&mut self.trimmed, is_ahead) {
-                trimmed.add(handle, now.unwrap_or_else(Instant::now));
+                trimmed.add(handle, now);
             }
             looks += 1;
         }
-        let mut kept = Vec::new();
         while let Some(handle) = self.trimmed.as_mut().and_then(|trimmed| trimmed.next(now)) {
-            let is_ahead = self.look_at_inode(&handle) == Some(true);
-            // Asked for early, it may yet be trimmed.
-            if now.is_none() && is_ahead {
-                kept.push(handle);
-            }
+            self.look_at_inode(&handle);
             looks += 1;
-        }
-        for handle in kept {
-            self.trimmed.iter_mut().for_each(|trimmed| trimmed.add(handle.clone(), Instant::now()));
         }
         self.figures.looks += looks;
         looks > 0
+    }
+
+    /// Looks at all files that were written, for a document of this moment. They stay, because they may change yet.
+    fn look_at_all_written(&mut self) {
+        let trimmed = self.trimmed.iter().flat_map(Later::all);
+        let all: Vec<HandleBytes> = self.written_back.all().into_iter().chain(trimmed).collect();
+        self.figures.looks += all.len() as u64;
+        for handle in all {
+            self.look_at_inode(&handle);
+        }
     }
 
     /// Updates an inode. Returns whether more is allocated than its size needs; `None` if it is gone.
