@@ -9,6 +9,9 @@ TESTS ?=
 # Crashes, and openings in scenarios, that each process of `torture` tries, and how many processes there are.
 CRASH_POINTS ?= 5000000
 JOBS ?= $(shell nproc)
+# Random changes of a watched file system, and their seed.
+WATCH_CHANGES ?= 1000000
+WATCH_SEED ?= 1
 # Entries of the indexes that `bench-index-scale` makes.
 INDEX_ENTRIES ?= 1000000 10000000
 # Coverage for libFuzzer with the stable compiler: no sanitizer, but debug assertions and overflow checks.
@@ -17,7 +20,7 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: quick quick-tests hooks check test test-twice test-page fuzz torture torture-binary bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-all man
+.PHONY: quick quick-tests hooks check test test-twice test-page fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-all man
 
 quick:            ## for whoever works on it: formatting, unit tests with few simulated crashes, layers, words, help; under 3 minutes once built
 	cargo fmt --all --check
@@ -76,10 +79,15 @@ torture-binary:   ## the same from outside: every system call that can fail, sho
 	GRANULO_REQUIRE_ALL=1 GRANULO_FAULTS=all GRANULO_SHORTS=30 GRANULO_POWER_FAILURES=5000 GRANULO_FLIPS=2000 \
 	  cargo test --release --test it -- --nocapture store_faults store_short store_power store_flips
 
+torture-watch:    ## WATCH_CHANGES random changes under granulo watch, compared with surveys ten times; needs root and some minutes
+	GRANULO_REQUIRE_ALL=1 GRANULO_WATCH_CHANGES=$(WATCH_CHANGES) GRANULO_WATCH_SEED=$(WATCH_SEED) \
+	  cargo test --release --test it -- --nocapture --ignored a_million_changes
+
 bench-survey:     ## granulo, the floor and its peers on a million files; needs root and some patience
 	cargo build --release
 	benchmarks/survey/run.py
 	benchmarks/survey/inodes.py
+	benchmarks/survey/watch.py
 
 bench-plan:       ## plan with every model on a survey of 100 million files
 	cargo build --release

@@ -75,11 +75,13 @@ pub mod survey;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod trace;
+mod watch;
 
 // The crates of the lower layers, re-exported as modules.
 pub use granulo_core::{distribution, error, layout, mrc, progress, units};
 use granulo_core::{io, locks, random};
 pub use granulo_store as store;
+use granulo_sys as sys;
 
 /// The README's examples, compiled and run as tests.
 #[cfg(doctest)]

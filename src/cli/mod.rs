@@ -22,6 +22,7 @@ mod sources;
 mod store;
 mod survey;
 mod trace;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -48,6 +49,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Survey(survey::SurveyArguments),
+    Watch(watch::WatchArguments),
     Show(show::ShowArguments),
     Merge(merge::MergeArguments),
     Compare(compare::CompareArguments),
@@ -125,6 +127,7 @@ impl Command {
     fn run(self) -> Result<Ended> {
         match self {
             Command::Survey(arguments) => arguments.run(),
+            Command::Watch(arguments) => arguments.run(),
             Command::Show(arguments) => arguments.run(),
             Command::Merge(arguments) => arguments.run(),
             Command::Compare(arguments) => arguments.run(),

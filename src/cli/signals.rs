@@ -1,10 +1,11 @@
-//! Ctrl-C and SIGTERM: the first requests a clean stop, the second ends the process.
+//! Ctrl-C and SIGTERM: the first requests a clean stop, the second ends the process. SIGUSR1 asks for
+//! results now, where a command has a use for that.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 
 use crate::error::{Error, Result};
 use crate::progress::Progress;
@@ -23,4 +24,12 @@ pub(super) fn watch() -> Result<Arc<AtomicBool>> {
 /// The progress of work that the first Ctrl-C (or SIGTERM) asks to stop.
 pub(super) fn progress() -> Result<Progress> {
     Ok(Progress::with_stop_flag(watch()?))
+}
+
+/// A flag that SIGUSR1 sets.
+pub(super) fn wanted_now() -> Result<Arc<AtomicBool>> {
+    let wanted = Arc::new(AtomicBool::new(false));
+    let fail = |error| Error::io("watch for", Path::new("signals"), error);
+    signal_hook::flag::register(SIGUSR1, wanted.clone()).map_err(fail)?;
+    Ok(wanted)
 }

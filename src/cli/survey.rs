@@ -105,7 +105,7 @@ pub(super) struct SurveyArguments {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum HardLinkChoice {
+pub(super) enum HardLinkChoice {
     /// Once, at the name in the directory with the smallest inode
     Once,
     /// At every name, in full
@@ -157,6 +157,24 @@ fn minutes(text: &str) -> std::result::Result<f64, String> {
         Ok(minutes) if (0.0..=1e6).contains(&minutes) => Ok(minutes),
         _ => Err("it must be a number of minutes, 0 or more".to_owned()),
     }
+}
+
+/// Fails if a result could not be written to `target`, which is not a device.
+pub(super) fn check_target(target: &Path) -> Result<()> {
+    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(parent) = parent {
+        let found = std::fs::metadata(parent).map_err(|error| Error::io("write into", parent, error))?;
+        if !found.is_dir() {
+            return Err(Error::new(ErrorKind::Usage, "write into", "it is not a directory").at(parent));
+        }
+    }
+    let parent = parent.unwrap_or(Path::new("."));
+    rustix::fs::access(parent, rustix::fs::Access::WRITE_OK)
+        .map_err(|errno| Error::io("write into", parent, errno.into()))?;
+    if target.is_dir() {
+        return Err(Error::new(ErrorKind::Usage, "write", "it is a directory").at(target));
+    }
+    Ok(())
 }
 
 impl SurveyArguments {
@@ -218,19 +236,7 @@ impl SurveyArguments {
                 // Written directly, without a temporary file beside it.
                 continue;
             }
-            let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
-            if let Some(parent) = parent {
-                let found = std::fs::metadata(parent).map_err(|error| Error::io("write into", parent, error))?;
-                if !found.is_dir() {
-                    return Err(Error::new(ErrorKind::Usage, "write into", "it is not a directory").at(parent));
-                }
-            }
-            let parent = parent.unwrap_or(Path::new("."));
-            rustix::fs::access(parent, rustix::fs::Access::WRITE_OK)
-                .map_err(|errno| Error::io("write into", parent, errno.into()))?;
-            if target.is_dir() {
-                return Err(Error::new(ErrorKind::Usage, "write", "it is a directory").at(target));
-            }
+            check_target(target)?;
         }
         match self.checkpoint_path() {
             Some(path) if self.resume.as_ref() != Some(&path) && !may_be_written(&path) => {

@@ -49,12 +49,12 @@ impl Exclude {
     }
 
     /// Whether [`matches`](Self::matches) uses the directory.
-    pub(super) fn needs_path(&self) -> bool {
+    pub(crate) fn needs_path(&self) -> bool {
         !self.paths.is_empty()
     }
 
     /// Whether the entry `name` of the directory at `below_root` is left out.
-    pub(super) fn matches(&self, below_root: &[u8], name: &[u8]) -> bool {
+    pub(crate) fn matches(&self, below_root: &[u8], name: &[u8]) -> bool {
         if !self.names.is_empty() && self.names.is_match(as_path(name)) {
             return true;
         }

@@ -122,7 +122,8 @@ impl<T: Copy> Batch<T> {
         other.iter().for_each(|(name, stat)| self.push(name, *stat));
     }
 
-    fn clear(&mut self) {
+    /// Removes all entries, and keeps the memory.
+    pub fn clear(&mut self) {
         self.stats.clear();
         self.names.clear();
     }
@@ -184,7 +185,12 @@ pub struct Directory<'a> {
     place: &'a dyn DirectoryLocation,
 }
 
-impl Directory<'_> {
+impl<'a> Directory<'a> {
+    /// The directory at a location.
+    pub(crate) fn at(place: &'a dyn DirectoryLocation) -> Directory<'a> {
+        Directory { place }
+    }
+
     /// Its path: the root as specified, and the names below it.
     pub fn path(&self) -> Vec<u8> {
         self.place.path()
@@ -259,7 +265,7 @@ pub(crate) struct WalkOptions {
 }
 
 /// Names of directories that hold snapshots of their parent (NetApp, Panasas; snapper; ZFS; Isilon, Dell).
-const SNAPSHOT_DIRECTORIES: [&[u8]; 4] = [b".snapshot", b".snapshots", b".zfs", b"~snapshot"];
+pub(crate) const SNAPSHOT_DIRECTORIES: [&[u8]; 4] = [b".snapshot", b".snapshots", b".zfs", b"~snapshot"];
 
 /// A number of threads that costs little with a warm cache and hides latency with a cold one: four per core, 8 to 32.
 pub(crate) fn default_threads() -> usize {

@@ -50,6 +50,11 @@ impl<T: Tally> Parent<T> {
         Parent { place: Place::Root, inode: 0 }
     }
 
+    /// The directory with this inode number, whose sums are kept at `position` until all names are known.
+    pub(crate) fn at_position(position: u32, inode: u64) -> Parent<T> {
+        Parent { place: Place::Position(position), inode }
+    }
+
     /// The path of the directory, if it is one of a walk; otherwise empty.
     pub fn path(&self) -> Vec<u8> {
         self.place.path()

@@ -38,7 +38,7 @@ use super::{
 };
 
 /// Bytes of directory entries that one `getdents64` may return.
-const LISTING_BYTES: usize = 64 << 10;
+pub(crate) const LISTING_BYTES: usize = 64 << 10;
 /// Entries per batch.
 const BATCH_ENTRIES: usize = 256;
 /// Descriptors left to the rest of the process.
@@ -334,19 +334,11 @@ impl<'v, V: Visitor> Walk<'v, V> {
     }
 
     fn examine(&self, node: &Node<V::Tally>, directory: BorrowedFd<'_>, name: &CStr) -> Result<Examined, Errno> {
-        let (mut stat, is_mount) = stat_at(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        match &mut stat.kind {
-            Kind::Symlink { absolute } => {
-                let mut first = [MaybeUninit::<u8>::uninit(); 1];
-                let (target, _) = readlinkat_raw(directory, name, &mut first)?;
-                *absolute = target.first() == Some(&b'/');
-            }
-            Kind::Directory => {
-                if let Some(what) = self.leave_out(node, directory, name, &stat, is_mount)? {
-                    return Ok(Examined::Skipped(what));
-                }
-            }
-            _ => {}
+        let (stat, is_mount) = look_at(directory, name)?;
+        if stat.kind == Kind::Directory
+            && let Some(what) = self.leave_out(node, directory, name, &stat, is_mount)?
+        {
+            return Ok(Examined::Skipped(what));
         }
         Ok(Examined::Counted(stat))
     }
@@ -394,7 +386,7 @@ enum Examined {
 }
 
 /// Whether a listed entry is gone, or is something else by now.
-fn is_gone(errno: Errno) -> bool {
+pub(crate) fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
 }
 
@@ -448,6 +440,27 @@ fn reopen<T: Tally>(node: &Arc<Node<T>>) -> Result<OwnedFd, Errno> {
         fd = open_below(fd.as_fd(), name)?;
     }
     Ok(fd)
+}
+
+/// An entry as a walk counts it: its attributes, and whether it is a mount point, if the kernel reports that.
+pub(crate) fn look_at(directory: BorrowedFd<'_>, name: &CStr) -> Result<(Stat, Option<bool>), Errno> {
+    let (mut stat, is_mount) = stat_at(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    if let Kind::Symlink { absolute } = &mut stat.kind {
+        let mut first = [MaybeUninit::<u8>::uninit(); 1];
+        let (target, _) = readlinkat_raw(directory, name, &mut first)?;
+        *absolute = target.first() == Some(&b'/');
+    }
+    Ok((stat, is_mount))
+}
+
+/// The attributes of an open inode; of a symbolic link without a look at its target.
+pub(crate) fn stat_open(inode: BorrowedFd<'_>) -> Result<Stat, Errno> {
+    stat_at(inode, c"", AtFlags::EMPTY_PATH).map(|(stat, _)| stat)
+}
+
+/// The attributes of what is at a path; of a symbolic link without a look at its target.
+pub(crate) fn stat_path(directory: BorrowedFd<'_>, path: &CStr) -> Result<Stat, Errno> {
+    stat_at(directory, path, AtFlags::SYMLINK_NOFOLLOW).map(|(stat, _)| stat)
 }
 
 /// Attributes of an entry's inode, and whether it is a mount point, if the kernel reports that (Linux 5.8).

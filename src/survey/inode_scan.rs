@@ -12,6 +12,7 @@ use super::run::{Incremental, MethodChoice, Moments, Outcome, Request, TICK, nam
 use super::{Method, Origin, Snapshots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
+use crate::scan::Stat;
 use crate::scan::exclude::Exclude;
 use crate::scan::inodes::btrfs::{self, Btrfs, Choice};
 use crate::scan::inodes::ext::Ext;
@@ -19,7 +20,7 @@ use crate::scan::inodes::medium::Device;
 use crate::scan::inodes::remember::{RememberedNames, Remembering};
 use crate::scan::inodes::target::ScanTarget;
 use crate::scan::inodes::xfs::Xfs;
-use crate::scan::inodes::{Ended, FileSystem, InodeSource, Scan, Scope, file_system};
+use crate::scan::inodes::{Ended, FileSystem, Found, InodeSource, Scan, Scope, file_system};
 use crate::scan::walk::display_root;
 use crate::units::{escape_path, format_count};
 
@@ -231,6 +232,39 @@ impl ScanContext<'_> {
             scope.counted_by_name = true;
         }
     }
+}
+
+/// Passes every inode of the mounted file system that is the root of `request` to `found`, from its tables, with what
+/// was changed before the call. Other attributes than those of the kernel's may be reported for what changes meanwhile.
+///
+/// # Errors
+/// When its tables cannot be read, are damaged, or would not be read sooner than a walk would end.
+pub(crate) fn each_inode(request: &Request, found: &mut dyn FnMut(&Stat)) -> Result<()> {
+    let refuse = |reason: String| Err(usage(reason));
+    let Some((path, target)) = worth_it(request) else {
+        return refuse("only ext2, ext3, ext4, xfs and btrfs can be scanned".to_owned());
+    };
+    let scan = InodeScan::open(target, request, path)?;
+    if let Some(reason) = too_empty(&scan).or_else(|| in_memory(request, &scan)) {
+        return refuse(reason);
+    }
+    let is_sound = match &scan.source {
+        Opened::Ext(ext) => each_inode_of(&**ext, found),
+        Opened::Xfs(xfs) => each_inode_of(&**xfs, found),
+        Opened::Btrfs(btrfs) => each_inode_of(&**btrfs, found) && btrfs.replaced() == 0,
+    };
+    if is_sound { Ok(()) } else { refuse("some inodes could not be read".to_owned()) }
+}
+
+fn each_inode_of<S: InodeSource>(source: &S, found: &mut dyn FnMut(&Stat)) -> bool {
+    let (mut buffers, mut is_sound) = (S::Buffers::default(), true);
+    for part in 0..source.parts() {
+        source.read_part(part, &mut buffers, &mut |inode| match inode {
+            Found::Inode { stat, .. } => found(&stat),
+            Found::Damaged(_) => is_sound = false,
+        });
+    }
+    is_sound
 }
 
 fn open_ext(device: Device, target: &ScanTarget) -> Result<Opened> {

@@ -14,7 +14,7 @@ pub mod errors;
 pub mod file;
 mod file_table;
 pub mod fsstats;
-mod inode_scan;
+pub(crate) mod inode_scan;
 mod link_names;
 pub mod measure;
 pub mod merge;

@@ -237,7 +237,7 @@ pub(super) struct Moments {
 }
 
 /// The survey with its origin and the names of owners, or without any names.
-pub(super) fn named(survey: Survey, origin: Origin) -> Survey {
+pub(crate) fn named(survey: Survey, origin: Origin) -> Survey {
     let mut survey = Survey { origin, ..survey };
     survey.places.iter_mut().for_each(|places| places.name_owners(owner_name));
     if survey.origin.anonymous {
@@ -289,7 +289,7 @@ fn begin<'c>(
     Ok(walk)
 }
 
-pub(super) fn origin(request: &Request, taken_at: i64, elapsed_seconds: f64, complete: bool) -> Origin {
+pub(crate) fn origin(request: &Request, taken_at: i64, elapsed_seconds: f64, complete: bool) -> Origin {
     let roots: Vec<String> = request.roots.iter().map(|root| escape(display_root(root))).collect();
     let anonymous = request.anonymous;
     let excluded = if anonymous { Vec::new() } else { request.options.excluded.clone() };

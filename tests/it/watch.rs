@@ -1,0 +1,322 @@
+//! `granulo watch` against surveys of the same file systems: after any changes, the same document.
+//!
+//! Nothing here depends on time: a document that was asked for with SIGUSR1, and the last one, hold everything that
+//! changed before the signal. `GRANULO_WATCH_CHANGES` sets the number of random changes of the ignored test
+//! (`make torture-watch`), `GRANULO_WATCH_SEED` its seed.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::syncfs;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::args;
+use crate::changes::Changes;
+use crate::harness::{
+    Ran, assert_same, finish, granulo, granulo_as_nobody, in_mount_namespace, is_root, run, sandbox, skip, survey,
+    write_file,
+};
+use crate::images::{Image, Mount};
+
+const MIB: u64 = 1 << 20;
+
+/// Longer than anything takes here: only a watcher that hangs reaches it.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A running `granulo watch`.
+struct Watched {
+    child: Child,
+    root: PathBuf,
+    output: PathBuf,
+    more: Vec<&'static str>,
+    _results: tempfile::TempDir,
+}
+
+impl Watched {
+    /// Watches `root`; `more` are options of a survey, `only` those of the watcher alone. Returns after the first
+    /// document.
+    fn start(root: &Path, more: &[&'static str], only: &[&str]) -> Watched {
+        let results = sandbox();
+        let output = results.path().join("survey.json");
+        let metrics = results.path().join("metrics.prom");
+        let mut command = granulo();
+        // The interval never ends.
+        command.args(["watch", "--interval", "1000000", "-o"]).arg(&output).arg("--prometheus").arg(metrics);
+        command.args(more).args(only).arg(root).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let more = more.to_vec();
+        let mut watched = Watched { child, root: root.to_owned(), output, more, _results: results };
+        watched.wait_until("the first document", |watched| watched.output.exists());
+        watched
+    }
+
+    fn wait_until(&mut self, what: &str, is_so: impl Fn(&Watched) -> bool) {
+        let began = Instant::now();
+        while !is_so(self) {
+            assert!(self.child.try_wait().unwrap().is_none(), "it ended before {what}");
+            assert!(began.elapsed() < PATIENCE, "{what} did not come");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Allocates what is still delayed: otherwise the survey, which comes second, might find more.
+    fn sync(&self) {
+        syncfs(File::open(&self.root).unwrap()).unwrap();
+    }
+
+    /// Fails unless a document that is written now is what a survey finds.
+    #[track_caller]
+    fn agrees(&mut self) -> Value {
+        self.sync();
+        let before = fs::metadata(&self.output).unwrap().ino();
+        self.signal(Signal::USR1);
+        self.wait_until("a document", |watched| fs::metadata(&watched.output).is_ok_and(|found| found.ino() != before));
+        self.compare()
+    }
+
+    #[track_caller]
+    fn compare(&self) -> Value {
+        let document: Value = serde_json::from_slice(&fs::read(&self.output).unwrap()).unwrap();
+        let reference = document["ages_relative_to"].as_str().unwrap();
+        let mut arguments = args!["--method", "walk", "-x", "--as-of", reference, &self.root];
+        arguments.extend(self.more.iter().map(Into::into));
+        let walked = survey(arguments);
+        assert_same(&walked, &document, &[]);
+        document
+    }
+
+    fn metrics(&self) -> String {
+        fs::read_to_string(self.output.with_file_name("metrics.prom")).unwrap()
+    }
+
+    /// Ends it with a signal; the last document must be what a survey finds. Returns what it said.
+    #[track_caller]
+    fn ends(mut self, signal: Signal) -> String {
+        self.sync();
+        self.signal(signal);
+        let child = std::mem::replace(&mut self.child, Command::new("true").spawn().unwrap());
+        let ran = Ran::from(child.wait_with_output().unwrap()).ended(0);
+        assert_eq!(ran.text(), "");
+        self.compare();
+        ran.said()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ext4() -> Option<Image> {
+    Image::make(512 * MIB, &["mke2fs", "-F", "-q", "-t", "ext4", "-N", "60000"], Mount::Kernel(""))
+}
+
+/// Random changes in rounds of `each`, with a comparison after every round.
+fn random_changes(image: &Image, seed: u64, rounds: usize, each: usize, most_files: usize) {
+    let root = image.root().join("tree");
+    fs::create_dir(&root).unwrap();
+    let mut changes = Changes::below(root, seed, most_files);
+    changes.make(each / 2);
+    let mut watched = Watched::start(&image.root(), &[], &[]);
+    for round in 0..rounds {
+        changes.make(each);
+        eprintln!("seed {seed}, round {round}: {} files, {} directories", changes.files(), changes.directories());
+        watched.agrees();
+    }
+    changes.make(each);
+    assert_eq!(watched.ends(Signal::TERM), "");
+}
+
+#[test]
+fn a_watched_ext4_is_what_a_survey_finds() {
+    let Some(image) = ext4() else { return };
+    random_changes(&image, 1, 4, 1500, 800);
+}
+
+#[test]
+fn a_watched_xfs_is_what_a_survey_finds() {
+    let Some(image) = Image::make(512 * MIB, &["mkfs.xfs", "-q", "-f"], Mount::Kernel("")) else { return };
+    random_changes(&image, 2, 4, 1500, 800);
+}
+
+#[test]
+fn a_watched_btrfs_is_what_a_survey_finds() {
+    let Some(image) = Image::make(512 * MIB, &["mkfs.btrfs", "-q"], Mount::Kernel("")) else { return };
+    random_changes(&image, 3, 4, 1500, 800);
+}
+
+/// A million changes: `make torture-watch`.
+#[test]
+#[ignore = "takes long"]
+fn a_million_changes_leave_the_survey_true() {
+    let number = |name: &str, otherwise| std::env::var(name).map_or(otherwise, |value| value.parse().unwrap());
+    let (changes, seed) = (number("GRANULO_WATCH_CHANGES", 1_000_000), number("GRANULO_WATCH_SEED", 1));
+    let Some(image) = ext4() else { return };
+    random_changes(&image, seed, 9, changes as usize / 10, 20_000);
+}
+
+#[test]
+fn options_of_a_survey_hold_for_a_watch() {
+    let Some(image) = ext4() else { return };
+    let root = image.root();
+    let options: [&[&str]; 4] = [
+        &["--exclude", "*.x1", "--exclude", "tree/d1/**", "--top", "3"],
+        &["--hard-links", "shared", "--small", "1000"],
+        &["--hard-links", "each", "--include-snapshots"],
+        &["--anonymous"],
+    ];
+    fs::create_dir(root.join("tree")).unwrap();
+    write_file(root.join("tree/.snapshot/a"), 10);
+    let mut changes = Changes::below(root.join("tree"), 4, 300);
+    changes.make(300);
+    for options in options {
+        let mut watched = Watched::start(&root, options, &[]);
+        changes.make(500);
+        watched.agrees();
+        watched.ends(Signal::INT);
+    }
+}
+
+/// An incremental scan finds what changed, on every kind of file system that has one.
+#[test]
+fn lost_events_lead_to_an_incremental_scan_that_is_announced() {
+    let kinds: [&[&str]; 3] =
+        [&["mke2fs", "-F", "-q", "-t", "ext4", "-N", "60000"], &["mkfs.xfs", "-q", "-f"], &["mkfs.btrfs", "-q"]];
+    for (kind, seed) in kinds.into_iter().zip(5..) {
+        let Some(image) = Image::make(512 * MIB, kind, Mount::Kernel("")) else { continue };
+        let root = image.root().join("tree");
+        fs::create_dir(&root).unwrap();
+        let mut changes = Changes::below(root, seed, 500);
+        changes.make(700);
+        let mut watched = Watched::start(&image.root(), &[], &["--most-pending", "20"]);
+        for _ in 0..3 {
+            changes.make(700);
+            watched.agrees();
+        }
+        let said = watched.ends(Signal::TERM);
+        assert!(said.contains("too many changes are pending: an incremental scan found "), "{kind:?}: {said}");
+        assert!(!said.contains("scanned again"), "{kind:?}: {said}");
+    }
+}
+
+#[test]
+fn links_directories_and_reused_numbers_are_followed() {
+    let Some(image) = ext4() else { return };
+    let root = image.root();
+    let at = |path: &str| root.join(path);
+    write_file(at("a/b/c/file"), 5000);
+    fs::hard_link(at("a/b/c/file"), at("a/other.name")).unwrap();
+    let mut watched = Watched::start(&root, &[], &["--by-directory", "2", "--by-owner"]);
+    // Upside down: a directory moves below one that was below it.
+    fs::rename(at("a/b"), at("b")).unwrap();
+    fs::rename(at("a"), at("b/c/a")).unwrap();
+    watched.agrees();
+    assert!(watched.metrics().contains(&format!("granulo_files{{mount=\"{}\"}} 1\n", root.display())));
+    assert!(watched.metrics().contains("directory=\"b/c\"} 1\n"), "{}", watched.metrics());
+    // The number of a removed directory is used again, at another place and with other names.
+    for round in 0..20 {
+        fs::create_dir(at("old")).unwrap();
+        write_file(at(&format!("old/{round}")), round);
+        fs::remove_dir_all(at("old")).unwrap();
+        fs::create_dir(at(&format!("new{round}"))).unwrap();
+        write_file(at(&format!("new{round}/{round}")), 10);
+        fs::rename(at(&format!("new{round}")), at(&format!("b/renamed{round}"))).unwrap();
+    }
+    watched.agrees();
+    // Written through a name that is gone by now, and through a descriptor without one.
+    let file = File::options().append(true).open(at("b/c/file")).unwrap();
+    fs::remove_file(at("b/c/file")).unwrap();
+    std::io::Write::write_all(&mut &file, &[1; 100_000]).unwrap();
+    watched.agrees();
+    fs::remove_file(at("b/c/a/other.name")).unwrap();
+    std::io::Write::write_all(&mut &file, &[1; 100_000]).unwrap();
+    drop(file);
+    // Two directories change places.
+    write_file(at("one/1/x"), 1);
+    write_file(at("two/2/y"), 2);
+    watched.agrees();
+    let exchange = rustix::fs::RenameFlags::EXCHANGE;
+    rustix::fs::renameat_with(rustix::fs::CWD, at("one"), rustix::fs::CWD, at("two/2"), exchange).unwrap();
+    watched.ends(Signal::TERM);
+}
+
+#[test]
+fn what_a_mount_hides_is_not_counted_while_it_is_there() {
+    let Some(mut image) = ext4() else { return };
+    let root = image.root();
+    write_file(root.join("point/below/file"), 5000);
+    let mut watched = Watched::start(&root, &[], &[]);
+    let mount = |arguments: &[&str]| {
+        let mut command = Command::new(arguments[0]);
+        finish(command.args(&arguments[1..]).arg(root.join("point"))).ended(0);
+    };
+    mount(&["mount", "-t", "tmpfs", "none"]);
+    write_file(root.join("point/in-memory"), 7000);
+    assert_eq!(watched.agrees()["counts"]["files"], 0);
+    mount(&["umount"]);
+    assert_eq!(watched.agrees()["counts"]["files"], 1);
+    watched.ends(Signal::TERM);
+    image.unmount();
+}
+
+#[test]
+fn a_refusal_says_what_to_do() {
+    let sandbox = sandbox();
+    let results = sandbox.path().join("survey.json");
+    let refused = |ran: Ran| ran.ended(2).said();
+    let said = refused(run(args!["watch", sandbox.path(), "-o", &results]));
+    assert!(said.contains("it is not a mount point"), "{said}");
+    let said = refused(run(args!["watch", "/", "-o", "/no/such/directory/survey.json"]));
+    assert!(said.contains("/no/such/directory"), "{said}");
+    let said = refused(run(args!["watch", "/"]));
+    assert!(said.contains("--output"), "{said}");
+    let said = refused(run(args!["watch", "/proc", "-o", &results]));
+    assert!(said.contains("cannot watch /proc"), "{said}");
+    if let Some(mut command) = granulo_as_nobody(&sandbox) {
+        fs::set_permissions(sandbox.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let said = refused(finish(command.args(args!["watch", "/", "-o", &results])));
+        assert!(said.contains("run as root"), "{said}");
+    }
+}
+
+/// A file system in memory has no tables of inodes: lost events lead to another scan. Nor are directories that nobody
+/// may enter an obstacle.
+#[test]
+fn a_file_system_in_memory_is_watched() {
+    if !is_root() {
+        skip("fanotify needs root");
+        return;
+    }
+    let sandbox = sandbox();
+    let script = r#"
+        mount -t tmpfs none "$1"
+        mkdir "$1/secret"; chmod 0 "$1/secret"; echo x > "$1/secret/file"
+        "$GRANULO" watch "$1" -o "$2" --interval 1000000 --most-pending 3 & watcher=$!
+        while [ ! -e "$2" ]; do sleep 0.05; done
+        mkdir "$1/d"; echo y > "$1/d/a"; mv "$1/d" "$1/secret/e"; ln "$1/secret/e/a" "$1/b"
+        for n in 1 2 3 4 5 6; do echo $n > "$1/$n"; done
+        kill -TERM $watcher
+        wait $watcher
+        "$GRANULO" survey --json --method walk -x "$1""#;
+    let output = sandbox.path().join("survey.json");
+    let root = sandbox.path().join("memory");
+    fs::create_dir(&root).unwrap();
+    let Some(ran) = in_mount_namespace(script, &args![&root, &output]) else { return };
+    let document: Value = serde_json::from_slice(&fs::read(output).unwrap()).unwrap();
+    assert_eq!(document["counts"]["files"], 8);
+    let ran = ran.ended(0);
+    assert_same(&document, &ran.json(), &["ages_relative_to"]);
+    let said = ran.said();
+    assert!(said.contains("too many changes are pending: the tree is scanned again (cannot scan"), "{said}");
+    assert!(said.contains("the survey is true"), "{said}");
+}
