@@ -24,7 +24,7 @@ use crate::watch::{Document, Observer, Request, watch};
 ///
 /// Walks the file system once, then follows its changes through fanotify, and writes the survey at intervals: the same
 /// document as 'granulo survey --method walk --one-file-system MOUNT' would write. Needs root, and Linux 5.9 or later.
-/// Ctrl-C or SIGTERM writes the last state and ends; SIGUSR1 writes the state at once. Memory: about 200 bytes per
+/// Ctrl-C or SIGTERM writes the last state and ends; SIGUSR1 writes the state at once. Memory: about 250 bytes per
 /// file.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo watch /home -o home.json\n  granulo watch /scratch --prometheus \
