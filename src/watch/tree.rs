@@ -416,17 +416,7 @@ impl Tree {
     }
 
     fn insert(&mut self, stat: &Stat) -> InodeSlot {
-        let inode = Inode::of(stat);
-        let slot = match self.free_inodes.pop() {
-            Some(slot) => {
-                self.inodes[slot as usize] = inode;
-                slot
-            }
-            None => {
-                self.inodes.push(inode);
-                (self.inodes.len() - 1) as InodeSlot
-            }
-        };
+        let slot = store(Inode::of(stat), &mut self.inodes, &mut self.free_inodes);
         let (inodes, hasher) = (&self.inodes, &self.hasher);
         let hash = |slot: &InodeSlot| hasher.hash_one(inodes[*slot as usize].number);
         self.by_number.insert_unique(hasher.hash_one(stat.inode), slot, hash);
@@ -437,16 +427,7 @@ impl Tree {
         let next = self.inodes[directory as usize].first_child;
         let next_of_inode = self.inodes.get(inode as usize).map_or(NONE, |inode| inode.name);
         let name = Name { directory, inode, next, previous: NONE, next_of_inode, text: text.into() };
-        let slot = match self.free_names.pop() {
-            Some(slot) => {
-                self.names[slot as usize] = name;
-                slot
-            }
-            None => {
-                self.names.push(name);
-                (self.names.len() - 1) as NameSlot
-            }
-        };
+        let slot = store(name, &mut self.names, &mut self.free_names);
         if next != NONE {
             self.names[next as usize].previous = slot;
         }
@@ -466,6 +447,20 @@ impl Tree {
 
 fn same_kind(a: Kind, b: Kind) -> bool {
     std::mem::discriminant(&a) == std::mem::discriminant(&b)
+}
+
+/// Keeps an item in a slot that is free, or in a new one.
+fn store<T>(item: T, items: &mut Vec<T>, free: &mut Vec<u32>) -> u32 {
+    match free.pop() {
+        Some(slot) => {
+            items[slot as usize] = item;
+            slot
+        }
+        None => {
+            items.push(item);
+            (items.len() - 1) as u32
+        }
+    }
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::devices::device::{Device, DeviceFile, Mode, NotAFile};
-use crate::format::names::EXTENTS;
-use crate::format::names::SEGMENTS;
+use crate::format::names::{EXTENTS, SEGMENTS};
 use crate::format::superblock::SUPERBLOCK;
 
 /// Suffix of the other name of a file.
@@ -32,16 +31,19 @@ pub(crate) fn list(device: &dyn Device, directory: &str) -> io::Result<Vec<(Stri
     Ok(listed)
 }
 
+/// The own name of a file.
+fn own_name(name: String) -> String {
+    name.strip_suffix(OTHER).map(str::to_owned).unwrap_or(name)
+}
+
 /// As [`list`], without the sizes.
 pub(crate) fn list_names(device: &dyn Device, directory: &str) -> io::Result<BTreeSet<String>> {
-    let own = |name: String| name.strip_suffix(OTHER).map_or(name.clone(), str::to_owned);
-    Ok(device.list_names(directory)?.into_iter().map(own).collect())
+    Ok(device.list_names(directory)?.into_iter().map(own_name).collect())
 }
 
 /// What is no regular file in a directory, under the own name of the file that should be there.
 pub(crate) fn list_others(device: &dyn Device, directory: &str) -> io::Result<BTreeMap<String, NotAFile>> {
-    let own = |name: String| name.strip_suffix(OTHER).map_or(name.clone(), str::to_owned);
-    Ok(device.list_others(directory)?.into_iter().map(|(name, kind)| (own(name), kind)).collect())
+    Ok(device.list_others(directory)?.into_iter().map(|(name, kind)| (own_name(name), kind)).collect())
 }
 
 /// Opens the file whose own name is `path`.

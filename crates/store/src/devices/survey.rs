@@ -18,8 +18,7 @@ use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::geometry::{DeviceEntry, DeviceState, Geometry};
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::DeviceNumber;
-use crate::format::names::EXTENTS;
-use crate::format::names::SEGMENTS;
+use crate::format::names::{EXTENTS, SEGMENTS};
 use crate::format::superblock::{LogMark, NO_DEVICE, Superblock, last_marked};
 
 /// How a store is opened.

@@ -10,8 +10,7 @@ use crate::devices::names;
 use crate::devices::set::Devices;
 use crate::devices::slot::Slot;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::names::EXTENTS;
-use crate::format::names::{SEGMENTS, SegmentName};
+use crate::format::names::{EXTENTS, SEGMENTS, SegmentName};
 
 /// What helps.
 pub(crate) const ADVICE: &str = "put the file itself in its place, or a copy of it";

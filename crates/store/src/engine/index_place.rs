@@ -23,9 +23,6 @@ use crate::index::catalog::{Change, Position, TableRow, manifest};
 use crate::index::copies::IndexDevice;
 use crate::index::table::{INDEX_DIRECTORY, table_number, table_path};
 
-/// Directory of the index on its device.
-pub(crate) const INDEX: &str = INDEX_DIRECTORY;
-
 /// How often to retry opening the tables of an index that another process is changing.
 const OPEN_ATTEMPTS: u32 = 8;
 
@@ -77,7 +74,7 @@ pub(crate) fn index_place(
             let own = platform.private_device()?;
             private = Some(own.guard);
             let own = IndexDevice { number: DeviceNumber(0), device: own.device };
-            let made = own.device.create_directory(INDEX);
+            let made = own.device.create_directory(INDEX_DIRECTORY);
             made.map_err(|error| Error::io("create a private index", &own.device.place(), error))?;
             Catalog::unpublished(vec![own], store, epoch, 0)
         }
@@ -107,7 +104,7 @@ pub(crate) fn index_place(
             catalog
         }
     };
-    let directory = catalog.copies().place().join(INDEX);
+    let directory = catalog.copies().place().join(INDEX_DIRECTORY);
     Ok(IndexPlace { directory, catalog, witnessed, private })
 }
 
@@ -148,17 +145,17 @@ fn no_device(slots: &[Slot]) -> Error {
 fn highest_table(slots: &[Slot]) -> Result<u64> {
     let (mut highest, mut listed, mut failure) = (0, 0, None);
     for slot in slots.iter().filter(|slot| slot.is_writable()) {
-        let files = match slot.device.list(INDEX) {
+        let files = match slot.device.list(INDEX_DIRECTORY) {
             Ok(files) => files,
             Err(error) => {
-                failure = Some(slot.error("look for an index", INDEX, error));
+                failure = Some(slot.error("look for an index", INDEX_DIRECTORY, error));
                 continue;
             }
         };
         listed += 1;
         let number = |name: &str| table_number(name.strip_suffix(manifest::TEMPORARY).unwrap_or(name));
         // What is no file has a name too.
-        let others = slot.device.list_others(INDEX).unwrap_or_default().into_iter().map(|(name, _)| name);
+        let others = slot.device.list_others(INDEX_DIRECTORY).unwrap_or_default().into_iter().map(|(name, _)| name);
         let names = files.into_iter().map(|(name, _)| name).chain(others);
         highest = names.filter_map(|name| number(&name)).fold(highest, u64::max);
     }

@@ -11,11 +11,11 @@ use std::collections::BTreeSet;
 use std::io;
 
 use super::Engine;
-use super::index_place::INDEX;
 use crate::devices::platform::Lock;
 use crate::engine::recovered::RELEASED;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::rows::Change;
+use crate::index::table::INDEX_DIRECTORY;
 use crate::log::writer::release_record;
 
 /// Several locks as one.
@@ -33,7 +33,7 @@ impl Engine {
     pub(crate) fn pin_epoch(&self, epoch: u64) -> io::Result<Option<Box<dyn Lock>>> {
         let mut locks = Vec::new();
         for place in self.index.places().iter() {
-            match self.platform.pin(&place.device.place().join(INDEX), epoch) {
+            match self.platform.pin(&place.device.place().join(INDEX_DIRECTORY), epoch) {
                 // A copy that is lost: a writer looks in the others too.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 pinned => locks.extend(pinned?),
@@ -100,7 +100,7 @@ impl Engine {
         let named = self.view().state.pins.values().copied().min().unwrap_or(below);
         let mut lowest = below.min(named);
         for place in self.index.places().iter() {
-            lowest = lowest.min(self.platform.unpinned(&place.device.place().join(INDEX), below)?);
+            lowest = lowest.min(self.platform.unpinned(&place.device.place().join(INDEX_DIRECTORY), below)?);
         }
         Ok(lowest)
     }

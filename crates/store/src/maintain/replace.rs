@@ -11,8 +11,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{DeviceState, random_identity};
 use crate::format::ids::DeviceNumber;
-use crate::format::names::EXTENTS;
-use crate::format::names::SEGMENTS;
+use crate::format::names::{EXTENTS, SEGMENTS};
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::catalog::{Change, Superseded};
 

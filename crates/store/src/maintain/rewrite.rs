@@ -16,8 +16,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::descriptor::Run;
 use crate::format::ids::{LogOffset, SegmentId};
-use crate::format::names::EXTENTS;
-use crate::format::names::{SEGMENTS, segment_path};
+use crate::format::names::{EXTENTS, SEGMENTS, segment_path};
 
 impl Engine {
     /// Restores the names of files that a crash left with their other name.

@@ -191,7 +191,7 @@ impl Engine {
             unit_bytes: unit_bytes.get(&slot.entry.number).copied().unwrap_or(0),
         };
         let scrub = view.state.notes.get(FINISHED).and_then(|note| finished(std::str::from_utf8(note).ok()?));
-        let index_files = self.index.list(crate::engine::index_place::INDEX).unwrap_or_default();
+        let index_files = self.index.list(crate::index::table::INDEX_DIRECTORY).unwrap_or_default();
         Ok(StoreStatus {
             home: self.home.clone(),
             epoch: history.newest().epoch.0,

@@ -18,7 +18,7 @@ use crate::format::ids::DeviceNumber;
 use crate::index::catalog::kept::Catalog;
 use crate::index::catalog::{Change, TableRow, journal, manifest};
 use crate::index::copies::{Copies, IndexDevice};
-use crate::index::table::INDEX_DIRECTORY as INDEX;
+use crate::index::table::INDEX_DIRECTORY;
 use crate::index::table::{BlockCache, Table, table_number, table_path};
 use crate::locks::lock;
 
@@ -56,11 +56,11 @@ impl Engine {
         let slots = self.devices.slots();
         let wanted = wanted(&slots, self.geometry().copies, &present);
         let fault = |place: &IndexDevice| {
-            let unlisted = || place.device.list(INDEX).err().map(|error| os_message(&error));
+            let unlisted = || place.device.list(INDEX_DIRECTORY).err().map(|error| os_message(&error));
             let why = self.index.failure(place.number).or_else(unlisted);
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
             let cause = format!("device {} has no copy of the index{why}", place.number);
-            IndexFault { device: place.number, path: place.device.place().join(INDEX), cause }
+            IndexFault { device: place.number, path: place.device.place().join(INDEX_DIRECTORY), cause }
         };
         wanted.iter().filter(|place| !present.contains(&place.number)).map(fault).collect()
     }
@@ -79,9 +79,9 @@ impl Engine {
         for place in wanted(&slots, self.geometry().copies, &self.index.numbers()) {
             let was_copy = present.iter().any(|copy| copy.number == place.number);
             // The directory of a copy exists durably: creating it again would cost a sync on each open.
-            let made = if was_copy { Ok(()) } else { place.device.create_directory(INDEX) };
+            let made = if was_copy { Ok(()) } else { place.device.create_directory(INDEX_DIRECTORY) };
             // A device that cannot be listed or written now gets no copy; the next open retries.
-            let listed = made.and_then(|()| place.device.list(INDEX)).unwrap_or_else(|error| {
+            let listed = made.and_then(|()| place.device.list(INDEX_DIRECTORY)).unwrap_or_else(|error| {
                 self.index.note_failure(place.number, os_message(&error));
                 Vec::new()
             });
@@ -116,7 +116,7 @@ impl Engine {
             return Ok(());
         }
         let path = manifest::path();
-        let removed = slot.device.remove(&path).and_then(|()| slot.device.sync_directory(INDEX));
+        let removed = slot.device.remove(&path).and_then(|()| slot.device.sync_directory(INDEX_DIRECTORY));
         match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(slot.error("remove the old index", &path, error))
@@ -138,7 +138,7 @@ impl Engine {
         };
         // What cannot be listed or removed now is retried later.
         let leftovers = |place: &IndexDevice| {
-            let names = place.device.list(INDEX).unwrap_or_default().into_iter().map(|(name, _)| name);
+            let names = place.device.list(INDEX_DIRECTORY).unwrap_or_default().into_iter().map(|(name, _)| name);
             names.filter(|name| is_ours(name) && !is_known(name)).collect::<Vec<_>>()
         };
         let places = self.index.places();
@@ -149,7 +149,7 @@ impl Engine {
             return;
         }
         for (place, name) in leftovers {
-            let _ = place.device.remove(&format!("{INDEX}/{name}"));
+            let _ = place.device.remove(&format!("{INDEX_DIRECTORY}/{name}"));
         }
     }
 
@@ -279,7 +279,7 @@ fn copy_table(table: &Table, to: &IndexDevice) -> io::Result<()> {
     let written = table.copy_to(&*file).map_err(wrong).and_then(|()| {
         file.sync()?;
         to.device.rename(&temporary, &path)?;
-        to.device.sync_directory(INDEX)
+        to.device.sync_directory(INDEX_DIRECTORY)
     });
     if written.is_err() {
         let _ = to.device.remove(&temporary);

@@ -2,11 +2,11 @@
 //! missing is repaired.
 
 use crate::devices::device::Device;
-use crate::engine::index_place::INDEX;
 use crate::engine::locking::Access;
 use crate::engine::sync::RECENT_LIMIT_BYTES;
 use crate::format::ids::DeviceNumber;
 use crate::index::catalog::manifest;
+use crate::index::table::INDEX_DIRECTORY;
 use crate::index::table::table_number;
 
 use crate::simulation::mishap::{Absence, FileKind, Rot};
@@ -176,7 +176,7 @@ fn whatever_fails_once_while_a_table_is_made_is_told_and_loses_nothing() {
 
 /// Tables on device 0.
 fn tables(world: &World) -> Vec<String> {
-    let files = world.device(0).list(INDEX).unwrap();
+    let files = world.device(0).list(INDEX_DIRECTORY).unwrap();
     files.into_iter().map(|(name, _)| name).filter(|name| table_number(name).is_some()).collect()
 }
 
@@ -187,7 +187,7 @@ fn a_table_that_is_on_no_device_is_made_from_the_log() {
     for name in tables(&world) {
         for device in world.devices() {
             // The home has none.
-            let _ = device.remove(&format!("{INDEX}/{name}"));
+            let _ = device.remove(&format!("{INDEX_DIRECTORY}/{name}"));
         }
     }
     reads(&geometry, &world);

@@ -7,7 +7,6 @@ mod tests;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::index_place::INDEX;
 use crate::devices::device::Device;
 use crate::devices::extents::{MOST_SYNCS, Touched, Unsynced};
 use crate::devices::threads;
@@ -17,6 +16,7 @@ use crate::format::ids::{DeviceNumber, SegmentId};
 use crate::format::names::{SEGMENTS, segment_path};
 use crate::format::release::Released;
 use crate::index::catalog::{Change, Superseded};
+use crate::index::table::INDEX_DIRECTORY;
 use crate::index::table::table_path;
 use crate::index::{self, merge_tables};
 use crate::locks::lock;
@@ -212,7 +212,7 @@ impl Engine {
             (view.snapshot(), view.state.next_table, view.state.tables.to_vec())
         };
         self.index
-            .create_directory(INDEX)
+            .create_directory(INDEX_DIRECTORY)
             .map_err(|error| Error::io("write the index", &self.index_directory, error))?;
         let merged = merge_tables(&self.index, number, &snapshot, tables.clone(), with_recent)?;
         drop(snapshot);

@@ -31,8 +31,7 @@ use crate::engine::{Engine, View};
 use crate::error::{ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceState};
 use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
-use crate::format::names::EXTENTS;
-use crate::format::names::{SEGMENTS, SegmentName, segment_path};
+use crate::format::names::{EXTENTS, SEGMENTS, SegmentName, segment_path};
 use crate::format::segment::FIRST_BATCH_AT;
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::index::Snapshot;
@@ -568,13 +567,9 @@ impl<'c> Checker<'c> {
             };
             if let Some((kind, cause)) = problem {
                 let is_it = |name: &str| SegmentName::parse(name) == Some(row.id().into());
-                let problem = match self.slot(device).and_then(|slot| in_place_of(slot, SEGMENTS, is_it)) {
-                    Some((place, other)) => {
-                        Problem::new(kind, place, other.to_string(), Remedy::Return).advise(displaced::ADVICE)
-                    }
-                    None => Problem::new(kind, place.clone(), cause, remedy),
-                };
-                self.found(problem.on(device).within(row.number, LogOffset::START..row.end()));
+                let missing = Problem::new(kind, place.clone(), cause, remedy).on(device);
+                let problem = self.or_displaced(missing, device, SEGMENTS, is_it);
+                self.found(problem.within(row.number, LogOffset::START..row.end()));
             }
         }
         self.headers(row, &readable);
@@ -633,6 +628,22 @@ impl<'c> Checker<'c> {
         }
     }
 
+    /// A missing file; if something else is in its place, that is what is wrong.
+    fn or_displaced(
+        &self,
+        missing: Problem,
+        device: DeviceNumber,
+        directory: &str,
+        is_it: impl Fn(&str) -> bool,
+    ) -> Problem {
+        match self.slot(device).and_then(|slot| in_place_of(slot, directory, is_it)) {
+            Some((place, other)) => Problem::new(missing.kind, place, other.to_string(), Remedy::Return)
+                .advise(displaced::ADVICE)
+                .on(device),
+            None => missing,
+        }
+    }
+
     /// Extent files: that they exist and extend as far as live units; and what is in them that nothing ever referred
     /// to.
     fn extents(&mut self) -> Result<()> {
@@ -655,15 +666,9 @@ impl<'c> Checker<'c> {
                 Some(_) => continue,
             };
             let is_it = |name: &str| file_number(name) == Some(row.file);
-            let problem = match self.slot(row.device).and_then(|slot| in_place_of(slot, EXTENTS, is_it)) {
-                Some((place, other)) => Problem::new(ProblemKind::ExtentFile, place, other.to_string(), Remedy::Return)
-                    .advise(displaced::ADVICE),
-                None => {
-                    let place = self.engine.extents.place(row.device, row.file);
-                    Problem::new(ProblemKind::ExtentFile, place, cause, remedy)
-                }
-            };
-            self.found(problem.on(row.device));
+            let place = self.engine.extents.place(row.device, row.file);
+            let missing = Problem::new(ProblemKind::ExtentFile, place, cause, remedy).on(row.device);
+            self.found(self.or_displaced(missing, row.device, EXTENTS, is_it));
         }
         // A writer at work stores units there before it refers to them; and objects that are missing may have some.
         if self.is_alone && self.knows_all && !self.engine.is_writer() {
