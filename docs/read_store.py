@@ -11,7 +11,7 @@ what is damaged or missing is said on standard error, and the exit status is 1. 
 import argparse, os, struct, sys
 from xxhash import xxh3_64_intdigest as xxh3
 
-FILE, LARGE, DIRECTORY, SYMLINK, SPECIAL, LINK, REMOVAL, TREE_REMOVAL, COMMIT, RELEASE, SNAPSHOT = range(1, 12)
+FILE, LARGE, DIRECTORY, SYMLINK, SPECIAL, LINK, REMOVAL, TREE_REMOVAL, COMMIT, RELEASE, SNAPSHOT, ATTRIBUTES = range(1, 13)
 problems = 0
 
 
@@ -291,7 +291,7 @@ class Store:
         newest, trees, superseded = {}, {}, {}
         for segment in self.segments:
             for record in segment.records():
-                if record.kind in (COMMIT, RELEASE, SNAPSHOT) or record.sequence > last:
+                if record.kind in (COMMIT, RELEASE, SNAPSHOT, ATTRIBUTES) or record.sequence > last:
                     continue
                 if record.kind == TREE_REMOVAL:
                     for at in range(0, len(record.content), 6):

@@ -77,6 +77,7 @@ struct RepairDocument {
     objects_dropped: u64,
     lost_unplanned: u64,
     directories_restored: u64,
+    attributes_restored: u64,
     names_restored: u64,
     directories_detached: u64,
     segments_given_back: u64,
@@ -234,6 +235,11 @@ fn print_report(report: &RepairReport, knows_all: bool) -> Result<Ended> {
             (report.given_back, "damaged segment emptied and freed", "damaged segments emptied and freed"),
             (report.released, "segment freed from quarantine", "segments freed from quarantine"),
             (report.restored_directories, "directory rebuilt from the index", "directories rebuilt from the index"),
+            (
+                report.restored_attributes,
+                "set of attributes rebuilt from the index",
+                "sets of attributes rebuilt from the index",
+            ),
             (report.restored_names, "name rebuilt from the index", "names rebuilt from the index"),
             (
                 report.detached,
@@ -297,6 +303,7 @@ fn document(plan: &RepairPlan, report: Option<&RepairReport>) -> RepairDocument 
         accepted: report.is_accepted,
         segments_released: report.released,
         directories_restored: report.restored_directories,
+        attributes_restored: report.restored_attributes,
         names_restored: report.restored_names,
         directories_detached: report.detached,
         segments_given_back: report.given_back,

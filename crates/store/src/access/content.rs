@@ -16,6 +16,7 @@ use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind};
 use crate::format::key::Key;
+use crate::format::record::Head;
 
 /// Default size of a piece: bytes returned of a record at a time, and read of a large object, approximately.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -66,14 +67,15 @@ impl Store {
         let (attributes, descriptor, bytes, within);
         if entry.kind == Kind::Large {
             let read = engine.read_entry(&entry, &mut record)?;
-            attributes = crate::engine::records::decode_attributes(read.head.attributes)?;
+            attributes = engine.attributes_of(&entry, &read.head)?;
             let decoded = engine.decode_descriptor(entry.location, read.content)?;
             engine.extents.will_read(&decoded, AHEAD_BYTES);
             (descriptor, bytes, within) = (Some(decoded), Vec::new(), 0..0);
         } else {
             let mut content = Vec::new();
-            let (of_record, range, part) = engine.stored_content(&entry, &mut record, &mut content)?;
-            attributes = of_record;
+            let (_, range, part) = engine.stored_content(&entry, &mut record, &mut content)?;
+            let head = Head::parse(&record).expect("a record that was verified");
+            attributes = engine.attributes_of(&entry, &head)?;
             bytes = match part {
                 Part::Record => record,
                 Part::Content => content,

@@ -9,7 +9,7 @@ use super::read::{Buffer, LookedUp, Object, fill_holes, refuse_giant};
 use crate::Store;
 use crate::devices::threads;
 use crate::engine::Engine;
-use crate::engine::records::{decode_attributes, decompress};
+use crate::engine::records::decompress;
 use crate::error::Result;
 use crate::format::attributes::Holes;
 use crate::format::entry::Kind;
@@ -46,7 +46,7 @@ impl Engine {
             let at = wanted[place].tag as usize;
             let (key, mut spread) = (&keys[at], Vec::new());
             match (record, found[at]) {
-                (Ok(record), Some(found)) => match object(key, found, &record, &mut spread) {
+                (Ok(record), Some(found)) => match self.object_of(key, found, &record, &mut spread) {
                     Ok(object) => take(first + at, Ok(Some(object))),
                     Err(error) => take(first + at, Err(error)),
                 },
@@ -62,25 +62,32 @@ impl Engine {
         };
         threads::share(depth.min(alone.len()), work);
     }
-}
 
-/// The object of a valid record; its content in place, or, decompressed or with its holes filled, in `buffer`.
-fn object<'b>(key: &Key, found: LookedUp, record: &Record<'b>, buffer: &'b mut Vec<u8>) -> Result<Object<'b>> {
-    refuse_giant(key, &found.entry)?;
-    let attributes = decode_attributes(record.head.attributes)?;
-    let mut content = record.content;
-    let mut unpacked = Vec::new();
-    if record.head.is_zstd {
-        unpacked = decompress(content, attributes.holes.as_ref().map_or(found.entry.size_bytes, Holes::data_bytes))?;
+    /// The object of a valid record; its content in place, or, decompressed or with its holes filled, in `buffer`.
+    fn object_of<'b>(
+        &self,
+        key: &Key,
+        found: LookedUp,
+        record: &Record<'b>,
+        buffer: &'b mut Vec<u8>,
+    ) -> Result<Object<'b>> {
+        let LookedUp { entry, .. } = found;
+        refuse_giant(key, &entry)?;
+        let attributes = self.attributes_of(&entry, &record.head)?;
+        let mut content = record.content;
+        let mut unpacked = Vec::new();
+        if record.head.is_zstd {
+            unpacked = decompress(content, attributes.holes.as_ref().map_or(entry.size_bytes, Holes::data_bytes))?;
+        }
+        if let Some(holes) = &attributes.holes {
+            fill_holes(holes, if record.head.is_zstd { &unpacked } else { content }, buffer)?;
+            content = buffer;
+        } else if record.head.is_zstd {
+            *buffer = unpacked;
+            content = buffer;
+        }
+        Ok(Object { key: key.clone(), entry, attributes, content })
     }
-    if let Some(holes) = &attributes.holes {
-        fill_holes(holes, if record.head.is_zstd { &unpacked } else { content }, buffer)?;
-        content = buffer;
-    } else if record.head.is_zstd {
-        *buffer = unpacked;
-        content = buffer;
-    }
-    Ok(Object { key: key.clone(), entry: found.entry, attributes, content })
 }
 
 impl Store {

@@ -11,10 +11,11 @@ use crate::engine::records::{decode_attributes, decompress};
 use crate::engine::{Engine, look_up_in};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::{Attributes, Holes};
-use crate::format::entry::{Entry, Kind};
+use crate::format::entry::{Entry, Kind, Location};
 use crate::format::ids::ObjectNumber;
 use crate::format::index_key::object_key;
 use crate::format::key::Key;
+use crate::format::record::Head;
 use crate::layout::granulo::LISTED_BYTES;
 use crate::units::format_size;
 
@@ -134,7 +135,7 @@ impl Engine {
                 // Another process, or compaction in this one, may have moved or removed it since the look-up.
                 let is_changed = self.refresh()?;
                 match self.find(key)? {
-                    Some(again) if !is_changed && again.entry.location == found.entry.location => Err(error),
+                    Some(again) if !is_changed && again.entry == found.entry => Err(error),
                     again => again.map(read).transpose(),
                 }
             }
@@ -143,7 +144,7 @@ impl Engine {
     }
 
     /// The stored content of an object: decompressed, for a large object from its units, without its holes. In `record`
-    /// or in `content`.
+    /// or in `content`; with the attributes in its record, which may be out of date, except for the holes.
     pub(crate) fn stored_content(
         &self,
         entry: &Entry,
@@ -197,7 +198,9 @@ impl Engine {
     /// The stored bytes of an object, verified, in the buffer.
     pub(crate) fn stored(&self, key: &Key, entry: Entry, buffer: &mut Buffer) -> Result<ReadObject> {
         refuse_giant(key, &entry)?;
-        let (attributes, range, part) = self.stored_content(&entry, &mut buffer.record, &mut buffer.content)?;
+        let (_, range, part) = self.stored_content(&entry, &mut buffer.record, &mut buffer.content)?;
+        let head = Head::parse(&buffer.record).expect("a record that was verified");
+        let attributes = self.attributes_of(&entry, &head)?;
         Ok(ReadObject { entry, attributes, range, part })
     }
 
@@ -209,16 +212,17 @@ impl Engine {
     pub(crate) fn stat(&self, key: &Key) -> Result<Option<Status>> {
         let mut buffer = Vec::new();
         self.with_found(key.stored(), |found| {
-            let record = self.read_entry(&found.entry, &mut buffer)?;
-            let attributes = decode_attributes(record.head.attributes)?;
-            let copies = self.copies(found.entry.location.segment).len() as u64;
-            let mut allocated_bytes = copies * (found.entry.location.record_bytes + LISTED_BYTES);
+            let head = self.read_head(&found.entry, &mut buffer)?;
+            let (key, attributes) = (head.object_key(), self.attributes_of(&found.entry, &head)?);
+            let on_copies = |location: Location| {
+                self.copies(location.segment).len() as u64 * (location.record_bytes + LISTED_BYTES)
+            };
+            let mut allocated_bytes = on_copies(found.entry.location);
+            let snapshot = self.view().snapshot();
+            let changed = snapshot.attributes_record(&key, found.entry.attributes_id)?;
+            allocated_bytes += changed.map_or(0, |changed| on_copies(changed.location));
             if found.entry.kind == Kind::Large {
-                allocated_bytes += self
-                    .decode_descriptor(found.entry.location, record.content)?
-                    .runs()
-                    .map(|run| run.length_bytes)
-                    .sum::<u64>();
+                allocated_bytes += self.descriptor(&found.entry)?.runs().map(|run| run.length_bytes).sum::<u64>();
             }
             let names = found.shared.map_or(1, |file| self.names_of(file));
             Ok(Status { entry: found.entry, attributes, names, shared: found.shared, allocated_bytes })

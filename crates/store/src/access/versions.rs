@@ -129,7 +129,8 @@ impl Wanted {
     fn matches(&self, record: &Record<'_>) -> bool {
         let Head { kind, number, parent, name, .. } = record.head;
         match kind {
-            Kind::Commit | Kind::Release | Kind::Snapshot => false,
+            // Not a version of the content.
+            Kind::Commit | Kind::Release | Kind::Snapshot | Kind::Attributes => false,
             Kind::TreeRemoval => self.name.as_ref().is_some_and(|(directory, own)| {
                 // The root stays when everything in it is removed.
                 let is_own = name == Some(own) && parent == *directory && !own.is_empty();

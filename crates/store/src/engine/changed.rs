@@ -10,7 +10,7 @@ use hashbrown::hash_table::Entry as Slot;
 
 use crate::format::entry::Entry;
 use crate::format::ids::ObjectNumber;
-use crate::format::index_key::entry_of_key;
+use crate::format::index_key::directory_of;
 use crate::format::record::checksum;
 
 /// A key with its new entry; for a forgotten key, a tombstone.
@@ -55,9 +55,9 @@ impl ChangedKeys {
         }
     }
 
-    /// The batch's entries of a directory.
+    /// The batch's entries of a directory, and attributes records of them.
     pub(crate) fn entries_of(&self, directory: ObjectNumber) -> Vec<(Arc<[u8]>, Entry)> {
-        let is_in = |key: &[u8]| entry_of_key(key).is_some_and(|(of, _)| of == directory);
+        let is_in = |key: &[u8]| directory_of(key) == Some(directory);
         self.list.iter().filter(|(key, _)| is_in(key)).cloned().collect()
     }
 

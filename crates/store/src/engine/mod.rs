@@ -6,6 +6,7 @@
 //! copies in progress (see `copying`) is locked alone. A failed write or sync sets the latch: nothing more is written
 //! until the store is reopened.
 
+pub(crate) mod attributes;
 pub(crate) mod changed;
 mod continued;
 pub(crate) mod copies;
@@ -38,6 +39,7 @@ pub(crate) mod snapshots;
 pub(crate) mod sync;
 mod tail_units;
 pub(crate) mod unknown_epochs;
+mod unreferenced;
 pub(crate) mod unused;
 pub(crate) mod write;
 
@@ -505,13 +507,16 @@ pub(crate) struct EngineAccounts<'e> {
     piece: Option<usize>,
     /// Sequence numbers of snapshots later in the log.
     pub(crate) snapshots_ahead: Vec<u64>,
+    /// See [`Accounts::may_have_unjoined`].
+    may_have_unjoined: bool,
 }
 
 impl<'e> EngineAccounts<'e> {
     pub(crate) fn new(engine: &'e Engine) -> EngineAccounts<'e> {
         let view = engine.view();
         let (state, snapshot) = (view.state.clone(), view.snapshot());
-        EngineAccounts { engine, state, snapshot, is_lenient: false, piece: None, snapshots_ahead: Vec::new() }
+        let (snapshots_ahead, may_have_unjoined) = (Vec::new(), false);
+        EngineAccounts { engine, state, snapshot, is_lenient: false, piece: None, snapshots_ahead, may_have_unjoined }
     }
 
     /// For records that are already in the log.
@@ -539,6 +544,10 @@ impl Accounts for EngineAccounts<'_> {
 
     fn ranges(&self) -> &[RangeRow] {
         &self.state.ranges
+    }
+
+    fn may_have_unjoined(&self) -> bool {
+        self.may_have_unjoined
     }
 
     fn keeps(&self, id: u64, until: u64) -> bool {

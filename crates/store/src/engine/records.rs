@@ -12,7 +12,10 @@ use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Location};
 use crate::format::ids::{DeviceNumber, Epoch, SegmentId};
 use crate::format::names::segment_path;
-use crate::format::record::Record;
+use crate::format::record::{Head, Record};
+
+/// Bytes read of a record whose head is wanted.
+const HEAD_READ_BYTES: u64 = 4096;
 
 /// Why no copy of a record is valid.
 struct CopyFaults {
@@ -88,10 +91,24 @@ impl Engine {
 
     /// Reads a record that must have a given key (or shared object) and id.
     pub(crate) fn read_entry<'b>(&self, entry: &Entry, buffer: &'b mut Vec<u8>) -> Result<Record<'b>> {
-        self.read_record(entry.location, buffer, |record| {
-            let head = record.head;
-            (head.id, head.number, head.kind) == (entry.id, entry.number, entry.kind)
-        })
+        self.read_record(entry.location, buffer, |record| is_of(&record.head, entry))
+    }
+
+    /// Reads the head of a record, as [`read_entry`](Self::read_entry), without its content if possible.
+    pub(crate) fn read_head<'b>(&self, entry: &Entry, buffer: &'b mut Vec<u8>) -> Result<Head<'b>> {
+        let location = entry.location;
+        let mut is_intact = false;
+        if let Some((device, segment)) = self.copy(location.segment, 0) {
+            let (seal, length) = (self.seed(segment).at(location.offset), location.record_bytes.min(HEAD_READ_BYTES));
+            buffer.clear();
+            is_intact = self.read_copy(device, segment, location.offset, length as usize, buffer).is_ok()
+                && Head::decode(buffer, seal).is_some_and(|head| is_of(&head, entry));
+        }
+        if !is_intact {
+            // Another copy, or a longer head, or the reason why there is none.
+            self.read_entry(entry, buffer)?;
+        }
+        Ok(Head::parse(buffer).expect("a verified head can be parsed"))
     }
 
     /// The descriptor of a large object.
@@ -116,6 +133,11 @@ impl Engine {
             self.copy(location.segment, 0).unwrap_or((DeviceNumber(0), SegmentId::new(location.segment, Epoch(0))));
         self.devices.place(device, &segment_path(segment))
     }
+}
+
+/// Whether a record is that of an entry.
+fn is_of(head: &Head<'_>, entry: &Entry) -> bool {
+    (head.id, head.number, head.kind) == (entry.id, entry.number, entry.kind)
 }
 
 /// The attributes of a valid record.

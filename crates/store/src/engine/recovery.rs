@@ -7,7 +7,7 @@
 //! bytes are only overwritten with themselves, or damage with bytes from a valid copy.
 
 use std::cmp::Ordering as Compared;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,9 +24,7 @@ use crate::engine::effects::{Effects, Nameless};
 use crate::engine::pace::Pace;
 use crate::engine::{EXTENT_FILE_BYTES, Engine, EngineAccounts};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::entry::Kind;
-use crate::format::ids::{DeviceNumber, Epoch, LogOffset, ObjectNumber, SegmentId, SegmentNumber};
-use crate::format::index_key::{first_object, first_superseded, object_key, object_of, until_of};
+use crate::format::ids::{DeviceNumber, Epoch, LogOffset, SegmentId, SegmentNumber};
 use crate::format::names::{SEGMENTS, SegmentName, segment_path};
 use crate::format::record::Seed;
 use crate::format::release::Released;
@@ -39,9 +37,6 @@ use crate::log::lineage::{FoundSegment, Lineage, LogPart};
 use crate::log::scan::{ScanStep, SegmentScan};
 use crate::log::writer::{Active, Writer};
 use crate::progress::Progress;
-
-/// Number of nameless objects removed per transaction.
-const DROPPED_TOGETHER: usize = if cfg!(test) { 8 } else { 4096 };
 
 /// The outcome of applying the log.
 pub(crate) enum Recovery {
@@ -324,8 +319,13 @@ impl Engine {
         }
         // A writer goes on.
         // Without space in the index they stay until a compaction.
-        if is_from_scratch && self.commit_pending()? {
-            self.drop_nameless()?;
+        if (is_from_scratch || replay.unjoined > 0) && self.commit_pending()? {
+            if is_from_scratch {
+                self.drop_nameless()?;
+            }
+            if replay.unjoined > 0 {
+                self.drop_unjoined()?;
+            }
         }
         let missing_note = replay.completeness.encode_missing();
         let known = self.view().state.notes.get(MISSING).cloned().unwrap_or_default();
@@ -523,58 +523,6 @@ impl Engine {
             let segments = vec![SegmentRow { devices, ..known }];
             self.take_in(Change { segments, ..Change::default() })?;
         }
-    }
-
-    /// Removes shared objects without a name from a rebuilt index, some per transaction: each by itself is complete.
-    /// Nothing may be pending, and no batch may arrive.
-    ///
-    /// # Errors
-    /// Errors of the index.
-    pub(crate) fn drop_nameless(&self) -> Result<()> {
-        let mut named_until = None;
-        let mut next = Some(first_object());
-        while let Some(from) = next.take() {
-            let accounts = EngineAccounts::new(self);
-            let mut nameless = Vec::new();
-            let mut scan = accounts.snapshot.scan_from(&from)?;
-            while let Some((key, _)) = scan.next_entry()? {
-                let Some(number) = object_of(key) else { break };
-                if nameless.len() == DROPPED_TOGETHER {
-                    next = Some(object_key(number));
-                    break;
-                }
-                if accounts.state.shared.get(&number).copied().unwrap_or(0) == 0 {
-                    nameless.push(number);
-                }
-            }
-            drop(scan);
-            // All versions are read for it: not without need.
-            if !nameless.is_empty() && named_until.is_none() {
-                named_until = Some(self.named_in_snapshots()?);
-            }
-            let known = |number: ObjectNumber| named_until.as_ref().and_then(|known| known.get(&number)).copied();
-            let until = |number: ObjectNumber| (number, known(number).unwrap_or(0));
-            let mut effects = Effects::new(&accounts, Nameless::Go);
-            effects.drop_nameless(nameless.into_iter().map(until))?;
-            let change = effects.finish(None);
-            drop(accounts);
-            self.change_index(&change)?;
-        }
-        Ok(())
-    }
-
-    /// Shared objects that have a name in a snapshot, with the record that superseded the last of these names: until
-    /// then they were in use. One that had lost its last name before is in no snapshot.
-    fn named_in_snapshots(&self) -> Result<HashMap<ObjectNumber, u64>> {
-        let mut named_until = HashMap::new();
-        let mut scan = self.view().snapshot().scan_versions_from(&first_superseded())?;
-        while let Some((key, entry)) = scan.next_entry()? {
-            if entry.kind == Kind::Link {
-                let until: &mut u64 = named_until.entry(entry.linked()).or_default();
-                *until = until_of(key).max(*until);
-            }
-        }
-        Ok(named_until)
     }
 
     /// Removes entries from a private index: they stay in the log.

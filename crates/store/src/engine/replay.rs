@@ -138,6 +138,8 @@ pub(super) struct Replay<'e> {
     pub(super) released: Released,
     pub(super) recovered: Recovered,
     pub(super) completeness: Completeness,
+    /// Attributes records that came before the record of their object, or without one.
+    pub(super) unjoined: u64,
     /// Devices whose segments could not be listed.
     unlisted: BTreeSet<DeviceNumber>,
     /// Number of missing parts that the index knows of.
@@ -178,6 +180,7 @@ impl<'e> Replay<'e> {
             released,
             recovered: Recovered::default(),
             completeness: Completeness::default(),
+            unjoined: 0,
             unlisted,
             noted: 0,
             adopted: 0,
@@ -538,6 +541,7 @@ impl<'e> Replay<'e> {
             accounts.may_write_early();
         }
         accounts.snapshots_ahead.clone_from(&self.snapshots_ahead);
+        accounts.may_have_unjoined = self.unjoined > 0;
         let mut snapshots = accounts.state.snapshots.to_vec();
         let mut is_removed = false;
         let nameless = if self.is_from_scratch { Nameless::Stay } else { Nameless::Go };
@@ -584,6 +588,7 @@ impl<'e> Replay<'e> {
             }
         }
         effects.settle_names()?;
+        self.unjoined += effects.unjoined();
         if let Some(row) = effects.segment(stretch.position.segment) {
             row.size_bytes = row.size_bytes.max(stretch.position.offset.0);
         }

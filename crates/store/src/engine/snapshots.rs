@@ -25,7 +25,7 @@ use crate::units::escape;
 /// Note that there may be versions that no snapshot references.
 const VERSIONS_DUE: &str = "snapshots.due";
 /// Number of versions removed per transaction.
-const DROPPED_TOGETHER: usize = if cfg!(test) { 8 } else { 4096 };
+pub(super) const DROPPED_TOGETHER: usize = if cfg!(test) { 8 } else { 4096 };
 
 /// The note that there may be versions that no snapshot references.
 pub(crate) fn versions_due() -> (String, Vec<u8>) {

@@ -30,12 +30,14 @@ pub enum Kind {
     Release = 10,
     /// A snapshot: a state preserved by name, or its removal.
     Snapshot = 11,
+    /// Attributes of a file that were changed alone: newer than those in its record.
+    Attributes = 12,
 }
 
 impl Kind {
     /// The kind that a byte in a record denotes.
     pub fn from_byte(byte: u8) -> Option<Kind> {
-        const KINDS: [Kind; 11] = [
+        const KINDS: [Kind; 12] = [
             Kind::File,
             Kind::Large,
             Kind::Directory,
@@ -47,15 +49,25 @@ impl Kind {
             Kind::Commit,
             Kind::Release,
             Kind::Snapshot,
+            Kind::Attributes,
         ];
         KINDS.get(usize::from(byte).checked_sub(1)?).copied()
     }
 
     /// Whether a key with such a record exists.
     pub fn is_used(self) -> bool {
-        self < Kind::Removal
+        self < Kind::Removal || self == Kind::Attributes
+    }
+
+    /// Whether its attributes may be in a record of their own.
+    pub(crate) fn is_file(self) -> bool {
+        matches!(self, Kind::File | Kind::Large)
     }
 }
+
+/// Kinds in an index of files whose attributes were changed alone.
+const FILE_WITH_ATTRIBUTES_ID: u8 = 13;
+const LARGE_WITH_ATTRIBUTES_ID: u8 = 14;
 
 /// A point in time: whole seconds since 1970 plus nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -98,13 +110,15 @@ impl Location {
 /// What the index stores for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// [`Kind::File`] to [`Kind::Removal`].
+    /// [`Kind::File`] to [`Kind::Removal`], or [`Kind::Attributes`].
     pub kind: Kind,
     /// Id of the record; higher is newer.
     pub id: u64,
     /// Number of the object, for life, whatever is written to it; none for a removal. It is the id of the object's very
     /// first record, so no two objects share one.
     pub number: ObjectNumber,
+    /// Id of the record with its attributes, if they were changed alone since; else 0.
+    pub attributes_id: u64,
     /// Location of the record. For a removal in a sorted table it is unknown (all zero).
     pub location: Location,
     /// Size of the object in bytes, holes included; the length of the target for a symlink, 0 for a directory; **for a
@@ -133,12 +147,49 @@ impl Entry {
         ObjectNumber(self.size_bytes)
     }
 
+    /// The kind as an index stores it: one that says whether the id of a record with its attributes follows.
+    pub(crate) fn stored_kind(&self) -> u8 {
+        match (self.kind, self.attributes_id) {
+            (Kind::File, 1..) => FILE_WITH_ATTRIBUTES_ID,
+            (Kind::Large, 1..) => LARGE_WITH_ATTRIBUTES_ID,
+            (kind, _) => kind as u8,
+        }
+    }
+
+    /// Inverse of [`stored_kind`](Self::stored_kind): the kind, and whether that id follows.
+    pub(crate) fn of_stored_kind(byte: u8) -> Option<(Kind, bool)> {
+        match byte {
+            FILE_WITH_ATTRIBUTES_ID => Some((Kind::File, true)),
+            LARGE_WITH_ATTRIBUTES_ID => Some((Kind::Large, true)),
+            byte => Some((Kind::from_byte(byte)?, false)),
+        }
+    }
+
+    /// The same object with the attributes of a record of their own.
+    pub(crate) fn with_attributes(self, of: &Entry) -> Entry {
+        assert_eq!((of.kind, of.number), (Kind::Attributes, self.number), "they are those of this object");
+        Entry { attributes_id: of.id, ..self.with_fields(of) }
+    }
+
+    /// The same record, found again at another place, of an object whose attributes may have been changed alone.
+    pub(crate) fn with_attributes_as(self, known: &Entry) -> Entry {
+        match known.attributes_id {
+            0 => self,
+            id => Entry { attributes_id: id, ..self.with_fields(known) },
+        }
+    }
+
+    fn with_fields(self, of: &Entry) -> Entry {
+        Entry { mode: of.mode, uid: of.uid, gid: of.gid, mtime: of.mtime, ctime: of.ctime, ..self }
+    }
+
     /// A tombstone of a key.
     pub fn removal(id: u64, location: Location) -> Entry {
         Entry {
             kind: Kind::Removal,
             id,
             number: ObjectNumber::NONE,
+            attributes_id: 0,
             location,
             size_bytes: 0,
             mode: 0,

@@ -1,10 +1,10 @@
 //! Keys of the index: a directory entry is the number of its directory and a name; an object without a name is its
-//! number alone.
+//! number alone. Attributes that were changed alone have a key too.
 //!
 //! Numbers are big-endian, so the entries of a directory are adjacent and in the order of their names. The root is the
 //! entry without a name in directory 0, which does not exist, and has number [`ROOT`]. Objects with several names come
-//! after all entries: the highest bit of their number is set, which no number of 48 bits has. After these come
-//! superseded versions that a snapshot references: the same key with the next bit set too, followed by the sequence
+//! after all entries: the highest bit of their number is set, which no number of 48 bits has. Then come attributes that
+//! are in a record of their own, under the key of their object with other bits. After these come superseded versions that a snapshot references: the same key with the next bit set too, followed by the sequence
 //! number of the record that superseded it (docs/FORMAT.md, section 10).
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
@@ -19,6 +19,10 @@ pub(crate) const ROOT_KEY: &[u8] = &[0; NUMBER_BYTES];
 const NUMBER_BYTES: usize = 8;
 /// Bit in the key of an object.
 const OBJECT: u64 = 1 << 63;
+/// Bits in the key of the attributes of an entry.
+const ATTRIBUTES: u64 = OBJECT | 1 << 60;
+/// Bits in the key of the attributes of an object with several names.
+const ATTRIBUTES_OF_OBJECT: u64 = ATTRIBUTES | 1 << 59;
 /// Bits in the key of a superseded version.
 const SUPERSEDED: u64 = OBJECT | 1 << 62;
 /// Bits in the key of a superseded version of an object: its number has the highest bit already, so a third bit is
@@ -46,10 +50,36 @@ pub(crate) fn object_key(number: ObjectNumber) -> [u8; NUMBER_BYTES] {
     (OBJECT | number.0).to_be_bytes()
 }
 
-/// The directory of an entry, by its key; `None` for an object.
+/// Key of the attributes of the object with this key, if they are in a record of their own.
+pub(crate) fn attributes_key(key: &[u8]) -> Vec<u8> {
+    let (number, name) = key.split_first_chunk().expect("a key begins with a number");
+    let number = u64::from_be_bytes(*number);
+    debug_assert!(number & (SUPERSEDED | ATTRIBUTES_OF_OBJECT) & !OBJECT == 0, "the key of a current object");
+    let bits = if number & OBJECT == 0 { ATTRIBUTES } else { ATTRIBUTES_OF_OBJECT };
+    [&(number | bits).to_be_bytes()[..], name].concat()
+}
+
+/// The key of the object whose attributes have this key; `None` for other keys.
+pub(crate) fn object_of_attributes(key: &[u8]) -> Option<Vec<u8>> {
+    let (number, name) = key.split_first_chunk()?;
+    let number = u64::from_be_bytes(*number);
+    let object = match number & (SUPERSEDED | ATTRIBUTES_OF_OBJECT) {
+        ATTRIBUTES => number & !ATTRIBUTES,
+        ATTRIBUTES_OF_OBJECT => number & !ATTRIBUTES_OF_OBJECT | OBJECT,
+        _ => return None,
+    };
+    Some([&object.to_be_bytes()[..], name].concat())
+}
+
+/// The directory of an entry, by its key or by that of its attributes; `None` for an object.
 #[inline]
 pub(crate) fn directory_of(key: &[u8]) -> Option<ObjectNumber> {
-    leading_number(key).filter(|number| number & OBJECT == 0).map(ObjectNumber)
+    let number = leading_number(key)?;
+    match number & (SUPERSEDED | ATTRIBUTES_OF_OBJECT) {
+        0 => Some(ObjectNumber(number)),
+        ATTRIBUTES => Some(ObjectNumber(number & !ATTRIBUTES)),
+        _ => None,
+    }
 }
 
 /// The number at the beginning of a key: of a directory, or of an object with [`OBJECT`].
@@ -60,7 +90,7 @@ fn leading_number(key: &[u8]) -> Option<u64> {
 
 /// The number of the object with several names that a key belongs to.
 pub(crate) fn object_of(key: &[u8]) -> Option<ObjectNumber> {
-    let number = leading_number(key).filter(|number| number & SUPERSEDED == OBJECT)?;
+    let number = leading_number(key).filter(|number| number & (SUPERSEDED | ATTRIBUTES_OF_OBJECT) == OBJECT)?;
     Some(ObjectNumber(number & !OBJECT))
 }
 
@@ -74,6 +104,16 @@ pub(crate) fn entry_of_key(key: &[u8]) -> Option<(ObjectNumber, &[u8])> {
 /// Beginning and end of the entries of a directory.
 pub(crate) fn entries_of(directory: ObjectNumber) -> (Vec<u8>, Vec<u8>) {
     (entry_key(directory, &[]), entry_key(directory.next(), &[]))
+}
+
+/// Beginning and end of the attributes of a directory's entries.
+pub(crate) fn attributes_of(directory: ObjectNumber) -> (Vec<u8>, Vec<u8>) {
+    (attributes_key(&entry_key(directory, &[])), attributes_key(&entry_key(directory.next(), &[])))
+}
+
+/// Where attributes in records of their own begin.
+pub(crate) fn first_attributes() -> [u8; NUMBER_BYTES] {
+    ATTRIBUTES.to_be_bytes()
 }
 
 /// Where objects with several names begin.

@@ -155,7 +155,7 @@ pub fn record(bytes: &[u8]) {
         return;
     }
     let attributes = if kind.is_used() && kind != Kind::Link { attributes } else { &[] };
-    let rest = if matches!(kind, Kind::Link | Kind::Removal) { &[] } else { rest };
+    let rest = if matches!(kind, Kind::Link | Kind::Removal | Kind::Attributes) { &[] } else { rest };
     // What superseded it is newer.
     let id = id & LARGEST_ID.min(if moved.is_some() { LARGEST_ID - 1 } else { LARGEST_ID });
     let name = (!is_nameless).then_some(key);

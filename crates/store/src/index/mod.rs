@@ -5,7 +5,8 @@
 //! or filters exclude it. A removed tree with a higher id hides the entry found. For each key, ids ascend from older to
 //! newer sources, so whatever is behind a hidden entry is hidden too.
 //!
-//! After all current keys come those of superseded versions that a snapshot references ([`past`]). So reading the
+//! After the keys of all objects come those of attributes in records of their own (an object's entry has the id of that
+//! record, and what a listing shows of it), then those of superseded versions that a snapshot references ([`past`]). So reading the
 //! current state does not encounter them, and they do not slow it down.
 //!
 //! | module | subject |
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use crate::devices::device::Device;
 use crate::error::Result;
 use crate::format::entry::{Entry, Kind};
-use crate::format::index_key::{first_superseded, is_superseded_by};
+use crate::format::index_key::{attributes_key, first_attributes, is_superseded_by};
 use crate::index::catalog::chunks::Recent;
 use crate::index::catalog::{RangeRow, State, TableRow};
 use crate::index::table::{BlockCache, KeyHash, Table};
@@ -158,6 +159,20 @@ impl Snapshot {
         }
     }
 
+    /// The record with the attributes of the object with this key, now or in a snapshot, that has this id; `None` if it
+    /// was superseded and no snapshot references it.
+    ///
+    /// # Errors
+    /// As [`Table::look_up`].
+    pub(crate) fn attributes_record(&self, key: &[u8], id: u64) -> Result<Option<Entry>> {
+        let key = attributes_key(key);
+        let found = match self.look_up_now(&key)?.filter(|now| now.id == id) {
+            Some(now) => Some(now),
+            None => self.version_behind(&key, id)?.map(|(_, entry)| entry),
+        };
+        Ok(found.filter(|entry| entry.id == id))
+    }
+
     fn look_up_now(&self, key: &[u8]) -> Result<Option<Entry>> {
         if self.is_early(key) {
             return Ok(None);
@@ -168,15 +183,16 @@ impl Snapshot {
         look_up_tables(&self.tables, &self.ranges, key, Presence::Perhaps)
     }
 
-    /// All entries from a stored key on, in order.
+    /// All entries of objects from a stored key on, in order: neither attributes in records of their own nor versions.
     ///
     /// # Errors
     /// As [`Table::look_up`].
     pub(crate) fn scan_from(&self, from: &[u8]) -> Result<Scan> {
-        self.scan(Bound::Included(from), Bound::Excluded(&first_superseded()))
+        self.scan(Bound::Included(from), Bound::Excluded(&first_attributes()))
     }
 
-    /// As [`scan_from`](Self::scan_from), followed by all superseded versions under their own keys.
+    /// As [`scan_from`](Self::scan_from), followed by attributes in records of their own and by all superseded versions,
+    /// under their own keys.
     ///
     /// # Errors
     /// As [`Table::look_up`].

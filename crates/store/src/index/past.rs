@@ -4,6 +4,9 @@
 //! in the sequence number that superseded them ([`superseded_key`](crate::format::index_key::superseded_key)): the
 //! first such key after the requested number is the version at that time, if the object existed. Only sequence numbers
 //! of snapshots may be requested: the versions of others are gone.
+//!
+//! The entry of a file has the attributes of its newest attributes record. If that is too new, there is a version of
+//! that record: the first such record of a file is not written while a snapshot has the file without one.
 
 use std::ops::Bound;
 
@@ -11,7 +14,7 @@ use super::{Scan, Snapshot};
 use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::format::index_key::{
-    first_superseded, is_superseded, superseded, superseded_key, versions_behind, versions_from,
+    attributes_key, first_superseded, is_superseded, superseded, superseded_key, versions_behind, versions_from,
 };
 
 /// An entry with its key.
@@ -24,9 +27,23 @@ impl Snapshot {
     /// As [`look_up`](Self::look_up).
     pub(super) fn look_up_at(&self, key: &[u8], sequence: u64) -> Result<Option<Entry>> {
         match self.look_up_now(key)? {
-            Some(now) if now.id <= sequence => Ok(Some(now)),
-            _ => Ok(self.version_behind(key, sequence)?.map(|(_, entry)| entry).filter(|entry| entry.id <= sequence)),
+            Some(now) if now.id <= sequence => self.attributes_at(key, now, sequence).map(Some),
+            _ => match self.version_behind(key, sequence)?.filter(|(_, entry)| entry.id <= sequence) {
+                Some((_, entry)) => self.attributes_at(key, entry, sequence).map(Some),
+                None => Ok(None),
+            },
         }
+    }
+
+    /// An entry with the attributes that its object had at a sequence number.
+    fn attributes_at(&self, key: &[u8], entry: Entry, sequence: u64) -> Result<Entry> {
+        if entry.attributes_id <= sequence {
+            return Ok(entry);
+        }
+        let is_its = |then: &Entry| then.id > entry.id && then.number == entry.number;
+        let then = self.look_up_at(&attributes_key(key), sequence)?.filter(is_its);
+        // Without a version it was lost: those in the record of the file are all there is.
+        Ok(then.map_or(Entry { attributes_id: 0, ..entry }, |then| entry.with_attributes(&then)))
     }
 
     /// The oldest version of a key that was superseded after a sequence number, with the key of that version.
@@ -50,6 +67,7 @@ impl Snapshot {
 /// What was between two keys at a sequence number.
 #[derive(Debug)]
 pub(super) struct PastScan {
+    snapshot: Snapshot,
     sequence: u64,
     /// Current entries: those old enough existed then too.
     now: Scan,
@@ -80,7 +98,8 @@ impl PastScan {
             Bound::Excluded(_) | Bound::Unbounded => Bound::Unbounded,
         };
         let versions = Scan::of_now(snapshot, Bound::Included(&from), to.as_ref().map(Vec::as_slice))?;
-        let mut scan = PastScan { sequence, now, versions, next_now: None, next_version: None, given: None };
+        let (snapshot, next_now, next_version, given) = (snapshot.clone(), None, None, None);
+        let mut scan = PastScan { snapshot, sequence, now, versions, next_now, next_version, given };
         scan.step_now()?;
         scan.step_versions()?;
         Ok(scan)
@@ -112,12 +131,15 @@ impl PastScan {
             (Some((now, _)), Some((version, _))) => version < now,
             (now, _) => now.is_none(),
         };
-        if is_version {
-            self.given = self.next_version.take();
-            return self.step_versions();
-        }
-        self.given = self.next_now.take();
-        self.step_now()
+        let next = if is_version { self.next_version.take() } else { self.next_now.take() };
+        self.given = match next {
+            Some((key, entry)) => {
+                let entry = self.snapshot.attributes_at(&key, entry, self.sequence)?;
+                Some((key, entry))
+            }
+            None => None,
+        };
+        if is_version { self.step_versions() } else { self.step_now() }
     }
 
     pub(super) fn given(&self) -> Option<(&[u8], &Entry)> {

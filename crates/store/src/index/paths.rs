@@ -11,7 +11,9 @@ use super::{Scan, Snapshot};
 use crate::error::Result;
 use crate::format::entry::{Entry, Kind};
 use crate::format::ids::ObjectNumber;
-use crate::format::index_key::{ROOT, ROOT_KEY, entries_of, entry_key, entry_of_key, first_object, object_of};
+use crate::format::index_key::{
+    ROOT, ROOT_KEY, entries_of, entry_key, entry_of_key, first_object, object_of, object_of_attributes,
+};
 use crate::format::key::{Key, split};
 use crate::units::escape;
 
@@ -197,7 +199,7 @@ impl Ways {
     }
 
     /// What the entry of an index key is, in words: its path, escaped; "shared file N" for a file with several names;
-    /// and "NAME in directory N" if the directory has no path in the index.
+    /// "NAME in directory N" if the directory has no path in the index; and what has the attributes of one of these.
     pub(crate) fn name_of(&self, key: &[u8]) -> Option<String> {
         match (object_of(key), entry_of_key(key)) {
             (Some(number), _) => Some(format!("shared file {number}")),
@@ -205,7 +207,9 @@ impl Ways {
                 Some(path) => path.to_string(),
                 None => format!("{} in directory {directory}", escape(name)),
             }),
-            (None, None) => None,
+            (None, None) => {
+                self.name_of(&object_of_attributes(key)?).map(|object| format!("the attributes of {object}"))
+            }
         }
     }
 

@@ -128,6 +128,7 @@ fn entry_of(turn: u64, order: Order) -> Entry {
         kind: Kind::File,
         id,
         number: ObjectNumber(id),
+        attributes_id: 0,
         location,
         size_bytes: SIZE_BYTES,
         mode: 0o100_644,

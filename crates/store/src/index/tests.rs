@@ -120,6 +120,7 @@ fn entry(id: u64, place: u64) -> Entry {
         kind: Kind::File,
         id,
         number: ObjectNumber(id),
+        attributes_id: 0,
         location,
         size_bytes: 10,
         mode: 0o100_600,

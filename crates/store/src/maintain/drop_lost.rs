@@ -1,7 +1,7 @@
 //! Removing what no redundancy can repair, on request.
 //!
-//! What the index can restore is not removed but written again, also if only a snapshot has it: a directory, and one of
-//! several names of a file that is not lost. With a lost file go all its names, however many there are: they are found
+//! What the index can restore is not removed but written again, also if only a snapshot has it: a directory, attributes
+//! in a record of their own, and one of several names of a file that is not lost. With a lost file go all its names, however many there are: they are found
 //! by one pass through the index, and removed on the way.
 
 use std::collections::BTreeSet;
@@ -34,8 +34,8 @@ struct Dropping<'d> {
 }
 
 impl Store {
-    /// Removes what is lost, by index keys. A directory, and one of several names of a file that is not lost, are
-    /// restored from the index. What the index does not have, as its removal was lost, is removed again.
+    /// Removes what is lost, by index keys. A directory, attributes in a record of their own, and one of several names of
+    /// a file that is not lost, are restored from the index. What the index does not have, as its removal was lost, is removed again.
     ///
     /// # Errors
     /// A device that should be in service cannot be written: what could not be read is perhaps not lost; errors of
@@ -102,7 +102,7 @@ impl Dropping<'_> {
     /// Whether the index has all of what is lost.
     fn can_restore(&self, entry: &Entry) -> bool {
         match entry.kind {
-            Kind::Directory => true,
+            Kind::Directory | Kind::Attributes => true,
             Kind::Link => !self.shared.contains(&entry.linked()),
             _ => false,
         }
@@ -130,9 +130,10 @@ impl Dropping<'_> {
     fn restore(&mut self) -> Result<()> {
         let entries = std::mem::take(&mut self.restored);
         self.store.engine().restore_records(&entries)?;
-        let directories = entries.iter().filter(|(_, entry)| entry.kind == Kind::Directory).count() as u64;
-        self.report.restored_directories += directories;
-        self.report.restored_names += entries.len() as u64 - directories;
+        let count = |kind| entries.iter().filter(|(_, entry)| entry.kind == kind).count() as u64;
+        self.report.restored_directories += count(Kind::Directory);
+        self.report.restored_attributes += count(Kind::Attributes);
+        self.report.restored_names += count(Kind::Link);
         Ok(())
     }
 }

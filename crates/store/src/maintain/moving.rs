@@ -9,7 +9,7 @@
 //! what was moved has, because a device went missing. Whenever moving ends, by a signal or a crash, the store is
 //! consistent: at worst, records exist twice.
 
-use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
+use crate::format::ids::{DeviceNumber, LogOffset, ObjectNumber, SegmentNumber};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
-use crate::format::index_key::{entry_of_key, superseded, until_of};
+use crate::format::index_key::{entry_of_key, object_of_attributes, superseded, until_of};
 use crate::format::record::{Head, NewRecord, Record};
 use crate::index::catalog::{Change, SegmentRow, Superseded};
 use crate::layout::granulo::Alignment;
@@ -494,19 +494,23 @@ fn moved(record: &Record<'_>, until: u64, alignment: Alignment) -> Result<Vec<u8
     }
 }
 
-/// The record of a directory or of a name, from the index: a directory's extended attributes and birth time are not in
-/// it.
+/// The record of a directory, of attributes or of a name, from the index: extended attributes and the birth time are not
+/// in it.
 fn restored(key: &[u8], entry: &Entry, alignment: Alignment) -> Result<Vec<u8>> {
     let (own, until) = superseded(key).unwrap_or_else(|| (key.to_vec(), 0));
-    let (parent, name) = entry_of_key(&own).expect("a directory and a name are in a directory");
+    let own = object_of_attributes(&own).unwrap_or(own);
+    let (parent, name) = match entry_of_key(&own) {
+        Some((parent, name)) => (parent, Some(name)),
+        None => (ObjectNumber::NONE, None),
+    };
     let mut attributes = Vec::new();
-    if entry.kind == Kind::Directory {
+    if matches!(entry.kind, Kind::Directory | Kind::Attributes) {
         let Entry { mode, uid, gid, mtime, ctime, .. } = *entry;
         let known = Attributes { mode, uid, gid, mtime, ctime: Some(ctime), ..Attributes::default() };
         known.encode(ctime, &mut attributes)?;
     }
     let (moved, id, number) = (Some(until), entry.id, entry.number);
-    let record = NewRecord { moved, id, number, parent, name: Some(name), ..NewRecord::of(entry.kind) };
+    let record = NewRecord { moved, id, number, parent, name, ..NewRecord::of(entry.kind) };
     let mut bytes = Vec::new();
     NewRecord { attributes: &attributes, ..record }.encode(alignment, &mut bytes)?;
     Ok(bytes)

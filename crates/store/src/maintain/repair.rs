@@ -138,6 +138,8 @@ pub struct RepairReport {
     pub unplanned: u64,
     /// Directories whose record was lost, and that were restored from the index.
     pub restored_directories: u64,
+    /// Attributes that were changed alone and whose record was lost, and that were restored from the index.
+    pub restored_attributes: u64,
     /// Names of a file with several whose record was lost, and that were restored from the index.
     pub restored_names: u64,
     /// Result of the final check.

@@ -245,7 +245,13 @@ impl Engine {
                 Kind::Symlink => census.symlinks += 1,
                 Kind::Special => census.special += 1,
                 Kind::Link => census.links += 1,
-                Kind::Removal | Kind::TreeRemoval | Kind::Commit | Kind::Release | Kind::Snapshot => {}
+                // None of these is the entry of an object.
+                Kind::Removal
+                | Kind::TreeRemoval
+                | Kind::Commit
+                | Kind::Release
+                | Kind::Snapshot
+                | Kind::Attributes => {}
             }
             if entry.kind == Kind::Large {
                 census.large_files += 1;

@@ -14,6 +14,7 @@ use crate::format::ids::LogOffset;
 use crate::random::Random;
 
 mod acknowledged;
+mod attributes;
 mod copying;
 mod devices;
 mod divergence;

@@ -27,7 +27,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
-use self::plan::{Planned, Scope, plan_all};
+use self::plan::{ATTRIBUTES_CHANGED, Planned, Scope, plan_all};
 use super::gather::{Span, Wanted};
 use crate::Store;
 use crate::devices::device::make_landing;
@@ -40,10 +40,10 @@ use crate::format::descriptor::Descriptor;
 use crate::format::entry::Kind;
 use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
-use crate::format::record::{Head, Record};
+use crate::format::record::{Head, NewRecord, Record};
 use crate::index::Snapshot;
 use crate::index::paths::Ways;
-use crate::layout::granulo::{ALWAYS_RECORD_BYTES, PACKED_BYTES};
+use crate::layout::granulo::{ALWAYS_RECORD_BYTES, Alignment, PACKED_BYTES};
 use crate::locks::lock;
 
 mod plan;
@@ -121,6 +121,19 @@ impl LazyPaths {
             Some(name) => error.affecting(name),
             None => error,
         }
+    }
+
+    /// The head of a record with the attributes that were changed since.
+    fn changed_head(&self, engine: &Engine, head: &Head<'_>) -> Result<Vec<u8>> {
+        let Some(entry) = self.snapshot.look_up(&head.object_key())? else {
+            return Err(Error::new(ErrorKind::Corrupt, "load", "the index does not have a record that it refers to"));
+        };
+        let (mut stored, mut bytes) = (Vec::new(), Vec::new());
+        engine.attributes_in(&self.snapshot, &entry, head)?.encode(entry.ctime, &mut stored)?;
+        let Head { kind, id, number, parent, name, .. } = *head;
+        let changed = NewRecord { id, number, parent, name, attributes: &stored, ..NewRecord::of(kind) };
+        changed.encode_with(0, Alignment::None, &mut bytes)?;
+        Ok(bytes)
     }
 
     /// `None` if the index cannot be read to there.
@@ -201,6 +214,14 @@ impl Loaded {
         };
         let content_bytes = content.bytes.len() as u64;
         self.objects.push(PlacedObject { head, content, offset: 0, content_bytes });
+    }
+
+    /// Replaces the head of the object that was added last.
+    fn set_head(&mut self, head: &[u8]) {
+        let head = self.put_aside(head);
+        if let Some(last) = self.objects.last_mut() {
+            last.head = head;
+        }
     }
 
     fn put_aside(&mut self, bytes: &[u8]) -> BufferRange {
@@ -542,6 +563,10 @@ impl SharedWork {
     ) -> Result<()> {
         let record = engine.wanted_record(wanted, span, &read[begin..], other)?;
         let lengths = record.head.lengths;
+        let changed_head = match wanted.tag {
+            ATTRIBUTES_CHANGED => Some(self.names.changed_head(engine, &record.head)?),
+            _ => None,
+        };
         let content = content_of(engine, wanted, &record);
         let stored_bytes = lengths.head_bytes() + lengths.content;
         let start = begin + (wanted.location.offset - span.bytes.start) as usize;
@@ -551,11 +576,18 @@ impl SharedWork {
         };
         match content? {
             ContentSource::Large(descriptor) => {
-                let large = Arc::new(Large { head: bytes[..lengths.head_bytes()].to_vec(), descriptor });
+                let head = changed_head.unwrap_or_else(|| bytes[..lengths.head_bytes()].to_vec());
+                let large = Arc::new(Large { head, descriptor });
                 lock(&self.large).push_back(Unread { large, at: 0, is_announced: false });
             }
-            ContentSource::Unpacked(content) => piece.add(start, lengths.head_bytes(), bytes, Some(content)),
-            ContentSource::Plain => piece.add(start, lengths.head_bytes(), bytes, None),
+            source => {
+                let content = match source {
+                    ContentSource::Unpacked(content) => Some(content),
+                    _ => None,
+                };
+                piece.add(start, lengths.head_bytes(), bytes, content);
+                changed_head.iter().for_each(|head| piece.set_head(head));
+            }
         }
         Ok(())
     }

@@ -126,6 +126,13 @@ impl Entries {
     }
 }
 
+/// The tag of a record whose object has newer attributes in a record of their own.
+pub(super) const ATTRIBUTES_CHANGED: u32 = 1;
+
+fn wanted(entry: &Entry) -> Wanted {
+    Wanted::new(entry, if entry.attributes_id > 0 { ATTRIBUTES_CHANGED } else { 0 })
+}
+
 /// Passes the ranges of all wanted records to `give`, until it wants no more.
 fn plan_passes(scope: &Scope, most: usize, give: &mut dyn FnMut(&[Wanted], Vec<Span>) -> bool) -> Result<()> {
     let mut window = LoadWindow::default();
@@ -137,11 +144,11 @@ fn plan_passes(scope: &Scope, most: usize, give: &mut dyn FnMut(&[Wanted], Vec<S
             let mut is_end = true;
             if let Some(entry) = entries.next()? {
                 is_end = false;
-                run.push(Wanted::new(&entry, 0));
+                run.push(wanted(&entry));
                 // When everything is loaded, files with several names are separate entries.
                 if entry.kind == Kind::Link && !scope.top.is_root() && files.insert(entry.linked()) {
                     let file = scope.snapshot.look_up(&object_key(entry.linked()))?;
-                    run.extend(file.map(|file| Wanted::new(&file, 0)));
+                    run.extend(file.iter().map(wanted));
                 }
             }
             if run.len() >= RUN_KEYS || is_end {

@@ -5,8 +5,10 @@
 //! tombstone of its key, so the order of the log settles the rest); live bytes and records are counted in their
 //! segment, units of large objects in their extent files; a shared object is removed with its last name (in a rebuild
 //! of the index, names may come in another order than originally, so that is checked at the end). Superseded entries
-//! that a snapshot references stay live ([`versions`]).
+//! that a snapshot references stay live ([`versions`]). Attributes that were changed alone are a record of their own, and
+//! are retired with the record of their object ([`attributes`]).
 
+mod attributes;
 mod versions;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,7 +24,7 @@ use crate::format::descriptor::{Descriptor, Run};
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::geometry::Class;
 use crate::format::ids::{DeviceNumber, Epoch, LogOffset, ObjectNumber, SegmentNumber};
-use crate::format::index_key::{ROOT, directory_of, entries_of, is_superseded, object_key, superseded};
+use crate::format::index_key::{ROOT, attributes_of, directory_of, entries_of, is_superseded, object_key, superseded};
 use crate::index::catalog::{Change, ExtentRow, Position, RangeRow, SegmentRow};
 use crate::index::{Early, Snapshot};
 
@@ -38,6 +40,8 @@ pub(crate) trait Accounts {
     fn names(&self, shared: ObjectNumber) -> u64;
     /// Directories of removed trees before the batch.
     fn ranges(&self) -> &[RangeRow];
+    /// Whether attributes records are in the index whose object had no entry when they came: while the log is read.
+    fn may_have_unjoined(&self) -> bool;
     /// Whether a snapshot preserves what existed from record `id` until record `until`.
     fn keeps(&self, id: u64, until: u64) -> bool;
     /// Invisible versions in the index.
@@ -121,6 +125,8 @@ pub(crate) struct Effects<'l, L: Accounts> {
     revealed: Option<Snapshot>,
     /// This batch makes them visible.
     takes_early_in: bool,
+    /// Attributes records whose object had no entry.
+    unjoined: u64,
     /// Units of large objects in records that are not appended yet, by offset.
     unplaced_runs: BTreeMap<LogOffset, Vec<Run>>,
     highest_id: u64,
@@ -141,6 +147,7 @@ impl<'l, L: Accounts> Effects<'l, L> {
             left: None,
             revealed: None,
             takes_early_in: false,
+            unjoined: 0,
             unplaced_runs: BTreeMap::new(),
             highest_id: 0,
         }
@@ -232,13 +239,20 @@ impl<'l, L: Accounts> Effects<'l, L> {
         if let Some((of, until)) = superseded(key) {
             return self.put_version(&of, until, new, descriptor);
         }
+        if new.kind == Kind::Attributes {
+            return self.put_attributes(key, new);
+        }
         let old = self.look_up_over(key, before)?;
         if old.is_some_and(|old| old.id > new.id) {
             self.dead(new.location, new.id);
             return Ok(());
         }
-        // A moved record keeps its id: links and units are unchanged.
+        // A moved record keeps its id: links, units and newer attributes are unchanged.
         let is_moved = old.is_some_and(|old| old.id == new.id);
+        let new = match old {
+            Some(old) if is_moved => new.with_attributes_as(&old),
+            old => self.join_attributes(key, old, new)?,
+        };
         // Before the old one is retired, which may be another name of the same file.
         if new.kind == Kind::Link && !is_moved {
             *self.names(new.linked()) += 1;
@@ -279,7 +293,9 @@ impl<'l, L: Accounts> Effects<'l, L> {
         self.highest_id = self.highest_id.max(id);
         self.dead(location, id);
         self.end_version(key, id)?;
-        let Some(old) = self.look_up_over(key, before)?.filter(|old| old.id <= id) else { return Ok(false) };
+        let old = self.look_up_over(key, before)?;
+        self.retire_attributes(key, old, id)?;
+        let Some(old) = old.filter(|old| old.id <= id) else { return Ok(false) };
         self.forget(key, id, location);
         self.retire(key, old, Leaves::Superseded(id))?;
         Ok(true)
@@ -325,13 +341,16 @@ impl<'l, L: Accounts> Effects<'l, L> {
     /// Retires the index entries of some directories, except those changed by the batch.
     fn retire_entries(&mut self, directories: &[ObjectNumber], id: u64) -> Result<()> {
         self.begin_tree(id);
-        each_entry_of(self.accounts.snapshot(), directories, &mut |key, old| {
+        let snapshot = self.accounts.snapshot();
+        let mut retire = |key: &[u8], old: Entry| {
             if self.keys.get(key).is_none() && !self.is_hidden(key, old.id) && old.id <= id {
                 self.retire(key, old, Leaves::Superseded(id))?;
                 self.write_if_many()?;
             }
             Ok(true)
-        })?;
+        };
+        each_between(snapshot, directories, entries_of, &mut retire)?;
+        each_between(snapshot, directories, attributes_of, &mut retire)?;
         self.end_tree()
     }
 
@@ -350,6 +369,7 @@ impl<'l, L: Accounts> Effects<'l, L> {
     fn drop_shared(&mut self, number: ObjectNumber, until: u64) -> Result<()> {
         let key = object_key(number);
         if let Some(old) = self.look_up(&key)? {
+            self.drop_attributes(&key, old, until)?;
             self.forget(&key[..].into(), old.id, old.location);
             self.retire(&key, old, Leaves::Superseded(until))?;
         }
@@ -481,10 +501,20 @@ pub(crate) fn each_entry_of(
     directories: &[ObjectNumber],
     each: &mut dyn FnMut(&[u8], Entry) -> Result<bool>,
 ) -> Result<()> {
+    each_between(snapshot, directories, entries_of, each)
+}
+
+/// As [`each_entry_of`], for the keys of each directory that `bounds` says.
+fn each_between(
+    snapshot: &Snapshot,
+    directories: &[ObjectNumber],
+    bounds: fn(ObjectNumber) -> (Vec<u8>, Vec<u8>),
+    each: &mut dyn FnMut(&[u8], Entry) -> Result<bool>,
+) -> Result<()> {
     let mut sorted = directories.to_vec();
     sorted.sort_unstable();
     let (Some(&first), Some(&last)) = (sorted.first(), sorted.last()) else { return Ok(()) };
-    let (from, to) = (entries_of(first).0, entries_of(last).1);
+    let (from, to) = (bounds(first).0, bounds(last).1);
     let mut scan = snapshot.scan(Bound::Included(&from), Bound::Excluded(&to))?;
     let mut left = sorted.iter().peekable();
     while let Some((key, entry)) = scan.next_entry()? {
@@ -492,7 +522,7 @@ pub(crate) fn each_entry_of(
         while left.next_if(|left| **left < directory).is_some() {}
         match left.peek() {
             None => break,
-            Some(&&next) if next > directory => scan.seek(&entries_of(next).0)?,
+            Some(&&next) if next > directory => scan.seek(&bounds(next).0)?,
             Some(_) => {
                 if !each(key, *entry)? {
                     break;

@@ -14,7 +14,8 @@ use crate::error::{ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::Entry;
 use crate::format::index_key::{
-    ROOT, entries_of, is_superseded, superseded, superseded_key, until_of, versions_behind, versions_from,
+    ROOT, attributes_of, entries_of, is_superseded, superseded, superseded_key, until_of, versions_behind,
+    versions_from,
 };
 
 /// Versions with their keys.
@@ -63,6 +64,10 @@ impl<L: Accounts> Effects<'_, L> {
         if let Some(row) = self.segment(new.location.segment) {
             row.dead_records += 1;
         }
+        let new = match old {
+            Some(old) => new.with_attributes_as(&old),
+            None => self.join_version(of, until, new)?,
+        };
         self.set_version(&key, new);
         Ok(())
     }
@@ -90,7 +95,11 @@ impl<L: Accounts> Effects<'_, L> {
         if !self.accounts.keeps(0, u64::MAX) {
             return Ok(());
         }
-        let (from, to) = entries_of(ROOT);
+        self.end_versions_between(entries_of(ROOT), id)?;
+        self.end_versions_between(attributes_of(ROOT), id)
+    }
+
+    fn end_versions_between(&mut self, (from, to): (Vec<u8>, Vec<u8>), id: u64) -> Result<()> {
         let (from, to) = (versions_from(&from), versions_from(&to));
         let changed: Vec<_> = self.versions.range(from.clone()..to.clone()).map(|(key, _)| key.clone()).collect();
         changed.iter().filter_map(|key| superseded(key)).try_for_each(|(of, _)| self.end_version(&of, id))?;
@@ -106,13 +115,13 @@ impl<L: Accounts> Effects<'_, L> {
         Ok(())
     }
 
-    fn set_version(&mut self, key: &Arc<[u8]>, entry: Entry) {
+    pub(super) fn set_version(&mut self, key: &Arc<[u8]>, entry: Entry) {
         self.versions.insert(key.to_vec(), Some(entry));
         self.keys.insert(key, entry);
     }
 
     /// As [`Snapshot::version_behind`], with the batch applied so far.
-    fn version_behind(&self, of: &[u8], sequence: u64) -> Result<Option<(Vec<u8>, Entry)>> {
+    pub(super) fn version_behind(&self, of: &[u8], sequence: u64) -> Result<Option<(Vec<u8>, Entry)>> {
         let mut behind = sequence;
         let before = loop {
             let index = self.revealed.as_ref().unwrap_or(self.accounts.snapshot());

@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, RwLock, Weak};
 use self::pending::Pending;
 use super::{Engine, look_up_in};
 use crate::devices::extents::{Allocator, Touched};
-use crate::engine::records::{decode_attributes, decompress};
+use crate::engine::records::decompress;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::{Attributes, Holes};
 use crate::format::descriptor::Descriptor;
@@ -154,7 +154,8 @@ impl OpenFiles {
             match met {
                 OpenFileChange::Placed(key, entry) => {
                     known.keys.insert(Arc::clone(key), file.number);
-                    let is_moved = place.named.as_ref().is_some_and(|(_, old)| old.id == entry.id);
+                    let is_same = |old: &Entry| (old.id, old.attributes_id) == (entry.id, entry.attributes_id);
+                    let is_moved = place.named.as_ref().is_some_and(|(_, old)| is_same(old));
                     if !is_moved || entry.kind == Kind::Large {
                         place.base = None;
                     }
@@ -244,7 +245,7 @@ impl Engine {
     fn read_base(&self, entry: &Entry) -> Result<Base> {
         let mut buffer = Vec::new();
         let record = self.read_entry(entry, &mut buffer)?;
-        let attributes = decode_attributes(record.head.attributes)?;
+        let attributes = self.attributes_of(entry, &record.head)?;
         let content = match entry.kind {
             Kind::Large => StoredContent::Striped(self.decode_descriptor(entry.location, record.content)?),
             _ if record.head.is_zstd => {
@@ -377,7 +378,15 @@ impl OpenFile {
                     let base = Arc::clone(place.base.insert(Arc::new(base)));
                     return Ok(NamedBase { base, named: place.named.clone() });
                 }
-                Err(error) if engine.is_writer() => return Err(error),
+                Err(error) if engine.is_writer() => {
+                    let key = place.named.as_ref().map(|(key, _)| Arc::clone(key)).unwrap_or_default();
+                    drop(place);
+                    // A change that the index has already, and this file is about to follow, is not damage.
+                    if look_up_in(engine.view(), &key)?.1 == Some(entry) {
+                        return Err(error);
+                    }
+                    std::thread::yield_now();
+                }
                 Err(error) => {
                     drop(place);
                     engine.refresh()?;

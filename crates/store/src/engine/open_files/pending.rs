@@ -96,6 +96,11 @@ impl Pending {
         self.size_bytes.is_none() && self.runs.is_empty() && self.attributes.is_none()
     }
 
+    /// Whether only attributes were set.
+    pub(crate) fn has_only_attributes(&self) -> bool {
+        self.size_bytes.is_none() && self.runs.is_empty() && self.attributes.is_some()
+    }
+
     /// Approximate memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.memory_bytes

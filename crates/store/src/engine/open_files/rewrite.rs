@@ -4,6 +4,9 @@
 //! large object whose retained parts all stay in place, only affected stripes are written (see `splice`); any other is
 //! rewritten from beginning to end, in bounded memory.
 //!
+//! If only attributes are pending, the content stays where it is, and they get a record of their own
+//! ([`attributes`](crate::engine::attributes)), or the record is rewritten if it is small.
+//!
 //! Building it holds only the lock of the pending state. Then, with the writer's lock held, the record is checked to be
 //! still the one that was read: if the object was put, renamed or moved meanwhile, the new bytes are abandoned, and
 //! everything is repeated over the current state. So a batch and a handle that write the same object each see the
@@ -15,6 +18,7 @@ use std::sync::{Arc, RwLockWriteGuard};
 use super::pending::{Pending, StoredPiece, WritePlan};
 use super::{Base, NamedBase, OpenFile, StoredContent};
 use crate::devices::extents::Touched;
+use crate::engine::attributes::are_changed_alone;
 use crate::engine::effects::{Before, Effects, Nameless, UNPLACED};
 use crate::engine::write::{LEAST_COMPRESSED_BYTES, entry_of};
 use crate::engine::{Engine, EngineAccounts};
@@ -24,7 +28,7 @@ use crate::format::descriptor::{Chunk, Descriptor};
 use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::geometry::Compression;
 use crate::format::ids::{LogOffset, ObjectNumber};
-use crate::format::index_key::entry_of_key;
+use crate::format::index_key::{attributes_key, entry_of_key};
 use crate::format::key::shared_key;
 use crate::format::record::{NewRecord, give_id, give_numbers};
 use crate::layout::granulo::{Alignment, is_record};
@@ -58,6 +62,10 @@ impl OpenFile {
             if pending.is_empty() {
                 return Ok(());
             }
+            if pending.has_only_attributes() && self.take_attributes(engine, pending)? {
+                **pending = Pending::default();
+                return Ok(());
+            }
             let outcome = self.read_with(engine, |NamedBase { base, named }| {
                 engine.build(self.number, base, pending).map(|built| (named.clone(), built))
             });
@@ -88,6 +96,19 @@ impl OpenFile {
             _ => self.allocator.give_up_chunks(fresh),
         }
         taken
+    }
+
+    /// Commits pending attributes in a record of their own; returns whether that was possible.
+    fn take_attributes(&self, engine: &Engine, pending: &Pending) -> Result<bool> {
+        let NamedBase { base, named } = self.current(engine)?;
+        match named.filter(|(_, entry)| are_changed_alone(&engine.view().state, entry)) {
+            Some((key, entry)) => {
+                let ctime = Some(pending.given_ctime().unwrap_or_else(|| engine.now()));
+                let attributes = Attributes { ctime, ..pending.attributes_over(&base.attributes, None) };
+                engine.put_attributes(self, &key, entry, &attributes)
+            }
+            None => Ok(false),
+        }
     }
 
     fn replace_nameless(&self, built: Built) -> bool {
@@ -189,15 +210,45 @@ impl Engine {
         built_of(StoredContent::Striped(written.descriptor), fresh, written.touched)
     }
 
+    /// Writes new attributes of an object, all of them set, if its record is still that of `before` and no snapshot
+    /// needs another; returns whether that is so.
+    fn put_attributes(&self, file: &OpenFile, key: &Arc<[u8]>, before: Entry, attributes: &Attributes) -> Result<bool> {
+        let geometry = self.geometry();
+        let (mut stored, mut records) = (Vec::new(), Vec::new());
+        attributes.encode(Time::default(), &mut stored)?;
+        let (parent, name) = place_of(key);
+        let new = NewRecord { name, attributes: &stored, ..NewRecord::of(Kind::Attributes) };
+        new.encode(geometry.alignment, &mut records)?;
+        let mut writer = self.writer()?;
+        let accounts = EngineAccounts::new(self);
+        if lock(&file.place).named.as_ref().is_none_or(|(_, now)| *now != before)
+            || !are_changed_alone(&accounts.state, &before)
+        {
+            return Ok(false);
+        }
+        let id = self.give_ids(1)?;
+        give_id(&mut records, id);
+        give_numbers(&mut records, file.number, parent);
+        let location = Location { segment: UNPLACED, offset: LogOffset::START, record_bytes: records.len() as u64 };
+        let entry = entry_of(Kind::Attributes, attributes, Time::default());
+        let mut effects = Effects::new(&accounts, Nameless::Go);
+        effects.put(&attributes_key(key).into(), Entry { id, number: file.number, location, ..entry }, None)?;
+        let batch = Batched { alignment: geometry.alignment, ..self.batch_of(&mut records) };
+        let written = self.append_somewhere(&mut writer, &geometry, batch)?;
+        effects.appended(writer.active_row(), written.position);
+        effects.placed(written.segment, written.begin);
+        let change = effects.finish(Some(written.position));
+        drop(accounts);
+        self.apply_pending(&mut writer, change)?;
+        Ok(true)
+    }
+
     /// Rewrites the record of an object with what was built, if its record is still that of `before`; returns whether
     /// it is.
     fn put_again(&self, file: &OpenFile, key: &Arc<[u8]>, before: Entry, built: Built) -> Result<bool> {
         let geometry = self.geometry();
         let mut records = Vec::new();
-        let (parent, name) = match entry_of_key(key) {
-            Some((parent, name)) => (parent, Some(name)),
-            None => (ObjectNumber::NONE, None),
-        };
+        let (parent, name) = place_of(key);
         let attributes = &built.base.attributes;
         built.base.encode(attributes, name, geometry.alignment, geometry.compression, &mut records)?;
         let mut writer = self.writer()?;
@@ -272,6 +323,14 @@ impl Base {
                 None => NewRecord { content, ..new }.encode(alignment, onto),
             },
         }
+    }
+}
+
+/// The directory of an entry and its name there, as its record has them; none for an object with several names.
+fn place_of(key: &[u8]) -> (ObjectNumber, Option<&[u8]>) {
+    match entry_of_key(key) {
+        Some((parent, name)) => (parent, Some(name)),
+        None => (ObjectNumber::NONE, None),
     }
 }
 

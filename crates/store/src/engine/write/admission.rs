@@ -13,6 +13,7 @@ use hashbrown::HashMap;
 use super::committer::{Existing, Named, Onto, RecordSubject, SeenEntry, Waiting};
 use super::entry_of;
 use crate::devices::platform::Creator;
+use crate::engine::attributes::are_changed_alone;
 use crate::engine::effects::Before;
 use crate::engine::{Engine, EngineAccounts};
 use crate::error::{Error, ErrorKind, Result};
@@ -279,17 +280,33 @@ impl<'w> Admission<'_, 'w> {
         Ok(Admitted { before, number, parent })
     }
 
+    /// Checks that an object is as it was seen.
+    fn check_seen(&self, path: &[u8], named: &Named) -> Result<()> {
+        let Named { entry, name, seen, followed, .. } = named;
+        if seen.version == self.accounts.state.version {
+            return Ok(());
+        }
+        let is_as_seen = |key: &[u8], entry| self.accounts.snapshot.look_up(key).map(|now| now == entry);
+        let is_same = is_as_seen(&entry_key(seen.directory, name), seen.entry)?
+            && (followed.is_none() || is_as_seen(&object_key(entry.number), *followed)?);
+        if is_same { Ok(()) } else { Err(is_changed(path)) }
+    }
+
+    /// Checks new attributes of an object, which must still be as it was seen. A snapshot may have come meanwhile.
+    fn attributes(&self, path: &[u8], named: &Named) -> Result<Admitted> {
+        self.check_seen(path, named)?;
+        let object = named.followed.or(named.seen.entry);
+        if !object.is_some_and(|object| are_changed_alone(&self.accounts.state, &object)) {
+            return Err(is_changed(path));
+        }
+        let parent = if named.followed.is_some() { Number::None } else { Number::Of(named.seen.directory) };
+        Ok(Admitted { before: Before::Unknown, number: Number::Of(named.entry.number), parent })
+    }
+
     /// Checks another name of an object, which must still be where it was seen.
     fn name(&mut self, at: usize, path: &'w [u8], named: &Named) -> Result<Admitted> {
-        let Named { entry, name, seen, followed, onto, .. } = named;
-        if seen.version != self.accounts.state.version {
-            let is_as_seen = |key: &[u8], entry| self.accounts.snapshot.look_up(key).map(|now| now == entry);
-            if !is_as_seen(&entry_key(seen.directory, name), seen.entry)?
-                || followed.is_some() && !is_as_seen(&object_key(entry.number), *followed)?
-            {
-                return Err(is_changed(path));
-            }
-        }
+        let Named { entry, onto, .. } = named;
+        self.check_seen(path, named)?;
         let Some((above, new_name)) = split(path).filter(|_| shared_number(path).is_none()) else {
             return self.put(at, path, entry);
         };
@@ -410,6 +427,7 @@ impl Engine {
             match &record.subject {
                 RecordSubject::Put(entry, _) => admitted.push(admission.put(at, path, entry)?),
                 RecordSubject::Name(named) => admitted.push(admission.name(at, path, named)?),
+                RecordSubject::Attributes(named) => admitted.push(admission.attributes(path, named)?),
                 RecordSubject::Removal(seen) => admitted.push(admission.remove(path, seen)?),
                 RecordSubject::TreeRemoval(_) => {
                     assert_eq!(at, 0, "the removal of a tree begins a piece");

@@ -26,6 +26,8 @@ pub(super) enum RecordSubject {
     Put(Box<Entry>, Option<Arc<Descriptor>>),
     /// An existing object that gets another name.
     Name(Box<Named>),
+    /// New attributes of an existing object, with the future index entry of their record.
+    Attributes(Box<Named>),
     /// The index entry for the key.
     Removal(Box<SeenEntry>),
     /// The directories in it, once the piece is admitted; empty if it is not a directory.

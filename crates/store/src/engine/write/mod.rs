@@ -569,6 +569,7 @@ pub(crate) fn entry_of(kind: Kind, attributes: &Attributes, now: Time) -> Entry 
         kind,
         id: 0,
         number: ObjectNumber::NONE,
+        attributes_id: 0,
         location: Location::NONE,
         size_bytes: 0,
         mode: attributes.mode,

@@ -1,9 +1,9 @@
 //! Changing names and attributes of existing objects: rename, exchange, hard link, new attributes.
 //!
-//! A record has the name and the attributes of its object, so changing these rewrites the record: number and content
-//! are unchanged, units of large objects stay in place, and each object is still found with one look-up. No record
-//! depends on another that may be lost. The cost is a record: at most the cutoff for a file, a hundred bytes for a
-//! directory, whatever it contains.
+//! A record has the name of its object, so changing that rewrites the record: number and content are unchanged, units of
+//! large objects stay in place, and each object is still found with one look-up. The cost is a record: at most the
+//! cutoff for a file, a hundred bytes for a directory, whatever it contains. New attributes of a file are a record
+//! without its content, unless its own is hardly longer ([`attributes`](crate::engine::attributes)).
 //!
 //! Each operation is one piece of the log: after a crash it is applied completely or not at all. Waiting records of the
 //! batch are committed before.
@@ -15,6 +15,7 @@ use super::committer::{Existing, Named, Onto, RecordSubject, SeenEntry};
 use super::{Batch, entry_of, recorded_name};
 use crate::Durability;
 use crate::devices::extents::Touched;
+use crate::engine::attributes::are_changed_alone;
 use crate::engine::open_files::Base;
 use crate::engine::records::{decode_attributes, unknown_attributes};
 use crate::error::{Error, ErrorKind, Result};
@@ -37,6 +38,16 @@ struct Source<'k> {
     entry: Entry,
     /// Whether the entry is that of the file to which the name leads.
     is_followed: bool,
+}
+
+impl Source<'_> {
+    /// The key of the entry.
+    fn index_key(&self) -> Vec<u8> {
+        match self.is_followed {
+            true => object_key(self.entry.number).to_vec(),
+            false => entry_key(self.seen.directory, self.key.name().unwrap_or_default()),
+        }
+    }
 }
 
 impl Batch<'_> {
@@ -136,15 +147,18 @@ impl Batch<'_> {
         }
         self.at_once(|batch| {
             let mut source = batch.source(key)?;
-            if source.entry.kind != Kind::Link {
-                let onto = Onto::Seen(source.seen.directory);
-                return batch.add_again(&source, key.stored().into(), onto, Some(attributes));
+            let (mut path, mut onto) = (key.stored().into(), Onto::Seen(source.seen.directory));
+            if source.entry.kind == Kind::Link {
+                let number = source.entry.number;
+                let snapshot = batch.engine().view().snapshot();
+                source.entry = snapshot.look_up(&object_key(number))?.ok_or_else(|| not_there("change", key))?;
+                source.is_followed = true;
+                (path, onto) = (shared_key(number).into(), Onto::Any(Existing::Replace));
             }
-            let number = source.entry.number;
-            let snapshot = batch.engine().view().snapshot();
-            source.entry = snapshot.look_up(&object_key(number))?.ok_or_else(|| not_there("change", key))?;
-            source.is_followed = true;
-            batch.add_again(&source, shared_key(number).into(), Onto::Any(Existing::Replace), Some(attributes))
+            match are_changed_alone(&batch.engine().view().state, &source.entry) {
+                true => batch.add_attributes(&source, path, attributes),
+                false => batch.add_again(&source, path, onto, Some(attributes)),
+            }
         })
     }
 
@@ -207,11 +221,7 @@ impl Batch<'_> {
 
     /// "Changed", if compaction in another thread has moved what could not be read; else the error.
     fn moved_or(&self, source: &Source<'_>, error: Error) -> Error {
-        let key = match source.is_followed {
-            true => object_key(source.entry.number).to_vec(),
-            false => entry_key(source.seen.directory, source.key.name().unwrap_or_default()),
-        };
-        match self.engine().view().snapshot().look_up(&key) {
+        match self.engine().view().snapshot().look_up(&source.index_key()) {
             Ok(now) if now != Some(source.entry) => is_changed(source.key.stored()),
             _ => error,
         }
@@ -232,6 +242,36 @@ impl Batch<'_> {
         Ok(None)
     }
 
+    /// Adds a record with new attributes of an object. Its type and its birth time are kept, its change time is now.
+    fn add_attributes(&mut self, source: &Source<'_>, path: Arc<[u8]>, attributes: &Attributes) -> Result<()> {
+        let Source { key, seen, entry: there, is_followed } = source;
+        let (now, start) = (self.now(), self.records.len());
+        let before = match self.attributes_before(source) {
+            Ok(before) => before,
+            Err(error) => return Err(self.moved_or(source, error)),
+        };
+        let attributes = Attributes { holes: None, ..changed(attributes, before) };
+        let mut stored = Vec::new();
+        attributes.encode(now, &mut stored)?;
+        let (kind, name) = (Kind::Attributes, recorded_name(&path));
+        NewRecord { name, attributes: &stored, ..NewRecord::of(kind) }.encode(self.alignment, &mut self.records)?;
+        let entry = Entry { number: there.number, ..entry_of(kind, &attributes, now) };
+        let name = key.name().unwrap_or_default().to_vec();
+        let (followed, onto) = (is_followed.then_some(*there), Onto::Any(Existing::Replace));
+        let named = Named { entry, descriptor: None, name, seen: *seen, followed, onto };
+        self.wait(path, start, RecordSubject::Attributes(Box::new(named)))
+    }
+
+    /// The attributes of an object, without its holes if its content need not be read for that.
+    fn attributes_before(&self, source: &Source<'_>) -> Result<Attributes> {
+        let (engine, entry) = (self.engine(), &source.entry);
+        if entry.attributes_id > 0 {
+            return engine.changed_attributes(&engine.view().snapshot(), &source.index_key(), entry);
+        }
+        let mut buffer = Vec::new();
+        decode_attributes(engine.read_head(entry, &mut buffer)?.attributes)
+    }
+
     /// Rewrites a record of an object: under this name (none: its names are separate records), and with other
     /// attributes if given. Its birth time is kept, its change time is now.
     fn add_again(
@@ -244,7 +284,7 @@ impl Batch<'_> {
         let Source { key: from, seen, entry: there, is_followed } = source;
         let mut entry = *there;
         let (now, start) = (self.now(), self.records.len());
-        let (mut buffer, mut stored) = (Vec::new(), Vec::new());
+        let (mut buffer, mut current, mut stored) = (Vec::new(), Vec::new(), Vec::new());
         let mut descriptor = None;
         let mut checksum = None;
         let mut new = NewRecord { name: recorded_name(&key), ..NewRecord::of(entry.kind) };
@@ -258,12 +298,18 @@ impl Batch<'_> {
             if entry.kind == Kind::Large {
                 descriptor = Some(self.engine().decode_descriptor(entry.location, record.content)?);
             }
+            if entry.attributes_id > 0 {
+                let all = self.engine().attributes_of(&entry, &record.head);
+                match all {
+                    Ok(all) => all.encode(now, &mut current)?,
+                    Err(error) => return Err(self.moved_or(source, error)),
+                }
+                new.attributes = &current;
+                entry.attributes_id = 0;
+            }
         }
         if let Some(attributes) = attributes {
-            let before = decode_attributes(new.attributes)?;
-            let mode = before.mode & TYPE | attributes.mode & !TYPE;
-            let btime = attributes.btime.or(before.btime);
-            let attributes = Attributes { mode, btime, holes: before.holes, ..attributes.clone() };
+            let attributes = changed(attributes, decode_attributes(new.attributes)?);
             attributes.encode(now, &mut stored)?;
             new.attributes = &stored;
             let Entry { mode, uid, gid, mtime, ctime, .. } = entry_of(entry.kind, &attributes, now);
@@ -286,6 +332,12 @@ impl Batch<'_> {
         let named = Named { entry, descriptor, name, seen: *seen, followed, onto };
         self.wait(key, start, RecordSubject::Name(Box::new(named)))
     }
+}
+
+/// New attributes of an object that had others: type, holes and, unless given, birth time stay.
+fn changed(new: &Attributes, before: Attributes) -> Attributes {
+    let mode = before.mode & TYPE | new.mode & !TYPE;
+    Attributes { mode, btime: new.btime.or(before.btime), holes: before.holes, ..new.clone() }
 }
 
 fn not_there(operation: &'static str, key: &Key) -> Error {

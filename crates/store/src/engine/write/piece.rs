@@ -16,7 +16,7 @@ use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Location, Time};
 use crate::format::geometry::Class;
 use crate::format::ids::{DeviceNumber, LogOffset};
-use crate::format::index_key::{ROOT_KEY, object_key, push_entry_key};
+use crate::format::index_key::{ROOT_KEY, attributes_key, object_key, push_entry_key};
 use crate::format::key::{shared_number, split};
 use crate::format::record::{LARGEST_ID, checksum, give_id, give_numbers};
 use crate::layout::granulo::{Alignment, Striping};
@@ -125,6 +125,10 @@ impl Engine {
                 RecordSubject::Name(named) => {
                     let entry = Entry { id, number, location, ..named.entry };
                     effects.put_over(&key, entry, named.descriptor.as_ref(), before)?
+                }
+                RecordSubject::Attributes(named) => {
+                    let entry = Entry { id, number, location, ..named.entry };
+                    effects.put(&attributes_key(&key).into(), entry, None)?
                 }
                 RecordSubject::Removal(_) => effects.remove_over(&key, id, location, before).map(|_| ())?,
                 RecordSubject::TreeRemoval(directories) if directories.is_empty() => {

@@ -10,7 +10,7 @@ use twox_hash::XxHash3_64;
 
 use super::entry::Kind;
 use super::ids::{LogOffset, ObjectNumber, SegmentId};
-use super::index_key::{ROOT_KEY, entry_key, is_name, object_key, superseded_key};
+use super::index_key::{ROOT_KEY, attributes_key, entry_key, is_name, object_key, superseded_key};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::granulo::{Alignment, Content, MOVED_BYTES, RECORD_HEADER_BYTES};
 
@@ -128,6 +128,9 @@ fn parts(kind: Kind, has_name: bool) -> Option<u8> {
             Some(NAME | ATTRIBUTES | CONTENT)
         }
         (Kind::File | Kind::Large, false) => Some(ATTRIBUTES | CONTENT),
+        // The name says where the object was; it does not bring it back.
+        (Kind::Attributes, true) => Some(NAME | ATTRIBUTES),
+        (Kind::Attributes, false) => Some(ATTRIBUTES),
         (Kind::Link | Kind::Removal, true) => Some(NAME),
         (Kind::TreeRemoval, true) => Some(NAME | CONTENT),
         (Kind::Snapshot, true) => Some(NAME | CONTENT),
@@ -429,12 +432,18 @@ impl<'a> Head<'a> {
 
     /// The record's key in the index, now or before it was superseded; for kinds without an object, a key never in it.
     pub(crate) fn key(&self) -> Vec<u8> {
-        let key = match self.name {
+        let object = self.object_key();
+        let key = if self.kind == Kind::Attributes { attributes_key(&object) } else { object };
+        if self.until > 0 { superseded_key(&key, self.until) } else { key }
+    }
+
+    /// The key of its object; for an attributes record not its own, for a superseded record that which it had.
+    pub(crate) fn object_key(&self) -> Vec<u8> {
+        match self.name {
             Some([]) => ROOT_KEY.to_vec(),
             Some(name) => entry_key(self.parent, name),
             None => object_key(self.number).to_vec(),
-        };
-        if self.until > 0 { superseded_key(&key, self.until) } else { key }
+        }
     }
 
     /// What its commit lists for it.

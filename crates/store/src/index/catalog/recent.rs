@@ -2,14 +2,14 @@
 //!
 //! A sequence of changes: length of the key, key, kind (0 for a dropped key, with nothing after it), then id, number,
 //! segment, offset, length of the record, size, mode, owner, owning group, seconds (zigzag) and nanoseconds of the
-//! modification time, and the difference of the change time from it in seconds and nanoseconds (both zigzag). All
-//! numbers but the kind are varints.
+//! modification time, the difference of the change time from it in seconds and nanoseconds (both zigzag), and, if the
+//! kind says so, the id of the record with its attributes. All numbers but the kind are varints.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 use std::sync::Arc;
 
-use crate::format::entry::{Entry, Kind, Location, Time};
+use crate::format::entry::{Entry, Location, Time};
 use crate::format::ids::{LogOffset, ObjectNumber, SegmentNumber};
 use crate::io::varint::{put, take, take_bytes, unzigzag, zigzag};
 
@@ -25,7 +25,7 @@ pub(crate) fn encode<'a>(out: &mut Vec<u8>, changes: impl Iterator<Item = (&'a [
             out.push(0);
             continue;
         };
-        out.push(entry.kind as u8);
+        out.push(entry.stored_kind());
         let Location { segment, offset, record_bytes } = entry.location;
         let owners = [u64::from(entry.mode), u64::from(entry.uid), u64::from(entry.gid)];
         for number in
@@ -37,6 +37,9 @@ pub(crate) fn encode<'a>(out: &mut Vec<u8>, changes: impl Iterator<Item = (&'a [
         put(out, u64::from(entry.mtime.nanoseconds));
         put(out, zigzag(entry.ctime.seconds.wrapping_sub(entry.mtime.seconds)));
         put(out, zigzag(i64::from(entry.ctime.nanoseconds) - i64::from(entry.mtime.nanoseconds)));
+        if entry.attributes_id > 0 {
+            put(out, entry.attributes_id);
+        }
     }
 }
 
@@ -50,18 +53,20 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<KeyChanges> {
         at += 1;
         match kind {
             0 => forgotten.push(key),
-            kind => there.push((key, decode_entry(bytes, &mut at, Kind::from_byte(kind)?)?)),
+            kind => there.push((key, decode_entry(bytes, &mut at, kind)?)),
         }
     }
     Some((forgotten, there))
 }
 
-fn decode_entry(bytes: &[u8], at: &mut usize, kind: Kind) -> Option<Entry> {
+fn decode_entry(bytes: &[u8], at: &mut usize, kind: u8) -> Option<Entry> {
+    let (kind, has_attributes_id) = Entry::of_stored_kind(kind)?;
     let mut number = || take(bytes, at);
     let mut entry = Entry {
         kind,
         id: number()?,
         number: ObjectNumber::stored(number()?)?,
+        attributes_id: 0,
         location: Location { segment: SegmentNumber(number()?), offset: LogOffset(number()?), record_bytes: number()? },
         size_bytes: number()?,
         mode: number()?.try_into().ok()?,
@@ -76,6 +81,9 @@ fn decode_entry(bytes: &[u8], at: &mut usize, kind: Kind) -> Option<Entry> {
         seconds: entry.mtime.seconds.wrapping_add(unzigzag(number()?)),
         nanoseconds: nanoseconds(entry.mtime.nanoseconds, unzigzag(number()?))?,
     };
+    if has_attributes_id {
+        entry.attributes_id = Some(number()?).filter(|&id| id > entry.id)?;
+    }
     Some(entry)
 }
 

@@ -47,6 +47,7 @@ pub(crate) struct LeafEntry {
     kind: Kind,
     id: u64,
     number: ObjectNumber,
+    attributes_id: u64,
     location: Location,
     size_bytes: u64,
     class: u64,
@@ -62,8 +63,8 @@ impl LeafEntry {
             return Some(Entry::removal(self.id, self.location));
         }
         let &(mode, uid, gid) = classes.get(usize::try_from(self.class).ok()?)?;
-        let LeafEntry { kind, id, number, location, size_bytes, mtime, ctime, .. } = *self;
-        Some(Entry { kind, id, number, location, size_bytes, mode, uid, gid, mtime, ctime })
+        let LeafEntry { kind, id, number, attributes_id, location, size_bytes, mtime, ctime, .. } = *self;
+        Some(Entry { kind, id, number, attributes_id, location, size_bytes, mode, uid, gid, mtime, ctime })
     }
 }
 
@@ -80,6 +81,9 @@ pub(crate) fn refuse(entry: &Entry) -> Option<&'static str> {
         }
         _ if ObjectNumber::stored(entry.number.0).is_none_or(ObjectNumber::is_none) || entry.number.0 > entry.id => {
             Some("the number of its object is impossible")
+        }
+        kind if entry.attributes_id > 0 && !(kind.is_file() && entry.attributes_id > entry.id) => {
+            Some("it cannot have attributes of their own with this id")
         }
         _ if entry.mtime.nanoseconds.max(entry.ctime.nanoseconds) >= 1_000_000_000 => {
             Some("the nanoseconds of its time are a second or more")
@@ -111,7 +115,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, before: &mut Previous, entry: &Entry, cl
         .checked_sub(entry.size_bytes)
         .filter(|&difference| entry.kind != Kind::Link && difference < entry.size_bytes);
     let number_below = entry.id.wrapping_sub(entry.number.0);
-    let mut tag = entry.kind as u8;
+    let mut tag = entry.stored_kind();
     tag |= if adjacent { ADJACENT } else { 0 };
     tag |= if below_record.is_some() { SIZE_BELOW_RECORD } else { 0 };
     tag |= if number_below > 0 { NUMBERED } else { 0 };
@@ -120,6 +124,9 @@ pub(crate) fn encode(out: &mut Vec<u8>, before: &mut Previous, entry: &Entry, cl
     put(out, id_difference);
     if number_below > 0 {
         put(out, number_below);
+    }
+    if entry.attributes_id > 0 {
+        put(out, entry.attributes_id.wrapping_sub(entry.id));
     }
     if !adjacent {
         put(out, segment.0);
@@ -149,17 +156,30 @@ pub(crate) fn encode(out: &mut Vec<u8>, before: &mut Previous, entry: &Entry, cl
 pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Previous) -> Option<LeafEntry> {
     let tag = *bytes.get(*at)?;
     *at += 1;
-    let kind = Kind::from_byte(tag & KIND_BITS)?;
+    let (kind, has_attributes_id) = Entry::of_stored_kind(tag & KIND_BITS)?;
     let id = before.id.wrapping_add(unzigzag(take(bytes, at)?) as u64);
     before.id = id;
-    if kind >= Kind::Removal {
+    if !kind.is_used() {
         let location = Location::NONE;
         let (mtime, ctime) = (Time::default(), Time::default());
-        let removal =
-            LeafEntry { kind, id, number: ObjectNumber::NONE, location, size_bytes: 0, class: 0, mtime, ctime };
+        let removal = LeafEntry {
+            kind,
+            id,
+            number: ObjectNumber::NONE,
+            attributes_id: 0,
+            location,
+            size_bytes: 0,
+            class: 0,
+            mtime,
+            ctime,
+        };
         return (tag == Kind::Removal as u8).then_some(removal);
     }
     let number = if tag & NUMBERED != 0 { id.checked_sub(take(bytes, at)?).filter(|&number| number > 0)? } else { id };
+    let attributes_id = match has_attributes_id {
+        true => id.checked_add(take(bytes, at)?).filter(|&attributes_id| attributes_id > id)?,
+        false => 0,
+    };
     let (segment, offset) = if tag & ADJACENT != 0 {
         before.place?
     } else {
@@ -186,7 +206,7 @@ pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Previous) -> Opt
     before.place = Some((segment, LogOffset(offset.0.checked_add(record_bytes)?)));
     let location = Location { segment, offset, record_bytes };
     let number = ObjectNumber::stored(number)?;
-    Some(LeafEntry { kind, id, number, location, size_bytes, class, mtime, ctime })
+    Some(LeafEntry { kind, id, number, attributes_id, location, size_bytes, class, mtime, ctime })
 }
 
 #[inline(always)]
@@ -203,6 +223,7 @@ mod tests {
             kind: Kind::File,
             id,
             number: ObjectNumber(id),
+            attributes_id: 0,
             location: Location { segment: SegmentNumber(3), offset: LogOffset(offset), record_bytes },
             size_bytes,
             mode: 0o100_644,
@@ -267,6 +288,28 @@ mod tests {
             assert_eq!(read.resolve(&[(0o100_644, 1, 2)]), Some(entry));
         }
         assert_eq!(at, out.len());
+    }
+
+    #[test]
+    fn the_id_of_attributes_of_their_own_follows_that_of_the_record() {
+        let entries = [
+            Entry { attributes_id: 10, ..file(7, 80, 20_064, 20_000) },
+            Entry { attributes_id: 9, kind: Kind::Large, number: ObjectNumber(3), ..file(8, 20_144, 80, 1 << 30) },
+            Entry { kind: Kind::Attributes, number: ObjectNumber(7), ..file(10, 20_224, 80, 0) },
+        ];
+        let (mut out, mut before) = (Vec::new(), Previous::default());
+        entries.iter().for_each(|entry| encode(&mut out, &mut before, entry, 0));
+        let (mut at, mut before) = (0, Previous::default());
+        for entry in entries {
+            assert_eq!(refuse(&entry), None);
+            assert_eq!(decode(&out, &mut at, &mut before).unwrap().resolve(&[(0o100_644, 1, 2)]), Some(entry));
+        }
+        assert_eq!(at, out.len());
+        for wrong in [Entry { attributes_id: 7, ..entries[0] }, Entry { attributes_id: 11, ..entries[2] }] {
+            assert!(refuse(&wrong).is_some());
+        }
+        let same_id = [13, zigzag(5) as u8, 0, 1, 1, 1, 1, 0, 0, 0];
+        assert_eq!(decode(&same_id, &mut 0, &mut Previous::default()), None);
     }
 
     #[test]

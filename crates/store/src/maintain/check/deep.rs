@@ -144,6 +144,16 @@ impl Checker<'_> {
         }
     }
 
+    fn newer_in_log(&mut self, row: &SegmentRow, met: &AuditedRecord<'_>, key: &[u8]) {
+        let problem = Problem::new(
+            ProblemKind::Entry,
+            self.engine.segment_place(row),
+            "the log has a newer record of it than the index",
+            Remedy::RebuildIndex,
+        );
+        self.found(problem.within(row.number, met.range()).of(key));
+    }
+
     fn record(
         &mut self,
         row: &SegmentRow,
@@ -168,17 +178,19 @@ impl Checker<'_> {
             }
             // It was moved for a snapshot that may have been removed.
             (_, None) if head.until > 0 && !self.view.state.keeps(head.id, head.until) => {}
+            // Attributes are superseded with their object.
+            (Kind::Attributes, None) => {
+                let key = head.object_key();
+                match self.snapshot.look_up(&key)? {
+                    Some(object) if object.id > head.id => {}
+                    Some(_) => self.newer_in_log(row, met, &key),
+                    None if head.name.is_some() => seen.unclaimed.put(&key, head.id, row.number, met.at),
+                    None => {}
+                }
+            }
             // A shared object is removed with its last name, without a removal record.
             (_, None) if head.name.is_some() => seen.unclaimed.put(&key, head.id, row.number, met.at),
-            (_, Some(known)) if known.id < head.id => {
-                let problem = Problem::new(
-                    ProblemKind::Entry,
-                    self.engine.segment_place(row),
-                    "the log has a newer record of it than the index",
-                    Remedy::RebuildIndex,
-                );
-                self.found(problem.within(row.number, met.range()).of(&key));
-            }
+            (_, Some(known)) if known.id < head.id => self.newer_in_log(row, met, &key),
             _ => {}
         }
         if let (Kind::Large, Some(entry)) = (head.kind, met.live) {

@@ -1,5 +1,5 @@
-//! The whole index: that each entry has a possible place, that every directory has a path to the root, and that shared
-//! objects have as many names as were counted.
+//! The whole index: that each entry has a possible place, that every directory has a path to the root, that shared
+//! objects have as many names as were counted, and that files and attributes records refer to each other.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,7 +8,7 @@ use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind};
 use crate::format::ids::{ObjectNumber, SegmentNumber};
-use crate::format::index_key::{entry_key, is_superseded, object_key, object_of};
+use crate::format::index_key::{entry_key, is_superseded, object_key, object_of, object_of_attributes};
 use crate::index::paths::Ways;
 use crate::maintain::objects::ObjectPaths;
 use crate::maintain::problem::{Problem, ProblemKind, Remedy};
@@ -48,6 +48,12 @@ impl Checker<'_> {
             if is_superseded(key) {
                 continue;
             }
+            if let Some(cause) = self.unjoined(key, entry)? {
+                misplaced.push((key.to_vec(), cause));
+            }
+            if entry.kind == Kind::Attributes {
+                continue;
+            }
             if let Some(number) = object_of(key) {
                 shared.insert(number);
                 continue;
@@ -80,6 +86,24 @@ impl Checker<'_> {
         self.names(&names, &shared);
         self.sums = Some(sums);
         Ok(())
+    }
+
+    /// Why an object and its attributes record do not refer to each other.
+    fn unjoined(&self, key: &[u8], entry: &Entry) -> Result<Option<String>> {
+        let cause = |is_joined: bool, cause: String| (!is_joined).then_some(cause);
+        Ok(match object_of_attributes(key) {
+            Some(object) => {
+                let object = self.snapshot.look_up(&object)?;
+                let is_joined = object.is_some_and(|object| object.attributes_id == entry.id);
+                cause(is_joined, "the index has attributes of it that its entry does not refer to".to_owned())
+            }
+            None if entry.attributes_id > 0 => {
+                let record = self.snapshot.attributes_record(key, entry.attributes_id)?;
+                let is_joined = record.is_some_and(|record| record.number == entry.number);
+                cause(is_joined, format!("the index does not have record {} with its attributes", entry.attributes_id))
+            }
+            None => None,
+        })
     }
 
     fn unreachable(&mut self, cause: String) {
