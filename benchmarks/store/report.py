@@ -42,6 +42,7 @@ MEASURES = [
     Measure("random warm 4, k/s", "random warm 4", "reads", 0),
     Measure("list, s", "list", "seconds", 3),
     Measure("list with attributes, s", "list attributes", "seconds", 3),
+    Measure("change all modes, s", "modes", "seconds", 2),
     Measure("delete all, s", "delete", "seconds", 2),
 ]
 
@@ -170,7 +171,7 @@ def space_table(samples, set_, engines):
 
 
 STEPS = ["ingest", "load cold", "load warm", "random cold 1", "random cold 4", "sparse 1", "sparse 4", "sparse deep", "random warm 1",
-         "random warm 4", "list", "list attributes", "delete"]
+         "random warm 4", "list", "list attributes", "modes", "delete"]
 
 
 def memory_table(samples, set_, engines):

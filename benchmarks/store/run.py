@@ -182,6 +182,10 @@ class Bench:
                 self.cold(256 * MIB)
                 step("list attributes", "list", "attributes")
             self.cold(512 * MIB)
+            before = place.allocated()
+            if step("modes", "modes"):
+                self.keep(key, "modes", {"written": place.allocated() - before})
+            self.cold(512 * MIB)
             deleted = step("delete", "delete")
             self.keep(key, "delete", {"allocated": place.allocated()})
             if deleted and "unsupported" not in [row[4] for row in self.rows if row[:4] == [*key, "delete"]]:

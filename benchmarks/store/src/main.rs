@@ -64,6 +64,7 @@ fn run(arguments: &[&str]) -> Result<()> {
             "warm" => list(&*engine, place, &objects, false, true),
             other => Err(format!("names, attributes or warm, not {other}").into()),
         },
+        "modes" => set_modes(&*engine, place, &objects),
         "delete" => delete(&*engine, place, &objects),
         "empty" => empty(&*engine, place),
         _ => Err(format!("no step {step}").into()),
@@ -269,6 +270,18 @@ fn list(engine: &dyn Engine, place: &Path, objects: &Objects, attributes: bool, 
     Ok(())
 }
 
+fn set_modes(engine: &dyn Engine, place: &Path, objects: &Objects) -> Result<()> {
+    let keys = objects.keys();
+    let own = Own::begin();
+    let start = Instant::now();
+    if engine.set_modes(place, &keys)? {
+        println!("seconds={:.6} {}", start.elapsed().as_secs_f64(), own.end());
+    } else {
+        println!("unsupported=1");
+    }
+    Ok(())
+}
+
 fn delete(engine: &dyn Engine, place: &Path, objects: &Objects) -> Result<()> {
     let keys = objects.keys();
     let own = Own::begin();
@@ -334,6 +347,10 @@ mod tests {
                 }
                 for (attributes, warm) in [(false, false), (true, false), (false, true)] {
                     list(&*engine, &scratch.0, &objects, attributes, warm).unwrap();
+                }
+                if engine.set_modes(&scratch.0, &objects.keys()).unwrap() {
+                    list(&*engine, &scratch.0, &objects, true, false).unwrap();
+                    random(&*engine, &scratch.0, &objects, &READS[1], 100, 4).unwrap();
                 }
                 if engine.delete(&scratch.0, &objects.keys()).unwrap() {
                     empty(&*engine, &scratch.0).unwrap();

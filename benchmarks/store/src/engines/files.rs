@@ -28,6 +28,15 @@ impl Engine for Files {
         rustix::fs::syncfs(&root)?;
         Ok(true)
     }
+
+    fn set_modes(&self, place: &Path, keys: &[String]) -> Result<bool> {
+        let root = directory(CWD, place)?;
+        for key in keys {
+            rustix::fs::chmodat(&root, key, Mode::from_raw_mode(0o640), AtFlags::empty())?;
+        }
+        rustix::fs::syncfs(&root)?;
+        Ok(true)
+    }
 }
 
 fn directory(at: impl std::os::fd::AsFd, path: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {

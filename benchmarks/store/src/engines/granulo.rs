@@ -3,7 +3,8 @@
 //!
 //! Ingest is one batch that is durable at the end. A second thread encodes and writes while the caller makes the next
 //! objects, as in a program that receives its data from elsewhere; they are passed in chunks of [`CHUNK_BYTES`].
-//! Objects are deleted one by one, in batches like those of LMDB. With `tree`, one removal of the root replaces them:
+//! Modes are changed as a mount would: all attributes are read, and one is changed. Objects are deleted one by one, in
+//! batches like those of LMDB. With `tree`, one removal of the root replaces them:
 //! that row is not comparable with the peers.
 
 use super::{Engine, Piece, Reader, Result, Session, Writer, missing};
@@ -59,6 +60,19 @@ impl Engine for Granulo {
             }
             batch.commit()?;
         }
+        store.sync()?;
+        Ok(true)
+    }
+
+    fn set_modes(&self, place: &Path, keys: &[String]) -> Result<bool> {
+        let store = Store::open(place)?;
+        let mut batch = store.batch(Durability::None);
+        for key in keys {
+            let key = Key::parse(key)?;
+            let before = store.stat(&key)?.ok_or_else(|| missing(&key.to_string()))?.attributes;
+            batch.set_attributes(&key, &Attributes { mode: 0o100_640, ctime: None, ..before })?;
+        }
+        batch.commit()?;
         store.sync()?;
         Ok(true)
     }

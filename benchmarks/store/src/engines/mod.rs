@@ -1,7 +1,7 @@
 //! The interface of an engine in this comparison, and the list of engines.
 //!
-//! Every step is a separate process that opens what an earlier one made. Data is durable when [`Writer::finish`] and
-//! [`Engine::delete`] return. Reads return whole contents, and a missing key is an error.
+//! Every step is a separate process that opens what an earlier one made. Data is durable when [`Writer::finish`],
+//! [`Engine::set_modes`] and [`Engine::delete`] return. Reads return whole contents, and a missing key is an error.
 
 mod files;
 mod floor;
@@ -36,6 +36,11 @@ pub trait Engine: Sync {
 
     /// Deletes each of these; `false`, without any change, where single objects cannot be deleted.
     fn delete(&self, place: &Path, keys: &[String]) -> Result<bool>;
+
+    /// Gives each of these another mode; `false`, without any change, where objects have none, or it cannot be changed.
+    fn set_modes(&self, _place: &Path, _keys: &[String]) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Bytes of the files that hold only the index, where such files exist.
     fn index_bytes(&self, _place: &Path) -> Result<Option<u64>> {

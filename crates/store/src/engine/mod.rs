@@ -61,7 +61,9 @@ use crate::engine::copying::CopiesInProgress;
 use crate::engine::directories::KnownDirectories;
 use crate::engine::effects::{Accounts, Versions};
 use crate::engine::open_files::OpenFiles;
+use crate::engine::write::entry_of;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Location, Time};
 use crate::format::geometry::Geometry;
@@ -575,6 +577,19 @@ impl Accounts for EngineAccounts<'_> {
             Ok(descriptor) => Ok(Some(descriptor)),
             Err(_) if self.engine.stays_damaged(entry.location) => Ok(None),
             Err(_) if self.is_lenient => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn with_own_attributes(&self, entry: Entry) -> Result<Entry> {
+        let mut buffer = Vec::new();
+        let own = Entry { attributes_id: 0, ..entry };
+        match self.engine.read_head(&entry, &mut buffer) {
+            Ok(head) => {
+                let attributes = Attributes::decode(head.attributes);
+                Ok(attributes.map_or(own, |attributes| own.showing(&entry_of(own.kind, &attributes, Time::default()))))
+            }
+            Err(_) if self.is_lenient || self.engine.stays_damaged(entry.location) => Ok(own),
             Err(error) => Err(error),
         }
     }

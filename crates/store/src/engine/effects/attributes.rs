@@ -3,8 +3,9 @@
 //! Laws: an attributes record belongs to the newest record of its object that is older than itself, and is retired with
 //! it. The entry of the object has the id of its newest attributes record, and what a listing shows of it. In a log
 //! that is read from its beginning the two may come in either order, as compaction moves records: whichever is second
-//! joins them, and the removal of an object looks for both. What stays without an object, because that is lost, is
-//! removed at the end ([`drop_unjoined`](Effects::drop_unjoined)).
+//! joins them, and the removal of an object looks for both. Until then they may be joined with an older record of their
+//! object, which is told when it is superseded ([`as_it_was`](Effects::as_it_was)). What stays without an object, because
+//! that is lost, or only in a snapshot, is taken out at the end ([`drop_unjoined`](Effects::drop_unjoined)).
 
 use std::sync::Arc;
 
@@ -88,7 +89,7 @@ impl<L: Accounts> Effects<'_, L> {
         if new.kind != Kind::Attributes {
             // What removed it may come later in the log, or is the removal of its last name.
             if let Some(now) = self.look_up(of)?.filter(|now| now.id == new.id) {
-                return Ok(new.with_attributes_as(&now));
+                return Ok(new.with_attributes_as(&self.as_it_was(of, now, until)?));
             }
             if !self.may_have_unjoined() {
                 return Ok(new);
@@ -112,6 +113,18 @@ impl<L: Accounts> Effects<'_, L> {
         Ok(new)
     }
 
+    /// An entry as it was before record `until` superseded it, if it was joined with newer attributes: those of another
+    /// record of its object, which was moved and comes later in the log.
+    pub(super) fn as_it_was(&self, key: &[u8], old: Entry, until: u64) -> Result<Entry> {
+        if old.attributes_id <= until {
+            return Ok(old);
+        }
+        let own = self.accounts.with_own_attributes(old)?;
+        let then = self.newest_version_before(&attributes_key(key), until)?;
+        let then = then.filter(|attributes| attributes.id > old.id && is_of(&own, attributes));
+        Ok(then.map_or(own, |attributes| own.with_attributes(&attributes)))
+    }
+
     /// The newest version of a key from before a sequence number.
     fn newest_version_before(&self, key: &[u8], sequence: u64) -> Result<Option<Entry>> {
         let (mut newest, mut behind) = (None, 0);
@@ -127,10 +140,14 @@ impl<L: Accounts> Effects<'_, L> {
         self.unjoined
     }
 
-    /// Removes an attributes record whose object has no entry that says so.
+    /// Removes an attributes record whose object has no entry that says so. If a snapshot has the object, it has them.
     pub(crate) fn drop_unjoined(&mut self, key: &[u8]) -> Result<()> {
         let Some(attributes) = self.look_up(key)? else { return Ok(()) };
-        self.take_out(&key.into(), attributes, attributes.id)
+        let object_key = object_of_attributes(key).expect("an attributes record has the key of one");
+        let version = self.version_behind(&object_key, attributes.id)?;
+        let version = version.filter(|(_, object)| object.id < attributes.id && is_of(object, &attributes));
+        let until = version.map_or(attributes.id, |(version, _)| until_of(&version));
+        self.take_out(&key.into(), attributes, until)
     }
 }
 

@@ -63,6 +63,11 @@ pub(crate) trait Accounts {
     /// # Errors
     /// It cannot be read now, so what it references is unknown.
     fn descriptor(&self, entry: &Entry) -> Result<Option<Descriptor>>;
+    /// The entry with the attributes in its own record; as it is if that is damaged on every copy.
+    ///
+    /// # Errors
+    /// It cannot be read now.
+    fn with_own_attributes(&self, entry: Entry) -> Result<Entry>;
 }
 
 /// The entry for a key before a batch.
@@ -398,8 +403,15 @@ impl<'l, L: Accounts> Effects<'l, L> {
             Leaves::Superseded(until) => self.kept_until(key, old, until)?,
             Leaves::Moved | Leaves::Forgotten => None,
         };
+        if let Leaves::Superseded(until) = leaves
+            && old.attributes_id > until
+        {
+            // They are those of a record that was moved, and comes later in the log.
+            self.unjoined += 1;
+        }
         if let Some(until) = kept_until {
-            self.keep_version(key, until, old);
+            let version = self.as_it_was(key, old, until)?;
+            self.keep_version(key, until, version);
         }
         if let Some(row) = self.segment(old.location.segment) {
             let short = || short_account(&format!("segment {}", row.number));

@@ -246,9 +246,10 @@ impl Batch<'_> {
     fn add_attributes(&mut self, source: &Source<'_>, path: Arc<[u8]>, attributes: &Attributes) -> Result<()> {
         let Source { key, seen, entry: there, is_followed } = source;
         let (now, start) = (self.now(), self.records.len());
-        let before = match self.attributes_before(source) {
-            Ok(before) => before,
-            Err(error) => return Err(self.moved_or(source, error)),
+        let before = match attributes.btime {
+            // The index has the type: nothing of the record is needed.
+            Some(_) => Attributes { mode: there.mode, ..Attributes::default() },
+            None => self.attributes_before(source).map_err(|error| self.moved_or(source, error))?,
         };
         let attributes = Attributes { holes: None, ..changed(attributes, before) };
         let mut stored = Vec::new();
@@ -300,10 +301,7 @@ impl Batch<'_> {
             }
             if entry.attributes_id > 0 {
                 let all = self.engine().attributes_of(&entry, &record.head);
-                match all {
-                    Ok(all) => all.encode(now, &mut current)?,
-                    Err(error) => return Err(self.moved_or(source, error)),
-                }
+                all.map_err(|error| self.moved_or(source, error))?.encode(now, &mut current)?;
                 new.attributes = &current;
                 entry.attributes_id = 0;
             }
