@@ -66,6 +66,12 @@ pub(super) fn entry_bytes(stored: u16, block_bytes: usize) -> usize {
     }
 }
 
+/// Whether a block that is not the first looks like a node of an index: one free entry.
+pub(super) fn is_index_node(block: &[u8]) -> bool {
+    let header = block.first_chunk::<HEADER_BYTES>();
+    header.is_some_and(|header| entry_bytes(header.u16::<4>(), block.len()) == block.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,6 +13,7 @@
 
 mod blocks;
 mod checksum;
+mod damaged_listing;
 mod directory;
 mod groups;
 mod index;
@@ -27,6 +28,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use self::damaged_listing::list_damaged;
 use self::groups::Groups;
 use self::inode::{Decoded, ENCRYPTED, INLINE, ROOT};
 use self::listing::Lister;
@@ -196,7 +198,7 @@ impl<M: Medium> Ext<M> {
         let mut lister = Lister::new(self, inode, now, &mut buffers.listing);
         match lister.prepare() {
             Ok(()) => lister.list(listed),
-            Err(error) => lister.list_damaged(error, listed),
+            Err(error) => list_damaged(&lister, error, listed),
         }
     }
 
@@ -361,7 +363,7 @@ impl<M: Medium> InodeSource for Ext<M> {
         match lister.prepare() {
             Ok(()) => lister.list(listed),
             Err(_) if self.patience.load(Relaxed) > 0 => self.list_again(inode, listing, buffers, listed),
-            Err(error) => lister.list_damaged(error, listed),
+            Err(error) => list_damaged(&lister, error, listed),
         }
     }
 
