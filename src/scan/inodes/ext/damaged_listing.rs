@@ -47,7 +47,7 @@ fn list_blocks<M: Medium>(lister: &Lister<'_, M>, error: io::Error, listed: &mut
                     lister.damage(error, listed);
                 }
             }
-            Ok(block) => lister.tell(&block, listed),
+            Ok(block) => lister.report_names(&block, listed),
             Err(_) => return,
         }
     }

@@ -116,7 +116,7 @@ impl<M: Medium> Names<'_, '_, M> {
 
     fn report(&mut self) {
         for block in std::mem::take(&mut self.group) {
-            self.lister.tell(&block, self.listed);
+            self.lister.report_names(&block, self.listed);
         }
     }
 }

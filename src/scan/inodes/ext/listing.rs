@@ -210,8 +210,8 @@ impl<'l, M: Medium> Lister<'l, M> {
     pub(super) fn list(&mut self, listed: &mut dyn FnMut(Listed<'_>)) {
         let (inode, limits) = (self.inode, self.limits());
         if let ListingBlocks::Inline(parts, _) = &self.listing.place {
-            parts.iter().for_each(|part| tell(inode, limits, part, listed));
-        } else if let Err(error) = self.each_block(&mut |_, block| tell(inode, limits, block, listed)) {
+            parts.iter().for_each(|part| report_names(inode, limits, part, listed));
+        } else if let Err(error) = self.each_block(&mut |_, block| report_names(inode, limits, block, listed)) {
             damage(inode, error, listed);
         }
     }
@@ -269,8 +269,8 @@ impl<'l, M: Medium> Lister<'l, M> {
     }
 
     /// Reports the names in a block.
-    pub(super) fn tell(&self, block: &[u8], listed: &mut dyn FnMut(Listed<'_>)) {
-        tell(self.inode, self.limits(), block, listed);
+    pub(super) fn report_names(&self, block: &[u8], listed: &mut dyn FnMut(Listed<'_>)) {
+        report_names(self.inode, self.limits(), block, listed);
     }
 
     /// Reports damage in the directory.
@@ -318,7 +318,7 @@ fn is_intact(seed: u32, order: Order, logical: u64, block: &[u8]) -> bool {
 }
 
 /// Reports the names in a block, and any damage in it.
-fn tell(inode: u64, limits: Limits, bytes: &[u8], listed: &mut dyn FnMut(Listed<'_>)) {
+fn report_names(inode: u64, limits: Limits, bytes: &[u8], listed: &mut dyn FnMut(Listed<'_>)) {
     let told = directory::names(bytes, limits, |name, child| listed(Listed::Name(name, child.into())));
     if let Err(error) = told {
         damage(inode, error, listed);

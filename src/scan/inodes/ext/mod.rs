@@ -250,7 +250,7 @@ impl<M: Medium> Ext<M> {
                 self.read_again(offset, number, targets, found);
                 continue;
             }
-            self.tell(offset, number, decoded, targets, found);
+            self.report(offset, number, decoded, targets, found);
         }
     }
 
@@ -268,12 +268,12 @@ impl<M: Medium> Ext<M> {
             let is_intact = !matches!(self.decode(number, &bytes), Decoded::Damaged(_));
             (bytes, is_intact)
         });
-        self.tell(offset, number, self.decode(number, &bytes), targets, found);
+        self.report(offset, number, self.decode(number, &bytes), targets, found);
     }
 
     /// Reports a decoded inode.
     #[inline(always)]
-    fn tell(
+    fn report(
         &self,
         offset: usize,
         number: u32,
