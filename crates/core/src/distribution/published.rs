@@ -1,9 +1,9 @@
 //! The three published distributions of Tanenbaum, Herder and Bos (2006): `vu-1984`, `vu-2005` and `web-2005`.
 //!
-//! The tables are in `data/` ([`tables`]), as printed except for one misprint. Each population is laid out ([`spread`]) between
-//! *knots*, sizes up to which the number of files is known: the rows of Fig. 1, the medians that the text states and,
-//! for 2005, the deciles of Fig. 3. At a decile or median one file has exactly that size, so that it is reproduced to
-//! the byte.
+//! The tables are in `data/` ([`tables`]), as printed except for one misprint. Each population is laid out ([`spread`])
+//! between *knots*, sizes up to which the number of files is known: the rows of Fig. 1, the medians that the text
+//! states and, for 2005, the deciles of Fig. 3. At a decile or median one file has exactly that size, so that it is
+//! reproduced to the byte.
 //!
 //! What the paper leaves open:
 //!
@@ -169,8 +169,8 @@ pub fn through_percentiles(
     Ok(distribution)
 }
 
-/// A population from a `column` of the percentages of Fig. 1 and from sizes that the paper says files have, each with the cumulative share
-/// of the files up to and including it, in hundredths of a per cent.
+/// A population from a `column` of the percentages of Fig. 1 and from sizes that the paper says files have, each with
+/// the cumulative share of the files up to and including it, in hundredths of a per cent.
 fn population_from_fig_1(
     name: &'static str,
     title: &'static str,

@@ -1,7 +1,8 @@
 //! Models by name: `NAME:option=value,…`, as on the command line.
 //!
 //! Parsing checks each value against its [`Range`](super::Range) and fills in defaults, so that a layout is built only
-//! from options that are valid one by one; its `build` reports invalid combinations. An error lists what would be valid.
+//! from options that are valid one by one; its `build` reports invalid combinations. An error lists what would be
+//! valid.
 
 use super::kind::{Kind, Options};
 use super::{Layout, block, btrfs, ceph, ext, fat, granulo, hdfs, lustre, minio, ntfs, panfs, s3, xfs, zfs};
