@@ -28,7 +28,7 @@ quick:            ## for whoever works on it: formatting, unit tests with few si
 
 quick-tests:
 	GRANULO_CRASH_POINTS=300 GRANULO_BUCKETS=300 cargo test --workspace --lib -q
-	cargo test --test it -q -- layers tidy cli
+	cargo test --test it -q -- circles layers tidy cli
 
 hooks:            ## let git check commit messages in this clone
 	git config core.hooksPath .githooks

@@ -10,35 +10,48 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqA
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{escape, is_printable};
 
-/// Reads the JSON document of `schema` (such as `granulo/plan/1`); an older version is read as this one. `None` if it
-/// is not JSON (also if it is truncated) or has another schema. `advice` says how to get a new one.
-///
-/// # Errors
-/// [`ErrorKind::NewerVersion`] if the kind is right and the version higher; [`ErrorKind::Corrupt`] if neither is the
-/// case and the rest cannot be read, or has a string that is not printable.
-pub(crate) fn read_document<T: DeserializeOwned>(
-    operation: &'static str,
-    schema: &str,
-    advice: &str,
-    json: &[u8],
-) -> Option<Result<T>> {
-    #[derive(Deserialize)]
-    struct Schema {
-        schema: String,
+/// A JSON document of which only the schema was read.
+pub(crate) struct Unread<'j> {
+    json: &'j [u8],
+    schema: String,
+}
+
+impl<'j> Unread<'j> {
+    /// `None` if it is not JSON (also if it is truncated) or names no schema.
+    pub(crate) fn new(json: &'j [u8]) -> Option<Unread<'j>> {
+        #[derive(Deserialize)]
+        struct Schema {
+            schema: String,
+        }
+        let Schema { schema } = serde_json::from_slice(json).ok()?;
+        Some(Unread { json, schema })
     }
-    let (kind, version) = schema.rsplit_once('/')?;
-    let version: u32 = version.parse().ok()?;
-    let found_schema = serde_json::from_slice::<Schema>(json).ok()?.schema;
-    let found_version = found_schema.strip_prefix(kind)?.strip_prefix('/')?;
-    if !found_version.bytes().all(|byte| byte.is_ascii_digit()) || found_version.is_empty() {
-        return None;
+
+    /// Reads it if it is a document of `schema` (such as `granulo/plan/1`); an older version is read as this one.
+    /// `None` if it has another schema. `advice` says how to get a new one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NewerVersion`] if the kind is right and the version higher; [`ErrorKind::Corrupt`] if neither is
+    /// the case and the rest cannot be read, or has a string that is not printable.
+    pub(crate) fn read<T: DeserializeOwned>(
+        &self,
+        operation: &'static str,
+        schema: &str,
+        advice: &str,
+    ) -> Option<Result<T>> {
+        let (kind, version) = schema.rsplit_once('/')?;
+        let version: u32 = version.parse().ok()?;
+        let found_version = self.schema.strip_prefix(kind)?.strip_prefix('/')?;
+        if !found_version.bytes().all(|byte| byte.is_ascii_digit()) || found_version.is_empty() {
+            return None;
+        }
+        // One that does not even fit is newer.
+        if found_version.parse::<u32>().map_or(true, |found| found > version) {
+            return Some(Err(Error::newer_version(operation, found_version, version)));
+        }
+        let read = check_printable_strings(self.json).and_then(|()| serde_json::from_slice(self.json));
+        Some(read.map_err(|error| Error::new(ErrorKind::Corrupt, operation, error.to_string()).advise(advice)))
     }
-    // One that does not even fit is newer.
-    if found_version.parse::<u32>().map_or(true, |found| found > version) {
-        return Some(Err(Error::newer_version(operation, found_version, version)));
-    }
-    let read = check_printable_strings(json).and_then(|()| serde_json::from_slice(json));
-    Some(read.map_err(|error| Error::new(ErrorKind::Corrupt, operation, error.to_string()).advise(advice)))
 }
 
 /// Checks that every string in a JSON document, and every name of a field, is printable but for line ends and tabs.
@@ -118,7 +131,7 @@ mod tests {
     fn a_version_that_is_newer_or_no_number_is_not_read() {
         let read = |found: &str| {
             let json = format!(r#"{{"schema": "granulo/plan/{found}"}}"#);
-            read_document::<serde_json::Value>("read", "granulo/plan/2", "", json.as_bytes())
+            Unread::new(json.as_bytes())?.read::<serde_json::Value>("read", "granulo/plan/2", "")
         };
         for found in ["1", "2"] {
             assert!(read(found).unwrap().is_ok(), "{found}");

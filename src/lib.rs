@@ -79,7 +79,7 @@ mod watch;
 
 // The crates of the lower layers, re-exported as modules.
 pub use granulo_core::{distribution, error, layout, mrc, progress, units};
-use granulo_core::{io, locks, random};
+use granulo_core::{io, locks, random, tables};
 pub use granulo_store as store;
 use granulo_sys as sys;
 

@@ -3,7 +3,7 @@
 
 pub mod bench {
     //! The harness of benches, and their results.
-    pub use crate::bench::{emulate, fill, images, place, result, run};
+    pub use crate::bench::{emulate, file_systems, fill, images, place, result, run};
 }
 
 pub mod report {

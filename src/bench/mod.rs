@@ -39,7 +39,8 @@
 //! | [`cache`] | `bench cache`: run times over cache size and block size |
 //! | [`run`] | one run: prepared places, turns, the document |
 //! | [`place`] | a place to measure: a directory or a file system created for it; files or a store |
-//! | [`images`], [`loops`], [`emulate`] | file systems created for a run, their devices, deliberately slow devices |
+//! | [`file_systems`], [`images`], `servers` | kinds of file systems, those created for a run, programs that serve them |
+//! | [`loops`], [`emulate`] | their devices, deliberately slow devices |
 //! | `cgroups`, `confine` | control groups; a memory limit for a program |
 //! | [`scratch`] | the directory of a run, and left-overs of killed runs |
 //! | [`device`] | `cache --measure`: two figures of a device |
@@ -55,6 +56,7 @@ pub(crate) mod content;
 pub(crate) mod create;
 pub(crate) mod device;
 pub mod emulate;
+pub mod file_systems;
 pub mod fill;
 pub(crate) mod host;
 pub mod images;
@@ -68,4 +70,5 @@ pub mod result;
 pub mod run;
 pub(crate) mod samples;
 pub(crate) mod scratch;
+mod servers;
 pub(crate) mod volume;

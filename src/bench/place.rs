@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::caches::{Dropped, drop_caches};
-use super::images::{FileSystemSpec, Image};
+use super::file_systems::FileSystemSpec;
+use super::images::Image;
 use super::result::{CacheState, Device, Subject, SubjectKind};
 use super::scratch::{Cleared, Scratch, clear_left_overs};
 use super::volume::{self, Room};

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::samples::{LatencySummary, Spread};
-use crate::document::read_document;
+use crate::document::Unread;
 use crate::error::Result;
 
 /// The schema name of documents.
@@ -17,9 +17,17 @@ pub const SCHEMA: &str = "granulo/bench/1";
 /// Reads a result from `text`; `None` if it is something else.
 ///
 /// # Errors
-/// Same as [`read_document`].
+/// Same as [`Unread::read`].
 pub fn read(text: &[u8]) -> Option<Result<Document>> {
-    read_document("read the result of a bench", SCHEMA, "write it again with granulo bench -o", text)
+    read_document(&Unread::new(text)?)
+}
+
+/// Reads a result; `None` if the document is something else.
+///
+/// # Errors
+/// Same as [`Unread::read`].
+pub(crate) fn read_document(document: &Unread<'_>) -> Option<Result<Document>> {
+    document.read("read the result of a bench", SCHEMA, "write it again with granulo bench -o")
 }
 
 /// One run of one bench.

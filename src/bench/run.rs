@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use super::clock;
+use super::file_systems::FileSystemSpec;
 use super::host;
-use super::images::{self, FileSystemSpec, Image};
+use super::images::{self, Image};
 use super::place::{Borrowed, Place, Prepared};
 use super::programs;
 use super::result::{Details, Document, Host, SCHEMA, Series, SubjectKind};

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use rustix::mount::{UnmountFlags, unmount};
 
-use super::{confine, emulate, images, loops, volume};
+use super::{confine, emulate, loops, servers, volume};
 use crate::error::{Error, ErrorKind, Result};
 use crate::locks;
 use crate::units::{escape_path, format_size};
@@ -201,7 +201,7 @@ fn clear(path: &Path, process: u32) -> Result<bool> {
             Err(error) => return Err(fail(error)),
         }
     };
-    images::end_servers(path);
+    servers::end_servers(path);
     empty(path)?;
     remove_emptied(path)?;
     Ok(true)

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::bench::result::{self, Document};
-use crate::document::read_document;
+use crate::document::Unread;
 use crate::error::{Error, Result};
 use crate::io::read_bounded;
 use crate::mrc::study::{self, Study};
@@ -23,14 +23,14 @@ pub(super) fn read(path: &Path) -> Result<Option<Stored>> {
         return Ok(None);
     }
     let text = read_bounded("read the result", path)?;
-    if let Some(plan) = plan::read(&text).transpose().map_err(|error: Error| error.at(path))? {
-        return Ok(Some(Stored::Plan(Box::new(plan))));
-    }
-    let advice = "write it again with granulo cache -o";
-    let study: Option<Result<Study>> = read_document("read the cache study", study::SCHEMA, advice, &text);
-    if let Some(study) = study.transpose().map_err(|error: Error| error.at(path))? {
-        return Ok(Some(Stored::CacheStudy(Box::new(study))));
-    }
-    let document = result::read(&text).transpose().map_err(|error: Error| error.at(path))?;
-    Ok(document.map(|document| Stored::Bench(Box::new(document))))
+    let Some(document) = Unread::new(&text) else { return Ok(None) };
+    let study = || document.read("read the cache study", study::SCHEMA, "write it again with granulo cache -o");
+    let stored = boxed(plan::read_document(&document), Stored::Plan)
+        .or_else(|| boxed(study(), Stored::CacheStudy))
+        .or_else(|| boxed(result::read_document(&document), Stored::Bench));
+    stored.transpose().map_err(|error: Error| error.at(path))
+}
+
+fn boxed<T>(read: Option<Result<T>>, stored: fn(Box<T>) -> Stored) -> Option<Result<Stored>> {
+    read.map(|read| read.map(|value| stored(Box::new(value))))
 }

@@ -11,7 +11,7 @@ use super::recommend::{Recommendation, TOLERANCE, recommend};
 use super::space::{ModelSpace, model_space};
 use super::systems::Fact;
 use super::tier::{Allowance, Fit, Profile, Tier, Tiers, cutoffs, scale};
-use crate::document::read_document;
+use crate::document::Unread;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::{Model, Wanted, kinds};
 use crate::units::{SMALL_FILE_BYTES, format_size};
@@ -232,7 +232,15 @@ pub fn plan(population: &Population, about: About, request: &Request) -> Result<
 /// # Errors
 /// [`ErrorKind::NewerVersion`], [`ErrorKind::Corrupt`].
 pub fn read(text: &[u8]) -> Option<Result<Plan>> {
-    read_document("read the plan", SCHEMA, "write it again with granulo plan --json", text)
+    read_document(&Unread::new(text)?)
+}
+
+/// Reads a plan; `None` if the document is something else.
+///
+/// # Errors
+/// Same as [`Unread::read`].
+pub(crate) fn read_document(document: &Unread<'_>) -> Option<Result<Plan>> {
+    document.read("read the plan", SCHEMA, "write it again with granulo plan --json")
 }
 
 fn fast_tiers(population: &Population, request: &Request, spaces: &[ModelSpace], usual: u64) -> Result<Vec<FastTier>> {

@@ -14,6 +14,7 @@ pub mod tier;
 
 pub use block_size::{BLOCK_SIZES, BlockSize, Padding, block_size, block_sizes};
 pub use caching::Caching;
+pub(crate) use document::read_document;
 pub use document::{About, FastTier, Plan, Request, ServedOperations, Source, plan, read};
 pub use operations::Operations;
 pub use population::{Population, Tree};

@@ -19,11 +19,12 @@ pub(crate) struct Permutation {
 }
 
 impl Permutation {
-    /// The permutation of `0..length` that belongs to `start`.
-    pub(crate) fn new(length: u64, start: u64) -> Permutation {
+    /// The permutation of `0..length` that belongs to `seed`.
+    pub(crate) fn new(length: u64, seed: u64) -> Permutation {
+        // Each half needs a bit.
         let bits = (u64::BITS - length.saturating_sub(1).leading_zeros()).max(2);
         let low_bits = bits / 2;
-        let mut key = start;
+        let mut key = seed;
         let keys = [(); ROUNDS].map(|()| {
             key = key.wrapping_add(STEP);
             mix(key)

@@ -6,8 +6,8 @@
 
 use super::design::{DIRECTORY_FILES, Recipe, Shape};
 use crate::distribution::Distribution;
+use crate::tables::{GeriatrixPoint, geriatrix_points};
 
-const TABLE: &str = include_str!("../../data/geriatrix_profiles.csv");
 /// Prefix of the names of profiles on the command line.
 pub const PREFIX: &str = "geriatrix-";
 /// Their source.
@@ -41,9 +41,7 @@ impl Profile {
 /// All profiles, in the order of the table.
 pub fn all() -> Vec<Profile> {
     let mut profiles: Vec<Profile> = Vec::new();
-    for row in TABLE.lines().filter(|line| !line.starts_with('#')).skip(1) {
-        add(&mut profiles, row).unwrap_or_else(|| unreachable!("the built-in table is sound: {row}"));
-    }
+    geriatrix_points().into_iter().for_each(|point| add(&mut profiles, point));
     profiles
 }
 
@@ -52,25 +50,21 @@ pub fn find(name: &str) -> Option<Profile> {
     all().into_iter().find(|profile| profile.name == name)
 }
 
-/// Adds a row to the profile that it belongs to.
-fn add(profiles: &mut Vec<Profile>, row: &str) -> Option<()> {
-    let fields: Vec<&str> = row.split(',').collect();
-    let &[profile, kind, x, weight, ..] = fields.as_slice() else { return None };
-    let (x, weight): (f64, u64) = (x.parse().ok()?, weight.parse().ok()?);
-    let name = format!("{PREFIX}{}", profile.replace('_', "-"));
+/// Adds a point to the profile that it belongs to.
+fn add(profiles: &mut Vec<Profile>, point: GeriatrixPoint) {
+    let name = format!("{PREFIX}{}", point.profile.replace('_', "-"));
     if profiles.last().is_none_or(|last| last.name != name) {
         let (sizes, depths) = (Distribution::default(), Distribution::default());
         profiles.push(Profile { name, sizes, ages: Vec::new(), depths });
     }
-    let profile = profiles.last_mut()?;
-    match kind {
-        _ if weight == 0 => {}
-        "size" => profile.sizes.add(x as u64, weight),
-        "age" => profile.ages.push((x, weight)),
-        "dir" => profile.depths.add(x as u64, weight),
-        _ => return None,
+    let Some(profile) = profiles.last_mut() else { return };
+    match point.kind {
+        _ if point.weight == 0 => {}
+        "size" => profile.sizes.add(point.x as u64, point.weight),
+        "age" => profile.ages.push((point.x, point.weight)),
+        "dir" => profile.depths.add(point.x as u64, point.weight),
+        kind => unreachable!("the built-in table has no points of {kind}"),
     }
-    Some(())
 }
 
 #[cfg(test)]

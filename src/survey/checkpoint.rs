@@ -16,9 +16,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
-use super::collect::{Collector, Shard};
+use super::collect::{Collector, LinkNameData, Shard};
 use super::errors::{ErrorLog, Example, KindCount};
-use super::link_names::LinkNameData;
 use super::measure::{ByteMeasure, Distributions, Measure};
 use super::places::{Places, Tally};
 use super::{Counts, Options, OtherAllocated, OverheadBySize};

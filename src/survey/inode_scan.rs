@@ -8,7 +8,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use super::collect::Collector;
-use super::run::{Incremental, MethodChoice, Moments, Outcome, Request, TICK, named, origin};
+use super::request::{Incremental, MethodChoice, Moments, Outcome, Request, TICK, named, origin};
 use super::{Method, Origin, Snapshots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;

@@ -15,11 +15,11 @@ pub mod file;
 mod file_table;
 pub mod fsstats;
 pub(crate) mod inode_scan;
-mod link_names;
 pub mod measure;
 pub mod merge;
 pub mod places;
 mod recent;
+pub(crate) mod request;
 pub mod run;
 pub mod source;
 

@@ -16,7 +16,7 @@ use crate::scan::{
 };
 use crate::survey::collect::Collector;
 use crate::survey::places::Tally;
-use crate::survey::run::{Request, named, origin};
+use crate::survey::request::{Request, named, origin};
 use crate::survey::{Origin, Snapshots, Survey};
 
 /// Entries per batch.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use granulo::testing::bench::images::FileSystemKind;
+use granulo::testing::bench::file_systems::FileSystemKind;
 use granulo::testing::bench::result::{CreatePhase, Details, Document};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::process::Signal;

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use granulo::testing::bench::images::FileSystemKind;
+use granulo::testing::bench::file_systems::FileSystemKind;
 use granulo::testing::bench::result::{CacheCell, CacheDetails, CacheState, Details, Document, FailureKind};
 use rustix::process::Signal;
 use tempfile::TempDir;

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use granulo::population::SizeLaw;
 use granulo::progress::Progress;
+use granulo::testing::bench::file_systems::{FileSystemKind, FileSystemSpec};
 use granulo::testing::bench::fill::{FillRequest, Filling, Test, fill};
-use granulo::testing::bench::images::{FileSystemKind, FileSystemSpec};
 use granulo::testing::bench::place::Place;
 use granulo::testing::bench::result::{CacheState, Details, Document, FillDetails, Series};
 use granulo::testing::bench::run::{Request, Run};

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use granulo::error::ErrorKind;
 use granulo::testing::bench::emulate::Emulation;
-use granulo::testing::bench::images::{self, FileSystemKind, FileSystemSpec};
+use granulo::testing::bench::file_systems::{FileSystemKind, FileSystemSpec};
+use granulo::testing::bench::images;
 use granulo::testing::bench::place::{Place, Prepared};
 use granulo::testing::bench::result::{CacheState, CreateDetails, Details, SubjectKind};
 use granulo::testing::bench::run::{Measured, Request, Run};

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-use granulo::testing::bench::images::FileSystemKind;
+use granulo::testing::bench::file_systems::FileSystemKind;
 use granulo::testing::bench::result::{CacheState, Details, Document, PackDetails, Series};
 use rustix::process::Signal;
 use unicode_width::UnicodeWidthStr;

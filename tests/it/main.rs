@@ -1,6 +1,6 @@
 //! The integration tests: one binary, one module per subject.
 //!
-//! They run the built `granulo` and check its output; only `layers` and `tidy` read the source. Each test has a
+//! They run the built `granulo` and check its output; only `circles`, `layers` and `tidy` read the source. Each test has a
 //! directory of its own. A test that needs root, a mount or another program reports when it is skipped, and fails
 //! instead when `GRANULO_REQUIRE_ALL=1` is set. `GRANULO_UPDATE_GOLDEN=1` rewrites the texts in `tests/golden`.
 #![allow(clippy::useless_vec, reason = "`args!` makes one list for calls that keep it and for calls that do not")]
@@ -16,6 +16,7 @@ mod bench_report;
 mod btrfs;
 mod cache;
 mod changes;
+mod circles;
 mod cli;
 mod dependencies;
 mod filesystems;

@@ -42,7 +42,7 @@
 //! | layer | modules |
 //! | --- | --- |
 //! | 1 | [`distribution`]: distributions; [`layout`]: space; [`mrc`]: miss-ratio curves; [`io`]: atomic files |
-//! | 0 | [`units`], [`error`]; [`progress`]: how far long work is, and the request to stop it; [`locks`]: locks that survive a panic; [`random`]: seeded random numbers |
+//! | 0 | [`units`], [`error`]; [`progress`]: how far long work is, and the request to stop it; [`locks`]: locks that survive a panic; [`random`]: seeded random numbers; [`tables`]: published tables |
 //!
 //! A module uses only layers below its own; a test reads the imports and enforces that.
 
@@ -57,4 +57,5 @@ pub mod locks;
 pub mod mrc;
 pub mod progress;
 pub mod random;
+pub mod tables;
 pub mod units;

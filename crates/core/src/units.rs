@@ -23,7 +23,8 @@ pub const SMALL_FILE_BYTES: u64 = 64 * KIB;
 const BINARY_UNITS: [&str; 9] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"];
 
 /// Parses a size: `65536`, `64KiB`, `64K` (1,024-based), `64kB` (1,000-based), `1.5GiB`; `1_000_000` with separators.
-/// Upper and lower case are the same.
+/// Upper and lower case are the same, so `kb` has the base of `kB`, and `k` that of `KiB`. Spaces may stand around the
+/// number. A fraction of a unit is rounded to whole bytes; there is no fraction of a byte.
 ///
 /// # Errors
 /// A sentence about the mistake, for the argument parser to print.
@@ -35,7 +36,8 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     let digits = digits.replace('_', "");
     let factor = unit_factor(suffix.trim()).ok_or_else(invalid)?;
     let (whole, fraction) = digits.split_once('.').unwrap_or((&digits, ""));
-    if whole.is_empty() || (digits.contains('.') && fraction.is_empty()) {
+    let has_point = digits.contains('.');
+    if whole.is_empty() || (has_point && (fraction.is_empty() || factor == 1)) {
         return Err(invalid());
     }
     let too_large = || format!("'{text}' is too large (the limit is 2^64 bytes)");
@@ -287,7 +289,11 @@ mod tests {
             ("64k", 65536),
             ("64kB", 64000),
             ("64 KB", 64000),
+            ("64kb", 64000),
+            (" 64 kib ", 65536),
+            ("7b", 7),
             ("1.5GiB", 1610612736),
+            ("0.1K", 102),
             ("1_000", 1000),
             ("16E", 0),
         ] {
@@ -297,7 +303,9 @@ mod tests {
                 assert_eq!(parse_size(text), Ok(bytes), "{text}");
             }
         }
-        for text in ["", "K", "12Q", "1.", ".5", "-1", "1e3", "0x10", "64KiBs", "é"] {
+        for text in
+            ["", "_", "K", "12Q", "1.", ".5", "1.5", "1.0B", "1.5.5K", "1 000", "-1", "1e3", "0x10", "64KiBs", "é"]
+        {
             assert!(parse_size(text).is_err(), "{text}");
         }
     }

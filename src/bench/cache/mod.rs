@@ -23,7 +23,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::confine::{self, Confined};
-use super::images::{self, FileSystemKind, FileSystemSpec};
+use super::file_systems::{FileSystemKind, FileSystemSpec};
+use super::images;
 use super::place::{Place, Prepared};
 use super::programs;
 use super::result::{CacheCell, CacheDetails, CacheState, CellFailure, Details, Document, Series};

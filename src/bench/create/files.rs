@@ -22,7 +22,7 @@ const LISTING_BYTES: usize = 32 << 10;
 pub(super) struct Files {
     path: PathBuf,
     base: OwnedFd,
-    /// The directory that was last made durable, and its number.
+    /// The directory of the last file, with its number, if files are made durable one by one.
     parent: Option<(u64, OwnedFd)>,
     name: Name,
     directory_files: u64,
@@ -107,6 +107,7 @@ fn write_all(file: &OwnedFd, content: &[u8], size_bytes: u64) -> rustix::io::Res
 impl FileOperations for Files {
     fn create(&mut self, number: u64, latencies: &mut Latencies) -> Result<()> {
         let directory = self.directory(number);
+        // The first file of a directory creates it; files are numbered from 1.
         if directory > 0 && (number - 1).is_multiple_of(self.directory_files) {
             self.name.set_directory(directory);
             let made = mkdirat(&self.base, self.name.as_c_str(), Mode::from_raw_mode(0o755));

@@ -6,7 +6,8 @@ use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::bench::images::{FileSystemKind, Image};
+use crate::bench::file_systems::FileSystemKind;
+use crate::bench::images::Image;
 use crate::bench::programs;
 use crate::bench::scratch::Scratch;
 use crate::error::{Error, ErrorKind, Result};

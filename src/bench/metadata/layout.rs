@@ -12,7 +12,7 @@ use std::str::FromStr;
 use super::files::SPARE_FILES;
 use super::{MetadataRequest, Part, check};
 use crate::bench::emulate::Emulation;
-use crate::bench::images::{FileSystemKind, FileSystemSpec};
+use crate::bench::file_systems::{FileSystemKind, FileSystemSpec};
 use crate::bench::place::{Place, Prepared};
 use crate::bench::programs;
 use crate::bench::result::SubjectKind;

@@ -185,7 +185,7 @@ pub(crate) fn metadata(
     let mut bench = Bench::new(request, &set, &scratch, progress, details);
     if complete {
         for (round, at) in turns(request.rounds, candidates.len()) {
-            complete = complete && bench.turn(&mut candidates[at], at, round)?;
+            complete = complete && bench.run_cold_parts(&mut candidates[at], at, round)?;
         }
     }
     if complete && request.has(Part::Load) {

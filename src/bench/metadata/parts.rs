@@ -52,8 +52,8 @@ impl<'b> Bench<'b> {
         (self.details, self.collected.end(), self.notes)
     }
 
-    /// A turn of a subject in all parts that begin cold and change nothing; returns whether it finished.
-    pub(super) fn turn(&mut self, candidate: &mut Candidate, at: usize, round: u64) -> Result<bool> {
+    /// One round of a candidate in all parts that begin cold and change nothing; returns whether it finished.
+    pub(super) fn run_cold_parts(&mut self, candidate: &mut Candidate, at: usize, round: u64) -> Result<bool> {
         let is_listed = self.request.listed > 0 && candidate.filled.listed == self.request.listed;
         if self.request.has(Part::List) && is_listed && !self.list(candidate, at, round)? {
             return Ok(false);

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-const TABLE_III: &str = include_str!("../../../data/panasas_performance.csv");
+use crate::tables::{PanasasBenchmark, panasas_benchmarks};
 
 /// A figure for disks, and for disks with SSDs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -28,16 +28,11 @@ impl Figure {
 
 /// Table III of Welch and Noer (2013).
 pub(crate) fn table_3() -> Vec<Figure> {
-    let rows = TABLE_III.lines().filter(|line| !line.starts_with('#')).skip(1);
-    let number = |field: Option<&str>| field.and_then(|field| field.parse::<f64>().ok());
-    let figure = |row: &str| {
-        let mut fields = row.split(',');
-        let mut text = || fields.next().unwrap_or_default().to_owned();
-        let (benchmark, unit) = (text(), text());
-        let (all_disk, hybrid) = (number(fields.next()).unwrap_or(0.0), number(fields.next()).unwrap_or(0.0));
-        Figure { benchmark, unit, all_disk, hybrid, response_ms: number(fields.next()).zip(number(fields.next())) }
+    let figure = |row: PanasasBenchmark| {
+        let PanasasBenchmark { benchmark, unit, all_disk, hybrid, response_ms } = row;
+        Figure { benchmark: benchmark.to_owned(), unit: unit.to_owned(), all_disk, hybrid, response_ms }
     };
-    rows.map(figure).collect()
+    panasas_benchmarks().into_iter().map(figure).collect()
 }
 
 /// The figure of one benchmark.

@@ -161,16 +161,16 @@ pub(super) fn read_records(
     Ok(true)
 }
 
-/// Writes a flat file of `bytes`; returns whether it finished.
-pub(super) fn write_flat(directory: &Path, bytes: u64, content: &Content, go_on: &mut Going<'_>) -> Result<bool> {
+/// Writes a flat file of `size_bytes`; returns whether it finished.
+pub(super) fn write_flat(directory: &Path, size_bytes: u64, content: &Content, go_on: &mut Going<'_>) -> Result<bool> {
     let fail = |error| Error::io("write a flat file in", directory, error);
     let mut out = Parts::new(directory, "flat");
     let mut at = 0;
-    while at < bytes {
+    while at < size_bytes {
         if !go_on(at) {
             return Ok(false);
         }
-        let piece = content.piece(FLAT, at, bytes - at);
+        let piece = content.piece(FLAT, at, size_bytes - at);
         out.write_all(piece).map_err(fail)?;
         at += piece.len() as u64;
     }
@@ -180,7 +180,7 @@ pub(super) fn write_flat(directory: &Path, bytes: u64, content: &Content, go_on:
 /// Reads the flat file; with `content`, compares the bytes. Returns whether it finished.
 pub(super) fn read_flat(
     directory: &Path,
-    bytes: u64,
+    size_bytes: u64,
     content: Option<&Content>,
     go_on: &mut Going<'_>,
 ) -> Result<bool> {
@@ -189,7 +189,7 @@ pub(super) fn read_flat(
     let mut piece = vec![0; PIECE_BYTES];
     let mut at = 0;
     // Empty content has no file.
-    if bytes == 0 {
+    if size_bytes == 0 {
         return Ok(true);
     }
     loop {
@@ -208,10 +208,10 @@ pub(super) fn read_flat(
             Err(error) => return Err(fail(error)),
         }
     }
-    if at == bytes {
+    if at == size_bytes {
         return Ok(true);
     }
-    let cause = format!("{at} bytes were read, but {bytes} were written");
+    let cause = format!("{at} bytes were read, but {size_bytes} were written");
     Err(Error::new(ErrorKind::Corrupt, "read the flat file in", cause).at(directory))
 }
 

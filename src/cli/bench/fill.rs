@@ -3,8 +3,8 @@
 use clap::{Args, ValueEnum};
 
 use super::{Shared, signals};
+use crate::bench::file_systems::FileSystemKind;
 use crate::bench::fill::{Estimate, FillRequest, Filling, HIGHEST_LEVEL, check_directories, fill};
-use crate::bench::images::FileSystemKind;
 use crate::bench::place::Place;
 use crate::bench::result::{Details, Document};
 use crate::cli::{Ended, output, usage_error};

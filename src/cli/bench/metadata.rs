@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::{Shared, signals};
-use crate::bench::images::{FileSystemKind, FileSystemSpec};
+use crate::bench::file_systems::{FileSystemKind, FileSystemSpec};
 use crate::bench::metadata::{
     LARGEST_BYTES, Loads, MetadataRequest, Mix, Part, StoreLayout, Stores, metadata, prepare,
 };

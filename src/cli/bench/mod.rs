@@ -19,7 +19,7 @@ use clap::{Args, Subcommand};
 use super::progress::during;
 use super::{Ended, output, signals, usage_error};
 use crate::bench::emulate::Emulation;
-use crate::bench::images::{FileSystemKind, FileSystemSpec};
+use crate::bench::file_systems::{FileSystemKind, FileSystemSpec};
 use crate::bench::place::Place;
 use crate::bench::result::Document;
 use crate::bench::run::{Request, Run};

@@ -1,10 +1,8 @@
 //! What a command says about the devices of a store: those with a fault when it is opened, those that fail afterwards,
 //! and directories given with `--device` that are not used.
-//!
-//! A command opens one store, so what was found when it was opened is kept for the whole process.
 
+use std::ops::Deref;
 use std::path::Path;
-use std::sync::OnceLock;
 
 use super::completeness::say_completeness;
 use crate::cli::output;
@@ -13,13 +11,53 @@ use crate::store::ids::DeviceNumber;
 use crate::store::{OpenOptions, Store, Trouble, unused_directories};
 use crate::units::escape_path;
 
-/// Devices that could not be written already when the store was opened.
-static FAILED_BEFORE: OnceLock<Vec<DeviceNumber>> = OnceLock::new();
+/// A store that a command uses.
+pub(super) struct OpenedStore {
+    store: Store,
+    /// Devices that could not be written already when it was opened.
+    failed_before: Vec<DeviceNumber>,
+}
+
+impl Deref for OpenedStore {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        &self.store
+    }
+}
+
+impl OpenedStore {
+    /// Reports what is wrong with the store.
+    pub(super) fn new(store: Store) -> OpenedStore {
+        say_what_is_wrong(&store);
+        let failed_before = failed(&store).map(|(number, _)| number).collect();
+        OpenedStore { store, failed_before }
+    }
+
+    /// Devices that failed since: the store goes on without them.
+    pub(super) fn failed_devices(&self) -> Vec<u16> {
+        self.failed_meanwhile().map(|(number, _)| number.0).collect()
+    }
+
+    /// Reports them.
+    pub(super) fn say_failures(&self) {
+        for (number, cause) in self.failed_meanwhile() {
+            let path = place(&self.store, number);
+            output::warn(&format!(
+                "device {number}, {path}, failed meanwhile, and the store goes on without it: {cause} (when it is back, \
+                 run granulo store repair; if it is lost, granulo store rebuild)"
+            ));
+        }
+    }
+
+    fn failed_meanwhile(&self) -> impl Iterator<Item = (DeviceNumber, String)> {
+        failed(&self.store).filter(|(number, _)| !self.failed_before.contains(number))
+    }
+}
 
 /// Reports what may be missing, and devices with a fault, before anything else about the store.
 pub(super) fn say_what_is_wrong(store: &Store) {
     say_completeness(store);
-    FAILED_BEFORE.get_or_init(|| failed(store).into_iter().map(|(number, _)| number).collect());
     for (number, trouble) in store.troubles() {
         let advice = match trouble {
             Trouble::Gone => continue,
@@ -31,22 +69,6 @@ pub(super) fn say_what_is_wrong(store: &Store) {
         };
         let words = store.explain_trouble(number).unwrap_or_default();
         output::warn(&format!("device {number}, {}, {words}{advice}", place(store, number)));
-    }
-}
-
-/// Devices that failed since the store was opened for writing: it goes on without them.
-pub(super) fn failed_devices(store: &Store) -> Vec<u16> {
-    failed_meanwhile(store).map(|(number, _)| number.0).collect()
-}
-
-/// Reports them.
-pub(super) fn say_failures(store: &Store) {
-    for (number, cause) in failed_meanwhile(store) {
-        let path = place(store, number);
-        output::warn(&format!(
-            "device {number}, {path}, failed meanwhile, and the store goes on without it: {cause} (when it is back, run \
-             granulo store repair; if it is lost, granulo store rebuild)"
-        ));
     }
 }
 
@@ -70,17 +92,12 @@ pub(super) fn checked(store: &Path, options: OpenOptions) -> Result<OpenOptions>
     Ok(options)
 }
 
-fn failed(store: &Store) -> Vec<(DeviceNumber, String)> {
-    let failed = store.troubles().into_iter().filter_map(|(number, trouble)| match trouble {
+/// Devices that cannot be written, and why.
+fn failed(store: &Store) -> impl Iterator<Item = (DeviceNumber, String)> {
+    store.troubles().into_iter().filter_map(|(number, trouble)| match trouble {
         Trouble::Failed(cause) => Some((number, cause)),
         _ => None,
-    });
-    failed.collect()
-}
-
-fn failed_meanwhile(store: &Store) -> impl Iterator<Item = (DeviceNumber, String)> {
-    let before = FAILED_BEFORE.get().map_or(&[][..], Vec::as_slice);
-    failed(store).into_iter().filter(|(number, _)| !before.contains(number))
+    })
 }
 
 /// The directory of a device, for messages.

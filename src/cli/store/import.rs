@@ -12,10 +12,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
 use super::progress::transfer_words;
-use super::{
-    Ended, StoreToWrite, failed_devices, key, objects_in_words, or_damage, output, say_failures, say_reports,
-    usage_error,
-};
+use super::{Ended, OpenedStore, StoreToWrite, key, objects_in_words, or_damage, output, say_reports, usage_error};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, Result};
@@ -137,7 +134,7 @@ impl ImportArguments {
         let finished = match imported {
             // Nothing was done, and there is nothing to say of it.
             Err(error) if is_empty(&summary) => {
-                say_failures(&store);
+                store.say_failures();
                 Err(error)
             }
             Err(error) => {
@@ -193,10 +190,10 @@ impl ImportArguments {
         Ok(if amiss { Ended::Amiss } else { Ended::Well })
     }
 
-    fn finish(&self, store: &Store, summary: &ImportSummary, options: &ImportOptions, end: End) -> Result<Ended> {
-        let failed = failed_devices(store);
+    fn finish(&self, store: &OpenedStore, summary: &ImportSummary, options: &ImportOptions, end: End) -> Result<Ended> {
+        let failed = store.failed_devices();
         let amiss = say_reports(&summary.reports) | summary.interrupted | !failed.is_empty();
-        say_failures(store);
+        store.say_failures();
         if summary.xattrs_unreadable > 0 {
             let count = count_words(&[(summary.xattrs_unreadable, "extended attribute", "extended attributes")]);
             let why = match end.is_archive {

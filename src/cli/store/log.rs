@@ -162,8 +162,8 @@ fn is_object(version: &Version) -> bool {
     version.removed.is_none() && version.entry.kind != Kind::Link
 }
 
-fn document(found: &Versions) -> LogDocument {
-    let record = |version: &Version| {
+impl VersionRecord {
+    fn new(version: &Version) -> VersionRecord {
         let entry = version.entry;
         let object = Some(entry).filter(|_| is_object(version));
         let renamed_to = match &version.removed {
@@ -192,7 +192,10 @@ fn document(found: &Versions) -> LogDocument {
             offset: entry.location.offset.0,
             record_bytes: entry.location.record_bytes,
         }
-    };
+    }
+}
+
+fn document(found: &Versions) -> LogDocument {
     let damage = found.damage.iter().map(|damage| DamageRecord {
         segment: damage.segment.0,
         offset: damage.range.start.0,
@@ -203,7 +206,7 @@ fn document(found: &Versions) -> LogDocument {
         key: found.key.to_string(),
         directory: found.directory.0,
         complete: found.is_complete,
-        versions: found.versions.iter().map(record).collect(),
+        versions: found.versions.iter().map(VersionRecord::new).collect(),
         damage: damage.collect(),
     }
 }

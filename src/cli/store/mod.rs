@@ -38,7 +38,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use self::completeness::{say_completeness, say_postponed, with_completeness};
-use self::devices::{checked, failed_devices, say_failures, say_what_is_wrong};
+use self::devices::{OpenedStore, checked, say_what_is_wrong};
 use super::{Ended, output, usage_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::{ObjectType, count_words};
@@ -160,10 +160,8 @@ impl StoreToRead {
     }
 
     /// The same; reports problems with the devices.
-    fn open(&self) -> Result<Store> {
-        let store = self.open_quietly()?;
-        say_what_is_wrong(&store);
-        Ok(store)
+    fn open(&self) -> Result<OpenedStore> {
+        self.open_quietly().map(OpenedStore::new)
     }
 }
 
@@ -174,10 +172,8 @@ impl StoreToWrite {
     }
 
     /// Opens for writing, which recovers after a crash; reports problems with the devices.
-    fn open(&self) -> Result<Store> {
-        let store = Store::open_with(&self.read.store, &self.options()?)?;
-        say_what_is_wrong(&store);
-        Ok(store)
+    fn open(&self) -> Result<OpenedStore> {
+        Store::open_with(&self.read.store, &self.options()?).map(OpenedStore::new)
     }
 }
 
@@ -283,9 +279,9 @@ fn or_damage(result: Result<Ended>) -> Result<Ended> {
 }
 
 /// The result of a command that wrote: a device that failed meanwhile is reported, and the exit status is 1.
-fn with_failures(store: &Store, result: Result<Ended>) -> Result<Ended> {
-    say_failures(store);
-    result.map(|ended| ended.and(failed_devices(store).is_empty()))
+fn with_failures(store: &OpenedStore, result: Result<Ended>) -> Result<Ended> {
+    store.say_failures();
+    result.map(|ended| ended.and(store.failed_devices().is_empty()))
 }
 
 /// The same where one object is read: an error with a position in the log is followed by what lies there.

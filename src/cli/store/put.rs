@@ -96,8 +96,8 @@ impl PutArguments {
             }
             put => put?,
         };
-        super::say_failures(&store);
-        let failed_devices = super::failed_devices(&store);
+        store.say_failures();
+        let failed_devices = store.failed_devices();
         let ended = if failed_devices.is_empty() { Ended::Well } else { Ended::Amiss };
         if self.json {
             let (key, mode) = (key.to_string(), source.attributes.mode);

@@ -131,29 +131,29 @@ impl TraceOutput {
 }
 
 /// Reads a source to its end, or until `progress` is asked to stop, with a progress line unless `quiet`; also writes it
-/// to `target`, if there is one.
+/// to `copy`, if there is one.
 fn pass(
     source: &mut dyn Source,
     options: Options,
-    target: Option<&mut TraceOutput>,
+    copy: Option<&mut TraceOutput>,
     progress: &Progress,
     quiet: bool,
 ) -> Result<Summary> {
-    during(quiet, progress, how_far, || take_all(source, options, target, progress))
+    during(quiet, progress, how_far, || take_all(source, options, copy, progress))
 }
 
 fn take_all(
     source: &mut dyn Source,
     options: Options,
-    mut target: Option<&mut TraceOutput>,
+    mut copy: Option<&mut TraceOutput>,
     progress: &Progress,
 ) -> Result<Summary> {
     const LOOK_EVERY: u64 = 1 << 12;
     let mut collector = Collector::new(options, source.origin().detail);
     while let Some(operation) = source.next()? {
         collector.take(&operation);
-        if let Some(target) = &mut target {
-            target.writer.push(&operation, source).map_err(|error| Error::io("write", &target.path, error))?;
+        if let Some(copy) = &mut copy {
+            copy.writer.push(&operation, source).map_err(|error| Error::io("write", &copy.path, error))?;
         }
         if collector.operations().is_multiple_of(LOOK_EVERY) {
             if progress.should_stop() {

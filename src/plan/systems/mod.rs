@@ -28,10 +28,9 @@ use super::tier::{Allowance, RATIOS, Tiers};
 use crate::distribution::Distribution;
 use crate::error::Result;
 use crate::layout::Model;
+use crate::tables::{PanasasRow, panasas_systems};
 use crate::units::{GIB, KIB, SMALL_FILE_BYTES, TIB, fraction};
 use text::{Measure, Role, Statement};
-
-const TABLE: &str = include_str!("../../../data/panasas_systems.csv");
 
 /// What `show` calls the whole collection.
 pub const COLLECTION: &str = "panasas";
@@ -123,8 +122,7 @@ pub struct Suited {
 
 /// All of them, in the order of the table.
 pub fn all() -> Vec<System> {
-    let rows = TABLE.lines().filter(|line| !line.starts_with('#')).skip(1);
-    rows.map(|row| system(row).unwrap_or_else(|| unreachable!("the built-in table is sound: {row}"))).collect()
+    panasas_systems().into_iter().map(System::from).collect()
 }
 
 /// The system of that name.
@@ -132,27 +130,22 @@ pub fn find(name: &str) -> Option<System> {
     all().into_iter().find(|system| system.name.eq_ignore_ascii_case(name))
 }
 
-fn system(row: &'static str) -> Option<System> {
-    let fields: Vec<&str> = row.split(',').collect();
-    let &[name, data, unit, ref figures @ ..] = fields.as_slice() else { return None };
-    let unit_bytes = if unit == "TB" { TIB } else { GIB };
-    let figures: Vec<u64> = figures.iter().map_while(|figure| figure.parse().ok()).collect();
-    let &[files, mean_kib, max_kib, directories, entries_mean, entries_max, name_mean, name_max] = figures.as_slice()
-    else {
-        return None;
-    };
-    Some(System {
-        name,
-        size_bytes: (data.parse::<f64>().ok()? * unit_bytes as f64) as u128,
-        files,
-        max_bytes: max_kib * KIB,
-        directories,
-        mean_bytes: mean_kib * KIB,
-        directory_entries_mean: entries_mean,
-        directory_entries_max: entries_max,
-        name_length_mean: name_mean,
-        name_length_max: name_max,
-    })
+impl From<PanasasRow> for System {
+    fn from(row: PanasasRow) -> System {
+        let unit_bytes = if row.unit == "TB" { TIB } else { GIB };
+        System {
+            name: row.system,
+            size_bytes: (row.user_data * unit_bytes as f64) as u128,
+            files: row.files,
+            max_bytes: row.max_kib * KIB,
+            directories: row.directories,
+            mean_bytes: row.mean_kib * KIB,
+            directory_entries_mean: row.directory_entries_mean,
+            directory_entries_max: row.directory_entries_max,
+            name_length_mean: row.name_length_mean,
+            name_length_max: row.name_length_max,
+        }
+    }
 }
 
 impl System {

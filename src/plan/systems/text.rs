@@ -7,9 +7,8 @@ use super::System;
 use crate::distribution::Distribution;
 use crate::layout::Layout;
 use crate::plan::population::Population;
+use crate::tables::{PanasasStatement, panasas_statements};
 use crate::units::fraction;
-
-const TABLE: &str = include_str!("../../../data/panasas_facts.csv");
 
 /// What stands for the systems where a statement is made of most of them and names none.
 const MOST: &str = "most";
@@ -68,29 +67,27 @@ pub(super) enum Role {
 
 /// All statements, in the order of the table.
 pub(super) fn all() -> Vec<Statement> {
-    let rows = TABLE.lines().filter(|line| !line.starts_with('#')).skip(1);
-    rows.map(|row| statement(row).unwrap_or_else(|| unreachable!("the built-in table is sound: {row}"))).collect()
+    let statement =
+        |row: PanasasStatement| statement(&row).unwrap_or_else(|| unreachable!("the built-in table is sound: {row:?}"));
+    panasas_statements().into_iter().map(statement).collect()
 }
 
-fn statement(row: &'static str) -> Option<Statement> {
-    let fields: Vec<&str> = row.splitn(9, ',').collect();
-    let &[systems, measure, low, high, least, most, role, section, quote] = fields.as_slice() else { return None };
-    let bound = |text: &str| if text.is_empty() { Some(None) } else { text.parse().ok().map(Some) };
+fn statement(row: &PanasasStatement) -> Option<Statement> {
     Some(Statement {
-        systems,
-        measure: Measure::parse(measure)?,
-        low_bytes: if low.is_empty() { 0 } else { low.parse().ok()? },
-        high_bytes: if high.is_empty() { None } else { Some(high.parse().ok()?) },
-        least: bound(least)?,
-        most: bound(most)?,
-        role: match role {
+        systems: row.systems,
+        measure: Measure::parse(row.measure)?,
+        low_bytes: row.low_bytes.unwrap_or_default(),
+        high_bytes: row.high_bytes,
+        least: row.least,
+        most: row.most,
+        role: match row.role {
             "fit" => Role::Fit,
             "check" => Role::Check,
             "conflict" => Role::Conflict,
             _ => return None,
         },
-        section,
-        quote,
+        section: row.section,
+        quote: row.quote,
     })
 }
 

@@ -66,10 +66,10 @@ pub struct RememberedNames {
 }
 
 impl RememberedNames {
-    /// Opens the file kept for the file system of this identity; returns a reason if it is unusable.
+    /// Opens the file kept for the file system of this identity.
     ///
     /// # Errors
-    /// A human-readable reason.
+    /// Why it is unusable, in words: the scan then reads every directory.
     pub fn open(path: &Path, identity: u64) -> std::result::Result<RememberedNames, String> {
         let file = Device::open(path).map_err(|error| error.to_string())?;
         let mut header = [0; HEADER_BYTES];
@@ -235,7 +235,7 @@ impl<'s, S: InodeSource> Remembering<'s, S> {
         if self.is_first_pass() {
             self.keep(inode, version, listing);
         }
-        tell(listing, listed);
+        report_names(listing, listed);
         true
     }
 }
@@ -259,7 +259,7 @@ fn put(listing: &mut Vec<u8>, name: &[u8], inode: u64, last: &mut u64) {
 }
 
 /// Reports the names of a listing, which begins with the inode of its directory.
-fn tell(listing: &[u8], listed: &mut dyn FnMut(Listed<'_>)) {
+fn report_names(listing: &[u8], listed: &mut dyn FnMut(Listed<'_>)) {
     let mut at = 0;
     let Some(mut last) = varint::take(listing, &mut at) else { return };
     while at < listing.len() {
@@ -375,7 +375,7 @@ mod tests {
         names.iter().for_each(|(name, inode)| put(&mut listing, name, *inode, &mut last));
         for length in 0..=listing.len() {
             let mut told = Vec::new();
-            tell(&listing[..length], &mut |found| match found {
+            report_names(&listing[..length], &mut |found| match found {
                 Listed::Name(name, inode) => told.push((name.to_vec(), inode)),
                 _ => panic!(),
             });

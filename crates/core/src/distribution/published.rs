@@ -1,9 +1,9 @@
 //! The three published distributions of Tanenbaum, Herder and Bos (2006): `vu-1984`, `vu-2005` and `web-2005`.
 //!
-//! The tables are in `data/`, as printed except for one misprint. Each population is laid out ([`spread`]) between
-//! *knots*, sizes up to which the number of files is known: the rows of Fig. 1, the medians that the text states and,
-//! for 2005, the deciles of Fig. 3. At a decile or median one file has exactly that size, so that it is reproduced to
-//! the byte.
+//! The tables are in `data/` ([`tables`]), as printed except for one misprint. Each population is laid out ([`spread`])
+//! between *knots*, sizes up to which the number of files is known: the rows of Fig. 1, the medians that the text
+//! states and, for 2005, the deciles of Fig. 3. At a decile or median one file has exactly that size, so that it is
+//! reproduced to the byte.
 //!
 //! What the paper leaves open:
 //!
@@ -24,11 +24,7 @@
 use std::sync::OnceLock;
 
 use super::{Distribution, EXACT_LIMIT, Interval, spread};
-
-const FIG_1: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/tanenbaum_fig1_cdf.csv"));
-const FIG_3: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/tanenbaum_fig3_deciles.csv"));
-
-const FIG_4: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/tanenbaum_fig4_dynamic_deciles.csv"));
+use crate::tables;
 
 const SOURCE: &str = "A. S. Tanenbaum, J. N. Herder, H. Bos: File size distribution on UNIX systems - then and now. \
                       ACM SIGOPS Operating Systems Review 40(1), 2006";
@@ -117,16 +113,16 @@ pub fn all() -> &'static [Published] {
                 "VU 1984",
                 1984,
                 (1_000_000, true),
-                1,
+                0,
                 &[(1080, 5000), (524_288, all_of_them)],
             ),
-            population_from_fig_1("vu-2005", "VU 2005", 2005, (1_700_000, false), 2, &deciles),
+            population_from_fig_1("vu-2005", "VU 2005", 2005, (1_700_000, false), 1, &deciles),
             population_from_fig_1(
                 "web-2005",
                 "Web 2005",
                 2005,
                 (53_000, false),
-                3,
+                2,
                 &[(1180, 5000), (134_217_728, all_of_them)],
             ),
         ]
@@ -140,22 +136,15 @@ pub fn find(name: &str) -> Option<&'static Published> {
 
 /// Fig. 3: the deciles of VU 2005, and their share of the disk.
 pub fn fig_3() -> Vec<Decile> {
-    let decile = |row: Vec<&str>| {
-        let largest_bytes = row.get(1)?.parse().ok()?;
-        let weights: Option<Vec<f64>> = row.get(2..)?.iter().map(|weight| weight.parse().ok()).collect();
-        Some(Decile { largest_bytes, weight_percent: weights?.try_into().ok()? })
-    };
-    rows(FIG_3).filter_map(decile).collect()
+    let decile =
+        |row: tables::WeightRow| Decile { largest_bytes: row.largest_bytes, weight_percent: row.weight_percent };
+    tables::weights().into_iter().map(decile).collect()
 }
 
 /// Fig. 4: deciles of the sizes of reads and of writes at the VU in 2005. A row has per cent of the operations, the
 /// largest read and the largest write.
 pub fn fig_4() -> Vec<[u64; 3]> {
-    let row = |row: Vec<&str>| -> Option<[u64; 3]> {
-        let fields: Option<Vec<u64>> = row.iter().map(|field| field.parse().ok()).collect();
-        fields?.try_into().ok()
-    };
-    rows(FIG_4).filter_map(row).collect()
+    tables::operations().into_iter().map(|row| [row.percent, row.read_bytes, row.write_bytes]).collect()
 }
 
 /// The distribution with these quantiles, each a per cent and the largest value up to there, both rising; a per cent is
@@ -180,13 +169,8 @@ pub fn through_percentiles(
     Ok(distribution)
 }
 
-/// The fields of each row, without the comments and the column names.
-fn rows(csv: &str) -> impl Iterator<Item = Vec<&str>> {
-    csv.lines().filter(|line| !line.starts_with('#')).skip(1).map(|line| line.split(',').map(str::trim).collect())
-}
-
-/// A population from a `column` of Fig. 1 and from sizes that the paper says files have, each with the cumulative share
-/// of the files up to and including it, in hundredths of a per cent.
+/// A population from a `column` of the percentages of Fig. 1 and from sizes that the paper says files have, each with
+/// the cumulative share of the files up to and including it, in hundredths of a per cent.
 fn population_from_fig_1(
     name: &'static str,
     title: &'static str,
@@ -195,10 +179,8 @@ fn population_from_fig_1(
     column: usize,
     attained_sizes: &[(u64, u64)],
 ) -> Published {
-    let point = |row: Vec<&str>| {
-        Some(CurvePoint { size_bytes: row.first()?.parse().ok()?, percent: row.get(column)?.parse().ok()? })
-    };
-    let curve: Vec<CurvePoint> = rows(FIG_1).filter_map(point).collect();
+    let point = |row: tables::CurveRow| CurvePoint { size_bytes: row.size_bytes, percent: row.percent[column] };
+    let curve: Vec<CurvePoint> = tables::curve().into_iter().map(point).collect();
     let files_up_to = |hundredths: u64| (files * hundredths + 5000) / 10_000;
     let mut knots: Vec<Knot> = attained_sizes
         .iter()
@@ -362,18 +344,11 @@ mod tests {
 
     #[test]
     fn the_tables_are_whole_and_rise_to_all_files() {
-        for (csv, columns, count) in [(FIG_1, 4, 28), (FIG_3, 7, 10)] {
-            assert!(csv.starts_with('#') && csv.contains("# Source: ") && csv.contains("_bytes: "));
-            let table: Vec<Vec<&str>> = rows(csv).collect();
-            assert_eq!(table.len(), count);
-            assert!(table.iter().all(|row| row.len() == columns));
-            for column in 0..columns {
-                let values: Vec<f64> = table.iter().map(|row| row[column].parse().unwrap()).collect();
-                assert!(values.is_sorted(), "column {column}");
-                let is_share = if count == 28 { column > 0 } else { column > 1 };
-                assert!(!is_share || values[count - 1] >= 99.99, "column {column}");
-            }
-        }
+        let (curve, weights) = (tables::curve(), fig_3());
+        let is_whole = |percentages: Vec<f64>| percentages.is_sorted() && percentages.last() >= Some(&99.99);
+        assert!((0..3).all(|column| is_whole(curve.iter().map(|row| row.percent[column]).collect())));
+        assert!((0..5).all(|block| is_whole(weights.iter().map(|decile| decile.weight_percent[block]).collect())));
+        assert!(weights.is_sorted_by_key(|decile| decile.largest_bytes));
         for published in all() {
             assert_eq!(published.curve.len(), 28);
             assert!(published.knots.is_sorted_by(|a, b| a.size_bytes < b.size_bytes && a.files <= b.files));

@@ -18,6 +18,7 @@ mod fat;
 pub mod granulo;
 mod halving;
 mod hdfs;
+mod kind;
 mod lustre;
 mod minio;
 mod model;
@@ -33,7 +34,8 @@ mod zap;
 mod zfs;
 mod zpool;
 
-pub use model::{Kind, Model, Opt, Options, Range, kinds};
+pub use kind::{Kind, Opt, Options, Range};
+pub use model::{Model, kinds};
 pub use rounding::{round_up, round_up_spread, round_up_wide};
 
 /// The space of one file (symlink, directory).

@@ -2,9 +2,11 @@
 
 use serde::Serialize;
 
+use crate::tables::{CacheRow, cache_seconds};
 use crate::units::{KIB, MIB};
 
-const FIG_5: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/tanenbaum_fig5_cache_seconds.csv"));
+/// Block sizes of the columns, in KiB.
+const BLOCKS_KIB: [u64; 4] = [1, 2, 4, 8];
 
 /// Run times by cache size and block size.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -17,17 +19,11 @@ pub struct Matrix {
 
 /// Fig. 5 of Tanenbaum, Herder and Bos (2006).
 pub fn fig_5() -> Matrix {
-    let mut lines = FIG_5.lines().filter(|line| !line.starts_with('#'));
-    let number = |field: &str| field.parse::<f64>().unwrap_or(0.0);
-    let columns = lines.next().unwrap_or_default().split(',').skip(1);
-    let block_of = |name: &str| number(name.trim_start_matches("block_").trim_end_matches("k_s")) as u64 * KIB;
-    let block_sizes_bytes = columns.map(block_of).collect();
-    let row = |line: &str| {
-        let mut fields = line.split(',').map(number);
-        let cache_bytes = (fields.next().unwrap_or(0.0) * MIB as f64) as u64;
-        (cache_bytes, fields.collect())
-    };
-    Matrix { block_sizes_bytes, rows: lines.map(row).collect() }
+    let row = |row: CacheRow| ((row.cache_mib * MIB as f64) as u64, row.seconds.to_vec());
+    Matrix {
+        block_sizes_bytes: BLOCKS_KIB.map(|kib| kib * KIB).to_vec(),
+        rows: cache_seconds().into_iter().map(row).collect(),
+    }
 }
 
 #[cfg(test)]

@@ -109,13 +109,15 @@ impl Table {
         self.entries.iter_mut().filter(|entry| entry.slot != FREE)
     }
 
-    /// Removes the block at this place; later blocks that it displaced move up.
+    /// Removes the block at this place; later blocks that it displaced move up, so that no search ends too early.
     pub(super) fn remove_at(&mut self, at: usize) {
         let mask = self.entries.len() - 1;
         let (mut gap, mut next) = (at, (at + 1) & mask);
+        let distance = |from: usize, to: usize| to.wrapping_sub(from) & mask;
         while self.entries[next].slot != FREE {
             let home = scatter(self.entries[next].key) as usize & mask;
-            if next.wrapping_sub(home) & mask >= next.wrapping_sub(gap) & mask {
+            // A search for the block passes the gap.
+            if distance(home, next) >= distance(gap, next) {
                 self.entries[gap] = self.entries[next];
                 gap = next;
             }

@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Class, DeviceState, Geometry};
 use crate::format::history::History;
 use crate::format::ids::DeviceNumber;
-use crate::format::superblock::{NO_DEVICE, Superblock, last_marked};
+use crate::format::superblock::{HOME_APART, Superblock, last_marked};
 use crate::units::{escape_path, format_time};
 
 const WRITING: &str = "open the store for writing";
@@ -303,7 +303,7 @@ impl Survey {
     fn answers(&self, platform: &dyn Platform, home: &Path) -> Result<bool> {
         let found = superblock_if_any(&*platform.device(home))?;
         Ok(found.is_some_and(|found| {
-            found.superblock.number == NO_DEVICE && found.superblock.geometry.store == self.geometry.store
+            found.superblock.number == HOME_APART && found.superblock.geometry.store == self.geometry.store
         }))
     }
 }

@@ -22,3 +22,6 @@ pub(crate) mod survey;
 pub(crate) mod threads;
 pub(crate) mod watch;
 pub(crate) mod written;
+
+/// What helps with an object that no device has intact.
+pub(crate) const LOST_ADVICE: &str = "restore it from a backup with granulo store put or import --verify, or drop it with granulo store repair --drop-lost";

@@ -26,9 +26,6 @@ use crate::format::names::segment_path;
 use crate::format::superblock::{LogMark, Superblock};
 use crate::locks::{self, lock};
 
-/// What helps with an object that no device has intact.
-pub(crate) const LOST_ADVICE: &str = "restore it from a backup with granulo store put or import --verify, or drop it with granulo store repair --drop-lost";
-
 /// Maximum number of files kept open.
 const OPEN_FILES: usize = 200;
 

@@ -19,7 +19,7 @@ use crate::format::geometry::{DeviceEntry, DeviceState, Geometry};
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::DeviceNumber;
 use crate::format::names::{EXTENTS, SEGMENTS};
-use crate::format::superblock::{LogMark, NO_DEVICE, Superblock, last_marked};
+use crate::format::superblock::{HOME_APART, LogMark, Superblock, last_marked};
 
 /// How a store is opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl SearchStart<'_> {
         let found = geometry.devices.iter().map(|entry| self.device(geometry, &home, entry));
         let found: Vec<FoundDevice> = found.collect::<Result<_>>()?;
         let on_home = match geometry.has_home_apart() {
-            true => self.of_this_store(&home, geometry)?.filter(|found| found.superblock.number == NO_DEVICE),
+            true => self.of_this_store(&home, geometry)?.filter(|found| found.superblock.number == HOME_APART),
             false => None,
         };
         let seen: Vec<(DeviceNumber, &History)> = geometry
@@ -137,7 +137,7 @@ impl SearchStart<'_> {
             .collect();
         let mut witnesses: Vec<&History> = on_home.iter().map(|found| &found.superblock.history).collect();
         // Where the search began counts if it is a home, or if no device was found: one that was replaced leads on.
-        if self.first.number == NO_DEVICE || seen.is_empty() {
+        if self.first.number == HOME_APART || seen.is_empty() {
             witnesses.push(&self.first.history);
         }
         let written = |entry: &EpochEntry| self.is_written(geometry, &found, entry);
@@ -208,7 +208,7 @@ impl SearchStart<'_> {
             }
         }
         let is_decided = preferred.is_some();
-        let named = Some(self.first.number).filter(|&number| number != NO_DEVICE);
+        let named = Some(self.first.number).filter(|&number| number != HOME_APART);
         Ok(Survey { home, geometry: newest, bound, history, slots, on_devices, on_home, sides, is_decided, named })
     }
 
@@ -247,7 +247,7 @@ impl SearchStart<'_> {
     /// then has no other device); else where the home is if it moved together with the named device; else where it was
     /// recorded, even if it is not there now.
     fn locate_home(&self, geometry: &Geometry) -> Result<PathBuf> {
-        if self.first.number == NO_DEVICE || !geometry.has_home_apart() {
+        if self.first.number == HOME_APART || !geometry.has_home_apart() {
             return Ok(self.directory.to_owned());
         }
         let mut candidates = Vec::new();
@@ -257,7 +257,7 @@ impl SearchStart<'_> {
         }
         candidates.push(geometry.home.clone());
         for path in candidates {
-            if self.of_this_store(&path, geometry)?.is_some_and(|found| found.superblock.number == NO_DEVICE) {
+            if self.of_this_store(&path, geometry)?.is_some_and(|found| found.superblock.number == HOME_APART) {
                 return Ok(path);
             }
         }
@@ -293,7 +293,7 @@ impl SearchStart<'_> {
             return Ok(FoundDevice { path: was, on_device: None, trouble, former: None });
         }
         let mut candidates = Vec::new();
-        if self.first.identity == entry.identity && self.first.number != NO_DEVICE {
+        if self.first.identity == entry.identity && self.first.number != HOME_APART {
             candidates.push(self.directory.to_owned());
         }
         candidates.extend(self.places(geometry, home, entry));

@@ -19,9 +19,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::Geometry;
 use crate::format::ids::DeviceNumber;
 use crate::index::catalog::kept::Catalog;
-use crate::index::catalog::{Change, Position, TableRow, manifest};
+use crate::index::catalog::{Change, Position, TableRow};
 use crate::index::copies::IndexDevice;
-use crate::index::table::{INDEX_DIRECTORY, table_number, table_path};
+use crate::index::table::{INDEX_DIRECTORY, TEMPORARY, table_number, table_path};
 
 /// How often to retry opening the tables of an index that another process is changing.
 const OPEN_ATTEMPTS: u32 = 8;
@@ -153,7 +153,7 @@ fn highest_table(slots: &[Slot]) -> Result<u64> {
             }
         };
         listed += 1;
-        let number = |name: &str| table_number(name.strip_suffix(manifest::TEMPORARY).unwrap_or(name));
+        let number = |name: &str| table_number(name.strip_suffix(TEMPORARY).unwrap_or(name));
         // What is no file has a name too.
         let others = slot.device.list_others(INDEX_DIRECTORY).unwrap_or_default().into_iter().map(|(name, _)| name);
         let names = files.into_iter().map(|(name, _)| name).chain(others);

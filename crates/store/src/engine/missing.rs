@@ -12,7 +12,7 @@ use crate::devices::slot::Slot;
 use crate::error::Result;
 use crate::format::geometry::DeviceState;
 use crate::format::ids::DeviceNumber;
-use crate::format::superblock::NO_DEVICE;
+use crate::format::superblock::HOME_APART;
 use crate::log::completeness::{Cause, Completeness, Missing};
 
 /// Note with what may be missing.
@@ -48,7 +48,7 @@ impl Engine {
         let mut on = self.in_sight();
         on.retain(|device| !unlisted.contains(device));
         // Even if none was read, the note is not empty.
-        on.push(NO_DEVICE);
+        on.push(HOME_APART);
         let on = if kept.is_empty() { Vec::new() } else { encode_devices(&on) };
         let doubted = is_from_scratch && !kept.is_empty();
         let mut notes = vec![(MISSING.to_owned(), kept), (MISSING_ON.to_owned(), on)];

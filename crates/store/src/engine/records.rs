@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use super::Engine;
-use crate::devices::set::LOST_ADVICE;
+use crate::devices::LOST_ADVICE;
 use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;

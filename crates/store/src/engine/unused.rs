@@ -7,7 +7,7 @@ use crate::devices::platform::Platform;
 use crate::devices::survey::{OpenOptions, Survey, survey};
 use crate::error::{ErrorKind, Result};
 use crate::format::geometry::DeviceState;
-use crate::format::superblock::{NO_DEVICE, Superblock};
+use crate::format::superblock::{HOME_APART, Superblock};
 use crate::units::escape_path;
 
 /// A directory in [`OpenOptions::devices`] that is not used.
@@ -51,7 +51,7 @@ fn reason(platform: &dyn Platform, survey: &Survey, path: &Path) -> Option<(Stri
     if found.geometry.store != survey.geometry.store {
         return no_device("it belongs to another store");
     }
-    if found.number == NO_DEVICE {
+    if found.number == HOME_APART {
         return no_device("it is the home of the store");
     }
     let slot = survey.slots.iter().find(|slot| slot.entry.identity == found.identity);

@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// Name of the file.
 pub(crate) const SUPERBLOCK: &str = "superblock";
 /// Number of a home that is not a device.
-pub(crate) const NO_DEVICE: DeviceNumber = DeviceNumber(u16::MAX);
+pub(crate) const HOME_APART: DeviceNumber = DeviceNumber(u16::MAX);
 pub(crate) const MAGIC: &[u8; 8] = b"granulo\0";
 /// Space of one of the two slots in the file.
 pub(crate) const SLOT_BYTES: u64 = 64 << 10;
@@ -67,9 +67,9 @@ pub(crate) fn last_marked<'m>(marks: impl IntoIterator<Item = &'m LogMark>) -> u
 pub(crate) struct Superblock {
     /// Write count on this device.
     pub(crate) writes: u64,
-    /// Number of its device, or [`NO_DEVICE`].
+    /// Number of its device, or [`HOME_APART`].
     pub(crate) number: DeviceNumber,
-    /// Its identity; zero for [`NO_DEVICE`].
+    /// Its identity; zero for [`HOME_APART`].
     pub(crate) identity: [u8; 16],
     pub(crate) geometry: Geometry,
     pub(crate) history: History,
@@ -79,7 +79,7 @@ pub(crate) struct Superblock {
 impl Superblock {
     /// The part common to all superblocks of a store: that of its home until a device is set.
     pub(crate) fn of_store(geometry: Geometry, history: History, mark: Option<LogMark>) -> Superblock {
-        Superblock { writes: 0, number: NO_DEVICE, identity: [0; 16], geometry, history, mark }
+        Superblock { writes: 0, number: HOME_APART, identity: [0; 16], geometry, history, mark }
     }
 
     /// The bytes of a slot.
@@ -219,7 +219,7 @@ fn decode_fields(fields: &mut Decoder<'_>) -> Option<Superblock> {
         home_node,
     };
     let is_listed = number.index() < geometry.devices.len();
-    let is_sound = is_in_order && geometry.out_of_bounds().is_none() && (number == NO_DEVICE || is_listed);
+    let is_sound = is_in_order && geometry.out_of_bounds().is_none() && (number == HOME_APART || is_listed);
     is_sound.then_some(Superblock { writes, number, identity, geometry, history, mark })
 }
 
@@ -311,7 +311,7 @@ pub(crate) mod tests {
         };
         for change in [
             (|_| {}) as fn(&mut Superblock),
-            |superblock| superblock.number = NO_DEVICE,
+            |superblock| superblock.number = HOME_APART,
             |superblock| superblock.geometry.home_node = Node { file_system: 7, inode: 8 },
             |superblock| superblock.geometry.file_mode = 0o640,
             |superblock| superblock.geometry.home.clear(),

@@ -6,16 +6,15 @@
 //! newer sources, so whatever is behind a hidden entry is hidden too.
 //!
 //! After the keys of all objects come those of attributes in records of their own (an object's entry has the id of that
-//! record, and what a listing shows of it), then those of superseded versions that a snapshot references ([`past`]). So reading the
-//! current state does not encounter them, and they do not slow it down.
+//! record, and what a listing shows of it), then those of superseded versions that a snapshot references
+//! (`scan::past`). So reading the current state does not encounter them, and they do not slow it down.
 //!
 //! | module | subject |
 //! | --- | --- |
 //! | [`copies`] | the devices with the index |
 //! | [`ranges`] | which removed directory hides a key |
-//! | [`scan`] | entries in order over all sources |
+//! | [`scan`] | entries in order over all sources; in it `past`, the state at an earlier sequence number |
 //! | [`merge`] | merging tables, and choosing which |
-//! | [`past`] | the state at an earlier sequence number |
 //! | [`paths`] | from a path to an entry and vice versa |
 
 use std::ops::Bound;
@@ -32,7 +31,6 @@ use crate::index::table::{BlockCache, KeyHash, Table};
 pub mod catalog;
 pub(crate) mod copies;
 pub(crate) mod merge;
-pub(crate) mod past;
 pub(crate) mod paths;
 pub(crate) mod ranges;
 pub(crate) mod scan;

@@ -35,6 +35,8 @@ const MOST_EXTENDED_BYTES: u64 = 4 << 20;
 const LONGEST_TARGET_BYTES: usize = 4095;
 /// Bytes of a too long name that are kept for messages.
 const NAME_SHOWN_BYTES: usize = 100;
+/// Digits of the largest number in the map of a sparse file.
+const MOST_DIGITS: usize = 20;
 
 /// The kind of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -256,12 +258,12 @@ impl<R: Read> Archive<R> {
         let PaxSparse { mut runs, size_bytes, is_in_data } = paxed;
         if is_in_data {
             let mut map = MapReader { archive: self, block: [0; BLOCK_BYTES], at: BLOCK_BYTES };
-            let count = map.number(at)?;
+            let count = map.next_number(at)?;
             if count > 2 * MOST_RUNS as u64 {
                 return Err(wrong("the map of a sparse file is too long"));
             }
             for _ in 0..count {
-                runs.push((map.number(at)?, map.number(at)?));
+                runs.push((map.next_number(at)?, map.next_number(at)?));
             }
         }
         sparse_map(&runs, size_bytes, self.data_left).map_err(wrong)
@@ -360,12 +362,14 @@ struct MapReader<'a, R> {
 }
 
 impl<R: Read> MapReader<'_, R> {
-    fn number(&mut self, header_at: u64) -> Result<u64> {
+    /// The next number of the map that belongs to the header at `header_at`.
+    fn next_number(&mut self, header_at: u64) -> Result<u64> {
+        let malformed = || Broken::content(header_at, "the map of a sparse file is malformed");
         let mut digits = Vec::new();
         loop {
             let Some(&byte) = self.block.get(self.at) else {
                 if self.archive.data_left < BLOCK_BYTES as u64 {
-                    return Err(Broken::content(header_at, "the map of a sparse file is malformed"));
+                    return Err(malformed());
                 }
                 self.archive.data().read_exact(&mut self.block)?;
                 self.at = 0;
@@ -375,10 +379,10 @@ impl<R: Read> MapReader<'_, R> {
             if byte == b'\n' {
                 return decimal(&digits).map_err(|why| Broken::content(header_at, why));
             }
-            digits.push(byte);
-            if digits.len() > 20 {
-                return Err(Broken::content(header_at, "the map of a sparse file is malformed"));
+            if digits.len() == MOST_DIGITS {
+                return Err(malformed());
             }
+            digits.push(byte);
         }
     }
 }

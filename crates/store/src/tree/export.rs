@@ -15,21 +15,21 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::{Dir, Mode, OFlags, fchmod, mkdirat, open};
 use rustix::io::Errno;
 
 use super::names::{Handover, SharedNames};
 use super::posix::{Identity, open_directory, open_parent, status};
-use super::restore::{LinkTo, RestoreTask, Restorer, c_name};
-use super::walk::path_of;
-use super::{Ledger, Reports, begin_threads, default_threads};
+use super::restore::{LinkTo, RestoreTask, Restorer, TargetDirectory, c_name};
+use super::target::{Export, ExportOptions, ExportSummary};
+use super::{Ledger, begin_threads, default_threads};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::ids::ObjectNumber;
 use crate::format::key::Key;
-use crate::locks::{lock, unpoisoned};
+use crate::locks::lock;
 use crate::progress::Progress;
 use crate::units::MIB;
 use crate::{Listed, Store};
@@ -44,55 +44,6 @@ const RUN_BYTES: u64 = 4 * MIB;
 const MOST_OPEN: usize = 384;
 /// Directories on the current path that are kept open.
 const OPEN_LEVELS: usize = 64;
-
-/// What to export, and how.
-#[derive(Debug, Clone)]
-pub struct ExportOptions {
-    /// The directory of the store whose content is exported to the target.
-    pub prefix: Key,
-    /// Accept a target with content: an existing object of the same kind, size and modification time stays, one that
-    /// differs is replaced, any other is left alone. Without this option the target must be empty or not exist.
-    pub resume: bool,
-    /// Report owners that cannot be set, instead of only counting them.
-    pub require_owners: bool,
-    /// Number of threads that write; `None` for a default by the number of processors.
-    pub threads: Option<usize>,
-}
-
-impl Default for ExportOptions {
-    fn default() -> ExportOptions {
-        ExportOptions { prefix: Key::root(), resume: false, require_owners: false, threads: None }
-    }
-}
-
-/// Result of an export.
-#[derive(Debug, Default)]
-pub struct ExportSummary {
-    /// Directories created or entered.
-    pub directories: u64,
-    /// Files created; one with several names counts once.
-    pub files: u64,
-    /// Second and later names created.
-    pub links: u64,
-    /// Symlinks created.
-    pub symlinks: u64,
-    /// Fifos, sockets and devices created.
-    pub specials: u64,
-    /// Bytes of content written, without holes.
-    pub content_bytes: u64,
-    /// Objects that existed already.
-    pub unchanged: u64,
-    /// Objects that belong to this user, who may not set their owner. They have no set-user-ID and set-group-ID.
-    pub owners_not_set: u64,
-    /// Extended attributes that only root may set, or that the file system does not support.
-    pub xattrs_not_set: u64,
-    /// Devices that only root may create.
-    pub specials_not_made: u64,
-    /// Objects that could not be exported, or only in part.
-    pub reports: Reports,
-    /// Whether a stop was requested. Directories then lack their attributes; see [`ExportOptions::resume`].
-    pub interrupted: bool,
-}
 
 /// Creates the tree below `options.prefix` in `directory`.
 ///
@@ -116,17 +67,7 @@ pub fn export(store: &Store, directory: &Path, options: &ExportOptions, progress
     let root = open_target(directory, options.resume)?;
     let ledger = Ledger::new(progress);
     let threads = options.threads.unwrap_or_else(default_threads).max(1);
-    let export = Export {
-        store,
-        ledger: &ledger,
-        options,
-        target: directory,
-        root,
-        is_root_user: rustix::process::geteuid().is_root(),
-        open: OpenDirectories::default(),
-        late: Mutex::default(),
-        done: Mutex::default(),
-    };
+    let export = Export::new(store, options, directory, root, &ledger);
     let (sender, receiver) = sync_channel::<Vec<RestoreTask<'_>>>(threads);
     let receiver = Mutex::new(receiver);
     std::thread::scope(|scope| {
@@ -135,7 +76,7 @@ pub fn export(store: &Store, directory: &Path, options: &ExportOptions, progress
         let mut walker = Walker::new(&export, sender);
         begun.and_then(|()| walker.run(prefix.is_some())).unwrap_or_else(|error| ledger.fail(error));
     });
-    export.finish_late();
+    finish_late(&export);
     let done = std::mem::take(&mut *lock(&export.done));
     let interrupted = ledger.is_interrupted();
     match ledger.end() {
@@ -163,72 +104,16 @@ fn open_target(directory: &Path, resume: bool) -> Result<OwnedFd> {
     Ok(opened)
 }
 
-/// State that all threads of an export share.
-pub(super) struct Export<'e> {
-    pub store: &'e Store,
-    pub ledger: &'e Ledger<'e>,
-    pub options: &'e ExportOptions,
-    pub target: &'e Path,
-    pub root: OwnedFd,
-    pub is_root_user: bool,
-    open: OpenDirectories,
-    /// Directories whose permissions would lock their owner out; these are set last.
-    late: Mutex<Vec<Key>>,
-    pub done: Mutex<ExportSummary>,
-}
-
-/// Number of open directories.
-#[derive(Default)]
-struct OpenDirectories {
-    count: Mutex<usize>,
-    closed: Condvar,
-}
-
-/// A directory of the target in use. It gets its attributes when it is dropped.
-pub(super) struct TargetDirectory<'e> {
-    pub handle: OwnedFd,
-    pub key: Key,
-    export: &'e Export<'e>,
-    /// Whether the store has its attributes.
-    is_stored: bool,
-}
-
-impl Drop for TargetDirectory<'_> {
-    fn drop(&mut self) {
-        if self.is_stored && !self.export.ledger.is_over() {
-            Restorer::new(self.export).finish_directory(&self.handle, &self.key, false);
-        }
-        *lock(&self.export.open.count) -= 1;
-        self.export.open.closed.notify_all();
+/// Sets the attributes of the directories that were left to the end.
+fn finish_late(export: &Export<'_>) {
+    if export.ledger.is_over() {
+        return;
     }
-}
-
-impl Export<'_> {
-    /// The target path of an object, for messages.
-    pub(super) fn path_of(&self, key: &Key) -> std::path::PathBuf {
-        path_of(self.target, &self.options.prefix, key)
-    }
-
-    /// Leaves the attributes of a directory to the end.
-    pub(super) fn finish_later(&self, key: Key) {
-        lock(&self.late).push(key);
-    }
-
-    /// Sets the attributes of the directories that were left to the end: each before its parent, as look-ups in that
-    /// may fail afterwards.
-    fn finish_late(&self) {
-        if self.ledger.is_over() {
-            return;
-        }
-        let mut late = std::mem::take(&mut *lock(&self.late));
-        late.sort_unstable();
-        late.dedup();
-        let mut restorer = Restorer::new(self);
-        for key in late.iter().rev() {
-            match restorer.open_below_root(key) {
-                Ok(directory) => restorer.finish_directory(&directory, key, true),
-                Err(errno) => self.ledger.report_io("set the attributes of", &self.path_of(key), errno),
-            }
+    let mut restorer = Restorer::new(export);
+    for key in export.take_late() {
+        match restorer.open_below_root(&key) {
+            Ok(directory) => restorer.finish_directory(&directory, &key, true),
+            Err(errno) => export.ledger.report_io("set the attributes of", &export.path_of(&key), errno),
         }
     }
 }
@@ -372,14 +257,9 @@ impl<'e> Walker<'e> {
         if let Some(above) = self.levels.len().checked_sub(OPEN_LEVELS) {
             self.levels[above].directory = None;
         }
-        let directory = Some(self.directory(key.clone(), handle, is_stored));
-        self.levels.push(Level { key, directory, identity, is_stored, is_lost: false });
+        let directory = TargetDirectory::new(self.export, key.clone(), handle, is_stored);
+        self.levels.push(Level { key, directory: Some(directory), identity, is_stored, is_lost: false });
         Ok(())
-    }
-
-    fn directory(&self, key: Key, handle: OwnedFd, is_stored: bool) -> Arc<TargetDirectory<'e>> {
-        *lock(&self.export.open.count) += 1;
-        Arc::new(TargetDirectory { handle, key, export: self.export, is_stored })
     }
 
     fn leave(&mut self) {
@@ -395,7 +275,9 @@ impl<'e> Walker<'e> {
         };
         let at = self.levels.len() - 1;
         match opened {
-            Ok(handle) => self.levels[at].directory = Some(self.directory(key, handle, is_stored)),
+            Ok(handle) => {
+                self.levels[at].directory = Some(TargetDirectory::new(self.export, key, handle, is_stored));
+            }
             Err(errno) => {
                 self.levels[at].is_lost = true;
                 self.export.ledger.report_io("return to the directory", &self.export.path_of(&key), errno);
@@ -405,15 +287,12 @@ impl<'e> Walker<'e> {
 
     /// Waits until another directory may be opened.
     fn wait_for_descriptors(&mut self) {
-        if *lock(&self.export.open.count) < MOST_OPEN {
+        if self.export.open_directories() < MOST_OPEN {
             return;
         }
         self.flush();
         // The current path keeps `OPEN_LEVELS` open; all others are dropped when the work in them is done.
-        let mut count = lock(&self.export.open.count);
-        while *count >= MOST_OPEN {
-            count = unpoisoned(self.export.open.closed.wait(count));
-        }
+        self.export.await_fewer_directories(MOST_OPEN);
     }
 
     /// Sends the window to the threads: by place, then later names.

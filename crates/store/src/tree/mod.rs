@@ -11,6 +11,7 @@
 //! | `turns` | batches of several threads, committed in order |
 //! | `archive`, `header`, `pax` | the members of a tar archive |
 //! | `tar` | importing an archive |
+//! | `target` | options and results of an export, and the state that its threads share |
 //! | [`mod@export`], `restore` | exporting a tree: order and directories, then one object |
 //!
 //! Common invariants: names come from the store or from the source byte for byte; every name is looked up as one
@@ -31,6 +32,7 @@ pub mod posix;
 mod put;
 mod restore;
 mod tar;
+mod target;
 mod task;
 mod turns;
 mod walk;
@@ -45,9 +47,10 @@ use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::locks::lock;
 use crate::progress::Progress;
 
-pub use export::{ExportOptions, ExportSummary, export};
+pub use export::export;
 pub use import::{Measure, import, import_into, measure};
 pub use tar::{import_tar, import_tar_into};
+pub use target::{ExportOptions, ExportSummary};
 pub use task::{ImportOptions, ImportSummary};
 
 /// Reports that are kept in full; the rest is only counted.

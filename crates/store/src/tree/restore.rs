@@ -23,9 +23,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::export::{Export, ExportSummary, TargetDirectory};
 use super::names::Handover;
 use super::posix::{entry_path, status, status_at};
+use super::target::{Export, ExportSummary};
 use super::task::is_same;
 use crate::error::{Error, ErrorKind};
 use crate::format::attributes::Attributes;
@@ -39,6 +39,31 @@ use crate::{Buffer, Listed};
 const SMALL_BYTES: u64 = MIB;
 /// Memory of each thread for a larger one.
 const PIECE_BYTES: u64 = MIB;
+
+/// A directory of the target in use. It gets its attributes when it is dropped.
+pub(super) struct TargetDirectory<'e> {
+    pub handle: OwnedFd,
+    key: Key,
+    export: &'e Export<'e>,
+    /// Whether the store has its attributes.
+    is_stored: bool,
+}
+
+impl<'e> TargetDirectory<'e> {
+    pub(super) fn new(export: &'e Export<'e>, key: Key, handle: OwnedFd, is_stored: bool) -> Arc<TargetDirectory<'e>> {
+        export.opened();
+        Arc::new(TargetDirectory { handle, key, export, is_stored })
+    }
+}
+
+impl Drop for TargetDirectory<'_> {
+    fn drop(&mut self) {
+        if self.is_stored && !self.export.ledger.is_over() {
+            Restorer::new(self.export).finish_directory(&self.handle, &self.key, false);
+        }
+        self.export.closed();
+    }
+}
 
 /// An object to be created.
 pub(super) struct RestoreTask<'e> {

@@ -281,15 +281,15 @@ impl<M: Medium> Btrfs<M> {
     }
 
     /// Reports the items of a leaf of a group.
-    fn each_item(&self, tree: &Tree, group: &Group, leaf: usize, mut tell: impl FnMut(Key, &[u8])) {
+    fn each_item(&self, tree: &Tree, group: &Group, leaf: usize, mut visit: impl FnMut(Key, &[u8])) {
         let node_bytes = self.volume.node_bytes();
         let Some(replaced) = group.replaced.get(&leaf) else {
             let block = group.bytes.chunks_exact(node_bytes).nth(leaf - group.leaves.start);
-            return items(block.unwrap_or_default()).for_each(|(key, data)| tell(key, data));
+            return items(block.unwrap_or_default()).for_each(|(key, data)| visit(key, data));
         };
         let (from, to) = self.keys(leaf, tree);
         let all = replaced.chunks_exact(node_bytes).flat_map(items);
-        all.filter(|(key, _)| *key >= from && *key < to).for_each(|(key, data)| tell(key, data));
+        all.filter(|(key, _)| *key >= from && *key < to).for_each(|(key, data)| visit(key, data));
     }
 
     /// The inode that a directory entry refers to; `None` if it refers to another subvolume and those are left out.

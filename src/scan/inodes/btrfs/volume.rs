@@ -178,17 +178,17 @@ impl<M: Medium> Volume<M> {
         root_level: u8,
         from: Key,
         to: Key,
-        tell: &mut dyn FnMut(std::result::Result<Pointer, io::Error>) -> bool,
+        visit: &mut dyn FnMut(std::result::Result<Pointer, io::Error>) -> bool,
     ) {
         if root_level > MOST_LEVELS {
-            tell(Err(damaged("a tree has too many levels")));
+            visit(Err(damaged("a tree has too many levels")));
             return;
         }
         if root_level == 0 {
-            tell(Ok(root));
+            visit(Ok(root));
             return;
         }
-        self.descend(root, root_level, (from, to), Key::default(), Key::LAST, tell);
+        self.descend(root, root_level, (from, to), Key::default(), Key::LAST, visit);
     }
 
     /// Returns `false` to stop.
@@ -199,11 +199,11 @@ impl<M: Medium> Volume<M> {
         range: (Key, Key),
         low: Key,
         high: Key,
-        tell: &mut dyn FnMut(std::result::Result<Pointer, io::Error>) -> bool,
+        visit: &mut dyn FnMut(std::result::Result<Pointer, io::Error>) -> bool,
     ) -> bool {
         let mut block = vec![0; self.node_bytes()];
         if let Err(error) = self.read(node, level, &mut block) {
-            return tell(Err(error));
+            return visit(Err(error));
         }
         // Keys ascend and every child begins with the key of its pointer, so no block is visited twice.
         let mut before = None;
@@ -212,14 +212,14 @@ impl<M: Medium> Volume<M> {
             let first = child.first.unwrap_or_default();
             let next = children.peek().and_then(|next| next.first).unwrap_or(high);
             if first < low || first > high || before.is_some_and(|before| before >= first) {
-                return tell(Err(damaged("the keys of a tree are out of order")));
+                return visit(Err(damaged("the keys of a tree are out of order")));
             }
             before = Some(first);
             if next <= range.0 && next != high || first > range.1 {
                 continue;
             }
             let go_on =
-                if level == 1 { tell(Ok(child)) } else { self.descend(child, level - 1, range, first, next, tell) };
+                if level == 1 { visit(Ok(child)) } else { self.descend(child, level - 1, range, first, next, visit) };
             if !go_on {
                 return false;
             }
@@ -227,7 +227,7 @@ impl<M: Medium> Volume<M> {
         true
     }
 
-    /// Calls `tell` with each item of a tree whose key is in `from..=to`, in order.
+    /// Calls `visit` with each item of a tree whose key is in `from..=to`, in order.
     ///
     /// # Errors
     /// If a block of it cannot be read, or there are more leaves than the devices have blocks; the items before were
@@ -238,7 +238,7 @@ impl<M: Medium> Volume<M> {
         root_level: u8,
         from: Key,
         to: Key,
-        tell: &mut dyn FnMut(Key, &[u8]),
+        visit: &mut dyn FnMut(Key, &[u8]),
     ) -> io::Result<()> {
         let mut block = vec![0; self.node_bytes()];
         let (mut result, mut leaves_left) = (Ok(()), self.most_blocks().max(1));
@@ -253,7 +253,7 @@ impl<M: Medium> Volume<M> {
                 result = Err(error);
                 return false;
             }
-            items(&block).filter(|(key, _)| (from..=to).contains(key)).for_each(|(key, data)| tell(key, data));
+            items(&block).filter(|(key, _)| (from..=to).contains(key)).for_each(|(key, data)| visit(key, data));
             true
         });
         result

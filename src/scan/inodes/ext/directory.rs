@@ -26,7 +26,7 @@ pub(super) struct Limits {
 /// # Errors
 /// If an entry is none that Linux would accept: it extends past the block, is too short, leaves no room for another,
 /// refers to an impossible inode, or has a name that no file can have. The entries before it were reported.
-pub(super) fn names(bytes: &[u8], limits: Limits, mut tell: impl FnMut(&[u8], u32)) -> io::Result<()> {
+pub(super) fn names(bytes: &[u8], limits: Limits, mut visit: impl FnMut(&[u8], u32)) -> io::Result<()> {
     let mut rest = bytes;
     while let Some(header) = rest.first_chunk::<HEADER_BYTES>() {
         let inode = header.u32::<0>();
@@ -39,7 +39,7 @@ pub(super) fn names(bytes: &[u8], limits: Limits, mut tell: impl FnMut(&[u8], u3
             if !limits.is_encrypted && is_impossible() {
                 return Err(damaged("one of its names is impossible"));
             }
-            tell(name, inode);
+            visit(name, inode);
         }
     }
     Ok(())
@@ -64,6 +64,12 @@ pub(super) fn entry_bytes(stored: u16, block_bytes: usize) -> usize {
         _ if block_bytes > 0xffff => stored & 0xfffc | (stored & 3) << 16,
         _ => stored,
     }
+}
+
+/// Whether a block that is not the first looks like a node of an index: one free entry.
+pub(super) fn is_index_node(block: &[u8]) -> bool {
+    let header = block.first_chunk::<HEADER_BYTES>();
+    header.is_some_and(|header| entry_bytes(header.u16::<4>(), block.len()) == block.len())
 }
 
 #[cfg(test)]

@@ -36,12 +36,6 @@ impl From<io::Error> for Ended {
     }
 }
 
-/// Whether a block that is not the first looks like a node of an index: one free entry.
-pub(super) fn is_node(block: &[u8]) -> bool {
-    let header = block.first_chunk::<8>();
-    header.is_some_and(|header| directory::entry_bytes(header.u16::<4>(), block.len()) == block.len())
-}
-
 /// Reports the names of a directory whose blocks have checksums.
 pub(super) fn list<M: Medium>(lister: &Lister<'_, M>, listed: &mut dyn FnMut(Listed<'_>)) -> Result<(), Ended> {
     let root = node(lister, 0)?;
@@ -60,7 +54,7 @@ pub(super) fn list<M: Medium>(lister: &Lister<'_, M>, listed: &mut dyn FnMut(Lis
 /// Reads an index block.
 fn node<M: Medium>(lister: &Lister<'_, M>, logical: u64) -> io::Result<Vec<u8>> {
     let block = lister.block(logical)?;
-    if logical != 0 && !is_node(&block) {
+    if logical != 0 && !directory::is_index_node(&block) {
         return Err(damaged("its index refers to a block that is no part of it"));
     }
     if !checksum::is_stored(checksum::index(lister.seed(), &block), &block) {
@@ -110,7 +104,9 @@ impl<M: Medium> Names<'_, '_, M> {
             }
             let block = self.lister.block(logical)?;
             // Linux does not verify what could be a node.
-            if !is_node(&block) && !checksum::is_stored(checksum::names(self.lister.seed(), &block), &block) {
+            if !directory::is_index_node(&block)
+                && !checksum::is_stored(checksum::names(self.lister.seed(), &block), &block)
+            {
                 return Err(Ended::Damaged(damaged(BLOCK_WRONG)));
             }
             self.group.push(block);
@@ -120,7 +116,7 @@ impl<M: Medium> Names<'_, '_, M> {
 
     fn report(&mut self) {
         for block in std::mem::take(&mut self.group) {
-            self.lister.tell(&block, self.listed);
+            self.lister.report_names(&block, self.listed);
         }
     }
 }

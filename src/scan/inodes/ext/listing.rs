@@ -1,9 +1,7 @@
 //! Lists a directory: the names that Linux would list, read in the order of the device.
 //!
 //! Where blocks have checksums, all of them are verified before the first name is reported. If one is wrong, what a
-//! walk would see depends on how Linux reads this directory. An indexed one is read in the order of its index and ends
-//! at the first damaged block ([`index`](super::index)); in any other, damaged blocks are left out, and names behind
-//! one are listed but not found again, because a search stops there.
+//! walk would see depends on how Linux reads this directory ([`damaged_listing`](super::damaged_listing)).
 
 use std::io;
 
@@ -11,7 +9,7 @@ use super::blocks::{self, Follow};
 use super::directory::Limits;
 use super::inode::{self, ENCRYPTED, EXTENTS, INDEXED, INLINE};
 use super::raw::{BLOCK_BYTES, Raw};
-use super::{Ext, checksum, directory, index};
+use super::{Ext, checksum, directory};
 use crate::scan::Stat;
 use crate::scan::inodes::fields::LittleEndian;
 use crate::scan::inodes::medium::{Medium, Window};
@@ -55,7 +53,7 @@ struct DirectoryKind {
 
 /// How Linux reads a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
+pub(super) enum Order {
     /// From its first block to its last.
     Blocks,
     /// By its index.
@@ -184,7 +182,7 @@ impl<'l, M: Medium> Lister<'l, M> {
     /// Locates the blocks, and verifies all of them that have checksums.
     ///
     /// # Errors
-    /// If something is damaged; [`list_damaged`](Self::list_damaged) lists the rest.
+    /// If something is damaged; [`list_damaged`](super::damaged_listing::list_damaged) lists the rest.
     pub(super) fn prepare(&mut self) -> io::Result<()> {
         let listing = self.listing;
         match &listing.place {
@@ -212,59 +210,18 @@ impl<'l, M: Medium> Lister<'l, M> {
     pub(super) fn list(&mut self, listed: &mut dyn FnMut(Listed<'_>)) {
         let (inode, limits) = (self.inode, self.limits());
         if let ListingBlocks::Inline(parts, _) = &self.listing.place {
-            parts.iter().for_each(|part| tell(inode, limits, part, listed));
-        } else if let Err(error) = self.each_block(&mut |_, block| tell(inode, limits, block, listed)) {
+            parts.iter().for_each(|part| report_names(inode, limits, part, listed));
+        } else if let Err(error) = self.each_block(&mut |_, block| report_names(inode, limits, block, listed)) {
             damage(inode, error, listed);
         }
     }
 
-    /// Reports what Linux would list although `error` was found.
-    pub(super) fn list_damaged(&mut self, error: io::Error, listed: &mut dyn FnMut(Listed<'_>)) {
-        let has_checksums = self.ext.superblock.seed.is_some();
-        match self.listing.kind().order {
-            Order::Single => damage(self.inode, error, listed),
-            Order::Index if has_checksums => match index::list(self, listed) {
-                // Linux would not notice: what is damaged cannot be reached, or hides the names behind it.
-                Ok(()) => damage(self.inode, error, listed),
-                Err(index::Ended::Damaged(error)) => damage(self.inode, error, listed),
-                Err(index::Ended::NoIndex) => self.list_blocks(error, listed),
-            },
-            _ => self.list_blocks(error, listed),
-        }
-    }
-
-    /// Reports the names block by block.
-    fn list_blocks(&mut self, error: io::Error, listed: &mut dyn FnMut(Listed<'_>)) {
-        damage(self.inode, error, listed);
-        let (seed, inode, limits) = (self.listing.seed, self.inode, self.limits());
-        let has_checksums = self.ext.superblock.seed.is_some();
-        let (mut next, mut is_behind) = (0, false);
-        let runs = self.buffers.runs.clone();
-        for (run, offset) in runs.iter().flat_map(|run| (0..run.count).map(move |offset| (run, offset))) {
-            // Part of the map is missing: a search stops there.
-            is_behind |= self.lost.is_some() && run.logical + offset != next;
-            next = run.logical + offset + 1;
-            match self.read_block(run.first + offset) {
-                Ok(block) if has_checksums && !checksum::is_stored(checksum::names(seed, &block), &block) => {
-                    is_behind = true
-                }
-                Ok(block) if is_behind => {
-                    let mut unfound = |name: &[u8], _: u32| listed(Listed::Unreadable(name, damaged(SEARCH_STOPS)));
-                    if let Err(error) = directory::names(&block, limits, &mut unfound) {
-                        damage(inode, error, listed);
-                    }
-                }
-                Ok(block) => tell(inode, limits, &block, listed),
-                Err(_) => return,
-            }
-        }
-    }
-
-    fn limits(&self) -> Limits {
+    pub(super) fn limits(&self) -> Limits {
         Limits { inodes: self.ext.superblock.inodes, is_encrypted: self.listing.kind().is_encrypted }
     }
 
-    fn read_block(&self, block: u64) -> io::Result<Vec<u8>> {
+    /// Reads a block of the device.
+    pub(super) fn read_block(&self, block: u64) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; self.ext.block_bytes() as usize];
         self.ext.medium.read_at(&mut bytes, self.ext.offset(block, 1)?)?;
         Ok(bytes)
@@ -285,6 +242,24 @@ impl<'l, M: Medium> Lister<'l, M> {
         self.buffers.runs.iter().map(|run| run.count).sum()
     }
 
+    /// Its blocks: number in the directory, and number on the device.
+    pub(super) fn located(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.buffers.runs.iter().flat_map(|run| (0..run.count).map(|offset| (run.logical + offset, run.first + offset)))
+    }
+
+    /// Whether part of its map is missing.
+    pub(super) fn has_lost_blocks(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    pub(super) fn order(&self) -> Order {
+        self.listing.kind().order
+    }
+
+    pub(super) fn has_checksums(&self) -> bool {
+        self.ext.superblock.seed.is_some()
+    }
+
     pub(super) fn seed(&self) -> u32 {
         self.listing.seed
     }
@@ -294,8 +269,13 @@ impl<'l, M: Medium> Lister<'l, M> {
     }
 
     /// Reports the names in a block.
-    pub(super) fn tell(&self, block: &[u8], listed: &mut dyn FnMut(Listed<'_>)) {
-        tell(self.inode, self.limits(), block, listed);
+    pub(super) fn report_names(&self, block: &[u8], listed: &mut dyn FnMut(Listed<'_>)) {
+        report_names(self.inode, self.limits(), block, listed);
+    }
+
+    /// Reports damage in the directory.
+    pub(super) fn damage(&self, error: io::Error, listed: &mut dyn FnMut(Listed<'_>)) {
+        damage(self.inode, error, listed);
     }
 
     /// Passes each block on, with its number in the directory.
@@ -330,16 +310,15 @@ impl<'l, M: Medium> Lister<'l, M> {
 }
 
 pub(super) const BLOCK_WRONG: &str = "the checksum of one of its blocks is wrong";
-const SEARCH_STOPS: &str = "a damaged block of its directory precedes it";
 
 /// Whether the checksum of a block is right.
 fn is_intact(seed: u32, order: Order, logical: u64, block: &[u8]) -> bool {
-    let is_index = order == Order::Index && (logical == 0 || index::is_node(block));
+    let is_index = order == Order::Index && (logical == 0 || directory::is_index_node(block));
     checksum::is_stored(if is_index { checksum::index(seed, block) } else { checksum::names(seed, block) }, block)
 }
 
 /// Reports the names in a block, and any damage in it.
-fn tell(inode: u64, limits: Limits, bytes: &[u8], listed: &mut dyn FnMut(Listed<'_>)) {
+fn report_names(inode: u64, limits: Limits, bytes: &[u8], listed: &mut dyn FnMut(Listed<'_>)) {
     let told = directory::names(bytes, limits, |name, child| listed(Listed::Name(name, child.into())));
     if let Err(error) = told {
         damage(inode, error, listed);

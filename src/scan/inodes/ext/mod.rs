@@ -13,6 +13,7 @@
 
 mod blocks;
 mod checksum;
+mod damaged_listing;
 mod directory;
 mod groups;
 mod index;
@@ -27,6 +28,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use self::damaged_listing::list_damaged;
 use self::groups::Groups;
 use self::inode::{Decoded, ENCRYPTED, INLINE, ROOT};
 use self::listing::Lister;
@@ -196,7 +198,7 @@ impl<M: Medium> Ext<M> {
         let mut lister = Lister::new(self, inode, now, &mut buffers.listing);
         match lister.prepare() {
             Ok(()) => lister.list(listed),
-            Err(error) => lister.list_damaged(error, listed),
+            Err(error) => list_damaged(&lister, error, listed),
         }
     }
 
@@ -248,7 +250,7 @@ impl<M: Medium> Ext<M> {
                 self.read_again(offset, number, targets, found);
                 continue;
             }
-            self.tell(offset, number, decoded, targets, found);
+            self.report(offset, number, decoded, targets, found);
         }
     }
 
@@ -266,12 +268,12 @@ impl<M: Medium> Ext<M> {
             let is_intact = !matches!(self.decode(number, &bytes), Decoded::Damaged(_));
             (bytes, is_intact)
         });
-        self.tell(offset, number, self.decode(number, &bytes), targets, found);
+        self.report(offset, number, self.decode(number, &bytes), targets, found);
     }
 
     /// Reports a decoded inode.
     #[inline(always)]
-    fn tell(
+    fn report(
         &self,
         offset: usize,
         number: u32,
@@ -361,7 +363,7 @@ impl<M: Medium> InodeSource for Ext<M> {
         match lister.prepare() {
             Ok(()) => lister.list(listed),
             Err(_) if self.patience.load(Relaxed) > 0 => self.list_again(inode, listing, buffers, listed),
-            Err(error) => lister.list_damaged(error, listed),
+            Err(error) => list_damaged(&lister, error, listed),
         }
     }
 

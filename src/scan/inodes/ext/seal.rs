@@ -5,7 +5,7 @@ use std::io;
 use super::blocks::{self, Follow};
 use super::inode::{self, Decoded, EXTENTS, INDEXED, INLINE};
 use super::superblock::{self, Superblock};
-use super::{checksum, groups, index};
+use super::{checksum, directory, groups};
 use crate::scan::Kind;
 use crate::scan::inodes::damaged;
 
@@ -108,7 +108,7 @@ impl Follow for Sealer<'_> {
     fn run(&mut self, logical: u64, first: u64, count: u64) -> io::Result<()> {
         let (seed, is_indexed) = (self.seed, self.is_indexed);
         for offset in 0..count {
-            let is_index = |bytes: &[u8]| is_indexed && (logical + offset == 0 || index::is_node(bytes));
+            let is_index = |bytes: &[u8]| is_indexed && (logical + offset == 0 || directory::is_index_node(bytes));
             self.seal(first + offset, |bytes| match is_index(bytes) {
                 true => checksum::index(seed, bytes),
                 false => checksum::names(seed, bytes),

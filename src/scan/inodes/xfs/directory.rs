@@ -14,7 +14,7 @@ const FREE: u16 = 0xffff;
 ///
 /// # Errors
 /// If an entry extends past the fork; the entries before it were reported.
-pub(super) fn of_inode(superblock: &Superblock, fork: &[u8], mut tell: impl FnMut(&[u8], u64)) -> io::Result<()> {
+pub(super) fn of_inode(superblock: &Superblock, fork: &[u8], mut visit: impl FnMut(&[u8], u64)) -> io::Result<()> {
     let cut = || damaged("one of its entries is damaged");
     let [count, wide, ..] = *fork else { return Err(cut()) };
     let number_bytes = if wide > 0 { 8 } else { 4 };
@@ -23,7 +23,7 @@ pub(super) fn of_inode(superblock: &Superblock, fork: &[u8], mut tell: impl FnMu
     let mut rest = fork.get(2 + number_bytes..).unwrap_or_default();
     for _ in 0..count {
         let (name, number, behind) = split_entry(rest, kind_bytes, number_bytes).ok_or_else(cut)?;
-        tell(name, number);
+        visit(name, number);
         rest = behind;
     }
     Ok(())
@@ -41,7 +41,7 @@ fn split_entry(bytes: &[u8], kind_bytes: usize, number_bytes: usize) -> Option<(
 ///
 /// # Errors
 /// If an entry extends past the block; the entries before it were reported.
-pub(super) fn of_block(superblock: &Superblock, block: &[u8], mut tell: impl FnMut(&[u8], u64)) -> io::Result<()> {
+pub(super) fn of_block(superblock: &Superblock, block: &[u8], mut visit: impl FnMut(&[u8], u64)) -> io::Result<()> {
     let ([only, data], header_bytes): ([&[u8; 4]; 2], usize) =
         if superblock.is_v5 { ([b"XDB3", b"XDD3"], 64) } else { ([b"XD2B", b"XD2D"], 16) };
     let end = match (block.first_chunk(), block.last_chunk::<8>()) {
@@ -68,7 +68,7 @@ pub(super) fn of_block(superblock: &Superblock, block: &[u8], mut tell: impl FnM
         let entry_bytes = (8 + 1 + length + kind_bytes + 2).next_multiple_of(8);
         let (entry, behind) = rest.split_at_checked(entry_bytes).ok_or_else(cut)?;
         let name = entry.get(9..9 + length).filter(|name| !name.is_empty()).ok_or_else(cut)?;
-        tell(name, start.u64::<0>());
+        visit(name, start.u64::<0>());
         rest = behind;
     }
     Ok(())

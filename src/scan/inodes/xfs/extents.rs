@@ -48,13 +48,13 @@ pub(super) fn of_tree(
     root: &[u8],
     limit: u64,
     read: &mut dyn FnMut(u64) -> io::Result<Vec<u8>>,
-    tell: &mut dyn FnMut(Extent),
+    visit: &mut dyn FnMut(Extent),
 ) -> io::Result<()> {
     let (header, entries) = root
         .split_first_chunk::<ROOT_HEADER_BYTES>()
         .filter(|(header, _)| (1..=MOST_LEVELS).contains(&header.u16::<0>()))
         .ok_or_else(|| damaged("its extent tree has an impossible number of levels"))?;
-    Tree { superblock, limit, next: 0, read, tell }.children(entries, header.u16::<2>(), header.u16::<0>())
+    Tree { superblock, limit, next: 0, read, visit }.children(entries, header.u16::<2>(), header.u16::<0>())
 }
 
 struct Tree<'t> {
@@ -62,7 +62,7 @@ struct Tree<'t> {
     limit: u64,
     next: u64,
     read: &'t mut dyn FnMut(u64) -> io::Result<Vec<u8>>,
-    tell: &'t mut dyn FnMut(Extent),
+    visit: &'t mut dyn FnMut(Extent),
 }
 
 impl Tree<'_> {
@@ -96,7 +96,7 @@ impl Tree<'_> {
                 return Err(damaged("its extents overlap"));
             }
             self.next = extent.offset + extent.count;
-            (self.tell)(extent);
+            (self.visit)(extent);
         }
         Ok(())
     }

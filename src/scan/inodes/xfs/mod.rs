@@ -520,7 +520,7 @@ impl<'l, 'f, M: Medium> Lister<'l, 'f, M> {
                     continue;
                 }
                 let sealed = xfs.checked && !changed && directory_bytes == block.len();
-                tell(xfs, self.inode, self.piece, sealed, self.listed);
+                report_names(xfs, self.inode, self.piece, sealed, self.listed);
                 self.piece.clear();
             }
         }
@@ -529,7 +529,7 @@ impl<'l, 'f, M: Medium> Lister<'l, 'f, M> {
 }
 
 /// Reports the names in a block, and any damage in it.
-fn tell<M>(xfs: &Xfs<M>, inode: u64, block: &[u8], sealed: bool, listed: &mut dyn FnMut(Listed<'_>)) {
+fn report_names<M>(xfs: &Xfs<M>, inode: u64, block: &[u8], sealed: bool, listed: &mut dyn FnMut(Listed<'_>)) {
     let is_of_directory = |header: &[u8; HEADER_BYTES]| {
         header.u64::<OWNER>() == inode && *header.field::<24, 16>() == xfs.superblock.identifier
     };

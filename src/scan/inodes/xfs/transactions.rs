@@ -78,13 +78,14 @@ fn commit(regions: &[Vec<u8>], changes: &mut Changes) -> io::Result<()> {
     let mut rest = regions.get(1..).unwrap_or_default();
     let mut freed = Vec::new();
     while let Some(format) = rest.first() {
+        // It begins with the kind and the number of its regions, itself included.
         let start = format.first_chunk::<4>();
         let (kind, count) = start.map_or((0, 0), |start| (start.u16::<0>(), start.u16::<2>()));
         let (item, behind) = rest.split_at_checked(usize::from(count).max(1)).ok_or_else(cut)?;
         rest = behind;
         match kind {
-            BUFFER => buffer(item, &mut freed, changes),
-            INODE => inode(item, changes)?,
+            BUFFER => apply_buffer(item, &mut freed, changes),
+            INODE => apply_inode(item, changes)?,
             _ => {}
         }
     }
@@ -95,7 +96,7 @@ fn commit(regions: &[Vec<u8>], changes: &mut Changes) -> io::Result<()> {
 }
 
 /// Changed pieces of a block: a bitmap of them, and one region per run. One that was freed is added to `freed`.
-fn buffer(item: &[Vec<u8>], freed: &mut Vec<(u64, u64)>, changes: &mut Changes) {
+fn apply_buffer(item: &[Vec<u8>], freed: &mut Vec<(u64, u64)>, changes: &mut Changes) {
     let Some((format, regions)) = item.split_first() else { return };
     let Some((format, map)) = format.split_first_chunk::<BUFFER_ITEM_BYTES>() else { return };
     let (flags, place) = (format.u16::<4>(), format.u64::<8>().saturating_mul(SECTOR_BYTES));
@@ -121,7 +122,7 @@ fn buffer(item: &[Vec<u8>], freed: &mut Vec<(u64, u64)>, changes: &mut Changes) 
 }
 
 /// An inode: its format, its core, and the changed parts of its forks.
-fn inode(item: &[Vec<u8>], changes: &mut Changes) -> io::Result<()> {
+fn apply_inode(item: &[Vec<u8>], changes: &mut Changes) -> io::Result<()> {
     let [format, core, forks @ ..] = item else { return Err(cut()) };
     let format = format.first_chunk::<INODE_ITEM_BYTES>();
     let format = format.ok_or_else(|| damaged("the log was written by another type of machine"))?;

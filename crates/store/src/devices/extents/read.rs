@@ -7,8 +7,8 @@
 use std::ops::Range;
 
 use super::{ExtentFiles, FaultyUnit, JOINED_BYTES, UnitFault, is_intact};
+use crate::devices::LOST_ADVICE;
 use crate::devices::erasure::reconstruct;
-use crate::devices::set::LOST_ADVICE;
 use crate::devices::threads;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Chunk, Descriptor, Run};

@@ -1,12 +1,12 @@
 //! Objects in memory: what a bucket guarantees and no more, for programs and tests without a bucket.
 
-use crate::locks::lock;
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::{Expected, Head, ListedObject, ObjectError, Objects, Page, Piece, Tag};
+use crate::locks::lock;
 
 /// Objects per page of a listing, as on S3.
 const PAGE_OBJECTS: usize = 1000;
@@ -41,12 +41,13 @@ struct Shared {
 #[derive(Debug, Clone)]
 struct StoredObject {
     bytes: Arc<[u8]>,
-    put: u64,
+    /// Number of the put that stored it.
+    put_number: u64,
 }
 
 impl StoredObject {
     fn head(&self) -> Head {
-        Head { size_bytes: self.bytes.len() as u64, tag: Tag(self.put.to_string()) }
+        Head { size_bytes: self.bytes.len() as u64, tag: Tag(self.put_number.to_string()) }
     }
 }
 
@@ -85,7 +86,7 @@ impl Objects for Memory {
             return Err(ObjectError::Refused);
         }
         shared.puts += 1;
-        let stored = StoredObject { bytes, put: shared.puts };
+        let stored = StoredObject { bytes, put_number: shared.puts };
         let tag = stored.head().tag;
         shared.objects.insert(name.to_owned(), stored);
         Ok(tag)

@@ -18,8 +18,8 @@ use crate::format::ids::DeviceNumber;
 use crate::index::catalog::kept::Catalog;
 use crate::index::catalog::{Change, TableRow, journal, manifest};
 use crate::index::copies::{Copies, IndexDevice};
-use crate::index::table::INDEX_DIRECTORY;
 use crate::index::table::{BlockCache, Table, table_number, table_path};
+use crate::index::table::{INDEX_DIRECTORY, TEMPORARY};
 use crate::locks::lock;
 
 /// Devices that should have the index: as many as records have copies, of the class of the records. Those that already
@@ -133,9 +133,8 @@ impl Engine {
             table_number(name).is_some_and(|number| view.state.tables.iter().any(|row| row.number == number))
                 || journal::number(name).is_some_and(|number| journal.is_none_or(|journal| journal == number))
         };
-        let is_ours = |name: &str| {
-            name.ends_with(manifest::TEMPORARY) || table_number(name).is_some() || journal::number(name).is_some()
-        };
+        let is_ours =
+            |name: &str| name.ends_with(TEMPORARY) || table_number(name).is_some() || journal::number(name).is_some();
         // What cannot be listed or removed now is retried later.
         let leftovers = |place: &IndexDevice| {
             let names = place.device.list(INDEX_DIRECTORY).unwrap_or_default().into_iter().map(|(name, _)| name);
@@ -272,7 +271,7 @@ fn fetch_table(copies: &Copies, to: &IndexDevice, row: &TableRow) -> io::Result<
 /// Writes a table to a device, block by block, each from a copy where it is valid.
 fn copy_table(table: &Table, to: &IndexDevice) -> io::Result<()> {
     let path = table_path(table.row().number);
-    let temporary = format!("{path}{}", manifest::TEMPORARY);
+    let temporary = format!("{path}{}", TEMPORARY);
     // Left by an interrupted attempt.
     let _ = to.device.remove(&temporary);
     let file = to.device.open(&temporary, Mode::Create)?;

@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind};
 use crate::format::geometry::random_identity;
 use crate::format::ids::Epoch;
 use crate::format::record::{checksum, put_checksum};
-use crate::index::table::{INDEX_DIRECTORY, REBUILD_ADVICE};
+use crate::index::table::{INDEX_DIRECTORY, REBUILD_ADVICE, TEMPORARY};
 
 const CHECKSUM_AT: usize = 0;
 const MAGIC_AT: usize = CHECKSUM_AT + 8;
@@ -43,8 +43,6 @@ const PIECE_BYTES: usize = 1 << 20;
 
 /// Name in the index directory.
 pub(crate) const NAME: &str = "manifest";
-/// Suffix of the names of incomplete documents.
-pub(crate) const TEMPORARY: &str = ".tmp";
 
 const READ: &str = "read the manifest of the index";
 

@@ -13,6 +13,9 @@ use crate::format::entry::{Entry, Location, Time};
 use crate::format::ids::{LogOffset, ObjectNumber, SegmentNumber};
 use crate::io::varint::{put, take, take_bytes, unzigzag, zigzag};
 
+/// In place of the kind of an entry: the key was dropped.
+const DROPPED: u8 = 0;
+
 /// Dropped keys, and keys with their new entries.
 pub(crate) type KeyChanges = (Vec<Arc<[u8]>>, Vec<(Arc<[u8]>, Entry)>);
 
@@ -22,7 +25,7 @@ pub(crate) fn encode<'a>(out: &mut Vec<u8>, changes: impl Iterator<Item = (&'a [
         put(out, key.len() as u64);
         out.extend_from_slice(key);
         let Some(entry) = entry else {
-            out.push(0);
+            out.push(DROPPED);
             continue;
         };
         out.push(entry.stored_kind());
@@ -45,18 +48,18 @@ pub(crate) fn encode<'a>(out: &mut Vec<u8>, changes: impl Iterator<Item = (&'a [
 
 /// Decodes changes; `None` if they are damaged.
 pub(crate) fn decode(bytes: &[u8]) -> Option<KeyChanges> {
-    let (mut forgotten, mut there, mut at) = (Vec::new(), Vec::new(), 0);
+    let (mut dropped, mut present, mut at) = (Vec::new(), Vec::new(), 0);
     while at < bytes.len() {
         let length = take(bytes, &mut at)?;
         let key = take_bytes(bytes, &mut at, length)?.into();
         let kind = *bytes.get(at)?;
         at += 1;
         match kind {
-            0 => forgotten.push(key),
-            kind => there.push((key, decode_entry(bytes, &mut at, kind)?)),
+            DROPPED => dropped.push(key),
+            kind => present.push((key, decode_entry(bytes, &mut at, kind)?)),
         }
     }
-    Some((forgotten, there))
+    Some((dropped, present))
 }
 
 fn decode_entry(bytes: &[u8], at: &mut usize, kind: u8) -> Option<Entry> {

@@ -19,14 +19,13 @@ use super::filter::{DIRECTORY_LEVEL, FilterBuilder};
 use super::footer::{CLASSES_PER_BLOCK, Footer, KeyBounds, encode_classes};
 use super::heads::Heads;
 use super::leaf::{self, AttributeClass, Previous};
-use super::{INDEX_DIRECTORY, create_temporary, table_path};
+use super::{INDEX_DIRECTORY, TEMPORARY, create_temporary, table_path};
 use crate::devices::device::{Device, DeviceFile};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Entry;
 use crate::format::index_key::is_superseded;
 use crate::format::key::LONGEST_KEY_BYTES;
 use crate::index::catalog::TableRow;
-use crate::index::catalog::manifest::TEMPORARY;
 use crate::io::varint;
 
 /// Bytes per write.

@@ -7,13 +7,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::HardLinks;
-use super::collect::{Collector, FileRow, Shard};
-use super::places::Tally;
+use super::{Collector, FileRow, Shard};
 use crate::locks::lock;
 use crate::scan::links::{Link, SeenLink};
 use crate::scan::place::{Parent, Place};
 use crate::scan::{self, Batch, Stat, Visitor, join};
+use crate::survey::HardLinks;
+use crate::survey::places::Tally;
 
 /// The smallest name of a file that was met, and what is needed to count the file there.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct LinkName {
 
 /// A name without its place.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct LinkNameData {
+pub(in crate::survey) struct LinkNameData {
     /// Inode number of its directory; 0 for a root.
     directory: u64,
     /// The name; the whole path of a root.
@@ -95,19 +95,19 @@ pub(super) struct FollowUp {
 
 impl Collector {
     /// The places of undecided names, in the order of [`rest`](Self::rest).
-    pub(super) fn held(&self) -> Vec<Place<Tally>> {
+    pub(in crate::survey) fn held(&self) -> Vec<Place<Tally>> {
         self.links.snapshot(|name| name.place.clone()).into_iter().map(|(_, place)| place).collect()
     }
 
     /// Continues with the undecided names of a checkpoint.
-    pub(super) fn restore_links(&self, links: &[(SeenLink, LinkNameData)], held: Vec<Place<Tally>>) {
+    pub(in crate::survey) fn restore_links(&self, links: &[(SeenLink, LinkNameData)], held: Vec<Place<Tally>>) {
         for ((link, data), place) in links.iter().zip(held) {
             self.links.restore(*link, LinkName { place, data: data.clone() });
         }
     }
 
     /// Counts files whose names were not all met at the smallest that was: there will be no more.
-    pub(super) fn decide_links(&self) {
+    pub(in crate::survey) fn decide_links(&self) {
         for name in self.links.drain() {
             self.count_decided(0, name);
         }

@@ -3,18 +3,12 @@
 //! Threads share a few shards, each with all distributions. The lock of a shard is held for one batch of one directory.
 //! Shards add up to the survey exactly, in any order. With few shards, memory does not depend on the number of threads.
 
+mod link_names;
+
 use std::sync::{Mutex, MutexGuard};
 
 use hashbrown::HashMap;
 
-use super::ages::AgeCounts;
-use super::errors::ErrorLog;
-use super::file_table::FileTable;
-use super::link_names::{FollowUp, LinkName, LinkNameData, LinkedFile, MetName, last_component};
-use super::measure::{Distributions, Measure};
-use super::places::{Extension, Packed, Places, Tally};
-use super::recent::Recent;
-use super::{Counts, HardLinks, Options, OtherAllocated, OverheadBySize, Survey};
 use crate::locks::{lock, unpoisoned};
 use crate::plan::Padding;
 use crate::progress::Progress;
@@ -22,7 +16,16 @@ use crate::scan::inodes::{InodeVisitor, Named};
 use crate::scan::links::{Link, LinkSet, SeenLink};
 use crate::scan::place::Parent;
 use crate::scan::{self, Batch, Directory, Skipped, Stat, Timestamp, Visitor};
+use crate::survey::ages::AgeCounts;
+use crate::survey::errors::ErrorLog;
+use crate::survey::file_table::FileTable;
+use crate::survey::measure::{Distributions, Measure};
+use crate::survey::places::{Extension, Packed, Places, Tally};
+use crate::survey::recent::Recent;
+use crate::survey::{Counts, HardLinks, Options, OtherAllocated, OverheadBySize, Survey};
 use crate::units::escape;
+pub(super) use link_names::LinkNameData;
+use link_names::{FollowUp, LinkName, LinkedFile, MetName, last_component};
 
 /// Largest number of rows of files that are counted together.
 const MOST_ROWS: usize = 4096;
@@ -34,11 +37,11 @@ const SECONDS_A_DAY: i64 = 86_400;
 /// Builds a survey from what a scan finds.
 pub struct Collector {
     shards: Vec<Mutex<Shard>>,
-    pub(super) links: LinkSet<LinkName>,
+    links: LinkSet<LinkName>,
     /// Sums of directories of an inode scan that were decided after the directory was read.
-    pub(super) late: Mutex<HashMap<u32, Packed>>,
+    late: Mutex<HashMap<u32, Packed>>,
     errors: Mutex<ErrorLog>,
-    pub(super) hard_links: HardLinks,
+    hard_links: HardLinks,
     small_file_bytes: u64,
     reference_time: i64,
     pub(super) file_table: Option<FileTable>,
@@ -90,7 +93,7 @@ impl Shard {
     }
 
     #[inline]
-    pub(super) fn add_extension(&mut self, name: &[u8], tally: &Tally) {
+    fn add_extension(&mut self, name: &[u8], tally: &Tally) {
         self.extensions.add(&mut self.places.extensions, Extension::of(name), tally);
     }
 
@@ -177,7 +180,7 @@ impl Shard {
 }
 
 /// A regular file as it counts at one of its names.
-pub(super) struct FileRow {
+struct FileRow {
     size_bytes: u64,
     allocated_bytes: u64,
     /// Whether fewer bytes are allocated than its size, both counted in full.
@@ -240,7 +243,7 @@ impl Collector {
     }
 
     /// A shard to count into: any that is free, because a thread may be suspended while it holds one.
-    pub(super) fn shard(&self, worker: usize) -> MutexGuard<'_, Shard> {
+    fn shard(&self, worker: usize) -> MutexGuard<'_, Shard> {
         let first = worker % self.shards.len();
         let others = self.shards[first..].iter().chain(&self.shards[..first]);
         others.filter_map(|shard| shard.try_lock().ok()).next().unwrap_or_else(|| lock(&self.shards[first]))
@@ -290,7 +293,7 @@ impl Collector {
     /// The share of `bytes` that counts at one of the names of a file: where all names share them, what cannot be
     /// divided counts at the name with number 0, so that only one name has to be known.
     #[inline]
-    pub(super) fn share(&self, bytes: u64, link_count: u32, ordinal: u32) -> u64 {
+    fn share(&self, bytes: u64, link_count: u32, ordinal: u32) -> u64 {
         if self.hard_links != HardLinks::Shared {
             return bytes;
         }
@@ -300,13 +303,13 @@ impl Collector {
 
     /// The sums of one file.
     #[inline]
-    pub(super) fn tally(&self, size_bytes: u64, allocated_bytes: u64) -> Tally {
+    fn tally(&self, size_bytes: u64, allocated_bytes: u64) -> Tally {
         Tally::of_file(size_bytes, allocated_bytes, size_bytes <= self.small_file_bytes)
     }
 
     /// The row of a file at the name with index `ordinal`.
     #[inline]
-    pub(super) fn row(&self, stat: &Stat, ordinal: u32) -> FileRow {
+    fn row(&self, stat: &Stat, ordinal: u32) -> FileRow {
         FileRow {
             size_bytes: self.share(stat.size_bytes, stat.link_count, ordinal),
             allocated_bytes: self.share(stat.allocated_bytes, stat.link_count, ordinal),

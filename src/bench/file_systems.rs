@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use super::super::emulate::Emulation;
+use super::emulate::Emulation;
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::{KIB, MIB, format_size};
 

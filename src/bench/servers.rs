@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::FileSystemKind;
+use super::file_systems::FileSystemKind;
 
 /// Length of a process name as the kernel stores it.
 const COMM_BYTES: usize = 15;
@@ -18,7 +18,7 @@ const COMM_BYTES: usize = 15;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Kills this user's programs that were told to serve something below a directory.
-pub(crate) fn end_servers(directory: &Path) {
+pub(super) fn end_servers(directory: &Path) {
     let found = |process: i32| serves(process, directory).unwrap_or(false);
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

@@ -4,11 +4,12 @@
 //! skipped. If a removed tree hides everything that a table has below it, the table skips it in one step, so that a
 //! million hidden entries cost no more than one. [`Scan`] omits tombstones and ends at its upper bound.
 
+mod past;
+
 use std::ops::Bound;
 use std::sync::Arc;
 
 use super::Snapshot;
-use super::past::PastScan;
 use super::ranges::hiding;
 use crate::error::Result;
 use crate::format::entry::{Entry, Kind};
@@ -16,6 +17,7 @@ use crate::format::index_key::{entries_of, is_superseded_by};
 use crate::index::catalog::RangeRow;
 use crate::index::catalog::chunks::{ChunkCursor, Recent};
 use crate::index::table::{Reach, SharedWindow, Table, TableScan};
+use past::PastScan;
 
 /// Read-ahead windows of the tables of a snapshot, in the order of the tables, shared by all scans of a walk.
 #[derive(Debug)]

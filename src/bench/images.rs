@@ -5,9 +5,6 @@
 //! mounts what it can; a program (FUSE) serves the rest, and the result says so. Dropping an image unmounts, detaches
 //! and removes it.
 
-mod kind;
-mod servers;
-
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -19,14 +16,12 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
 use super::emulate::Limited;
+use super::file_systems::{FileSystemKind, FileSystemSpec, Fuse};
 use super::loops::Loop;
 use super::scratch::{Scratch, unmount_at};
 use super::{programs, volume};
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::format_size;
-use kind::Fuse;
-pub use kind::{FileSystemKind, FileSystemSpec};
-pub(super) use servers::end_servers;
 
 const OPERATION: &str = "create a file system";
 /// Time limit for a program to serve its file system, and to end after it is unmounted.

@@ -10,12 +10,13 @@
 
 use std::ops::Bound;
 
-use super::{Scan, Snapshot};
+use super::Scan;
 use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::format::index_key::{
     attributes_key, first_superseded, is_superseded, superseded, superseded_key, versions_behind, versions_from,
 };
+use crate::index::Snapshot;
 
 /// An entry with its key.
 type KeyedEntry = (Vec<u8>, Entry);
@@ -25,7 +26,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// As [`look_up`](Self::look_up).
-    pub(super) fn look_up_at(&self, key: &[u8], sequence: u64) -> Result<Option<Entry>> {
+    pub(crate) fn look_up_at(&self, key: &[u8], sequence: u64) -> Result<Option<Entry>> {
         match self.look_up_now(key)? {
             Some(now) if now.id <= sequence => self.attributes_at(key, now, sequence).map(Some),
             _ => match self.version_behind(key, sequence)?.filter(|(_, entry)| entry.id <= sequence) {
