@@ -52,7 +52,8 @@ pub(super) struct InitArguments {
     /// Stripe unit: bytes of a large file on one device before the next
     #[arg(long, value_name = "SIZE", value_parser = unit, default_value = "64KiB", help_heading = "Layout")]
     stripe_unit: u32,
-    /// First bytes of a larger file that are beside its descriptor, on a fast device: a multiple of 4 KiB, at most 64 KiB
+    /// First bytes of a larger file that are kept with its descriptor, on a fast device: a multiple of 4 KiB, at most
+    /// 64 KiB
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "4KiB", help_heading = "Layout")]
     packed: u64,
     /// Compress records that get smaller by it: none, zstd or zstd:LEVEL

@@ -9,12 +9,12 @@
 //! - With an **alignment** ([`Alignment`]), the length of each record is a multiple of it, and the content of files
 //!   begins at such multiples. All records begin 256 bytes before one ([`ALIGNED_HEAD_BYTES`]), so the length of a
 //!   record depends on itself alone.
-//! - An object above the **cutoff** has a **descriptor**: a record with its first bytes (4 KiB, or what [`check_packed`]
-//!   allows) and the map of the rest ([`Striping`]). The rest is cut into chunks, these into stripes of `data` units with
-//!   parity units as `large` says ([`Stripes`]). The last stripe of a chunk is as short as its longest unit; units are
-//!   padded to 4 KiB, the unit of direct I/O. Units grow from chunk to chunk, so that a descriptor has few checksums, up
-//!   to a stripe that still fits in memory. Objects of up to 4 KiB more than a descriptor packs are records whatever the
-//!   cutoff: a descriptor would need more.
+//! - An object above the **cutoff** has a **descriptor**: a record with its first bytes (4 KiB, or as many as
+//!   [`check_packed`] allows) and the map of the rest ([`Striping`]). The rest is cut into chunks, these into stripes
+//!   of `data` units with parity units as `large` says ([`Stripes`]). The last stripe of a chunk is as short as its
+//!   longest unit; units are padded to 4 KiB, the unit of direct I/O. Units grow from chunk to chunk, so that a
+//!   descriptor has few checksums, up to a stripe that still fits in memory. Objects of up to 4 KiB more than a
+//!   descriptor packs are records whatever the cutoff: a descriptor would need more.
 //! - The **index** has one entry per object, besides the segments. Its space is an estimate.
 //!
 //! If a copy of a small object costs more than parity (a cutoff above the stripe unit, or more copies than parity units

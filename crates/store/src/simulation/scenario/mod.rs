@@ -47,8 +47,8 @@ pub(crate) enum Shape {
     Triple,
     /// Four devices of one class, two copies, one parity unit.
     FourAlike,
-    /// As `Mirror`, with content at multiples of 512 bytes, or of 4,096 after each second compaction, and with 12 KiB in
-    /// descriptors.
+    /// As `Mirror`, with content at multiples of 512 bytes, or of 4,096 after each second compaction, and with 12 KiB
+    /// in descriptors.
     Aligned,
 }
 
