@@ -36,6 +36,14 @@ pub mod fuzzing {
     use crate::survey::collect::Collector;
     use crate::survey::{Checkpoint, Options};
 
+    /// Events of a watched file system, as read from the kernel.
+    ///
+    /// # Panics
+    /// If a law is violated.
+    pub fn watch_events(bytes: &[u8]) {
+        crate::watch::fuzz_events(bytes);
+    }
+
     /// Whatever is read as a checkpoint without an error is restored or refused. The bytes are tried unchanged, and as
     /// a body behind a header with the right checksum.
     ///

@@ -1,9 +1,10 @@
-// The sections of the page of a plan but for the fast tier (plan-tier.js): block sizes, layouts, single files, costs,
-// and what to type. Each function takes the data of the page and returns `{id, title, short, lead, parts}`, or null.
+// The sections of the page of a plan but for the fast tier (plan-tier.js): block sizes, caches, layouts, single files,
+// costs, and what to type. Each function takes the data of the page and returns `{id, title, short, lead, parts}`, or
+// null.
 "use strict";
 
 const PlanSections = (() => {
-  const { el, num, known, count, size, share, change, table } = Format;
+  const { el, num, known, count, size, share, change, duration, table, heat } = Format;
   const { Figure, line, log2 } = Figures;
   const COLORS = ["c1", "c2", "c3", "c4", "c5", "c6"];
   const DASHES = [[undefined, undefined], ["dashed", [6, 4]], ["dotted", [1.5, 3]]];
@@ -93,7 +94,30 @@ const PlanSections = (() => {
     return { id: "block-size", title: "Block size", short: "Block size", lead, parts: [figure] };
   }
 
-  // ---------------------------------------------------------------- 2. layouts
+  // ---------------------------------------------------------------- 2. caches
+
+  /** The time of a run by cache size and block size: as the source measured it, or as predicted from a trace. */
+  function caches({ plan }) {
+    const { caching } = plan;
+    const sizes = (caching?.times ?? []).map((at) => num(at.cache_bytes));
+    const blocks = (caching?.rows ?? []).map((row) => num(row.block_bytes));
+    if (!sizes.length || !blocks.length) return null;
+    const { device } = caching;
+    const chosen = plan.recommendation && num(plan.recommendation.block_bytes);
+    const time = (row, column) => num(caching.times[row].seconds[column]);
+    const asked = sizes.indexOf(num(caching.cache_bytes));
+    const note = device
+      ? `The requests of the trace with an LRU cache; misses and writes on ${device.name}, of ${duration(device.latency_seconds)} and ${size(device.bytes_per_second)}/s. The darker, the slower.`
+      : "Compilations of a large collection of programs, as Tanenbaum, Herder and Bos measured them (Fig. 5). The darker, the slower.";
+    const map = el("div", { class: "block heat" }, el("h3", {}, device ? "Predicted time" : "Measured time"), el("p", { class: "note name" }, note),
+      heat("Time by cache size and block size", sizes, blocks, time));
+    const column = blocks.indexOf(chosen);
+    const lead = [asked >= 0 && column >= 0 &&
+      `With a cache of ${size(sizes[asked])}, the run takes ${duration(time(asked, column))} with ${size(chosen)} blocks; ${size(blocks[0])} blocks take ${duration(time(asked, 0))}, ${size(blocks.at(-1))} blocks ${duration(time(asked, blocks.length - 1))}.`];
+    return { id: "caches", title: "Block size and cache", short: "Cache", lead, parts: [map] };
+  }
+
+  // ---------------------------------------------------------------- 3. layouts
 
   const PARTS = [
     { label: "File data", tint: "c1" }, { label: "Overhead: rounding and redundancy", tint: "c2" },
@@ -164,7 +188,7 @@ const PlanSections = (() => {
     return { id: "layouts", title: "Space by layout", short: "Layouts", lead, parts: [figure, el("div", { class: "block" }, numbers, notes, list)] };
   }
 
-  // ---------------------------------------------------------------- 3. one file
+  // ---------------------------------------------------------------- 4. one file
 
   /** Up to here the data have a point at every block that a layout may begin, so that steps are drawn as steps. */
   const STEPS_UP_TO = 2 << 20;
@@ -277,7 +301,7 @@ const PlanSections = (() => {
     return at;
   }
 
-  // ---------------------------------------------------------------- 5. costs
+  // ---------------------------------------------------------------- 6. costs
 
   const WAYS = { fast: "All fast", slow: "All slow", hybrid: "Hybrid" };
 
@@ -370,7 +394,7 @@ const PlanSections = (() => {
     return (bytes) => (bytes <= 0 ? zero : Math.log2(bytes));
   }
 
-  // ---------------------------------------------------------------- 6. settings
+  // ---------------------------------------------------------------- 7. settings
 
   function settings({ plan }) {
     const tiers = plan.fast_tiers.filter((tier) => tier.settings?.length);
@@ -400,5 +424,5 @@ const PlanSections = (() => {
     setTimeout(() => status.replaceChildren(), 4000);
   }
 
-  return { looks, manyHidden, placesOf, LINEAR_OR_LOG, blockSizes, layouts, files, costs, settings };
+  return { looks, manyHidden, placesOf, LINEAR_OR_LOG, blockSizes, caches, layouts, files, costs, settings };
 })();

@@ -76,7 +76,7 @@
   }
   Shell.show({
     subject: "plan",
-    sections: [PlanSections.blockSizes(data), PlanSections.layouts(data), PlanSections.files(data), PlanTier.tier(data), PlanSections.costs(data), PlanSections.settings(data)].filter(Boolean),
+    sections: [PlanSections.blockSizes(data), PlanSections.caches(data), PlanSections.layouts(data), PlanSections.files(data), PlanTier.tier(data), PlanSections.costs(data), PlanSections.settings(data)].filter(Boolean),
     nodes: [header(), Shell.summary(data.words), keyFigures()],
     footer: footer(),
   });

@@ -24,6 +24,18 @@ pub struct Caching {
     pub device: Option<Device>,
     /// One row per block size, ascending.
     pub rows: Vec<CachedBlock>,
+    /// The times with caches of other sizes too, ascending.
+    #[serde(default)]
+    pub times: Vec<CacheTimes>,
+}
+
+/// A size of the cache.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CacheTimes {
+    /// The size.
+    pub cache_bytes: u64,
+    /// Time with each block size, in the order of the rows.
+    pub seconds: Vec<f64>,
 }
 
 /// A block size.
@@ -46,6 +58,11 @@ impl Caching {
     /// smallest one).
     pub fn published(cache_bytes: u64) -> Caching {
         let matrix = fig_5();
+        let times = |(cache_bytes, seconds): &(u64, Vec<f64>)| CacheTimes {
+            cache_bytes: *cache_bytes,
+            seconds: seconds.clone(),
+        };
+        let times = matrix.rows.iter().map(times).collect();
         let row = matrix.rows.iter().rfind(|(size, _)| *size <= cache_bytes).or(matrix.rows.first());
         let (cache_bytes, seconds) = row.cloned().unwrap_or_default();
         let rows = matrix.block_sizes_bytes.iter().zip(seconds).map(|(&block_bytes, seconds)| CachedBlock {
@@ -55,7 +72,7 @@ impl Caching {
             fetched_bytes: None,
             seconds,
         });
-        Caching { name: PUBLISHED.to_owned(), cache_bytes, device: None, rows: rows.collect() }
+        Caching { name: PUBLISHED.to_owned(), cache_bytes, device: None, rows: rows.collect(), times }
     }
 
     /// The largest cache that the paper measured, in bytes.
@@ -63,7 +80,7 @@ impl Caching {
         fig_5().rows.last().map_or(0, |(size, _)| *size)
     }
 
-    /// What was predicted from a trace, for one cache.
+    /// What was predicted from a trace, for one of its caches.
     pub fn predicted(study: &Study, cache_bytes: u64) -> Caching {
         let row = |cell: &Cell| CachedBlock {
             block_bytes: cell.block_bytes,
@@ -72,11 +89,17 @@ impl Caching {
             fetched_bytes: Some(cell.misses.fetched_blocks * cell.block_bytes as f64),
             seconds: cell.seconds,
         };
+        let cells = |cache_bytes| study.cells.iter().filter(move |cell| cell.cache_bytes == cache_bytes);
+        let times = |&cache_bytes: &u64| CacheTimes {
+            cache_bytes,
+            seconds: cells(cache_bytes).map(|cell| cell.seconds).collect(),
+        };
         Caching {
             name: study.trace.clone(),
             cache_bytes,
             device: Some(study.device.clone()),
-            rows: study.cells.iter().filter(|cell| cell.cache_bytes == cache_bytes).map(row).collect(),
+            rows: cells(cache_bytes).map(row).collect(),
+            times: study.cache_sizes_bytes.iter().map(times).collect(),
         }
     }
 
@@ -100,5 +123,9 @@ mod tests {
         assert_eq!(Caching::published(2 * MIB).row(4 * KIB).unwrap().seconds, 90.0);
         assert_eq!(Caching::published(2 * MIB).row(16 * KIB), None);
         assert_eq!(Caching::largest_published(), 8 * MIB);
+        // Whatever the cache, all that were measured are there.
+        let times = Caching::published(2 * MIB).times;
+        assert_eq!(times.iter().map(|at| at.cache_bytes / (512 * KIB)).collect::<Vec<_>>(), [1, 2, 4, 8, 16]);
+        assert_eq!(times[1], CacheTimes { cache_bytes: MIB, seconds: vec![119.0, 140.0, 212.0, 399.0] });
     }
 }

@@ -122,6 +122,25 @@ fn write_caching(caching: &Caching, chosen: Option<u64>, out: &mut dyn Write) ->
         }
         writeln!(out, "{}{style:#}", right(&format_duration(row.seconds), 12))?;
     }
+    write_cache_times(caching, chosen, out)
+}
+
+/// The times by block size, and by size of the cache.
+fn write_cache_times(caching: &Caching, chosen: Option<u64>, out: &mut dyn Write) -> io::Result<()> {
+    heading("Time by block size and cache", out)?;
+    write!(out, "{FAINT}{:>10}", "block")?;
+    for at in &caching.times {
+        write!(out, "{}", right(&exact_size(at.cache_bytes), 10))?;
+    }
+    writeln!(out, "{FAINT:#}")?;
+    for (index, row) in caching.rows.iter().enumerate() {
+        let style = if chosen == Some(row.block_bytes) { FAST } else { Style::new() };
+        write!(out, "{style}{}", right(&exact_size(row.block_bytes), 10))?;
+        for at in &caching.times {
+            write!(out, "{}", right(&at.seconds.get(index).copied().map(format_duration).unwrap_or_default(), 10))?;
+        }
+        writeln!(out, "{style:#}")?;
+    }
     Ok(())
 }
 

@@ -61,6 +61,8 @@ use crate::sys::{handle_of, open_handle};
 use crate::units::{escape_path, format_count};
 
 pub(crate) use self::compose::DirectorySums;
+#[cfg(feature = "testing")]
+pub(crate) use self::events::fuzz as fuzz_events;
 
 const OPERATION: &str = "watch";
 

@@ -124,6 +124,42 @@ fn the_mix_is_what_is_asked_for() {
     nothing_left(&sandbox, &[]);
 }
 
+/// A window of hours ends with the time limit, as a place that is too slow for any load would.
+#[test]
+fn a_time_limit_ends_the_first_load_with_what_it_did() {
+    let sandbox = sandbox();
+    let place = sandbox.path().join("place");
+    let mut arguments = args!["bench", "metadata", &place, "--store", "--json", "--rounds", "1", "--part", "load"];
+    arguments.extend(args![
+        "--files",
+        "100",
+        "--loads",
+        "20,40",
+        "--window",
+        "7200",
+        "--longest",
+        "2",
+        "--threads",
+        "2"
+    ]);
+    let document: Document = serde_json::from_slice(&run(arguments.clone()).ended(1).stdout).unwrap();
+    let of = details(&document);
+    assert!(document.complete && of.load_points.len() == 2, "{of:?}");
+    for point in &of.load_points {
+        // Due after the warm-up of a second, within the two.
+        assert!(point.offered_per_second == 20.0 && (19..=21).contains(&point.due), "{point:?}");
+    }
+    for name in ["place", "granulo on place"] {
+        let ended = format!("{name}: --longest ended the load of 20 operations/s after 2.00 s, within its window.");
+        let next = format!("{name}: --longest ended the loads before 40 operations/s.");
+        assert!(of.limits.contains(&ended) && of.limits.contains(&next), "{:?}", of.limits);
+    }
+    nothing_left(&sandbox, &[]);
+    let at = arguments.iter().position(|argument| argument == "2").unwrap();
+    arguments[at] = "1".into();
+    assert!(run(arguments).ended(2).said().contains("--longest must be longer than --warm-up"));
+}
+
 #[test]
 fn loads_rise_until_they_are_too_much() {
     let sandbox = sandbox();

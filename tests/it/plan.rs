@@ -172,6 +172,14 @@ fn published_sources_are_planned_for() {
     let without = plan(&["vu-2005"]);
     assert_eq!((&without["recommendation"]["block_bytes"], &without["caching"]), (&8192.into(), &Value::Null));
     assert_eq!(plan(&["vu-2005", "--trace", "vu-2005", "--cache", "1MiB"])["recommendation"]["block_bytes"], 1024);
+    // Fig. 5, all of it, whatever the cache.
+    let times = json["caching"]["times"].as_array().unwrap();
+    assert_eq!(times.len(), 5);
+    assert_eq!(times[4], serde_json::json!({"cache_bytes": 8 << 20, "seconds": [78.0, 81.0, 79.0, 83.0]}));
+    let text = run(["plan", "vu-2005", "--trace", "vu-2005"]).ended(0).text();
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    let of_4_kib = ["4", "KiB", "539", "s", "212", "s", "90.0", "s", "81.0", "s", "79.0", "s"];
+    assert!(rows.contains(&of_4_kib.to_vec()), "{text}");
     let rows = json["tiers"].as_array().unwrap();
     for pair in rows.windows(2) {
         assert!(pair[0]["cutoff_bytes"].as_u64() < pair[1]["cutoff_bytes"].as_u64());
@@ -205,6 +213,13 @@ fn a_cache_that_is_too_small_for_large_blocks_decides_with_a_trace() {
     };
     assert_eq!((&row(&small, 1024)["fetches"], &row(&small, 2048)["fetches"]), (&400.0.into(), &4000.0.into()));
     assert_eq!(small["caching"]["device"]["name"], "disk");
+    // Other caches too, by block size as in the rows: with twice as much, all blocks of 2 KiB fit.
+    let times = small["caching"]["times"].as_array().unwrap();
+    let kibibytes: Vec<u64> = times.iter().map(|at| at["cache_bytes"].as_u64().unwrap() >> 10).collect();
+    assert_eq!(kibibytes, [64, 128, 256, 512, 1024, 2048]);
+    let seconds = |at: usize| times[at]["seconds"].as_array().unwrap();
+    assert_eq!(seconds(3)[1], row(&small, 1024)["seconds"]);
+    assert!(seconds(4)[2].as_f64() < seconds(3)[2].as_f64(), "{times:?}");
     // With room for all of them, blocks may be as large as reads of 1 KiB can use.
     let large = of("64MiB");
     assert_eq!(large["recommendation"]["block_bytes"], 1024);

@@ -24,7 +24,7 @@ use crate::harness::{sandbox, source_tree};
 const MOST_BYTES: u64 = 320 << 10;
 
 /// Images, and the state in which their store was left.
-const IMAGES: [(&str, Left); 10] = [
+const IMAGES: [(&str, Left); 11] = [
     ("v2-single", Left::Closed),
     ("v2-zstd", Left::Closed),
     ("v2-mirror", Left::Closed),
@@ -35,6 +35,7 @@ const IMAGES: [(&str, Left); 10] = [
     ("v2-unfinished", Left::Unfinished),
     ("v2-aligned-512", Left::Closed),
     ("v2-aligned-4096", Left::Unfinished),
+    ("v2-packed-12288", Left::Closed),
 ];
 
 /// The state in which a store was left.
@@ -270,6 +271,9 @@ fn plan(image: &str, home: &Path) -> Plan {
         "v2-four-alike" => Plan { slow: directories("slow", 4), ..plan },
         "v2-zstd" | "v2-unfinished" => Plan { compression: Compression::Zstd(3), ..plan },
         "v2-aligned-512" => Plan { alignment: Alignment::Sector, compression: Compression::Zstd(3), ..plan },
+        "v2-packed-12288" => {
+            Plan { packed_bytes: 12 << 10, fast: directories("fast", 1), slow: directories("slow", 2), ..plan }
+        }
         "v2-aligned-4096" => Plan { alignment: Alignment::Page, fast: directories("fast", 2), ..plan },
         _ => plan,
     }

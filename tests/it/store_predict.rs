@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use granulo::units::parse_size;
 use serde_json::Value;
 
 use crate::args;
@@ -19,8 +20,22 @@ const SYNC_BYTES: u64 = 256 << 20;
 
 /// Sizes at every edge: of padding, of the packed bytes, of the cutoff, of units, stripes and chunks.
 fn sizes() -> Vec<u64> {
-    let edges =
-        [0, 4, 4096, 8192, 12_288, 65_536, 69_632, 131_072, 69_632 + 131_072, 1 << 20, 64 << 20, (64 << 20) + 4096];
+    let edges = [
+        0,
+        4,
+        4096,
+        8192,
+        12_288,
+        16_384,
+        65_536,
+        69_632,
+        77_824,
+        131_072,
+        69_632 + 131_072,
+        1 << 20,
+        64 << 20,
+        (64 << 20) + 4096,
+    ];
     let mut sizes: Vec<u64> = edges.iter().flat_map(|&edge: &u64| [edge.saturating_sub(1), edge, edge + 1]).collect();
     sizes.extend((0..200).map(|number: u64| number * number * 37 % 90_000));
     sizes
@@ -88,7 +103,7 @@ fn is_as_predicted(model: &str, copies: u64, init: &[&str], align: Option<u64>) 
     run(args!["store", "import", &home, &tree, "--threads", "2"]).ended(0);
 
     let files = predicted(&format!("{model},name=6,atime=on"), &sizes);
-    for number in [0, 1, 8, 17, 25, 35, sizes.len() - 1] {
+    for number in [0, 1, 8, 17, 22, 28, 31, 41, sizes.len() - 1] {
         let key = format!("directory/{number:06}");
         let status = run(args!["store", "stat", &home, &key, "--json"]).ended(0).json();
         assert_eq!(status["size_bytes"], sizes[number], "{key}");
@@ -104,6 +119,8 @@ fn is_as_predicted(model: &str, copies: u64, init: &[&str], align: Option<u64>) 
     let taken = on_devices("segment_bytes") + on_devices("unit_bytes");
     let segments = status["segments"].as_u64().unwrap();
     assert_eq!(status["alignment_bytes"].as_u64(), align);
+    let packed = init.iter().skip_while(|word| **word != "--packed").nth(1);
+    assert_eq!(status["packed_bytes"], packed.map_or(4096, |kibibytes| parse_size(kibibytes).unwrap()));
     let left = taken - files.iter().sum::<u64>() - directories - copies * segments * SEGMENT_HEADER_BYTES;
     // Only commits are left.
     assert_eq!(left, copies * beside(&commits(&sizes), segments, align), "{taken} bytes taken");
@@ -127,6 +144,16 @@ fn other_units_and_redundancy_take_what_was_predicted() {
     init.extend(["--small-redundancy", "triple", "--fast", "@f1", "--fast", "@f2", "--fast", "@f3"]);
     init.extend(["--slow", "@s1", "--slow", "@s2", "--slow", "@s3", "--slow", "@s4", "--slow", "@s5"]);
     is_as_predicted("granulo:cutoff=20000,stripe_unit=16K,small=triple,large=raid6,data=2", 3, &init, None);
+}
+
+#[test]
+fn other_packed_lengths_take_what_was_predicted() {
+    let one = ["--packed", "12KiB", "--cutoff", "0"];
+    is_as_predicted("granulo:data=1,packed=12KiB,cutoff=0", 1, &one, None);
+    let devices = ["--packed", "64KiB", "--fast", "@f1", "--fast", "@f2", "--slow", "@s1", "--slow", "@s2"];
+    is_as_predicted("granulo:small=mirror,data=2,packed=64K", 2, &devices, None);
+    let aligned = ["--packed", "12KiB", "--align", "512"];
+    is_as_predicted("granulo:data=1,packed=12K,align=512", 1, &aligned, Some(512));
 }
 
 #[test]

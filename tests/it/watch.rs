@@ -270,6 +270,43 @@ fn what_a_mount_hides_is_not_counted_while_it_is_there() {
 }
 
 #[test]
+fn a_terminal_shows_how_much_is_watched() {
+    let Some(image) = ext4() else { return };
+    let results = sandbox();
+    let (shown, pid) = (results.path().join("shown"), results.path().join("pid"));
+    write_file(image.root().join("a"), 5000);
+    let watch =
+        "stty cols 100; echo $$ > \"$PID\"; exec \"$GRANULO\" watch \"$ROOT\" -o \"$OUTPUT\" --interval 1000000";
+    let mut command = Command::new("script");
+    command.args(["-q", "-e", "-f", "-c", watch]).arg(&shown).stdin(Stdio::null()).stdout(Stdio::null());
+    command.env("SHELL", "/bin/sh").env("TERM", "xterm").env("GRANULO", granulo().get_program());
+    command.env("ROOT", image.root()).env("OUTPUT", results.path().join("survey.json")).env("PID", &pid);
+    let mut child = match command.spawn() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return skip("script is not installed"),
+        child => child.unwrap(),
+    };
+    let began = Instant::now();
+    let mut shows = |text: &str| loop {
+        let now = String::from_utf8_lossy(&fs::read(&shown).unwrap_or_default()).into_owned();
+        if let Some((_, behind)) = now.split_once(text) {
+            return behind.to_owned();
+        }
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it showed {text}: {now:?}");
+        assert!(began.elapsed() < PATIENCE, "it does not show {text}: {now:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    shows("watching: 1 files · 4.88 KiB · ");
+    let watcher = Pid::from_raw(fs::read_to_string(&pid).unwrap().trim().parse().unwrap()).unwrap();
+    write_file(image.root().join("b"), 5000);
+    kill_process(watcher, Signal::USR1).unwrap();
+    let behind = shows("watching: 2 files · 9.77 KiB · ");
+    let events = behind.split_once(" events").unwrap().0;
+    assert!(events.parse::<u32>().unwrap() > 0, "{events}");
+    kill_process(watcher, Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn a_refusal_says_what_to_do() {
     let sandbox = sandbox();
     let results = sandbox.path().join("survey.json");

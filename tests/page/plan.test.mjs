@@ -40,6 +40,9 @@ function holds(file) {
     for (const sentence of data.words) assert.ok(text.includes(sentence), sentence);
     for (const { model } of plan.models) assert.ok(text.includes(model), model);
     assert.match(text, /works offline/);
+    // Every time, by cache and block size.
+    const cells = await page.$$eval("#caches td", (all) => all.length);
+    assert.equal(cells, (plan.caching?.times ?? []).reduce((sum, at) => sum + at.seconds.length, 0));
   }));
 
   test("fits a phone", () => assertFitsPhone(file, name, charts));
@@ -233,7 +236,7 @@ if (!pages.length) {
         await useEverything(page);
       });
     });
-    const bare = (plan) => Object.assign(plan, { fast_tiers: [], tiers: [], tier_model: null, operations: null, bills: [], currency: null });
+    const bare = (plan) => Object.assign(plan, { fast_tiers: [], tiers: [], tier_model: null, operations: null, caching: null, bills: [], currency: null });
 
     shape("no fast tier, no trace, no prices", ({ plan }) => bare(plan), ["block-size", "layouts", "files"]);
     shape("one layout, no recommendation", ({ plan, curves }) => {

@@ -4,7 +4,7 @@
 //! time that it waits behind a slow operation is included. (A closed loop, which begins an operation when the last one
 //! has ended, omits that time.) The operation and its file depend only on its number and the seed, not on the thread
 //! that performs it. Operations that remain when the window ends have as long again; what is left then counts with the
-//! time that it has waited.
+//! time that it has waited. A time limit cuts both short: the result is about what was done until then.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,6 +42,8 @@ pub(super) struct Load<'m> {
     pub warm_up: Duration,
     /// The measured time.
     pub window: Duration,
+    /// Time limit for all of it, longer than the warm-up. No operation begins later.
+    pub longest: Duration,
     /// Largest read or write, for the size of buffers.
     pub transfer_bytes: u64,
     pub seed: u64,
@@ -164,12 +166,17 @@ impl Load<'_> {
     }
 
     fn end(&self) -> Duration {
-        self.warm_up + self.window
+        (self.warm_up + self.window).min(self.longest)
+    }
+
+    /// Whether the time limit ends the window early.
+    pub(super) fn is_cut_short(&self) -> bool {
+        self.longest < self.warm_up + self.window
     }
 
     /// Time from the start at which the rest is given up.
     fn given_up(&self) -> Duration {
-        self.end() + self.window
+        (self.warm_up + 2 * self.window).min(self.longest)
     }
 
     fn give_up(&self, number: u64, now: Duration, counts: &mut Counts) {
@@ -228,7 +235,7 @@ impl Load<'_> {
         let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
         let times = Operation::ALL.into_iter().zip(all.operations).filter(|(_, (count, ..))| *count > 0);
         Outcome {
-            achieved_per_second: all.ended as f64 / self.window.as_secs_f64(),
+            achieved_per_second: all.ended as f64 / (self.end() - self.warm_up).as_secs_f64(),
             due: all.responses.count() as u64,
             unfinished: all.unfinished,
             response_seconds: all.responses.mean() / 1e9,
@@ -265,7 +272,8 @@ mod tests {
 
     fn load(mix: &Mix, offered_per_second: f64, threads: u64) -> Load<'_> {
         let (warm_up, window) = (Duration::from_millis(100), Duration::from_millis(500));
-        Load { mix, files: 100, offered_per_second, threads, warm_up, window, transfer_bytes: 0, seed: 3 }
+        let longest = Duration::MAX;
+        Load { mix, files: 100, offered_per_second, threads, warm_up, window, longest, transfer_bytes: 0, seed: 3 }
     }
 
     /// Outcome where every operation takes `each` and one stalls, and the number of operations performed.
@@ -316,6 +324,21 @@ mod tests {
         assert!(outcome.unfinished > 300 && done < 150, "{outcome:?}");
         assert!(outcome.achieved_per_second < 110.0 && outcome.response_seconds > 0.4, "{outcome:?}");
         assert!(outcome.longest_seconds <= 1.1, "{outcome:?}");
+    }
+
+    #[test]
+    fn a_time_limit_ends_a_load_with_what_it_did() {
+        let mix = Mix::default();
+        // Far slower than offered, in a window that would last for hours.
+        let load =
+            Load { window: Duration::from_secs(10_000), longest: Duration::from_secs(3), ..load(&mix, 1000.0, 2) };
+        let begun = Instant::now();
+        let (outcome, done) = offer(&load, Duration::from_millis(200), None);
+        assert!(begun.elapsed() < Duration::from_secs(1000));
+        // Only what was due until then counts, and each at most once.
+        assert_eq!(outcome.due, 2900);
+        assert!(outcome.unfinished > 0 && done > 0 && done + outcome.unfinished <= 3000, "{done}: {outcome:?}");
+        assert!(outcome.achieved_per_second <= done as f64 / 2.9, "{outcome:?}");
     }
 
     #[test]

@@ -228,7 +228,7 @@ impl<'b> Bench<'b> {
                         continue;
                     }
                     let begun = Instant::now();
-                    let point = match self.load(&mut candidates[at], at, round, step, rate) {
+                    let point = match self.load(&mut candidates[at], at, (round, step), rate, spent[at]) {
                         Ok(Some(point)) => point,
                         Ok(None) => return Ok(false),
                         // Files that could not be created cannot be removed: no higher rate is offered.
@@ -250,7 +250,7 @@ impl<'b> Bench<'b> {
         Ok(true)
     }
 
-    /// Whether another load could end after the time limit; the first is offered in any case.
+    /// Whether another load could end after the time limit; the first is offered in any case, and ends then.
     fn is_too_long(&self, spent: Duration) -> bool {
         let MetadataRequest { warm_up, window, longest_loads, .. } = self.request;
         spent > Duration::ZERO && longest_loads.is_some_and(|longest| spent + *warm_up + *window * 2 > longest)
@@ -270,9 +270,9 @@ impl<'b> Bench<'b> {
         &mut self,
         candidate: &mut Candidate,
         at: usize,
-        round: u64,
-        step: u64,
+        (round, step): (u64, u64),
         rate: f64,
+        spent: Duration,
     ) -> Result<Option<LoadPoint>> {
         if !self.make_room(candidate, round)? {
             return Ok(None);
@@ -282,7 +282,17 @@ impl<'b> Bench<'b> {
         let phase = format!("{} operations/s", format_count(rate.round() as u128));
         self.progress.begin(stage(candidate.subject.place.name(), &phase, round), 0);
         let perform = |operation, aim, memory: &mut _| target.perform(operation, aim, memory);
-        let outcome = self.offered(rate, (round << 32) | step).run(&perform, &candidate.fresh, self.progress)?;
+        let mut load = self.offered(rate, (round << 32) | step);
+        if let Some(longest) = self.request.longest_loads.filter(|_| spent.is_zero()) {
+            load.longest = longest;
+        }
+        let outcome = load.run(&perform, &candidate.fresh, self.progress)?;
+        if load.is_cut_short() {
+            let limit = cut_short(candidate.subject.place.name(), rate, load.longest);
+            if !self.details.limits.contains(&limit) {
+                self.details.limits.push(limit);
+            }
+        }
         // Dirty data is not carried into the next load.
         target.sync()?;
         drop(target);
@@ -315,6 +325,7 @@ impl<'b> Bench<'b> {
             threads: *threads,
             warm_up: *warm_up,
             window: *window,
+            longest: Duration::MAX,
             transfer_bytes: *transfer_bytes,
             seed: self.set.seed_of(purpose),
         }
@@ -365,6 +376,15 @@ fn out_of_time(name: &str, offered_per_second: f64) -> String {
     format!(
         "{name}: --longest ended the loads before {} operations/s.",
         format_count(offered_per_second.round() as u128)
+    )
+}
+
+/// A note for a place whose first load lasts longer than all of them may.
+fn cut_short(name: &str, offered_per_second: f64, longest: Duration) -> String {
+    format!(
+        "{name}: --longest ended the load of {} operations/s after {}, within its window.",
+        format_count(offered_per_second.round() as u128),
+        format_duration(longest.as_secs_f64()),
     )
 }
 

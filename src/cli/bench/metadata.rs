@@ -104,7 +104,7 @@ pub(super) struct MetadataArguments {
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds_or_none, help_heading = "The load")]
     warm_up: Duration,
     /// Time limit for the loads of a place in a round, in seconds: no load begins that could end later, except the
-    /// first; 0 for no limit
+    /// first, which is cut short; 0 for no limit
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(..=MOST_SECONDS), help_heading = "The load")]
     longest: u64,
     /// Largest read or write
@@ -180,6 +180,9 @@ impl MetadataArguments {
         }
         if !(512..=64 * MIB).contains(&self.transfer) {
             return Err(usage_error("--transfer must be from 512 B to 64 MiB"));
+        }
+        if self.longest > 0 && Duration::from_secs(self.longest) <= self.warm_up {
+            return Err(usage_error("--longest must be longer than --warm-up"));
         }
         let survey = sources::open(&self.source)?;
         let source = sources::names(std::slice::from_ref(&survey), std::slice::from_ref(&self.source)).concat();

@@ -347,7 +347,7 @@ pub(super) fn caching(trace: &Path, cache_bytes: u64, device: &Device) -> Result
     })?;
     let request = StudyRequest {
         block_sizes_bytes: (0..8).map(|power| 512 << power).collect(),
-        cache_sizes_bytes: vec![cache_bytes],
+        cache_sizes_bytes: around(cache_bytes),
         rate: 1.0,
         most_blocks: None,
         memory_bytes: 2 * GIB,
@@ -376,6 +376,14 @@ pub(super) fn caching(trace: &Path, cache_bytes: u64, device: &Device) -> Result
         return Err(refuse("nothing in it reads or writes a file that it names"));
     }
     Ok(Caching::predicted(&request.study(&found, escape_path(trace), Vec::new()), cache_bytes))
+}
+
+/// A cache size, and others from a sixteenth of it to four times as much, that hold at least the largest block.
+fn around(cache_bytes: u64) -> Vec<u64> {
+    let largest_block_bytes = 512 << 7;
+    let smaller = (1..=4).rev().map(|power| cache_bytes >> power).filter(|&bytes| bytes >= largest_block_bytes);
+    let larger = [2, 4].into_iter().filter_map(|times| cache_bytes.checked_mul(times));
+    smaller.chain([cache_bytes]).chain(larger.filter(|&bytes| bytes >= largest_block_bytes)).collect()
 }
 
 fn words(now: &Snapshot) -> String {

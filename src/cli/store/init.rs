@@ -46,12 +46,16 @@ pub(super) struct InitArguments {
     /// Low watermark: below this fill level of a fast device, records go back to it
     #[arg(long, value_name = "PERCENT", value_parser = watermark, default_value = "80%", help_heading = "Devices")]
     low_watermark: u8,
-    /// Largest file stored as a record; files up to 8 KiB always are
+    /// Largest file stored as a record; files up to 4 KiB above --packed always are
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64KiB", help_heading = "Layout")]
     cutoff: u64,
     /// Stripe unit: bytes of a large file on one device before the next
     #[arg(long, value_name = "SIZE", value_parser = unit, default_value = "64KiB", help_heading = "Layout")]
     stripe_unit: u32,
+    /// First bytes of a larger file that are kept with its descriptor, on a fast device: a multiple of 4 KiB, at most
+    /// 64 KiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "4KiB", help_heading = "Layout")]
+    packed: u64,
     /// Compress records that get smaller by it: none, zstd or zstd:LEVEL
     #[arg(long, value_name = "HOW", value_parser = compression, default_value = "none", help_heading = "Layout")]
     compress: Compression,
@@ -151,6 +155,7 @@ impl InitArguments {
                 LargeRedundancy::Raid6 => 2,
             }),
             stripe_unit_bytes: self.stripe_unit,
+            packed_bytes: self.packed,
             compression: self.compress,
             watermarks_percent: (self.high_watermark, self.low_watermark),
             segment_bytes: self.segment_size,
@@ -174,6 +179,7 @@ impl InitArguments {
             cutoff_bytes: geometry.cutoff_bytes,
             copies: geometry.copies,
             stripe_unit_bytes: geometry.stripe_unit_bytes,
+            packed_bytes: geometry.packed_bytes,
             data_units: geometry.data,
             parity_units: geometry.parity,
             compression: match geometry.compression {
@@ -201,6 +207,7 @@ struct GeometryDocument {
     cutoff_bytes: u64,
     copies: u8,
     stripe_unit_bytes: u32,
+    packed_bytes: u64,
     data_units: u8,
     parity_units: u8,
     compression: String,

@@ -23,7 +23,6 @@ use crate::format::entry::{Entry, Kind};
 use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{entry_key, object_key};
 use crate::format::key::Key;
-use crate::layout::granulo::PACKED_BYTES;
 use crate::locks::{self, lock};
 use crate::{Durability, Store};
 
@@ -496,10 +495,10 @@ impl Drop for Handle {
 
 /// The range of the stripe unit that contains a stored byte, among the stored bytes.
 fn unit_at(descriptor: &Descriptor, at: u64) -> Range<u64> {
-    if at < PACKED_BYTES {
-        return 0..PACKED_BYTES;
+    let mut begin = descriptor.packed_bytes();
+    if at < begin {
+        return 0..begin;
     }
-    let mut begin = PACKED_BYTES;
     for chunk in &descriptor.chunks {
         let end = begin + chunk.stripes.length_bytes;
         if at < end {

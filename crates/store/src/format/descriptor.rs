@@ -12,7 +12,7 @@ use std::path::Path;
 
 use super::ids::DeviceNumber;
 use crate::error::{Error, ErrorKind, Result};
-use crate::layout::granulo::{CHUNK_HEADER_BYTES, COMPONENT_BYTES, PACKED_BYTES, SECTOR_BYTES, Stripes};
+use crate::layout::granulo::{CHUNK_HEADER_BYTES, COMPONENT_BYTES, SECTOR_BYTES, Stripes, check_packed};
 
 /// A run of units on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,13 +95,18 @@ impl Chunk {
 pub(crate) struct Descriptor {
     /// Stored bytes, without holes.
     pub(crate) stored_bytes: u64,
-    /// The first 4 KiB of them.
+    /// The first of them: as many as the geometry said when the object was written.
     pub(crate) packed: Vec<u8>,
     /// The rest.
     pub(crate) chunks: Vec<Chunk>,
 }
 
 impl Descriptor {
+    /// Bytes of the object before its chunks.
+    pub(crate) fn packed_bytes(&self) -> u64 {
+        self.packed.len() as u64
+    }
+
     /// The runs that the object occupies in extent files, chunk by chunk; none is empty.
     pub(crate) fn runs(&self) -> impl Iterator<Item = Run> + '_ {
         self.chunks.iter().flat_map(Chunk::runs)
@@ -109,9 +114,7 @@ impl Descriptor {
 
     /// What is wrong with the descriptor as a whole.
     fn check(&self) -> std::result::Result<(), String> {
-        if self.packed.len() as u64 != PACKED_BYTES {
-            return Err(format!("{} bytes are packed, not {PACKED_BYTES}", self.packed.len()));
-        }
+        check_packed(self.packed_bytes())?;
         let (last, before) = self.chunks.split_last().ok_or("it has no chunks")?;
         if let Some(chunk) = before.iter().find(|chunk| chunk.stripes.length_bytes % chunk.stripes.stripe_bytes() != 0)
         {
@@ -119,7 +122,7 @@ impl Descriptor {
         }
         // No chunk is longer than 4 GiB and there are fewer than 2^16: no overflow.
         let striped: u64 = before.iter().chain([last]).map(|chunk| chunk.stripes.length_bytes).sum();
-        if self.stored_bytes.checked_sub(PACKED_BYTES) != Some(striped) {
+        if self.stored_bytes.checked_sub(self.packed_bytes()) != Some(striped) {
             return Err(format!("{striped} bytes in chunks do not match an object of {}", self.stored_bytes));
         }
         Ok(())
@@ -244,6 +247,11 @@ mod tests {
 
     /// A valid descriptor of an object of `stored_bytes`.
     fn sample(rule: Striping, stored_bytes: u64) -> Descriptor {
+        packing(4096, rule, stored_bytes)
+    }
+
+    /// As [`sample`], with this many packed bytes.
+    fn packing(packed_bytes: u64, rule: Striping, stored_bytes: u64) -> Descriptor {
         let chunk = |(number, stripes): (usize, Stripes)| Chunk {
             stripes,
             components: (0..stripes.width())
@@ -255,14 +263,16 @@ mod tests {
                 .collect(),
             checksums: (0..stripes.units() as u64).map(|at| at.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect(),
         };
-        let chunks = rule.chunks(stored_bytes - PACKED_BYTES).enumerate().map(chunk).collect();
-        Descriptor { stored_bytes, packed: (0..4096u32).map(|at| at as u8).collect(), chunks }
+        let chunks = rule.chunks(stored_bytes - packed_bytes).enumerate().map(chunk).collect();
+        Descriptor { stored_bytes, packed: (0..packed_bytes).map(|at| at as u8).collect(), chunks }
     }
 
     fn samples() -> impl Strategy<Value = Descriptor> {
-        (12u32..=16, 1u8..=12, 0u8..=2, 4097u64..200_000_000, 0u32..16).prop_map(
-            |(shift, data, parity, bytes, less)| {
-                sample(Striping { stripe_unit_bytes: 1 << shift, data, parity }, (bytes >> less).max(4097))
+        (1u64..=16, 12u32..=16, 1u8..=12, 0u8..=2, 1u64..200_000_000, 0u32..16).prop_map(
+            |(pages, shift, data, parity, bytes, less)| {
+                let packed = pages * 4096;
+                let rule = Striping { stripe_unit_bytes: 1 << shift, data, parity };
+                packing(packed, rule, packed + (bytes >> less).max(1))
             },
         )
     }
@@ -277,7 +287,7 @@ mod tests {
         assert_eq!(bytes[4138..4148], [7, 0, 4, 0, 0, 0, 0, 0, 8, 0]);
         // Two data units and one of parity.
         assert_eq!(bytes.len(), 4128 + 3 * 10 + 3 * 8);
-        assert_eq!(bytes.len() as u128, rule.descriptor_content_bytes(4096 + 65537));
+        assert_eq!(bytes.len() as u128, rule.descriptor_content_bytes(4096, 4096 + 65537));
     }
 
     #[test]
@@ -328,6 +338,19 @@ mod tests {
     }
 
     #[test]
+    fn whole_pages_are_packed() {
+        let rule = Striping { stripe_unit_bytes: 4096, data: 2, parity: 1 };
+        for packed_bytes in [4096, 12_288, 65_536] {
+            let good = packing(packed_bytes, rule, packed_bytes + 20_000);
+            assert_eq!(decode(&good.encode()).unwrap(), good);
+        }
+        for packed_bytes in [0, 100, 4095, 6144, 65_536 + 4096] {
+            let said = decode(&packing(packed_bytes, rule, packed_bytes + 20_000).encode()).unwrap_err().to_string();
+            assert!(said.contains("a descriptor must pack a multiple of 4 KiB"), "{packed_bytes}: {said}");
+        }
+    }
+
+    #[test]
     fn numbers_in_hostile_bytes_allocate_nothing() {
         // 65,535 chunks, 4 GiB packed: refused at the first missing byte.
         assert!(decode(&[0xFF; 14]).is_err());
@@ -352,9 +375,10 @@ mod tests {
             let mut bytes = descriptor.encode();
             for (at, byte) in changes {
                 // Half of the changes are in the header or in that of the first chunk, where they matter most.
-                let within = if byte % 2 == 0 { 16 } else { bytes.len() - 4112 };
+                let map = 16 + descriptor.packed.len();
+                let within = if byte % 2 == 0 { 16 } else { bytes.len() - map };
                 let at = at.index(within);
-                bytes[if byte % 2 == 0 { at } else { 4112 + at }] = byte;
+                bytes[if byte % 2 == 0 { at } else { map + at }] = byte;
             }
             if let Some(cut) = cut {
                 bytes.truncate(cut.index(bytes.len()));

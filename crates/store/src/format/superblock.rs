@@ -17,6 +17,7 @@ use super::history::History;
 use super::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use super::record::{checksum, put_checksum};
 use crate::error::{Error, ErrorKind, Result};
+use crate::layout::granulo::SECTOR_BYTES;
 
 /// Name of the file.
 pub(crate) const SUPERBLOCK: &str = "superblock";
@@ -34,7 +35,7 @@ pub(crate) const LENGTH_AT: usize = ZERO_AT + 2;
 pub(crate) const WRITES_AT: usize = LENGTH_AT + 4;
 /// The checksum covers everything but itself.
 pub(crate) const CHECKSUM_BYTES: usize = MAGIC_AT;
-const RESERVED_BYTES: usize = 6;
+const RESERVED_BYTES: usize = 5;
 
 const MARK_BYTES: usize = 1 + 6 * 8;
 const MARK_CLOSED: u8 = 1;
@@ -105,6 +106,7 @@ impl Superblock {
         fields.extend_from_slice(&[watermarks[0], watermarks[1], geometry.alignment.shift()]);
         fields.extend_from_slice(&geometry.segment_bytes.to_le_bytes());
         fields.extend_from_slice(&geometry.file_mode.to_le_bytes());
+        fields.push((geometry.packed_bytes / SECTOR_BYTES - 1) as u8);
         fields.extend_from_slice(&[0; RESERVED_BYTES]);
         fields.extend_from_slice(&(geometry.devices.len() as u16).to_le_bytes());
         for device in &geometry.devices {
@@ -177,6 +179,7 @@ fn decode_fields(fields: &mut Decoder<'_>) -> Option<Superblock> {
     let alignment = Alignment::of_shift(fields.u8()?)?;
     let segment_bytes = fields.u64()?;
     let file_mode = fields.u16()?;
+    let packed_bytes = (u64::from(fields.u8()?) + 1) * SECTOR_BYTES;
     fields.take(RESERVED_BYTES).filter(|bytes| bytes.iter().all(|&byte| byte == 0))?;
     let mut devices = Vec::new();
     for _ in 0..fields.u16()? {
@@ -205,6 +208,7 @@ fn decode_fields(fields: &mut Decoder<'_>) -> Option<Superblock> {
         created_nanoseconds,
         cutoff_bytes,
         stripe_unit_bytes,
+        packed_bytes,
         copies,
         data,
         parity,
@@ -292,6 +296,9 @@ pub(crate) mod tests {
         }
     }
 
+    /// The offset of the packed length in a slot.
+    const PACKED_AT: usize = 104;
+
     fn slot(change: impl FnOnce(&mut Superblock)) -> Vec<u8> {
         let mut superblock = superblock();
         change(&mut superblock);
@@ -314,6 +321,8 @@ pub(crate) mod tests {
             |superblock| superblock.number = HOME_APART,
             |superblock| superblock.geometry.home_node = Node { file_system: 7, inode: 8 },
             |superblock| superblock.geometry.file_mode = 0o640,
+            |superblock| superblock.geometry.packed_bytes = 12 << 10,
+            |superblock| superblock.geometry.packed_bytes = 64 << 10,
             |superblock| superblock.geometry.home.clear(),
         ] {
             for mark in [None, Some(mark), Some(LogMark::default())] {
@@ -333,6 +342,7 @@ pub(crate) mod tests {
             |superblock| superblock.geometry.cutoff_bytes = 1 << 50,
             |superblock| superblock.geometry.stripe_unit_bytes = 1 << 31,
             |superblock| superblock.geometry.stripe_unit_bytes = 0,
+            |superblock| superblock.geometry.packed_bytes = 68 << 10,
             |superblock| superblock.geometry.data = 65,
             |superblock| superblock.geometry.data = 0,
             |superblock| superblock.geometry.copies = 0,
@@ -347,6 +357,12 @@ pub(crate) mod tests {
         ] {
             assert_eq!(Superblock::decode(&slot(change)).unwrap(), None);
         }
+    }
+
+    #[test]
+    fn four_kibibytes_are_packed_where_a_zero_was() {
+        let of = |packed_bytes| slot(|superblock| superblock.geometry.packed_bytes = packed_bytes)[PACKED_AT];
+        assert_eq!([4, 8, 12, 64].map(|kibibytes| of(kibibytes << 10)), [0, 1, 2, 15]);
     }
 
     #[test]

@@ -103,6 +103,8 @@ pub struct StoreStatus {
     pub redundancy: Vec<String>,
     /// Where the content of files begins in new segments.
     pub alignment: Alignment,
+    /// First bytes of a large file that its descriptor packs.
+    pub packed_bytes: u64,
     /// Live records: objects and further names.
     pub live_records: u64,
     /// Bytes of live records, of one copy.
@@ -201,6 +203,7 @@ impl Engine {
             sees_log: self.devices.sees_log(&self.geometry()),
             redundancy: self.geometry().explain(),
             alignment: self.geometry().alignment,
+            packed_bytes: self.geometry().packed_bytes,
             live_records: rows.iter().map(|row| row.live_records).sum(),
             live_bytes: rows.iter().map(|row| row.live_bytes).sum(),
             dead_records: rows.iter().map(|row| row.dead_records).sum(),

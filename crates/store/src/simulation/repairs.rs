@@ -21,7 +21,7 @@ fn world_of(shape: Shape) -> World {
     let world = World::new(Simulated::devices(&geometry), 1);
     let mut store = Simulated::create(&geometry, &world).unwrap();
     for (seed, largest_bytes) in (1..).zip(SIZES_BYTES) {
-        let cutoff_bytes = geometry.cutoff_bytes as usize;
+        let cutoff_bytes = geometry.largest_record_bytes() as usize;
         let mut generator = Generator::of(seed, cutoff_bytes, 40_000, store.look().state);
         let changes = generator.puts(largest_bytes / 2..largest_bytes);
         store.batch(Durability::Batch, &changes, &mut || {}).unwrap();

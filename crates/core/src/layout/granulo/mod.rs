@@ -9,11 +9,12 @@
 //! - With an **alignment** ([`Alignment`]), the length of each record is a multiple of it, and the content of files
 //!   begins at such multiples. All records begin 256 bytes before one ([`ALIGNED_HEAD_BYTES`]), so the length of a
 //!   record depends on itself alone.
-//! - An object above the **cutoff** has a **descriptor**: a record with its first 4 KiB and the map of the rest
-//!   ([`Striping`]). The rest is cut into chunks, these into stripes of `data` units with parity units as `large` says
-//!   ([`Stripes`]). The last stripe of a chunk is as short as its longest unit; units are padded to 4 KiB, the unit of
-//!   direct I/O. Units grow from chunk to chunk, so that a descriptor has few checksums, up to a stripe that still fits
-//!   in memory. Objects of up to 8 KiB are records whatever the cutoff: a descriptor would need more.
+//! - An object above the **cutoff** has a **descriptor**: a record with its first bytes (4 KiB, or as many as
+//!   [`check_packed`] allows) and the map of the rest ([`Striping`]). The rest is cut into chunks, these into stripes
+//!   of `data` units with parity units as `large` says ([`Stripes`]). The last stripe of a chunk is as short as its
+//!   longest unit; units are padded to 4 KiB, the unit of direct I/O. Units grow from chunk to chunk, so that a
+//!   descriptor has few checksums, up to a stripe that still fits in memory. Objects of up to 4 KiB more than a
+//!   descriptor packs are records whatever the cutoff: a descriptor would need more.
 //! - The **index** has one entry per object, besides the segments. Its space is an estimate.
 //!
 //! If a copy of a small object costs more than parity (a cutoff above the stripe unit, or more copies than parity units
@@ -24,7 +25,7 @@ mod alignment;
 
 pub use self::alignment::{ALIGNED_HEAD_BYTES, Alignment, Content};
 use super::{Kind, Layout, Opt, Placement, Range, Space, round_up, round_up_wide};
-use crate::units::{GIB, KIB, MIB};
+use crate::units::{GIB, KIB, MIB, format_count};
 
 /// Header of a record, in bytes.
 pub const RECORD_HEADER_BYTES: u64 = 48;
@@ -42,10 +43,10 @@ pub const RECORD_ALIGNMENT_BYTES: u64 = 4;
 pub const ATTRIBUTES_BYTES: u64 = 28;
 /// The extension of the attributes with an access time: tag, length, value.
 pub const ACCESS_TIME_BYTES: u64 = 1 + 4 + 9;
-/// Bytes of an object that its descriptor packs.
-pub const PACKED_BYTES: u64 = 4 * KIB;
-/// Largest object that never has a descriptor.
-pub const ALWAYS_RECORD_BYTES: u64 = 8 * KIB;
+/// First bytes of an object that its descriptor packs, unless a store has another length.
+pub const DEFAULT_PACKED_BYTES: u64 = 4 * KIB;
+/// Most bytes that a descriptor packs: each change of a large object writes them again.
+pub const LARGEST_PACKED_BYTES: u64 = 64 * KIB;
 /// Unit of direct I/O, to which stripe units are padded, in bytes.
 pub const SECTOR_BYTES: u64 = 4 * KIB;
 /// Begin of a descriptor: size, packed length, number of chunks.
@@ -90,9 +91,21 @@ pub fn record_bytes(
     round_up_wide(bytes, alignment.unit_bytes())
 }
 
-/// Whether an object of `size_bytes` is a record; else it has a descriptor.
-pub fn is_record(size_bytes: u64, cutoff_bytes: u64) -> bool {
-    size_bytes <= cutoff_bytes.max(ALWAYS_RECORD_BYTES)
+/// The largest object that is a record; larger ones have a descriptor, which packs this many bytes.
+pub fn largest_record_bytes(cutoff_bytes: u64, packed_bytes: u64) -> u64 {
+    cutoff_bytes.max(packed_bytes + SECTOR_BYTES)
+}
+
+/// Whether descriptors can pack this many bytes: whole pages, so that what follows them begins at one.
+///
+/// # Errors
+/// A sentence about what is impossible.
+pub fn check_packed(packed_bytes: u64) -> Result<(), String> {
+    if packed_bytes.is_multiple_of(SECTOR_BYTES) && (SECTOR_BYTES..=LARGEST_PACKED_BYTES).contains(&packed_bytes) {
+        return Ok(());
+    }
+    let packed = format_count(packed_bytes.into());
+    Err(format!("a descriptor must pack a multiple of 4 KiB, from 4 to 64 KiB; this is {packed} bytes"))
 }
 
 /// Most stripes in a chunk: a component has a unit of each, and is in one extent file.
@@ -189,9 +202,9 @@ impl Striping {
         self.totals(bytes).0
     }
 
-    /// Content of the descriptor of an object of `size_bytes` (as stored, without holes).
-    pub fn descriptor_content_bytes(self, size_bytes: u64) -> u128 {
-        let packed = size_bytes.min(PACKED_BYTES);
+    /// Content of the descriptor of an object of `size_bytes` (as stored, without holes) that packs `packed_bytes`.
+    pub fn descriptor_content_bytes(self, packed_bytes: u64, size_bytes: u64) -> u128 {
+        let packed = size_bytes.min(packed_bytes);
         u128::from(DESCRIPTOR_HEADER_BYTES + packed) + self.totals(size_bytes - packed).1
     }
 }
@@ -310,7 +323,7 @@ impl Stripes {
     }
 }
 
-/// `granulo:cutoff=64K,small=none,large=none,data=8,stripe_unit=64K,name=24,atime=off,align=none`.
+/// `granulo:cutoff=64K,small=none,large=none,data=8,stripe_unit=64K,packed=4K,name=24,atime=off,align=none`.
 pub(super) const GRANULO: Kind = Kind {
     name: "granulo",
     summary: "granulo's own store: records in segments, large objects striped",
@@ -346,6 +359,12 @@ pub(super) const GRANULO: Kind = Kind {
             meaning: "size of a stripe unit at the start of an object",
         },
         Opt {
+            name: "packed",
+            default: "4K",
+            range: Range::Size { least: SECTOR_BYTES, most: LARGEST_PACKED_BYTES, power_of_two: false },
+            meaning: "first bytes of a striped object in its descriptor",
+        },
+        Opt {
             name: "name",
             default: "24",
             range: Range::Count { least: 0, most: u16::MAX as u64 },
@@ -370,6 +389,8 @@ pub(super) const GRANULO: Kind = Kind {
             },
         };
         striping.check()?;
+        let packed_bytes = options.size("packed");
+        check_packed(packed_bytes)?;
         Ok(Box::new(Granulo {
             cutoff_bytes: options.size("cutoff"),
             copies: match options.choice("small") {
@@ -378,6 +399,7 @@ pub(super) const GRANULO: Kind = Kind {
                 _ => 1,
             },
             striping,
+            packed_bytes,
             alignment: Alignment::of_name(options.choice("align")).unwrap_or_default(),
             name_bytes: options.count("name"),
             attributes_bytes: ATTRIBUTES_BYTES + if options.switch("atime") { ACCESS_TIME_BYTES } else { 0 },
@@ -390,6 +412,7 @@ struct Granulo {
     cutoff_bytes: u64,
     copies: u64,
     striping: Striping,
+    packed_bytes: u64,
     alignment: Alignment,
     name_bytes: u64,
     attributes_bytes: u64,
@@ -404,13 +427,13 @@ impl Granulo {
 
     /// Bytes of the records, and bytes in stripes.
     fn parts(&self, size_bytes: u64, cutoff_bytes: u64) -> (u128, u128) {
-        if is_record(size_bytes, cutoff_bytes) {
+        if size_bytes <= largest_record_bytes(cutoff_bytes, self.packed_bytes) {
             return (self.records(Content::File, size_bytes), 0);
         }
-        let descriptor = self.striping.descriptor_content_bytes(size_bytes);
+        let descriptor = self.striping.descriptor_content_bytes(self.packed_bytes, size_bytes);
         // The map of an object of 2^64 bytes is far below 2^64.
         let records = self.records(Content::Descriptor, u64::try_from(descriptor).unwrap_or(u64::MAX));
-        (records, self.striping.striped_bytes(size_bytes - PACKED_BYTES))
+        (records, self.striping.striped_bytes(size_bytes - self.packed_bytes))
     }
 
     fn index_bytes(&self) -> u128 {
@@ -470,136 +493,9 @@ pub(super) const TESTED: &[&str] = &[
     "granulo:cutoff=1GiB",
     "granulo:align=512",
     "granulo:small=mirror,large=raid5,align=4096,name=300",
+    "granulo:packed=12K,cutoff=0,large=raid5",
+    "granulo:packed=64K,cutoff=20000,align=512",
 ];
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::layout::Model;
-    use proptest::prelude::*;
-
-    fn striping() -> impl Strategy<Value = Striping> {
-        (12u32..=22, 1u8..=64, 0u8..=2)
-            .prop_map(|(shift, data, parity)| Striping { stripe_unit_bytes: 1 << shift, data, parity })
-            .prop_filter("stripes are bounded", |striping| striping.check().is_ok())
-    }
-
-    /// Sizes of every magnitude up to a few chunks of the largest unit, many of them at an edge of a unit.
-    fn bytes() -> impl Strategy<Value = u64> {
-        let magnitude = (0u32..36, any::<u64>()).prop_map(|(shift, bits)| (bits >> 28) >> shift);
-        let edge = (12u32..34, 1u64..70, 0u64..3).prop_map(|(shift, times, beside)| (times << shift) + beside - 1);
-        prop_oneof![magnitude, edge].prop_filter("something is striped", |&bytes| bytes > 0)
-    }
-
-    #[test]
-    fn twenty_thousand_bytes_take_half_a_per_cent_more() {
-        // The data set of Vorontsov: 50,000 files of 20,000 bytes, here with their names and their index entries.
-        let space = Model::parse("granulo:name=12").unwrap().layout.file(20_000);
-        assert_eq!(space.allocated_bytes, 20_096);
-        assert_eq!(space.allocated_bytes + space.metadata_bytes, 20_128);
-    }
-
-    #[test]
-    fn an_access_time_and_a_name_are_counted_to_the_byte() {
-        // Header, place in the list, name, attributes, access time, content, padding.
-        for (model, bytes) in
-            [("granulo:name=0", 48 + 8 + 28 + 5 + 3), ("granulo:name=9,atime=on", 48 + 8 + 9 + 28 + 14 + 5)]
-        {
-            let layout = Model::parse(model).unwrap().layout;
-            assert_eq!(layout.symlink(5).unwrap().allocated_bytes, bytes, "{model}");
-            assert_eq!(layout.file(5), layout.symlink(5).unwrap(), "{model}");
-        }
-    }
-
-    #[test]
-    fn a_large_object_is_striped_with_parity() {
-        let model = Model::parse("granulo:small=mirror,large=raid5,data=8").unwrap();
-        // Two full stripes of 512 KiB after the packed bytes: 9 units each, and two descriptors with 9 components and
-        // 18 checksums.
-        let size = 4 * KIB + 2 * 512 * KIB;
-        let content = 16 + 4096 + 16 + 9 * 10 + 18 * 8;
-        let allocated = model.layout.file(size).allocated_bytes;
-        assert_eq!(
-            allocated,
-            2 * (record_bytes(Alignment::None, Content::Descriptor, 24, 28, content) + 8)
-                + 2 * 9 * 64 * u128::from(KIB)
-        );
-        // One byte more begins a stripe: a sector and a checksum of data, and of parity.
-        assert_eq!(model.layout.file(size + 1).allocated_bytes, allocated + 2 * 4096 + 2 * 16);
-        let placed = model.layout.place(size, 64 * KIB).unwrap();
-        assert_eq!(placed.slow_bytes, 2 * 9 * 64 * u128::from(KIB));
-    }
-
-    #[test]
-    fn stripes_that_do_not_fit_into_memory_are_refused() {
-        let said = Model::parse("granulo:data=64,stripe_unit=1M").unwrap_err().to_string();
-        assert!(said.contains("64 units of 1048576 bytes are more than the largest stripe, 32 MiB"), "{said}");
-        Model::parse("granulo:data=32,stripe_unit=1M").unwrap();
-    }
-
-    #[test]
-    fn units_grow_with_the_object_up_to_a_stripe_in_memory() {
-        let rule = |data| Striping { stripe_unit_bytes: 64 << 10, data, parity: 1 };
-        let units = |data| (0..100).map(|chunk| rule(data).unit_bytes(chunk) >> 10).collect::<Vec<_>>();
-        assert_eq!(units(8)[..8], [64, 128, 256, 512, 1024, 2048, 4096, 4096]);
-        assert_eq!(units(10)[4..], [[1024; 1].as_slice(), &[2048; 95]].concat());
-        assert_eq!(units(64)[2..5], [256, 512, 512]);
-        assert_eq!(rule(10).longest_chunk_bytes(0), 1020 * 64 * KIB);
-        // With few data units the extent file limits a chunk: 256 units of 4 MiB on a device.
-        assert_eq!([1, 2, 3].map(|data| rule(data).longest_chunk_bytes(6)), [GIB, 2 * GIB, 3 * GIB]);
-        assert_eq!(rule(4).longest_chunk_bytes(6), 4 * GIB);
-        assert_eq!(rule(5).longest_chunk_bytes(6), 204 * 5 * 4 * MIB);
-        // A tebibyte in a descriptor of a few mebibytes.
-        assert!(rule(8).descriptor_content_bytes(1 << 40) < 3 * u128::from(MIB));
-    }
-
-    proptest! {
-        #[test]
-        fn totals_are_the_sum_over_the_chunks(rule in striping(), bytes in bytes()) {
-            let chunks: Vec<Stripes> = rule.chunks(bytes).collect();
-            prop_assert_eq!(chunks.iter().map(|chunk| chunk.length_bytes).sum::<u64>(), bytes);
-            prop_assert_eq!(chunks.iter().map(|chunk| u128::from(chunk.allocated_bytes())).sum::<u128>(), rule.striped_bytes(bytes));
-            let map: u64 = chunks.iter().map(|chunk| chunk.map_bytes()).sum();
-            prop_assert_eq!(rule.descriptor_content_bytes(bytes + PACKED_BYTES), u128::from(16 + 4096 + map));
-            for chunk in &chunks {
-                prop_assert_eq!(chunk.check(), Ok(()));
-                let longest = (0..chunk.width()).map(|component| chunk.component_bytes(component)).max();
-                prop_assert!(longest <= Some(LARGEST_EXTENT_FILE_BYTES));
-            }
-            for chunk in &chunks[..chunks.len() - 1] {
-                prop_assert_eq!(chunk.length_bytes % chunk.stripe_bytes(), 0);
-            }
-        }
-
-        #[test]
-        fn every_unit_has_its_place(rule in striping(), bytes in bytes()) {
-            // The last chunk: all others are full.
-            let stripes = rule.chunks(bytes).last().unwrap();
-            let (width, data) = (stripes.width(), usize::from(stripes.data));
-            let (mut next, mut content, mut components) = (0, 0, vec![0u64; width]);
-            for stripe in 0..stripes.count() {
-                for unit in 0..width {
-                    let component = stripes.component(stripe, unit);
-                    prop_assert_eq!(stripes.unit_in(stripe, component), unit);
-                    let length = stripes.unit_length(stripe, unit) as u64;
-                    prop_assert!(length <= stripes.unit_bytes.into() && length.is_multiple_of(SECTOR_BYTES));
-                    prop_assert_eq!(stripes.checksum_index(stripe, unit), (length > 0).then_some(next), "{} {}", stripe, unit);
-                    next += usize::from(length > 0);
-                    if length > 0 {
-                        components[component] = stripe as u64 * u64::from(stripes.unit_bytes) + length;
-                    }
-                    if unit < data {
-                        content += stripes.content_bytes(stripe, unit);
-                        prop_assert!(length <= stripes.unit_length(stripe, 0) as u64);
-                    } else {
-                        prop_assert_eq!(length, stripes.unit_length(stripe, 0) as u64);
-                    }
-                }
-            }
-            prop_assert_eq!((next, content), (stripes.units(), stripes.length_bytes));
-            let said: Vec<u64> = (0..width).map(|component| stripes.component_bytes(component)).collect();
-            prop_assert_eq!(said.iter().sum::<u64>(), stripes.allocated_bytes());
-            prop_assert_eq!(said, components);
-        }
-    }
-}
+mod tests;

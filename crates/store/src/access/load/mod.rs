@@ -43,7 +43,7 @@ use crate::format::key::Key;
 use crate::format::record::{Head, NewRecord, Record};
 use crate::index::Snapshot;
 use crate::index::paths::Ways;
-use crate::layout::granulo::{ALWAYS_RECORD_BYTES, Alignment, PACKED_BYTES};
+use crate::layout::granulo::Alignment;
 use crate::locks::lock;
 
 mod plan;
@@ -499,7 +499,7 @@ fn default_threads() -> usize {
 /// Where the part of a large object that begins at `at` ends: at the end of a unit, as a unit in two parts would be
 /// read and verified twice.
 pub(crate) fn part_end(descriptor: &Descriptor, at: u64) -> u64 {
-    let mut begin = PACKED_BYTES;
+    let mut begin = descriptor.packed_bytes();
     for chunk in &descriptor.chunks {
         let end = begin + chunk.stripes.length_bytes;
         if at < end {
@@ -652,7 +652,7 @@ fn content_of(engine: &Engine, wanted: &Wanted, record: &Record<'_>) -> Result<C
     let wrong =
         || Error::new(ErrorKind::Corrupt, "decompress", "the frame does not state its size, or an impossible one");
     let size_bytes = zstd::zstd_safe::get_frame_content_size(record.content).ok().flatten();
-    let largest_bytes = engine.geometry().cutoff_bytes.max(ALWAYS_RECORD_BYTES);
+    let largest_bytes = engine.geometry().largest_record_bytes();
     let size_bytes = size_bytes.filter(|&size| size <= largest_bytes).ok_or_else(wrong)?;
     decompress(record.content, size_bytes).map(ContentSource::Unpacked)
 }

@@ -12,7 +12,6 @@ use crate::devices::erasure::reconstruct;
 use crate::devices::threads;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Chunk, Descriptor, Run};
-use crate::layout::granulo::PACKED_BYTES;
 
 /// From this many bytes of a chunk on, its devices are read in parallel.
 const PARALLEL_BYTES: u64 = 4 << 20;
@@ -41,10 +40,11 @@ impl ExtentFiles {
         let before = out.len();
         let end = range.end.min(descriptor.stored_bytes);
         let start = range.start.min(end);
-        let packed = start.min(PACKED_BYTES)..end.min(PACKED_BYTES);
+        let packed_bytes = descriptor.packed_bytes();
+        let packed = start.min(packed_bytes)..end.min(packed_bytes);
         out.extend_from_slice(&descriptor.packed[packed.start as usize..packed.end as usize]);
         let mut faulty = Vec::new();
-        let mut begin = PACKED_BYTES;
+        let mut begin = packed_bytes;
         for (number, chunk) in descriptor.chunks.iter().enumerate() {
             let from = start.max(begin);
             let to = end.min(begin + chunk.stripes.length_bytes);

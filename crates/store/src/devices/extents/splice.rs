@@ -19,7 +19,7 @@ use super::{Allocator, ExtentFiles, Touched};
 use crate::error::Result;
 use crate::format::descriptor::{Chunk, Component, Descriptor};
 use crate::format::ids::DeviceNumber;
-use crate::layout::granulo::{PACKED_BYTES, Stripes, Striping};
+use crate::layout::granulo::{Stripes, Striping};
 
 /// Maximum number of chunks beyond what the rule gives an object of its length: each adds to a descriptor that is
 /// written with every change. An object that would exceed it is rewritten.
@@ -84,9 +84,15 @@ struct Splice<'s> {
 }
 
 impl Splice<'_> {
+    /// A range after the packed bytes in stored bytes.
+    fn stored(&self, range: &Range<u64>) -> Range<u64> {
+        let packed_bytes = self.before.packed_bytes();
+        range.start + packed_bytes..range.end + packed_bytes
+    }
+
     /// Edits with bytes in a range after the packed bytes.
     fn edits_in(&self, range: &Range<u64>) -> &[Edit<'_>] {
-        let (from, to) = (range.start + PACKED_BYTES, range.end + PACKED_BYTES);
+        let Range { start: from, end: to } = self.stored(range);
         let first = self.edits.partition_point(|edit| edit.end() <= from);
         let count = self.edits[first..].partition_point(|edit| edit.at < to);
         &self.edits[first..first + count]
@@ -168,7 +174,7 @@ impl Splice<'_> {
     fn compose(&self, files: &ExtentFiles, range: Range<u64>, onto: &mut Vec<u8>) -> Result<()> {
         onto.clear();
         let edits = self.edits_in(&range);
-        let (from, to) = (range.start + PACKED_BYTES, range.end + PACKED_BYTES);
+        let Range { start: from, end: to } = self.stored(&range);
         let covered: u64 = edits.iter().map(|edit| edit.end().min(to) - edit.at.max(from)).sum();
         if covered < to - from {
             files.read_range(self.before, from..to, onto)?;
@@ -225,9 +231,9 @@ impl Allocator {
 
 impl ExtentFiles {
     /// Writes what edits affect (ascending, separate, without gaps after the old end) in an object of `stored_bytes`
-    /// (more than [`PACKED_BYTES`]) after the change. New chunks are placed by `order`; at the end of the object they
-    /// are striped by `rule`, elsewhere as before. `None`: there would be too many
-    /// chunks, or fewer devices have space than such stripes need; the object must be rewritten.
+    /// after the change. New chunks are placed by `order`; at the end of the object they are striped by `rule`,
+    /// elsewhere as before. `None`: there would be no chunks or too many, or fewer devices have space than such stripes
+    /// need; the object must be rewritten.
     ///
     /// # Errors
     /// As [`read_range`](Self::read_range) and [`LargeWriter::write`].
@@ -239,7 +245,11 @@ impl ExtentFiles {
         edits: &[Edit<'_>],
         stored_bytes: u64,
     ) -> Result<Option<Spliced>> {
-        let (old_end, end) = (before.stored_bytes - PACKED_BYTES, stored_bytes - PACKED_BYTES);
+        let packed_bytes = before.packed_bytes();
+        if stored_bytes <= packed_bytes {
+            return Ok(None);
+        }
+        let (old_end, end) = (before.stored_bytes - packed_bytes, stored_bytes - packed_bytes);
         let splice = Splice { before, edits, rule, old_end, end };
         let regions = splice.regions();
         if regions.len() > MOST_CHUNKS + rule.chunks(end).count() {
@@ -303,6 +313,7 @@ impl ExtentFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::granulo::DEFAULT_PACKED_BYTES;
     use proptest::prelude::*;
 
     fn chunk(stripes: Stripes) -> Chunk {
@@ -353,12 +364,12 @@ mod tests {
         let rule = Striping { stripe_unit_bytes: 4096, data: 2, parity: 1 };
         let stripes = |length_bytes| Stripes { length_bytes, unit_bytes: 4096, data: 2, parity: 1 };
         let chunks = vec![chunk(stripes(4 * 8192)), chunk(stripes(3 * 8192 + 10))];
-        let stored_bytes = PACKED_BYTES + 7 * 8192 + 10;
-        let before = Descriptor { stored_bytes, packed: vec![0; PACKED_BYTES as usize], chunks };
+        let stored_bytes = DEFAULT_PACKED_BYTES + 7 * 8192 + 10;
+        let before = Descriptor { stored_bytes, packed: vec![0; DEFAULT_PACKED_BYTES as usize], chunks };
         let regions = |edits: &[(u64, u64)], end: u64| {
             let edits: Vec<Edit<'_>> = edits
                 .iter()
-                .map(|&(at, length)| Edit { at: PACKED_BYTES + at, filling: Filling::Zeroes(length) })
+                .map(|&(at, length)| Edit { at: DEFAULT_PACKED_BYTES + at, filling: Filling::Zeroes(length) })
                 .collect();
             Splice { before: &before, edits: &edits, rule, old_end: 7 * 8192 + 10, end }.regions()
         };

@@ -15,7 +15,7 @@ use crate::devices::erasure::Encoder;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::{Chunk, Component, Descriptor};
 use crate::format::ids::DeviceNumber;
-use crate::layout::granulo::{PACKED_BYTES, SECTOR_BYTES, Stripes, Striping};
+use crate::layout::granulo::{SECTOR_BYTES, Stripes, Striping};
 use crate::layout::round_up;
 
 /// Write-back of a component begins whenever this many bytes were added to it.
@@ -62,6 +62,8 @@ pub(crate) struct LargeWriter {
     allocator: Arc<Allocator>,
     order: Vec<DeviceNumber>,
     rule: Striping,
+    /// Bytes before the chunks.
+    packed_bytes: u64,
     expected_bytes: Option<u64>,
     packed: Vec<u8>,
     /// Number of chunks of the object before those being written.
@@ -79,13 +81,13 @@ pub(crate) struct LargeWriter {
 }
 
 impl LargeWriter {
-    /// Begins an object on the first devices of `order` ([`order`](super::order) of its id). `expected_bytes` is its
-    /// length, if known; the actual length may differ.
+    /// Begins an object on the first devices of `order` ([`order`](super::order) of its id), whose descriptor packs
+    /// `packed_bytes`. `expected_bytes` is its length, if known; the actual length may differ.
     pub(crate) fn begin(
         files: Arc<ExtentFiles>,
         allocator: Arc<Allocator>,
         order: Vec<DeviceNumber>,
-        rule: Striping,
+        (rule, packed_bytes): (Striping, u64),
         expected_bytes: Option<u64>,
     ) -> LargeWriter {
         LargeWriter {
@@ -93,6 +95,7 @@ impl LargeWriter {
             allocator,
             order,
             rule,
+            packed_bytes,
             expected_bytes,
             packed: Vec::new(),
             first_chunk: 0,
@@ -107,7 +110,7 @@ impl LargeWriter {
     }
 
     /// Begins a part of `length_bytes` of an object after its packed bytes, striped as from its chunk `first_chunk` on.
-    /// The result of [`finish`](Self::finish) has the chunks, and no meaningful packed bytes.
+    /// The result of [`finish`](Self::finish) has the chunks, and nothing before them.
     pub(super) fn begin_chunks(
         files: Arc<ExtentFiles>,
         allocator: Arc<Allocator>,
@@ -115,8 +118,7 @@ impl LargeWriter {
         (rule, first_chunk): (Striping, usize),
         length_bytes: u64,
     ) -> LargeWriter {
-        let mut writer = LargeWriter::begin(files, allocator, order, rule, Some(PACKED_BYTES + length_bytes));
-        writer.packed = vec![0; PACKED_BYTES as usize];
+        let mut writer = LargeWriter::begin(files, allocator, order, (rule, 0), Some(length_bytes));
         writer.first_chunk = first_chunk;
         writer
     }
@@ -126,7 +128,7 @@ impl LargeWriter {
     /// # Errors
     /// No device has space, or writing fails. The object can then not be finished.
     pub(crate) fn write(&mut self, data: &[u8]) -> Result<()> {
-        let to_packed = data.len().min(PACKED_BYTES as usize - self.packed.len());
+        let to_packed = data.len().min(self.packed_bytes as usize - self.packed.len());
         self.packed.extend_from_slice(&data[..to_packed]);
         let mut data = &data[to_packed..];
         while !data.is_empty() {
@@ -167,7 +169,7 @@ impl LargeWriter {
             let cause = format!("{} bytes fit in a record", self.packed.len());
             return Err(Error::new(ErrorKind::Usage, "stripe an object", cause));
         }
-        let stored_bytes = PACKED_BYTES + self.chunked_bytes;
+        let stored_bytes = self.packed_bytes + self.chunked_bytes;
         let (packed, chunks) = (std::mem::take(&mut self.packed), std::mem::take(&mut self.chunks));
         let descriptor = Descriptor { stored_bytes, packed, chunks };
         Ok(WrittenObject { descriptor, touched: std::mem::take(&mut self.touched) })
@@ -181,7 +183,7 @@ impl LargeWriter {
             return Err(Error::new(ErrorKind::Usage, "stripe an object", cause).advise("choose more data units"));
         }
         // Once the object exceeds the expected length, its length is unknown.
-        let before = PACKED_BYTES + self.chunked_bytes;
+        let before = self.packed_bytes + self.chunked_bytes;
         let left = self.expected_bytes.and_then(|expected| expected.checked_sub(before)).filter(|&left| left > 0);
         let (striping, places) = self.allocator.reserve(&self.files, &self.order, self.rule, number, left)?;
         let component_bytes = places.first().map_or(0, |place| place.end_bytes - place.component.offset_bytes);

@@ -31,7 +31,7 @@ use crate::format::ids::{LogOffset, ObjectNumber};
 use crate::format::index_key::{attributes_key, entry_of_key};
 use crate::format::key::shared_key;
 use crate::format::record::{NewRecord, give_id, give_numbers};
-use crate::layout::granulo::{Alignment, is_record};
+use crate::layout::granulo::Alignment;
 use crate::locks::lock;
 use crate::log::writer::Batched;
 
@@ -184,7 +184,7 @@ impl Engine {
         let size_bytes = plan.size_bytes;
         let built_of =
             |content, fresh, touched| Ok(Built { base: Base { attributes, size_bytes, content }, fresh, touched });
-        if is_record(plan.stored_bytes, self.geometry().cutoff_bytes) {
+        if plan.stored_bytes <= self.geometry().largest_record_bytes() {
             let mut content = Vec::with_capacity(plan.stored_bytes as usize);
             self.for_each_slice(base, &plan, &mut |bytes| {
                 content.extend_from_slice(bytes);

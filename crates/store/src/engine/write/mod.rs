@@ -30,7 +30,7 @@ use crate::format::ids::ObjectNumber;
 use crate::format::index_key::entry_key;
 use crate::format::key::{Key, goes_with, is_within, shared_key, shared_number, split};
 use crate::format::record::NewRecord;
-use crate::layout::granulo::{Alignment, is_record};
+use crate::layout::granulo::Alignment;
 use crate::{Durability, Store};
 
 /// Memory of a batch's records that are committed together.
@@ -124,7 +124,7 @@ impl<'s> Batch<'s> {
         self.refuse_root(key)?;
         let stored_bytes = content.len() as u64;
         let key = Arc::from(key.stored());
-        if is_record(stored_bytes, self.engine().geometry().cutoff_bytes) {
+        if stored_bytes <= self.engine().geometry().largest_record_bytes() {
             let size_bytes = size_of(attributes, stored_bytes)?;
             return self.add(key, Kind::File, attributes, size_bytes, content, None);
         }
@@ -357,13 +357,12 @@ impl<'s> Batch<'s> {
         stream: &mut dyn Read,
         size_bytes: Option<u64>,
     ) -> Result<u64> {
-        let cutoff = self.engine().geometry().cutoff_bytes;
+        let largest = self.engine().geometry().largest_record_bytes();
         let fail = |error| Error::new(ErrorKind::of(&error), "read the content", crate::error::os_message(&error));
         // One byte beyond the largest record shows whether there is more.
-        let largest = cutoff.max(crate::layout::granulo::ALWAYS_RECORD_BYTES);
         let mut content = Vec::with_capacity(size_bytes.unwrap_or(0).min(largest) as usize + 1);
         stream.take(largest + 1).read_to_end(&mut content).map_err(fail)?;
-        if is_record(content.len() as u64, cutoff) {
+        if content.len() as u64 <= largest {
             let stored = content.len() as u64;
             let size = size_of(attributes, stored)?;
             self.add(key, Kind::File, attributes, size, &content, None)?;

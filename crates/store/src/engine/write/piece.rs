@@ -42,7 +42,8 @@ impl Engine {
     /// Begins a large object of a stored key, on the devices chosen by its key.
     pub(in crate::engine) fn begin_large(&self, key: &[u8], size_bytes: Option<u64>) -> LargeWriter {
         let (order, rule) = self.striping_of(key);
-        LargeWriter::begin(Arc::clone(&self.extents), self.allocator(), order, rule, size_bytes)
+        let packing = (rule, self.geometry().packed_bytes);
+        LargeWriter::begin(Arc::clone(&self.extents), self.allocator(), order, packing, size_bytes)
     }
 
     /// Assigns `count` ids and returns the first. Called with the writer's lock held.

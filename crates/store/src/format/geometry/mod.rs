@@ -23,9 +23,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::units::{GIB, KIB, MIB, format_count, format_size};
 pub(crate) use places::absolute;
 
-use crate::layout::granulo::Striping;
-/// Objects up to this size are records whatever the cutoff: a descriptor would need more space.
-pub use crate::layout::granulo::{ALWAYS_RECORD_BYTES, Alignment};
+pub use crate::layout::granulo::Alignment;
+use crate::layout::granulo::{DEFAULT_PACKED_BYTES, Striping, check_packed, largest_record_bytes};
 
 /// Maximum number of data units in a stripe of a new store.
 pub const WIDEST_DATA: u8 = 10;
@@ -146,10 +145,12 @@ pub struct Geometry {
     pub store: [u8; 16],
     /// When it was created, nanoseconds since 1970.
     pub created_nanoseconds: i64,
-    /// Largest object that is a record, in bytes.
+    /// Largest object that is a record, in bytes, unless [`largest_record_bytes`](Self::largest_record_bytes) is more.
     pub cutoff_bytes: u64,
     /// Stripe unit in bytes.
     pub stripe_unit_bytes: u32,
+    /// First bytes of a larger object that its descriptor packs.
+    pub packed_bytes: u64,
     /// Copies of records: 1 to 3.
     pub copies: u8,
     /// Data units in a stripe.
@@ -191,6 +192,8 @@ pub struct Plan {
     pub parity: Option<u8>,
     /// Stripe unit in bytes.
     pub stripe_unit_bytes: u32,
+    /// First bytes of a larger object that its descriptor packs: a multiple of 4 KiB, at most 64 KiB.
+    pub packed_bytes: u64,
     /// Compression of records.
     pub compression: Compression,
     /// High and low watermark in per cent.
@@ -212,6 +215,7 @@ impl Default for Plan {
             copies: None,
             parity: None,
             stripe_unit_bytes: 64 * KIB as u32,
+            packed_bytes: DEFAULT_PACKED_BYTES,
             compression: Compression::None,
             watermarks_percent: (90, 80),
             segment_bytes: 64 * MIB,
@@ -273,6 +277,7 @@ impl Geometry {
                 .map_or(0, |now| i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)),
             cutoff_bytes: plan.cutoff_bytes,
             stripe_unit_bytes: plan.stripe_unit_bytes,
+            packed_bytes: plan.packed_bytes,
             copies: 1,
             data: 1,
             parity: 0,
@@ -325,6 +330,8 @@ impl Geometry {
         } else if let Err(cause) = striping.check() {
             // No descriptor with such stripes can be read.
             Some(cause)
+        } else if let Err(cause) = check_packed(self.packed_bytes) {
+            Some(cause)
         } else if matches!(self.compression, Compression::Zstd(level) if level == 0 || !(-7..=22).contains(&level)) {
             Some("the zstd level must be from 1 to 22, or from -7 to -1 for speed".to_owned())
         } else if high > 100 || low == 0 || low >= high {
@@ -344,6 +351,11 @@ impl Geometry {
         } else {
             None
         }
+    }
+
+    /// The largest object that is a record, in bytes: the cutoff, unless a descriptor would need more than a record.
+    pub fn largest_record_bytes(&self) -> u64 {
+        largest_record_bytes(self.cutoff_bytes, self.packed_bytes)
     }
 
     /// Whether the home is a directory of its own and not a device.

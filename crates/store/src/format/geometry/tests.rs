@@ -112,6 +112,14 @@ fn the_explanation_is_in_words() {
     assert!(single.starts_with("Records up to 8 KiB on 1 fast device. "), "{single}");
     assert!(single.contains("Any one slow device may be lost if all fast ones stay and no record has"), "{single}");
     assert!(single.contains("Records are not kept twice"), "{single}");
+    let packing = words(0, 0, |plan| (plan.cutoff_bytes, plan.packed_bytes) = (0, 12 << 10));
+    assert!(
+        packing.starts_with(
+            "Records up to 16 KiB on one device. Larger files on the same device. The first 12 KiB of each of these \
+             are in a record, with the places of its stripes. "
+        ),
+        "{packing}"
+    );
     let none = words(2, 0, |plan| plan.copies = Some(1));
     assert!(
         none.contains("Larger files in stripes of 2 over the same 2 devices, without parity. Nothing is kept twice"),
@@ -151,6 +159,9 @@ fn settings_out_of_bounds_are_refused() {
         (|plan| plan.stripe_unit_bytes = 12 * KIB as u32, "12,288 bytes"),
         (|plan| plan.stripe_unit_bytes = 2 * KIB as u32, "4 KiB to 4 MiB"),
         (|plan| plan.stripe_unit_bytes = 8 * MIB as u32, "8,388,608 bytes"),
+        (|plan| plan.packed_bytes = 0, "a multiple of 4 KiB, from 4 to 64 KiB; this is 0 bytes"),
+        (|plan| plan.packed_bytes = 6 * KIB, "a multiple of 4 KiB, from 4 to 64 KiB; this is 6,144 bytes"),
+        (|plan| plan.packed_bytes = 68 * KIB, "a multiple of 4 KiB, from 4 to 64 KiB; this is 69,632 bytes"),
         (|plan| plan.compression = Compression::Zstd(23), "zstd level"),
         (|plan| plan.compression = Compression::Zstd(0), "zstd level"),
         (|plan| plan.compression = Compression::Zstd(-8), "zstd level"),

@@ -1,13 +1,14 @@
 //! A geometry in sentences: where objects are placed, and which losses of devices it survives.
 
 use super::{Class, Compression, Geometry, Survived};
-use crate::layout::granulo::ALWAYS_RECORD_BYTES;
+use crate::layout::granulo::DEFAULT_PACKED_BYTES;
 use crate::units::{format_count, format_size};
 
 impl Geometry {
     /// What the geometry is and what it survives, one sentence each.
     pub fn explain(&self) -> Vec<String> {
         let mut sentences = vec![self.records(), self.stripes()];
+        sentences.extend(self.packed());
         sentences.extend(self.compressed());
         sentences.extend(self.aligned());
         if self.has(Class::Fast) && self.has(Class::Slow) {
@@ -21,7 +22,7 @@ impl Geometry {
     }
 
     fn records(&self) -> String {
-        let largest = format_size(self.cutoff_bytes.max(ALWAYS_RECORD_BYTES).into());
+        let largest = format_size(self.largest_record_bytes().into());
         let devices = self.record_devices().count();
         let copies = usize::from(self.copies);
         let each = match (copies, devices) {
@@ -55,6 +56,12 @@ impl Geometry {
             (data, 0) => format!("Larger files in stripes of {data} over {over}, without parity."),
             (data, parity) => format!("Larger files in stripes of {data} + {parity} over {over}."),
         }
+    }
+
+    fn packed(&self) -> Option<String> {
+        let packed = format_size(self.packed_bytes.into());
+        (self.packed_bytes != DEFAULT_PACKED_BYTES)
+            .then(|| format!("The first {packed} of each of these are in a record, with the places of its stripes."))
     }
 
     fn compressed(&self) -> Option<String> {

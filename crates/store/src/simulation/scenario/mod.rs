@@ -47,7 +47,8 @@ pub(crate) enum Shape {
     Triple,
     /// Four devices of one class, two copies, one parity unit.
     FourAlike,
-    /// As `Mirror`, with content at multiples of 512 bytes, or of 4,096 after each second compaction.
+    /// As `Mirror`, with content at multiples of 512 bytes, or of 4,096 after each second compaction, and with 12 KiB
+    /// in descriptors.
     Aligned,
 }
 
@@ -64,7 +65,9 @@ impl Shape {
             Shape::Raid5 => geometry(2, 3, 2, (2, 1)),
             Shape::Triple => geometry(3, 5, 3, (3, 2)),
             Shape::FourAlike => geometry(4, 0, 2, (3, 1)),
-            Shape::Aligned => Geometry { alignment: Alignment::Sector, ..Shape::Mirror.geometry() },
+            Shape::Aligned => {
+                Geometry { alignment: Alignment::Sector, packed_bytes: 12 << 10, ..Shape::Mirror.geometry() }
+            }
         }
     }
 }

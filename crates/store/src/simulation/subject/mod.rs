@@ -24,6 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::{Alignment, Node, PRIVATE_MODE};
 use crate::format::ids::{DeviceNumber, ObjectNumber};
 use crate::index::catalog::Superseded;
+use crate::layout::granulo::DEFAULT_PACKED_BYTES;
 use crate::log::completeness::Cause;
 use crate::{
     Attributes, Buffer, Class, Compression, DeviceEntry, DeviceState, Existing, Geometry, HandleOptions, Key, Kind,
@@ -138,6 +139,7 @@ pub(crate) fn geometry(fast: u16, slow: u16, copies: u8, (data, parity): (u8, u8
         created_nanoseconds: 1,
         cutoff_bytes: 8192,
         stripe_unit_bytes: 4096,
+        packed_bytes: DEFAULT_PACKED_BYTES,
         copies,
         data,
         parity,
@@ -248,8 +250,8 @@ impl Subject for Simulated {
         geometry.devices.len() + usize::from(geometry.has_home_apart())
     }
 
-    fn sizes(_: &Geometry) -> (usize, usize) {
-        (8192, 40_000)
+    fn sizes(geometry: &Geometry) -> (usize, usize) {
+        (geometry.largest_record_bytes() as usize, 40_000)
     }
 
     fn create(geometry: &Geometry, world: &World) -> Result<Simulated> {
@@ -464,7 +466,7 @@ mod tests {
     use super::*;
 
     fn geometries() -> Vec<Geometry> {
-        let aligned = Geometry { alignment: Alignment::Page, ..geometry(2, 0, 2, (2, 0)) };
+        let aligned = Geometry { alignment: Alignment::Page, packed_bytes: 12 << 10, ..geometry(2, 0, 2, (2, 0)) };
         let apart = [geometry(2, 0, 2, (2, 0)), geometry(2, 3, 2, (2, 1)), geometry(3, 5, 3, (2, 2))];
         [geometry(1, 0, 1, (1, 0))].into_iter().chain(apart).chain([aligned]).collect()
     }

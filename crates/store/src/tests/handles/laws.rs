@@ -20,7 +20,7 @@ enum Step {
 }
 
 fn offsets() -> impl Strategy<Value = u64> {
-    let at_stripes = (0u64..20).prop_map(|at| 4096 + at * 16_384);
+    let at_stripes = (0u64..20).prop_map(|at| 4096 * (at % 3 + 1) + at * 16_384);
     prop_oneof![4 => 0u64..20_000, 4 => 0u64..200_000, 1 => 0u64..600_000, 2 => at_stripes]
 }
 
@@ -147,11 +147,13 @@ proptest! {
     fn a_file_is_what_was_written_to_it(
         steps in proptest::collection::vec(steps(), 1..40),
         is_compressed in any::<bool>(),
+        packed_pages in prop_oneof![Just(1), Just(3), 1u64..=16],
     ) {
         let sandbox = TempDir::new().unwrap();
         let home = sandbox.path().join("s");
         let compression = if is_compressed { Compression::Zstd(3) } else { Compression::None };
-        let store = Store::create(&home, &plan(sandbox.path(), compression)).unwrap();
+        let plan = Plan { packed_bytes: packed_pages * 4096, ..plan(sandbox.path(), compression) };
+        let store = Store::create(&home, &plan).unwrap();
         let names = ["a".to_owned(), "b".to_owned()];
         let (handles, models) = ([None, None], [Vec::new(), Vec::new()]);
         let mut run = Run { home: home.clone(), store: Some(store), handles, names, models };

@@ -23,7 +23,7 @@ use crate::format::descriptor::{Component, Descriptor};
 use crate::format::ids::DeviceNumber;
 use crate::format::rows::ExtentRow;
 use crate::format::superblock::SUPERBLOCK;
-use crate::layout::granulo::{PACKED_BYTES, Stripes, Striping};
+use crate::layout::granulo::{DEFAULT_PACKED_BYTES, Stripes, Striping};
 use crate::locks::lock;
 use crate::random::Random;
 
@@ -133,6 +133,7 @@ struct Bench {
     files: Arc<ExtentFiles>,
     allocator: Arc<Allocator>,
     identities: Vec<(DeviceNumber, [u8; 16])>,
+    packed_bytes: u64,
 }
 
 /// Low half of the epoch in the names of files.
@@ -164,7 +165,8 @@ impl Bench {
         let devices = Arc::new(Devices { devices: Mutex::new(devices), stale: Mutex::default(), root });
         let files = Arc::new(ExtentFiles::new(Arc::clone(&devices) as Arc<dyn DeviceSource>));
         let identities = (0..count).map(|number| (DeviceNumber(number), [number as u8 + 1; 16])).collect();
-        Bench { _directory: directory, devices, files, allocator: allocator([]), identities }
+        let packed_bytes = DEFAULT_PACKED_BYTES;
+        Bench { _directory: directory, devices, files, allocator: allocator([]), identities, packed_bytes }
     }
 
     fn of(rule: Striping) -> Bench {
@@ -173,7 +175,7 @@ impl Bench {
 
     fn writer(&self, id: u64, rule: Striping, expected_bytes: Option<u64>) -> LargeWriter {
         let (files, allocator) = (Arc::clone(&self.files), Arc::clone(&self.allocator));
-        LargeWriter::begin(files, allocator, order(id, &self.identities), rule, expected_bytes)
+        LargeWriter::begin(files, allocator, order(id, &self.identities), (rule, self.packed_bytes), expected_bytes)
     }
 
     /// Writes an object in pieces of `step` bytes.
@@ -249,14 +251,16 @@ const WIDTHS: [(u8, u8); 8] = [(1, 0), (1, 1), (1, 2), (2, 1), (4, 1), (4, 2), (
 fn every_width_and_sizes_around_every_boundary_read_back() {
     for (data, parity) in WIDTHS {
         let rule = rule(data, parity);
-        let bench = Bench::of(rule);
+        let mut bench = Bench::of(rule);
         let stripe = 4096 * usize::from(data);
         let chunk = rule.longest_chunk_bytes(0) as usize;
         let mut sizes = BTreeSet::new();
         for edge in [1, 4096, stripe, 2 * stripe, chunk, chunk + 2 * stripe, 3 * chunk] {
-            sizes.extend([edge - 1, edge, edge + 1].map(|size| 4096 + size.max(1)));
+            sizes.extend([edge - 1, edge, edge + 1].map(|size| size.max(1)));
         }
-        for (id, &size) in sizes.iter().enumerate() {
+        for (id, striped_bytes) in sizes.into_iter().enumerate() {
+            bench.packed_bytes = [4096, 12_288, 65_536][id % 3];
+            let size = bench.packed_bytes as usize + striped_bytes;
             let object = content(size);
             for (known, step) in [(true, size), (false, size), (id % 2 == 0, 10_007)] {
                 let descriptor = bench.put(id as u64, rule, &object, known, step);
@@ -265,10 +269,11 @@ fn every_width_and_sizes_around_every_boundary_read_back() {
                 assert_eq!(bench.verify(&descriptor), []);
                 // The layout says how much space is needed.
                 let taken: u64 = descriptor.runs().map(|run| run.length_bytes).sum();
-                assert_eq!(u128::from(taken), rule.striped_bytes(size as u64 - PACKED_BYTES));
-                assert_eq!(descriptor.encode().len() as u128, rule.descriptor_content_bytes(size as u64));
+                assert_eq!(u128::from(taken), rule.striped_bytes(striped_bytes as u64));
+                let content_bytes = rule.descriptor_content_bytes(bench.packed_bytes, size as u64);
+                assert_eq!(descriptor.encode().len() as u128, content_bytes);
                 let stripes: Vec<Stripes> = descriptor.chunks.iter().map(|chunk| chunk.stripes).collect();
-                assert_eq!(stripes, rule.chunks(size as u64 - PACKED_BYTES).collect::<Vec<_>>());
+                assert_eq!(stripes, rule.chunks(striped_bytes as u64).collect::<Vec<_>>());
             }
         }
     }
@@ -630,14 +635,14 @@ proptest! {
     #[test]
     fn any_range_is_what_was_written(
         (shift, data, parity) in (12u32..15, 1u8..=8, 0u8..=2),
-        (size, known, step) in (4097usize..9_000_000, any::<bool>(), 1usize..3_000_000),
+        (packed_pages, size, known, step) in (1u64..=16, 1usize..9_000_000, any::<bool>(), 1usize..3_000_000),
         less in 0u32..11,
         ranges in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..8),
         lost in proptest::collection::vec(any::<prop::sample::Index>(), 0..=2),
     ) {
-        let size = (size >> less).max(4097);
         let rule = Striping { stripe_unit_bytes: 1 << shift, data, parity };
-        let bench = Bench::of(rule);
+        let bench = Bench { packed_bytes: packed_pages * 4096, ..Bench::of(rule) };
+        let size = bench.packed_bytes as usize + (size >> less).max(1);
         let object = content(size);
         let descriptor = bench.put(size as u64, rule, &object, known, step.max(size / 500));
         for device in lost.iter().take(parity.into()) {

@@ -485,7 +485,7 @@ impl Play {
     }
 
     fn changes(&mut self, work: Work, seed: u64) -> Vec<Change> {
-        let cutoff_bytes = self.geometry.cutoff_bytes as usize;
+        let cutoff_bytes = self.geometry.largest_record_bytes() as usize;
         let mut generator = Generator::of(seed, cutoff_bytes, LARGEST_BYTES, self.model.latest());
         match work {
             Work::Any => generator.changes(),
