@@ -305,13 +305,22 @@ impl Engine {
             Err(error) if error.kind() == ErrorKind::NoSpace => {}
             other => other?,
         }
-        let beginning = self.beginning(&writer);
+        self.begin_settled_epoch(&mut writer, geometry)
+    }
+
+    /// The same when everything in the log is durable.
+    ///
+    /// # Errors
+    /// As [`begin_next_epoch`](Self::begin_next_epoch).
+    pub(super) fn begin_settled_epoch(&self, writer: &mut Writer, geometry: &Geometry) -> Result<()> {
+        assert_eq!(writer.durable_sequence, writer.position.sequence, "an epoch begins behind durable batches");
+        let beginning = self.beginning(writer);
         self.devices.begin_next(&*self.platform, geometry, beginning).inspect_err(|error| {
             if !self.devices.continue_epoch() {
                 self.latch(error);
             }
         })?;
         self.begun(beginning);
-        self.mark_epoch(&mut writer)
+        self.mark_epoch(writer)
     }
 }

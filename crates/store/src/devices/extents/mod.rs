@@ -44,6 +44,7 @@ use std::sync::{Arc, Mutex};
 use twox_hash::XxHash3_64;
 
 use crate::devices::device::{Device, DeviceFile, Mode};
+use crate::devices::failing::Failed;
 use crate::devices::names;
 use crate::devices::threads;
 use crate::error::{Error, Result, os_message};
@@ -415,7 +416,7 @@ impl ExtentFiles {
                     let directory = self.source.directory(device).join(EXTENTS);
                     let on = self.source.device(device).ok_or(io::Error::from(io::ErrorKind::NotFound));
                     on.and_then(|on| on.sync_directory(EXTENTS))
-                        .map_err(|error| Error::io("sync the directory", &directory, error))?;
+                        .map_err(|error| Error::io("sync the directory", &directory, error).on_device(device.0))?;
                     new_names.remove(&device);
                 }
                 Ok(())
@@ -428,8 +429,13 @@ impl ExtentFiles {
     /// # Errors
     /// The first failure. Nothing may then be reported as durable, whatever a later call returns.
     pub(crate) fn sync(&self, touched: &Touched) -> Result<()> {
-        let unsynced = self.unsynced(touched);
-        threads::each(unsynced, MOST_SYNCS, |unsynced| self.sync_one(unsynced)).into_iter().collect()
+        self.try_sync(touched).into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// The same; returns all failures.
+    pub(crate) fn try_sync(&self, touched: &Touched) -> Vec<Failed> {
+        let sync = |unsynced: Unsynced<'_>| self.sync_one(unsynced).err().map(|error| (unsynced.device(), error));
+        threads::each(self.unsynced(touched), MOST_SYNCS, sync).into_iter().flatten().collect()
     }
 
     /// Unlinks a file that was released and has no readers; returns whether it existed. Open handles stay readable. A
