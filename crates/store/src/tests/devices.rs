@@ -132,10 +132,11 @@ fn what_is_made_durable_again_is_not_written_to_a_device_that_missed_writes() {
 #[test]
 fn a_device_that_does_not_say_how_much_space_it_has_is_not_full() {
     let sandbox = TempDir::new().unwrap();
-    for (class, slow) in [("one", vec![]), ("both", vec![sandbox.path().join("slow")])] {
+    for (class, copies, slow) in [("one", 3, vec![]), ("both", 2, vec![sandbox.path().join("slow")])] {
         let home = sandbox.path().join(class);
-        let fast = ["a", "b"].map(|name| sandbox.path().join(format!("{name} of {class}")));
-        let store = Store::create(&home, &Plan { fast: fast.to_vec(), slow, ..Plan::default() }).unwrap();
+        let fast: Vec<PathBuf> = (0..copies).map(|at| sandbox.path().join(format!("{at} of {class}"))).collect();
+        let plan = Plan { fast: fast.clone(), slow, copies: Some(copies), ..Plan::default() };
+        let store = Store::create(&home, &plan).unwrap();
         store.put(&key("f"), &file(), b"content").unwrap();
         let away = sandbox.path().join("away");
         std::fs::rename(&fast[1], &away).unwrap();

@@ -17,6 +17,15 @@ impl Play {
         }
     }
 
+    /// The writer closes, and may lose a device as it does.
+    pub(super) fn note_close(&mut self) {
+        if let Some(writer) = &self.writer {
+            // What fails is in doubt in any case.
+            let _ = writer.store().engine().close();
+        }
+        self.note_lost();
+    }
+
     /// Judges the failure of a batch, if the writer was open before: if a single device failed or disappeared, what is
     /// left suffices, and nothing else was wrong, the writer had to go on. Only units may fail with one write, as
     /// nothing refers to them: batches with large objects are not judged.

@@ -554,6 +554,7 @@ impl Play {
 
     fn close(&mut self) -> Outcome {
         self.sync()?;
+        self.note_close();
         self.writer = None;
         Ok(())
     }
