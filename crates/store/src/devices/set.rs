@@ -474,6 +474,10 @@ impl DeviceSource for Devices {
     fn epoch(&self) -> u32 {
         Devices::epoch(self).0 as u32
     }
+
+    fn is_of_history(&self, epoch: u32) -> bool {
+        self.known().history.entries().any(|entry| entry.epoch.low_half() == epoch)
+    }
 }
 
 /// Bounds the number of open files: evicts any one, because opening is cheap compared with reading.
