@@ -244,7 +244,7 @@ fn the_script_reads_one_side_of_two() {
 fn salvaged(place: &Place, side: &str) -> Vec<String> {
     let target = place.path("salvaged");
     let _ = fs::remove_dir_all(&target);
-    place.run_on("salvage", args!["--side", side, "-q", "-o", target]).ended(0);
+    place.run_on("salvage", args!["--side", side, "-q", "-o", target.clone()]).ended(0);
     let mut names: Vec<String> =
         fs::read_dir(&target).unwrap().map(|found| found.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();

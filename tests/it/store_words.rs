@@ -230,7 +230,7 @@ fn an_import_that_loses_a_device_with_records_goes_on_and_says_so() {
     assert_eq!(String::from_utf8_lossy(&ran.stderr).matches("the store goes on without it").count(), 1);
     assert_eq!(ran.json()["failed_devices"], serde_json::json!([0]));
     assert_eq!((&ran.json()["files"], &ran.json()["errors"]), (&2000.into(), &0.into()));
-    let is_whole = |target: &str| {
+    let is_whole = |place: &Place, target: &str| {
         place.run_on("export", args![place.path(target)]);
         for number in 0..2000 {
             let name = format!("{number:04}");
@@ -240,14 +240,14 @@ fn an_import_that_loses_a_device_with_records_goes_on_and_says_so() {
             );
         }
     };
-    is_whole("without it");
+    is_whole(&place, "without it");
     place.put("later", b"without --degraded").ended(0);
     fs::rename(place.path("gone"), &place.devices[0]).unwrap();
-    is_whole("with it");
+    is_whole(&place, "with it");
     place.run_on("repair", [""; 0]).ended(0);
     place.run_on("check", ["--deep"]).ended(0);
     fs::rename(&place.devices[1], place.path("gone")).unwrap();
-    is_whole("from it alone");
+    is_whole(&place, "from it alone");
 }
 
 #[test]
