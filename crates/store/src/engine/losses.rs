@@ -6,8 +6,8 @@
 //! remaining copy, and its units on the lost device count as lost. Before anything more is acknowledged, an epoch
 //! begins on the others, durably and with a batch of its own; the log continues in a segment on them.
 //!
-//! When units cannot be written or a device does not say how much space it has, nothing refers to what was written: then
-//! the superblocks of all devices in service are test-written, and only those that cannot be written are lost.
+//! When units cannot be written or a device does not say how much space it has, nothing refers to what was written:
+//! then the superblocks of all devices in service are test-written, and only those that cannot be written are lost.
 //!
 //! If all copies fail, or the rest is less than redundancy needs, the store is latched.
 //!

@@ -222,8 +222,8 @@ pub(crate) fn open_history(
     }
 }
 
-/// Opens a store whose superblocks were read, and whose locks were taken by a writer. If these were found on no side, it
-/// is opened by a history that may not be the store's.
+/// Opens a store whose superblocks were read, and whose locks were taken by a writer. If these were found on no side,
+/// it is opened by a history that may not be the store's.
 fn open_found(
     platform: &Arc<dyn Platform>,
     access: Access,

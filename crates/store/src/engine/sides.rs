@@ -1,11 +1,12 @@
-//! All that was ever written to a store: its sides, if devices were written to separately, and those that were not taken
-//! ([`take`](super::divergence)). Each can be opened for reading, as its history shows the tree; nothing is written.
+//! All that was ever written to a store: its sides, if devices were written to separately, and those that were not
+//! taken ([`take`](super::divergence)). Each can be opened for reading, as its history shows the tree; nothing is
+//! written.
 //!
 //! Devices that still diverge have their histories in their superblocks. Of a side that was not taken, only segments
-//! are left, of epochs that are in no history. Its last segment leads back: each header says behind which batch of which
-//! segment it continues the log, and the sequence number and the chain of that batch tell the right one of several
-//! segments with this number. Where the way reaches a segment of a history that is known, the side left it. Its own
-//! epochs follow those up to there, each with the devices that have its segments.
+//! are left, of epochs that are in no history. Its last segment leads back: each header says behind which batch of
+//! which segment it continues the log, and the sequence number and the chain of that batch tell the right one of
+//! several segments with this number. Where the way reaches a segment of a history that is known, the side left it. Its
+//! own epochs follow those up to there, each with the devices that have its segments.
 //!
 //! Not read: what is behind the place where a segment of the same side continues the log (quarantine). If segments that
 //! a side needs were freed, by a compaction of the side that was taken, it is opened with what is left, and says so.
