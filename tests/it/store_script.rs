@@ -8,6 +8,7 @@ use std::process::Command;
 
 use granulo::progress::Progress;
 
+use crate::args;
 use crate::harness::{Ran, finish, skip, source_tree};
 use crate::store_place::{Place, bytes, find, flip, snapshot};
 
@@ -211,7 +212,10 @@ fn the_script_reads_one_side_of_two() {
         let alone = [place.devices[device].clone()];
         assert_eq!(names(&alone), ["both", name]);
         assert_eq!(script(python, &alone, Some(name)).ended(0).text(), "after");
+        assert_eq!(salvaged(&place, &device.to_string()), ["both", name]);
     }
+    let ran = place.run_on("salvage", args!["--side", "7", "-o", place.path("nothing")]).ended(2);
+    assert!(ran.said().contains("device 7 is on no side") && !place.path("nothing").exists(), "{}", ran.said());
     // The side that is not taken stays where it is, and comes back into nothing.
     place.run_on("repair", ["--take", "0"]);
     place.run_on("repair", [""; 0]);
@@ -222,6 +226,29 @@ fn the_script_reads_one_side_of_two() {
     let segment = told.split_whitespace().last().unwrap();
     let side = script_with(python, &place.devices, &["--side", segment]).ended(0);
     assert_eq!(listed(&side).into_keys().collect::<Vec<_>>(), ["both", "second"], "{told}");
+    let sides = place.run_on("salvage", ["--json"]).ended(0).json()["sides"].clone();
+    assert_eq!((&sides[0]["current"], &sides[1]["current"], &sides[2]), (&true.into(), &false.into(), &().into()));
+    assert_eq!((&sides[1]["devices"][0], &sides[1]["objects_only_here"]), (&1.into(), &1.into()), "{sides}");
+    let epoch = sides[1]["epochs"][0]["epoch"].as_str().unwrap();
+    assert!(place.run_on("salvage", [""; 0]).ended(0).text().contains(epoch));
+    for name in ["1", epoch] {
+        assert_eq!(salvaged(&place, name), ["both", "second"]);
+    }
+    let of_script = script_with(python, &place.devices, &["--side", segment, "--get=second"]).ended(0);
+    assert_eq!(fs::read(place.path("salvaged").join("second")).unwrap(), of_script.stdout);
+    // Nothing of it is in the store.
+    assert_eq!(place.list().0, ["both", "first"]);
+}
+
+/// Exports a side; the names in it.
+fn salvaged(place: &Place, side: &str) -> Vec<String> {
+    let target = place.path("salvaged");
+    let _ = fs::remove_dir_all(&target);
+    place.run_on("salvage", args!["--side", side, "-q", "-o", target.clone()]).ended(0);
+    let mut names: Vec<String> =
+        fs::read_dir(&target).unwrap().map(|found| found.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
 }
 
 #[test]

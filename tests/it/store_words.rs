@@ -198,6 +198,58 @@ fn a_device_that_vanishes_during_an_import_is_named() {
     place.run_on("check", ["--deep"]).ended(0);
 }
 
+/// The same with one of two devices that have copies of the log: nothing that the import acknowledged is lost, whether
+/// the device returns or not.
+#[test]
+fn an_import_that_loses_a_device_with_records_goes_on_and_says_so() {
+    if !has_program("tar") {
+        return skip("it makes archives with tar");
+    }
+    let mut place = Place::new(2, 4, &[]);
+    let source = place.path("source");
+    fs::create_dir_all(&source).unwrap();
+    for number in 0..2000 {
+        let length = if number % 200 == 0 { 300_000 } else { 5000 };
+        fs::write(source.join(format!("{number:04}")), bytes(number, length)).unwrap();
+    }
+    let tar = std::process::Command::new("tar").args(["-cf", "-", "-C"]).arg(&source).arg(".").output().unwrap();
+    let mut command = granulo();
+    command.args(["store", "import", "-q", "--json"]).arg(&place.home).arg("-");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    // More than the buffers hold: the import has begun when this is written.
+    let (first, rest) = tar.stdout.split_at(8 << 20);
+    pipe.write_all(first).unwrap();
+    fs::rename(&place.devices[0], place.path("gone")).unwrap();
+    pipe.write_all(rest).unwrap();
+    drop(pipe);
+    let ran: Ran = child.wait_with_output().unwrap().into();
+    let ran = ran.ended(1);
+    says(&ran, &["device 0", "the store goes on without it", "granulo store repair", "granulo store rebuild"]);
+    assert_eq!(String::from_utf8_lossy(&ran.stderr).matches("the store goes on without it").count(), 1);
+    assert_eq!(ran.json()["failed_devices"], serde_json::json!([0]));
+    assert_eq!((&ran.json()["files"], &ran.json()["errors"]), (&2000.into(), &0.into()));
+    let is_whole = |place: &Place, target: &str| {
+        place.run_on("export", args![place.path(target)]);
+        for number in 0..2000 {
+            let name = format!("{number:04}");
+            assert!(
+                fs::read(source.join(&name)).unwrap() == fs::read(place.path(target).join(&name)).unwrap(),
+                "{name}"
+            );
+        }
+    };
+    is_whole(&place, "without it");
+    place.put("later", b"without --degraded").ended(0);
+    fs::rename(place.path("gone"), &place.devices[0]).unwrap();
+    is_whole(&place, "with it");
+    place.run_on("repair", [""; 0]).ended(0);
+    place.run_on("check", ["--deep"]).ended(0);
+    fs::rename(&place.devices[1], place.path("gone")).unwrap();
+    is_whole(&place, "from it alone");
+}
+
 #[test]
 fn damage_names_the_copies_that_were_read() {
     let mut place = Place::new(2, 0, &[]);

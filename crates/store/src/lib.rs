@@ -116,6 +116,7 @@ pub use devices::survey::OpenOptions;
 pub use engine::divergence::Rejected;
 pub use engine::open::is_store;
 pub use engine::recovered::{Damage, Recovered};
+pub use engine::sides::Side;
 pub use engine::unused::{UnusedDirectory, unused_directories};
 pub use engine::write::{Batch, Existing};
 pub use format::attributes::{Attributes, Holes, Xattrs};

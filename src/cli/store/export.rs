@@ -1,7 +1,7 @@
 //! `granulo store export`: extract a tree from a store.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
@@ -81,24 +81,32 @@ impl ExportArguments {
         let progress = signals::progress()?;
         let exported =
             during(self.quiet, &progress, transfer_words, || export(&store, &self.directory, &options, &progress));
-        or_damage(exported.and_then(|summary| self.finish(&summary, &options)))
+        or_damage(exported.and_then(|summary| finish_export(&summary, &options, &self.directory, self.json)))
     }
+}
 
-    fn finish(&self, summary: &ExportSummary, options: &ExportOptions) -> Result<Ended> {
-        let amiss = say_reports(&summary.reports) | summary.interrupted | (summary.specials_not_made > 0);
-        say_what_was_left_out(summary);
-        if self.json {
-            super::completeness::print_json(&self.document(summary, options))?;
-        } else {
-            output::print(|out| write_sentences(&sentences(summary), out))?;
-        }
-        Ok(if amiss { Ended::Amiss } else { Ended::Well })
+/// Reports an export.
+pub(super) fn finish_export(
+    summary: &ExportSummary,
+    options: &ExportOptions,
+    directory: &Path,
+    json: bool,
+) -> Result<Ended> {
+    let amiss = say_reports(&summary.reports) | summary.interrupted | (summary.specials_not_made > 0);
+    say_what_was_left_out(summary);
+    if json {
+        super::completeness::print_json(&ExportDocument::of(summary, options, directory))?;
+    } else {
+        output::print(|out| write_sentences(&sentences(summary), out))?;
     }
+    Ok(if amiss { Ended::Amiss } else { Ended::Well })
+}
 
-    fn document(&self, summary: &ExportSummary, options: &ExportOptions) -> ExportDocument {
+impl ExportDocument {
+    fn of(summary: &ExportSummary, options: &ExportOptions, directory: &Path) -> ExportDocument {
         ExportDocument {
             schema: "granulo/store-export/1",
-            directory: escape_path(&self.directory),
+            directory: escape_path(directory),
             prefix: options.prefix.to_string(),
             complete: !summary.interrupted,
             files: summary.files,

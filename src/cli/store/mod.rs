@@ -24,6 +24,7 @@ mod record;
 mod remove;
 mod rename;
 mod repair;
+mod salvage;
 mod scrub;
 mod stat;
 mod status;
@@ -79,6 +80,7 @@ enum StoreCommand {
     Check(check::CheckArguments),
     Scrub(scrub::ScrubArguments),
     Repair(repair::RepairArguments),
+    Salvage(salvage::SalvageArguments),
     Rebuild(rebuild::RebuildArguments),
     Load(load::LoadArguments),
     Compact(compact::CompactArguments),
@@ -113,6 +115,7 @@ impl StoreCommand {
             StoreCommand::Check(arguments) => arguments.run(),
             StoreCommand::Scrub(arguments) => arguments.run(),
             StoreCommand::Repair(arguments) => arguments.run(),
+            StoreCommand::Salvage(arguments) => arguments.run(),
             StoreCommand::Rebuild(arguments) => arguments.run(),
             StoreCommand::Load(arguments) => arguments.run(),
             StoreCommand::Compact(arguments) => arguments.run(),

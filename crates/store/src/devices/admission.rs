@@ -310,8 +310,8 @@ impl Survey {
 
 fn diverged(operation: &'static str, cause: String) -> Error {
     Error::new(ErrorKind::Lost, operation, cause).advise(
-        "granulo store repair --take NUMBER continues with one side; the data of the other stays in place; to look \
-             at one side first, detach the devices of the other",
+        "granulo store salvage lists the sides and exports the tree of one; granulo store repair --take NUMBER continues \
+         with one side, and the data of the other stays in place",
     )
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod directory;
 pub(crate) mod epochs;
 pub(crate) mod erasure;
 pub(crate) mod extents;
+pub(crate) mod failing;
 pub(crate) mod host;
 mod late;
 pub(crate) mod names;

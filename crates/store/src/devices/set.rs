@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use super::extents::DeviceSource;
+use super::failing::Failed;
 use super::platform::Platform;
-use super::slot::{Slot, Trouble};
+use super::slot::Slot;
 use super::survey::Survey;
 use super::threads;
 use crate::devices::device::{Device, DeviceFile, Mode};
@@ -208,13 +209,9 @@ impl Devices {
         self.slots().iter().filter(|slot| slot.is_writable()).cloned().collect()
     }
 
-    /// Takes a device out of service after a failed write.
-    pub(crate) fn fail(&self, device: DeviceNumber, error: &Error) {
-        self.change(|slot| {
-            if slot.entry.number == device && slot.trouble.is_none() {
-                slot.trouble = Some(Trouble::Failed(error.to_string()));
-            }
-        });
+    /// Their numbers.
+    pub(crate) fn writable_numbers(&self) -> Vec<DeviceNumber> {
+        self.in_service().iter().map(|slot| slot.entry.number).collect()
     }
 
     pub(super) fn change(&self, mut change: impl FnMut(&mut Slot)) {
@@ -222,21 +219,6 @@ impl Devices {
         let mut changed = Vec::clone(&slots);
         changed.iter_mut().for_each(&mut change);
         *slots = Arc::new(changed);
-    }
-
-    /// Whether redundancy covers the devices that are not in service.
-    pub(crate) fn bears_losses(&self, geometry: &Geometry) -> bool {
-        let slots = self.slots();
-        let away = |class: Class| {
-            let is_away = |slot: &&Slot| {
-                slot.entry.class == class
-                    && slot.entry.state != DeviceState::Gone
-                    && !matches!(slot.trouble, None | Some(Trouble::Stale { .. }))
-            };
-            slots.iter().filter(is_away).count()
-        };
-        let survived = geometry.survives();
-        away(Class::Fast) <= survived.fast.into() && away(Class::Slow) <= survived.slow.into()
     }
 
     /// Begins an epoch: writes it with the geometry to all devices in service in parallel, and to the home if geometry
@@ -317,19 +299,16 @@ impl Devices {
         has_set && known.write(&slots, &superblock).iter().all(|(_, error)| error.kind() == ErrorKind::NoSpace)
     }
 
-    /// Records in the superblocks of all devices in service, durably, that ids up to this one may be assigned.
-    ///
-    /// # Errors
-    /// Any error of writing one of them: no id beyond those reserved before may be assigned then.
-    pub(crate) fn reserve_ids(&self, ids_reserved: u64) -> Result<()> {
+    /// Records in the superblocks of all devices in service, durably, that ids up to this one may be assigned. Returns
+    /// those that could not be written, and why: no id beyond those reserved before may be assigned while they count.
+    pub(crate) fn reserve_ids(&self, ids_reserved: u64) -> Vec<Failed> {
         let mark = self.known().mark.unwrap_or_default();
-        let mut failed = self.write_mark(LogMark { ids_reserved, ..mark });
-        if failed.is_empty() { Ok(()) } else { Err(failed.swap_remove(0).1) }
+        self.write_mark(LogMark { ids_reserved, ..mark })
     }
 
     /// Writes the end of the durable log to the superblocks of all devices in service. Returns those that could not be
     /// written, and why.
-    pub(crate) fn write_mark(&self, mark: LogMark) -> Vec<(DeviceNumber, Error)> {
+    pub(crate) fn write_mark(&self, mark: LogMark) -> Vec<Failed> {
         let mut known = self.known();
         let slots = self.in_service();
         known.mark = Some(mark);
@@ -337,11 +316,10 @@ impl Devices {
         known.write(&slots, &superblock)
     }
 
-    /// Devices in service whose superblock cannot be written, and why. A full device is not one of them.
-    pub(crate) fn unwritable(&self) -> Vec<(DeviceNumber, Error)> {
+    /// Writes the superblocks of all devices in service again. Returns those that could not be written, and why.
+    pub(super) fn rewrite_mark(&self) -> Vec<Failed> {
         let mark = self.known().mark.unwrap_or_default();
-        let failed = self.write_mark(mark);
-        failed.into_iter().filter(|(_, error)| error.kind() != ErrorKind::NoSpace).collect()
+        self.write_mark(mark)
     }
 
     /// Rewrites the superblock of a separate home if one of its slots is invalid: otherwise it is only written when the
@@ -422,7 +400,7 @@ impl LastWritten {
     }
 
     /// Writes a superblock to devices in parallel. Returns those that failed.
-    fn write(&mut self, slots: &[Slot], superblock: &Superblock) -> Vec<(DeviceNumber, Error)> {
+    fn write(&mut self, slots: &[Slot], superblock: &Superblock) -> Vec<Failed> {
         let of = |slot: &Slot| {
             let entry = &slot.entry;
             Superblock { number: entry.number, identity: entry.identity, ..superblock.clone() }
@@ -492,6 +470,10 @@ impl DeviceSource for Devices {
 
     fn epoch(&self) -> u32 {
         Devices::epoch(self).0 as u32
+    }
+
+    fn is_of_history(&self, epoch: u32) -> bool {
+        self.known().history.entries().any(|entry| entry.epoch.low_half() == epoch)
     }
 }
 

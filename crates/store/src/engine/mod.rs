@@ -35,6 +35,7 @@ pub(crate) mod records;
 pub(crate) mod recovered;
 pub(crate) mod recovery;
 pub(crate) mod replay;
+pub(crate) mod sides;
 pub(crate) mod snapshots;
 pub(crate) mod sync;
 mod tail_units;

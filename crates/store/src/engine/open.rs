@@ -12,9 +12,10 @@ use std::sync::atomic::Ordering;
 use crate::devices::device::NotAFile;
 #[cfg(test)]
 use crate::devices::host::Host;
-use crate::devices::platform::{LOST_AND_FOUND, Platform};
+use crate::devices::platform::{LOST_AND_FOUND, Lock, Platform};
 use crate::devices::set::{Devices, EpochStart};
-use crate::devices::survey::{OpenOptions, bind, survey};
+use crate::devices::slot::Trouble;
+use crate::devices::survey::{OpenOptions, Survey, bind, survey};
 use crate::engine::index_place::index_place;
 use crate::engine::locking::{self, Access, locked};
 use crate::engine::missing::{devices_away, too_few};
@@ -184,7 +185,55 @@ fn open_by(
     } else {
         survey.may_read()?;
     }
-    let is_known = survey.doubt(options.lost).is_none() && survey.sides.len() < 2;
+    open_found(platform, access, options, missing, (survey, locks))
+}
+
+/// Opens a store for reading as a history shows it, with a private index. Devices with other epochs are read as stale
+/// ones, except those of a copy of the store. What marks and the other histories say does not count.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_history(
+    platform: Arc<dyn Platform>,
+    directory: &Path,
+    options: &OpenOptions,
+    history: &History,
+) -> Result<(Engine, Recovered)> {
+    let mut found = survey(&*platform, directory, options)?;
+    let side = found.sides.iter().find(|side| side.history == *history).cloned();
+    let of_copy = side.map(|side| found.twins_of(&side)).unwrap_or_default();
+    for (slot, on_device) in found.slots.iter_mut().zip(&mut found.on_devices) {
+        let Some(on_device) = on_device else { continue };
+        on_device.superblock.mark = None;
+        let number = slot.entry.number;
+        slot.is_late = false;
+        slot.trouble = match history.newest().has(number) {
+            _ if of_copy.contains(&number) => Some(Trouble::Diverged),
+            true => None,
+            false => Some(Trouble::Stale { missed: 1 }),
+        };
+    }
+    found.on_home.iter_mut().for_each(|home| home.superblock.mark = None);
+    found.sides.clear();
+    found.history = history.clone();
+    match open_found(&platform, Access::ReadWithoutIndex, options, &[], (found, Vec::new()))? {
+        Opened::Whole(opened) => Ok(*opened),
+        Opened::UnusableIndex(_) => unreachable!("it is opened without one"),
+    }
+}
+
+/// Opens a store whose superblocks were read, and whose locks were taken by a writer. If these were found on no side,
+/// it is opened by a history that may not be the store's.
+fn open_found(
+    platform: &Arc<dyn Platform>,
+    access: Access,
+    options: &OpenOptions,
+    missing: &[Missing],
+    (survey, mut locks): (Survey, Vec<Box<dyn Lock>>),
+) -> Result<Opened> {
+    let is_writer = access.is_writer();
+    let is_of_side = survey.sides.is_empty();
+    let is_known = is_of_side || survey.doubt(options.lost).is_none() && survey.sides.len() < 2;
     let away = survey.away_beside(options.lost);
     let mut missing = missing.to_vec();
     missing.extend((!away.is_empty()).then(|| devices_away(away)));
@@ -192,12 +241,12 @@ fn open_by(
     let home = survey.home.clone();
     // Before the index is read: what a dead writer left in the log is applied, and so is what one that is recovering is
     // about to apply; one that has recovered is ahead of what is read here.
-    let is_left = is_writer || !platform.has_writer(&home);
+    let is_left = is_writer || is_of_side || !platform.has_writer(&home);
     let devices = Devices::new(&**platform, survey, is_writer)?;
     if is_writer && !options.degraded {
         displaced::refuse_others(&devices, displaced::WRITERS_ADVICE)?;
     }
-    let beyond = unknown_epochs::find(&devices, &geometry.store);
+    let beyond = if is_of_side { None } else { unknown_epochs::find(&devices, &geometry.store) };
     let old = match beyond {
         Some(beyond) if beyond.continues() && is_writer => return Err(beyond.refusal(&home)),
         Some(beyond) if beyond.continues() => Some(beyond.missing()),
@@ -305,13 +354,22 @@ impl Engine {
             Err(error) if error.kind() == ErrorKind::NoSpace => {}
             other => other?,
         }
-        let beginning = self.beginning(&writer);
+        self.begin_settled_epoch(&mut writer, geometry)
+    }
+
+    /// The same when everything in the log is durable.
+    ///
+    /// # Errors
+    /// As [`begin_next_epoch`](Self::begin_next_epoch).
+    pub(super) fn begin_settled_epoch(&self, writer: &mut Writer, geometry: &Geometry) -> Result<()> {
+        assert_eq!(writer.durable_sequence, writer.position.sequence, "an epoch begins behind durable batches");
+        let beginning = self.beginning(writer);
         self.devices.begin_next(&*self.platform, geometry, beginning).inspect_err(|error| {
             if !self.devices.continue_epoch() {
                 self.latch(error);
             }
         })?;
         self.begun(beginning);
-        self.mark_epoch(&mut writer)
+        self.mark_epoch(writer)
     }
 }

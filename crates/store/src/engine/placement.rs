@@ -115,12 +115,37 @@ impl Engine {
         claim: Purpose,
         mut batch: Batched<'_>,
     ) -> Result<WrittenBatch> {
+        self.without_lost(writer, |writer| self.append_by_class(writer, geometry, claim, &mut batch))
+    }
+
+    /// Appends a batch; if a device does not say how much space it has, and cannot be written, without it.
+    fn without_lost(
+        &self,
+        writer: &mut Writer,
+        mut append: impl FnMut(&mut Writer) -> Result<WrittenBatch>,
+    ) -> Result<WrittenBatch> {
+        loop {
+            writer.leave_lost(&self.devices);
+            match append(writer) {
+                Err(error) if self.latched().is_none() && self.loses_unwritable(&error) => {}
+                appended => return appended,
+            }
+        }
+    }
+
+    fn append_by_class(
+        &self,
+        writer: &mut Writer,
+        geometry: &Geometry,
+        claim: Purpose,
+        batch: &mut Batched<'_>,
+    ) -> Result<WrittenBatch> {
         let needed_bytes = batch.records.len() as u64;
         if !self.has_both_classes() {
             // The only class, whichever is requested; segments of either continue.
             let class = writer.active.as_ref().map_or(Class::Fast, |active| active.class);
             let to = Destination { classes: &[class], near: &[], claim };
-            return self.append_to(writer, geometry, to, &mut batch);
+            return self.append_in_order(writer, geometry, to, batch);
         }
         let limits = Limits {
             high_watermark_percent: geometry.high_watermark_percent,
@@ -139,7 +164,7 @@ impl Engine {
             // A tombstone is small and goes where the log is: it is rarely worth a new segment.
             classes.sort_by_key(|&class| class != active.class);
         }
-        self.append_to(writer, geometry, Destination { classes: &classes, near: &[], claim }, &mut batch)
+        self.append_in_order(writer, geometry, Destination { classes: &classes, near: &[], claim }, batch)
     }
 
     /// Appends a batch to devices of the first of its classes with space. After an error that leaves it unknown what
@@ -148,6 +173,16 @@ impl Engine {
     /// # Errors
     /// As [`append_somewhere`](Self::append_somewhere).
     pub(crate) fn append_to(
+        &self,
+        writer: &mut Writer,
+        geometry: &Geometry,
+        to: Destination<'_>,
+        batch: &mut Batched<'_>,
+    ) -> Result<WrittenBatch> {
+        self.without_lost(writer, |writer| self.append_in_order(writer, geometry, to, batch))
+    }
+
+    fn append_in_order(
         &self,
         writer: &mut Writer,
         geometry: &Geometry,

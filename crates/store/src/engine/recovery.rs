@@ -588,7 +588,8 @@ impl Engine {
         if is_whole && row.size_bytes < self.geometry().segment_bytes {
             let (id, class, alignment) =
                 (row.id(), row.class, header.map_or(Alignment::None, |header| header.alignment));
-            writer.active = Some(Active { id, class, on: class, alignment, copies, end: end.offset });
+            let begun_on = row.devices.clone();
+            writer.active = Some(Active { id, class, on: class, alignment, copies, begun_on, end: end.offset });
         }
         Ok(())
     }

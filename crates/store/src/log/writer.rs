@@ -1,8 +1,9 @@
 //! The writer's end of the log: the active segment on all its copies, batches appended and committed, files waiting to
 //! be synced (docs/FORMAT.md, sections 5 and 8).
 //!
-//! A batch that could not be written completely leaves nothing: the segment is truncated to its previous length. If
-//! that fails too, or a write failed for any reason but a full device, the caller latches the store.
+//! A batch for which a device has no space leaves nothing: the segment is truncated to its previous length. A copy that
+//! fails in any other way is left as it is, if the others suffice without its device, which is then out of service: the
+//! batch is whole on them, and the next one begins another segment. Otherwise the caller latches the store.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,11 +11,12 @@ use std::sync::Arc;
 
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::extents::Touched;
+use crate::devices::failing::Failed;
 use crate::devices::names;
 use crate::devices::set::Devices;
 use crate::devices::slot::Slot;
 use crate::devices::threads;
-use crate::error::{Error, ErrorKind, Result, os_message};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;
 use crate::format::geometry::{Class, Geometry};
 use crate::format::ids::{BatchSequence, DeviceNumber, Epoch, LogOffset, SegmentId, SegmentNumber};
@@ -30,6 +32,9 @@ use crate::layout::granulo::Alignment;
 /// sync follows.
 const LARGE_BYTES: u64 = 1 << 20;
 
+/// An open copy of a segment, and its device.
+pub(crate) type SegmentCopy = (DeviceNumber, Arc<dyn DeviceFile>);
+
 /// The active segment, to which batches are appended.
 #[derive(Debug)]
 pub(crate) struct Active {
@@ -40,8 +45,10 @@ pub(crate) struct Active {
     pub(crate) on: Class,
     /// Where the content of files begins in it.
     pub(crate) alignment: Alignment,
-    /// Devices and their copies.
-    pub(crate) copies: Vec<(DeviceNumber, Arc<dyn DeviceFile>)>,
+    /// Devices and their copies, without those that have failed.
+    pub(crate) copies: Vec<SegmentCopy>,
+    /// The devices on which it was begun.
+    pub(crate) begun_on: Vec<DeviceNumber>,
     /// Offset of the next record.
     pub(crate) end: LogOffset,
 }
@@ -155,7 +162,7 @@ impl Writer {
             number: active.id.number,
             epoch: active.id.epoch,
             class: active.on,
-            devices: active.copies.iter().map(|&(device, _)| device).collect(),
+            devices: active.begun_on.clone(),
             size_bytes: active.end.0,
             live_bytes: 0,
             live_records: 0,
@@ -167,6 +174,15 @@ impl Writer {
     /// Ends the active segment: the next batch begins another.
     pub(crate) fn close_segment(&mut self) {
         self.active = None;
+    }
+
+    /// Ends the active segment if a device with a copy of it is out of service: the next one has all its copies on
+    /// others.
+    pub(crate) fn leave_lost(&mut self, devices: &Devices) {
+        let is_lost = |active: &Active| active.begun_on.iter().any(|&device| !devices.is_in_service(device));
+        if self.active.as_ref().is_some_and(is_lost) {
+            self.close_segment();
+        }
     }
 
     /// Appends a batch with its commit record to all copies of the active segment, without syncing.
@@ -226,20 +242,26 @@ impl Writer {
             active.alignment.padding_to_batch((begin + length).0 + (HEADER_BYTES + content.len()) as u64);
         record.encode_with(padding_bytes, Alignment::None, &mut end_record)?;
         seal(&mut end_record, seed, begin + length);
-        if let Err((device, error)) = write_copies(&active.copies, batch.records, &end_record, begin) {
-            let fail = devices.error("write to the segment", device, &segment_path(active.id), error);
-            if fail.kind() != ErrorKind::NoSpace {
-                return Err(fail);
-            }
-            for (device, file) in &active.copies {
-                // Durably: after a crash, a complete copy would be taken for the end of the log. If this fails, the
-                // content of the log is unknown.
-                file.set_size(begin.0).and_then(|()| file.sync()).map_err(|error| {
-                    Error::new(ErrorKind::Io, "truncate the segment", os_message(&error))
-                        .at(&devices.place(*device, &segment_path(active.id)))
-                })?;
-            }
-            return Err(fail);
+        let fail = |operation: &'static str, (device, error): (DeviceNumber, io::Error)| {
+            (device, devices.error(operation, device, &segment_path(active.id), error))
+        };
+        let failed = write_copies(&active.copies, batch.records, &end_record, begin);
+        let failed = failed.into_iter().map(|failed| fail("write to the segment", failed));
+        let (full, failed): (Vec<Failed>, Vec<Failed>) =
+            failed.partition(|(_, error)| error.kind() == ErrorKind::NoSpace);
+        active.copies = without(&active.copies, devices, geometry, failed)?;
+        if let Some((_, full)) = full.into_iter().next() {
+            // Durably: after a crash, a complete copy would be taken for the end of the log. If no copy can be
+            // truncated, the content of the log is unknown.
+            let truncated = active.copies.iter().map(|(device, file)| {
+                let truncated = file.set_size(begin.0).and_then(|()| file.sync());
+                truncated.err().map(|error| fail("truncate the segment", (*device, error)))
+            });
+            let failed: Vec<Failed> = truncated.flatten().collect();
+            // Whatever its kind: it is not that nothing was written.
+            let unknown = |error: Error| Error::new(ErrorKind::Io, "write to the segment", error.to_string());
+            active.copies = without(&active.copies, devices, geometry, failed).map_err(unknown)?;
+            return Err(full);
         }
         active.end = begin + length + end_record.len() as u64;
         assert_eq!(active.alignment.padding_to_batch(active.end.0), 0, "a batch ends where another may begin");
@@ -266,8 +288,27 @@ impl Writer {
         Ok(WrittenBatch { segment: position.segment, begin, position })
     }
 
-    /// Creates the files of the next segment, on as many devices as records have copies.
+    /// Begins the next segment, without devices on which that fails if the others suffice.
     fn begin_segment(
+        &mut self,
+        devices: &Devices,
+        geometry: &Geometry,
+        place: SegmentTarget<'_>,
+        batch: &Batched<'_>,
+    ) -> Result<()> {
+        loop {
+            let Err(error) = self.try_segment(devices, geometry, place, batch) else { return Ok(()) };
+            let Some(device) = error.device().map(DeviceNumber) else { return Err(error) };
+            let failed = [(device, error)];
+            if !devices.lose(geometry, &failed) {
+                let [(_, error)] = failed;
+                return Err(error);
+            }
+        }
+    }
+
+    /// Creates the files of the next segment, on as many devices as records have copies.
+    fn try_segment(
         &mut self,
         devices: &Devices,
         geometry: &Geometry,
@@ -303,7 +344,7 @@ impl Writer {
                 Ok(file) => copies.push((slot.entry.number, file)),
                 Err(error) => {
                     // Nothing refers to this segment yet: its files are removed.
-                    let is_gone = slots.iter().all(|slot| is_removed(slot, id));
+                    let is_gone = slots.iter().map(|slot| is_removed(slot, id)).fold(true, |all, is_one| all && is_one);
                     if !is_gone {
                         // Its header says where the log continues: if more was appended there, a crash would take it
                         // for quarantine. The header of yet another segment overrules it.
@@ -319,7 +360,8 @@ impl Writer {
         self.dirty_directories.extend(slots.iter().map(|slot| slot.entry.number));
         self.newest_segment = number;
         let (on, alignment) = (header.class, header.alignment);
-        self.active = Some(Active { id, class, on, alignment, copies, end: FIRST_BATCH_AT });
+        let begun_on = slots.iter().map(|slot| slot.entry.number).collect();
+        self.active = Some(Active { id, class, on, alignment, copies, begun_on, end: FIRST_BATCH_AT });
         Ok(())
     }
 }
@@ -345,29 +387,40 @@ fn is_removed(slot: &Slot, id: SegmentId) -> bool {
 }
 
 /// Writes a batch and its commit to all copies; a large one in parallel, because each write may wait for its device.
-///
-/// # Errors
-/// The first failure and its device; failures other than lack of space take precedence.
+/// Returns the failures and their devices.
 fn write_copies(
-    copies: &[(DeviceNumber, Arc<dyn DeviceFile>)],
+    copies: &[SegmentCopy],
     records: &[u8],
     end_record: &[u8],
     begin: LogOffset,
-) -> std::result::Result<(), (DeviceNumber, io::Error)> {
-    let write = |(device, file): &(DeviceNumber, Arc<dyn DeviceFile>)| {
+) -> Vec<(DeviceNumber, io::Error)> {
+    let write = |(device, file): &SegmentCopy| {
         let written = file.append_at(records, begin.0);
         let written = written.and_then(|()| file.write_at(end_record, begin.0 + records.len() as u64));
-        written.map_err(|error| (*device, error))
+        written.err().map(|error| (*device, error))
     };
     if (records.len() as u64) < LARGE_BYTES {
-        return copies.iter().try_for_each(write);
+        return copies.iter().filter_map(write).collect();
     }
-    let mut failed: Vec<(DeviceNumber, io::Error)> = threads::each(copies.iter().collect(), copies.len(), write)
-        .into_iter()
-        .filter_map(|written| written.err())
-        .collect();
-    let worst = failed.iter().position(|(_, error)| ErrorKind::of(error) != ErrorKind::NoSpace).unwrap_or(0);
-    if failed.is_empty() { Ok(()) } else { Err(failed.swap_remove(worst)) }
+    threads::each(copies.iter().collect(), copies.len(), write).into_iter().flatten().collect()
+}
+
+/// The copies of a segment without those that failed, whose devices go out of service.
+///
+/// # Errors
+/// The first failure, if no copy remains or redundancy does not cover the loss.
+fn without(
+    copies: &[SegmentCopy],
+    devices: &Devices,
+    geometry: &Geometry,
+    mut failed: Vec<Failed>,
+) -> Result<Vec<SegmentCopy>> {
+    let has_failed = |device: DeviceNumber| failed.iter().any(|(failed, _)| *failed == device);
+    let left: Vec<SegmentCopy> = copies.iter().filter(|(device, _)| !has_failed(*device)).cloned().collect();
+    if !failed.is_empty() && (left.is_empty() || !devices.lose(geometry, &failed)) {
+        return Err(failed.swap_remove(0).1);
+    }
+    Ok(left)
 }
 
 /// The devices for a new segment: those `near`, if there are `count` of them, otherwise the roomiest.

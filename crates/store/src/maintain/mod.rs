@@ -18,5 +18,6 @@ mod replace;
 pub(crate) mod rewrite;
 pub(crate) mod salvage;
 pub(crate) mod scrub;
+mod sides;
 pub(crate) mod status;
 pub(crate) mod vacate;

@@ -101,8 +101,8 @@ struct Round<'r, 'w> {
     pace: &'r mut Pace<'w>,
     unsynced_bytes: u64,
     moved: Moved,
-    /// Fewest copies of anything that was moved.
-    fewest_copies: usize,
+    /// The devices with the copies of what was moved.
+    places: BTreeSet<Vec<DeviceNumber>>,
     /// Number of records that the index had in each segment.
     found: BTreeMap<SegmentNumber, u64>,
     damaged: BTreeSet<SegmentNumber>,
@@ -180,7 +180,7 @@ impl<'r, 'w> Round<'r, 'w> {
             pace,
             unsynced_bytes: 0,
             moved: Moved::default(),
-            fewest_copies: usize::MAX,
+            places: BTreeSet::new(),
             found: BTreeMap::new(),
             damaged: BTreeSet::new(),
             unneeded_until: u64::MAX,
@@ -237,9 +237,11 @@ impl<'r, 'w> Round<'r, 'w> {
             && now.get(&number).is_none_or(|row| !self.has_fewer_copies(row))
     }
 
-    /// Whether something that was moved has fewer copies than a segment.
+    /// Whether something that was moved has fewer copies than a segment: a device may have failed since then.
     fn has_fewer_copies(&self, row: &SegmentRow) -> bool {
-        self.engine.wanted_copies(row) > self.fewest_copies
+        let is_there = |device: &&DeviceNumber| self.engine.devices.is_in_service(**device);
+        let fewest = self.places.iter().map(|devices| devices.iter().filter(is_there).count()).min();
+        fewest.is_some_and(|fewest| self.engine.wanted_copies(row) > fewest)
     }
 
     /// Counts bytes that were moved or read; returns whether to continue.
@@ -401,14 +403,15 @@ impl<'r, 'w> Round<'r, 'w> {
         let to = Destination { classes: &[class], near, claim: Purpose::Frees };
         let written = engine.append_to(&mut writer, &geometry, to, &mut batch)?;
         let row = writer.active_row();
-        let copies = row.as_ref().map_or(1, |row| row.devices.len()) as u64;
+        let devices = row.as_ref().map(|row| row.devices.clone()).unwrap_or_default();
+        let copies = devices.len() as u64;
         effects.appended(row, written.position);
         effects.placed(written.segment, written.begin);
         let change = effects.finish(Some(written.position));
         drop(accounts);
         engine.apply_pending(&mut writer, change)?;
         drop(writer);
-        self.fewest_copies = self.fewest_copies.min(copies as usize);
+        self.places.insert(devices);
         self.moved.written_bytes += needed_bytes * copies;
         self.moved.bytes += needed_bytes;
         self.moved.records += hand.records.len() as u64;
@@ -426,6 +429,8 @@ impl<'r, 'w> Round<'r, 'w> {
     /// all that are needed were moved.
     fn free(&mut self, rows: &BTreeMap<SegmentNumber, SegmentRow>) -> Result<()> {
         let engine = self.engine;
+        // A device may fail only now, and what was moved to it is lost.
+        engine.sync_all()?;
         let mut writer = engine.writer()?;
         let view_rows = std::sync::Arc::clone(&engine.view().state.segments);
         // Under the writer's lock: nothing changes any more.

@@ -307,6 +307,7 @@ pub(crate) fn repair_on(
         // Whatever the options for opening: what is in place of a file may be all that keeps it from being read.
         displaced::refuse_others(&store.engine().devices, displaced::ADVICE)?;
     }
+    let in_service = store.engine().devices.writable_numbers();
     let (detached, completeness) = (store.recovered.detached, store.completeness().clone());
     let mut report = RepairReport { detached, completeness, ..RepairReport::default() };
     let mut pace = Pace::new(options.bytes_per_second, progress);
@@ -351,6 +352,12 @@ pub(crate) fn repair_on(
     report.unplanned = if options.drop_lost { lost.unplanned } else { 0 };
     (report.lost, report.left) = (lost.first, lost.left);
     store.sync()?;
+    // The last writes to a device may fail too.
+    match store.engine().close() {
+        Err(error) if error.kind() == ErrorKind::NoSpace => {}
+        closed => closed?,
+    }
+    store.engine().refuse_failed("repair the store", &[in_service, report.admitted.clone()].concat())?;
     Ok(report)
 }
 

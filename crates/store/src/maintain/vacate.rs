@@ -333,7 +333,13 @@ impl Engine {
     fn settle_units(&self, unsettled: &mut PendingMoves) -> Result<()> {
         // The files stay claimed until the records are written.
         let PendingMoves { touched, moving, .. } = std::mem::take(unsettled);
-        self.extents.sync(&touched).inspect_err(|error| self.latch(error))?;
+        let failed = self.extents.try_sync(&touched);
+        if let Some((device, error)) = failed.first() {
+            let cause = format!("device {device} failed meanwhile: {error}");
+            self.bear(failed).inspect_err(|error| self.latch(error))?;
+            // Without their records, the copies are dead.
+            return Err(Error::new(ErrorKind::Io, "move units", cause).at(&self.home));
+        }
         if !moving.is_empty() {
             // If an object was replaced or removed meanwhile, its copies are dead.
             self.append_moved(moving)?;

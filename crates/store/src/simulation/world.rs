@@ -132,6 +132,8 @@ pub(super) struct WorldState {
     crash_at: Option<u64>,
     faults: Vec<Fault>,
     failures: u64,
+    /// Devices on which planned errors occurred.
+    failed: BTreeSet<usize>,
 }
 
 impl WorldState {
@@ -152,6 +154,7 @@ impl WorldState {
             crash_at: None,
             faults: Vec::new(),
             failures: 0,
+            failed: BTreeSet::new(),
         }
     }
 
@@ -277,6 +280,16 @@ impl World {
         self.state().failures
     }
 
+    /// Devices on which planned errors occurred and were not taken.
+    pub(crate) fn failed(&self) -> BTreeSet<usize> {
+        self.state().failed.clone()
+    }
+
+    /// The same, and takes them.
+    pub(crate) fn take_failed(&self) -> BTreeSet<usize> {
+        std::mem::take(&mut self.state().failed)
+    }
+
     /// Nothing fails any more.
     pub(crate) fn clear_faults(&self) {
         self.state().faults.clear();
@@ -376,6 +389,7 @@ impl World {
             if let Some(at) = state.faults.iter().position(|fault| fault.hits(number, operation, device)) {
                 failure = Some(state.faults[at].errno);
                 state.failures += 1;
+                state.failed.insert(device);
                 if !state.faults[at].is_lasting {
                     state.faults.remove(at);
                 }

@@ -128,21 +128,28 @@ fn what_is_made_durable_again_is_not_written_to_a_device_that_missed_writes() {
     assert_eq!(written(), before);
 }
 
+/// It is not full, and if it cannot be written either, it is lost: the store goes on without it until it was repaired.
 #[test]
 fn a_device_that_does_not_say_how_much_space_it_has_is_not_full() {
     let sandbox = TempDir::new().unwrap();
-    for (class, slow) in [("one", vec![]), ("both", vec![sandbox.path().join("slow")])] {
+    for (class, copies, slow) in [("one", 3, vec![]), ("both", 2, vec![sandbox.path().join("slow")])] {
         let home = sandbox.path().join(class);
-        let fast = ["a", "b"].map(|name| sandbox.path().join(format!("{name} of {class}")));
-        let store = Store::create(&home, &Plan { fast: fast.to_vec(), slow, ..Plan::default() }).unwrap();
+        let fast: Vec<PathBuf> = (0..copies).map(|at| sandbox.path().join(format!("{at} of {class}"))).collect();
+        let plan = Plan { fast: fast.clone(), slow, copies: Some(copies), ..Plan::default() };
+        let store = Store::create(&home, &plan).unwrap();
         store.put(&key("f"), &file(), b"content").unwrap();
         let away = sandbox.path().join("away");
         std::fs::rename(&fast[1], &away).unwrap();
-        let error = store.put(&key("g"), &file(), b"content").unwrap_err();
-        assert_eq!((error.kind(), error.device()), (ErrorKind::NotFound, Some(1)), "{error}");
-        // Nothing was written, so the store goes on.
-        std::fs::rename(&away, &fast[1]).unwrap();
         store.put(&key("g"), &file(), b"content").unwrap();
+        std::fs::rename(&away, &fast[1]).unwrap();
+        store.put(&key("h"), &file(), b"content").unwrap();
+        assert!(matches!(store.troubles()[..], [(DeviceNumber(1), Trouble::Failed(_))]), "{:?}", store.troubles());
+        drop(store);
+        let store = Store::open(&home).unwrap();
+        assert!(matches!(store.troubles()[..], [(DeviceNumber(1), Trouble::Stale { .. })]), "{:?}", store.troubles());
+        for name in ["f", "g", "h"] {
+            assert_eq!(store.get(&key(name)).unwrap().as_deref(), Some(&b"content"[..]));
+        }
     }
 }
 

@@ -135,8 +135,32 @@ impl Mirror {
         repair(&self.home(), &how, &plan, options, &mut |_, _| {}, &quiet).unwrap()
     }
 
+    /// Reads a side that is not the store's.
+    fn must_be_apart(&self, side: &str, when: &str) {
+        let how = OpenOptions::default();
+        let away = self.away_of(side);
+        let is_on = |device: &DeviceNumber| !away.contains(&device.index());
+        let sides = Store::sides(&self.home(), &how).unwrap();
+        let of_side: Vec<_> = sides.iter().filter(|one| !one.is_current && one.devices.iter().all(is_on)).collect();
+        let &[one] = &of_side[..] else { panic!("{when}: {sides:?}") };
+        let store = Store::open_side(&self.home(), &how, one).unwrap();
+        self.must_be(side, &store, &format!("{when}: salvaged"));
+        assert_eq!(store.completeness().missing, [], "{when}: salvaged");
+        let others = sides.iter().filter(|other| *other != one);
+        let others: Vec<Store> = others.map(|other| Store::open_side(&self.home(), &how, other).unwrap()).collect();
+        let names = store.walk(&key("")).unwrap().filter(|found| {
+            let found = found.as_ref().unwrap();
+            found.key.to_string().starts_with(&format!("{side}/")) && found.entry.kind != crate::Kind::Directory
+        });
+        // And the object that the other side has removed.
+        let alone = store.objects_not_in(&others.iter().collect::<Vec<_>>()).unwrap();
+        assert_eq!(alone, names.count() as u64 + 1, "{when}: only here");
+    }
+
     /// Takes a side and looks at every way to read it.
-    fn take(&self, side: &str, when: &str) {
+    fn take(&self, side: &str, has_compacted: bool, when: &str) {
+        let other = if side == "a" { "b" } else { "a" };
+        [side, other].iter().for_each(|one| self.must_be_apart(one, &format!("{when}: before")));
         let device = (0..self.fast).find(|device| !self.away_of(side).contains(device)).unwrap();
         let how = OpenOptions::default();
         let reader = Store::open_read_only(&self.home());
@@ -146,8 +170,12 @@ impl Mirror {
         let writer = Store::open_with(&self.home(), &OpenOptions { degraded: true, ..how.clone() }).unwrap();
         self.must_be(side, &writer, &format!("{when}: a writer"));
         drop(writer);
+        self.must_be_apart(other, &format!("{when}: after"));
         let report = self.repair(false);
         assert!(report.lost.is_empty(), "{when}: {report:?}");
+        if !has_compacted {
+            self.must_be_apart(other, &format!("{when}: after the repair"));
+        }
         let opens: [(&str, &dyn Fn() -> Result<Store>); 3] = [
             ("a reader after the repair", &|| Store::open_read_only(&self.home())),
             ("a writer after the repair", &|| Store::open(&self.home())),
@@ -177,6 +205,7 @@ impl Mirror {
         assert_eq!(checked.unwrap().problems(), 0, "{when}");
         self.must_be(side, &store, &format!("{when}: at the end"));
         assert_eq!(store.engine().quarantine().unwrap(), [], "{when}: what was rejected is gone");
+        assert_eq!(Store::sides(&self.home(), &how).unwrap().len(), 1, "{when}");
     }
 }
 
@@ -203,7 +232,7 @@ fn the_side_taken_is_the_store_and_nothing_of_the_other_returns() {
                 let when = format!(
                     "{fast} devices, closed {is_closed}: {taken:?} of {side} is taken, {rejected:?} is not, and was last: {is_last}"
                 );
-                mirror.take(side, &when);
+                mirror.take(side, taken == Deed::Compacts, &when);
             }
         }
     }

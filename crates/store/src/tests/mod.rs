@@ -23,6 +23,7 @@ mod ends;
 mod full;
 mod giving_up;
 mod handles;
+mod lost_copies;
 mod names;
 mod old_catalog;
 mod old_superblocks;

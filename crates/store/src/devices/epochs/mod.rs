@@ -17,6 +17,7 @@ mod tests;
 use crate::format::history::{EpochEntry, History};
 use crate::format::ids::DeviceNumber;
 pub(super) use proof::WriterView;
+pub(crate) use sides::last_common;
 pub(super) use sides::{Side, departures, preferred, sides};
 
 /// How a device relates to the current history.

@@ -44,6 +44,7 @@ use std::sync::{Arc, Mutex};
 use twox_hash::XxHash3_64;
 
 use crate::devices::device::{Device, DeviceFile, Mode};
+use crate::devices::failing::Failed;
 use crate::devices::names;
 use crate::devices::threads;
 use crate::error::{Error, Result, os_message};
@@ -77,6 +78,12 @@ pub(crate) fn file_number(name: &str) -> Option<u32> {
     of_eight(epoch).and(of_eight(number))
 }
 
+/// The low half of the epoch in the name of an extent file.
+fn epoch_of(name: &str) -> Option<u32> {
+    file_number(name)?;
+    u32::from_str_radix(name.split_once('-')?.1, 16).ok()
+}
+
 /// Source of devices, which may come and go while the store is open.
 pub(crate) trait DeviceSource: Send + Sync + Debug {
     /// The device of this number, if it may be read.
@@ -87,6 +94,10 @@ pub(crate) trait DeviceSource: Send + Sync + Debug {
     fn directory(&self, number: DeviceNumber) -> PathBuf;
     /// Low half of the epoch in which this process creates files.
     fn epoch(&self) -> u32;
+    /// Whether a file of an epoch, by its low half, is one of this history as far as is known.
+    fn is_of_history(&self, _epoch: u32) -> bool {
+        true
+    }
 }
 
 /// What is wrong with a unit.
@@ -262,8 +273,13 @@ impl ExtentFiles {
     pub(crate) fn list(&self, device: DeviceNumber) -> io::Result<BTreeMap<u32, u64>> {
         let on = self.source.device(device).ok_or(io::ErrorKind::NotFound)?;
         let mut listed: Vec<(String, u64)> = names::list(&*on, EXTENTS)?;
-        // Of two with the same number, which only a device with two histories can have, always the same one.
+        // Of two with the same number, which only a device with two histories can have, that of this one, or always the
+        // same one.
+        let is_of_other = |name: &str| epoch_of(name).is_some_and(|epoch| !self.source.is_of_history(epoch));
         listed.sort_unstable();
+        if listed.windows(2).any(|two| file_number(&two[0].0) == file_number(&two[1].0)) {
+            listed.sort_by_key(|(name, _)| is_of_other(name));
+        }
         let (mut sizes, mut by_number) = (BTreeMap::new(), BTreeMap::new());
         for (name, size) in listed {
             if let Some(file) = file_number(&name) {
@@ -415,7 +431,7 @@ impl ExtentFiles {
                     let directory = self.source.directory(device).join(EXTENTS);
                     let on = self.source.device(device).ok_or(io::Error::from(io::ErrorKind::NotFound));
                     on.and_then(|on| on.sync_directory(EXTENTS))
-                        .map_err(|error| Error::io("sync the directory", &directory, error))?;
+                        .map_err(|error| Error::io("sync the directory", &directory, error).on_device(device.0))?;
                     new_names.remove(&device);
                 }
                 Ok(())
@@ -428,8 +444,13 @@ impl ExtentFiles {
     /// # Errors
     /// The first failure. Nothing may then be reported as durable, whatever a later call returns.
     pub(crate) fn sync(&self, touched: &Touched) -> Result<()> {
-        let unsynced = self.unsynced(touched);
-        threads::each(unsynced, MOST_SYNCS, |unsynced| self.sync_one(unsynced)).into_iter().collect()
+        self.try_sync(touched).into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// The same; returns all failures.
+    pub(crate) fn try_sync(&self, touched: &Touched) -> Vec<Failed> {
+        let sync = |unsynced: Unsynced<'_>| self.sync_one(unsynced).err().map(|error| (unsynced.device(), error));
+        threads::each(self.unsynced(touched), MOST_SYNCS, sync).into_iter().flatten().collect()
     }
 
     /// Unlinks a file that was released and has no readers; returns whether it existed. Open handles stay readable. A

@@ -41,10 +41,21 @@ pub(crate) struct Dirty {
 }
 
 /// Something to sync.
+#[derive(Clone, Copy)]
 enum SyncTask<'d> {
     Segment(&'d DirtyCopy),
     SegmentNames(DeviceNumber),
     Extents(Unsynced<'d>),
+}
+
+impl SyncTask<'_> {
+    fn device(&self) -> DeviceNumber {
+        match self {
+            SyncTask::Segment(copy) => copy.device,
+            SyncTask::SegmentNames(device) => *device,
+            SyncTask::Extents(unsynced) => unsynced.device(),
+        }
+    }
 }
 
 impl Engine {
@@ -57,32 +68,46 @@ impl Engine {
         }
     }
 
-    /// Syncs all of it in parallel, each file once.
+    /// Syncs all of it in parallel, each file once. A device that fails is taken out of service, and what is on it
+    /// counts as lost, if the others suffice without it; nothing may be acknowledged then before an epoch has begun on
+    /// them.
     ///
     /// # Errors
-    /// The first failure.
+    /// The first failure that is not borne; a segment has no copy in service.
     pub(crate) fn sync_files(&self, dirty: &Dirty) -> Result<()> {
         let segments = dirty.files.iter().map(SyncTask::Segment);
         let names = dirty.directories.iter().copied().map(SyncTask::SegmentNames);
-        // Units on a device that has since gone out of service count as lost.
-        let extents = self.extents.unsynced(&dirty.extents).into_iter();
-        let extents = extents.filter(|unsynced| self.devices.is_in_service(unsynced.device())).map(SyncTask::Extents);
-        let jobs: Vec<SyncTask<'_>> = segments.chain(names).chain(extents).collect();
-        let sync = |job: SyncTask<'_>| match job {
-            SyncTask::Segment(copy) => {
-                let fail = |error| self.devices.error("sync", copy.device, &segment_path(copy.segment), error);
-                copy.file.sync().map_err(fail)
-            }
-            SyncTask::SegmentNames(device) => match self.devices.slots().get(device.index()) {
-                Some(slot) => {
-                    let fail = |error| slot.error("sync", SEGMENTS, error);
-                    slot.device.sync_directory(SEGMENTS).map_err(fail)
+        let unsynced = self.extents.unsynced(&dirty.extents);
+        let extents = unsynced.into_iter().map(SyncTask::Extents);
+        let is_in_service = |task: &SyncTask<'_>| self.devices.is_in_service(task.device());
+        let jobs: Vec<SyncTask<'_>> = segments.chain(names).chain(extents).filter(is_in_service).collect();
+        let sync = |job: SyncTask<'_>| {
+            let synced = match job {
+                SyncTask::Segment(copy) => {
+                    let fail = |error| self.devices.error("sync", copy.device, &segment_path(copy.segment), error);
+                    copy.file.sync().map_err(fail)
                 }
-                None => Ok(()),
-            },
-            SyncTask::Extents(unsynced) => self.extents.sync_one(unsynced),
+                SyncTask::SegmentNames(device) => match self.devices.slots().get(device.index()) {
+                    Some(slot) => {
+                        let fail = |error| slot.error("sync", SEGMENTS, error);
+                        slot.device.sync_directory(SEGMENTS).map_err(fail)
+                    }
+                    None => Ok(()),
+                },
+                SyncTask::Extents(unsynced) => self.extents.sync_one(unsynced),
+            };
+            synced.err().map(|error| (job.device(), error))
         };
-        threads::each(jobs, MOST_SYNCS, sync).into_iter().collect()
+        self.bear(threads::each(jobs, MOST_SYNCS, sync).into_iter().flatten().collect())?;
+        let has_copy = |lost: &&DirtyCopy| {
+            let mut copies = dirty.files.iter().filter(|copy| copy.segment == lost.segment);
+            copies.any(|copy| self.devices.is_in_service(copy.device))
+        };
+        dirty.files.iter().find(|copy| !has_copy(copy)).map_or(Ok(()), |lost| {
+            let cause = "all devices with copies of it have failed";
+            let path = self.devices.place(lost.device, &segment_path(lost.segment));
+            Err(Error::new(ErrorKind::Lost, "sync the segment", cause).at(&path))
+        })
     }
 
     /// Makes everything committed durable, and applies it to the catalog.
@@ -107,6 +132,13 @@ impl Engine {
         }
         writer.durable_sequence = sequence;
         writer.marked_sequence = writer.marked_sequence.max(mark);
+        if self.devices.owes_epoch() {
+            // Others have appended meanwhile, and an epoch begins behind everything.
+            match self.settle(&mut writer) {
+                Err(error) if error.kind() == ErrorKind::NoSpace && !self.devices.owes_epoch() => {}
+                settled => settled?,
+            }
+        }
         drop(writer);
         match self.flush_recent() {
             // It is durable in the log; the index waits for space.
@@ -173,17 +205,20 @@ impl Engine {
         self.make_table()
     }
 
-    /// Makes everything durable with the writer's lock held, so that nothing is pending. Called with `sync` held.
+    /// Makes everything durable with the writer's lock held, so that nothing is pending; if a device has failed, an
+    /// epoch begins without it. Called with `sync` held.
     pub(crate) fn settle(&self, writer: &mut Writer) -> Result<()> {
         let dirty = self.take_dirty(writer);
         let change = writer.take_pending();
         let waiting = self.make_durable(&dirty, change)?;
         writer.durable_sequence = writer.position.sequence;
         writer.marked_sequence = writer.marked_sequence.max(writer.written_mark);
-        waiting.map_or(Ok(()), |(change, error)| {
+        let waiting = waiting.map_or(Ok(()), |(change, error)| {
             writer.pend_again(change);
             Err(error)
-        })
+        });
+        self.tell_of_losses(writer)?;
+        waiting
     }
 
     /// `recent` becomes a sorted table; then the tables chosen by the policy become one. Nothing may be pending, and no

@@ -57,7 +57,7 @@ impl Engine {
             return Err(Error::new(ErrorKind::NoSpace, "write to the store", "all ids are used up"));
         }
         if needed > self.reserved_ids.load(Ordering::Relaxed) {
-            self.devices.reserve_ids(needed + RESERVED_IDS)?;
+            self.reserve_ids(needed + RESERVED_IDS)?;
             self.reserved_ids.store(needed + RESERVED_IDS, Ordering::Relaxed);
         }
         Ok(first)

@@ -358,6 +358,12 @@ impl Simulated {
         self.store.troubles().into_iter().map(|(number, _)| number).collect()
     }
 
+    /// Those of them without which its newest epoch began: the others know that.
+    pub(crate) fn out_of_set(&self) -> Vec<DeviceNumber> {
+        let history = self.store.engine().devices.history();
+        self.out_of_service().into_iter().filter(|device| !history.newest().has(*device)).collect()
+    }
+
     fn object(&self, found: &Listed, buffer: &mut Buffer) -> Result<Object> {
         object(found, self.store.read(&found.key, buffer)?)
     }
@@ -617,6 +623,35 @@ mod tests {
                 }
             }
             operation += if operation < 100 { 1 } else { 7 };
+        }
+    }
+
+    /// Only a compaction may fail: it moves units on the device, and removes files.
+    #[test]
+    fn a_writer_goes_on_without_any_one_device_from_any_operation_on() {
+        let settings = [geometry(2, 3, 2, (2, 1)), geometry(3, 5, 3, (2, 2)), geometry(4, 0, 2, (2, 1))];
+        for seed in 0..12 {
+            let settings = settings[seed as usize % settings.len()].clone();
+            let device = Some(seed as usize / 3 % settings.devices.len());
+            let mut without = 0;
+            for operation in (0..).step_by(9) {
+                let trial = Trial { settings: settings.clone(), seed, operations: 12, crashes: 2 };
+                let fault = Fault { operation, errno: rustix::io::Errno::IO, is_lasting: true, device };
+                let goes_on = |error: &Error| {
+                    let is_of_units = error.path().is_some_and(|path| path.to_string_lossy().contains("extents"));
+                    let is_of_compaction = is_of_units || ["move units", "remove"].contains(&error.operation());
+                    assert!(is_of_compaction, "{seed}, {fault:?}: {error}");
+                    true
+                };
+                match run_with_fault::<Simulated>(&trial, fault, goes_on) {
+                    Ok(true) => without = 0,
+                    Ok(false) => without += 1,
+                    Err(cause) => panic!("{cause}"),
+                }
+                if without > 2 {
+                    break;
+                }
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 //! The model determines what they must show.
 
 mod befall;
+mod going_on;
 mod mending;
 mod sides;
 mod upkeep;
@@ -196,7 +197,7 @@ impl Play {
 
     /// Does one step and checks the laws after it.
     fn take(&mut self, step: &Step) -> Outcome {
-        let (failures, betrayals) = (self.world.failures(), self.world.betrayals());
+        let betrayals = self.world.betrayals();
         if betrayals > 0 {
             self.keep_sound();
         }
@@ -204,10 +205,7 @@ impl Play {
         let is_done = self.act(step)?;
         self.follow_side();
         self.note_betrayals(betrayals);
-        if self.world.failures() > failures && self.writer.is_some() && is_done {
-            // It continued without what failed.
-            self.conditions.iter_mut().for_each(Condition::doubt);
-        }
+        self.note_failed(is_done);
         if self.is_over || !is_done { Ok(()) } else { self.check_laws() }
     }
 
@@ -420,7 +418,7 @@ impl Play {
 
     /// A writer has told the other devices which ones it lost.
     fn note_lost(&mut self) {
-        let lost = self.writer.as_ref().map(Simulated::out_of_service).unwrap_or_default();
+        let lost = self.writer.as_ref().map(Simulated::out_of_set).unwrap_or_default();
         self.epochs += u64::from(lost.iter().any(|number| self.conditions[number.index()].is_in_set));
         lost.iter().for_each(|number| self.conditions[number.index()].leave(self.epochs));
     }
@@ -457,6 +455,7 @@ impl Play {
     }
 
     fn batch(&mut self, work: Work, durability: Durability, seed: u64) -> Result<bool, String> {
+        let was_open = self.writer.is_some();
         if !self.has_writer()? {
             return Ok(false);
         }
@@ -472,6 +471,7 @@ impl Play {
         match outcome {
             Err(error) => {
                 self.model.fail(batch);
+                self.must_go_on(was_open, work, &error)?;
                 self.fail(&error)?;
             }
             Ok(()) if durability != Durability::None => {
@@ -554,6 +554,7 @@ impl Play {
 
     fn close(&mut self) -> Outcome {
         self.sync()?;
+        self.note_close();
         self.writer = None;
         Ok(())
     }
