@@ -146,6 +146,7 @@ mod tests {
             kind: Kind::File,
             id: 1,
             number: ObjectNumber(1),
+            attributes_id: 0,
             location,
             size_bytes,
             mode,

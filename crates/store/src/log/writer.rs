@@ -344,7 +344,9 @@ impl Writer {
                 Ok(file) => copies.push((slot.entry.number, file)),
                 Err(error) => {
                     // Nothing refers to this segment yet: its files are removed.
-                    let is_gone = slots.iter().map(|slot| is_removed(slot, id)).fold(true, |all, is_one| all && is_one);
+                    // On every device, whatever the others say.
+                    let are_gone: Vec<bool> = slots.iter().map(|slot| is_removed(slot, id)).collect();
+                    let is_gone = are_gone.iter().all(|&is_one| is_one);
                     if !is_gone {
                         // Its header says where the log continues: if more was appended there, a crash would take it
                         // for quarantine. The header of yet another segment overrules it.
