@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::{Checker, Sum};
+use crate::engine::open::is_of_tables;
 use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{Entry, Kind};
@@ -129,7 +130,7 @@ impl Checker<'_> {
     }
 
     fn unreadable_index(&mut self, error: Error) -> Result<()> {
-        if error.kind() != ErrorKind::Corrupt {
+        if error.kind() != ErrorKind::Corrupt && !is_of_tables(&error) {
             return Err(error);
         }
         let directory = self.engine.index_directory.clone();
