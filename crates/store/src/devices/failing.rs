@@ -8,14 +8,11 @@
 use std::io;
 
 use crate::devices::set::Devices;
-use crate::devices::slot::{Slot, Trouble};
+use crate::devices::slot::{Failed, Slot, Trouble};
 use crate::devices::superblocks::is_of_process;
 use crate::error::{Error, ErrorKind};
 use crate::format::geometry::{Class, DeviceState, Geometry};
 use crate::format::ids::DeviceNumber;
-
-/// What failed on a device.
-pub(crate) type Failed = (DeviceNumber, Error);
 
 /// Whether an error of writing or syncing says that the device failed: not if it is full, nor if this process or the
 /// machine has too little of something, nor if a name is taken.

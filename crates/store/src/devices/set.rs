@@ -11,9 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use super::extents::DeviceSource;
-use super::failing::Failed;
 use super::platform::Platform;
-use super::slot::Slot;
+use super::slot::{Failed, Slot};
 use super::survey::Survey;
 use super::threads;
 use crate::devices::device::{Device, DeviceFile, Mode};

@@ -10,7 +10,7 @@ use super::names;
 use super::platform::Platform;
 use crate::error::{Error, Result};
 use crate::format::geometry::DeviceEntry;
-use crate::format::ids::{Epoch, SegmentId};
+use crate::format::ids::{DeviceNumber, Epoch, SegmentId};
 use crate::format::names::{SegmentName, segment_path};
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
@@ -67,6 +67,9 @@ impl Trouble {
         }
     }
 }
+
+/// What failed on a device.
+pub(crate) type Failed = (DeviceNumber, Error);
 
 /// A device of the geometry, as found.
 #[derive(Debug, Clone)]

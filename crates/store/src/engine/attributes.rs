@@ -1,10 +1,10 @@
 //! Attributes that were changed alone: when they get a record of their own, and how they are read.
 //!
-//! A record has the attributes of its object, and rewriting it costs as many bytes as its content. So new attributes of a
-//! file whose record is not small go to a record without content ([`effects::attributes`](super::effects)). The entry of
-//! the file has the id of that record: what a listing shows needs no second look-up, everything else one. The first such
-//! record of a file is not written while a snapshot has the file without one: then a state that a snapshot preserves
-//! finds the attributes of its files as its files, among the versions.
+//! A record has the attributes of its object, and rewriting it costs as many bytes as its content. So new attributes of
+//! a file whose record is not small go to a record without content ([`effects::attributes`](super::effects)). The entry
+//! of the file has the id of that record: what a listing shows needs no second look-up, everything else one. The first
+//! such record of a file is not written while a snapshot has the file without one: then a state that a snapshot
+//! preserves finds the attributes of its files as its files, among the versions.
 
 use super::Engine;
 use crate::engine::records::decode_attributes;

@@ -16,8 +16,7 @@
 use std::io;
 
 use super::Engine;
-use crate::devices::failing::Failed;
-use crate::devices::slot::{Slot, Trouble};
+use crate::devices::slot::{Failed, Slot, Trouble};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::geometry::Class;
 use crate::format::ids::DeviceNumber;

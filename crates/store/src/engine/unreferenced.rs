@@ -1,5 +1,5 @@
-//! What a log that was read leaves without a reference: shared objects without a name, and attributes records without an
-//! object.
+//! What a log that was read leaves without a reference: shared objects without a name, and attributes records without
+//! an object.
 //!
 //! Compaction moves records, so a name or an object may come after what refers to it: only once the log has been read
 //! to its end is it known what has none. Both are removed some per transaction, each complete by itself; without space

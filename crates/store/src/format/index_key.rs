@@ -4,8 +4,9 @@
 //! Numbers are big-endian, so the entries of a directory are adjacent and in the order of their names. The root is the
 //! entry without a name in directory 0, which does not exist, and has number [`ROOT`]. Objects with several names come
 //! after all entries: the highest bit of their number is set, which no number of 48 bits has. Then come attributes that
-//! are in a record of their own, under the key of their object with other bits. After these come superseded versions that a snapshot references: the same key with the next bit set too, followed by the sequence
-//! number of the record that superseded it (docs/FORMAT.md, section 10).
+//! are in a record of their own, under the key of their object with other bits. After these come superseded versions
+//! that a snapshot references: the same key with the next bit set too, followed by the sequence number of the record
+//! that superseded it (docs/FORMAT.md, section 10).
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 

@@ -189,8 +189,8 @@ impl Snapshot {
         self.scan(Bound::Included(from), Bound::Excluded(&first_attributes()))
     }
 
-    /// As [`scan_from`](Self::scan_from), followed by attributes in records of their own and by all superseded versions,
-    /// under their own keys.
+    /// As [`scan_from`](Self::scan_from), followed by attributes in records of their own and by all superseded
+    /// versions, under their own keys.
     ///
     /// # Errors
     /// As [`Table::look_up`].

@@ -11,10 +11,9 @@ use std::sync::Arc;
 
 use crate::devices::device::{DeviceFile, Mode};
 use crate::devices::extents::Touched;
-use crate::devices::failing::Failed;
 use crate::devices::names;
 use crate::devices::set::Devices;
-use crate::devices::slot::Slot;
+use crate::devices::slot::{Failed, Slot};
 use crate::devices::threads;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::Kind;

@@ -1,8 +1,8 @@
 //! Removing what no redundancy can repair, on request.
 //!
 //! What the index can restore is not removed but written again, also if only a snapshot has it: a directory, attributes
-//! in a record of their own, and one of several names of a file that is not lost. With a lost file go all its names, however many there are: they are found
-//! by one pass through the index, and removed on the way.
+//! in a record of their own, and one of several names of a file that is not lost. With a lost file go all its names,
+//! however many there are: they are found by one pass through the index, and removed on the way.
 
 use std::collections::BTreeSet;
 
@@ -34,8 +34,9 @@ struct Dropping<'d> {
 }
 
 impl Store {
-    /// Removes what is lost, by index keys. A directory, attributes in a record of their own, and one of several names of
-    /// a file that is not lost, are restored from the index. What the index does not have, as its removal was lost, is removed again.
+    /// Removes what is lost, by index keys. A directory, attributes in a record of their own, and one of several names
+    /// of a file that is not lost, are restored from the index. What the index does not have, as its removal was lost,
+    /// is removed again.
     ///
     /// # Errors
     /// A device that should be in service cannot be written: what could not be read is perhaps not lost; errors of

@@ -499,8 +499,8 @@ fn moved(record: &Record<'_>, until: u64, alignment: Alignment) -> Result<Vec<u8
     }
 }
 
-/// The record of a directory, of attributes or of a name, from the index: extended attributes and the birth time are not
-/// in it.
+/// The record of a directory, of attributes or of a name, from the index: extended attributes and the birth time are
+/// not in it.
 fn restored(key: &[u8], entry: &Entry, alignment: Alignment) -> Result<Vec<u8>> {
     let (own, until) = superseded(key).unwrap_or_else(|| (key.to_vec(), 0));
     let own = object_of_attributes(&own).unwrap_or(own);

@@ -44,8 +44,8 @@ use std::sync::{Arc, Mutex};
 use twox_hash::XxHash3_64;
 
 use crate::devices::device::{Device, DeviceFile, Mode};
-use crate::devices::failing::Failed;
 use crate::devices::names;
+use crate::devices::slot::Failed;
 use crate::devices::threads;
 use crate::error::{Error, Result, os_message};
 use crate::format::descriptor::{Chunk, Descriptor, Run};

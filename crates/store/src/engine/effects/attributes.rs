@@ -4,8 +4,8 @@
 //! it. The entry of the object has the id of its newest attributes record, and what a listing shows of it. In a log
 //! that is read from its beginning the two may come in either order, as compaction moves records: whichever is second
 //! joins them, and the removal of an object looks for both. Until then they may be joined with an older record of their
-//! object, which is told when it is superseded ([`as_it_was`](Effects::as_it_was)). What stays without an object, because
-//! that is lost, or only in a snapshot, is taken out at the end ([`drop_unjoined`](Effects::drop_unjoined)).
+//! object, which is told when it is superseded ([`as_it_was`](Effects::as_it_was)). What stays without an object,
+//! because that is lost, or only in a snapshot, is taken out at the end ([`drop_unjoined`](Effects::drop_unjoined)).
 
 use std::sync::Arc;
 
@@ -56,8 +56,8 @@ impl<L: Accounts> Effects<'_, L> {
         }
     }
 
-    /// Retires the attributes record of a shared object that goes with its last name, if only in a snapshot until record
-    /// `until`.
+    /// Retires the attributes record of a shared object that goes with its last name, if only in a snapshot until
+    /// record `until`.
     pub(super) fn drop_attributes(&mut self, key: &[u8], old: Entry, until: u64) -> Result<()> {
         match self.attributes_record(key, Some(old))? {
             Some((own, attributes)) => self.take_out(&own, attributes, until),

@@ -5,8 +5,8 @@
 //! tombstone of its key, so the order of the log settles the rest); live bytes and records are counted in their
 //! segment, units of large objects in their extent files; a shared object is removed with its last name (in a rebuild
 //! of the index, names may come in another order than originally, so that is checked at the end). Superseded entries
-//! that a snapshot references stay live ([`versions`]). Attributes that were changed alone are a record of their own, and
-//! are retired with the record of their object ([`attributes`]).
+//! that a snapshot references stay live ([`versions`]). Attributes that were changed alone are a record of their own,
+//! and are retired with the record of their object ([`attributes`]).
 
 mod attributes;
 mod versions;

@@ -1,7 +1,7 @@
 //! Changing names and attributes of existing objects: rename, exchange, hard link, new attributes.
 //!
-//! A record has the name of its object, so changing that rewrites the record: number and content are unchanged, units of
-//! large objects stay in place, and each object is still found with one look-up. The cost is a record: at most the
+//! A record has the name of its object, so changing that rewrites the record: number and content are unchanged, units
+//! of large objects stay in place, and each object is still found with one look-up. The cost is a record: at most the
 //! cutoff for a file, a hundred bytes for a directory, whatever it contains. New attributes of a file are a record
 //! without its content, unless its own is hardly longer ([`attributes`](crate::engine::attributes)).
 //!
