@@ -41,6 +41,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use hashbrown::HashSet;
 use rustix::fs::{Mode, OFlags, openat};
 
 use self::compose::{Moment, compose};
@@ -81,6 +82,8 @@ const COMPOSE_SHARE: u32 = 400;
 const FEW_DIRECTORIES: usize = 64;
 /// Places that are looked at between two looks at the queue.
 const LOOKS_A_BREATH: usize = 4096;
+/// How often nothing new may be found until what was not reached is given up.
+const QUIET_ROUNDS: u32 = 2;
 /// Smallest allocation unit: files that need no more than their size in these are not allocated ahead.
 const BLOCK_BYTES: u64 = 4096;
 
@@ -189,6 +192,8 @@ struct Watch<'r> {
     /// Files to look at once they are written back, and later once more if they are allocated ahead.
     written_back: Later,
     trimmed: Option<Later>,
+    /// Inodes that changed while events were lost, and have not been found since.
+    unreached: HashSet<u64>,
     figures: Figures,
     began: Instant,
     /// What changed before this time, seconds since 1970, is known.
@@ -245,6 +250,7 @@ impl<'r> Watch<'r> {
             marked: Marked::default(),
             written_back: Later::after(WRITTEN_BACK),
             trimmed: (mounted.kind == "xfs").then(|| Later::after(TRIMMED - WRITTEN_BACK)),
+            unreached: HashSet::new(),
             figures: Figures::default(),
             began,
             true_until: now_seconds(),
@@ -296,8 +302,11 @@ impl<'r> Watch<'r> {
             }
             let now = Instant::now();
             if now >= look_due || is_wanted || now >= document_due {
-                is_changed |= self.look();
-                is_changed |= self.look_at_written(now);
+                let is_marked = self.look();
+                is_changed |= self.look_at_written(now) || is_marked || !self.unreached.is_empty();
+                if !self.unreached.is_empty() && !self.reach_all(is_marked, is_wanted, observer) {
+                    return false;
+                }
                 look_due = now + SETTLE;
                 self.true_until = drained_at;
             }
@@ -319,6 +328,28 @@ impl<'r> Watch<'r> {
         }
     }
 
+    /// Looks for what changed while events were lost, with the events since then: all of them if `is_wanted`. What no
+    /// event moved is where nothing can be seen, below a file system that was mounted there. Returns whether the state
+    /// is true.
+    fn reach_all(&mut self, is_marked: bool, is_wanted: bool, observer: &mut dyn Observer) -> bool {
+        let mut quiet = 0;
+        loop {
+            if let Err(reason) = self.reach() {
+                return self.scan_again("what changed is not reached", &reason, is_wanted, observer);
+            }
+            if self.unreached.is_empty() || is_marked && !is_wanted {
+                return true;
+            }
+            self.group.drain(&mut self.marked);
+            quiet = if self.look() { 0 } else { quiet + 1 };
+            if quiet == QUIET_ROUNDS {
+                self.unreached.clear();
+                return true;
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
     /// Finds what changed since events were lost: by an incremental scan, or else by listing the tree afresh. For the
     /// last document, this does not stop early.
     fn rescan(&mut self, is_last: bool, observer: &mut dyn Observer) -> bool {
@@ -334,18 +365,22 @@ impl<'r> Watch<'r> {
                 observer.notice(&format!("{cause}: an incremental scan found {changes} changed files and directories"));
                 true
             }
-            Err(reason) => {
-                observer.notice(&format!("{cause}: the tree is scanned again ({reason})"));
-                let unstoppable = Progress::default();
-                let is_complete = self.scan(if is_last { &unstoppable } else { self.progress });
-                if is_complete {
-                    observer.notice("the tree was scanned again: the survey is true");
-                }
-                is_complete
-            }
+            Err(reason) => self.scan_again(cause, &reason, is_last, observer),
         };
         self.progress.begin("watching", 0);
         is_true
+    }
+
+    /// Lists the tree afresh. Returns whether it came to the end, which the last document must.
+    fn scan_again(&mut self, cause: &str, reason: &str, is_last: bool, observer: &mut dyn Observer) -> bool {
+        observer.notice(&format!("{cause}: the tree is scanned again ({reason})"));
+        self.unreached.clear();
+        let unstoppable = Progress::default();
+        let is_complete = self.scan(if is_last { &unstoppable } else { self.progress });
+        if is_complete {
+            observer.notice("the tree was scanned again: the survey is true");
+        }
+        is_complete
     }
 
     /// Looks at every marked place. Returns whether there was one.

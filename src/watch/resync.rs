@@ -3,9 +3,11 @@
 //! The tables of inodes are read, which takes seconds where a walk takes minutes, and compared with what the watcher
 //! knows. Every change of an inode changes its ctime, and every change of a name that of its directory. An inode that
 //! differs, or was changed so recently that the clock does not tell, is looked at; a directory is listed again. Parents
-//! come first, so that a path is valid when it is used; what changes meanwhile is marked by new events.
+//! come first, so that a path is valid when it is used. What is not at its path, because it or a directory above it was
+//! moved meanwhile, waits: an event says where it is now, but not what else changed in it before.
 
 use std::ffi::CString;
+use std::time::Instant;
 
 use hashbrown::HashSet;
 
@@ -25,22 +27,42 @@ impl Watch<'_> {
     /// Updates what changed since the last look. Returns the number of changed inodes, or why it is not possible.
     pub(super) fn resync(&mut self) -> Result<usize, String> {
         let changed = self.changed_inodes()?;
-        let mut listed = HashSet::new();
+        let count = changed.len();
+        self.unreached.extend(changed);
+        self.reach()?;
+        Ok(count)
+    }
+
+    /// Updates changed inodes through their paths. Those that are not there stay for another time.
+    ///
+    /// # Errors
+    /// A path is too long.
+    pub(super) fn reach(&mut self) -> Result<(), String> {
+        let changed = std::mem::take(&mut self.unreached);
+        let mut reached = HashSet::new();
         // A directory that moved below a new one is found when that is listed, and then those in it.
         loop {
-            let unlisted = self.list_changed(&changed, &mut listed)?;
+            let unlisted = self.list_changed(&changed, &mut reached)?;
             if unlisted.is_empty() {
                 break;
             }
             self.list(unlisted);
         }
-        for number in &changed {
-            if let Some(inode) = self.tree.inode(*number).filter(|&inode| self.tree.kind(inode) != Kind::Directory) {
-                self.look_at_path(inode)?;
+        let now = Instant::now();
+        for number in changed.into_iter().filter(|number| !reached.contains(number)) {
+            let Some(inode) = self.tree.inode(number) else { continue };
+            if self.tree.kind(inode) == Kind::Directory {
+                self.unreached.insert(number);
+                continue;
+            }
+            match self.look_at_path(inode)? {
+                // What is allocated ahead is not yet what stays.
+                Some(handle) => self.written_back.add(handle.as_bytes().into(), now),
+                None => _ = self.unreached.insert(number),
             }
         }
         self.tree.settle();
-        Ok(changed.len())
+        Ok(())
     }
 
     /// Lists the changed directories that are not among `listed`, parents first. Returns new directories.
@@ -50,7 +72,6 @@ impl Watch<'_> {
         while let Some(directory) = pending.pop() {
             let number = self.tree.number(directory);
             if changed.contains(&number) && !listed.contains(&number) {
-                // If something else is there by now, an event says so.
                 let Some(handle) = self.look_at_path(directory)? else { continue };
                 match self.truth.list(&handle, &mut buffer) {
                     Ok(listing) => unlisted.extend(record(&mut self.tree, listing)),
