@@ -137,9 +137,15 @@ pub fn stays_sound(place: &Place, work: &Work, is_done: bool, what: &str) {
     ends_with_0("put", args!["after", &file]);
     let checked = place.run_on("check", args!["--deep"]);
     if checked.code != Some(0) {
-        // A device that failed is left behind; nothing else is wrong, and repair fixes it.
+        // Devices that failed are left behind, with whatever the failed write left there, and segments lack their copies
+        // on them; nothing else is wrong, and repair fixes it.
         let found = checked.text();
-        let is_left_behind = |line: &str| line.starts_with("repairable: ") && line.contains(" is stale: it was absent");
+        let stale = found.lines().filter(|line| line.contains(" is stale: it was absent"));
+        let on_them: Vec<&str> = stale.filter_map(|line| line.split(": device ").next()).collect();
+        let is_left_behind = |line: &str| {
+            line.starts_with("repairable: ") && on_them.iter().any(|on_it| line.starts_with(on_it))
+                || line.starts_with("device: ") && line.contains(": it has 1 of 2 copies")
+        };
         let mut problems = found.lines().filter(|line| line.contains(": /"));
         let is_known = place.devices.len() > 1 && problems.all(is_left_behind);
         assert!(checked.code == Some(1) && is_known, "{what}, then check: {}{found}", checked.said());
