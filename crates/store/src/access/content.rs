@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::load::part_end;
-use super::read::Part;
+use super::read::{Part, object_key_in};
 use crate::Store;
 use crate::devices::device::make_landing;
 use crate::error::{Error, ErrorKind, Result};
@@ -16,7 +16,6 @@ use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind};
 use crate::format::key::Key;
-use crate::format::record::Head;
 
 /// Default size of a piece: bytes returned of a record at a time, and read of a large object, approximately.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -73,9 +72,8 @@ impl Store {
             (descriptor, bytes, within) = (Some(decoded), Vec::new(), 0..0);
         } else {
             let mut content = Vec::new();
-            let (_, range, part) = engine.stored_content(&entry, &mut record, &mut content)?;
-            let head = Head::parse(&record).expect("a record that was verified");
-            attributes = engine.attributes_of(&entry, &head)?;
+            let (own, range, part) = engine.stored_content(&entry, &mut record, &mut content)?;
+            attributes = engine.attributes_over(own, &entry, || object_key_in(&record))?;
             bytes = match part {
                 Part::Record => record,
                 Part::Content => content,

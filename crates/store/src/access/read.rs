@@ -11,6 +11,7 @@ use crate::engine::records::{decode_attributes, decompress};
 use crate::engine::{Engine, look_up_in};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::{Attributes, Holes};
+use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
 use crate::format::ids::ObjectNumber;
 use crate::format::index_key::object_key;
@@ -198,9 +199,8 @@ impl Engine {
     /// The stored bytes of an object, verified, in the buffer.
     pub(crate) fn stored(&self, key: &Key, entry: Entry, buffer: &mut Buffer) -> Result<ReadObject> {
         refuse_giant(key, &entry)?;
-        let (_, range, part) = self.stored_content(&entry, &mut buffer.record, &mut buffer.content)?;
-        let head = Head::parse(&buffer.record).expect("a record that was verified");
-        let attributes = self.attributes_of(&entry, &head)?;
+        let (own, range, part) = self.stored_content(&entry, &mut buffer.record, &mut buffer.content)?;
+        let attributes = self.attributes_over(own, &entry, || object_key_in(&buffer.record))?;
         Ok(ReadObject { entry, attributes, range, part })
     }
 
@@ -212,20 +212,27 @@ impl Engine {
     pub(crate) fn stat(&self, key: &Key) -> Result<Option<Status>> {
         let mut buffer = Vec::new();
         self.with_found(key.stored(), |found| {
-            let head = self.read_head(&found.entry, &mut buffer)?;
-            let (key, attributes) = (head.object_key(), self.attributes_of(&found.entry, &head)?);
+            let entry = found.entry;
+            let (head, descriptor) = match entry.kind {
+                Kind::Large => {
+                    let record = self.read_entry(&entry, &mut buffer)?;
+                    (record.head, Some(self.decode_descriptor(entry.location, record.content)?))
+                }
+                _ => (self.read_head(&entry, &mut buffer)?, None),
+            };
+            let attributes = self.attributes_of(&entry, &head)?;
             let on_copies = |location: Location| {
                 self.copies(location.segment).len() as u64 * (location.record_bytes + LISTED_BYTES)
             };
-            let mut allocated_bytes = on_copies(found.entry.location);
-            let snapshot = self.view().snapshot();
-            let changed = snapshot.attributes_record(&key, found.entry.attributes_id)?;
-            allocated_bytes += changed.map_or(0, |changed| on_copies(changed.location));
-            if found.entry.kind == Kind::Large {
-                allocated_bytes += self.descriptor(&found.entry)?.runs().map(|run| run.length_bytes).sum::<u64>();
-            }
+            let changed = match entry.attributes_id {
+                0 => None,
+                id => self.view().snapshot().attributes_record(&head.object_key(), id)?,
+            };
+            let records = [Some(entry.location), changed.map(|changed| changed.location)];
+            let units = descriptor.iter().flat_map(Descriptor::runs).map(|run| run.length_bytes).sum::<u64>();
+            let allocated_bytes = records.into_iter().flatten().map(on_copies).sum::<u64>() + units;
             let names = found.shared.map_or(1, |file| self.names_of(file));
-            Ok(Status { entry: found.entry, attributes, names, shared: found.shared, allocated_bytes })
+            Ok(Status { entry, attributes, names, shared: found.shared, allocated_bytes })
         })
     }
 
@@ -270,6 +277,11 @@ impl Engine {
             Ok(to - from)
         })
     }
+}
+
+/// The key of the object in a record that was verified.
+pub(super) fn object_key_in(record: &[u8]) -> Vec<u8> {
+    Head::parse(record).expect("a record that was verified").object_key()
 }
 
 /// Refuses an object that is too large for memory.

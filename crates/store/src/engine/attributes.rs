@@ -33,19 +33,24 @@ impl Engine {
     /// # Errors
     /// Any error of reading the index and the record with its attributes.
     pub(crate) fn attributes_of(&self, entry: &Entry, head: &Head<'_>) -> Result<Attributes> {
-        self.attributes_in(&self.view().snapshot(), entry, head)
+        self.attributes_over(decode_attributes(head.attributes)?, entry, || head.object_key())
     }
 
-    /// As [`attributes_of`](Self::attributes_of), for an entry of a snapshot of the index.
+    /// All attributes of an object with this entry, whose record has its `own`; `key` is asked for only if they were
+    /// changed since.
     ///
     /// # Errors
     /// As [`attributes_of`](Self::attributes_of).
-    pub(crate) fn attributes_in(&self, snapshot: &Snapshot, entry: &Entry, head: &Head<'_>) -> Result<Attributes> {
-        let own = decode_attributes(head.attributes)?;
+    pub(crate) fn attributes_over(
+        &self,
+        own: Attributes,
+        entry: &Entry,
+        key: impl FnOnce() -> Vec<u8>,
+    ) -> Result<Attributes> {
         if entry.attributes_id == 0 {
             return Ok(own);
         }
-        let newer = self.changed_attributes(snapshot, &head.object_key(), entry)?;
+        let newer = self.changed_attributes(&self.view().snapshot(), &key(), entry)?;
         // Holes belong to the content.
         Ok(Attributes { holes: own.holes, ..newer })
     }

@@ -24,6 +24,13 @@ use crate::index::copies::IndexDevice;
 use crate::locks::lock;
 use crate::log::writer::Writer;
 
+/// Whether an error calls for a look at the devices.
+fn may_be_of_device(error: &Error) -> bool {
+    let is_kind = matches!(error.kind(), ErrorKind::Io | ErrorKind::NotFound | ErrorKind::PermissionDenied);
+    // An object that does not exist is no error of a device.
+    is_kind && error.os_error().is_some()
+}
+
 impl Engine {
     /// An error of placing a large object on too few devices, with what helps if some of the others are stale.
     pub(crate) fn advise_on_devices(&self, error: Error) -> Error {
@@ -67,8 +74,7 @@ impl Engine {
     /// Whether devices that cannot be written, found after an error that wrote nothing to the log, are now out of
     /// service.
     pub(crate) fn loses_unwritable(&self, error: &Error) -> bool {
-        let is_of_device = matches!(error.kind(), ErrorKind::Io | ErrorKind::NotFound | ErrorKind::PermissionDenied);
-        if !is_of_device || error.os_error().is_none() || error.device().is_none() {
+        if !may_be_of_device(error) || error.device().is_none() {
             return false;
         }
         let failed = self.devices.unwritable();
@@ -81,10 +87,7 @@ impl Engine {
     /// # Errors
     /// Fewer devices remain than redundancy needs, or the epoch could not begin on them: nothing more is written.
     pub(crate) fn goes_on_without(&self, error: &Error) -> Result<bool> {
-        let is_of_device = matches!(error.kind(), ErrorKind::Io | ErrorKind::NotFound | ErrorKind::PermissionDenied);
-        // An object that does not exist is no error of a device.
-        let is_of_system = error.os_error().is_some();
-        if !is_of_device || !is_of_system || !self.is_writer() {
+        if !may_be_of_device(error) || !self.is_writer() {
             return Ok(false);
         }
         // Held until the epoch is durable: what is acknowledged before it counts on the device.

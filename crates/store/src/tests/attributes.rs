@@ -1,5 +1,7 @@
 //! Attributes that are changed alone: what it costs, and that a file and its attributes stay together whatever comes.
 
+use super::names::is_sound;
+use super::snapshots::{compact_all, through_all};
 use super::*;
 use crate::format::ids::DeviceNumber;
 use crate::format::index_key::{first_attributes, first_superseded};
@@ -98,32 +100,6 @@ fn attributes_records(store: &Store) -> usize {
     let (from, to) = (first_attributes(), first_superseded());
     let snapshot = store.engine().view().snapshot();
     snapshot.scan(std::ops::Bound::Included(&from), std::ops::Bound::Excluded(&to)).unwrap().count()
-}
-
-fn is_sound(store: &Store) {
-    super::names::is_sound(store);
-}
-
-fn compact_all(store: &Store) {
-    let options = CompactOptions { choice: Choice::All, is_alone: true, ..CompactOptions::default() };
-    store.compact(&options, &Progress::default()).unwrap();
-}
-
-/// Closes the store, rebuilds its index from the log and compacts it, and looks after each.
-fn through_all(mut store: Store, home: &std::path::Path, look: &dyn Fn(&Store)) -> Store {
-    for _ in 0..2 {
-        look(&store);
-        is_sound(&store);
-        drop(store);
-        look(&Store::open_read_only(home).unwrap());
-        store = rebuild_index(home, &OpenOptions::default()).unwrap();
-        look(&store);
-        is_sound(&store);
-        compact_all(&store);
-    }
-    look(&store);
-    is_sound(&store);
-    store
 }
 
 #[test]

@@ -129,7 +129,10 @@ impl LazyPaths {
             return Err(Error::new(ErrorKind::Corrupt, "load", "the index does not have a record that it refers to"));
         };
         let (mut stored, mut bytes) = (Vec::new(), Vec::new());
-        engine.attributes_in(&self.snapshot, &entry, head)?.encode(entry.ctime, &mut stored)?;
+        let newer = engine.changed_attributes(&self.snapshot, &head.object_key(), &entry)?;
+        // Holes belong to the content.
+        let holes = decode_attributes(head.attributes)?.holes;
+        Attributes { holes, ..newer }.encode(entry.ctime, &mut stored)?;
         let Head { kind, id, number, parent, name, .. } = *head;
         let changed = NewRecord { id, number, parent, name, attributes: &stored, ..NewRecord::of(kind) };
         changed.encode_with(0, Alignment::None, &mut bytes)?;

@@ -19,7 +19,7 @@ use super::pending::{Pending, StoredPiece, WritePlan};
 use super::{Base, NamedBase, OpenFile, StoredContent};
 use crate::devices::extents::Touched;
 use crate::engine::attributes::are_changed_alone;
-use crate::engine::effects::{Before, Effects, Nameless, UNPLACED};
+use crate::engine::effects::{Effects, Nameless, UNPLACED};
 use crate::engine::write::{LEAST_COMPRESSED_BYTES, entry_of};
 use crate::engine::{Engine, EngineAccounts};
 use crate::error::{Error, ErrorKind, Result};
@@ -33,7 +33,7 @@ use crate::format::key::shared_key;
 use crate::format::record::{NewRecord, give_id, give_numbers};
 use crate::layout::granulo::Alignment;
 use crate::locks::lock;
-use crate::log::writer::Batched;
+use crate::log::writer::{Batched, Writer};
 
 /// How often to retry while others keep changing the same object.
 const ATTEMPTS: u32 = 100;
@@ -48,6 +48,19 @@ struct Built {
     base: Base,
     /// Chunks that no record references yet.
     fresh: Vec<Chunk>,
+    touched: Touched,
+}
+
+/// An object, or its attributes, with a record that is to be appended.
+struct NewEntry<'n> {
+    /// Its key in the index.
+    key: &'n Arc<[u8]>,
+    /// The directory of its name.
+    parent: ObjectNumber,
+    /// Its future entry, without id and location.
+    entry: Entry,
+    descriptor: Option<&'n Descriptor>,
+    /// Extent files with new units of it.
     touched: Touched,
 }
 
@@ -226,21 +239,37 @@ impl Engine {
         {
             return Ok(false);
         }
+        let entry = Entry { number: file.number, ..entry_of(Kind::Attributes, attributes, Time::default()) };
+        let key = attributes_key(key).into();
+        let new = NewEntry { key: &key, parent, entry, descriptor: None, touched: Touched::default() };
+        self.append_record(&mut writer, accounts, records, new)?;
+        Ok(true)
+    }
+
+    /// Appends the encoded record of an object and applies it. Called with the writer's lock held.
+    fn append_record(
+        &self,
+        writer: &mut Writer,
+        accounts: EngineAccounts<'_>,
+        mut records: Vec<u8>,
+        new: NewEntry<'_>,
+    ) -> Result<()> {
+        let geometry = self.geometry();
         let id = self.give_ids(1)?;
         give_id(&mut records, id);
-        give_numbers(&mut records, file.number, parent);
+        give_numbers(&mut records, new.entry.number, new.parent);
         let location = Location { segment: UNPLACED, offset: LogOffset::START, record_bytes: records.len() as u64 };
-        let entry = entry_of(Kind::Attributes, attributes, Time::default());
         let mut effects = Effects::new(&accounts, Nameless::Go);
-        effects.put(&attributes_key(key).into(), Entry { id, number: file.number, location, ..entry }, None)?;
+        effects.put(new.key, Entry { id, location, ..new.entry }, new.descriptor)?;
+        effects.settle_names()?;
         let batch = Batched { alignment: geometry.alignment, ..self.batch_of(&mut records) };
-        let written = self.append_somewhere(&mut writer, &geometry, batch)?;
+        let written = self.append_somewhere(writer, &geometry, batch)?;
         effects.appended(writer.active_row(), written.position);
         effects.placed(written.segment, written.begin);
         let change = effects.finish(Some(written.position));
         drop(accounts);
-        self.apply_pending(&mut writer, change)?;
-        Ok(true)
+        writer.touched.merge(new.touched);
+        self.apply_pending(writer, change)
     }
 
     /// Rewrites the record of an object with what was built, if its record is still that of `before`; returns whether
@@ -255,23 +284,10 @@ impl Engine {
         if lock(&file.place).named.as_ref().is_none_or(|(_, now)| *now != before) {
             return Ok(false);
         }
-        let id = self.give_ids(1)?;
-        give_id(&mut records, id);
-        give_numbers(&mut records, file.number, parent);
-        let location = Location { segment: UNPLACED, offset: LogOffset::START, record_bytes: records.len() as u64 };
-        let entry = Entry { id, number: file.number, location, ..built.base.entry(attributes) };
-        let accounts = EngineAccounts::new(self);
-        let mut effects = Effects::new(&accounts, Nameless::Go);
-        effects.put_over(key, entry, built.base.descriptor(), Before::Unknown)?;
-        effects.settle_names()?;
-        let batch = Batched { alignment: geometry.alignment, ..self.batch_of(&mut records) };
-        let written = self.append_somewhere(&mut writer, &geometry, batch)?;
-        effects.appended(writer.active_row(), written.position);
-        effects.placed(written.segment, written.begin);
-        let change = effects.finish(Some(written.position));
-        drop(accounts);
-        writer.touched.merge(built.touched);
-        self.apply_pending(&mut writer, change)?;
+        let entry = Entry { number: file.number, ..built.base.entry(attributes) };
+        let (descriptor, touched) = (built.base.descriptor(), built.touched);
+        let new = NewEntry { key, parent, entry, descriptor, touched };
+        self.append_record(&mut writer, EngineAccounts::new(self), records, new)?;
         // Nobody else changes the place while the lock is held.
         lock(&file.place).base = Some(Arc::new(built.base));
         Ok(true)

@@ -39,13 +39,13 @@ fn change_all(store: &Store) {
     store.put(&key("d/new/one"), &file(), b"new").unwrap();
 }
 
-fn compact_all(store: &Store) {
+pub(super) fn compact_all(store: &Store) {
     let options = CompactOptions { choice: Choice::All, is_alone: true, ..CompactOptions::default() };
     store.compact(&options, &Progress::default()).unwrap();
 }
 
 /// Closes the store, rebuilds its index from the log, compacts it, and checks after each that it is the same.
-fn through_all(mut store: Store, home: &Path, look: &dyn Fn(&Store)) -> Store {
+pub(super) fn through_all(mut store: Store, home: &Path, look: &dyn Fn(&Store)) -> Store {
     for _ in 0..2 {
         look(&store);
         is_sound(&store);
