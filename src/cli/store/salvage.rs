@@ -143,11 +143,10 @@ fn chosen<'s>(sides: &'s [Side], name: &str) -> Result<&'s Side> {
 
 fn record(one: &OpenSide, others: &[&Store]) -> SideRecord {
     let OpenSide { side, store } = one;
-    let count = |others: &[&Store]| store.as_ref().ok().map(|store| store.objects_not_in(others));
-    let counts = [count(&[]), count(others)];
-    let failed = counts.iter().flatten().find_map(|count| count.as_ref().err()).or(store.as_ref().err());
+    let counted = store.as_ref().ok().map(|store| store.count_beside(others));
+    let failed = counted.as_ref().and_then(|counted| counted.as_ref().err()).or(store.as_ref().err());
     let error = failed.map(ToString::to_string);
-    let [objects, objects_only_here] = counts.map(|count| count.and_then(Result::ok));
+    let (objects, objects_only_here) = counted.and_then(Result::ok).unzip();
     SideRecord {
         current: side.is_current,
         devices: side.devices.iter().map(|device| device.0).collect(),
@@ -163,17 +162,13 @@ fn record(one: &OpenSide, others: &[&Store]) -> SideRecord {
     }
 }
 
-fn time(nanoseconds: i64) -> Time {
-    const SECOND: i64 = 1_000_000_000;
-    Time { seconds: nanoseconds.div_euclid(SECOND), nanoseconds: nanoseconds.rem_euclid(SECOND) as u32 }
-}
-
 /// A row for each side, as long as the screen is wide: the last of its epochs names it.
 fn write(opened: &[OpenSide], records: &[SideRecord], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{:<16}  {:<16}  {:<12}  {:>12}  {:>12}", "epoch", "since (UTC)", "devices", "objects", "only here")?;
     for (OpenSide { side, .. }, record) in opened.iter().zip(records) {
         let epoch = record.epochs.last().map_or("", |epoch| &epoch.epoch);
-        let since = side.epochs.first().map_or_else(String::new, |&(_, began)| format_minute(time(began)));
+        let since =
+            side.epochs.first().map_or_else(String::new, |&(_, began)| format_minute(Time::of_nanoseconds(began)));
         let mut devices: Vec<String> = record.devices.iter().map(u16::to_string).collect();
         if devices.len() > 4 {
             devices.truncate(3);

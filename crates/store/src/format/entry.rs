@@ -80,7 +80,7 @@ pub struct Time {
 
 impl Time {
     /// The time `nanoseconds` after 1970.
-    pub(crate) fn of_nanoseconds(nanoseconds: i64) -> Time {
+    pub fn of_nanoseconds(nanoseconds: i64) -> Time {
         const SECOND: i64 = 1_000_000_000;
         Time { seconds: nanoseconds.div_euclid(SECOND), nanoseconds: nanoseconds.rem_euclid(SECOND) as u32 }
     }

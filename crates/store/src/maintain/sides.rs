@@ -30,17 +30,17 @@ impl Store {
         side.open(Arc::new(Host), home, how).and_then(Store::of)
     }
 
-    /// Number of objects, without directories, that none of the others has under the same key with the same size and
-    /// times.
+    /// Number of objects, without directories, and of those that none of the others has under the same key with the same
+    /// size and times.
     ///
     /// # Errors
     /// Errors of reading the index.
-    pub fn objects_not_in(&self, others: &[&Store]) -> Result<u64> {
+    pub fn count_beside(&self, others: &[&Store]) -> Result<(u64, u64)> {
         let is_same = |one: &Entry, other: &Entry| {
             let of = |entry: &Entry| (entry.kind, entry.id, entry.size_bytes, entry.mtime, entry.ctime);
             of(one) == of(other)
         };
-        let mut count = 0;
+        let (mut count, mut only_here) = (0, 0);
         for found in self.walk(&Key::root())? {
             let found = found?;
             if found.entry.kind == Kind::Directory {
@@ -51,8 +51,9 @@ impl Store {
                 let there = other.entry(&found.key)?;
                 is_elsewhere |= there.is_some_and(|there| is_same(&there.entry, &found.entry));
             }
-            count += u64::from(!is_elsewhere);
+            count += 1;
+            only_here += u64::from(!is_elsewhere);
         }
-        Ok(count)
+        Ok((count, only_here))
     }
 }

@@ -105,12 +105,7 @@ fn attributes_records(store: &Store) -> usize {
 #[test]
 fn new_attributes_cost_no_content_and_replace_each_other() {
     let sandbox = TempDir::new().unwrap();
-    for (name, plan) in plans(sandbox.path()) {
-        let home = sandbox.path().join(format!("home of {name}"));
-        for device in plan.fast.iter().chain(&plan.slow) {
-            let _ = std::fs::remove_dir_all(device);
-        }
-        let store = Store::create(&home, &plan).unwrap();
+    for (name, home, store) in stores(sandbox.path()) {
         fill(&store);
         let before = log_bytes(&store);
         set_all(&store, 1);

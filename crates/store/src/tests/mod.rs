@@ -77,18 +77,25 @@ fn plans(home: &std::path::Path) -> Vec<(&'static str, Plan)> {
     ]
 }
 
+/// A new store by each plan, with its name and home: one after the other, as they have devices in the same place.
+fn stores(sandbox: &std::path::Path) -> impl Iterator<Item = (&'static str, std::path::PathBuf, Store)> {
+    plans(sandbox).into_iter().map(move |(name, plan)| {
+        let home = sandbox.join(format!("home of {name}"));
+        for device in plan.fast.iter().chain(&plan.slow) {
+            let _ = std::fs::remove_dir_all(device);
+        }
+        let store = Store::create(&home, &plan).unwrap();
+        (name, home, store)
+    })
+}
+
 const SIZES: [usize; 14] =
     [0, 1, 100, 4095, 4096, 8191, 8193, 20_000, 65_535, 65_536, 65_537, 70_000, 300_000, 3_000_000];
 
 #[test]
 fn what_is_put_is_got_now_and_by_the_next() {
     let sandbox = TempDir::new().unwrap();
-    for (name, plan) in plans(sandbox.path()) {
-        let home = sandbox.path().join(format!("home of {name}"));
-        for device in plan.fast.iter().chain(&plan.slow) {
-            let _ = std::fs::remove_dir_all(device);
-        }
-        let store = Store::create(&home, &plan).unwrap();
+    for (name, home, store) in stores(sandbox.path()) {
         for (at, size) in SIZES.into_iter().enumerate() {
             store.put(&key(&format!("d{}/f{at}", at % 3)), &file(), &bytes(at as u64, size)).unwrap();
         }
@@ -258,12 +265,7 @@ fn a_shared_file_and_its_first_name_are_in_one_piece_of_the_log() {
 #[test]
 fn the_content_of_a_file_comes_in_pieces_without_its_holes() {
     let sandbox = TempDir::new().unwrap();
-    for (name, plan) in plans(sandbox.path()) {
-        let home = sandbox.path().join(format!("home of {name}"));
-        for device in plan.fast.iter().chain(&plan.slow) {
-            let _ = std::fs::remove_dir_all(device);
-        }
-        let store = Store::create(&home, &plan).unwrap();
+    for (name, _, store) in stores(sandbox.path()) {
         for (at, size) in SIZES.into_iter().chain([13_000_000]).enumerate() {
             let content = bytes(at as u64, size);
             // A hole precedes each third of the content.
