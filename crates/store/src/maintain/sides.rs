@@ -30,8 +30,8 @@ impl Store {
         side.open(Arc::new(Host), home, how).and_then(Store::of)
     }
 
-    /// Number of objects, without directories, and of those that none of the others has under the same key with the same
-    /// size and times.
+    /// Number of objects, without directories, and of those that none of the others has under the same key with the
+    /// same size and times.
     ///
     /// # Errors
     /// Errors of reading the index.
