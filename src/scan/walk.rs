@@ -464,7 +464,7 @@ pub(crate) fn stat_path(directory: BorrowedFd<'_>, path: &CStr) -> Result<Stat, 
 }
 
 /// Attributes of an entry's inode, and whether it is a mount point, if the kernel reports that (Linux 5.8).
-fn stat_at<P: rustix::path::Arg>(
+pub(crate) fn stat_at<P: rustix::path::Arg>(
     directory: BorrowedFd<'_>,
     name: P,
     flags: AtFlags,

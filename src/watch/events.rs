@@ -1,8 +1,10 @@
 //! Events of a whole file system: a fanotify group that reports inodes by their handles, never by descriptors.
 //!
-//! An event is not trusted to say what happened: events are merged, and are read after later changes. It only says
-//! where to look. Events on names (created, removed, renamed) mark the handle of the directory with the name; events on
-//! content and attributes mark the handle of the inode. Marks of the same place coalesce.
+//! Events are merged, and are read after later changes: an event says where to look. Events on names (created, removed,
+//! renamed) mark the handle of the directory with the name; events on content and attributes mark the handle of the
+//! inode. Marks of the same place coalesce. What happened to a name is certain only if one event on it was read and
+//! that says one thing ([`Told`]): the kernel reports changes of a name in their order, and whatever it merges with an
+//! earlier event adds to what that says.
 //!
 //! Layout of the records: fanotify(7), `include/uapi/linux/fanotify.h`. The reader accepts any bytes: what it cannot
 //! interpret counts as a loss of events, like an overflow of the queue.
@@ -36,12 +38,16 @@ const OVERFLOW: u64 = 0x4000;
 /// Both names of a rename in one event (Linux 5.17).
 const RENAME: u64 = 0x1000_0000;
 const ON_DIRECTORY: u64 = 0x4000_0000;
+const TO_HERE: u64 = CREATE | MOVED_TO;
+const FROM_HERE: u64 = DELETE | MOVED_FROM;
 const OF_NAMES: u64 = MOVED_FROM | MOVED_TO | CREATE | DELETE | RENAME;
 const OF_INODES: u64 = ACCESS | MODIFY | ATTRIBUTES | CLOSE_WRITE;
 
 /// Types of the records behind an event.
 const INFO_FID: u8 = 1;
-const INFO_NAMES: [u8; 4] = [2, 3, 10, 12];
+const INFO_NAMES: [u8; 4] = [2, 3, INFO_OLD_NAME, INFO_NEW_NAME];
+const INFO_OLD_NAME: u8 = 10;
+const INFO_NEW_NAME: u8 = 12;
 
 const EVENT_BYTES: usize = 24;
 const VERSION: u8 = 3;
@@ -59,12 +65,29 @@ pub(super) struct Happened {
     pub(super) is_changed: bool,
 }
 
+/// What the only event on a name says of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Its child is there.
+    Here,
+    /// Nothing is there any more.
+    Gone,
+}
+
+/// A marked name.
+#[derive(Debug)]
+struct NameMark {
+    /// The handle that the last event on the name reported for the child.
+    child: Option<HandleBytes>,
+    /// `None` if there were several events, or one says more than one thing.
+    told: Option<Told>,
+}
+
 /// Where the watcher has to look, since the last time.
 #[derive(Debug, Default)]
 pub(super) struct Marked {
-    /// Names in directories, with the handle that the last event on the name reported for the child. Sorted keys of one
-    /// directory are neighbours.
-    names: HashMap<Box<[u8]>, Option<HandleBytes>>,
+    /// Names in directories. Sorted keys of one directory are neighbours.
+    names: HashMap<Box<[u8]>, NameMark>,
     /// Inodes, and what happened to them.
     pub(super) inodes: HashMap<HandleBytes, Happened>,
     /// Whether events were lost.
@@ -87,18 +110,19 @@ impl Marked {
         self.lost = false;
     }
 
-    fn mark_name(&mut self, directory: &[u8], name: &[u8], child: Option<&[u8]>) {
+    fn mark_name(&mut self, directory: &[u8], name: &[u8], child: Option<&[u8]>, told: Option<Told>) {
         self.key.clear();
         // A handle has at most 132 bytes with its type.
         self.key.push(directory.len() as u8);
         self.key.extend_from_slice(directory);
         self.key.extend_from_slice(name);
-        match (self.names.get_mut(self.key.as_slice()), child) {
-            (None, child) => {
-                self.names.insert(self.key.as_slice().into(), child.map(Into::into));
-            }
-            (Some(known), Some(child)) if known.as_deref() != Some(child) => *known = Some(child.into()),
-            _ => {}
+        let Some(mark) = self.names.get_mut(self.key.as_slice()) else {
+            self.names.insert(self.key.as_slice().into(), NameMark { child: child.map(Into::into), told });
+            return;
+        };
+        mark.told = None;
+        if let Some(child) = child.filter(|child| mark.child.as_deref() != Some(child)) {
+            mark.child = Some(child.into());
         }
     }
 
@@ -150,20 +174,20 @@ impl Marked {
             match kind {
                 INFO_FID => child = Some(handle),
                 kind if INFO_NAMES.contains(&kind) => {
-                    places[usize::from(places[0].is_some())] = Some((handle, name));
+                    places[usize::from(places[0].is_some())] = Some((handle, name, kind));
                 }
                 _ => {}
             }
             records = rest;
         }
         if mask & OF_NAMES != 0 {
-            for (directory, name) in places.into_iter().flatten() {
-                self.mark_name(directory, name, child);
+            for (directory, name, kind) in places.into_iter().flatten() {
+                self.mark_name(directory, name, child, told(mask, kind));
             }
         }
         if mask & OF_INODES != 0 {
             // An event on a directory names it `.` in itself.
-            let itself = places[0].filter(|(_, name)| matches!(*name, b"." | b"")).map(|(directory, _)| directory);
+            let itself = places[0].filter(|(_, name, _)| matches!(*name, b"." | b"")).map(|(directory, ..)| directory);
             if let Some(handle) = child.or(itself) {
                 self.mark_inode(handle, mask);
             }
@@ -171,16 +195,40 @@ impl Marked {
     }
 }
 
+/// What an event says of a name in a record of this kind; `None` if it does not say one thing.
+fn told(mask: u64, kind: u8) -> Option<Told> {
+    let to_here = mask & TO_HERE != 0 || mask & RENAME != 0 && kind == INFO_NEW_NAME;
+    let from_here = mask & FROM_HERE != 0 || mask & RENAME != 0 && kind == INFO_OLD_NAME;
+    match (to_here, from_here) {
+        (true, false) => Some(Told::Here),
+        (false, true) => Some(Told::Gone),
+        _ => None,
+    }
+}
+
+/// A name where the watcher has to look.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MarkedName<'m> {
+    /// Handle of the directory.
+    pub(super) directory: &'m [u8],
+    /// The name.
+    pub(super) name: &'m [u8],
+    /// The handle that the last event on the name reported for the child.
+    pub(super) child: Option<&'m [u8]>,
+    /// What happened to the name, if that is certain.
+    pub(super) told: Option<Told>,
+}
+
 /// Names of directories, grouped by directory.
-pub(super) struct MarkedNames(Vec<(Box<[u8]>, Option<HandleBytes>)>);
+pub(super) struct MarkedNames(Vec<(Box<[u8]>, NameMark)>);
 
 impl MarkedNames {
-    /// Handle of the directory, name, handle of the child.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], Option<&[u8]>)> {
-        self.0.iter().filter_map(|(key, child)| {
+    /// The names.
+    pub(super) fn iter(&self) -> impl Iterator<Item = MarkedName<'_>> {
+        self.0.iter().filter_map(|(key, mark)| {
             let (length, rest) = key.split_first()?;
             let (directory, name) = rest.split_at_checked(usize::from(*length))?;
-            Some((directory, name, child.as_deref()))
+            Some(MarkedName { directory, name, child: mark.child.as_deref(), told: mark.told })
         })
     }
 }
@@ -328,13 +376,18 @@ pub(crate) fn fuzz(bytes: &[u8]) {
     }
     assert_eq!((apart.events, apart.lost || !rest.is_empty()), (together.events, together.lost));
     assert_eq!(apart.inodes, together.inodes);
-    assert_eq!(apart.names, together.names);
     assert!(together.len() as u64 <= 3 * together.events, "{} places", together.len());
     for handle in together.inodes.keys() {
         let _ = probable_number(handle);
     }
     let count = together.names.len();
-    assert_eq!(together.take_names().iter().count(), count);
+    let (together, apart) = (together.take_names(), apart.take_names());
+    let rows = |names: &MarkedNames| {
+        let row = |at: MarkedName<'_>| (at.directory.to_vec(), at.name.to_vec(), at.child.map(<[u8]>::to_vec), at.told);
+        names.iter().map(row).collect::<Vec<_>>()
+    };
+    assert_eq!(rows(&together).len(), count);
+    assert_eq!(rows(&together), rows(&apart));
 }
 
 #[cfg(test)]
@@ -369,7 +422,7 @@ mod tests {
 
     fn names(marked: &mut Marked) -> Vec<(u8, String, Option<u8>)> {
         let names = marked.take_names();
-        let row = |(directory, name, child): (&[u8], &[u8], Option<&[u8]>)| {
+        let row = |MarkedName { directory, name, child, .. }: MarkedName<'_>| {
             (directory[4], String::from_utf8(name.to_vec()).unwrap(), child.map(|child| child[4]))
         };
         names.iter().map(row).collect()
@@ -393,6 +446,29 @@ mod tests {
         let mut inodes: Vec<_> = marked.inodes.iter().map(row).collect();
         inodes.sort_unstable();
         assert_eq!(inodes, [(3, false, true), (9, true, true)]);
+    }
+
+    #[test]
+    fn one_event_that_says_one_thing_is_certain() {
+        let told = |events: &[Vec<u8>]| {
+            let mut marked = Marked::default();
+            marked.read(&events.concat());
+            marked.take_names().iter().map(|at| at.told).collect::<Vec<_>>()
+        };
+        let one = |mask| event(mask, &[record(2, 1, Some("a")), record(1, 9, None)]);
+        let renamed = event(RENAME, &[record(10, 1, Some("a")), record(12, 1, Some("b")), record(1, 9, None)]);
+        for mask in [CREATE, CREATE | ON_DIRECTORY, MOVED_TO, CREATE | MODIFY | ATTRIBUTES] {
+            assert_eq!(told(&[one(mask)]), [Some(Told::Here)]);
+        }
+        assert_eq!(told(&[one(DELETE), one(MODIFY)]), [Some(Told::Gone)]);
+        assert_eq!(told(&[one(MOVED_FROM)]), [Some(Told::Gone)]);
+        assert_eq!(told(std::slice::from_ref(&renamed)), [Some(Told::Gone), Some(Told::Here)]);
+        // Merged by the kernel, or several: the order is not known.
+        assert_eq!(told(&[one(CREATE | DELETE)]), [None]);
+        assert_eq!(told(&[one(MOVED_TO | MOVED_FROM)]), [None]);
+        assert_eq!(told(&[one(DELETE), one(CREATE)]), [None]);
+        assert_eq!(told(&[one(CREATE), one(CREATE)]), [None]);
+        assert_eq!(told(&[one(CREATE), renamed]), [None, Some(Told::Here)]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Looks at files some time after they were written: what a file system allocates changes after the last event, when it
-//! writes data back (delayed allocation, compression) or trims what it had allocated ahead (XFS).
+//! writes data back (delayed allocation, compression) or trims what it had allocated ahead (XFS). Directories whose
+//! names changed are looked at with them, because many changes of one are one look then.
 //!
 //! A file that is written all the time is looked at once in every delay, and once more after its last write.
 
@@ -31,9 +32,13 @@ impl Later {
     }
 
     /// Adds an inode that was written `now`, which is never earlier than before.
-    pub(super) fn add(&mut self, inode: HandleBytes, now: Instant) {
-        if self.last_written.insert(inode.clone(), now).is_none() {
-            self.queue.push_back((now + self.delay, inode));
+    pub(super) fn add(&mut self, inode: &[u8], now: Instant) {
+        match self.last_written.get_mut(inode) {
+            Some(last_written) => *last_written = now,
+            None => {
+                self.last_written.insert(inode.into(), now);
+                self.queue.push_back((now + self.delay, inode.into()));
+            }
         }
     }
 
@@ -72,9 +77,9 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut later = Later::after(Duration::from_secs(10));
         let inode = |number: u8| -> HandleBytes { [number].into() };
-        later.add(inode(1), at(0));
-        later.add(inode(2), at(1));
-        later.add(inode(1), at(5));
+        later.add(&inode(1), at(0));
+        later.add(&inode(2), at(1));
+        later.add(&inode(1), at(5));
         assert_eq!((later.len(), later.next(at(9))), (2, None));
         assert_eq!(later.next(at(12)), Some(inode(1)));
         assert_eq!((later.next(at(12)), later.next(at(12))), (Some(inode(2)), None));

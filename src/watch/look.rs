@@ -4,11 +4,11 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{OFlags, RawDir};
+use rustix::fs::{AtFlags, OFlags, RawDir};
 use rustix::io::Errno;
 
 use super::tree::{Entry, Odd, Trouble};
-use crate::scan::walk::{LISTING_BYTES, is_gone, look_at, stat_open, stat_path};
+use crate::scan::walk::{LISTING_BYTES, is_gone, look_at, stat_at, stat_open, stat_path};
 use crate::scan::{Kind, Stat};
 use crate::sys::{Handle, handle_of, open_handle};
 
@@ -68,6 +68,14 @@ impl Truth {
     /// The attributes of what is at a path below the root, if it is an inode of this file system.
     pub(super) fn path(&self, path: &CStr) -> Option<Stat> {
         stat_path(self.mount(), path).ok().filter(|stat| stat.device == self.device)
+    }
+
+    /// The attributes of what is at a path below the root, if it is an inode of this file system, and neither a
+    /// symbolic link nor a mount point.
+    pub(super) fn plain(&self, path: &CStr) -> Option<Stat> {
+        let (stat, is_mount) = stat_at(self.mount(), path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let is_plain = is_mount == Some(false) && !matches!(stat.kind, Kind::Symlink { .. });
+        (is_plain && stat.device == self.device).then_some(stat)
     }
 
     /// The handle of what is at a path below the root.

@@ -4,11 +4,11 @@
 //!
 //! The file system is marked first ([`events`]), then the whole tree is listed ([`scan`]) into a state of every inode
 //! and name ([`tree`]). An event only says where to look: after a short time, in which many events on the same place
-//! become one, the watcher asks the file system what is there now ([`look`]) and replaces its state; for what was
-//! written it waits until the file system has written it back ([`later`]). So it does not matter that events arrive
-//! late, merged or in a strange order: whatever changes after a look is followed by another event, and another look. A
-//! directory is known by its inode, not by its path; one that appears at a name, or moved there, is listed again,
-//! because its number may have belonged to another.
+//! become one, the watcher asks the file system what is there now ([`look`]) and replaces its state, unless a single
+//! event leaves no question ([`follow`]); for what was written it waits until the file system has written it back
+//! ([`later`]). So it does not matter that events arrive late, merged or in a strange order: whatever changes after a
+//! look is followed by another event, and another look. A directory is known by its handle, not by its path; one that
+//! appears at a name, or moved there, is listed, unless it is known by this handle.
 //!
 //! A document is composed from the state by the collector of a walk ([`compose`]): it is the same document.
 //!
@@ -26,6 +26,7 @@
 
 mod compose;
 mod events;
+mod follow;
 mod later;
 mod look;
 mod mount_points;
@@ -34,7 +35,7 @@ mod resync;
 mod scan;
 mod tree;
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -45,7 +46,8 @@ use hashbrown::HashSet;
 use rustix::fs::{Mode, OFlags, openat};
 
 use self::compose::{Moment, compose};
-use self::events::{Group, HandleBytes, Marked, probable_number};
+use self::events::{Group, HandleBytes, Marked, MarkedName, probable_number};
+use self::follow::{Followed, forget_changes};
 use self::later::Later;
 use self::look::{Seen, Truth};
 use self::mount_points::MountPoints;
@@ -198,6 +200,8 @@ struct Watch<'r> {
     began: Instant,
     /// What changed before this time, seconds since 1970, is known.
     true_until: i64,
+    /// A path.
+    path: Vec<u8>,
 }
 
 /// Seconds since 1970.
@@ -254,6 +258,7 @@ impl<'r> Watch<'r> {
             figures: Figures::default(),
             began,
             true_until: now_seconds(),
+            path: Vec::new(),
         })
     }
 
@@ -311,6 +316,11 @@ impl<'r> Watch<'r> {
                 self.true_until = drained_at;
             }
             self.progress.set_operations(self.marked.events);
+            if self.marked.lost {
+                // Read meanwhile: there is no true state to write before the next scan.
+                write_now.fetch_or(is_wanted, Ordering::Relaxed);
+                continue;
+            }
             if is_wanted {
                 self.look_at_all_written();
             }
@@ -392,10 +402,24 @@ impl<'r> Watch<'r> {
         let mut unlisted = Vec::new();
         let mut open: Option<(&[u8], Option<OpenDirectory>)> = None;
         let mut text = Vec::new();
-        for (directory, name, child) in names.iter() {
+        for at in names.iter() {
+            let MarkedName { directory, name, child, .. } = at;
             looks += 1;
             if looks % LOOKS_A_BREATH == 0 {
                 self.group.drain(&mut self.marked);
+            }
+            match self.follow(&at, now, &mut unlisted) {
+                Followed::Not => {}
+                Followed::Here => {
+                    self.looked_at_child(child, &mut inodes, now);
+                    continue;
+                }
+                Followed::Gone { is_nameless } => {
+                    if let Some(child) = child.filter(|_| is_nameless) {
+                        forget_changes(child, &mut inodes);
+                    }
+                    continue;
+                }
             }
             if open.as_ref().is_none_or(|(handle, _)| *handle != directory) {
                 // A directory that is not known will be listed when its own name is looked at.
@@ -419,12 +443,7 @@ impl<'r> Watch<'r> {
                     {
                         unlisted.extend(to_list(&mut self.tree, stat.inode, handle));
                     }
-                    // The child was looked at under this name, or has another, which will be looked at.
-                    if let Some((handle, happened)) = child.and_then(|child| inodes.remove_entry(child))
-                        && happened.is_written
-                    {
-                        self.written_back.add(handle, now);
-                    }
+                    self.looked_at_child(child, &mut inodes, now);
                 }
             }
         }
@@ -441,7 +460,7 @@ impl<'r> Watch<'r> {
                 self.look_at_inode(&handle);
             }
             if happened.is_written {
-                self.written_back.add(handle, now);
+                self.written_back.add(&handle, now);
             }
         }
         looks += self.look_at_mount_points();
@@ -464,7 +483,7 @@ impl<'r> Watch<'r> {
         while let Some(handle) = self.written_back.next(now) {
             let is_ahead = self.look_at_inode(&handle) == Some(true);
             if let (Some(trimmed), true) = (&mut self.trimmed, is_ahead) {
-                trimmed.add(handle, now);
+                trimmed.add(&handle, now);
             }
             looks += 1;
         }
@@ -490,7 +509,7 @@ impl<'r> Watch<'r> {
     fn look_at_inode(&mut self, handle: &HandleBytes) -> Option<bool> {
         let stat = self.look_by_path(handle).or_else(|| self.truth.inode(handle))?;
         self.tree.update(&stat);
-        Some(stat.allocated_bytes > stat.size_bytes.next_multiple_of(BLOCK_BYTES))
+        Some(stat.kind == Kind::File && stat.allocated_bytes > stat.size_bytes.next_multiple_of(BLOCK_BYTES))
     }
 
     /// The attributes of the inode that a handle probably refers to, by its path: one system call instead of three.
@@ -498,9 +517,12 @@ impl<'r> Watch<'r> {
     /// the attributes of that inode.
     fn look_by_path(&mut self, handle: &HandleBytes) -> Option<Stat> {
         let number = probable_number(handle)?;
-        let path = self.tree.path_within(self.tree.inode(number)?, LONGEST_PATH_BYTES)?;
-        let path = CString::new(path).ok().filter(|path| !path.is_empty())?;
-        self.truth.path(&path).filter(|stat| stat.inode == number)
+        let (directory, name) = self.tree.place(self.tree.inode(number)?)?;
+        if !self.tree.write_path(directory, name, LONGEST_PATH_BYTES, &mut self.path) {
+            return None;
+        }
+        let path = CStr::from_bytes_with_nul(&self.path).ok()?;
+        self.truth.path(path).filter(|stat| stat.inode == number)
     }
 
     /// Looks at names where something was mounted or unmounted. Returns how many there were.

@@ -57,7 +57,7 @@ impl Watch<'_> {
             }
             match self.look_at_path(inode)? {
                 // What is allocated ahead is not yet what stays.
-                Some(handle) => self.written_back.add(handle.as_bytes().into(), now),
+                Some(handle) => self.written_back.add(handle.as_bytes(), now),
                 None => _ = self.unreached.insert(number),
             }
         }

@@ -52,8 +52,14 @@ pub(super) fn record(tree: &mut Tree, listing: Listing) -> Vec<Unlisted> {
 
 /// A directory to be listed. Without a handle it cannot be opened, unless it has vanished.
 pub(super) fn to_list(tree: &mut Tree, number: u64, handle: Option<Handle>) -> Option<Unlisted> {
-    if let (None, Some(directory)) = (&handle, tree.inode(number)) {
-        tree.set_trouble(directory, Some(("open the directory", rustix::io::Errno::OPNOTSUPP.raw_os_error())));
+    if let Some(directory) = tree.inode(number) {
+        match &handle {
+            Some(handle) => tree.set_handle(directory, handle.as_bytes()),
+            None => {
+                let errno = rustix::io::Errno::OPNOTSUPP.raw_os_error();
+                tree.set_trouble(directory, Some(("open the directory", errno)));
+            }
+        }
     }
     handle.map(|handle| (number, handle))
 }

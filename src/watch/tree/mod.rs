@@ -8,7 +8,7 @@
 //! everything below, or until a name for it is found, as in the middle of a rename.
 //!
 //! Memory: 80 bytes an inode and 40 a name plus its characters, in vectors that grow, and 5 to 9 bytes for each in a
-//! table of hashes.
+//! table of hashes; about 60 bytes for the handle of each directory.
 
 use std::hash::BuildHasher;
 
@@ -89,6 +89,8 @@ pub(super) struct Tree {
     by_number: HashTable<InodeSlot>,
     by_name: HashTable<NameSlot>,
     odd: HashMap<NameSlot, Odd>,
+    /// Handles of directories, by which events name them: a number may be used again, a handle never is.
+    handles: HashMap<InodeSlot, Box<[u8]>>,
     /// Directories that could not be listed, or not to the end.
     unlisted: HashMap<InodeSlot, Trouble>,
     orphans: Vec<(InodeSlot, u64)>,
@@ -136,6 +138,7 @@ impl Tree {
             by_number: HashTable::new(),
             by_name: HashTable::new(),
             odd: HashMap::new(),
+            handles: HashMap::new(),
             unlisted: HashMap::new(),
             orphans: Vec::new(),
             hasher: DefaultHashBuilder::default(),
@@ -158,6 +161,16 @@ impl Tree {
     pub(super) fn inode(&self, number: u64) -> Option<InodeSlot> {
         let hash = self.hasher.hash_one(number);
         self.by_number.find(hash, |&slot| self.inodes[slot as usize].number == number).copied()
+    }
+
+    /// The directory with a number, if this is its handle: certainly the one that is known.
+    pub(super) fn directory(&self, number: u64, handle: &[u8]) -> Option<InodeSlot> {
+        self.inode(number).filter(|slot| self.handles.get(slot).is_some_and(|known| **known == *handle))
+    }
+
+    /// Records the handle of a directory that is about to be listed.
+    pub(super) fn set_handle(&mut self, directory: InodeSlot, handle: &[u8]) {
+        self.handles.insert(directory, handle.into());
     }
 
     /// The inode's number.
@@ -284,6 +297,36 @@ impl Tree {
         (at == self.root).then(|| names.into_iter().rev().fold(Vec::new(), join))
     }
 
+    /// Writes the path below the root of `name` in a directory to `path`, with a NUL at its end. Returns whether it has
+    /// at most `most_bytes`, and the directory is below the root at the moment.
+    pub(super) fn write_path(&self, directory: InodeSlot, name: &[u8], most_bytes: usize, path: &mut Vec<u8>) -> bool {
+        let (mut at, mut bytes) = (directory, name.len());
+        while let Some((above, name)) = self.place(at) {
+            bytes += name.len() + 1;
+            if bytes > most_bytes {
+                return false;
+            }
+            at = above;
+        }
+        if at != self.root || bytes > most_bytes {
+            return false;
+        }
+        path.clear();
+        path.resize(bytes + 1, 0);
+        // From its end, as names lead upwards.
+        let (mut end, mut next) = (bytes, Some((directory, name)));
+        while let Some((above, name)) = next {
+            path[end - name.len()..end].copy_from_slice(name);
+            end -= name.len();
+            next = self.place(above);
+            if next.is_some() {
+                end -= 1;
+                path[end] = b'/';
+            }
+        }
+        true
+    }
+
     /// Records that `name` in `directory` leads to `entry`. Returns whether that is a directory that was not known
     /// there, so that its names have to be listed.
     pub(super) fn put(&mut self, directory: InodeSlot, name: &[u8], entry: &Entry) -> bool {
@@ -390,6 +433,7 @@ impl Tree {
                 entry.remove();
             }
             self.unlisted.remove(&slot);
+            self.handles.remove(&slot);
             self.inodes[slot as usize].number = FREE;
             self.free_inodes.push(slot);
         }
@@ -412,6 +456,7 @@ impl Tree {
             self.detach(self.inodes[slot as usize].name);
         }
         self.unlisted.remove(&slot);
+        self.handles.remove(&slot);
         self.inodes[slot as usize] = Inode::of(stat);
     }
 
@@ -464,122 +509,4 @@ fn store<T>(item: T, items: &mut Vec<T>, free: &mut Vec<u32>) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn stat(number: u64, kind: Kind) -> Stat {
-        let time = Timestamp { seconds: 7, nanoseconds: 0 };
-        Stat {
-            kind,
-            size_bytes: number,
-            allocated_bytes: 4096,
-            link_count: 1,
-            uid: 0,
-            gid: 0,
-            mode: 0,
-            device: 1,
-            inode: number,
-            mtime: time,
-            ctime: time,
-            atime: time,
-        }
-    }
-
-    fn directory(number: u64) -> Entry {
-        Entry::Inode(stat(number, Kind::Directory))
-    }
-
-    fn file(number: u64) -> Entry {
-        Entry::Inode(stat(number, Kind::File))
-    }
-
-    fn tree() -> Tree {
-        Tree::new(&stat(2, Kind::Directory))
-    }
-
-    fn path(tree: &Tree, number: u64) -> Option<String> {
-        tree.path_within(tree.inode(number)?, 100).map(|path| String::from_utf8(path).unwrap())
-    }
-
-    #[test]
-    fn a_directory_takes_everything_below_along() {
-        let mut tree = tree();
-        assert!(tree.put(tree.root(), b"a", &directory(10)));
-        assert!(tree.put(tree.inode(10).unwrap(), b"b", &directory(11)));
-        assert!(!tree.put(tree.inode(11).unwrap(), b"f", &file(12)));
-        assert_eq!(path(&tree, 12).unwrap(), "a/b/f");
-        // Known at its place, then at another.
-        assert!(!tree.put(tree.root(), b"a", &directory(10)));
-        assert!(tree.put(tree.root(), b"c", &directory(11)));
-        assert_eq!(path(&tree, 12).unwrap(), "c/f");
-        assert_eq!(tree.child(tree.inode(10).unwrap(), b"b"), None);
-        let gone = tree.child(tree.root(), b"c").unwrap();
-        tree.detach(gone);
-        assert_eq!(path(&tree, 12), None);
-        tree.settle();
-        assert_eq!((tree.inode(11), tree.inode(12), tree.counts()), (None, None, (2, 1)));
-    }
-
-    #[test]
-    fn what_was_removed_under_one_name_stays_under_another() {
-        let mut tree = tree();
-        tree.put(tree.root(), b"a", &directory(10));
-        tree.put(tree.root(), b"x", &file(12));
-        tree.put(tree.inode(10).unwrap(), b"y", &file(12));
-        let x = tree.child(tree.root(), b"x").unwrap();
-        tree.detach(x);
-        // A rename, seen in the wrong order.
-        let a = tree.child(tree.root(), b"a").unwrap();
-        tree.detach(a);
-        assert!(tree.put(tree.root(), b"b", &directory(10)));
-        tree.settle();
-        assert_eq!(path(&tree, 12).unwrap(), "b/y");
-    }
-
-    #[test]
-    fn a_number_that_is_used_again_keeps_nothing() {
-        let mut tree = tree();
-        tree.put(tree.root(), b"a", &directory(10));
-        tree.put(tree.inode(10).unwrap(), b"f", &file(12));
-        tree.put(tree.root(), b"n", &file(10));
-        assert_eq!(tree.child(tree.root(), b"a"), None);
-        assert_eq!(tree.update(&stat(10, Kind::Directory)), None);
-        let absolute = Kind::Symlink { absolute: true };
-        tree.put(tree.root(), b"s", &Entry::Inode(stat(13, Kind::Symlink { absolute: false })));
-        tree.put(tree.root(), b"t", &Entry::Inode(stat(13, absolute)));
-        assert_eq!(tree.kind(tree.inode(13).unwrap()), absolute);
-        tree.settle();
-        assert_eq!((tree.inode(12), path(&tree, 10).unwrap()), (None, "n".to_owned()));
-    }
-
-    #[test]
-    fn a_ring_of_directories_has_no_path_and_comes_apart() {
-        let mut tree = tree();
-        tree.put(tree.root(), b"a", &directory(10));
-        tree.put(tree.inode(10).unwrap(), b"b", &directory(11));
-        // Upside down, and only the second rename was looked at.
-        tree.put(tree.inode(11).unwrap(), b"a", &directory(10));
-        tree.settle();
-        assert_eq!((path(&tree, 10), path(&tree, 11)), (None, None));
-        tree.put(tree.root(), b"b", &directory(11));
-        assert_eq!(path(&tree, 10).unwrap(), "b/a");
-    }
-
-    #[test]
-    fn odd_names_come_and_go() {
-        let mut tree = tree();
-        tree.put(tree.root(), b"m", &directory(10));
-        let unreadable = Odd::Unreadable(("read the inode of", 5));
-        for odd in [Odd::MountPoint, unreadable] {
-            assert!(!tree.put(tree.root(), b"m", &Entry::Odd(odd)));
-            let name = tree.child(tree.root(), b"m").unwrap();
-            assert_eq!(tree.target(name), Err(odd));
-        }
-        tree.settle();
-        assert_eq!(tree.counts(), (1, 1));
-        assert!(tree.put(tree.root(), b"m", &directory(10)));
-        tree.keep_children(tree.root(), &HashSet::new());
-        tree.settle();
-        assert_eq!(tree.counts(), (1, 0));
-    }
-}
+mod tests;
