@@ -91,43 +91,16 @@ fn write_block_sizes(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     plan.caching.as_ref().map_or(Ok(()), |caching| write_caching(caching, chosen, out))
 }
 
-/// The times with a cache.
+/// The times with a cache: of every block size and cache, after what is behind those with the cache that was asked for.
 fn write_caching(caching: &Caching, chosen: Option<u64>, out: &mut dyn Write) -> io::Result<()> {
-    let cache = exact_size(caching.cache_bytes);
-    heading(
-        &match &caching.device {
-            Some(device) => format!("A cache of {cache} (LRU) with the requests of the trace, on {}", device.name),
-            None => format!("Compilations with a cache of {cache}, as the source measured them"),
-        },
-        out,
-    )?;
-    let is_predicted = caching.device.is_some();
-    write!(out, "{FAINT}{:>10}", "block")?;
-    if is_predicted {
-        write!(out, "{:>12}{:>16}{:>14}", "misses", "transfers", "fetched")?;
-    }
-    writeln!(out, "{:>12}{FAINT:#}", "time")?;
-    for row in &caching.rows {
-        let style = if chosen == Some(row.block_bytes) { FAST } else { Style::new() };
-        write!(out, "{style}{}", right(&exact_size(row.block_bytes), 10))?;
-        if is_predicted {
-            let figures = [
-                (row.miss_ratio.map(format_share), 12),
-                (row.fetches.map(|fetches| format_count(fetches.round() as u128)), 16),
-                (row.fetched_bytes.map(|bytes| format_size(bytes as u128)), 14),
-            ];
-            figures
-                .into_iter()
-                .try_for_each(|(figure, width)| write!(out, "{}", right(&figure.unwrap_or_default(), width)))?;
+    let title = match &caching.device {
+        Some(device) => {
+            write_requests(caching, &device.name, chosen, out)?;
+            "Time by block size and cache"
         }
-        writeln!(out, "{}{style:#}", right(&format_duration(row.seconds), 12))?;
-    }
-    write_cache_times(caching, chosen, out)
-}
-
-/// The times by block size, and by size of the cache.
-fn write_cache_times(caching: &Caching, chosen: Option<u64>, out: &mut dyn Write) -> io::Result<()> {
-    heading("Time by block size and cache", out)?;
+        None => "Time by block size and cache, of compilations that the source measured",
+    };
+    heading(title, out)?;
     write!(out, "{FAINT}{:>10}", "block")?;
     for at in &caching.times {
         write!(out, "{}", right(&exact_size(at.cache_bytes), 10))?;
@@ -140,6 +113,27 @@ fn write_cache_times(caching: &Caching, chosen: Option<u64>, out: &mut dyn Write
             write!(out, "{}", right(&at.seconds.get(index).copied().map(format_duration).unwrap_or_default(), 10))?;
         }
         writeln!(out, "{style:#}")?;
+    }
+    Ok(())
+}
+
+/// What the requests of a trace cost on a device, with one cache.
+fn write_requests(caching: &Caching, device: &str, chosen: Option<u64>, out: &mut dyn Write) -> io::Result<()> {
+    let cache = exact_size(caching.cache_bytes);
+    heading(&format!("A cache of {cache} (LRU) with the requests of the trace, on {device}"), out)?;
+    writeln!(out, "{FAINT}{:>10}{:>12}{:>16}{:>14}{:>12}{FAINT:#}", "block", "misses", "transfers", "fetched", "time")?;
+    for row in &caching.rows {
+        let style = if chosen == Some(row.block_bytes) { FAST } else { Style::new() };
+        write!(out, "{style}{}", right(&exact_size(row.block_bytes), 10))?;
+        let figures = [
+            (row.miss_ratio.map(format_share), 12),
+            (row.fetches.map(|fetches| format_count(fetches.round() as u128)), 16),
+            (row.fetched_bytes.map(|bytes| format_size(bytes as u128)), 14),
+        ];
+        figures
+            .into_iter()
+            .try_for_each(|(figure, width)| write!(out, "{}", right(&figure.unwrap_or_default(), width)))?;
+        writeln!(out, "{}{style:#}", right(&format_duration(row.seconds), 12))?;
     }
     Ok(())
 }

@@ -200,6 +200,18 @@ impl Store {
     /// Keeps the current state of the store from being freed until [`unpin`](Self::unpin) with the same name, even if
     /// processes end meanwhile. An existing pin of that name moves to the current state.
     ///
+    /// ```
+    /// use granulo_store::{Plan, Store};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let store = Store::create(&place.path().join("store"), &Plan::default())?;
+    /// store.pin("nightly copy")?;
+    /// // Meanwhile others may copy the files of this state, whatever is removed and compacted.
+    /// assert_eq!(store.pins()?.len(), 1);
+    /// assert!(store.unpin("nightly copy")?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ReadOnly`](crate::error::ErrorKind::ReadOnly) if the store was opened for reading; errors of writing.
     pub fn pin(&self, name: &str) -> Result<()> {
@@ -339,7 +351,27 @@ impl Store {
     }
 
     /// A new batch. Up to 8 MiB of records are atomic; a larger batch is committed in pieces of that size. Threads may
-    /// fill batches concurrently.
+    /// fill batches concurrently, and durable batches that are committed at the same time share one round of syncs:
+    ///
+    /// ```
+    /// use granulo_store::{Attributes, Durability, Key, Plan, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let store = Store::create(&place.path().join("store"), &Plan::default())?;
+    /// let attributes = Attributes::of_file(Time { seconds: 0, nanoseconds: 0 });
+    /// std::thread::scope(|scope| {
+    ///     for thread in 0..8 {
+    ///         let (store, attributes) = (&store, &attributes);
+    ///         scope.spawn(move || {
+    ///             let mut batch = store.batch(Durability::Batch);
+    ///             batch.put(&Key::parse(format!("log/{thread}")).unwrap(), attributes, b"done").unwrap();
+    ///             batch.commit().unwrap();
+    ///         });
+    ///     }
+    /// });
+    /// assert_eq!(store.list(&Key::parse("log")?)?.count(), 8);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn batch(&self, durability: Durability) -> Batch<'_> {
         Batch::new(self, durability)
     }
@@ -376,6 +408,20 @@ impl Store {
     }
 
     /// Exchanges the names of two objects, durable on return.
+    ///
+    /// ```
+    /// use granulo_store::{Attributes, Key, Plan, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let store = Store::create(&place.path().join("store"), &Plan::default())?;
+    /// let attributes = Attributes::of_file(Time { seconds: 0, nanoseconds: 0 });
+    /// store.put(&Key::parse("current/data")?, &attributes, b"old")?;
+    /// store.put(&Key::parse("next/data")?, &attributes, b"new")?;
+    /// // Whole directories: nobody sees a moment without `current`.
+    /// store.exchange(&Key::parse("current")?, &Key::parse("next")?)?;
+    /// assert_eq!(store.get(&Key::parse("current/data")?)?.unwrap(), b"new");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Batch::exchange`].

@@ -405,6 +405,23 @@ impl Handle {
 
     /// Truncates the file, or extends it with a hole.
     ///
+    /// ```
+    /// use granulo_store::{Attributes, HandleOptions, Key, Plan, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let store = Store::create(&place.path().join("store"), &Plan::default())?;
+    /// let attributes = Attributes::of_file(Time { seconds: 0, nanoseconds: 0 });
+    /// let handle = store.open_object(&Key::parse("file")?, &HandleOptions::write().create(attributes))?;
+    /// handle.append(b"content")?;
+    /// handle.set_len(4)?;
+    /// handle.set_len(6)?;
+    /// let mut bytes = [1; 8];
+    /// assert_eq!(handle.read_at(&mut bytes, 0)?, 6);
+    /// assert_eq!(&bytes, b"cont\0\0\x01\x01");
+    /// handle.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::ReadOnly`] if it was opened for reading; [`ErrorKind::Usage`] beyond 2⁶² bytes; errors of reading
     /// the record.

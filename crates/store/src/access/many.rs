@@ -94,6 +94,28 @@ impl Store {
     /// Reads many objects in disk order: up to `depth` threads call `take` concurrently, once for each key, with its
     /// index in `keys` and the result that [`read`](Self::read) would return. In no particular order. 32 is a good
     /// depth for flash that is not cached.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicUsize, Ordering};
+    ///
+    /// use granulo_store::{Attributes, Durability, Key, Plan, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let store = Store::create(&place.path().join("store"), &Plan::default())?;
+    /// let attributes = Attributes::of_file(Time { seconds: 0, nanoseconds: 0 });
+    /// let keys: Vec<Key> = (0..100).map(|n| Key::parse(format!("samples/{n}"))).collect::<Result<_, _>>()?;
+    /// let mut batch = store.batch(Durability::Batch);
+    /// keys.iter().try_for_each(|key| batch.put(key, &attributes, b"sample"))?;
+    /// batch.commit()?;
+    /// let bytes = AtomicUsize::new(0);
+    /// store.get_many(&keys, 32, |at, object| match object {
+    ///     Ok(Some(object)) => _ = bytes.fetch_add(object.content.len(), Ordering::Relaxed),
+    ///     Ok(None) => panic!("{} is gone", keys[at]),
+    ///     Err(error) => panic!("{error}"),
+    /// });
+    /// assert_eq!(bytes.into_inner(), 600);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn get_many(&self, keys: &[Key], depth: usize, take: impl Fn(usize, Result<Option<Object<'_>>>) + Sync) {
         for (number, keys) in keys.chunks(LOOKED_UP).enumerate() {
             self.engine().get_many(keys, number * LOOKED_UP, depth.max(1), &take);

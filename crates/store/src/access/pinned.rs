@@ -132,6 +132,21 @@ impl Store {
 
     /// An object and everything below it from a key on, inclusive, in key order.
     ///
+    /// ```
+    /// use granulo_store::{Attributes, Key, Plan, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let store = Store::create(&place.path().join("store"), &Plan::default())?;
+    /// for key in ["a/1", "a/2", "b/3"] {
+    ///     store.put(&Key::parse(key)?, &Attributes::of_file(Time { seconds: 0, nanoseconds: 0 }), b"")?;
+    /// }
+    /// // A walk that stopped before a/2 resumes there.
+    /// let rest = store.walk_from(&Key::root(), &Key::parse("a/2")?)?;
+    /// let keys: Vec<String> = rest.map(|listed| listed.map(|one| one.key.to_string())).collect::<Result<_, _>>()?;
+    /// assert_eq!(keys, ["a/2", "b", "b/3"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// Errors of reading the index.
     pub fn walk_from(&self, top: &Key, from: &Key) -> Result<Walk> {

@@ -427,6 +427,28 @@ impl Store {
     /// Loads all objects at or below a key (the root loads everything): pieces in approximate disk order, read ahead
     /// and verified.
     ///
+    /// ```
+    /// use granulo_store::{Attributes, Durability, Key, Kind, Plan, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let store = Store::create(&place.path().join("store"), &Plan::default())?;
+    /// let attributes = Attributes::of_file(Time { seconds: 0, nanoseconds: 0 });
+    /// let mut batch = store.batch(Durability::Batch);
+    /// for n in 0..100 {
+    ///     batch.put(&Key::parse(format!("samples/{n}"))?, &attributes, b"sample")?;
+    /// }
+    /// batch.commit()?;
+    /// let (mut objects, mut bytes) = (0, 0);
+    /// for piece in store.load(&Key::parse("samples")?)? {
+    ///     for object in piece?.objects().filter(|object| object.kind() == Kind::File) {
+    ///         objects += 1;
+    ///         bytes += object.content().len();
+    ///     }
+    /// }
+    /// assert_eq!((objects, bytes), (100, 600));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no such key; errors of reading the index. Damaged objects are errors among
     /// the pieces.
