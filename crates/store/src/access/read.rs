@@ -226,7 +226,7 @@ impl Engine {
             };
             let changed = match entry.attributes_id {
                 0 => None,
-                id => self.view().snapshot().attributes_record(&head.object_key(), id)?,
+                id => self.snapshot().attributes_record(&head.object_key(), id)?,
             };
             let records = [Some(entry.location), changed.map(|changed| changed.location)];
             let units = descriptor.iter().flat_map(Descriptor::runs).map(|run| run.length_bytes).sum::<u64>();

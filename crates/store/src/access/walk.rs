@@ -76,14 +76,14 @@ impl Engine {
     /// Entries at and below `top`, from the path `from` on.
     pub(crate) fn walk(&self, top: &Key, from: &Key) -> Result<Walk> {
         self.refresh()?;
-        let snapshot = self.view().snapshot();
+        let snapshot = self.snapshot();
         Walk::from(snapshot, top, from)
     }
 
     /// The entries of a directory from a name on.
     pub(crate) fn list(&self, directory: &Key, from: &[u8]) -> Result<Walk> {
         self.refresh()?;
-        let snapshot = self.view().snapshot();
+        let snapshot = self.snapshot();
         Walk::list(snapshot, directory, from)
     }
 }

@@ -50,7 +50,7 @@ impl Engine {
         if entry.attributes_id == 0 {
             return Ok(own);
         }
-        let newer = self.changed_attributes(&self.view().snapshot(), &key(), entry)?;
+        let newer = self.changed_attributes(&self.snapshot(), &key(), entry)?;
         // Holes belong to the content.
         Ok(Attributes { holes: own.holes, ..newer })
     }
@@ -71,7 +71,7 @@ impl Engine {
                 None => None,
             };
             // Compaction in another thread may have moved it, or another change superseded it a moment ago.
-            let now = self.view().snapshot();
+            let now = self.snapshot();
             let again = match now.attributes_record(key, entry.attributes_id)? {
                 Some(again) => Some(again),
                 None => now.look_up(&attributes_key(key))?.filter(|now| now.id > entry.attributes_id),

@@ -80,7 +80,7 @@ impl Engine {
         let Some(Early { until, .. }) = Early::of(&self.view().state) else { return Ok(()) };
         let mut from = first_superseded().to_vec();
         loop {
-            let snapshot = self.view().snapshot().revealed();
+            let snapshot = self.snapshot().revealed();
             let mut scan = snapshot.scan_versions_from(&from)?;
             let mut change = Change::default();
             while change.recent.len() + change.forget.len() < PIECE

@@ -304,8 +304,15 @@ impl Engine {
         self.latch.get().map(String::as_str)
     }
 
+    /// The view, locked. Whoever holds it must not look at it again, nor call what does: between the two, a writer may
+    /// wait for the first to end, and the second for the writer.
     pub(crate) fn view(&self) -> RwLockReadGuard<'_, View> {
         locks::read(&self.view)
+    }
+
+    /// The index of now; nothing stays locked.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.view().snapshot()
     }
 
     /// The state for look-ups, refreshed if this process does not write and the interval has passed.
@@ -570,7 +577,7 @@ impl Accounts for EngineAccounts<'_> {
     }
 
     fn revealed(&self) -> Snapshot {
-        self.engine.view().snapshot().revealed()
+        self.engine.snapshot().revealed()
     }
 
     fn descriptor(&self, entry: &Entry) -> Result<Option<Descriptor>> {

@@ -79,7 +79,7 @@ impl<'e> EarlierVersions<'e> {
         if let Some(known) = self.behind_index.get(key) {
             return Ok(Some(*known));
         }
-        let entry = self.engine.view().snapshot().look_up(key)?;
+        let entry = self.engine.snapshot().look_up(key)?;
         Ok(entry.filter(|entry| entry.kind == Kind::Large))
     }
 

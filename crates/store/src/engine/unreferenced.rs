@@ -61,7 +61,7 @@ impl Engine {
     /// then they were in use. One that had lost its last name before is in no snapshot.
     fn named_in_snapshots(&self) -> Result<HashMap<ObjectNumber, u64>> {
         let mut named_until = HashMap::new();
-        let mut scan = self.view().snapshot().scan_versions_from(&first_superseded())?;
+        let mut scan = self.snapshot().scan_versions_from(&first_superseded())?;
         while let Some((key, entry)) = scan.next_entry()? {
             if entry.kind == Kind::Link {
                 let until: &mut u64 = named_until.entry(entry.linked()).or_default();

@@ -72,7 +72,7 @@ impl Engine {
     /// For each segment, the number of live records that do not directly follow the one with the preceding key.
     fn breaks(&self) -> Result<BTreeMap<SegmentNumber, u64>> {
         let mut breaks: BTreeMap<SegmentNumber, u64> = BTreeMap::new();
-        let snapshot = self.view().snapshot();
+        let snapshot = self.snapshot();
         let mut scan = snapshot.scan_from(&[])?;
         let mut end = (SegmentNumber(0), LogOffset::START);
         while let Some((_, entry)) = scan.next_entry()? {

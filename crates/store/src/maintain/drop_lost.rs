@@ -49,7 +49,7 @@ impl Store {
                 .at(&engine.home)
                 .advise("nothing was dropped; bring the device back, or give it up with granulo store rebuild"));
         }
-        let snapshot = engine.view().snapshot();
+        let snapshot = engine.snapshot();
         let shared: BTreeSet<ObjectNumber> = lost.iter().filter_map(|key| object_of(key)).collect();
         let (ways, restored, versions) = (Ways::of(&snapshot)?, Vec::new(), Vec::new());
         let mut dropping = Dropping { store: self, ways, snapshot, shared, restored, versions, report };

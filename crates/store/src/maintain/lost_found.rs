@@ -42,7 +42,7 @@ impl Store {
         if engine.noted(DETACHED).is_none() {
             return Ok(0);
         }
-        let snapshot = engine.view().snapshot();
+        let snapshot = engine.snapshot();
         let mut ways = Ways::of(&snapshot)?;
         let mut detached = ways.detached();
         detached.extend(ways.circles());
@@ -60,7 +60,7 @@ impl Store {
             batch.commit()?;
             // One at a time: each needs 40 bytes for every directory.
             drop(ways);
-            ways = Ways::of(&engine.view().snapshot())?;
+            ways = Ways::of(&engine.snapshot())?;
         }
         let dropped = self.drop_doubled(&ways)?;
         // Without a write, nothing is acknowledged: the next open reports again what a crash left.
@@ -89,7 +89,7 @@ impl Store {
         if !engine.owns_index() {
             return Ok(());
         }
-        let snapshot = engine.view().snapshot();
+        let snapshot = engine.snapshot();
         let (from, to) = (entry_key(ROOT, LOST_FOUND.as_bytes()), entry_key(ROOT, BEHIND_LOST_FOUND.as_bytes()));
         if snapshot.scan(Bound::Included(&from), Bound::Excluded(&to))?.next_entry()?.is_none() {
             return Ok(());
@@ -172,7 +172,7 @@ mod tests {
     /// The place of an object's record, and of the next one.
     fn place(store: &Store, path: &str) -> (String, u64, u64) {
         let engine = store.engine();
-        let location = engine.view().snapshot().look_up_path(key(path).stored()).unwrap().unwrap().location;
+        let location = engine.snapshot().look_up_path(key(path).stored()).unwrap().unwrap().location;
         let Range { start, end } = location.range();
         (segment_path(engine.segment_id(location.segment)), start.0, end.0)
     }

@@ -255,7 +255,7 @@ impl<'r, 'w> Round<'r, 'w> {
     /// everything current. If that ends early, the rest is still counted: [`free`](Self::free) compares the counts with
     /// the accounts.
     fn move_live(&mut self) -> Result<()> {
-        let snapshot = self.engine.view().snapshot();
+        let snapshot = self.engine.snapshot();
         let mut scan = snapshot.scan_versions_from(&[])?;
         let mut batch: Vec<(Vec<u8>, Entry)> = Vec::new();
         let mut bytes = 0;

@@ -638,7 +638,7 @@ impl Rebuild<'_> {
         if !done.moving.is_empty() {
             for outdated in engine.append_moved(std::mem::take(&mut done.moving))? {
                 // Moved meanwhile by a compaction, which changes neither its id nor its map.
-                let now = engine.view().snapshot().look_up(&outdated.key)?;
+                let now = engine.snapshot().look_up(&outdated.key)?;
                 self.is_revisited |= now.is_some_and(|now| now.id == outdated.entry.id);
             }
         }

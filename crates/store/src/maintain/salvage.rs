@@ -129,7 +129,7 @@ impl Engine {
     /// # Errors
     /// Errors of reading the index.
     pub(crate) fn recount_units(&self) -> Result<()> {
-        let snapshot = self.view().snapshot();
+        let snapshot = self.snapshot();
         let mut counted: BTreeMap<(DeviceNumber, u32), u64> = BTreeMap::new();
         let mut scan = snapshot.scan_versions_from(&[])?;
         while let Some((_, entry)) = scan.next_entry()? {
@@ -175,7 +175,7 @@ impl Engine {
     /// # Errors
     /// Errors of reading the index, of writing and of `pace`.
     pub(super) fn empty_segment(&self, row: &SegmentRow, pace: &mut Pace<'_>) -> Result<bool> {
-        let snapshot = self.view().snapshot();
+        let snapshot = self.snapshot();
         let (mut moving, mut bytes) = (Vec::new(), 0);
         let most_bytes = self.batch_bytes(BATCH_BYTES);
         self.audit_segment(row, &snapshot, LogOffset::START, pace, &mut |sight, _| {

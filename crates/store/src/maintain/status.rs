@@ -236,7 +236,7 @@ impl Engine {
 
     fn census(&self) -> Result<Census> {
         let mut census = Census::default();
-        let snapshot = self.view().snapshot();
+        let snapshot = self.snapshot();
         let mut scan = snapshot.scan_from(&[])?;
         while let Some((_, entry)) = scan.next_entry()? {
             match entry.kind {

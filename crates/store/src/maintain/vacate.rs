@@ -246,7 +246,7 @@ impl Engine {
         pace: &mut Pace<'_>,
         done: &mut Compacted,
     ) -> Result<()> {
-        let snapshot = self.view().snapshot();
+        let snapshot = self.snapshot();
         let mut targets = Targets((!self.view().state.snapshots.is_empty()).then(BTreeMap::new));
         let mut scan = snapshot.scan_versions_from(&[])?;
         let mut buffer = Vec::new();

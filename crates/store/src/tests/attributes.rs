@@ -98,7 +98,7 @@ fn log_bytes(store: &Store) -> u64 {
 
 fn attributes_records(store: &Store) -> usize {
     let (from, to) = (first_attributes(), first_superseded());
-    let snapshot = store.engine().view().snapshot();
+    let snapshot = store.engine().snapshot();
     snapshot.scan(std::ops::Bound::Included(&from), std::ops::Bound::Excluded(&to)).unwrap().count()
 }
 
@@ -215,7 +215,7 @@ fn lost_attributes_are_reported_and_restored_from_the_index() {
     set_all(&store, 5);
     let path = key("d/20000");
     let entry = store.entry(&path).unwrap().unwrap().entry;
-    let snapshot = store.engine().view().snapshot();
+    let snapshot = store.engine().snapshot();
     let own = snapshot.look_up_path(path.stored()).unwrap().unwrap();
     assert_eq!((own.id, own.attributes_id), (entry.id, entry.attributes_id));
     let directory = store.engine().directory(b"d").unwrap().unwrap();
@@ -245,4 +245,34 @@ fn lost_attributes_are_reported_and_restored_from_the_index() {
         (5, 0, bytes(1, 20_000))
     );
     is_sound(&store);
+}
+
+/// Whoever reads them holds nothing that a writer waits for while it looks again.
+#[test]
+fn attributes_are_read_and_changed_at_the_same_time() {
+    const ROUNDS: u32 = 300;
+    let sandbox = TempDir::new().unwrap();
+    let store = Store::create(&sandbox.path().join("s"), &Plan::default()).unwrap();
+    for name in ["a", "b"] {
+        store.put(&key(name), &file(), &bytes(1, 2000)).unwrap();
+        store.set_attributes(&key(name), &Attributes { uid: 7, ..file() }).unwrap();
+    }
+    std::thread::scope(|scope| {
+        for name in ["a", "b"] {
+            let store = &store;
+            scope.spawn(move || {
+                for uid in 0..ROUNDS {
+                    let mut batch = store.batch(Durability::None);
+                    batch.set_attributes(&key(name), &Attributes { uid, ..file() }).unwrap();
+                    batch.commit().unwrap();
+                }
+            });
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    assert_eq!(store.stat(&key(name)).unwrap().unwrap().entry.size_bytes, 2000);
+                }
+            });
+        }
+    });
+    assert_eq!(store.stat(&key("a")).unwrap().unwrap().attributes.uid, ROUNDS - 1);
 }

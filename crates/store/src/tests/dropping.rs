@@ -39,7 +39,7 @@ fn damage(home: &Path, numbers: impl Iterator<Item = usize>) {
 /// Flips a bit in the record of a name.
 fn damage_record(home: &Path, name: &str) {
     let store = Store::open_read_only(home).unwrap();
-    let entry = store.engine().view().snapshot().look_up_path(key(name).stored()).unwrap().unwrap();
+    let entry = store.engine().snapshot().look_up_path(key(name).stored()).unwrap().unwrap();
     damage_at(home, &store, entry.location);
 }
 
@@ -182,8 +182,7 @@ fn what_a_snapshot_shares_with_a_lost_directory_stays() {
     store.put(&key("now/in it"), &file(), b"1").unwrap();
     store.put(&key("then/in it"), &file(), b"2").unwrap();
     store.create_snapshot("before").unwrap();
-    let place =
-        |name: &str| store.engine().view().snapshot().look_up_path(key(name).stored()).unwrap().unwrap().location;
+    let place = |name: &str| store.engine().snapshot().look_up_path(key(name).stored()).unwrap().unwrap().location;
     let places = [place("now"), place("then")];
     store.set_attributes(&key("then"), &Attributes { mode: 0o040_500, ..Attributes::default() }).unwrap();
     places.iter().for_each(|&place| damage_at(&home, &store, place));
@@ -219,8 +218,7 @@ fn nothing_older_stands_in(plan: &Plan, content_bytes: usize) {
     let home = store_of(&sandbox, plan);
     let store = Store::open(&home).unwrap();
     store.put(&key(&name(1)), &file(), &b"newer ".repeat(content_bytes / 6 + 1)[..content_bytes]).unwrap();
-    let place =
-        |name: &str| store.engine().view().snapshot().look_up_path(key(name).stored()).unwrap().unwrap().location;
+    let place = |name: &str| store.engine().snapshot().look_up_path(key(name).stored()).unwrap().unwrap().location;
     let places = [place(&name(1)), place(&name(2))];
     drop(store);
     for Location { segment, offset, record_bytes } in places {

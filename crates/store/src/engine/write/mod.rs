@@ -257,7 +257,7 @@ impl<'s> Batch<'s> {
             seen = self.see(key)?;
         }
         let (Some(seen), Some(found)) = (seen, found(seen)) else { return Ok(false) };
-        if found.kind == Kind::Directory && has_entries(&self.engine().view().snapshot(), found.number)? {
+        if found.kind == Kind::Directory && has_entries(&self.engine().snapshot(), found.number)? {
             return Err(not_empty(key.stored()));
         }
         self.add_removal(key, seen)?;
@@ -311,7 +311,7 @@ impl<'s> Batch<'s> {
     /// Any error of writing.
     pub fn remove_tree(&mut self, key: &Key) -> Result<bool> {
         self.commit_piece()?;
-        let snapshot = self.engine().view().snapshot();
+        let snapshot = self.engine().snapshot();
         let is_there = key.is_root() || snapshot.look_up_path(key.stored())?.is_some();
         if is_there {
             self.removed_tree = Some(key.stored().to_vec());

@@ -150,12 +150,13 @@ impl Batch<'_> {
             let (mut path, mut onto) = (key.stored().into(), Onto::Seen(source.seen.directory));
             if source.entry.kind == Kind::Link {
                 let number = source.entry.number;
-                let snapshot = batch.engine().view().snapshot();
+                let snapshot = batch.engine().snapshot();
                 source.entry = snapshot.look_up(&object_key(number))?.ok_or_else(|| not_there("change", key))?;
                 source.is_followed = true;
                 (path, onto) = (shared_key(number).into(), Onto::Any(Existing::Replace));
             }
-            match are_changed_alone(&batch.engine().view().state, &source.entry) {
+            let is_alone = are_changed_alone(&batch.engine().view().state, &source.entry);
+            match is_alone {
                 true => batch.add_attributes(&source, path, attributes),
                 false => batch.add_again(&source, path, onto, Some(attributes)),
             }
@@ -221,7 +222,7 @@ impl Batch<'_> {
 
     /// "Changed", if compaction in another thread has moved what could not be read; else the error.
     fn moved_or(&self, source: &Source<'_>, error: Error) -> Error {
-        match self.engine().view().snapshot().look_up(&source.index_key()) {
+        match self.engine().snapshot().look_up(&source.index_key()) {
             Ok(now) if now != Some(source.entry) => is_changed(source.key.stored()),
             _ => error,
         }
@@ -230,7 +231,7 @@ impl Batch<'_> {
     /// When the root was created, if it has a record.
     fn birth_of_root(&self) -> Result<Option<Time>> {
         let (engine, mut buffer) = (self.engine(), Vec::new());
-        let now = || engine.view().snapshot().look_up(ROOT_KEY);
+        let now = || engine.snapshot().look_up(ROOT_KEY);
         while let Some(entry) = now()? {
             match engine.read_entry(&entry, &mut buffer) {
                 Ok(record) => return decode_attributes(record.head.attributes).map(|attributes| attributes.btime),
@@ -267,7 +268,7 @@ impl Batch<'_> {
     fn attributes_before(&self, source: &Source<'_>) -> Result<Attributes> {
         let (engine, entry) = (self.engine(), &source.entry);
         if entry.attributes_id > 0 {
-            return engine.changed_attributes(&engine.view().snapshot(), &source.index_key(), entry);
+            return engine.changed_attributes(&engine.snapshot(), &source.index_key(), entry);
         }
         let mut buffer = Vec::new();
         decode_attributes(engine.read_head(entry, &mut buffer)?.attributes)

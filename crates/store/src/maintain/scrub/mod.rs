@@ -266,7 +266,8 @@ impl Engine {
     /// index may have been built from this log after the damage: it does not show what was there.
     pub(crate) fn damage_without_objects(&self, row: &SegmentRow, range: Range<LogOffset>) -> Problem {
         let copies = self.copies_in_words(&row.devices);
-        let (rest, remedy) = match self.completeness_of(&self.view().state.notes).is_empty() {
+        let is_complete = self.completeness_of(&self.view().state.notes).is_empty();
+        let (rest, remedy) = match is_complete {
             true => ("", Remedy::Harmless),
             false => (", and what was there is unknown", self.remedy_beyond(&row.devices)),
         };
@@ -299,7 +300,7 @@ impl<'m> Scrubber<'m> {
         self.report.found += 1;
         self.report.repaired += u64::from(is_repaired);
         let problem = match problem.key {
-            Some(_) => self.objects.name(problem, &self.engine.view().snapshot()),
+            Some(_) => self.objects.name(problem, &self.engine.snapshot()),
             None => problem,
         };
         (self.found)(&problem, is_repaired);

@@ -143,7 +143,7 @@ fn a_snapshot_costs_what_changes_after_it() {
     }
     batch.commit().unwrap();
     let versions = |store: &Store| {
-        let snapshot = store.engine().view().snapshot();
+        let snapshot = store.engine().snapshot();
         snapshot.scan_versions_from(&crate::format::index_key::first_superseded()).unwrap().count()
     };
     // Turn t changes files 7 t to 7 t + 9. The content of a file before turn t is needed if a snapshot exists between
@@ -223,7 +223,7 @@ fn a_snapshot_that_the_last_release_lists_keeps_nothing_once_it_is_removed() {
     std::fs::rename(&old, &index).unwrap();
     let store = Store::open(&home).unwrap();
     assert_eq!(store.recovered().batches, 1);
-    let snapshot = store.engine().view().snapshot();
+    let snapshot = store.engine().snapshot();
     let versions = snapshot.scan_versions_from(&crate::format::index_key::first_superseded()).unwrap().count();
     assert_eq!((versions, store.get(&key("f")).unwrap().as_deref()), (0, Some(&b"after"[..])));
     is_sound(&store);

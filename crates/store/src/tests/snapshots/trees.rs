@@ -41,7 +41,7 @@ fn steps() -> impl Strategy<Value = Step> {
 
 /// All entries of the index.
 fn entries(store: &Store) -> Entries {
-    let snapshot = store.engine().view().snapshot();
+    let snapshot = store.engine().snapshot();
     snapshot.scan_versions_from(&[]).unwrap().map(Result::unwrap).collect()
 }
 
