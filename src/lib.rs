@@ -66,6 +66,8 @@
 mod bench;
 pub mod cli;
 mod document;
+#[cfg(feature = "fuse")]
+mod fuse;
 mod mounts;
 pub mod plan;
 pub mod population;

@@ -11,6 +11,8 @@ mod compare;
 mod generate;
 mod generated;
 mod merge;
+#[cfg(feature = "fuse")]
+mod mount;
 mod output;
 mod plan;
 mod progress;
@@ -22,8 +24,11 @@ mod sources;
 mod store;
 mod survey;
 mod trace;
+#[cfg(feature = "fuse")]
+mod unmount;
 mod watch;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -57,6 +62,10 @@ enum Command {
     Allocate(allocate::AllocateArguments),
     Generate(generate::GenerateArguments),
     Store(store::StoreArguments),
+    #[cfg(feature = "fuse")]
+    Mount(mount::MountArguments),
+    #[cfg(feature = "fuse")]
+    Unmount(unmount::UnmountArguments),
     Cache(Box<cache::CacheArguments>),
     Trace(trace::TraceArguments),
     Bench(bench::BenchArguments),
@@ -94,7 +103,15 @@ impl From<Ended> for ExitCode {
 
 /// Runs the command of this process.
 pub fn main() -> ExitCode {
-    let matches = match Arguments::command().try_get_matches() {
+    let given = match arguments() {
+        Ok(Some(given)) => given,
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(error) => {
+            output::complain(&error);
+            return ExitCode::from(2);
+        }
+    };
+    let matches = match Arguments::command().try_get_matches_from(given) {
         Ok(matches) => matches,
         Err(error) => return usage(&error),
     };
@@ -117,6 +134,19 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// The arguments of this process; `None` if there is nothing to do. mount(8) calls it by another name and with others.
+fn arguments() -> Result<Option<Vec<OsString>>> {
+    let given: Vec<OsString> = std::env::args_os().collect();
+    #[cfg(feature = "fuse")]
+    if given.first().is_some_and(mount::helper::is_called_by) {
+        return match mount::helper::request(given.into_iter().skip(1))? {
+            mount::helper::Request::Mount(arguments) => Ok(Some(arguments)),
+            mount::helper::Request::Nothing => Ok(None),
+        };
+    }
+    Ok(Some(given))
+}
+
 /// Prints the message of the argument parser: help and version are not failures, and neither is a closed pipe.
 fn usage(error: &clap::Error) -> ExitCode {
     let _ = error.print();
@@ -135,6 +165,10 @@ impl Command {
             Command::Allocate(arguments) => arguments.run(),
             Command::Generate(arguments) => arguments.run(),
             Command::Store(arguments) => arguments.run(),
+            #[cfg(feature = "fuse")]
+            Command::Mount(arguments) => arguments.run(),
+            #[cfg(feature = "fuse")]
+            Command::Unmount(arguments) => arguments.run(),
             Command::Cache(arguments) => arguments.run(),
             Command::Trace(arguments) => arguments.run(),
             Command::Bench(arguments) => arguments.run(),

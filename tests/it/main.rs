@@ -31,6 +31,14 @@ mod inode_scan_xfs;
 mod layers;
 mod merge;
 mod model;
+#[cfg(feature = "fuse")]
+mod mount;
+#[cfg(feature = "fuse")]
+mod mount_kill;
+#[cfg(feature = "fuse")]
+mod mount_random;
+#[cfg(feature = "fuse")]
+mod mounted;
 mod nasty;
 mod nfs_packets;
 mod output;

@@ -56,7 +56,7 @@ impl OpenedStore {
 }
 
 /// Reports what may be missing, and devices with a fault, before anything else about the store.
-pub(super) fn say_what_is_wrong(store: &Store) {
+pub(in crate::cli) fn say_what_is_wrong(store: &Store) {
     say_completeness(store);
     for (number, trouble) in store.troubles() {
         let advice = match trouble {
@@ -77,7 +77,7 @@ pub(super) fn say_what_is_wrong(store: &Store) {
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] for a directory that is not a device of the store; errors of finding the store.
-pub(super) fn checked(store: &Path, options: OpenOptions) -> Result<OpenOptions> {
+pub(in crate::cli) fn checked(store: &Path, options: OpenOptions) -> Result<OpenOptions> {
     if options.devices.is_empty() {
         return Ok(options);
     }

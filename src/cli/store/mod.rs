@@ -7,7 +7,7 @@
 mod check;
 mod compact;
 mod completeness;
-mod devices;
+pub(super) mod devices;
 mod export;
 mod get;
 mod import;

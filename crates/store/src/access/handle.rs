@@ -437,6 +437,32 @@ impl Handle {
         Ok(())
     }
 
+    /// Punches a hole: the range reads as zeroes and takes no space; the size stays. What is stored behind the hole is
+    /// written again with the next commit.
+    ///
+    /// ```
+    /// use granulo_store::{Attributes, HandleOptions, Key, Plan, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let store = Store::create(&place.path().join("store"), &Plan::default())?;
+    /// let (key, attributes) = (Key::parse("file")?, Attributes::of_file(Time { seconds: 0, nanoseconds: 0 }));
+    /// store.put(&key, &attributes, &[1; 10_000])?;
+    /// let handle = store.open_object(&key, &HandleOptions::write())?;
+    /// handle.punch_hole(4096..8192)?;
+    /// handle.close()?;
+    /// assert_eq!(store.get(&key)?.unwrap()[4095..8193].iter().filter(|&&byte| byte == 1).count(), 2);
+    /// let holes = store.stat(&key)?.unwrap().attributes.holes.unwrap();
+    /// assert_eq!(holes.data, [(0, 4096), (8192, 1808)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::ReadOnly`] if it was opened for reading.
+    pub fn punch_hole(&self, range: Range<u64>) -> Result<()> {
+        self.pending_to_change()?.punch(range);
+        Ok(())
+    }
+
     /// Replaces its attributes with the next commit. Its type and its holes do not change.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{ROOT_KEY, entry_key};
-use crate::format::key::split;
+use crate::format::key::{shared_number, split};
 use crate::locks;
 
 impl Engine {
@@ -17,8 +17,7 @@ impl Engine {
     /// Any error of reading the index.
     pub(crate) fn look_up_path(&self, view: RwLockReadGuard<'_, View>, path: &[u8]) -> Result<Option<Entry>> {
         let Some((above, name)) = split(path) else { return look_up_in(view, ROOT_KEY).map(|(_, entry)| entry) };
-        let known = locks::read(&self.directories).directory(above);
-        if let Some(directory) = known {
+        if let Some(directory) = self.known_directory(above) {
             return look_up_in(view, &entry_key(directory, name)).map(|(_, entry)| entry);
         }
         let (version, snapshot) = (view.state.version, view.snapshot());
@@ -35,13 +34,18 @@ impl Engine {
     /// Any error of reading the index.
     pub(crate) fn directory(&self, path: &[u8]) -> Result<Option<ObjectNumber>> {
         let view = self.view();
-        let known = locks::read(&self.directories).directory(path);
+        let known = self.known_directory(path);
         if known.is_some() {
             return Ok(known);
         }
         let (version, snapshot) = (view.state.version, view.snapshot());
         drop(view);
         self.learn(version, &snapshot, path)
+    }
+
+    /// The number of the directory with a path, if no look-up is needed: the key may begin there.
+    fn known_directory(&self, path: &[u8]) -> Option<ObjectNumber> {
+        shared_number(path).or_else(|| locks::read(&self.directories).directory(path))
     }
 
     /// Looks up a directory, and remembers the path to it if the snapshot still matches the view.

@@ -3,6 +3,9 @@
 //! A key consists of components without NUL and `/`, none of them empty, `.` or `..`; the root is the empty key.
 //! Internally, components are separated by a zero byte, so that the byte order of keys is that of a walk, and a
 //! directory with everything below it is one range (docs/FORMAT.md, section 10).
+//!
+//! A key may also begin at a directory that is known by its number ([`Key::within`]): it needs no look-up of the path
+//! above, and stays right when that changes. Its stored form begins with a zero byte, which no path does.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
@@ -52,6 +55,39 @@ impl Key {
             return refuse("it is longer than 65,535 bytes");
         }
         Ok(Key(bytes))
+    }
+
+    /// The entry `name` of the directory with a number, which the caller knows to exist. Wherever an entry is looked up
+    /// or changed, such a key takes the place of its path.
+    ///
+    /// ```
+    /// use granulo_store::{Attributes, Key, Plan, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let store = Store::create(&place.path().join("store"), &Plan::default())?;
+    /// store.put(&Key::parse("d/file")?, &Attributes::of_file(Time { seconds: 0, nanoseconds: 0 }), b"content")?;
+    /// let directory = store.entry(&Key::parse("d")?)?.unwrap().entry.number;
+    /// store.rename(&Key::parse("d")?, &Key::parse("e")?, granulo_store::Existing::Refuse)?;
+    /// assert_eq!(store.get(&Key::within(directory, b"file")?)?.unwrap(), b"content");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if `name` is not one component of a path.
+    pub fn within(directory: ObjectNumber, name: &[u8]) -> Result<Key> {
+        if !is_name(name) {
+            return Err(Error::new(ErrorKind::Usage, "use the name", "a name is one component of a path")
+                .at(&display_path(name)));
+        }
+        let mut bytes = shared_key(directory);
+        bytes.push(0);
+        bytes.extend_from_slice(name);
+        Ok(Key(bytes))
+    }
+
+    /// The directory with a number, to list it.
+    pub fn of_directory(directory: ObjectNumber) -> Key {
+        Key(shared_key(directory))
     }
 
     /// The path of a record in a batch; `None` for the placeholder of a shared object.
@@ -148,8 +184,14 @@ impl Key {
         self.0.split(|&byte| byte == 0).filter(|component| !component.is_empty())
     }
 
-    /// The path, with slashes.
+    /// The path, with slashes. For a key that begins at a directory known by its number, that number takes the place of
+    /// the path above.
     pub fn to_path(&self) -> PathBuf {
+        if let Some((number, rest)) = directory_number(&self.0) {
+            let mut bytes = format!("#{}", number.0).into_bytes();
+            bytes.extend(rest.iter().map(|&byte| if byte == 0 { b'/' } else { byte }));
+            return PathBuf::from(OsStr::from_bytes(&bytes));
+        }
         let bytes: Vec<u8> = self.0.iter().map(|&byte| if byte == 0 { b'/' } else { byte }).collect();
         PathBuf::from(OsStr::from_bytes(&bytes))
     }
@@ -209,6 +251,12 @@ pub(crate) fn shared_number(key: &[u8]) -> Option<ObjectNumber> {
     (first == 0).then(|| number.try_into().ok().map(u64::from_be_bytes)).flatten().map(ObjectNumber)
 }
 
+/// The number at which a key begins that names its directory by number, and what follows; `None` for a path.
+fn directory_number(key: &[u8]) -> Option<(ObjectNumber, &[u8])> {
+    let (number, rest) = key.strip_prefix(&[0])?.split_first_chunk()?;
+    Some((ObjectNumber(u64::from_be_bytes(*number)), rest))
+}
+
 fn display_path(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
@@ -251,6 +299,19 @@ mod tests {
         assert_eq!(Key::of_path(b"a\0b").unwrap().to_string(), "a/b");
         assert_eq!(split(b"a\0b\0c"), Some((&b"a\0b"[..], &b"c"[..])));
         assert_eq!((split(b"a"), split(b"")), (Some((&b""[..], &b"a"[..])), None));
+    }
+
+    #[test]
+    fn a_key_may_begin_at_the_number_of_a_directory() {
+        let key = Key::within(ObjectNumber(0x0100), b"file").unwrap();
+        assert_eq!((key.name(), key.to_string()), (Some(&b"file"[..]), "#256/file".to_owned()));
+        let (above, name) = split(key.stored()).unwrap();
+        assert_eq!((shared_number(above), name), (Some(ObjectNumber(0x0100)), &b"file"[..]));
+        assert_eq!((shared_number(key.stored()), key.parent()), (None, Some(Key::of_directory(ObjectNumber(0x0100)))));
+        assert_eq!(Key::of_directory(ObjectNumber(7)).to_string(), "#7");
+        for wrong in [&b""[..], b".", b"..", b"a/b", b"a\0b"] {
+            assert_eq!(Key::within(ObjectNumber(1), wrong).unwrap_err().kind(), ErrorKind::Usage, "{wrong:?}");
+        }
     }
 
     #[test]

@@ -14,11 +14,12 @@ use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{
     ROOT, ROOT_KEY, entries_of, entry_key, entry_of_key, first_object, object_of, object_of_attributes,
 };
-use crate::format::key::{Key, split};
+use crate::format::key::{Key, shared_number, split};
 use crate::units::escape;
 
 impl Snapshot {
-    /// The number of the directory with a path; `None` if there is no such directory.
+    /// The number of the directory with a path; `None` if there is no such directory. A key that begins at a directory
+    /// with a number says so itself.
     ///
     /// # Errors
     /// As [`look_up`](Self::look_up).
@@ -36,6 +37,9 @@ impl Snapshot {
         path: &[u8],
         met: &mut dyn FnMut(ObjectNumber, ObjectNumber, &[u8]),
     ) -> Result<Option<ObjectNumber>> {
+        if let Some(number) = shared_number(path) {
+            return Ok(Some(number));
+        }
         let mut number = ROOT;
         // The root's path is empty.
         for name in path.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {

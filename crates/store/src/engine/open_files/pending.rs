@@ -1,7 +1,8 @@
 //! What handles have written to an open file but not committed: bytes over the content, a size, attributes. And the
 //! combination of both.
 //!
-//! Bytes are kept as ascending, separate runs. A size is kept from the first time that it is set; until then the file
+//! Bytes are kept as ascending, separate runs. Where a hole was punched, the content does not show; bytes that are
+//! written there later do. A size is kept from the first time that it is set; until then the file
 //! ends with the content or the last write, whichever is later. Beyond a truncation, none of the content shows, even if
 //! the file grows again: so the state remains right over any content that replaces the original.
 //!
@@ -35,13 +36,22 @@ pub(crate) struct Pending {
     /// Content from here on is gone.
     cut_bytes: u64,
     runs: BTreeMap<u64, Vec<u8>>,
+    /// Punched ranges of the content, separate: begin and end.
+    punched: BTreeMap<u64, u64>,
     memory_bytes: usize,
     attributes: Option<Attributes>,
 }
 
 impl Default for Pending {
     fn default() -> Pending {
-        Pending { size_bytes: None, cut_bytes: u64::MAX, runs: BTreeMap::new(), memory_bytes: 0, attributes: None }
+        Pending {
+            size_bytes: None,
+            cut_bytes: u64::MAX,
+            runs: BTreeMap::new(),
+            punched: BTreeMap::new(),
+            memory_bytes: 0,
+            attributes: None,
+        }
     }
 }
 
@@ -93,12 +103,16 @@ impl<'p> WritePlan<'p> {
 
 impl Pending {
     pub(crate) fn is_empty(&self) -> bool {
-        self.size_bytes.is_none() && self.runs.is_empty() && self.attributes.is_none()
+        self.has_no_bytes() && self.attributes.is_none()
     }
 
     /// Whether only attributes were set.
     pub(crate) fn has_only_attributes(&self) -> bool {
-        self.size_bytes.is_none() && self.runs.is_empty() && self.attributes.is_some()
+        self.has_no_bytes() && self.attributes.is_some()
+    }
+
+    fn has_no_bytes(&self) -> bool {
+        self.size_bytes.is_none() && self.runs.is_empty() && self.punched.is_empty()
     }
 
     /// Approximate memory.
@@ -166,6 +180,37 @@ impl Pending {
         self.insert(at, bytes.to_vec());
     }
 
+    /// Punches a hole: nothing of what is there shows any more.
+    pub(crate) fn punch(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        self.clear(range.clone());
+        let (mut begin, mut end) = (range.start, range.end);
+        let met: Vec<(u64, u64)> = self
+            .punched
+            .range(..=end)
+            .rev()
+            .map(|(&from, &to)| (from, to))
+            .take_while(|(_, to)| *to >= begin)
+            .collect();
+        for (from, to) in met {
+            self.punched.remove(&from);
+            self.memory_bytes -= RUN_BYTES;
+            (begin, end) = (begin.min(from), end.max(to));
+        }
+        self.punched.insert(begin, end);
+        self.memory_bytes += RUN_BYTES;
+    }
+
+    /// Punched parts of a range.
+    fn punched_within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let before = self.punched.range(..range.start).next_back().filter(|(_, end)| **end > range.start);
+        let from = before.map_or(range.start, |(&from, _)| from);
+        let within = self.punched.range(from..range.end.max(from));
+        within.map(move |(&from, &to)| from.max(range.start)..to.min(range.end))
+    }
+
     fn insert(&mut self, at: u64, bytes: Vec<u8>) {
         if !bytes.is_empty() {
             self.memory_bytes += bytes.len() + RUN_BYTES;
@@ -203,6 +248,9 @@ impl Pending {
     /// Overlays what was written on a buffer with the file's content from an offset on.
     pub(crate) fn lay_over(&self, offset: u64, buffer: &mut [u8]) {
         let end = offset + buffer.len() as u64;
+        for hole in self.punched_within(offset..end) {
+            buffer[(hole.start - offset) as usize..(hole.end - offset) as usize].fill(0);
+        }
         for (at, bytes) in self.within(offset..end) {
             let (from, to) = (at.max(offset), (at + bytes.len() as u64).min(end));
             let new = &bytes[(from - at) as usize..(to - at) as usize];
@@ -248,9 +296,13 @@ impl Pending {
         let mut stored = 0;
         for (offset, length) in base.runs() {
             let (mut at, end) = (offset, (offset + length).min(self.cut_bytes));
-            let mut keep = |at: u64, to: u64| {
-                if at < to {
-                    data.push((at, StoredPiece::Kept(stored + at - offset..stored + to - offset)));
+            let mut keep = |mut at: u64, to: u64| {
+                let behind = std::iter::once(to..to);
+                for hole in self.punched_within(at..to.max(at)).chain(behind) {
+                    if at < hole.start {
+                        data.push((at, StoredPiece::Kept(stored + at - offset..stored + hole.start - offset)));
+                    }
+                    at = hole.end;
                 }
             };
             if at < end {
@@ -362,6 +414,34 @@ mod tests {
         pending.set_size(40_000, 10_010);
         let plan = pending.plan(&base).unwrap();
         assert_eq!((runs(&plan), plan.size_bytes), (vec![(0, 201), (5000, 1), (10_000, 10)], 40_000));
+    }
+
+    #[test]
+    fn nothing_shows_where_a_hole_was_punched_but_what_is_written_later() {
+        let base = base(None, &[9; 20_000]);
+        let mut pending = Pending::default();
+        pending.write(5000, b"abc");
+        pending.punch(4096..8192);
+        pending.punch(12_288..16_384);
+        pending.punch(8192..8192);
+        assert!(!pending.is_empty());
+        let mut buffer = [9; 20_000];
+        pending.lay_over(0, &mut buffer);
+        let is_zero = |buffer: &[u8]| buffer.iter().all(|&byte| byte == 0);
+        assert!(is_zero(&buffer[4096..8192]) && is_zero(&buffer[12_288..16_384]));
+        assert!(buffer[..4096].iter().chain(&buffer[8192..12_288]).chain(&buffer[16_384..]).all(|&byte| byte == 9));
+        let plan = pending.plan(&base).unwrap();
+        assert_eq!(runs(&plan), [(0, 4096), (8192, 4096), (16_384, 3616)]);
+        assert_eq!((plan.size_bytes, plan.stored_bytes), (20_000, 4096 + 4096 + 3616));
+        // Joined with both; then a part of it is written.
+        pending.punch(8000..12_300);
+        assert_eq!((pending.punched.len(), pending.memory_bytes), (1, RUN_BYTES));
+        pending.write(6000, &[1; 100]);
+        let plan = pending.plan(&base).unwrap();
+        assert_eq!(runs(&plan), [(0, 6100), (16_384, 3616)]);
+        let mut buffer = [9; 300];
+        pending.lay_over(5900, &mut buffer);
+        assert!(is_zero(&buffer[..100]) && is_zero(&buffer[200..]) && buffer[100..200] == [1; 100]);
     }
 
     #[test]

@@ -160,6 +160,9 @@ impl<'w> Admission<'_, 'w> {
         if let Some((_, number)) = self.last.filter(|(last, _)| *last == path) {
             return Ok(number);
         }
+        if let Some(number) = shared_number(path) {
+            return Ok(Number::Of(number));
+        }
         // Up to a known one, and down again.
         let (mut above, mut unknown) = (path, Vec::new());
         let mut number = loop {
@@ -311,6 +314,7 @@ impl<'w> Admission<'_, 'w> {
             return self.put(at, path, entry);
         };
         let mut above_it = vec![ROOT];
+        above_it.extend(shared_number(above));
         let found = self.accounts.snapshot.directory_with(above, &mut |number, _, _| above_it.push(number))?;
         let Some(directory) = found else {
             let cause = "no such directory";

@@ -52,7 +52,8 @@ impl Source<'_> {
 
 impl Batch<'_> {
     /// Renames an object; a directory keeps everything in it. It keeps its number. If both names belong to one file,
-    /// nothing happens.
+    /// nothing happens. If a key begins at the number of a directory, the caller knows that a directory does not come
+    /// below itself.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if it or its new directory does not exist; [`ErrorKind::Exists`] if the name is taken
@@ -97,11 +98,11 @@ impl Batch<'_> {
         })
     }
 
-    /// Adds another name to a file. A file with a single name is rewritten as one that can have several.
+    /// Adds another name to anything but a directory. What has a single name is rewritten as what can have several.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if it or the directory of the name does not exist; [`ErrorKind::Exists`] if the name is
-    /// taken; [`ErrorKind::Usage`] if it is not a file; any error of reading the record and of writing.
+    /// taken; [`ErrorKind::Usage`] if it is a directory; any error of reading the record and of writing.
     pub fn hard_link(&mut self, existing: &Key, name: &Key) -> Result<()> {
         self.refuse_root(existing)?;
         self.refuse_root(name)?;
@@ -114,7 +115,7 @@ impl Batch<'_> {
             let link = Entry::link(number);
             match source.entry.kind {
                 Kind::Link => {}
-                Kind::File | Kind::Large => {
+                Kind::File | Kind::Large | Kind::Symlink | Kind::Special => {
                     batch.add_again(&source, shared_key(number).into(), Onto::Any(Existing::Replace), None)?;
                     // Its existing name leads to it from now on.
                     let link = Source { entry: link, ..source };
@@ -124,7 +125,7 @@ impl Batch<'_> {
                     return Err(Error::new(
                         ErrorKind::Usage,
                         "give it another name",
-                        "only files can have several names",
+                        "a directory cannot have several names",
                     )
                     .at(&existing.to_path()));
                 }

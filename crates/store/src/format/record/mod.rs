@@ -127,7 +127,7 @@ fn parts(kind: Kind, has_name: bool) -> Option<u8> {
         (Kind::File | Kind::Large | Kind::Directory | Kind::Symlink | Kind::Special, true) => {
             Some(NAME | ATTRIBUTES | CONTENT)
         }
-        (Kind::File | Kind::Large, false) => Some(ATTRIBUTES | CONTENT),
+        (Kind::File | Kind::Large | Kind::Symlink | Kind::Special, false) => Some(ATTRIBUTES | CONTENT),
         // The name says where the object was; it does not bring it back.
         (Kind::Attributes, true) => Some(NAME | ATTRIBUTES),
         (Kind::Attributes, false) => Some(ATTRIBUTES),

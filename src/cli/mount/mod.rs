@@ -1,0 +1,150 @@
+//! `granulo mount`: a store as a file system. Also as `mount.granulo`, which mount(8) calls.
+
+mod background;
+pub(super) mod helper;
+mod options;
+
+use std::fs::{File, canonicalize};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+
+use self::options::Options;
+use super::store::devices::{checked, say_what_is_wrong};
+use super::{Ended, output, signals, usage_error};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fuse::{MountOptions, MountRequest, is_directory, mount};
+use crate::store::{OpenOptions, Store};
+use crate::units::escape_path;
+
+/// Threads that answer the kernel, unless said otherwise.
+const THREADS: u16 = 4;
+/// How often everything is made durable, unless said otherwise.
+const COMMIT_EVERY: Duration = Duration::from_secs(5);
+
+/// Mount a store as a file system
+///
+/// Serves the store at DIR until it is unmounted, in the foreground with its log on standard error; Ctrl-C or SIGTERM
+/// makes everything durable and unmounts. A file that was closed is in the store a few seconds later, and after fsync at
+/// once. While one process has it mounted for writing, others can mount it with -o ro, and see what is durable within a
+/// second. Needs root.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  granulo mount /srv/pictures /mnt\n  granulo mount --background -o allow_other \
+    /srv/pictures /mnt\n  granulo mount -o ro /srv/pictures /mnt2\n  granulo unmount /mnt\n\nIn /etc/fstab, with granulo \
+    linked as /sbin/mount.granulo:\n  /srv/pictures  /mnt  granulo  allow_other,nofail  0  0\n\nOptions: ro, rw, allow_other, \
+    uid=ID, gid=ID (owner shown for everything), commit=SECONDS, suid, dev, noexec, noatime, sync, device=DIR, degraded, \
+    log=FILE, and those of mount(8). Set-id bits and device files have no effect without suid and dev. The kernel always \
+    checks permissions.")]
+pub(super) struct MountArguments {
+    /// The store
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+    /// Directory to mount it at
+    #[arg(value_name = "DIR")]
+    target: PathBuf,
+    /// Mount options, separated by commas; may be repeated
+    #[arg(short, long = "options", value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Return when it is mounted; the server continues in the background
+    #[arg(long)]
+    background: bool,
+    /// How often everything is made durable [default: 5s]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    commit_every: Option<Duration>,
+    /// Write the log to this file
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Number of threads
+    #[arg(long, value_name = "N", default_value_t = THREADS, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+    /// Current directory of a device that is neither in STORE nor where it was before; may be repeated
+    #[arg(long = "device", value_name = "DIR", help_heading = "Devices")]
+    devices: Vec<PathBuf>,
+    /// Write even if so many devices are missing that they may hold newer data
+    #[arg(long, help_heading = "Devices")]
+    degraded: bool,
+    /// Said on standard output when it is mounted
+    #[arg(long, hide = true, value_name = "WORD")]
+    ready: Option<String>,
+}
+
+impl MountArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let options = self.mount_options()?;
+        if !is_directory(&self.target) {
+            let cause = "it is not a directory";
+            return Err(Error::new(ErrorKind::NotFound, "mount at", cause).at(&self.target));
+        }
+        if self.background {
+            return background::start(&self);
+        }
+        self.serve(options)
+    }
+
+    /// All options, wherever they were given.
+    fn mount_options(&self) -> Result<Options> {
+        let mut options = Options::default();
+        self.options.iter().try_for_each(|list| options.take(list))?;
+        options.is_degraded |= self.degraded;
+        options.devices.extend(self.devices.iter().cloned());
+        options.log = self.log.clone().or(options.log);
+        options.commit_every = self.commit_every.or(options.commit_every);
+        if options.commit_every.is_some_and(|every| every.is_zero()) {
+            return Err(usage_error(
+                "everything cannot be made durable all the time: --commit-every must be more than 0",
+            ));
+        }
+        Ok(options)
+    }
+
+    fn serve(self, options: Options) -> Result<Ended> {
+        let in_background = self.ready.is_some();
+        if in_background {
+            background::leave_session();
+        }
+        let at = |path: &Path| canonicalize(path).map_err(|error| Error::io("mount", path, error));
+        let (source, target) = (at(&self.store)?, at(&self.target)?);
+        let log = options.log.as_deref().map(open_log).transpose()?;
+        let store = open_store(&source, &options)?;
+        say_what_is_wrong(&store);
+        let stop = signals::watch()?;
+        let request = MountRequest {
+            store,
+            source,
+            target: target.clone(),
+            options: MountOptions { flags: options.flags, allow_other: options.allow_other },
+            is_read_only: options.is_read_only(),
+            uid: options.uid,
+            gid: options.gid,
+            commit_every: options.commit_every.unwrap_or(COMMIT_EVERY),
+            threads: self.threads.into(),
+        };
+        let is_ready = || match &self.ready {
+            Some(word) => background::is_ready(word, log.as_ref()),
+            None => {
+                log.iter().for_each(background::log_to);
+                output::note(&format!("mounted at {}", escape_path(&target)));
+            }
+        };
+        mount(request, &stop, is_ready, Box::new(output::warn))?;
+        Ok(Ended::Well)
+    }
+}
+
+fn open_log(path: &Path) -> Result<File> {
+    File::options().append(true).create(true).open(path).map_err(|error| Error::io("write the log to", path, error))
+}
+
+fn open_store(home: &Path, options: &Options) -> Result<Store> {
+    let open =
+        OpenOptions { devices: options.devices.clone(), degraded: options.is_degraded, ..OpenOptions::default() };
+    let open = checked(home, open)?;
+    if options.is_read_only() {
+        return Store::open_read_only_with(home, &open);
+    }
+    Store::open_with(home, &open).map_err(|error| match error.kind() {
+        ErrorKind::Busy => error.advise("mount it read-only beside that process: -o ro"),
+        _ => error,
+    })
+}

@@ -1,0 +1,164 @@
+//! Mount options, as after `-o` and in `/etc/fstab`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::mount::MountFlags;
+
+use crate::cli::usage_error;
+use crate::error::Result;
+
+/// Options that mount(8) or others act on.
+const IGNORED: [&str; 17] = [
+    "rw",
+    "defaults",
+    "auto",
+    "noauto",
+    "_netdev",
+    "nofail",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "async",
+    "silent",
+    "loud",
+    "default_permissions",
+    "norelatime",
+    "nostrictatime",
+];
+
+/// Options of the kernel: name, flags that it sets, flags that it clears.
+const FLAGS: [(&str, MountFlags, MountFlags); 15] = {
+    const NONE: MountFlags = MountFlags::empty();
+    [
+        ("ro", MountFlags::RDONLY, NONE),
+        ("suid", NONE, MountFlags::NOSUID),
+        ("nosuid", MountFlags::NOSUID, NONE),
+        ("dev", NONE, MountFlags::NODEV),
+        ("nodev", MountFlags::NODEV, NONE),
+        ("exec", NONE, MountFlags::NOEXEC),
+        ("noexec", MountFlags::NOEXEC, NONE),
+        ("atime", NONE, MountFlags::NOATIME),
+        ("noatime", MountFlags::NOATIME, NONE),
+        ("relatime", MountFlags::RELATIME, NONE),
+        ("strictatime", MountFlags::STRICTATIME, NONE),
+        ("diratime", NONE, MountFlags::NODIRATIME),
+        ("nodiratime", MountFlags::NODIRATIME, NONE),
+        ("sync", MountFlags::SYNCHRONOUS, NONE),
+        ("dirsync", MountFlags::DIRSYNC, NONE),
+    ]
+};
+
+/// What mount options say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Options {
+    pub(super) flags: MountFlags,
+    pub(super) allow_other: bool,
+    pub(super) uid: Option<u32>,
+    pub(super) gid: Option<u32>,
+    pub(super) commit_every: Option<Duration>,
+    pub(super) devices: Vec<PathBuf>,
+    pub(super) is_degraded: bool,
+    pub(super) log: Option<PathBuf>,
+}
+
+impl Default for Options {
+    /// Set-id bits and devices in a store may come from anybody, so they have no effect unless that is asked for.
+    fn default() -> Options {
+        Options {
+            flags: MountFlags::NOSUID | MountFlags::NODEV,
+            allow_other: false,
+            uid: None,
+            gid: None,
+            commit_every: None,
+            devices: Vec::new(),
+            is_degraded: false,
+            log: None,
+        }
+    }
+}
+
+impl Options {
+    pub(super) fn is_read_only(&self) -> bool {
+        self.flags.contains(MountFlags::RDONLY)
+    }
+
+    /// Takes options in, separated by commas; later ones count.
+    ///
+    /// # Errors
+    /// [`Usage`](crate::error::ErrorKind::Usage) for one that is unknown or has an impossible value.
+    pub(super) fn take(&mut self, list: &str) -> Result<()> {
+        list.split(',').map(str::trim).filter(|option| !option.is_empty()).try_for_each(|option| self.take_one(option))
+    }
+
+    fn take_one(&mut self, option: &str) -> Result<()> {
+        let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        if let (Some((_, set, clear)), None) = (FLAGS.iter().find(|(known, ..)| *known == name), value) {
+            self.flags = self.flags - *clear | *set;
+            return Ok(());
+        }
+        match (name, value) {
+            ("rw", None) => self.flags.remove(MountFlags::RDONLY),
+            ("allow_other", None) => self.allow_other = true,
+            ("degraded", None) => self.is_degraded = true,
+            ("uid", Some(value)) => self.uid = Some(number(option, value)?),
+            ("gid", Some(value)) => self.gid = Some(number(option, value)?),
+            ("commit", Some(value)) => self.commit_every = Some(Duration::from_secs(number(option, value)?.into())),
+            ("device", Some(value)) => self.devices.push(value.into()),
+            ("log", Some(value)) => self.log = Some(value.into()),
+            ("remount", None) => {
+                return Err(usage_error("a mounted store cannot be remounted: unmount it, and mount it again"));
+            }
+            (name, None) if IGNORED.contains(&name) => {}
+            ("comment" | "helper", Some(_)) => {}
+            (name, _) if name.starts_with("x-") || name.starts_with("X-") => {}
+            _ => return Err(unknown(option)),
+        }
+        Ok(())
+    }
+}
+
+fn number(option: &str, value: &str) -> Result<u32> {
+    value.parse().map_err(|_| usage_error(format!("the mount option {option} needs a number")))
+}
+
+fn unknown(option: &str) -> crate::error::Error {
+    let flags: Vec<&str> = FLAGS.iter().map(|(name, ..)| *name).collect();
+    usage_error(format!("the mount option {option:?} is unknown")).advise(format!(
+        "known are {}, rw, allow_other, uid=ID, gid=ID, commit=SECONDS, device=DIR, degraded, log=FILE, and those of \
+         mount(8)",
+        flags.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(list: &str) -> Options {
+        let mut options = Options::default();
+        options.take(list).unwrap();
+        options
+    }
+
+    #[test]
+    fn options_are_as_people_know_them() {
+        let some = options("ro,allow_other,default_permissions,uid=7,gid=8,noatime,commit=1,dev,x-systemd.automount");
+        assert_eq!((some.uid, some.gid, some.commit_every), (Some(7), Some(8), Some(Duration::from_secs(1))));
+        assert!(some.is_read_only() && some.allow_other);
+        assert_eq!(some.flags, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOATIME);
+        assert!(!options("ro,rw").is_read_only());
+        assert_eq!(options("rw,defaults,noauto,_netdev,nofail,user,,comment=a"), Options::default());
+    }
+
+    #[test]
+    fn unknown_ones_are_refused() {
+        for wrong in ["rdonly", "uid", "uid=root", "ro=1", "commit=soon", "remount"] {
+            assert_eq!(Options::default().take(wrong).unwrap_err().kind(), crate::error::ErrorKind::Usage, "{wrong}");
+        }
+        let error = Options::default().take("nosuch").unwrap_err().to_string();
+        assert!(error.contains("nosuch") && error.contains("allow_other"), "{error}");
+    }
+}

@@ -1,0 +1,76 @@
+//! `granulo unmount`: end a mount.
+
+use std::fs::{File, canonicalize};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use super::{Ended, output};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fuse::{KIND, Unmounted, unmount_at};
+use crate::mounts::{self, Mount};
+use crate::store::Store;
+use crate::units::escape_path;
+
+/// How long to wait for the server to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
+
+/// Unmount a store that granulo mount has mounted
+///
+/// Everything is durable when this returns. If a program still has a file open, it is unmounted from the tree of names
+/// now, and ends when nobody uses it any more; the exit status is 1 then.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  granulo unmount /mnt")]
+pub(super) struct UnmountArguments {
+    /// Directory where it is mounted
+    #[arg(value_name = "DIR")]
+    target: PathBuf,
+}
+
+impl UnmountArguments {
+    pub(super) fn run(self) -> Result<Ended> {
+        let mount = self.mount()?;
+        // What is open for writing stays pending until it is closed; all else is durable now.
+        let made_durable = File::open(&mount.point).and_then(|root| root.sync_all());
+        if let Err(error) = made_durable {
+            output::warn(&Error::io("make durable what is mounted at", &mount.point, error).to_string());
+        }
+        let unmounted = unmount_at(&mount.point)?;
+        if unmounted == Unmounted::WhenUnused {
+            output::warn(&format!("{} is in use: it ends when nobody uses it any more", escape_path(&mount.point)));
+            return Ok(Ended::Amiss);
+        }
+        if !mount.options.split(',').any(|option| option == "ro") {
+            wait_for_end(Path::new(&mount.source));
+        }
+        Ok(Ended::Well)
+    }
+
+    fn mount(&self) -> Result<Mount> {
+        // The target itself may not answer, so its directory is resolved.
+        let target = match (self.target.parent(), self.target.file_name()) {
+            (Some(above), Some(name)) => {
+                let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+                canonicalize(above).map(|above| above.join(name))
+            }
+            _ => canonicalize(&self.target),
+        };
+        let target = target.map_err(|error| Error::io("unmount", &self.target, error))?;
+        let found = mounts::mounts()?.into_iter().rfind(|mount| mount.point == target);
+        found
+            .filter(|mount| mount.kind == KIND)
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, "unmount", "no store is mounted there").at(&self.target))
+    }
+}
+
+/// Waits until the server has let go of the store, so that another can open it.
+fn wait_for_end(store: &Path) {
+    let Ok(store) = Store::open_read_only(store) else { return };
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE && store.status(false).is_ok_and(|status| status.has_writer) {
+        sleep(POLL);
+    }
+}

@@ -1,0 +1,219 @@
+//! Changing attributes: permissions, owners, times, the size; extended attributes and access control lists.
+
+use rustix::io::Errno;
+
+use super::acl::{ACCESS, Acl, DEFAULT};
+use super::errno::Outcome;
+use super::file_system::{FileSystem, now};
+use super::live::{DIRECTORY, Info, REGULAR, SET_GID, TYPE};
+use super::wire::reply::Reply;
+use super::wire::request::{Header, NewAttributes, NewTime};
+use crate::locks::lock;
+use crate::store::Time;
+use crate::store::ids::ObjectNumber;
+
+/// Flags of setxattr(2).
+const CREATE: u32 = 1;
+const REPLACE: u32 = 2;
+/// Names that only the administrator sees in a list.
+const TRUSTED: &[u8] = b"trusted.";
+
+impl FileSystem {
+    pub(super) fn set_attributes(&self, number: ObjectNumber, new: &NewAttributes) -> Outcome<Reply> {
+        let live = self.nodes.hold(number);
+        let mut state = lock(&live.state);
+        let now = now();
+        if let Some(size) = new.size {
+            let mode = self.info(&live, &mut state)?.attributes.mode;
+            match mode & TYPE {
+                REGULAR => self.set_size(number, &mut state, size)?,
+                DIRECTORY => return Err(Errno::ISDIR),
+                _ => return Err(Errno::INVAL),
+            }
+        }
+        let info = self.info(&live, &mut state)?;
+        change(info, new, now);
+        self.mark_dirty(&mut state);
+        // A file that is open is committed when it is closed.
+        if state.opens == 0 {
+            self.commit(&live, &mut state)?;
+        }
+        let shown = self.shown(&live, &mut state);
+        self.close_unused(&mut state);
+        Ok(Reply::attributes(&shown?, self.appearance.valid))
+    }
+
+    pub(super) fn xattr(&self, number: ObjectNumber, name: &[u8], size: u32) -> Outcome<Reply> {
+        let live = self.nodes.hold(number);
+        let mut state = lock(&live.state);
+        let xattrs = &self.info(&live, &mut state)?.attributes.xattrs;
+        let (_, value) = xattrs.iter().find(|(known, _)| known == name).ok_or(Errno::NODATA)?;
+        sized(value, size)
+    }
+
+    /// Names of all extended attributes, each with NUL after it.
+    pub(super) fn xattrs(&self, number: ObjectNumber, header: &Header, size: u32) -> Outcome<Reply> {
+        let live = self.nodes.hold(number);
+        let mut state = lock(&live.state);
+        let xattrs = &self.info(&live, &mut state)?.attributes.xattrs;
+        let mut names = Vec::new();
+        for (name, _) in xattrs.iter().filter(|(name, _)| header.uid == 0 || !name.starts_with(TRUSTED)) {
+            names.extend_from_slice(name);
+            names.push(0);
+        }
+        sized(&names, size)
+    }
+
+    pub(super) fn set_xattr(
+        &self,
+        number: ObjectNumber,
+        (name, value): (&[u8], &[u8]),
+        flags: u32,
+        kills_set_gid: bool,
+    ) -> Outcome<Reply> {
+        let live = self.nodes.hold(number);
+        let mut state = lock(&live.state);
+        let attributes = &mut self.info(&live, &mut state)?.attributes;
+        let there = attributes.xattrs.binary_search_by(|(known, _)| known[..].cmp(name));
+        match (there, flags) {
+            (Ok(_), CREATE) => return Err(Errno::EXIST),
+            (Err(_), REPLACE) => return Err(Errno::NODATA),
+            _ => {}
+        }
+        let mut is_kept = true;
+        if name == ACCESS {
+            let acl = Acl::decode(value).ok_or(Errno::INVAL)?;
+            attributes.mode = attributes.mode & !0o777 | acl.mode();
+            if kills_set_gid {
+                attributes.mode &= !SET_GID;
+            }
+            is_kept = !acl.is_mode();
+        } else if name == DEFAULT && attributes.mode & TYPE != DIRECTORY {
+            return Err(Errno::ACCESS);
+        }
+        match (there, is_kept) {
+            (Ok(at), true) => attributes.xattrs[at].1 = value.to_vec(),
+            (Ok(at), false) => _ = attributes.xattrs.remove(at),
+            (Err(at), true) => attributes.xattrs.insert(at, (name.to_vec(), value.to_vec())),
+            (Err(_), false) => {}
+        }
+        attributes.ctime = Some(now());
+        self.has_new_attributes(&live, &mut state)
+    }
+
+    pub(super) fn remove_xattr(&self, number: ObjectNumber, name: &[u8]) -> Outcome<Reply> {
+        let live = self.nodes.hold(number);
+        let mut state = lock(&live.state);
+        let attributes = &mut self.info(&live, &mut state)?.attributes;
+        let there = attributes.xattrs.iter().position(|(known, _)| known == name);
+        match there {
+            Some(at) => _ = attributes.xattrs.remove(at),
+            // A list that says no more than the mode is not kept.
+            None if name == ACCESS || name == DEFAULT => return Ok(Reply::empty()),
+            None => return Err(Errno::NODATA),
+        }
+        attributes.ctime = Some(now());
+        self.has_new_attributes(&live, &mut state)
+    }
+
+    fn has_new_attributes(
+        &self,
+        live: &super::live::Live,
+        state: &mut std::sync::MutexGuard<'_, super::live::LiveState>,
+    ) -> Outcome<Reply> {
+        self.mark_dirty(state);
+        if state.opens == 0 {
+            self.commit(live, state)?;
+        }
+        Ok(Reply::empty())
+    }
+}
+
+/// Applies new attributes.
+fn change(info: &mut Info, new: &NewAttributes, now: Time) {
+    let is_directory = info.is_directory();
+    if let Some(mode) = new.mode {
+        let attributes = &mut info.attributes;
+        attributes.mode = attributes.mode & TYPE | mode as u16 & !TYPE;
+        let list = attributes.xattrs.iter_mut().find(|(name, _)| name == ACCESS);
+        if let Some((_, value)) = list
+            && let Some(mut acl) = Acl::decode(value)
+        {
+            acl.set_mode(attributes.mode);
+            *value = acl.encode();
+        }
+    }
+    let is_owner = new.uid.is_some() || new.gid.is_some();
+    // chown(2) that changes neither owner nor group asks for nothing else.
+    let is_nothing = new.mode.is_none() && new.size.is_none() && new.atime.is_none() && new.mtime.is_none();
+    if !is_directory && new.mode.is_none() && (is_owner || is_nothing) {
+        info.drop_set_id();
+    }
+    info.attributes.uid = new.uid.unwrap_or(info.attributes.uid);
+    info.attributes.gid = new.gid.unwrap_or(info.attributes.gid);
+    if new.size.is_some() {
+        info.attributes.mtime = now;
+        if new.kills_set_id {
+            info.drop_set_id();
+        }
+    }
+    let at = |time| match time {
+        NewTime::Now => now,
+        NewTime::At(time) => time,
+    };
+    if let Some(atime) = new.atime.map(at) {
+        (info.atime, info.attributes.atime) = (atime, Some(atime));
+    }
+    if let Some(mtime) = new.mtime.map(at) {
+        info.attributes.mtime = mtime;
+    }
+    info.attributes.ctime = Some(now);
+}
+
+/// The value, or its length if that was asked for.
+fn sized(value: &[u8], size: u32) -> Outcome<Reply> {
+    match size as usize {
+        0 => Ok(Reply::length(value.len())),
+        size if size < value.len() => Err(Errno::RANGE),
+        _ => Ok(Reply::bytes(value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Attributes;
+
+    fn info(mode: u16) -> Info {
+        Info::new(Attributes { mode, ..Attributes::default() })
+    }
+
+    const NOW: Time = Time { seconds: 5, nanoseconds: 6 };
+
+    #[test]
+    fn another_owner_loses_set_id_bits_and_new_permissions_do_not() {
+        for (mode, new, expected) in [
+            (0o106_755, NewAttributes { uid: Some(7), ..NewAttributes::default() }, 0o100_755),
+            (0o102_644, NewAttributes { gid: Some(7), ..NewAttributes::default() }, 0o102_644),
+            (0o106_755, NewAttributes::default(), 0o100_755),
+            (0o042_755, NewAttributes { uid: Some(7), ..NewAttributes::default() }, 0o042_755),
+            (0o100_644, NewAttributes { mode: Some(0o6755), ..NewAttributes::default() }, 0o106_755),
+            (0o106_755, NewAttributes { size: Some(0), ..NewAttributes::default() }, 0o106_755),
+            (0o106_755, NewAttributes { size: Some(0), kills_set_id: true, ..NewAttributes::default() }, 0o100_755),
+        ] {
+            let mut info = info(mode);
+            change(&mut info, &new, NOW);
+            assert_eq!((info.attributes.mode, info.attributes.ctime), (expected, Some(NOW)), "{mode:o} {new:?}");
+        }
+    }
+
+    #[test]
+    fn a_time_that_is_not_set_stays() {
+        let mut info = info(0o100_644);
+        let earlier = Time { seconds: 1, nanoseconds: 1 };
+        change(&mut info, &NewAttributes { mtime: Some(NewTime::At(earlier)), ..NewAttributes::default() }, NOW);
+        assert_eq!((info.attributes.mtime, info.atime, info.attributes.atime), (earlier, Time::default(), None));
+        change(&mut info, &NewAttributes { atime: Some(NewTime::Now), ..NewAttributes::default() }, NOW);
+        assert_eq!((info.attributes.mtime, info.atime, info.attributes.atime), (earlier, NOW, Some(NOW)));
+    }
+}

@@ -1,0 +1,188 @@
+//! `/dev/fuse`: mounting a file system on it, requests and answers, unmounting.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use super::wire::capability as can;
+use super::wire::reply::{Agreed, Reply, failed};
+use super::wire::request::{Operation, parse};
+use super::wire::{LEAST_MINOR, MAJOR};
+use crate::error::{Error, ErrorKind, Result};
+use crate::units::escape_path;
+
+const DEVICE: &str = "/dev/fuse";
+/// Bytes of content in one request at most.
+pub(super) const MOST_WRITE_BYTES: u32 = 1 << 20;
+/// A request has that, and what comes before it.
+pub(super) const REQUEST_BYTES: usize = MOST_WRITE_BYTES as usize + 8192;
+/// Requests in the background: read-ahead, and pages that are written.
+const MOST_BACKGROUND: u16 = 64;
+/// The file system type; what follows the point is shown with it.
+pub(crate) const KIND: &str = "fuse.granulo";
+
+/// How a file system is mounted.
+#[derive(Debug, Clone)]
+pub(crate) struct MountOptions {
+    /// Read-only, no execution, and the like.
+    pub(crate) flags: MountFlags,
+    /// Others than the one who mounts may use it.
+    pub(crate) allow_other: bool,
+}
+
+/// A mounted file system: the kernel's end of it is a device.
+#[derive(Debug)]
+pub(super) struct Device {
+    file: File,
+    target: PathBuf,
+}
+
+impl Device {
+    /// Mounts a file system at `target`; `source` is shown as its device.
+    ///
+    /// # Errors
+    /// Errors of the kernel; [`ErrorKind::PermissionDenied`] with what to do about it.
+    pub(super) fn mount(source: &Path, target: &Path, options: &MountOptions) -> Result<Device> {
+        let fail = |error: Errno| {
+            let error = Error::io("mount at", target, error.into());
+            match error.kind() {
+                ErrorKind::PermissionDenied => error.advise("only root can mount"),
+                _ => error,
+            }
+        };
+        let file = File::options().read(true).write(true).open(DEVICE).map_err(|error| {
+            Error::io("open", Path::new(DEVICE), error).advise("the kernel needs FUSE: modprobe fuse")
+        })?;
+        let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        let other = if options.allow_other { ",allow_other" } else { "" };
+        let data =
+            format!("fd={},rootmode=40000,user_id={uid},group_id={gid},default_permissions{other}", file.as_raw_fd());
+        let data = CString::new(data).unwrap_or_default();
+        mount(source.as_os_str().as_bytes(), target, KIND, options.flags, data.as_c_str()).map_err(fail)?;
+        Ok(Device { file, target: target.to_owned() })
+    }
+
+    /// Reads a request; `None` if the file system is no longer mounted.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub(super) fn receive<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<&'b [u8]>> {
+        loop {
+            match rustix::io::read(&self.file, &mut *buffer) {
+                Ok(length) => return Ok(buffer.get(..length)),
+                // The request was interrupted before it was read.
+                Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => {}
+                Err(Errno::NODEV) => return Ok(None),
+                Err(error) => return Err(Error::io("read from", Path::new(DEVICE), error.into())),
+            }
+        }
+    }
+
+    /// Answers a request. One that was interrupted or is no longer waited for needs no answer.
+    pub(super) fn send(&self, answer: &[u8]) {
+        let _ = rustix::io::write(&self.file, answer);
+    }
+
+    /// Answers the first request: agrees on what both sides can do.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NewerVersion`] if the kernel is too old, or speaks another version.
+    pub(super) fn agree(&self, is_read_only: bool) -> Result<()> {
+        let mut buffer = vec![0; REQUEST_BYTES];
+        loop {
+            let request = self.receive(&mut buffer)?;
+            let gone = || Error::new(ErrorKind::Io, "mount at", "it was unmounted at once").at(&self.target);
+            let Some((header, operation)) = parse(request.ok_or_else(gone)?) else { continue };
+            let Operation::Init { major, minor, max_readahead, capabilities } = operation else {
+                self.send(&failed(header.unique, Errno::IO.raw_os_error()));
+                continue;
+            };
+            if major != MAJOR || minor < LEAST_MINOR {
+                self.send(&failed(header.unique, Errno::PROTO.raw_os_error()));
+                let cause = format!("the kernel speaks FUSE {major}.{minor}, and {MAJOR}.{LEAST_MINOR} is needed");
+                return Err(Error::new(ErrorKind::NewerVersion, "mount at", cause)
+                    .at(&self.target)
+                    .advise("use Linux 5.11 or later"));
+            }
+            let wanted = if is_read_only { wanted() | can::AUTO_INVAL_DATA } else { wanted() };
+            let agreed = Agreed {
+                max_readahead: max_readahead.min(MOST_WRITE_BYTES),
+                capabilities: capabilities & wanted,
+                max_background: MOST_BACKGROUND,
+                max_write: MOST_WRITE_BYTES,
+            };
+            let page_bytes = rustix::param::page_size() as u32;
+            self.send(&Reply::agreed(&agreed, page_bytes).finish(header.unique));
+            return Ok(());
+        }
+    }
+
+    /// Unmounts it. If it is in use, it goes from the tree of names now, and is gone when nobody uses it any more.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    pub(super) fn unmount(&self) -> Result<Unmounted> {
+        unmount_at(&self.target)
+    }
+}
+
+/// How something was unmounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unmounted {
+    Now,
+    /// When nobody uses it any more.
+    WhenUnused,
+}
+
+fn wanted() -> u64 {
+    can::ASYNC_READ
+        | can::ATOMIC_O_TRUNC
+        | can::BIG_WRITES
+        | can::DONT_MASK
+        | can::DO_READDIRPLUS
+        | can::READDIRPLUS_AUTO
+        | can::ASYNC_DIO
+        | can::PARALLEL_DIROPS
+        | can::POSIX_ACL
+        | can::MAX_PAGES
+        | can::CACHE_SYMLINKS
+        | can::HANDLE_KILLPRIV_V2
+        | can::SETXATTR_EXT
+        | can::INIT_EXT
+        | can::DIRECT_IO_ALLOW_MMAP
+}
+
+/// Unmounts what is mounted at a directory, in whatever way this user may.
+///
+/// # Errors
+/// Errors of the kernel.
+pub(crate) fn unmount_at(target: &Path) -> Result<Unmounted> {
+    match unmount(target, UnmountFlags::NOFOLLOW) {
+        Ok(()) => Ok(Unmounted::Now),
+        Err(Errno::BUSY) => match unmount(target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+            Ok(()) => Ok(Unmounted::WhenUnused),
+            Err(error) => Err(Error::io("unmount", target, error.into())),
+        },
+        Err(Errno::PERM) => {
+            let helped = Command::new("fusermount3").arg("-u").arg("--").arg(target).output();
+            match helped {
+                Ok(output) if output.status.success() => Ok(Unmounted::Now),
+                Ok(output) => {
+                    let cause = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                    Err(Error::new(ErrorKind::PermissionDenied, "unmount", cause).at(target))
+                }
+                Err(_) => {
+                    let cause = format!("only root can, or fusermount3 for others; umount {}", escape_path(target));
+                    Err(Error::new(ErrorKind::PermissionDenied, "unmount", cause).at(target))
+                }
+            }
+        }
+        Err(error) => Err(Error::io("unmount", target, error.into())),
+    }
+}

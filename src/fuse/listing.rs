@@ -1,0 +1,163 @@
+//! Listing directories.
+//!
+//! With attributes, the kernel keeps what a listing returns, so it must be what there is now: after a change of the
+//! store the walk begins again at the same name, and an entry that may have changed since is looked up.
+
+use std::sync::MutexGuard;
+
+use rustix::io::Errno;
+
+use super::errno::Outcome;
+use super::file_system::{FileSystem, ROOT};
+use super::live::{DIRECTORY, Info};
+use super::open_directories::Listing;
+use super::wire::reply::{Entries, Reply, Shown};
+use crate::locks::lock;
+use crate::store::ids::ObjectNumber;
+use crate::store::{Attributes, Entry, Key, Kind, Listed};
+
+/// `.` and `..` come before the entries.
+const BEFORE_ENTRIES: u64 = 2;
+
+impl FileSystem {
+    pub(super) fn open_directory(&self, number: ObjectNumber) -> Outcome<Reply> {
+        Ok(Reply::opened(lock(&self.directories).open(number), 0))
+    }
+
+    pub(super) fn release_directory(&self, handle: u64) -> Outcome<Reply> {
+        lock(&self.directories).close(handle);
+        Ok(Reply::empty())
+    }
+
+    /// Entries from a position on, as many as the answer has room for.
+    pub(super) fn read_directory(
+        &self,
+        number: ObjectNumber,
+        handle: u64,
+        position: u64,
+        most_bytes: u32,
+        with_attributes: bool,
+    ) -> Outcome<Reply> {
+        let listing = lock(&self.directories).get(handle).ok_or(Errno::BADF)?;
+        let mut listing = lock(&listing);
+        let mut entries = Entries::new(most_bytes as usize);
+        let above = self.nodes.place(number).map_or(ROOT, |(above, _)| above);
+        for (at, (name, node)) in (0..).zip([(&b"."[..], number), (&b".."[..], above)]) {
+            if position <= at && entries.has_room(name.len(), with_attributes) {
+                match with_attributes {
+                    true => entries.push_with(name, (node.0, DIRECTORY.into()), at + 1, None),
+                    false => entries.push(name, node.0, DIRECTORY.into(), at + 1),
+                }
+            }
+        }
+        self.go_to(&mut listing, position.saturating_sub(BEFORE_ENTRIES))?;
+        while let Some(listed) = self.next_entry(&mut listing)? {
+            let name = listed.key.name().unwrap_or_default();
+            if !entries.has_room(name.len(), with_attributes) {
+                listing.next = Some(listed);
+                break;
+            }
+            let (at, entry) = (listing.at, &listed.entry);
+            listing.note(at, name);
+            let next = at + 1 + BEFORE_ENTRIES;
+            match with_attributes {
+                true => self.push_with(&mut entries, &listing, name, entry, next)?,
+                false => entries.push(name, entry.number.0, entry.mode.into(), next),
+            }
+            (listing.at, listing.last) = (at + 1, name.into());
+        }
+        Ok(entries.finish())
+    }
+
+    fn push_with(
+        &self,
+        entries: &mut Entries,
+        listing: &MutexGuard<'_, Listing>,
+        name: &[u8],
+        entry: &Entry,
+        next: u64,
+    ) -> Outcome<()> {
+        let number = entry.number;
+        // The kernel has met it before anybody can change it.
+        self.nodes.met(number, listing.directory, name);
+        let shown = match (self.nodes.held(number), entry.kind) {
+            (Some(live), _) => self.shown(&live, &mut lock(&live.state)).ok(),
+            (None, Kind::File | Kind::Large | Kind::Symlink) if self.changes() == listing.changes => {
+                Some(self.shown_in_listing(entry))
+            }
+            (None, Kind::File | Kind::Large | Kind::Symlink) => {
+                let key = self.entry_key(listing.directory, name)?;
+                let now = self.store.entry(&key).map_err(|error| self.fail(error))?;
+                now.filter(|now| now.entry.number == number).map(|now| self.shown_in_listing(&now.entry))
+            }
+            // Devices and numbers of directories are read when somebody asks for them.
+            (None, _) => None,
+        };
+        if shown.is_none() {
+            self.nodes.forget(number, 1);
+        }
+        let shown = shown.as_ref().map(|shown| (shown, self.appearance.valid));
+        entries.push_with(name, (number.0, entry.mode.into()), next, shown);
+        Ok(())
+    }
+
+    /// What the index says of an object. An access time that a program has set is in its record only, and not shown.
+    fn shown_in_listing(&self, entry: &Entry) -> Shown {
+        let attributes = Attributes {
+            mode: entry.mode,
+            uid: entry.uid,
+            gid: entry.gid,
+            mtime: entry.mtime,
+            ctime: Some(entry.ctime),
+            ..Attributes::default()
+        };
+        let allocated_bytes = match entry.kind {
+            Kind::File => entry.size_bytes.min(entry.location.record_bytes),
+            Kind::Large => entry.size_bytes,
+            _ => 0,
+        };
+        let info = Info { size_bytes: entry.size_bytes, allocated_bytes, ..Info::new(attributes) };
+        self.shown_as(entry.number, &info, self.names_of(entry.number))
+    }
+
+    /// Places the walk at an entry, in the current state of the store.
+    fn go_to(&self, listing: &mut Listing, position: u64) -> Outcome<()> {
+        let changes = self.changes();
+        let is_behind = listing.walk.is_some() && listing.at == position;
+        if is_behind && listing.changes == changes && position > 0 {
+            return Ok(());
+        }
+        let (at, from) = match is_behind && position > 0 {
+            true => (position, listing.last.clone()),
+            false => {
+                let (at, name) = listing.note_before(position);
+                (at, name.into())
+            }
+        };
+        let is_continued = is_behind && position > 0;
+        let directory = Key::of_directory(listing.directory);
+        let walk = self.store.list_from(&directory, &from).map_err(|error| self.fail(error))?;
+        (listing.walk, listing.changes, listing.at, listing.next) = (Some(walk), changes, at, None);
+        if is_continued {
+            // The last one that was returned may be there again.
+            let next = self.next_entry(listing)?;
+            listing.next = next.filter(|next| next.key.name() != Some(&from));
+            return Ok(());
+        }
+        while listing.at < position {
+            let Some(passed) = self.next_entry(listing)? else { break };
+            let name = passed.key.name().unwrap_or_default();
+            listing.note(listing.at, name);
+            (listing.at, listing.last) = (listing.at + 1, name.into());
+        }
+        Ok(())
+    }
+
+    fn next_entry(&self, listing: &mut Listing) -> Outcome<Option<Listed>> {
+        if let Some(next) = listing.next.take() {
+            return Ok(Some(next));
+        }
+        let Some(walk) = &mut listing.walk else { return Ok(None) };
+        walk.next().transpose().map_err(|error| self.fail(error))
+    }
+}

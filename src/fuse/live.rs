@@ -1,0 +1,107 @@
+//! What this process knows of an object that the store does not: that it is open, and attributes that are newer.
+//!
+//! Times of directories and of files that are written change often. They change here, and go to the store with the
+//! content, or when everything is committed.
+
+use std::sync::{Arc, Mutex};
+
+use crate::store::ids::ObjectNumber;
+use crate::store::{Attributes, Handle, Kind, Status, Time};
+
+/// The type of a file, in a mode.
+pub(super) const TYPE: u16 = 0o170_000;
+pub(super) const DIRECTORY: u16 = 0o040_000;
+pub(super) const REGULAR: u16 = 0o100_000;
+pub(super) const SET_UID: u16 = 0o4000;
+pub(super) const SET_GID: u16 = 0o2000;
+pub(super) const GROUP_EXECUTE: u16 = 0o010;
+
+/// An object that is open, has changed, or is looked at.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) number: ObjectNumber,
+    pub(super) state: Mutex<LiveState>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct LiveState {
+    /// What is known, once it was asked for.
+    pub(super) info: Option<Info>,
+    /// Of a regular file that is open, or could not be committed.
+    pub(super) handle: Option<Arc<Handle>>,
+    pub(super) opens: u32,
+    /// Content or attributes are newer than in the store.
+    pub(super) is_dirty: bool,
+    /// It has no name, or no longer.
+    pub(super) is_nameless: bool,
+}
+
+/// What is known of an object.
+#[derive(Debug, Clone)]
+pub(super) struct Info {
+    /// Without holes; with change and birth time.
+    pub(super) attributes: Attributes,
+    /// The access time that is shown. It is stored only if a program has set it; else it is the modification time when
+    /// this was read.
+    pub(super) atime: Time,
+    /// Of what is not open.
+    pub(super) size_bytes: u64,
+    pub(super) allocated_bytes: u64,
+    pub(super) device: (u32, u32),
+    /// Directories in this one, once they were counted.
+    pub(super) directories: Option<u64>,
+}
+
+impl Live {
+    pub(super) fn new(number: ObjectNumber) -> Live {
+        Live { number, state: Mutex::default() }
+    }
+}
+
+impl LiveState {
+    /// Whether more is here than the store has.
+    pub(super) fn is_needed(&self) -> bool {
+        self.opens > 0 || self.is_dirty && !self.is_nameless
+    }
+}
+
+impl Info {
+    /// Of an object in the store. For a special file, `device` has its numbers.
+    pub(super) fn of(status: Status, device: (u32, u32)) -> Info {
+        let Status { entry, attributes, .. } = status;
+        let allocated_bytes = match (&attributes.holes, entry.kind) {
+            (Some(holes), _) => holes.data_bytes(),
+            (None, Kind::File | Kind::Large) => entry.size_bytes,
+            (None, _) => 0,
+        };
+        let info = Info::new(attributes);
+        Info { size_bytes: entry.size_bytes, allocated_bytes, device, ..info }
+    }
+
+    /// Of an object with these attributes and nothing else.
+    pub(super) fn new(attributes: Attributes) -> Info {
+        let atime = attributes.atime.unwrap_or(attributes.mtime);
+        let attributes = Attributes { holes: None, ..attributes };
+        Info { attributes, atime, size_bytes: 0, allocated_bytes: 0, device: (0, 0), directories: None }
+    }
+
+    pub(super) fn is_directory(&self) -> bool {
+        self.attributes.mode & TYPE == DIRECTORY
+    }
+
+    /// Content has changed.
+    pub(super) fn touch(&mut self, now: Time) {
+        (self.attributes.mtime, self.attributes.ctime) = (now, Some(now));
+    }
+
+    /// Removes what would let others act as the owner: of a file that is written by somebody who may not keep it, or
+    /// that gets another owner. Mandatory locking, a set-group-id bit without execution, stays.
+    pub(super) fn drop_set_id(&mut self) {
+        let mode = &mut self.attributes.mode;
+        *mode &= !SET_UID;
+        if *mode & GROUP_EXECUTE > 0 {
+            *mode &= !SET_GID;
+        }
+        self.attributes.xattrs.retain(|(name, _)| name != b"security.capability");
+    }
+}

@@ -1,0 +1,172 @@
+//! A store as a file system, through FUSE.
+//!
+//! ```text
+//!  programs ──► kernel ──► /dev/fuse ──► serve (threads) ──► FileSystem ──► store: batches, handles, listings
+//!                 ▲                                             │
+//!                 └── names, attributes, content: cached ◄──────┘ nodes: what the kernel knows; live: what is newer here
+//! ```
+//!
+//! | module | subject |
+//! | --- | --- |
+//! | `wire` | the protocol: requests and replies |
+//! | `device` | `/dev/fuse`, mounting and unmounting |
+//! | `serve` | from a request to its answer |
+//! | `file_system` | what operations share: looking at an object, committing |
+//! | `nodes`, `live` | the objects that the kernel knows, and what is newer here than in the store |
+//! | `lookups`, `listing`, `open_directories`, `space` | looking |
+//! | `names`, `changes`, `acl` | creating, removing, renaming; attributes |
+//! | `files` | open files |
+//! | `errno` | what programs are told, and the log |
+//! | `follow` | a read-only mount beside a writer |
+//!
+//! Laws: the number of an object is its inode number, for its life. What a program did is committed to the store in
+//! that order; `fsync` returns when it is durable, with everything before it. The kernel checks permissions.
+
+mod acl;
+mod changes;
+mod device;
+mod errno;
+mod file_system;
+mod files;
+mod follow;
+mod listing;
+mod live;
+mod lookups;
+mod names;
+mod nodes;
+mod open_directories;
+mod serve;
+mod space;
+mod wire;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use self::device::Device;
+pub(crate) use self::device::{KIND, MountOptions, Unmounted, unmount_at};
+use self::errno::Log;
+use self::file_system::{Appearance, FileSystem};
+use crate::error::Result;
+use crate::store::{Attributes, Key, Store};
+
+/// Names and attributes of a mount that is alone in changing the store.
+const LONG_VALID: Duration = Duration::from_secs(24 * 3600);
+/// Names and attributes of a mount beside a writer.
+const SHORT_VALID: Duration = Duration::from_millis(500);
+/// How often the end is looked for.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What is to be mounted.
+#[derive(Debug)]
+pub(crate) struct MountRequest {
+    pub(crate) store: Store,
+    /// Shown as the device.
+    pub(crate) source: PathBuf,
+    pub(crate) target: PathBuf,
+    pub(crate) options: MountOptions,
+    pub(crate) is_read_only: bool,
+    /// Owner and group shown for everything.
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+    pub(crate) commit_every: Duration,
+    pub(crate) threads: usize,
+}
+
+/// Mounts a store and serves it until it is unmounted, or `stop` is set. `is_ready` is called when it can be used;
+/// `say` gets the log.
+///
+/// # Errors
+/// It cannot be mounted; what programs did last cannot be made durable.
+pub(crate) fn mount(
+    request: MountRequest,
+    stop: &AtomicBool,
+    is_ready: impl FnOnce(),
+    say: Box<dyn Fn(&str) + Send + Sync>,
+) -> Result<()> {
+    let MountRequest { store, source, target, options, is_read_only, uid, gid, commit_every, threads } = request;
+    if !is_read_only {
+        make_root(&store)?;
+    }
+    let device = Device::mount(&source, &target, &options)?;
+    let valid = if is_read_only { SHORT_VALID } else { LONG_VALID };
+    let system = FileSystem::new(store, Appearance { is_read_only, uid, gid, valid }, Log::new(say));
+    if let Err(error) = device.agree(is_read_only) {
+        _ = device.unmount();
+        return Err(error);
+    }
+    let served = thread::scope(|scope| {
+        let (tell, ended) = channel();
+        for _ in 0..threads.max(1) {
+            let (tell, device, system) = (tell.clone(), &device, &system);
+            scope.spawn(move || _ = tell.send(serve::serve(device, system)));
+        }
+        drop(tell);
+        if is_read_only {
+            let (device, system) = (&device, &system);
+            scope.spawn(move || follow::follow(device, system));
+        }
+        is_ready();
+        attend(&device, &system, commit_every, stop, &ended)
+    });
+    let synced = system.store.sync();
+    match is_read_only {
+        true => served,
+        false => served.and(synced),
+    }
+}
+
+/// Makes everything durable at intervals, until the threads have ended.
+fn attend(
+    device: &Device,
+    system: &FileSystem,
+    commit_every: Duration,
+    stop: &AtomicBool,
+    ended: &Receiver<Result<()>>,
+) -> Result<()> {
+    let (mut next, mut is_stopping, mut outcome) = (Instant::now() + commit_every, false, Ok(()));
+    loop {
+        match ended.recv_timeout(TICK) {
+            Ok(one) => outcome = outcome.and(one),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if Instant::now() >= next {
+            // The reason for a failure is in the log.
+            _ = system.sync();
+            next = Instant::now() + commit_every;
+        }
+        if stop.load(Ordering::Relaxed) && !is_stopping {
+            is_stopping = true;
+            _ = system.sync();
+            match device.unmount() {
+                Ok(Unmounted::Now) => {}
+                Ok(Unmounted::WhenUnused) => {
+                    system.log.say("it is in use: it ends when nobody has a file of it open any more");
+                }
+                Err(error) => system.log.say(&error.to_string()),
+            }
+        }
+    }
+    system.end();
+    outcome
+}
+
+/// The root of a new store has no record, and gets the attributes of its home.
+fn make_root(store: &Store) -> Result<()> {
+    let root = Key::root();
+    if store.stat(&root)?.is_none() {
+        let now = file_system::now();
+        let attributes = Attributes { mode: 0o040_755, ..Attributes::of_directory(now) };
+        let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        store.set_attributes(&root, &Attributes { uid, gid, ..attributes })?;
+    }
+    Ok(())
+}
+
+/// Whether a directory can be mounted on.
+pub(crate) fn is_directory(target: &Path) -> bool {
+    std::fs::metadata(target).is_ok_and(|found| found.is_dir())
+}

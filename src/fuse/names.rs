@@ -1,0 +1,392 @@
+//! Creating, removing, renaming, linking. Each is one batch, or none if it fails.
+//!
+//! The kernel has looked the names up before, holds their directories, and has checked permissions and kinds: whether a
+//! directory replaces a file, or comes below itself.
+
+use rustix::io::Errno;
+
+use super::acl::{ACCESS, Acl, DEFAULT};
+use super::errno::Outcome;
+use super::file_system::{FileSystem, now};
+use super::live::{DIRECTORY, Info, LiveState, REGULAR, SET_GID, TYPE};
+use super::wire::opened;
+use super::wire::reply::{Reply, device_numbers};
+use super::wire::request::{Creation, Header};
+use crate::locks::lock;
+use crate::store::ids::ObjectNumber;
+use crate::store::{Attributes, Batch, Durability, Entry, Existing, HandleOptions, Key, Kind, Time, Xattrs};
+
+/// Longest target of a symbolic link.
+const LONGEST_TARGET_BYTES: usize = 4095;
+/// Flags of rename(2).
+const NO_REPLACE: u32 = 1;
+const EXCHANGE: u32 = 2;
+
+/// A file type in a mode.
+const SYMLINK: u32 = 0o120_000;
+
+impl FileSystem {
+    /// The attributes of a new object in a directory: owner, group, permissions and lists follow the directory and the
+    /// creator. `mode` has its type.
+    fn new_attributes(
+        &self,
+        directory: ObjectNumber,
+        header: &Header,
+        creation: Creation,
+        now: Time,
+    ) -> Outcome<Attributes> {
+        let live = self.nodes.hold(directory);
+        let mut state = lock(&live.state);
+        let above = &self.info(&live, &mut state)?.attributes;
+        let mut mode = creation.mode as u16;
+        let (is_directory, is_link) = (mode & TYPE == DIRECTORY, u32::from(mode & TYPE) == SYMLINK);
+        let is_group_inherited = above.mode & SET_GID > 0;
+        let default = above.xattrs.iter().find(|(name, _)| name == DEFAULT).map(|(_, value)| value);
+        let mut xattrs = Xattrs::new();
+        match default.filter(|_| !is_link).and_then(|value| Some((value, Acl::decode(value)?))) {
+            Some((value, acl)) => {
+                let (inherited, left) = acl.inherited(mode);
+                mode = left;
+                if !inherited.is_mode() {
+                    xattrs.push((ACCESS.to_vec(), inherited.encode()));
+                }
+                if is_directory {
+                    xattrs.push((DEFAULT.to_vec(), value.clone()));
+                }
+            }
+            None if !is_link => mode &= !(creation.umask as u16 & 0o777),
+            None => {}
+        }
+        if is_group_inherited && is_directory {
+            mode |= SET_GID;
+        }
+        let gid = if is_group_inherited { above.gid } else { header.gid };
+        let (ctime, btime) = (Some(now), Some(now));
+        Ok(Attributes { mode, uid: header.uid, gid, mtime: now, ctime, btime, xattrs, ..Attributes::default() })
+    }
+
+    /// Commits one change.
+    fn change(&self, add: impl FnOnce(&mut Batch<'_>) -> crate::error::Result<()>) -> Outcome<()> {
+        let mut batch = self.store.batch(Durability::None);
+        let committed = add(&mut batch).and_then(|()| batch.commit());
+        self.mark_changed();
+        committed.map_err(|error| self.fail(error))
+    }
+
+    /// The entry of a name in the store.
+    fn entry(&self, key: &Key) -> Outcome<Option<Entry>> {
+        let listed = self.store.entry(key).map_err(|error| self.fail(error))?;
+        Ok(listed.map(|listed| listed.entry))
+    }
+
+    /// A new object that was committed: the kernel meets it.
+    fn made(&self, directory: ObjectNumber, name: &[u8], now: Time, info: Info) -> Outcome<Reply> {
+        let key = self.entry_key(directory, name)?;
+        let number = self.entry(&key)?.ok_or(Errno::IO)?.number;
+        self.nodes.met(number, directory, name);
+        let names = if info.is_directory() { 2 } else { 1 };
+        self.touch_directory(directory, now, i64::from(info.is_directory()))?;
+        Ok(Reply::entry(&self.shown_as(number, &info, names), self.appearance.valid))
+    }
+
+    pub(super) fn make_directory(
+        &self,
+        directory: ObjectNumber,
+        name: &[u8],
+        header: &Header,
+        creation: Creation,
+    ) -> Outcome<Reply> {
+        let (key, now) = (self.entry_key(directory, name)?, now());
+        let mode = creation.mode & 0o7777 | u32::from(DIRECTORY);
+        let attributes = self.new_attributes(directory, header, Creation { mode, ..creation }, now)?;
+        if self.entry(&key)?.is_some() {
+            return Err(Errno::EXIST);
+        }
+        self.change(|batch| batch.directory(&key, &attributes))?;
+        let info = Info { directories: Some(0), ..Info::new(attributes) };
+        self.made(directory, name, now, info)
+    }
+
+    pub(super) fn make_symlink(
+        &self,
+        directory: ObjectNumber,
+        name: &[u8],
+        target: &[u8],
+        header: &Header,
+    ) -> Outcome<Reply> {
+        if target.len() > LONGEST_TARGET_BYTES {
+            return Err(Errno::NAMETOOLONG);
+        }
+        let (key, now) = (self.entry_key(directory, name)?, now());
+        let creation = Creation { mode: SYMLINK | 0o777, umask: 0 };
+        let attributes = self.new_attributes(directory, header, creation, now)?;
+        if self.entry(&key)?.is_some() {
+            return Err(Errno::EXIST);
+        }
+        self.change(|batch| batch.symlink(&key, &attributes, target))?;
+        let info = Info { size_bytes: target.len() as u64, ..Info::new(attributes) };
+        self.made(directory, name, now, info)
+    }
+
+    /// A fifo, a socket, a device, or an empty file.
+    pub(super) fn make_node(
+        &self,
+        directory: ObjectNumber,
+        name: &[u8],
+        header: &Header,
+        creation: Creation,
+        device: u32,
+    ) -> Outcome<Reply> {
+        let (key, now) = (self.entry_key(directory, name)?, now());
+        let attributes = self.new_attributes(directory, header, creation, now)?;
+        if self.entry(&key)?.is_some() {
+            return Err(Errno::EXIST);
+        }
+        let (major, minor) = match attributes.mode & TYPE {
+            0o020_000 | 0o060_000 => device_numbers(device),
+            _ => (0, 0),
+        };
+        match attributes.mode & TYPE {
+            0 | REGULAR => self.change(|batch| batch.put(&key, &attributes, b""))?,
+            _ => self.change(|batch| batch.special(&key, &attributes, major, minor))?,
+        }
+        self.made(directory, name, now, Info { device: (major, minor), ..Info::new(attributes) })
+    }
+
+    /// A new file, open.
+    pub(super) fn create(
+        &self,
+        directory: ObjectNumber,
+        name: &[u8],
+        header: &Header,
+        creation: Creation,
+    ) -> Outcome<Reply> {
+        let (key, now) = (self.entry_key(directory, name)?, now());
+        let mode = creation.mode & 0o7777 | u32::from(REGULAR);
+        let attributes = self.new_attributes(directory, header, Creation { mode, ..creation }, now)?;
+        let options = HandleOptions::write().create_new(attributes.clone());
+        let opened = self.store.open_object(&key, &options);
+        self.mark_changed();
+        let handle = opened.map_err(|error| self.fail(error))?;
+        let number = handle.number();
+        self.nodes.met(number, directory, name);
+        let live = self.nodes.hold(number);
+        let shown = {
+            let mut state = lock(&live.state);
+            let info = Info::new(attributes);
+            let shown = self.shown_as(number, &info, 1);
+            state.opens += 1;
+            (state.handle, state.info) = (Some(handle.into()), Some(info));
+            shown
+        };
+        self.touch_directory(directory, now, 0)?;
+        Ok(Reply::created(&shown, self.appearance.valid, opened::KEEP_CACHE))
+    }
+
+    /// A new file without a name, open.
+    pub(super) fn create_nameless(
+        &self,
+        directory: ObjectNumber,
+        header: &Header,
+        creation: Creation,
+    ) -> Outcome<Reply> {
+        let now = now();
+        let mode = creation.mode & 0o7777 | u32::from(REGULAR);
+        let attributes = self.new_attributes(directory, header, Creation { mode, ..creation }, now)?;
+        let handle = self.store.create_nameless(&attributes).map_err(|error| self.fail(error))?;
+        let number = handle.number();
+        self.nodes.met_nameless(number);
+        let live = self.nodes.hold(number);
+        let mut state = lock(&live.state);
+        let info = Info::new(attributes);
+        let shown = self.shown_as(number, &info, 0);
+        *state =
+            LiveState { info: Some(info), handle: Some(handle.into()), opens: 1, is_dirty: true, is_nameless: true };
+        Ok(Reply::created(&shown, self.appearance.valid, opened::KEEP_CACHE))
+    }
+
+    /// Removes a name of anything but a directory.
+    pub(super) fn unlink(&self, directory: ObjectNumber, name: &[u8]) -> Outcome<Reply> {
+        let key = self.entry_key(directory, name)?;
+        let entry = self.entry(&key)?.ok_or(Errno::NOENT)?;
+        if entry.kind == Kind::Directory {
+            return Err(Errno::ISDIR);
+        }
+        self.remove(directory, name, &key, &entry)
+    }
+
+    pub(super) fn remove_directory(&self, directory: ObjectNumber, name: &[u8]) -> Outcome<Reply> {
+        let key = self.entry_key(directory, name)?;
+        let entry = self.entry(&key)?.ok_or(Errno::NOENT)?;
+        if entry.kind != Kind::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        if self.has_entries(entry.number)? {
+            return Err(Errno::NOTEMPTY);
+        }
+        self.remove(directory, name, &key, &entry)
+    }
+
+    fn has_entries(&self, directory: ObjectNumber) -> Outcome<bool> {
+        let mut walk = self.store.list(&Key::of_directory(directory)).map_err(|error| self.fail(error))?;
+        walk.lend().map(|lent| lent.is_some()).map_err(|error| self.fail(error))
+    }
+
+    fn remove(&self, directory: ObjectNumber, name: &[u8], key: &Key, entry: &Entry) -> Outcome<Reply> {
+        let now = now();
+        self.before_removal(entry)?;
+        self.change(|batch| batch.remove(key).map(drop)).inspect_err(|_| self.after_failure(entry))?;
+        self.lost_name(directory, name, entry, now)?;
+        self.touch_directory(directory, now, -i64::from(entry.kind == Kind::Directory))?;
+        Ok(Reply::empty())
+    }
+
+    /// What the kernel knows may still be looked at when its last name is gone, so it is read before.
+    fn before_removal(&self, entry: &Entry) -> Outcome<()> {
+        let is_last = self.store.names_of(entry.number) <= 1;
+        if is_last && entry.kind != Kind::File && entry.kind != Kind::Large && self.nodes.is_known(entry.number) {
+            let live = self.nodes.hold(entry.number);
+            let mut state = lock(&live.state);
+            self.info(&live, &mut state)?;
+            // It stays until the kernel forgets it.
+            state.is_nameless = true;
+        }
+        Ok(())
+    }
+
+    /// It was not removed after all.
+    fn after_failure(&self, entry: &Entry) {
+        if let Some(live) = self.nodes.held(entry.number) {
+            lock(&live.state).is_nameless = false;
+        }
+    }
+
+    /// An object has lost a name: it lives on under others, or only as long as it is open.
+    fn lost_name(&self, directory: ObjectNumber, name: &[u8], entry: &Entry, now: Time) -> Outcome<()> {
+        let number = entry.number;
+        self.nodes.unnamed(number, directory, name);
+        if self.store.names_of(number) > 0 {
+            // Its change time changes with the number of its names; if the kernel knows none of the others, it stays.
+            let live = self.nodes.hold(number);
+            let mut state = lock(&live.state);
+            if let Ok(info) = self.info(&live, &mut state) {
+                info.attributes.ctime = Some(now);
+                self.mark_dirty(&mut state);
+            }
+            return Ok(());
+        }
+        let Some(live) = self.nodes.held(number) else { return Ok(()) };
+        let mut state = lock(&live.state);
+        state.is_nameless = true;
+        // Of an open file, what is known comes from its handle.
+        if state.info.is_some() || state.handle.is_some() {
+            self.info(&live, &mut state)?.attributes.ctime = Some(now);
+        }
+        Ok(())
+    }
+
+    /// Gives an object another name.
+    pub(super) fn link(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) -> Outcome<Reply> {
+        let (key, now) = (self.entry_key(directory, name)?, now());
+        let live = self.nodes.hold(number);
+        {
+            let mut state = lock(&live.state);
+            self.info(&live, &mut state)?;
+            match state.handle.clone().filter(|_| state.is_nameless) {
+                Some(handle) => {
+                    let info = self.info(&live, &mut state)?;
+                    info.attributes.ctime = Some(now);
+                    let set = handle.set_attributes(&info.attributes);
+                    set.and_then(|()| handle.link(&key)).map_err(|error| self.fail(error))?;
+                    (state.is_nameless, state.is_dirty) = (false, false);
+                    self.mark_changed();
+                }
+                None if state.is_nameless => return Err(Errno::NOENT),
+                None => {
+                    // What is newer here goes to the store with it.
+                    self.commit(&live, &mut state)?;
+                    let existing = self.key_of(number)?;
+                    self.change(|batch| batch.hard_link(&existing, &key))?;
+                    self.info(&live, &mut state)?.attributes.ctime = Some(now);
+                    self.mark_dirty(&mut state);
+                }
+            }
+        }
+        self.nodes.met(number, directory, name);
+        self.touch_directory(directory, now, 0)?;
+        Ok(Reply::entry(&self.shown_of(number)?, self.appearance.valid))
+    }
+
+    pub(super) fn rename(
+        &self,
+        (directory, name): (ObjectNumber, &[u8]),
+        (new_directory, new_name): (ObjectNumber, &[u8]),
+        flags: u32,
+    ) -> Outcome<Reply> {
+        if flags & !(NO_REPLACE | EXCHANGE) > 0 || flags == NO_REPLACE | EXCHANGE {
+            return Err(Errno::INVAL);
+        }
+        let (from, to) = (self.entry_key(directory, name)?, self.entry_key(new_directory, new_name)?);
+        let now = now();
+        let moved = self.entry(&from)?.ok_or(Errno::NOENT)?;
+        let there = self.entry(&to)?;
+        match there {
+            Some(there) if there.number == moved.number => return Ok(Reply::empty()),
+            Some(_) if flags == NO_REPLACE => return Err(Errno::EXIST),
+            None if flags == EXCHANGE => return Err(Errno::NOENT),
+            Some(there) if flags == 0 && there.kind == Kind::Directory && self.has_entries(there.number)? => {
+                return Err(Errno::NOTEMPTY);
+            }
+            _ => {}
+        }
+        let is_directory = |entry: &Entry| i64::from(entry.kind == Kind::Directory);
+        let gone = there.filter(|_| flags != EXCHANGE);
+        if let Some(gone) = &gone {
+            self.before_removal(gone)?;
+        }
+        let renamed = self.change(|batch| match flags {
+            EXCHANGE => batch.exchange(&from, &to),
+            _ => batch.rename(&from, &to, Existing::Replace),
+        });
+        renamed.inspect_err(|_| gone.iter().for_each(|gone| self.after_failure(gone)))?;
+        if let Some(gone) = &gone {
+            self.lost_name(new_directory, new_name, gone, now)?;
+        }
+        self.has_moved(&moved, (directory, name), (new_directory, new_name), now)?;
+        let mut came = is_directory(&moved);
+        if let Some(other) = there.filter(|_| flags == EXCHANGE) {
+            self.has_moved(&other, (new_directory, new_name), (directory, name), now)?;
+            came -= is_directory(&other);
+        }
+        let replaced = gone.as_ref().map_or(0, is_directory);
+        if directory == new_directory {
+            self.touch_directory(directory, now, -replaced)?;
+        } else {
+            self.touch_directory(directory, now, -came)?;
+            self.touch_directory(new_directory, now, came - replaced)?;
+        }
+        Ok(Reply::empty())
+    }
+
+    /// An object has another name in place of one; its change time changes.
+    fn has_moved(
+        &self,
+        entry: &Entry,
+        (directory, name): (ObjectNumber, &[u8]),
+        (new_directory, new_name): (ObjectNumber, &[u8]),
+        now: Time,
+    ) -> Outcome<()> {
+        self.nodes.unnamed(entry.number, directory, name);
+        self.nodes.named(entry.number, new_directory, new_name);
+        // The store has dated the record of an object with one name; what is known here of it must follow.
+        let live = match self.store.names_of(entry.number) {
+            0 => self.nodes.held(entry.number),
+            _ => Some(self.nodes.hold(entry.number)),
+        };
+        let Some(live) = live else { return Ok(()) };
+        let mut state = lock(&live.state);
+        self.info(&live, &mut state)?.attributes.ctime = Some(now);
+        self.mark_dirty(&mut state);
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! The objects that the kernel knows: by number, how often it has looked each up, and a place where it is named.
+//!
+//! A node is the number of an object in the store, for its life. The store finds objects by directory and name, so a
+//! node knows the names under which the kernel has met it. Directories are known by number, too: when one is renamed,
+//! nothing below it changes here.
+//!
+//! What is open or has attributes that the store lacks is [`Live`], too, as long as that is so or somebody holds it.
+//! Invariant: there is one `Live` of an object at a time. Lock order: the state of a `Live`, then the table; under the
+//! lock of the table a state is only tried.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, TryLockError};
+
+use super::live::Live;
+use crate::locks::lock;
+use crate::store::ids::ObjectNumber;
+
+/// A directory and a name in it.
+pub(super) type Place = (ObjectNumber, Box<[u8]>);
+
+#[derive(Debug, Default)]
+struct Node {
+    /// Look-ups that the kernel has not forgotten.
+    look_ups: u64,
+    /// Known names, the one first met first.
+    places: Vec<Place>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    nodes: HashMap<ObjectNumber, Node>,
+    live: HashMap<ObjectNumber, Arc<Live>>,
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    table: Mutex<Table>,
+}
+
+/// What is live of an object, held.
+#[derive(Debug)]
+pub(super) struct Held<'n> {
+    nodes: &'n Nodes,
+    live: Option<Arc<Live>>,
+}
+
+impl Deref for Held<'_> {
+    type Target = Live;
+
+    fn deref(&self) -> &Live {
+        self.live.as_deref().expect("it is there until this is dropped")
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let mut table = lock(&self.nodes.table);
+        if let Some(number) = self.live.take().map(|live| live.number) {
+            table.trim(number);
+        }
+    }
+}
+
+impl Table {
+    fn look_ups(&self, number: ObjectNumber) -> u64 {
+        self.nodes.get(&number).map_or(0, |node| node.look_ups)
+    }
+
+    /// Forgets what is neither open nor changed, if nobody holds it; and the node, if the kernel does not know it.
+    fn trim(&mut self, number: ObjectNumber) {
+        if let Some(live) = self.live.get(&number)
+            && Arc::strong_count(live) == 1
+        {
+            let is_needed = match live.state.try_lock() {
+                Ok(state) => state.is_needed() || state.is_nameless && self.look_ups(number) > 0,
+                Err(TryLockError::Poisoned(state)) => state.into_inner().is_needed(),
+                Err(TryLockError::WouldBlock) => true,
+            };
+            if !is_needed {
+                self.live.remove(&number);
+            }
+        }
+        if self.look_ups(number) == 0 && !self.live.contains_key(&number) {
+            self.nodes.remove(&number);
+        }
+    }
+}
+
+impl Nodes {
+    /// The kernel has met an object under a name.
+    pub(super) fn met(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) {
+        let mut table = lock(&self.table);
+        let node = table.nodes.entry(number).or_default();
+        node.look_ups += 1;
+        if !node.places.iter().any(|(above, known)| *above == directory && **known == *name) {
+            node.places.reserve_exact(1);
+            node.places.push((directory, name.into()));
+        }
+    }
+
+    /// The kernel has met an object that has no name.
+    pub(super) fn met_nameless(&self, number: ObjectNumber) {
+        lock(&self.table).nodes.entry(number).or_default().look_ups += 1;
+    }
+
+    /// The kernel forgets look-ups.
+    pub(super) fn forget(&self, number: ObjectNumber, look_ups: u64) {
+        let mut table = lock(&self.table);
+        if let Some(node) = table.nodes.get_mut(&number) {
+            node.look_ups = node.look_ups.saturating_sub(look_ups);
+            if node.look_ups == 0 {
+                table.trim(number);
+            }
+        }
+    }
+
+    /// Whether the kernel knows an object.
+    pub(super) fn is_known(&self, number: ObjectNumber) -> bool {
+        lock(&self.table).nodes.contains_key(&number)
+    }
+
+    /// A place where an object is named, as far as is known.
+    pub(super) fn place(&self, number: ObjectNumber) -> Option<Place> {
+        lock(&self.table).nodes.get(&number)?.places.last().cloned()
+    }
+
+    /// An object has another name.
+    pub(super) fn named(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) {
+        if let Some(node) = lock(&self.table).nodes.get_mut(&number) {
+            node.places.reserve_exact(1);
+            node.places.push((directory, name.into()));
+        }
+    }
+
+    /// An object has lost a name.
+    pub(super) fn unnamed(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) {
+        if let Some(node) = lock(&self.table).nodes.get_mut(&number) {
+            node.places.retain(|(above, known)| *above != directory || **known != *name);
+        }
+    }
+
+    /// What is live of an object, made if there is nothing yet.
+    pub(super) fn hold(&self, number: ObjectNumber) -> Held<'_> {
+        let mut table = lock(&self.table);
+        let live = table.live.entry(number).or_insert_with(|| Arc::new(Live::new(number)));
+        Held { nodes: self, live: Some(Arc::clone(live)) }
+    }
+
+    /// What is live of an object, if there is something.
+    pub(super) fn held(&self, number: ObjectNumber) -> Option<Held<'_>> {
+        let live = lock(&self.table).live.get(&number).cloned()?;
+        Some(Held { nodes: self, live: Some(live) })
+    }
+
+    /// Everything that is live.
+    pub(super) fn all_live(&self) -> Vec<Held<'_>> {
+        let live: Vec<_> = lock(&self.table).live.values().cloned().collect();
+        live.into_iter().map(|live| Held { nodes: self, live: Some(live) }).collect()
+    }
+
+    /// Nodes that the kernel knows.
+    pub(super) fn known(&self) -> Vec<ObjectNumber> {
+        lock(&self.table).nodes.keys().copied().collect()
+    }
+
+    #[cfg(test)]
+    fn count(&self) -> (usize, usize) {
+        let table = lock(&self.table);
+        (table.nodes.len(), table.live.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: ObjectNumber = ObjectNumber(1);
+
+    #[test]
+    fn a_node_stays_while_the_kernel_knows_it_or_somebody_holds_it() {
+        let (nodes, number) = (Nodes::default(), ObjectNumber(7));
+        nodes.met(number, ROOT, b"a");
+        nodes.met(number, ROOT, b"a");
+        nodes.named(number, ROOT, b"b");
+        assert_eq!(nodes.place(number), Some((ROOT, b"b"[..].into())));
+        nodes.unnamed(number, ROOT, b"b");
+        assert_eq!(nodes.place(number), Some((ROOT, b"a"[..].into())));
+        nodes.forget(number, 1);
+        assert!(nodes.is_known(number));
+        let held = nodes.hold(number);
+        nodes.forget(number, 1);
+        assert_eq!((nodes.count(), nodes.place(number).is_some()), ((1, 1), true));
+        drop(held);
+        assert_eq!((nodes.count(), nodes.is_known(number)), ((0, 0), false));
+    }
+
+    #[test]
+    fn what_is_changed_stays_live_and_there_is_one_of_it() {
+        let (nodes, number) = (Nodes::default(), ObjectNumber(7));
+        let (one, other) = (nodes.hold(number), nodes.hold(number));
+        lock(&one.state).is_dirty = true;
+        drop(one);
+        assert!(lock(&other.state).is_dirty);
+        drop(other);
+        assert_eq!(nodes.all_live().len(), 1);
+        lock(&nodes.hold(number).state).is_dirty = false;
+        assert_eq!(nodes.count(), (0, 0));
+    }
+}

@@ -1,0 +1,87 @@
+//! Answering requests, on several threads.
+
+use super::device::{Device, REQUEST_BYTES};
+use super::errno::Outcome;
+use super::file_system::FileSystem;
+use super::wire::reply::{Reply, failed};
+use super::wire::request::{Header, Operation, parse};
+use crate::error::Result;
+use crate::store::ids::ObjectNumber;
+use rustix::io::Errno;
+
+/// Answers requests until the file system is unmounted.
+///
+/// # Errors
+/// Errors of the device.
+pub(super) fn serve(device: &Device, system: &FileSystem) -> Result<()> {
+    let mut buffer = vec![0; REQUEST_BYTES];
+    while let Some(request) = device.receive(&mut buffer)? {
+        let Some((header, operation)) = parse(request) else { continue };
+        let is_answered = !matches!(operation, Operation::Forget(_) | Operation::Interrupt);
+        if matches!(operation, Operation::Interrupt) {
+            // The kernel then asks no more for that: nothing here waits for long.
+            device.send(&failed(header.unique, Errno::NOSYS.raw_os_error()));
+        }
+        let answer = answer(system, &header, operation);
+        if !is_answered {
+            continue;
+        }
+        match answer {
+            Ok(reply) => device.send(&reply.finish(header.unique)),
+            Err(errno) => device.send(&failed(header.unique, errno.raw_os_error())),
+        }
+    }
+    Ok(())
+}
+
+fn answer(system: &FileSystem, header: &Header, operation: Operation<'_>) -> Outcome<Reply> {
+    let node = ObjectNumber(header.node);
+    match operation {
+        Operation::Lookup { name } => system.look_up(node, name),
+        Operation::Forget(nodes) => {
+            nodes.iter().for_each(|&(node, look_ups)| system.nodes.forget(ObjectNumber(node), look_ups));
+            Ok(Reply::empty())
+        }
+        Operation::GetAttributes => system.attributes(node),
+        Operation::Statx => system.statx(node),
+        Operation::SetAttributes(new) => system.set_attributes(node, &new),
+        Operation::ReadLink => system.read_link(node),
+        Operation::Symlink { name, target } => system.make_symlink(node, name, target, header),
+        Operation::MakeNode { name, creation, device } => system.make_node(node, name, header, creation, device),
+        Operation::MakeDirectory { name, creation } => system.make_directory(node, name, header, creation),
+        Operation::Unlink { name } => system.unlink(node, name),
+        Operation::RemoveDirectory { name } => system.remove_directory(node, name),
+        Operation::Rename { name, to, new_name, flags } => {
+            system.rename((node, name), (ObjectNumber(to), new_name), flags)
+        }
+        Operation::Link { node: existing, name } => system.link(ObjectNumber(existing), node, name),
+        Operation::Open { flags, kills_set_id } => system.open(node, flags, kills_set_id),
+        Operation::Create { name, creation } => system.create(node, name, header, creation),
+        Operation::TemporaryFile { creation } => system.create_nameless(node, header, creation),
+        Operation::Read { offset, size } => system.read(node, offset, size),
+        Operation::Write { offset, kills_set_id, bytes } => system.write(node, offset, bytes, kills_set_id),
+        Operation::Flush => system.flush(node),
+        Operation::Release => system.release(node),
+        Operation::Sync => system.sync_file(node),
+        Operation::StatFileSystem => system.room(),
+        Operation::SetXattr { name, value, flags, kills_set_gid } => {
+            system.set_xattr(node, (name, value), flags, kills_set_gid)
+        }
+        Operation::GetXattr { name, size } => system.xattr(node, name, size),
+        Operation::ListXattrs { size } => system.xattrs(node, header, size),
+        Operation::RemoveXattr { name } => system.remove_xattr(node, name),
+        Operation::OpenDirectory => system.open_directory(node),
+        Operation::ReadDirectory { handle, offset, size, with_attributes } => {
+            system.read_directory(node, handle, offset, size, with_attributes)
+        }
+        Operation::ReleaseDirectory { handle } => system.release_directory(handle),
+        Operation::SyncDirectory => system.sync_all(),
+        Operation::Allocate { offset, length, mode } => system.allocate(node, offset, length, mode),
+        Operation::Seek { offset, whence } => system.seek(node, offset, whence),
+        Operation::CopyRange { from, to_node, to, length } => {
+            system.copy_range((node, from), (ObjectNumber(to_node), to), length)
+        }
+        Operation::Destroy => Ok(Reply::empty()),
+        Operation::Init { .. } | Operation::Interrupt | Operation::Other => Err(Errno::NOSYS),
+    }
+}

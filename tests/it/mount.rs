@@ -1,0 +1,412 @@
+//! A mounted store is a file system: everything that a program can do to ext4 it can do here, and finds it again after
+//! a remount, with the same inode numbers.
+//!
+//! `mount_random` compares with ext4 what random operations do; `make test-pjdfs` runs the cases of pjdfstest.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags, SeekFrom as Whence, StatxFlags,
+    XattrFlags, fallocate, flock, lgetxattr, linkat, llistxattr, lremovexattr, lsetxattr, openat, renameat_with, seek,
+    statvfs, statx,
+};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use crate::harness::{finish, granulo, has_program, run, skip};
+use crate::mounted::{Mounted, Place};
+use crate::nasty::{assert_same_trees, content, nasty_tree};
+
+fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).output().unwrap();
+    assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+}
+
+/// Inode numbers of everything below a directory.
+fn inodes(root: &Path) -> Vec<(PathBuf, u64)> {
+    let (mut all, mut left) = (Vec::new(), vec![root.to_owned()]);
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let found = path.symlink_metadata().unwrap();
+            all.push((path.clone(), found.ino()));
+            if found.is_dir() {
+                left.push(path);
+            }
+        }
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn a_tree_with_everything_comes_back_after_a_remount() {
+    let Some(place) = Place::new() else { return };
+    let source = place.sandbox.path().join("source");
+    fs::create_dir(&source).unwrap();
+    nasty_tree(&source, 1 << 30);
+    let mounted = place.mount();
+    copy(&source, &mounted.root);
+    let copied = mounted.root.join("source");
+    assert_same_trees(&source, &copied);
+    let before = inodes(&copied);
+    mounted.unmount();
+    place.check();
+    for arguments in [&["-o", "ro"][..], &[]] {
+        let mounted = place.mount_with(arguments);
+        assert_same_trees(&source, &copied);
+        assert_eq!(inodes(&copied), before);
+        mounted.unmount();
+    }
+    let exported = place.sandbox.path().join("exported");
+    run(["store".as_ref(), "export".as_ref(), place.store().as_os_str(), exported.as_os_str()]).ended(0);
+    assert_same_trees(&source, &exported.join("source"));
+}
+
+#[test]
+fn a_large_directory_is_renamed_at_once_and_lists_in_pieces() {
+    const FILES: usize = 20_000;
+    let Some(place) = Place::new() else { return };
+    let mounted = place.mount();
+    let (old, new) = (mounted.root.join("old"), mounted.root.join("new"));
+    fs::create_dir_all(old.join("within")).unwrap();
+    for number in 0..FILES {
+        File::create(old.join(format!("within/{number}"))).unwrap();
+    }
+    let began = Instant::now();
+    fs::rename(&old, &new).unwrap();
+    let elapsed = began.elapsed();
+    assert!(elapsed < Duration::from_millis(500), "{elapsed:?}");
+    let mut names: Vec<usize> = fs::read_dir(new.join("within"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
+        .collect();
+    names.sort_unstable();
+    assert!(names.iter().copied().eq(0..FILES));
+    // While it is listed, its entries are removed.
+    fs::remove_dir_all(&new).unwrap();
+    assert_eq!(fs::read_dir(&mounted.root).unwrap().count(), 0);
+    assert_eq!(mounted.root.metadata().unwrap().nlink(), 2);
+    mounted.unmount();
+    place.check();
+}
+
+#[test]
+fn names_and_links_follow_the_rules() {
+    let Some(place) = Place::new() else { return };
+    let mounted = place.mount();
+    let at = |name: &str| mounted.root.join(name);
+    fs::write(at("a"), "a").unwrap();
+    fs::write(at("b"), "b").unwrap();
+    let flagged = |from: &str, to: &str, flags| renameat_with(CWD, at(from), CWD, at(to), flags);
+    assert_eq!(flagged("a", "b", RenameFlags::NOREPLACE), Err(Errno::EXIST));
+    assert_eq!(flagged("a", "b", RenameFlags::WHITEOUT), Err(Errno::INVAL));
+    flagged("a", "b", RenameFlags::EXCHANGE).unwrap();
+    assert_eq!((fs::read(at("a")).unwrap(), fs::read(at("b")).unwrap()), (b"b".to_vec(), b"a".to_vec()));
+    fs::create_dir_all(at("d/e")).unwrap();
+    flagged("d", "a", RenameFlags::EXCHANGE).unwrap();
+    assert!(at("a/e").is_dir() && at("d").is_file());
+    assert_eq!((at("a").metadata().unwrap().nlink(), mounted.root.metadata().unwrap().nlink()), (3, 3));
+    assert_eq!(fs::rename(at("a"), at("a/e/x")).unwrap_err().raw_os_error(), Some(22));
+    assert_eq!(fs::remove_dir(at("a")).unwrap_err().raw_os_error(), Some(39));
+
+    let long = "n".repeat(255);
+    fs::write(at(&long), "long").unwrap();
+    assert_eq!(fs::write(at(&"n".repeat(256)), "").unwrap_err().raw_os_error(), Some(36));
+
+    for name in ["file", "link"] {
+        match name {
+            "link" => symlink("target", at(name)).unwrap(),
+            _ => fs::write(at(name), "content").unwrap(),
+        }
+        let before = at(name).symlink_metadata().unwrap();
+        fs::hard_link(at(name), at("another")).unwrap();
+        fs::hard_link(at(name), at("third")).unwrap();
+        let now = at("third").symlink_metadata().unwrap();
+        assert_eq!((now.ino(), now.nlink()), (before.ino(), 3));
+        assert!((now.ctime(), now.ctime_nsec()) > (before.ctime(), before.ctime_nsec()));
+        fs::remove_file(at(name)).unwrap();
+        fs::rename(at("another"), at("moved")).unwrap();
+        assert_eq!(at("moved").symlink_metadata().unwrap().nlink(), 2);
+        fs::remove_file(at("third")).unwrap();
+        fs::remove_file(at("moved")).unwrap();
+    }
+    mounted.unmount();
+    place.check();
+}
+
+#[test]
+fn a_file_lives_as_long_as_it_is_open() {
+    let Some(place) = Place::new() else { return };
+    let mounted = place.mount();
+    let path = mounted.root.join("file");
+    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+    file.write_all(b"before").unwrap();
+    fs::remove_file(&path).unwrap();
+    file.write_all(b" and after").unwrap();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    let mut read = String::new();
+    file.read_to_string(&mut read).unwrap();
+    assert_eq!((read.as_str(), file.metadata().unwrap().nlink()), ("before and after", 0));
+    // Another file may have its name.
+    fs::write(&path, "other").unwrap();
+    assert_ne!(path.metadata().unwrap().ino(), file.metadata().unwrap().ino());
+    drop(file);
+    let directory = mounted.root.join("directory");
+    fs::create_dir(&directory).unwrap();
+    let held = File::open(&directory).unwrap();
+    fs::remove_dir(&directory).unwrap();
+    assert_eq!(held.metadata().unwrap().nlink(), 0);
+    drop(held);
+
+    // Without a name from the beginning, and then with one.
+    let flags = OFlags::TMPFILE | OFlags::RDWR;
+    let nameless = File::from(openat(CWD, &mounted.root, flags, Mode::from_raw_mode(0o600)).unwrap());
+    nameless.write_all_at(&content(100_000), 0).unwrap();
+    assert_eq!(nameless.metadata().unwrap().nlink(), 0);
+    let through = format!("/proc/self/fd/{}", nameless.as_raw_fd());
+    linkat(CWD, &through, CWD, mounted.root.join("named"), AtFlags::SYMLINK_FOLLOW).unwrap();
+    drop(nameless);
+    assert_eq!(fs::read(mounted.root.join("named")).unwrap(), content(100_000));
+    mounted.unmount();
+    place.check();
+    let mounted = place.mount();
+    assert_eq!(fs::read(mounted.root.join("named")).unwrap(), content(100_000));
+    mounted.unmount();
+}
+
+#[test]
+fn holes_are_holes() {
+    const BLOCK: u64 = 65_536;
+    let Some(place) = Place::new() else { return };
+    let mounted = place.mount();
+    let path = mounted.root.join("file");
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+    file.write_all_at(&content(4 * BLOCK as usize), 0).unwrap();
+    fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, BLOCK, BLOCK).unwrap();
+    fallocate(&file, FallocateFlags::ZERO_RANGE, 5 * BLOCK, BLOCK).unwrap();
+    fallocate(&file, FallocateFlags::KEEP_SIZE, 10 * BLOCK, BLOCK).unwrap();
+    assert_eq!(fallocate(&file, FallocateFlags::COLLAPSE_RANGE, 0, BLOCK), Err(Errno::OPNOTSUPP));
+    let look = |file: &File| {
+        assert_eq!(file.metadata().unwrap().len(), 6 * BLOCK);
+        assert_eq!(seek(file, Whence::Hole(0)), Ok(BLOCK));
+        assert_eq!(seek(file, Whence::Data(BLOCK)), Ok(2 * BLOCK));
+        assert_eq!(seek(file, Whence::Hole(2 * BLOCK)), Ok(4 * BLOCK));
+        assert_eq!(seek(file, Whence::Data(4 * BLOCK)), Err(Errno::NXIO));
+        let mut read = vec![1; 6 * BLOCK as usize];
+        file.read_exact_at(&mut read, 0).unwrap();
+        let mut expected = content(4 * BLOCK as usize);
+        expected[BLOCK as usize..2 * BLOCK as usize].fill(0);
+        expected.resize(6 * BLOCK as usize, 0);
+        assert!(read == expected);
+    };
+    look(&file);
+    drop(file);
+    assert_eq!(path.metadata().unwrap().blocks(), 3 * BLOCK / 512);
+    mounted.unmount();
+    let mounted = place.mount();
+    look(&File::open(&path).unwrap());
+    mounted.unmount();
+}
+
+#[test]
+fn attributes_are_those_of_the_file() {
+    let Some(place) = Place::new() else { return };
+    let mounted = place.mount();
+    let path = mounted.root.join("file");
+    fs::write(&path, "content").unwrap();
+    let born = |path: &Path| {
+        let found = statx(CWD, path, AtFlags::empty(), StatxFlags::ALL).unwrap();
+        assert!(StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME));
+        (found.stx_btime.tv_sec, found.stx_btime.tv_nsec)
+    };
+    let first = born(&path);
+    let set = |name: &str, value: &[u8], flags| lsetxattr(&path, name, value, flags);
+    assert_eq!(set("user.a", b"1", XattrFlags::REPLACE), Err(Errno::NODATA));
+    set("user.a", b"1", XattrFlags::CREATE).unwrap();
+    assert_eq!(set("user.a", b"2", XattrFlags::CREATE), Err(Errno::EXIST));
+    set("trusted.b", &content(20_000), XattrFlags::empty()).unwrap();
+    let mut value = [0; 3];
+    assert_eq!(lgetxattr(&path, "trusted.b", &mut value[..]), Err(Errno::RANGE));
+    assert_eq!(lgetxattr(&path, "user.none", &mut value[..]), Err(Errno::NODATA));
+    assert_eq!(lgetxattr(&path, "user.a", &mut value[..]), Ok(1));
+    let mut names = [0; 100];
+    let length = llistxattr(&path, &mut names[..]).unwrap();
+    assert_eq!(names[..length], *b"trusted.b\0user.a\0");
+    lremovexattr(&path, "user.a").unwrap();
+    assert_eq!(lremovexattr(&path, "user.a"), Err(Errno::NODATA));
+
+    // Set-id bits go with an owner, and when somebody else writes.
+    fs::set_permissions(&path, Permissions::from_mode(0o6755)).unwrap();
+    std::os::unix::fs::chown(&path, Some(7), Some(8)).unwrap();
+    assert_eq!(path.metadata().unwrap().mode(), 0o100_755);
+    // A new file belongs to the group of a directory with the set-group-id bit.
+    let shared = mounted.root.join("shared");
+    fs::create_dir(&shared).unwrap();
+    std::os::unix::fs::chown(&shared, None, Some(4711)).unwrap();
+    fs::set_permissions(&shared, Permissions::from_mode(0o2775)).unwrap();
+    fs::create_dir(shared.join("below")).unwrap();
+    fs::write(shared.join("below/file"), "").unwrap();
+    assert_eq!(shared.join("below").metadata().unwrap().mode() & 0o7000, 0o2000);
+    assert_eq!(shared.join("below/file").metadata().unwrap().gid(), 4711);
+    mounted.unmount();
+
+    let mounted = place.mount();
+    assert_eq!(born(&path), first);
+    let mut value = vec![0; 20_000];
+    assert_eq!(lgetxattr(&path, "trusted.b", &mut value[..]), Ok(20_000));
+    assert!(value == content(20_000));
+    // Room and objects.
+    let found = statvfs(&mounted.root).unwrap();
+    assert!(found.f_blocks > 0 && found.f_bavail <= found.f_blocks && found.f_namemax == 255);
+    assert!((5..10).contains(&(found.f_files - found.f_ffree)), "{found:?}");
+    mounted.unmount();
+}
+
+#[test]
+fn access_control_lists_are_inherited() {
+    let Some(place) = Place::new() else { return };
+    if !has_program("setfacl") {
+        return skip("there is no setfacl");
+    }
+    let mounted = place.mount();
+    let shell = |script: &str| {
+        let ran = finish(Command::new("sh").args(["-ec", script]).current_dir(&mounted.root));
+        ran.ended(0).text()
+    };
+    shell("mkdir d; setfacl -m u:1234:rwx,d:u:1234:rwx,d:g::r-x,d:o::--- d; umask 077; touch d/f; mkdir d/e");
+    let listed = shell("getfacl -cn d/f d/e");
+    assert!(listed.starts_with("user::rw-\nuser:1234:rwx"), "{listed}");
+    assert!(listed.contains("mask::rw-") && listed.contains("default:user:1234:rwx"), "{listed}");
+    shell("chmod 640 d/f");
+    assert!(shell("getfacl -cn d/f").contains("mask::r--"));
+    shell("setfacl -b d/f");
+    assert_eq!(shell("getfacl -cn d/f").trim(), "user::rw-\ngroup::r-x\nother::---");
+    mounted.unmount();
+}
+
+#[test]
+fn locks_keep_others_out() {
+    let Some(place) = Place::new() else { return };
+    let mounted = place.mount();
+    let path = mounted.root.join("file");
+    let (one, other) = (File::create(&path).unwrap(), File::open(&path).unwrap());
+    flock(&one, FlockOperation::LockExclusive).unwrap();
+    assert_eq!(flock(&other, FlockOperation::NonBlockingLockShared), Err(Errno::AGAIN));
+    flock(&one, FlockOperation::Unlock).unwrap();
+    flock(&other, FlockOperation::NonBlockingLockShared).unwrap();
+    drop((one, other));
+    mounted.unmount();
+}
+
+#[test]
+fn a_full_device_is_an_error_to_the_program_and_the_mount_goes_on() {
+    let Some(place) = Place::empty() else { return };
+    let small = place.sandbox.path().join("small");
+    fs::create_dir(&small).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"]).arg(&small).status().unwrap();
+    assert!(mounted.success());
+    let _unmount = Unmount(small.clone());
+    let store = small.join("store");
+    run(["store".as_ref(), "init".as_ref(), store.as_os_str()]).ended(0);
+    let mounted = Mounted::start(&store, &place.target(), &[]);
+    fs::write(mounted.root.join("first"), "kept").unwrap();
+    let fill =
+        |name: &str| (0..400).try_for_each(|at| fs::write(mounted.root.join(format!("{name}{at}")), content(100_000)));
+    // Closing reports what writing could not know; std ignores that, so the next write does.
+    let filled = fill("a").and_then(|()| fill("b"));
+    assert_eq!(filled.unwrap_err().raw_os_error(), Some(28));
+    assert_eq!(fs::read(mounted.root.join("first")).unwrap(), b"kept");
+    for entry in fs::read_dir(&mounted.root).unwrap() {
+        let path = entry.unwrap().path();
+        if path.file_name().is_some_and(|name| name != "first") {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    assert_eq!(fs::read(mounted.root.join("first")).unwrap(), b"kept");
+    assert!(mounted.log().contains("the device is full") || mounted.log().contains("space"), "{}", mounted.log());
+    mounted.unmount();
+    run(["store".as_ref(), "check".as_ref(), store.as_os_str(), "--deep".as_ref()]).ended(0);
+}
+
+struct Unmount(PathBuf);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn others_mount_it_read_only_and_see_what_is_durable_within_a_second() {
+    let Some(place) = Place::new() else { return };
+    let writer = place.mount();
+    let (directory, file) = (writer.root.join("directory"), writer.root.join("directory/file"));
+    fs::create_dir(&directory).unwrap();
+    fs::write(&file, "one").unwrap();
+    File::open(&file).unwrap().sync_all().unwrap();
+
+    let second = place.sandbox.path().join("second");
+    fs::create_dir(&second).unwrap();
+    let refused = finish(granulo().arg("mount").arg(place.store()).arg(&second)).ended(2).said();
+    assert!(refused.contains(&writer.child.id().to_string()) && refused.contains("-o ro"), "{refused}");
+    let reader = Mounted::start(&place.store(), &second, &["-o", "ro"]);
+    let seen = second.join("directory/file");
+    assert_eq!(fs::read(&seen).unwrap(), b"one");
+    assert_eq!(fs::write(&seen, "x").unwrap_err().raw_os_error(), Some(30));
+    let within = |what: &str, is_so: &dyn Fn() -> bool| {
+        let began = Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < Duration::from_secs(2), "{what}: {}", reader.log());
+            thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let sync = |path: &Path| File::open(path).unwrap().sync_all().unwrap();
+    for number in 0..5 {
+        let text = format!("another content, number {number}");
+        fs::write(&file, &text).unwrap();
+        sync(&file);
+        within("new content", &|| fs::read(&seen).is_ok_and(|read| read == text.as_bytes()));
+    }
+    fs::rename(&directory, writer.root.join("renamed")).unwrap();
+    fs::write(writer.root.join("renamed/new"), "new").unwrap();
+    sync(&writer.root);
+    within("the new name", &|| fs::read(second.join("renamed/new")).is_ok_and(|read| read == b"new"));
+    within("the old name is gone", &|| !second.join("directory").exists());
+    fs::remove_file(writer.root.join("renamed/file")).unwrap();
+    sync(&writer.root);
+    within("the removal", &|| !second.join("renamed/file").exists());
+    let names = || fs::read_dir(second.join("renamed")).unwrap().count();
+    within("the list", &|| names() == 1);
+    reader.unmount();
+    writer.unmount();
+}
+
+#[test]
+fn it_ends_with_a_signal_and_starts_in_the_background() {
+    let Some(place) = Place::new() else { return };
+    let mounted = place.mount();
+    fs::write(mounted.root.join("file"), "content").unwrap();
+    mounted.signal(Signal::TERM);
+    let mut mounted = mounted;
+    assert!(mounted.child.wait().unwrap().success(), "{}", mounted.log());
+    assert!(!place.target().join("file").exists());
+
+    let log = place.sandbox.path().join("log");
+    let mut start = granulo();
+    start.arg("mount").arg("--background").arg("--log").arg(&log).arg(place.store()).arg(place.target());
+    finish(&mut start).ended(0);
+    assert_eq!(fs::read(place.target().join("file")).unwrap(), b"content");
+    let refused = finish(granulo().args(["mount", "-o", "nosuch"]).arg(place.store()).arg(place.target())).ended(2);
+    assert!(refused.said().contains("nosuch"));
+    finish(granulo().arg("unmount").arg(place.target())).ended(0);
+    finish(granulo().arg("unmount").arg(place.target())).ended(2);
+    place.check();
+}
