@@ -12,6 +12,9 @@ JOBS ?= $(shell nproc)
 # Random changes of a watched file system, and their seed.
 WATCH_CHANGES ?= 1000000
 WATCH_SEED ?= 1
+# Random operations of each of three workers on a mounted store, and the seed of the first.
+MOUNT_OPERATIONS ?= 1000000
+MOUNT_SEED ?= 1
 # Entries of the indexes that `bench-index-scale` makes.
 INDEX_ENTRIES ?= 1000000 10000000
 # Coverage for libFuzzer with the stable compiler: no sanitizer, but debug assertions and overflow checks.
@@ -20,7 +23,7 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: quick quick-tests hooks check test test-twice test-page fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-all man
+.PHONY: quick quick-tests hooks check test test-twice test-pjdfs test-mount test-page fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-all man
 
 quick:            ## for whoever works on it: formatting, unit tests with few simulated crashes, layers, words, help; under 3 minutes once built
 	cargo fmt --all --check
@@ -43,6 +46,14 @@ test:             ## every test that needs no browser
 
 test-twice:       ## the tests twice at once, each with a tree and a build of its own; needs root
 	tests/twice.sh $(TESTS)
+
+test-pjdfs:       ## the cases of pjdfstest that this machine's ext4 passes, on a mounted store (needs root, /dev/fuse and pjdfstest 0.2.2)
+	cargo build --release
+	tests/pjdfs.sh ./target/release/granulo
+
+test-mount:       ## random operations on a mounted store and on the file system beside it: MOUNT_OPERATIONS of each worker, from MOUNT_SEED; and kills
+	GRANULO_MOUNT_OPERATIONS=$(MOUNT_OPERATIONS) GRANULO_MOUNT_SEED=$(MOUNT_SEED) GRANULO_MOUNT_KILLS=200 GRANULO_REQUIRE_ALL=1 \
+	  cargo test --release --test it -- mount_random mount_kill --nocapture
 
 test-page:        ## the pages in headless Chromium (needs node and chromium)
 	cargo build --release

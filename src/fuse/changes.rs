@@ -152,7 +152,7 @@ fn change(info: &mut Info, new: &NewAttributes, now: Time) {
     info.attributes.uid = new.uid.unwrap_or(info.attributes.uid);
     info.attributes.gid = new.gid.unwrap_or(info.attributes.gid);
     if new.size.is_some() {
-        info.attributes.mtime = now;
+        info.touch(now);
         if new.kills_set_id {
             info.drop_set_id();
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::device::Device;
 use super::file_system::FileSystem;
 use super::wire::reply::outdated;
+use crate::locks::lock;
 
 /// How long one wait for the writer lasts.
 const WAIT: Duration = Duration::from_millis(500);
@@ -21,6 +22,10 @@ pub(super) fn follow(device: &Device, system: &FileSystem) {
         match system.store.wait_for_change(WAIT) {
             Ok(true) => {
                 system.mark_changed();
+                // What is open is looked at again.
+                for live in system.nodes.all_live() {
+                    lock(&live.state).info = None;
+                }
                 let known = system.nodes.known();
                 if known.len() <= MOST_TOLD {
                     known.into_iter().for_each(|node| device.send(&outdated(node.0)));

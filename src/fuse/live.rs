@@ -89,9 +89,14 @@ impl Info {
         self.attributes.mode & TYPE == DIRECTORY
     }
 
-    /// Content has changed.
+    /// Content has changed. It then has no capabilities any more, whoever has changed it.
     pub(super) fn touch(&mut self, now: Time) {
         (self.attributes.mtime, self.attributes.ctime) = (now, Some(now));
+        self.drop_capabilities();
+    }
+
+    fn drop_capabilities(&mut self) {
+        self.attributes.xattrs.retain(|(name, _)| name != b"security.capability");
     }
 
     /// Removes what would let others act as the owner: of a file that is written by somebody who may not keep it, or
@@ -102,6 +107,6 @@ impl Info {
         if *mode & GROUP_EXECUTE > 0 {
             *mode &= !SET_GID;
         }
-        self.attributes.xattrs.retain(|(name, _)| name != b"security.capability");
+        self.drop_capabilities();
     }
 }

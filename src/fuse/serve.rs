@@ -1,4 +1,6 @@
-//! Answering requests, on several threads.
+//! Answering requests, on several threads. A panic is an error to one program; the mount goes on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::device::{Device, REQUEST_BYTES};
 use super::errno::Outcome;
@@ -22,7 +24,12 @@ pub(super) fn serve(device: &Device, system: &FileSystem) -> Result<()> {
             // The kernel then asks no more for that: nothing here waits for long.
             device.send(&failed(header.unique, Errno::NOSYS.raw_os_error()));
         }
-        let answer = answer(system, &header, operation);
+        // Locks survive a panic, and so does the store: what it was about to commit is not committed.
+        let answered = catch_unwind(AssertUnwindSafe(|| answer(system, &header, operation)));
+        let answer = answered.unwrap_or_else(|_| {
+            system.log.say("a request failed unexpectedly, and the program got EIO: please report this");
+            Err(Errno::IO)
+        });
         if !is_answered {
             continue;
         }
