@@ -266,7 +266,8 @@ fn attributes_are_those_of_the_file() {
     // Room and objects.
     let found = statvfs(&mounted.root).unwrap();
     assert!(found.f_blocks > 0 && found.f_bavail <= found.f_blocks && found.f_namemax == 255);
-    assert!((5..10).contains(&(found.f_files - found.f_ffree)), "{found:?}");
+    let objects = found.f_files - found.f_ffree;
+    assert!((5..10).contains(&objects), "{objects}");
     mounted.unmount();
 }
 

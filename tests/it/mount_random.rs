@@ -8,13 +8,13 @@
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Result, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, lchown, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use granulo_core::random::Random;
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, Mode, RenameFlags, Timespec, Timestamps, UTIME_OMIT, XattrFlags,
+    AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, XattrFlags,
     copy_file_range, fallocate, mknodat, renameat_with, utimensat,
 };
 
@@ -139,6 +139,13 @@ struct Side {
     open: Vec<Option<File>>,
 }
 
+/// A fifo without another end is an error, and does not wait for one.
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.custom_flags(OFlags::NONBLOCK.bits() as i32);
+    options
+}
+
 fn read(file: &File, offset: u64, length: usize) -> Result<String> {
     let (mut buffer, mut at) = (vec![0; length], 0);
     while at < length {
@@ -184,18 +191,16 @@ impl Side {
         let file = |slot: usize| self.open[slot].as_ref().ok_or_else(|| std::io::Error::from_raw_os_error(9));
         match op {
             Op::Create(path, is_new, mode) => {
-                let mut options = OpenOptions::new();
-                options.write(true).create(true).create_new(*is_new);
-                let file = options.open(at(path))?;
+                let file = options().write(true).create(true).create_new(*is_new).open(at(path))?;
                 file.set_permissions(Permissions::from_mode(*mode)).map(done)
             }
             Op::Write(path, offset, bytes) => {
-                let file = OpenOptions::new().write(true).open(at(path))?;
+                let file = options().write(true).open(at(path))?;
                 file.write_all_at(bytes, *offset).map(done)
             }
-            Op::Append(path, bytes) => OpenOptions::new().append(true).open(at(path))?.write_all(bytes).map(done),
-            Op::Truncate(path, size) => OpenOptions::new().write(true).open(at(path))?.set_len(*size).map(done),
-            Op::Read(path, offset, length) => read(&File::open(at(path))?, *offset, *length),
+            Op::Append(path, bytes) => options().append(true).open(at(path))?.write_all(bytes).map(done),
+            Op::Truncate(path, size) => options().write(true).open(at(path))?.set_len(*size).map(done),
+            Op::Read(path, offset, length) => read(&options().read(true).open(at(path))?, *offset, *length),
             Op::MakeDirectory(path, mode) => {
                 fs::create_dir(at(path))?;
                 fs::set_permissions(at(path), Permissions::from_mode(*mode)).map(done)
@@ -254,7 +259,7 @@ impl Side {
                 if !at(path).symlink_metadata()?.is_file() {
                     return Ok(String::new());
                 }
-                let file = OpenOptions::new().read(true).write(true).truncate(*truncates).open(at(path))?;
+                let file = options().read(true).write(true).truncate(*truncates).open(at(path))?;
                 self.open[*slot] = Some(file);
                 Ok(String::new())
             }
