@@ -39,7 +39,9 @@ impl FileSystem {
             self.commit(&live, &mut state)?;
         }
         let shown = self.shown(&live, &mut state);
-        self.close_unused(&mut state);
+        if state.opens == 0 && !state.is_dirty {
+            self.let_go(&live, &mut state);
+        }
         Ok(Reply::attributes(&shown?, self.appearance.valid))
     }
 

@@ -238,6 +238,21 @@ impl FileSystem {
         Ok(())
     }
 
+    /// Closes the handle of a file that nobody has open, after its commit. What was known of it lacks its size.
+    pub(super) fn let_go(&self, live: &Live, state: &mut LiveState) {
+        let Some(handle) = state.handle.clone() else { return };
+        if state.is_nameless {
+            // What the kernel may still ask is kept without the content.
+            if let (Ok(info), Ok(size_bytes)) = (self.info(live, state), handle.size_bytes()) {
+                (info.size_bytes, info.allocated_bytes) = (size_bytes, size_bytes);
+            }
+            state.is_dirty = false;
+        } else {
+            state.info = None;
+        }
+        state.handle = None;
+    }
+
     /// Commits everything that is newer here than in the store.
     ///
     /// # Errors
@@ -248,7 +263,7 @@ impl FileSystem {
             let mut state = lock(&live.state);
             let committed = self.commit(&live, &mut state);
             if state.opens == 0 && !state.is_dirty {
-                state.handle = None;
+                self.let_go(&live, &mut state);
             }
             outcome = outcome.and(committed);
         }

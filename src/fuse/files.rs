@@ -9,9 +9,10 @@ use rustix::io::Errno;
 
 use super::errno::Outcome;
 use super::file_system::{FileSystem, now};
-use super::live::LiveState;
+use super::live::{Info, LiveState};
 use super::wire::opened;
 use super::wire::reply::Reply;
+use super::wire::request::Header;
 use crate::locks::lock;
 use crate::store::ids::ObjectNumber;
 use crate::store::{Handle, HandleOptions, Holes};
@@ -74,7 +75,10 @@ impl FileSystem {
 
     pub(super) fn read(&self, number: ObjectNumber, offset: u64, size: u32) -> Outcome<Reply> {
         let handle = self.handle(number)?;
-        Reply::filled(size as usize, |buffer| handle.read_at(buffer, offset)).map_err(|error| self.fail(error))
+        // Read-ahead asks for more than there is.
+        let there = handle.size_bytes().map_err(|error| self.fail(error))?.saturating_sub(offset);
+        let most_bytes = there.min(size.into()) as usize;
+        Reply::filled(most_bytes, |buffer| handle.read_at(buffer, offset)).map_err(|error| self.fail(error))
     }
 
     pub(super) fn write(&self, number: ObjectNumber, offset: u64, bytes: &[u8], kills_set_id: bool) -> Outcome<Reply> {
@@ -110,12 +114,7 @@ impl FileSystem {
         if state.opens == 0 {
             // After an error it is tried again with everything else.
             self.commit(&live, &mut state)?;
-            if state.is_nameless {
-                // What the kernel may still ask is kept without the content.
-                _ = self.info(&live, &mut state);
-                state.is_dirty = false;
-            }
-            state.handle = None;
+            self.let_go(&live, &mut state);
         }
         Ok(Reply::empty())
     }
@@ -142,7 +141,13 @@ impl FileSystem {
     }
 
     /// Nothing is reserved: room is found when content is committed.
-    pub(super) fn allocate(&self, number: ObjectNumber, offset: u64, length: u64, mode: u32) -> Outcome<Reply> {
+    pub(super) fn allocate(
+        &self,
+        number: ObjectNumber,
+        header: &Header,
+        (offset, length): (u64, u64),
+        mode: u32,
+    ) -> Outcome<Reply> {
         let end = offset.checked_add(length).filter(|end| i64::try_from(*end).is_ok()).ok_or(Errno::FBIG)?;
         let live = self.nodes.held(number).ok_or(Errno::BADF)?;
         let mut state = lock(&live.state);
@@ -158,7 +163,7 @@ impl FileSystem {
         if mode & KEEP_SIZE == 0 && end > size {
             handle.set_len(end).map_err(|error| self.fail(error))?;
         }
-        self.info(&live, &mut state)?.touch(now());
+        changed_by(self.info(&live, &mut state)?, header);
         self.mark_dirty(&mut state);
         Ok(Reply::empty())
     }
@@ -188,6 +193,7 @@ impl FileSystem {
         &self,
         (from, from_offset): (ObjectNumber, u64),
         (to, to_offset): (ObjectNumber, u64),
+        header: &Header,
         length: u64,
     ) -> Outcome<Reply> {
         let source = self.handle(from)?;
@@ -209,18 +215,17 @@ impl FileSystem {
             copied += read as u64;
         }
         if copied > 0 {
-            let info = self.info(&live, &mut state)?;
-            info.touch(now());
-            info.drop_set_id();
+            changed_by(self.info(&live, &mut state)?, header);
             self.mark_dirty(&mut state);
         }
         Ok(Reply::written(copied as usize))
     }
+}
 
-    /// Forgets a handle that nobody has open, after what was done through it was committed.
-    pub(super) fn close_unused(&self, state: &mut LiveState) {
-        if state.opens == 0 && !state.is_dirty && !state.is_nameless {
-            state.handle = None;
-        }
+/// Content was changed by somebody: here the kernel does not say whether set-id bits may stay.
+fn changed_by(info: &mut Info, header: &Header) {
+    info.touch(now());
+    if header.uid != 0 {
+        info.drop_set_id();
     }
 }

@@ -39,7 +39,7 @@ mod serve;
 mod space;
 mod wire;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -164,9 +164,4 @@ fn make_root(store: &Store) -> Result<()> {
         store.set_attributes(&root, &Attributes { uid, gid, ..attributes })?;
     }
     Ok(())
-}
-
-/// Whether a directory can be mounted on.
-pub(crate) fn is_directory(target: &Path) -> bool {
-    std::fs::metadata(target).is_ok_and(|found| found.is_dir())
 }

@@ -83,10 +83,10 @@ fn answer(system: &FileSystem, header: &Header, operation: Operation<'_>) -> Out
         }
         Operation::ReleaseDirectory { handle } => system.release_directory(handle),
         Operation::SyncDirectory => system.sync_all(),
-        Operation::Allocate { offset, length, mode } => system.allocate(node, offset, length, mode),
+        Operation::Allocate { offset, length, mode } => system.allocate(node, header, (offset, length), mode),
         Operation::Seek { offset, whence } => system.seek(node, offset, whence),
         Operation::CopyRange { from, to_node, to, length } => {
-            system.copy_range((node, from), (ObjectNumber(to_node), to), length)
+            system.copy_range((node, from), (ObjectNumber(to_node), to), header, length)
         }
         Operation::Destroy => Ok(Reply::empty()),
         Operation::Init { .. } | Operation::Interrupt | Operation::Other => Err(Errno::NOSYS),

@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -409,5 +410,46 @@ fn it_ends_with_a_signal_and_starts_in_the_background() {
     assert!(refused.said().contains("nosuch"));
     finish(granulo().arg("unmount").arg(place.target())).ended(0);
     finish(granulo().arg("unmount").arg(place.target())).ended(2);
+    place.check();
+}
+
+#[test]
+fn a_file_has_its_size_whoever_looks_while_it_is_closed() {
+    let Some(place) = Place::new() else { return };
+    let mounted = place.mount_with(&["--commit-every", "20ms"]);
+    let (root, now) = (mounted.root.clone(), AtomicU64::new(0));
+    let path = |number: u64| root.join(format!("{}/{number}", number % 7));
+    (0..7).for_each(|directory| fs::create_dir(root.join(directory.to_string())).unwrap());
+    const FILES: u64 = 300;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while now.load(Ordering::SeqCst) < FILES {
+                let _ = path(now.load(Ordering::SeqCst)).metadata();
+                thread::yield_now();
+            }
+        });
+        scope.spawn(|| {
+            while now.load(Ordering::SeqCst) < FILES {
+                let directory = path(now.load(Ordering::SeqCst)).parent().unwrap().to_owned();
+                let _ = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().metadata()).count();
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        for number in 0..FILES {
+            now.store(number, Ordering::SeqCst);
+            let length = 1 + number as usize * 37 % 5000;
+            let mut file = File::create(path(number)).unwrap();
+            file.write_all(&content(length)).unwrap();
+            file.set_permissions(Permissions::from_mode(0o444)).unwrap();
+            drop(file);
+            assert_eq!(path(number).metadata().unwrap().len(), length as u64, "file {number}");
+            assert_eq!(File::open(path(number)).unwrap().metadata().unwrap().len(), length as u64, "file {number}");
+            if number % 3 == 0 {
+                assert_eq!(fs::read(path(number)).unwrap(), content(length));
+            }
+        }
+        now.store(FILES, Ordering::SeqCst);
+    });
+    mounted.unmount();
     place.check();
 }

@@ -4,17 +4,18 @@ mod background;
 pub(super) mod helper;
 mod options;
 
-use std::fs::{File, canonicalize};
+use std::fs::{self, File, canonicalize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use rustix::io::Errno;
 
 use self::options::Options;
 use super::store::devices::{checked, say_what_is_wrong};
 use super::{Ended, output, signals, usage_error};
 use crate::error::{Error, ErrorKind, Result};
-use crate::fuse::{MountOptions, MountRequest, is_directory, mount};
+use crate::fuse::{MountOptions, MountRequest, mount};
 use crate::store::{OpenOptions, Store};
 use crate::units::escape_path;
 
@@ -26,9 +27,9 @@ const COMMIT_EVERY: Duration = Duration::from_secs(5);
 /// Mount a store as a file system
 ///
 /// Serves the store at DIR until it is unmounted, in the foreground with its log on standard error; Ctrl-C or SIGTERM
-/// makes everything durable and unmounts. A file that was closed is in the store a few seconds later, and after fsync at
-/// once. While one process has it mounted for writing, others can mount it with -o ro, and see what is durable within a
-/// second. Needs root.
+/// makes everything durable and unmounts. A file that was closed is in the store a few seconds later, and after fsync
+/// at once. While one process has it mounted for writing, others can mount it with -o ro, and see what is durable
+/// within a second. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo mount /srv/pictures /mnt\n  granulo mount --background -o allow_other \
     /srv/pictures /mnt\n  granulo mount -o ro /srv/pictures /mnt2\n  granulo unmount /mnt\n\nIn /etc/fstab, with granulo \
@@ -72,10 +73,7 @@ pub(super) struct MountArguments {
 impl MountArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let options = self.mount_options()?;
-        if !is_directory(&self.target) {
-            let cause = "it is not a directory";
-            return Err(Error::new(ErrorKind::NotFound, "mount at", cause).at(&self.target));
-        }
+        check_target(&self.target)?;
         if self.background {
             return background::start(&self);
         }
@@ -129,6 +127,19 @@ impl MountArguments {
         };
         mount(request, &stop, is_ready, Box::new(output::warn))?;
         Ok(Ended::Well)
+    }
+}
+
+/// # Errors
+/// It is not a directory, or one at which a server has died.
+fn check_target(target: &Path) -> Result<()> {
+    match fs::metadata(target) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(Error::new(ErrorKind::Usage, "mount at", "it is not a directory").at(target)),
+        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+            Err(Error::io("mount at", target, error).advise("a server has died there; granulo unmount it first"))
+        }
+        Err(error) => Err(Error::io("mount at", target, error)),
     }
 }
 

@@ -96,7 +96,7 @@ impl Options {
     fn take_one(&mut self, option: &str) -> Result<()> {
         let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
         if let (Some((_, set, clear)), None) = (FLAGS.iter().find(|(known, ..)| *known == name), value) {
-            self.flags = self.flags - *clear | *set;
+            self.flags = (self.flags - *clear) | *set;
             return Ok(());
         }
         match (name, value) {

@@ -457,9 +457,16 @@ impl Handle {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::ReadOnly`] if it was opened for reading.
+    /// [`ErrorKind::ReadOnly`] if it was opened for reading; errors of reading the record.
     pub fn punch_hole(&self, range: Range<u64>) -> Result<()> {
-        self.pending_to_change()?.punch(range);
+        let mut pending = self.pending_to_change()?;
+        let content_bytes = self.file.base(self.engine())?.size_bytes;
+        let before = pending.size_over(content_bytes);
+        pending.punch(range);
+        // What ended the file may be gone.
+        if pending.size_over(content_bytes) != before {
+            pending.set_size(before, before);
+        }
         Ok(())
     }
 

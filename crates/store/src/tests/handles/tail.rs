@@ -65,3 +65,26 @@ fn damage_from_long_ago_does_not_make_a_commit_of_today_torn() {
     assert_eq!(opened.store().completeness().tail.as_ref().map(|tail| tail.batches), Some(1));
     assert_eq!(opened.store().get(&key("f")).unwrap_err().kind(), ErrorKind::Lost);
 }
+
+/// A hole over what ends the file leaves its size, whether that was committed or not.
+#[test]
+fn a_punched_hole_does_not_shorten_the_file() {
+    let sandbox = TempDir::new().unwrap();
+    let store = store(&sandbox);
+    for is_committed in [false, true] {
+        let handle = store.open_object(&key("file"), &HandleOptions::write().create(file()).truncate()).unwrap();
+        handle.write_at(&[1; 100], 0).unwrap();
+        handle.write_at(&[2; 100], 5000).unwrap();
+        if is_committed {
+            handle.commit(Durability::None).unwrap();
+        }
+        handle.punch_hole(50..6000).unwrap();
+        assert_eq!(handle.size_bytes().unwrap(), 5100);
+        let expected = [&[1; 50][..], &[0; 5050]].concat();
+        assert_eq!(read(&handle), expected);
+        handle.close().unwrap();
+        assert_eq!(store.get(&key("file")).unwrap().unwrap(), expected);
+        assert_eq!(store.stat(&key("file")).unwrap().unwrap().attributes.holes.unwrap().data, [(0, 50)]);
+    }
+    is_sound(&store);
+}
