@@ -317,3 +317,65 @@ fn an_index_from_the_log_drops_all_objects_without_a_name() {
     let shared = store.engine().view().state.shared.len();
     assert_eq!(shared, before.values().filter(|shown| shown.4.is_some()).count() / 2);
 }
+
+#[test]
+fn symlinks_and_special_files_can_have_several_names() {
+    let sandbox = TempDir::new().unwrap();
+    let (store, home) = store(&sandbox);
+    let mut expected = shown(&store);
+    for name in ["symlink", "special"] {
+        let (path, other) = (format!("d/{name}"), format!("another {name}"));
+        let (kind, number, content, mode, _) = expected[&path].clone();
+        store.hard_link(&key(&path), &key(&other)).unwrap();
+        for path in [path, other] {
+            expected.insert(path, (kind, number, content.clone(), mode, Some(number)));
+        }
+    }
+    assert_eq!(shown(&store), expected);
+    let store = stays(store, &home);
+    assert!(store.remove(&key("d/symlink")).unwrap() && store.remove(&key("d/special")).unwrap());
+    store.rename(&key("another special"), &key("d/special"), Existing::Refuse).unwrap();
+    let special = expected.remove("another special").unwrap();
+    expected.remove("d/symlink");
+    expected.insert("d/special".to_owned(), special);
+    assert_eq!(shown(&store), expected);
+    let store = stays(store, &home);
+    // With their last name, they go.
+    assert!(store.remove(&key("another symlink")).unwrap() && store.remove(&key("d/special")).unwrap());
+    is_sound(&stays(store, &home));
+}
+
+#[test]
+fn an_entry_is_found_by_the_number_of_its_directory_whatever_its_path() {
+    let sandbox = TempDir::new().unwrap();
+    let (store, home) = store(&sandbox);
+    let number = |path: &str| store.entry(&key(path)).unwrap().unwrap().entry.number;
+    let (d, sub) = (number("d"), number("d/sub"));
+    let within = |directory, name: &str| Key::within(directory, name.as_bytes()).unwrap();
+    store.rename(&key("d/sub"), &key("moved"), Existing::Refuse).unwrap();
+    assert_eq!(store.entry(&within(ROOT, "moved")).unwrap().unwrap().entry.number, sub);
+    let listed = |directory| -> Vec<Vec<u8>> {
+        let walk = store.list_from(&Key::of_directory(directory), b"").unwrap();
+        walk.map(|listed| listed.unwrap().key.name().unwrap().to_vec()).collect()
+    };
+    assert_eq!(listed(sub), [b"a".to_vec()]);
+    // Everything that is done by paths.
+    store.put(&within(sub, "new"), &file(), b"content").unwrap();
+    store.rename(&within(sub, "new"), &within(d, "file"), Existing::Replace).unwrap();
+    store.exchange(&within(d, "file"), &within(d, "large")).unwrap();
+    store.hard_link(&within(d, "large"), &within(sub, "linked")).unwrap();
+    store.set_attributes(&within(d, "large"), &Attributes { mode: 0o100_611, ..file() }).unwrap();
+    let handle = store.open_object(&within(sub, "opened"), &crate::HandleOptions::write().create(file())).unwrap();
+    handle.append(b"appended").unwrap();
+    handle.close().unwrap();
+    assert!(store.remove(&within(d, "symlink")).unwrap() && !store.remove(&within(d, "symlink")).unwrap());
+    let is_below = store.rename(&within(ROOT, "moved"), &within(sub, "x"), Existing::Refuse).unwrap_err();
+    assert_eq!(is_below.kind(), ErrorKind::Usage);
+    assert_eq!(listed(sub), ["a", "linked", "opened"].map(|name| name.as_bytes().to_vec()));
+    let seen = shown(&store);
+    assert_eq!((&seen["d/large"].2[..], seen["d/large"].3), (&b"content"[..], 0o100_611));
+    assert_eq!((&seen["moved/linked"].2[..], &seen["moved/opened"].2[..]), (&b"content"[..], &b"appended"[..]));
+    assert_eq!(seen["d/file"].2.len(), LARGE_BYTES);
+    assert!(!seen.contains_key("d/symlink"));
+    assert_eq!(shown(&stays(store, &home)), seen);
+}
