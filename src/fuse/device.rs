@@ -142,7 +142,6 @@ pub(crate) enum Unmounted {
 
 fn wanted() -> u64 {
     can::ASYNC_READ
-        | can::ATOMIC_O_TRUNC
         | can::BIG_WRITES
         | can::DONT_MASK
         | can::DO_READDIRPLUS

@@ -20,7 +20,6 @@ use crate::store::{Handle, HandleOptions, Holes};
 /// Flags of open(2).
 const ACCESS_MODE: u32 = 3;
 const READ_ONLY: u32 = 0;
-const TRUNCATE: u32 = 0o1000;
 /// Modes of fallocate(2).
 const KEEP_SIZE: u32 = 1;
 const PUNCH_HOLE: u32 = 2;
@@ -32,22 +31,14 @@ const SEEK_HOLE: u32 = 4;
 const COPY_BYTES: usize = 1 << 20;
 
 impl FileSystem {
-    pub(super) fn open(&self, number: ObjectNumber, flags: u32, kills_set_id: bool) -> Outcome<Reply> {
+    /// Opens a file. That it is truncated is another request, which comes when the kernel knows that it may be: not while
+    /// it is executed.
+    pub(super) fn open(&self, number: ObjectNumber, flags: u32) -> Outcome<Reply> {
         let live = self.nodes.hold(number);
         let mut state = lock(&live.state);
         self.open_handle(number, &mut state)?;
-        if flags & TRUNCATE > 0 {
-            let handle = state.handle.clone().ok_or(Errno::IO)?;
-            handle.set_len(0).map_err(|error| self.fail(error))?;
-            let info = self.info(&live, &mut state)?;
-            info.touch(now());
-            if kills_set_id {
-                info.drop_set_id();
-            }
-            self.mark_dirty(&mut state);
-        }
         state.opens += 1;
-        let is_reading = flags & ACCESS_MODE == READ_ONLY && flags & TRUNCATE == 0;
+        let is_reading = flags & ACCESS_MODE == READ_ONLY;
         Ok(Reply::opened(0, opened::KEEP_CACHE | if is_reading { opened::NO_FLUSH } else { 0 }))
     }
 

@@ -62,7 +62,7 @@ fn answer(system: &FileSystem, header: &Header, operation: Operation<'_>) -> Out
             system.rename((node, name), (ObjectNumber(to), new_name), flags)
         }
         Operation::Link { node: existing, name } => system.link(ObjectNumber(existing), node, name),
-        Operation::Open { flags, kills_set_id } => system.open(node, flags, kills_set_id),
+        Operation::Open { flags } => system.open(node, flags),
         Operation::Create { name, creation } => system.create(node, name, header, creation),
         Operation::TemporaryFile { creation } => system.create_nameless(node, header, creation),
         Operation::Read { offset, size } => system.read(node, offset, size),

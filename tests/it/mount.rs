@@ -290,7 +290,7 @@ fn access_control_lists_are_inherited() {
     shell("chmod 640 d/f");
     assert!(shell("getfacl -cn d/f").contains("mask::r--"));
     shell("setfacl -b d/f");
-    assert_eq!(shell("getfacl -cn d/f").trim(), "user::rw-\ngroup::r-x\nother::---");
+    assert_eq!(shell("getfacl -cn d/f").trim(), "user::rw-\ngroup::r--\nother::---");
     mounted.unmount();
 }
 

@@ -21,7 +21,6 @@ pub(super) const LONGEST_NAME_BYTES: usize = 255;
 /// What both sides can do; from `FUSE_INIT`.
 pub(super) mod capability {
     pub(in crate::fuse) const ASYNC_READ: u64 = 1;
-    pub(in crate::fuse) const ATOMIC_O_TRUNC: u64 = 1 << 3;
     pub(in crate::fuse) const BIG_WRITES: u64 = 1 << 5;
     pub(in crate::fuse) const DONT_MASK: u64 = 1 << 6;
     pub(in crate::fuse) const AUTO_INVAL_DATA: u64 = 1 << 12;

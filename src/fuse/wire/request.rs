@@ -92,7 +92,6 @@ pub(in crate::fuse) enum Operation<'r> {
     },
     Open {
         flags: u32,
-        kills_set_id: bool,
     },
     Create {
         name: &'r [u8],
@@ -210,7 +209,6 @@ pub(in crate::fuse) fn parse(bytes: &[u8]) -> Option<(Header, Operation<'_>)> {
 
 fn operation<'r>(header: &Header, mut at: Fields<'r>) -> Option<Operation<'r>> {
     const WRITE_KILL_SET_ID: u32 = 1 << 2;
-    const OPEN_KILL_SET_ID: u32 = 1;
     const XATTR_KILL_SET_GID: u32 = 1;
     Some(match header.opcode {
         1 => Operation::Lookup { name: at.name()? },
@@ -235,7 +233,7 @@ fn operation<'r>(header: &Header, mut at: Fields<'r>) -> Option<Operation<'r>> {
             Operation::Rename { name: at.name()?, to, new_name: at.name()?, flags: 0 }
         }
         13 => Operation::Link { node: at.u64()?, name: at.name()? },
-        14 => Operation::Open { flags: at.u32()?, kills_set_id: at.u32()? & OPEN_KILL_SET_ID > 0 },
+        14 => Operation::Open { flags: at.u32()? },
         15 => {
             at.skip(8)?;
             Operation::Read { offset: at.u64()?, size: at.u32()? }
