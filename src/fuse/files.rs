@@ -1,7 +1,9 @@
 //! Open files: reading, writing, committing what was written.
 //!
 //! All opens of a file share one handle of the store, which keeps what is written until it is committed. The kernel
-//! caches content, and all of its changes go through it, so it is told to keep that when a file is opened again.
+//! caches content, and all of its changes go through it, so it is told to keep that when a file is opened again. So most
+//! files that are opened for reading are never read here: their handle is opened when that happens, or before the name
+//! goes by which it would be found.
 
 use std::sync::Arc;
 
@@ -36,9 +38,13 @@ impl FileSystem {
     pub(super) fn open(&self, number: ObjectNumber, flags: u32) -> Outcome<Reply> {
         let live = self.nodes.hold(number);
         let mut state = lock(&live.state);
-        self.open_handle(number, &mut state)?;
-        state.opens += 1;
         let is_reading = flags & ACCESS_MODE == READ_ONLY;
+        if !is_reading || self.appearance.is_read_only {
+            self.open_handle(number, &mut state)?;
+        } else if state.handle.is_none() {
+            self.key_of(number)?;
+        }
+        state.opens += 1;
         Ok(Reply::opened(0, opened::KEEP_CACHE | if is_reading { opened::NO_FLUSH } else { 0 }))
     }
 
@@ -61,7 +67,7 @@ impl FileSystem {
     /// The handle of an open file.
     fn handle(&self, number: ObjectNumber) -> Outcome<Arc<Handle>> {
         let live = self.nodes.held(number).ok_or(Errno::BADF)?;
-        lock(&live.state).handle.clone().ok_or(Errno::BADF)
+        self.open_handle(number, &mut lock(&live.state))
     }
 
     pub(super) fn read(&self, number: ObjectNumber, offset: u64, size: u32) -> Outcome<Reply> {

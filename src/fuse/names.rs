@@ -241,11 +241,18 @@ impl FileSystem {
         Ok(Reply::empty())
     }
 
-    /// What the kernel knows may still be looked at when its last name is gone, so it is read before.
+    /// What is open, or known to the kernel, may still be used when a name of it is gone. So it is opened or read before.
     fn before_removal(&self, entry: &Entry) -> Outcome<()> {
-        let is_last = self.store.names_of(entry.number) <= 1;
-        if is_last && entry.kind != Kind::File && entry.kind != Kind::Large && self.nodes.is_known(entry.number) {
-            let live = self.nodes.hold(entry.number);
+        let number = entry.number;
+        if matches!(entry.kind, Kind::File | Kind::Large) {
+            if let Some(live) = self.nodes.held(number) {
+                let mut state = lock(&live.state);
+                if state.opens > 0 {
+                    self.open_handle(number, &mut state)?;
+                }
+            }
+        } else if self.store.names_of(number) <= 1 && self.nodes.is_known(number) {
+            let live = self.nodes.hold(number);
             let mut state = lock(&live.state);
             self.info(&live, &mut state)?;
             // It stays until the kernel forgets it.

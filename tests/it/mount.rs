@@ -160,6 +160,17 @@ fn a_file_lives_as_long_as_it_is_open() {
     fs::write(&path, "other").unwrap();
     assert_ne!(path.metadata().unwrap().ino(), file.metadata().unwrap().ino());
     drop(file);
+    // Opened for reading by one of two names, and both go before anything is read.
+    let other = mounted.root.join("other name");
+    fs::hard_link(&path, &other).unwrap();
+    let (reading, writer) = (File::open(&path).unwrap(), content(90_000));
+    fs::remove_file(&path).unwrap();
+    fs::write(mounted.root.join("replacing"), &writer).unwrap();
+    fs::rename(mounted.root.join("replacing"), &other).unwrap();
+    let mut read = String::new();
+    (&reading).read_to_string(&mut read).unwrap();
+    assert_eq!((read.as_str(), fs::read(&other).unwrap() == writer), ("other", true));
+    drop(reading);
     let directory = mounted.root.join("directory");
     fs::create_dir(&directory).unwrap();
     let held = File::open(&directory).unwrap();
