@@ -1,9 +1,9 @@
 //! Open files: reading, writing, committing what was written.
 //!
 //! All opens of a file share one handle of the store, which keeps what is written until it is committed. The kernel
-//! caches content, and all of its changes go through it, so it is told to keep that when a file is opened again. So most
-//! files that are opened for reading are never read here: their handle is opened when that happens, or before the name
-//! goes by which it would be found.
+//! caches content, and all of its changes go through it, so it is told to keep that when a file is opened again. So
+//! most files that are opened for reading are never read here: their handle is opened when that happens, or before the
+//! name goes by which it would be found.
 
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ const SEEK_HOLE: u32 = 4;
 const COPY_BYTES: usize = 1 << 20;
 
 impl FileSystem {
-    /// Opens a file. That it is truncated is another request, which comes when the kernel knows that it may be: not while
-    /// it is executed.
+    /// Opens a file. That it is truncated is another request, which comes when the kernel knows that it may be: not
+    /// while it is executed.
     pub(super) fn open(&self, number: ObjectNumber, flags: u32) -> Outcome<Reply> {
         let live = self.nodes.hold(number);
         let mut state = lock(&live.state);

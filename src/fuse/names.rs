@@ -241,7 +241,8 @@ impl FileSystem {
         Ok(Reply::empty())
     }
 
-    /// What is open, or known to the kernel, may still be used when a name of it is gone. So it is opened or read before.
+    /// What is open, or known to the kernel, may still be used when a name of it is gone. So it is opened or read
+    /// before.
     fn before_removal(&self, entry: &Entry) -> Outcome<()> {
         let number = entry.number;
         if matches!(entry.kind, Kind::File | Kind::Large) {
