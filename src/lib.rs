@@ -66,6 +66,7 @@
 mod bench;
 pub mod cli;
 mod document;
+mod erofs;
 #[cfg(feature = "fuse")]
 mod fuse;
 mod mounts;

@@ -15,7 +15,7 @@ const LAYERS: [&[&str]; 6] = [
     &["units", "error", "progress", "locks", "random", "sys", "tables"],
     &["distribution", "layout", "mrc", "io", "document", "mounts"],
     &["scan", "store", "plan", "population", "trace"],
-    &["survey", "bench", "fuse"],
+    &["survey", "bench", "fuse", "erofs"],
     &["report", "watch"],
     &["cli"],
 ];

@@ -108,6 +108,7 @@ pub use access::content::Content;
 pub use access::handle::{Handle, HandleOptions};
 pub use access::load::{Load, Loaded, LoadedObject};
 pub use access::pinned::PinnedSnapshot;
+pub use access::places::{ContentFile, Placed, PlacedRun};
 pub use access::read::{Buffer, Object, Status};
 pub use access::versions::{Removed, Version, VersionContent, Versions};
 pub use access::walk::{Lent, Listed, Walk};

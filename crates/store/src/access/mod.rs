@@ -6,6 +6,7 @@ pub(crate) mod handle;
 pub(crate) mod load;
 pub(crate) mod many;
 pub(crate) mod pinned;
+pub(crate) mod places;
 pub(crate) mod read;
 pub(crate) mod versions;
 pub(crate) mod walk;

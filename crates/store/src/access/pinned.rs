@@ -178,6 +178,10 @@ impl Store {
 }
 
 impl PinnedSnapshot {
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// The index entry of a key in this state; for one of several names, that of the shared object.
     ///
     /// # Errors

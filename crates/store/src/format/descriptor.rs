@@ -14,6 +14,9 @@ use super::ids::DeviceNumber;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::granulo::{CHUNK_HEADER_BYTES, COMPONENT_BYTES, SECTOR_BYTES, Stripes, check_packed};
 
+/// Where the packed bytes begin in the content of the record.
+pub(crate) const PACKED_AT: u64 = 16;
+
 /// A run of units on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Run {
@@ -107,6 +110,22 @@ impl Descriptor {
         self.packed.len() as u64
     }
 
+    /// The data units in the order of the bytes, without padding: the first byte's offset among the stored bytes, the
+    /// number of bytes, and where the unit is.
+    pub(crate) fn data_units(&self) -> impl Iterator<Item = (u64, u64, Run)> + '_ {
+        let mut begin = self.packed_bytes();
+        self.chunks.iter().flat_map(move |chunk| {
+            let (stripes, first) = (chunk.stripes, begin);
+            begin += stripes.length_bytes;
+            let units =
+                (0..stripes.count()).flat_map(move |stripe| (0..stripes.reached(stripe)).map(move |at| (stripe, at)));
+            units.map(move |(stripe, at)| {
+                let within = stripe as u64 * stripes.stripe_bytes() + at as u64 * u64::from(stripes.unit_bytes);
+                (first + within, stripes.content_bytes(stripe, at), chunk.unit(stripe, at))
+            })
+        })
+    }
+
     /// The runs that the object occupies in extent files, chunk by chunk; none is empty.
     pub(crate) fn runs(&self) -> impl Iterator<Item = Run> + '_ {
         self.chunks.iter().flat_map(Chunk::runs)
@@ -131,7 +150,7 @@ impl Descriptor {
     /// Encodes the descriptor.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let chunks: u64 = self.chunks.iter().map(|chunk| chunk.stripes.map_bytes()).sum();
-        let mut bytes = Vec::with_capacity(16 + self.packed.len() + chunks as usize);
+        let mut bytes = Vec::with_capacity(PACKED_AT as usize + self.packed.len() + chunks as usize);
         bytes.extend_from_slice(&self.stored_bytes.to_le_bytes());
         bytes.extend_from_slice(&(self.packed.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&(self.chunks.len() as u16).to_le_bytes());
