@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::{Ended, output};
+use crate::erofs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fuse::{KIND, Unmounted, unmount_at};
 use crate::mounts::{self, Mount};
@@ -33,6 +34,9 @@ pub(super) struct UnmountArguments {
 impl UnmountArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let mount = self.mount()?;
+        if mount.kind == erofs::KIND {
+            return unmount_from_kernel(&mount);
+        }
         // What is open for writing stays pending until it is closed; all else is durable now.
         let made_durable = File::open(&mount.point).and_then(|root| root.sync_all());
         if let Err(error) = made_durable {
@@ -61,9 +65,29 @@ impl UnmountArguments {
         let target = target.map_err(|error| Error::io("unmount", &self.target, error))?;
         let found = mounts::mounts()?.into_iter().rfind(|mount| mount.point == target);
         found
-            .filter(|mount| mount.kind == KIND)
+            .filter(|mount| mount.kind == KIND || erofs::home_and_name(Path::new(&mount.source)).is_some())
             .ok_or_else(|| Error::new(ErrorKind::NotFound, "unmount", "no store is mounted there").at(&self.target))
     }
+}
+
+/// Unmounts what the kernel reads by itself, and releases what kept it in the store.
+fn unmount_from_kernel(mount: &Mount) -> Result<Ended> {
+    let unmounted = unmount_at(&mount.point)?;
+    let Some((home, name)) = erofs::home_and_name(Path::new(&mount.source)) else { return Ok(Ended::Well) };
+    if unmounted == Unmounted::WhenUnused {
+        output::warn(&format!(
+            "{} is in use: it ends when nobody uses it any more; then: granulo store unpin {} {name}",
+            escape_path(&mount.point),
+            escape_path(home)
+        ));
+        return Ok(Ended::Amiss);
+    }
+    let is_pinned = Store::open_read_only(home)?.pins()?.iter().any(|(pin, _)| pin == name);
+    if is_pinned && let Err(error) = Store::open(home).and_then(|store| store.unpin(name)) {
+        output::warn(&format!("{error}; later: granulo store unpin {} {name}", escape_path(home)));
+        return Ok(Ended::Amiss);
+    }
+    Ok(Ended::Well)
 }
 
 /// Waits until the server has let go of the store, so that another can open it.

@@ -14,7 +14,7 @@ use granulo_store::{Attributes, ContentFile, Entry, Key, Kind, Lent, PinnedSnaps
 
 use super::image::{
     BLOCK_BITS, BLOCK_BYTES, DirectoryEntry, ImageWriter, Inode, InodeNumber, MOST_FILES, MOST_NAME_BYTES, Piece, Type,
-    encode_xattrs,
+    chunks_of, encode_xattrs,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
@@ -25,28 +25,30 @@ const OPERATION: &str = "make an image of";
 const FEW_COPIED_BYTES: u64 = 64 << 20;
 /// Of all bytes, at most one in so many is copied.
 const COPIED_SHARE: u64 = 8;
+/// Most chunks of a file: a large one with small pieces far apart is copied in larger ones.
+const MOST_CHUNKS: u64 = 1 << 23;
 /// Room for files that are begun while the image is made.
 const MORE_FILES: usize = 64;
 
 /// What an image has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Imaged {
+pub(crate) struct Imaged {
     /// Inodes: files, directories and others.
-    pub inodes: u64,
+    pub(crate) inodes: u64,
     /// Bytes of the image.
-    pub image_bytes: u64,
+    pub(crate) image_bytes: u64,
     /// Bytes of files that are read where they lie in the store.
-    pub mapped_bytes: u64,
+    pub(crate) mapped_bytes: u64,
     /// Files whose content was copied into the image.
-    pub copied_files: u64,
+    pub(crate) copied_files: u64,
     /// Their bytes.
-    pub copied_bytes: u64,
+    pub(crate) copied_bytes: u64,
     /// Objects with names that are longer than a file system can have.
-    pub left_out: u64,
+    pub(crate) left_out: u64,
     /// Extended attributes that the kernel's format cannot have.
-    pub xattrs_left_out: u64,
+    pub(crate) xattrs_left_out: u64,
     /// The files of the store, in the order of their numbers in the image.
-    pub files: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
 }
 
 /// A directory whose entries are being met.
@@ -79,7 +81,7 @@ struct Builder<'s> {
 /// # Errors
 /// [`ErrorKind::Usage`] if too much of the content is not where a kernel can read it; errors of reading the store and of
 /// writing; [`ErrorKind::Interrupted`].
-pub fn build(snapshot: &PinnedSnapshot, store: &Path, file: File, progress: &Progress) -> Result<Imaged> {
+pub(super) fn build(snapshot: &PinnedSnapshot, store: &Path, file: File, progress: &Progress) -> Result<Imaged> {
     let fail = |error: io::Error| Error::io(OPERATION, store, error);
     let mut walk = snapshot.walk(&Key::root(), &Key::root())?;
     let mut buffer = Vec::new();
@@ -238,7 +240,7 @@ impl Builder<'_> {
             }
             pieces.push(Piece { offset_bytes, length_bytes, place: (number, (at >> BLOCK_BITS) as u32) });
         }
-        Ok(Some(pieces))
+        Ok(Some(pieces).filter(|pieces| chunks_of(size_bytes, pieces) <= MOST_CHUNKS))
     }
 
     /// The number of a file of the store in the image; `None` if there are too many.
@@ -260,23 +262,26 @@ impl Builder<'_> {
 
     /// Copies the content of a file into the image.
     fn copied(&mut self, lent: &Lent<'_>, size_bytes: u64) -> Result<Vec<Piece>> {
+        let unit_bytes = BLOCK_BYTES.max(size_bytes.div_ceil(MOST_CHUNKS).next_power_of_two());
         let mut content = self.snapshot.content(lent)?;
         let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
-        // Where the collected bytes begin, a multiple of a block.
+        // Where the collected bytes begin, a multiple of a unit.
         let mut begin = 0;
         loop {
             let next = content.next_piece()?;
             let end = begin + bytes.len() as u64;
-            let is_apart = next.is_none_or(|(offset, _)| offset / BLOCK_BYTES * BLOCK_BYTES > end);
+            let is_apart = next.is_none_or(|(offset, _)| offset / unit_bytes * unit_bytes > end);
             if is_apart || bytes.len() as u64 >= FEW_COPIED_BYTES {
-                self.copy(begin, &bytes, size_bytes, &mut pieces)?;
-                let rest = if is_apart { 0 } else { bytes.len() % BLOCK_BYTES as usize };
-                bytes.drain(..bytes.len() - rest);
-                begin = end - rest as u64;
+                let rest = if is_apart { 0 } else { bytes.len() % unit_bytes as usize };
+                let whole = bytes.len() - rest;
+                let piece = self.copy(begin, bytes.get(..whole).unwrap_or_default(), size_bytes, unit_bytes)?;
+                pieces.extend(piece);
+                bytes.drain(..whole);
+                begin += whole as u64;
             }
             let Some((offset, piece)) = next else { break };
             if bytes.is_empty() {
-                begin = offset / BLOCK_BYTES * BLOCK_BYTES;
+                begin = offset / unit_bytes * unit_bytes;
             }
             bytes.resize((offset - begin) as usize, 0);
             bytes.extend_from_slice(piece);
@@ -285,12 +290,13 @@ impl Builder<'_> {
         Ok(pieces)
     }
 
-    /// Copies the bytes of a file that begin at `begin`: whole blocks of them, or all if the file ends there.
-    fn copy(&mut self, begin: u64, bytes: &[u8], size_bytes: u64, pieces: &mut Vec<Piece>) -> Result<()> {
+    /// Copies the bytes of a file that begin at `begin`, and fills their last unit with zeroes.
+    fn copy(&mut self, begin: u64, bytes: &[u8], size_bytes: u64, unit_bytes: u64) -> Result<Option<Piece>> {
         if bytes.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
-        self.imaged.copied_bytes += bytes.len() as u64;
+        let length_bytes = (bytes.len() as u64).next_multiple_of(unit_bytes).min(size_bytes - begin);
+        self.imaged.copied_bytes += length_bytes;
         let copied = self.imaged.copied_bytes;
         if copied > FEW_COPIED_BYTES && copied > self.imaged.mapped_bytes / COPIED_SHARE {
             let cause = format!(
@@ -301,10 +307,9 @@ impl Builder<'_> {
             let advice = "granulo store compact --align 512 moves them; or mount without --kernel";
             return Err(Error::new(ErrorKind::Usage, OPERATION, cause).at(self.store).advise(advice));
         }
-        let block = self.writer.content(bytes).map_err(|error| self.failed(error))?;
-        let length_bytes = (bytes.len() as u64).next_multiple_of(BLOCK_BYTES).min(size_bytes - begin);
-        pieces.push(Piece { offset_bytes: begin, length_bytes, place: (0, block) });
-        Ok(())
+        let fill = length_bytes as usize - bytes.len();
+        let block = self.writer.content(bytes, fill).map_err(|error| self.failed(error))?;
+        Ok(Some(Piece { offset_bytes: begin, length_bytes, place: (0, block) }))
     }
 
     fn end(mut self) -> Result<Imaged> {
@@ -341,7 +346,7 @@ fn parts_of(data: &[(u64, u64)], runs: &[PlacedRun], size_bytes: u64) -> Option<
                 Part { offset_bytes: begin + done, length_bytes: take, file: from.file, at: from.offset_bytes + used };
             let end = part.offset_bytes + take;
             let is_whole = [part.offset_bytes, part.at].iter().all(|at| at % BLOCK_BYTES == 0)
-                && (end % BLOCK_BYTES == 0 || end == size_bytes);
+                && (end.is_multiple_of(BLOCK_BYTES) || end == size_bytes);
             if take > 0 && !is_whole {
                 return None;
             }

@@ -301,7 +301,7 @@ impl ImageWriter {
             push_until(piece.offset_bytes + piece.length_bytes, &mut { of_chunk }, &mut at);
         }
         push_until(size_bytes, &mut |_| hole, &mut at);
-        self.inode(inode, Layout::Chunks, size_bytes, bits - BLOCK_BITS | LISTED, &tail)
+        self.inode(inode, Layout::Chunks, size_bytes, (bits - BLOCK_BITS) | LISTED, &tail)
     }
 
     /// Appends a symlink.
@@ -309,7 +309,7 @@ impl ImageWriter {
         if target.len() as u64 <= BLOCK_BYTES / 2 {
             return self.inode(inode, Layout::Inline, target.len() as u64, 0, target);
         }
-        let block = self.content(target)?;
+        let block = self.content(target, 0)?;
         self.inode(inode, Layout::Blocks, target.len() as u64, block, &[])
     }
 
@@ -320,12 +320,14 @@ impl ImageWriter {
         self.inode(inode, Layout::Blocks, 0, device, &[])
     }
 
-    /// Appends bytes that fill blocks of the image; returns the first block.
-    pub(super) fn content(&mut self, bytes: &[u8]) -> io::Result<u32> {
+    /// Appends bytes, and a number of zeroes behind them, in blocks of the image; returns the first.
+    pub(super) fn content(&mut self, bytes: &[u8], zeroes: usize) -> io::Result<u32> {
         self.pad_to(BLOCK_BYTES);
         let block = block_of(self.end())?;
-        self.append(bytes)?;
+        self.ahead.extend_from_slice(bytes);
+        self.ahead.resize(self.ahead.len() + zeroes, 0);
         self.pad_to(BLOCK_BYTES);
+        self.append(&[])?;
         Ok(block)
     }
 
@@ -366,6 +368,11 @@ const CHUNK_BYTES: u64 = 8;
 
 fn block_of(at: u64) -> io::Result<u32> {
     u32::try_from(at >> BLOCK_BITS).map_err(|_| io::Error::other("the image would be larger than 2 TiB"))
+}
+
+/// Number of chunks that a file of this size with these pieces has.
+pub(super) fn chunks_of(size_bytes: u64, pieces: &[Piece]) -> u64 {
+    size_bytes.div_ceil(1 << chunk_bits(size_bytes, pieces))
 }
 
 /// The largest chunk, as a power of two, at whose multiples all pieces begin and end.

@@ -6,7 +6,7 @@
 //! meanwhile, the mount shows the same state, because space is freed by removing whole files only. A pin by name keeps
 //! them in the store as well, so that `status` and other readers of this state see what the mount holds.
 //!
-//! The kernel verifies no checksum of the store, and uses neither mirrors nor parity: `granulo store check --deep` does.
+//! The kernel verifies no checksum of the store and uses neither mirrors nor parity: `granulo store check --deep` does.
 //! Bytes behind the end of a file, up to the end of its block of 512 bytes, are those of the store: a program that maps
 //! the file can see the head of the next record there.
 
@@ -28,13 +28,17 @@ use rustix::mount::{
     fsmount, fsopen, move_mount,
 };
 
-pub use build::Imaged;
+pub(crate) use build::Imaged;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::AtomicFile;
 use crate::progress::Progress;
 
 const OPERATION: &str = "mount";
+/// The file system type.
+pub(crate) const KIND: &str = "erofs";
+const PREFIX: &str = "mount-";
+const SUFFIX: &str = ".erofs";
 /// Longest value of an option in fsconfig(2), without the NUL at its end.
 const MOST_OPTION_BYTES: usize = 255;
 /// Bytes that are announced to the kernel at a time.
@@ -47,16 +51,17 @@ const PREFETCH_BYTES: u64 = 32 << 20;
 /// # Errors
 /// [`ErrorKind::Usage`] if the contents are not where a kernel can read them, or the kernel cannot mount such an image;
 /// [`ErrorKind::PermissionDenied`] without the right to mount; errors of reading the store and of writing the image.
-pub fn mount(
+pub(crate) fn mount(
     snapshot: &PinnedSnapshot,
     home: &Path,
+    name: &str,
     directory: &Path,
     attributes: MountAttrFlags,
     progress: &Progress,
 ) -> Result<Imaged> {
     let place = fs::canonicalize(directory).map_err(|error| Error::io(OPERATION, directory, error))?;
     let home = fs::canonicalize(home).map_err(|error| Error::io(OPERATION, home, error))?;
-    let path = home.join(format!("mounted-{:016x}.erofs", u64::from_ne_bytes(random_bytes()?)));
+    let path = home.join(format!("{name}{SUFFIX}"));
     let image = AtomicFile::create(&path)?;
     let file = image.file().map_err(|error| Error::io("write", &path, error))?;
     let imaged = build::build(snapshot, &home, file, progress)?;
@@ -68,11 +73,22 @@ pub fn mount(
     Ok(imaged)
 }
 
-fn random_bytes() -> Result<[u8; 8]> {
+/// A new name for a mount: that of its image, and of the pin that keeps what it shows.
+///
+/// # Errors
+/// Errors of the random number generator of the system.
+pub(crate) fn new_name() -> Result<String> {
     let mut bytes = [0; 8];
     let path = Path::new("/dev/urandom");
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
-    read.map(|()| bytes).map_err(|error| Error::io("read", path, error))
+    read.map_err(|error| Error::io("read", path, error))?;
+    Ok(format!("{PREFIX}{:016x}", u64::from_ne_bytes(bytes)))
+}
+
+/// The home and the name of the mount whose image was at this path.
+pub(crate) fn home_and_name(source: &Path) -> Option<(&Path, &str)> {
+    let name = source.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
+    name.starts_with(PREFIX).then_some((source.parent()?, name))
 }
 
 fn mount_image(image: &Path, files: &[PathBuf], directory: &Path, attributes: MountAttrFlags) -> Result<()> {
@@ -81,7 +97,7 @@ fn mount_image(image: &Path, files: &[PathBuf], directory: &Path, attributes: Mo
         let cause = format!("its path is longer than the {MOST_OPTION_BYTES} bytes that the kernel accepts");
         return Err(Error::new(ErrorKind::Usage, OPERATION, cause).at(&path).advise(WITHOUT));
     }
-    let context = fsopen("erofs", FsOpenFlags::FSOPEN_CLOEXEC).map_err(|errno| explain(errno, None, directory))?;
+    let context = fsopen(KIND, FsOpenFlags::FSOPEN_CLOEXEC).map_err(|errno| explain(errno, None, directory))?;
     let configured = fsconfig_set_string(context.as_fd(), "source", image)
         .and_then(|()| files.iter().try_for_each(|file| fsconfig_set_string(context.as_fd(), "device", file.as_path())))
         .and_then(|()| fsconfig_set_flag(context.as_fd(), "ro"))
@@ -130,7 +146,7 @@ fn words_of(context: &OwnedFd) -> Option<String> {
 ///
 /// # Errors
 /// Errors of opening a file of the store.
-pub fn prefetch(files: &[PathBuf], progress: &Progress) -> Result<u64> {
+pub(crate) fn prefetch(files: &[PathBuf], progress: &Progress) -> Result<u64> {
     let mut total = 0;
     for path in files {
         let fail = |error| Error::io("read ahead", path, error);

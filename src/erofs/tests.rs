@@ -11,7 +11,7 @@ use granulo_store::geometry::Alignment;
 use granulo_store::tree::{ImportOptions, import};
 use granulo_store::{Key, Plan, Store};
 use rustix::fs::{AtFlags, Timespec, Timestamps};
-use rustix::fs::{CWD, FileType, Mode, XattrFlags, lgetxattr, llistxattr, lsetxattr, mkfifoat, mknodat, utimensat};
+use rustix::fs::{CWD, FileType, Mode, XattrFlags, lgetxattr, llistxattr, lsetxattr, mknodat, utimensat};
 use rustix::mount::{MountAttrFlags, UnmountFlags, unmount};
 
 use super::*;
@@ -31,7 +31,7 @@ impl Drop for Mounted {
 fn mounted(store: &Store, home: &Path) -> Option<(Mounted, Imaged)> {
     let place = tempfile::tempdir().unwrap();
     let snapshot = store.snapshot().unwrap();
-    match mount(&snapshot, home, place.path(), MountAttrFlags::empty(), &Progress::default()) {
+    match mount(&snapshot, home, &new_name().unwrap(), place.path(), MountAttrFlags::empty(), &Progress::default()) {
         Ok(imaged) => Some((Mounted(place), imaged)),
         Err(error) if rustix::process::geteuid().is_root() && !error.to_string().contains("the kernel") => {
             panic!("{error}")
@@ -68,11 +68,11 @@ fn shown(path: &Path) -> Shown {
         _ => Vec::new(),
     };
     let mut names = vec![0; 4096];
-    let length = llistxattr(path, &mut names).unwrap_or(0);
+    let length = llistxattr(path, &mut names[..]).unwrap_or(0);
     let mut xattrs = Vec::new();
     for name in names[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
         let mut value = vec![0; 4096];
-        let length = lgetxattr(path, name, &mut value).unwrap();
+        let length = lgetxattr(path, name, &mut value[..]).unwrap();
         xattrs.push((String::from_utf8(name.to_vec()).unwrap(), value[..length].to_vec()));
     }
     xattrs.sort();
@@ -118,7 +118,7 @@ fn make(top: &Path) {
     symlink("y".repeat(256), top.join("edge")).unwrap();
     fs::hard_link(top.join("a/file-20000"), top.join("a/deep/second")).unwrap();
     fs::hard_link(top.join("a/file-20000"), top.join("third")).unwrap();
-    mkfifoat(CWD, top.join("fifo"), Mode::from(0o640)).unwrap();
+    mknodat(CWD, top.join("fifo"), FileType::Fifo, Mode::from(0o640), 0).unwrap();
     drop(UnixListener::bind(top.join("socket")).unwrap());
     let _ = mknodat(CWD, top.join("device"), FileType::CharacterDevice, Mode::from(0o600), rustix::fs::makedev(4, 300));
     // Holes: in whole blocks, and odd ones.
@@ -194,7 +194,7 @@ fn a_store_without_alignment_is_refused_with_the_way_out() {
     let snapshot = store.snapshot().unwrap();
     let at = tempfile::tempdir().unwrap();
     let home = place.path().join("home");
-    let error = mount(&snapshot, &home, at.path(), MountAttrFlags::empty(), &Progress::default());
+    let error = mount(&snapshot, &home, "mount-0", at.path(), MountAttrFlags::empty(), &Progress::default());
     if let Err(error) = error {
         assert_eq!(error.kind(), ErrorKind::Usage);
     }

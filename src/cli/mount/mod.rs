@@ -2,6 +2,7 @@
 
 mod background;
 pub(super) mod helper;
+mod kernel;
 mod options;
 
 use std::fs::{self, File, canonicalize};
@@ -32,11 +33,11 @@ const COMMIT_EVERY: Duration = Duration::from_secs(5);
 /// within a second. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo mount /srv/pictures /mnt\n  granulo mount --background -o allow_other \
-    /srv/pictures /mnt\n  granulo mount -o ro /srv/pictures /mnt2\n  granulo unmount /mnt\n\nIn /etc/fstab, with granulo \
-    linked as /sbin/mount.granulo:\n  /srv/pictures  /mnt  granulo  allow_other,nofail  0  0\n\nOptions: ro, rw, allow_other, \
-    uid=ID, gid=ID (owner shown for everything), commit=SECONDS, suid, dev, noexec, noatime, sync, device=DIR, degraded, \
-    log=FILE, and those of mount(8). Set-id bits and device files have no effect without suid and dev. The kernel always \
-    checks permissions.")]
+    /srv/pictures /mnt\n  granulo mount -o ro /srv/pictures /mnt2\n  granulo mount --kernel /srv/pictures /mnt3\n  \
+    granulo unmount /mnt\n\nIn /etc/fstab, with granulo linked as /sbin/mount.granulo:\n  /srv/pictures  /mnt  granulo  \
+    allow_other,nofail  0  0\n\nOptions: ro, rw, allow_other, uid=ID, gid=ID (owner shown for everything), \
+    commit=SECONDS, suid, dev, noexec, noatime, sync, device=DIR, degraded, log=FILE, and those of mount(8). Set-id bits \
+    and device files have no effect without suid and dev. The kernel always checks permissions.")]
 pub(super) struct MountArguments {
     /// The store
     #[arg(value_name = "STORE")]
@@ -47,6 +48,19 @@ pub(super) struct MountArguments {
     /// Mount options, separated by commas; may be repeated
     #[arg(short, long = "options", value_name = "OPTIONS")]
     options: Vec<String>,
+    /// Let the kernel read the store itself: the current state, read-only, without a process in between
+    ///
+    /// Makes an image of the metadata that points into the store's own files; contents must begin at multiples of 512
+    /// bytes (granulo store init --align 512, or compact --align 512) and not be compressed. Needs Linux 6.12. The
+    /// kernel verifies no checksums: see --verify.
+    #[arg(long, conflicts_with_all = ["background", "commit_every", "log"], help_heading = "Kernel")]
+    kernel: bool,
+    /// Read every byte first, and mount only if all is well
+    #[arg(long, requires = "kernel", help_heading = "Kernel")]
+    verify: bool,
+    /// Read everything ahead into memory, in the order of the disk
+    #[arg(long, requires = "kernel", help_heading = "Kernel")]
+    prefetch: bool,
     /// Return when it is mounted; the server continues in the background
     #[arg(long)]
     background: bool,
@@ -74,6 +88,9 @@ impl MountArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let options = self.mount_options()?;
         check_target(&self.target)?;
+        if self.kernel {
+            return kernel::run(&self, &options);
+        }
         if self.background {
             return background::start(&self);
         }
