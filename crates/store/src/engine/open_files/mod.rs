@@ -3,10 +3,10 @@
 //! A process has one open file per object, found by its number, as long as a handle to it exists. It knows the key of
 //! the object and its entry in the index: every change that this process makes is first reported here
 //! ([`Engine::meet_open_files`], with the writer's lock held): the new location of the record, or that the last name is
-//! gone. Then the object lives on without a name, in memory: a record's content, which is read whole if it is read at
-//! all (so an open file needs memory up to the cutoff); a large object's descriptor, with claims that protect the
-//! extent files with its units, and no others, from being freed. Nothing in the log or the index refers to it: after a
-//! crash such an object is gone, its units are dead, and compaction frees them.
+//! gone. Then the object lives on without a name: a record where it is, until it is read or its segment is about to be
+//! unlinked, and then in memory (so an open file needs memory up to the cutoff); a large object's descriptor in memory,
+//! with claims that protect the extent files with its units, and no others, from being freed. Nothing in the log or the
+//! index refers to it: after a crash such an object is gone, its units are dead, and compaction frees them.
 //!
 //! A process that does not write sees no changes; there an open file consults the index when it is read.
 //!
@@ -16,9 +16,9 @@
 //! | [`pending`] | writes that are not committed |
 //! | [`rewrite`] | committing them |
 //!
-//! Invariants: content of a file without a name is in memory or known to be damaged; an entry changes only with the
-//! writer's lock held; no device is read with the list or a place locked. Survived: a record that moves while it is
-//! read; a failed commit, after which everything pending still is.
+//! Invariants: content of a file without a name is in memory, in a segment that is there, or known to be damaged; an
+//! entry changes only with the writer's lock held; no device is read with the list or a place locked. Survived: a
+//! record that moves while it is read; a failed commit, after which everything pending still is.
 
 pub(crate) mod pending;
 pub(crate) mod rewrite;
@@ -35,7 +35,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::{Attributes, Holes};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind};
-use crate::format::ids::ObjectNumber;
+use crate::format::ids::{ObjectNumber, SegmentNumber};
 use crate::format::index_key::{directory_of, is_superseded};
 use crate::index::catalog::Change;
 use crate::locks::{lock, unpoisoned};
@@ -92,6 +92,8 @@ struct FilePlace {
     was_named: bool,
     /// For an object without a name: the extent files with its units.
     touched: Touched,
+    /// For an object without a name that was not read yet: its entry, whose record is no longer live, but there.
+    unread: Option<Entry>,
     /// Why an object without a name has no content.
     damage: Option<String>,
 }
@@ -124,13 +126,31 @@ struct Registry {
 enum OpenFileChange {
     /// The new location of its record.
     Placed(Arc<[u8]>, Entry),
-    /// It no longer has a name; with its content, if that was not in memory.
+    /// It no longer has a name; with its content, if that is not in memory and must be read now.
     Unnamed(Option<Result<Base>>),
+}
+
+/// Whether the object of an entry can be read when nothing refers to it: all of it is in its record. The units of a
+/// large object are reused; attributes that were changed alone are found through the index.
+fn can_be_read_later(entry: &Entry) -> bool {
+    entry.kind == Kind::File && entry.attributes_id == 0
 }
 
 /// The effects of a change on open files.
 #[derive(Debug, Default)]
 pub(crate) struct MetFiles(Vec<(Arc<OpenFile>, OpenFileChange)>);
+
+impl FilePlace {
+    /// An object without a name was read.
+    fn has_read(&mut self, read: Result<Base>) {
+        self.unread = None;
+        match read {
+            Ok(base) => _ = self.base.get_or_insert_with(|| Arc::new(base)),
+            Err(error) if self.base.is_none() => self.damage = Some(error.to_string()),
+            Err(_) => {}
+        }
+    }
+}
 
 fn is_file(entry: &Entry) -> bool {
     matches!(entry.kind, Kind::File | Kind::Large)
@@ -163,11 +183,11 @@ impl OpenFiles {
                     (place.was_named, place.touched) = (true, Touched::default());
                 }
                 OpenFileChange::Unnamed(read) => {
-                    place.named = None;
+                    let entry = place.named.take().map(|(_, entry)| entry);
                     match read.take() {
-                        Some(Ok(base)) => _ = place.base.get_or_insert_with(|| Arc::new(base)),
-                        Some(Err(error)) if place.base.is_none() => place.damage = Some(error.to_string()),
-                        _ => {}
+                        Some(read) => place.has_read(read),
+                        None if place.base.is_none() => place.unread = entry,
+                        None => {}
                     }
                     file.claim(&mut place);
                 }
@@ -231,11 +251,26 @@ impl Engine {
         for (file, met) in met.values_mut() {
             if let OpenFileChange::Unnamed(read) = met
                 && let Some(entry) = file.entry_to_read()
+                && !can_be_read_later(&entry)
             {
                 *read = Some(self.read_base(&entry));
             }
         }
         MetFiles(met.into_values().collect())
+    }
+
+    /// Reads the open files without a name that were not read yet, and whose segments are about to be unlinked. Called
+    /// with the writer's lock held.
+    pub(crate) fn read_before_unlinking(&self, is_unlinked: impl Fn(SegmentNumber) -> bool) {
+        for file in self.open_files.all() {
+            let unread = lock(&file.place).unread;
+            let Some(entry) = unread.filter(|entry| is_unlinked(entry.location.segment)) else { continue };
+            let read = self.read_base(&entry);
+            let mut place = lock(&file.place);
+            if place.unread == Some(entry) {
+                place.has_read(read);
+            }
+        }
     }
 
     /// The object of an entry.
@@ -361,20 +396,26 @@ impl OpenFile {
                 match (&place.base, &place.named, &place.damage) {
                     (Some(base), named, _) => return Ok(NamedBase { base: Arc::clone(base), named: named.clone() }),
                     (None, Some((_, entry)), _) => *entry,
-                    (None, None, damage) => {
-                        let cause = damage.clone().unwrap_or_default();
-                        return Err(Error::new(ErrorKind::Corrupt, "read the object without a name", cause));
-                    }
+                    (None, None, damage) => match (place.unread, damage) {
+                        (Some(entry), _) => entry,
+                        (None, damage) => {
+                            let cause = damage.clone().unwrap_or_default();
+                            return Err(Error::new(ErrorKind::Corrupt, "read the object without a name", cause));
+                        }
+                    },
                 }
             };
             let read = engine.read_base(&entry);
             let mut place = lock(&self.place);
-            if place.base.is_some() || place.named.as_ref().is_none_or(|(_, now)| *now != entry) {
+            let now = place.named.as_ref().map(|(_, entry)| *entry).or(place.unread);
+            if place.base.is_some() || now != Some(entry) {
                 // It moved or changed meanwhile.
                 continue;
             }
             match read {
+                Err(error) if place.named.is_none() => return Err(error),
                 Ok(base) => {
+                    place.unread = None;
                     let base = Arc::clone(place.base.insert(Arc::new(base)));
                     return Ok(NamedBase { base, named: place.named.clone() });
                 }

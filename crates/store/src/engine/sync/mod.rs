@@ -294,6 +294,7 @@ impl Engine {
             return Ok(());
         }
         self.refuse_in_use(&due)?;
+        self.read_before_unlinking(|segment| due.iter().any(|(_, one)| *one == Superseded::Segment(segment)));
         self.release_all(&mut writer, &due)?;
         let change = self.unlink_all(due);
         self.catalog.commit(&change)?;
