@@ -9,8 +9,8 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use granulo_store::ids::ObjectNumber;
-use granulo_store::{Attributes, ContentFile, Entry, Key, Kind, Lent, PinnedSnapshot, Placed, PlacedRun};
+use crate::store::ids::ObjectNumber;
+use crate::store::{Attributes, ContentFile, Entry, Key, Kind, Lent, PinnedSnapshot, Placed, PlacedRun};
 
 use super::image::{
     BLOCK_BITS, BLOCK_BYTES, DirectoryEntry, ImageWriter, Inode, InodeNumber, MOST_FILES, MOST_NAME_BYTES, Piece, Type,
@@ -79,8 +79,8 @@ struct Builder<'s> {
 /// Writes the image of a snapshot to an empty file; `store` is for messages.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if too much of the content is not where a kernel can read it; errors of reading the store and of
-/// writing; [`ErrorKind::Interrupted`].
+/// [`ErrorKind::Usage`] if too much of the content is not where a kernel can read it; errors of reading the store and
+/// of writing; [`ErrorKind::Interrupted`].
 pub(super) fn build(snapshot: &PinnedSnapshot, store: &Path, file: File, progress: &Progress) -> Result<Imaged> {
     let fail = |error: io::Error| Error::io(OPERATION, store, error);
     let mut walk = snapshot.walk(&Key::root(), &Key::root())?;
@@ -362,7 +362,7 @@ fn parts_of(data: &[(u64, u64)], runs: &[PlacedRun], size_bytes: u64) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use granulo_store::ids::{DeviceNumber, SegmentNumber};
+    use crate::store::ids::{DeviceNumber, SegmentNumber};
 
     use super::*;
 

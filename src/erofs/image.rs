@@ -240,8 +240,8 @@ impl ImageWriter {
         self.patch(number.0 * SLOT_BYTES + LINKS_AT, &links.to_le_bytes())
     }
 
-    /// Writes the blocks of a directory: in each, fixed parts of entries and then the names. Returns the first block and
-    /// the number of bytes.
+    /// Writes the blocks of a directory: in each, fixed parts of entries and then the names. Returns the first block
+    /// and the number of bytes.
     fn content_of_directory(&mut self, entries: &[DirectoryEntry]) -> io::Result<(u32, u64)> {
         self.pad_to(BLOCK_BYTES);
         let first = self.end();

@@ -20,7 +20,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use granulo_store::PinnedSnapshot;
+use crate::store::PinnedSnapshot;
 use rustix::fs::CWD;
 use rustix::io::Errno;
 use rustix::mount::{

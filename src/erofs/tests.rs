@@ -7,9 +7,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use granulo_store::geometry::Alignment;
-use granulo_store::tree::{ImportOptions, import};
-use granulo_store::{Key, Plan, Store};
+use crate::store::geometry::Alignment;
+use crate::store::tree::{ImportOptions, import};
+use crate::store::{Key, Plan, Store};
 use rustix::fs::{AtFlags, Timespec, Timestamps};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, lgetxattr, llistxattr, lsetxattr, mknodat, utimensat};
 use rustix::mount::{MountAttrFlags, UnmountFlags, unmount};
@@ -39,7 +39,7 @@ fn mounted(store: &Store, home: &Path) -> Option<(Mounted, Imaged)> {
         Err(error) => {
             let all = std::env::var_os("GRANULO_REQUIRE_ALL").is_some_and(|value| value == "1");
             assert!(!all, "GRANULO_REQUIRE_ALL=1, and this test cannot run: {error}");
-            eprintln!("SKIPPED: {error}");
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("SKIPPED: {error}\n").as_bytes());
             None
         }
     }

@@ -1,11 +1,13 @@
 //! Changing attributes: permissions, owners, times, the size; extended attributes and access control lists.
 
+use std::sync::MutexGuard;
+
 use rustix::io::Errno;
 
 use super::acl::{ACCESS, Acl, DEFAULT};
 use super::errno::Outcome;
 use super::file_system::{FileSystem, now};
-use super::live::{DIRECTORY, Info, REGULAR, SET_GID, TYPE};
+use super::live::{DIRECTORY, Info, Live, LiveState, REGULAR, SET_GID, TYPE};
 use super::wire::reply::Reply;
 use super::wire::request::{Header, NewAttributes, NewTime};
 use crate::locks::lock;
@@ -33,16 +35,14 @@ impl FileSystem {
         }
         let info = self.info(&live, &mut state)?;
         change(info, new, now);
-        self.mark_dirty(&mut state);
-        // A file that is open is committed when it is closed.
-        if state.opens == 0 {
+        self.mark_written(&live, &mut state, 0);
+        if self.waiting.is_tight() {
             self.commit(&live, &mut state)?;
         }
-        let shown = self.shown(&live, &mut state);
-        if state.opens == 0 && !state.is_dirty {
-            self.let_go(&live, &mut state);
-        }
-        Ok(Reply::attributes(&shown?, self.appearance.valid))
+        let shown = self.shown(&live, &mut state)?;
+        drop(state);
+        self.settle_much();
+        Ok(Reply::attributes(&shown, self.appearance.valid))
     }
 
     pub(super) fn xattr(&self, number: ObjectNumber, name: &[u8], size: u32) -> Outcome<Reply> {
@@ -100,7 +100,7 @@ impl FileSystem {
             (Err(_), false) => {}
         }
         attributes.ctime = Some(now());
-        self.has_new_attributes(&live, &mut state)
+        self.has_new_attributes(&live, state)
     }
 
     pub(super) fn remove_xattr(&self, number: ObjectNumber, name: &[u8]) -> Outcome<Reply> {
@@ -115,17 +115,17 @@ impl FileSystem {
             None => return Err(Errno::NODATA),
         }
         attributes.ctime = Some(now());
-        self.has_new_attributes(&live, &mut state)
+        self.has_new_attributes(&live, state)
     }
 
-    fn has_new_attributes(
-        &self,
-        live: &super::live::Live,
-        state: &mut std::sync::MutexGuard<'_, super::live::LiveState>,
-    ) -> Outcome<Reply> {
-        self.mark_dirty(state);
-        if state.opens == 0 {
-            self.commit(live, state)?;
+    fn has_new_attributes(&self, live: &Live, mut state: MutexGuard<'_, LiveState>) -> Outcome<Reply> {
+        let was_dirty = state.is_dirty;
+        self.mark_written(live, &mut state, 0);
+        // At once, because there may be too many for a record.
+        if let Err(errno) = self.commit(live, &mut state) {
+            // They are what they were.
+            (state.info, state.is_dirty) = (None, was_dirty);
+            return Err(errno);
         }
         Ok(Reply::empty())
     }

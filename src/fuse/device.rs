@@ -4,12 +4,17 @@ use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
+use super::attention::{Attendant, Attention, KEEN};
 use super::wire::capability as can;
 use super::wire::reply::{Agreed, Reply, failed};
 use super::wire::request::{Operation, parse};
@@ -56,9 +61,14 @@ impl Device {
                 _ => error,
             }
         };
-        let file = File::options().read(true).write(true).open(DEVICE).map_err(|error| {
-            Error::io("open", Path::new(DEVICE), error).advise("the kernel needs FUSE: modprobe fuse")
-        })?;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+            .open(DEVICE)
+            .map_err(|error| {
+                Error::io("open", Path::new(DEVICE), error).advise("the kernel needs FUSE: modprobe fuse")
+            })?;
         let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         let other = if options.allow_other { ",allow_other" } else { "" };
         let data =
@@ -68,16 +78,32 @@ impl Device {
         Ok(Device { file, target: target.to_owned() })
     }
 
-    /// Reads a request; `None` if the file system is no longer mounted.
+    /// Waits for a request and reads it; `None` if the file system is no longer mounted.
     ///
     /// # Errors
     /// Errors of the device.
-    pub(super) fn receive<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<&'b [u8]>> {
+    pub(super) fn receive<'b>(&self, buffer: &'b mut [u8], attendant: &mut Attendant<'_>) -> Result<Option<&'b [u8]>> {
+        let mut keen_until = None;
         loop {
             match rustix::io::read(&self.file, &mut *buffer) {
-                Ok(length) => return Ok(buffer.get(..length)),
+                Ok(length) => {
+                    attendant.found();
+                    return Ok(buffer.get(..length));
+                }
                 // The request was interrupted before it was read.
-                Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => {}
+                Err(Errno::INTR | Errno::NOENT) => {}
+                Err(Errno::AGAIN) => {
+                    if attendant.found_none() {
+                        keen_until = None;
+                        continue;
+                    }
+                    let now = Instant::now();
+                    if now >= *keen_until.get_or_insert(now + KEEN) {
+                        let mut device = [PollFd::new(&self.file, PollFlags::IN)];
+                        // What it returns is found out by reading.
+                        _ = poll(&mut device, None);
+                    }
+                }
                 Err(Errno::NODEV) => return Ok(None),
                 Err(error) => return Err(Error::io("read from", Path::new(DEVICE), error.into())),
             }
@@ -94,9 +120,10 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::NewerVersion`] if the kernel is too old, or speaks another version.
     pub(super) fn agree(&self, is_read_only: bool) -> Result<()> {
-        let mut buffer = vec![0; REQUEST_BYTES];
+        let attention = Attention::default();
+        let (mut buffer, mut attendant) = (vec![0; REQUEST_BYTES], attention.attendant());
         loop {
-            let request = self.receive(&mut buffer)?;
+            let request = self.receive(&mut buffer, &mut attendant)?;
             let gone = || Error::new(ErrorKind::Io, "mount at", "it was unmounted at once").at(&self.target);
             let Some((header, operation)) = parse(request.ok_or_else(gone)?) else { continue };
             let Operation::Init { major, minor, max_readahead, capabilities } = operation else {

@@ -1,8 +1,8 @@
 //! The mounted store: what all operations share. Looking at an object, changing its times, committing.
 //!
 //! What programs change is committed to the store in the order in which it happens, without waiting for devices: an
-//! operation is one batch. What a file's handle has pending, and times, are committed when the file is closed, when a
-//! program asks for it, and every few seconds. [`FileSystem::sync`] makes all of it durable.
+//! operation is one batch. What a file's handle has pending, and times, are committed later: see `settle`.
+//! [`FileSystem::sync`] makes all of it durable.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -14,6 +14,7 @@ use super::errno::{Log, Outcome};
 use super::live::{Info, Live, LiveState};
 use super::nodes::Nodes;
 use super::open_directories::OpenDirectories;
+use super::waiting::Waiting;
 use super::wire::LONGEST_NAME_BYTES;
 use super::wire::reply::Shown;
 use crate::error::Error;
@@ -23,6 +24,9 @@ use crate::store::{Buffer, Durability, Entry, Key, Kind, Store, Time};
 
 /// Number of the root directory, in the store and in the protocol.
 pub(super) const ROOT: ObjectNumber = ObjectNumber(super::wire::ROOT_NODE);
+
+/// Entries of a directory that are read to count the directories among them.
+const MOST_COUNTED: u64 = 1000;
 
 /// How objects are shown.
 #[derive(Debug, Clone, Copy, Default)]
@@ -45,8 +49,7 @@ pub(super) struct FileSystem {
     pub(super) log: Log,
     /// Something was committed since the last sync.
     pub(super) has_changed: AtomicBool,
-    /// The last commit found a device full: writes are committed at once, so that they fail and not the close.
-    pub(super) is_full: AtomicBool,
+    pub(super) waiting: Waiting,
     /// It is no longer mounted.
     pub(super) has_ended: AtomicBool,
     /// Number of changes of the store: what was read before another is out of date.
@@ -62,7 +65,7 @@ impl FileSystem {
             directories: Mutex::default(),
             log,
             has_changed: AtomicBool::new(false),
-            is_full: AtomicBool::new(false),
+            waiting: Waiting::default(),
             has_ended: AtomicBool::new(false),
             changes: AtomicU64::new(0),
         }
@@ -93,10 +96,11 @@ impl FileSystem {
     /// What is known of an object; read from the store if it was not asked for yet.
     pub(super) fn info<'s>(&self, live: &Live, state: &'s mut LiveState) -> Outcome<&'s mut Info> {
         if state.info.is_none() {
-            let info = match &state.handle {
+            let mut info = match &state.handle {
                 Some(handle) => Info::new(handle.attributes().map_err(|error| self.fail(error))?),
                 None => self.read_info(live.number)?,
             };
+            info.attributes.ctime = state.lost_name.take().or(info.attributes.ctime);
             state.info = Some(info);
         }
         state.info.as_mut().ok_or(Errno::IO)
@@ -130,7 +134,7 @@ impl FileSystem {
         let info = self.info(live, state)?;
         let names = match (is_nameless, info.is_directory()) {
             (true, _) => 0,
-            (false, true) => self.count_directories(live.number, info)?.saturating_add(2),
+            (false, true) => self.names_of_directory(live.number, info)?,
             (false, false) => self.names_of(live.number),
         };
         let mut shown = self.shown_as(live.number, info, names);
@@ -166,19 +170,23 @@ impl FileSystem {
         u32::try_from(self.store.names_of(number)).unwrap_or(u32::MAX).max(1)
     }
 
-    fn count_directories(&self, number: ObjectNumber, info: &mut Info) -> Outcome<u32> {
-        let counted = match info.directories {
-            Some(counted) => counted,
-            None => {
-                let mut walk = self.store.list(&Key::of_directory(number)).map_err(|error| self.fail(error))?;
-                let mut counted = 0;
-                while let Some(listed) = walk.lend().map_err(|error| self.fail(error))? {
-                    counted += u64::from(listed.entry.kind == Kind::Directory);
-                }
-                *info.directories.insert(counted)
+    /// Number of names of a directory: its own, `.`, and `..` in each of its directories. Of one with many entries they
+    /// are not counted; 1 says that, here as elsewhere (ext4 with more than 65,000, Btrfs always).
+    pub(super) fn names_of_directory(&self, number: ObjectNumber, info: &mut Info) -> Outcome<u32> {
+        if let Some(counted) = info.directories {
+            return Ok(u32::try_from(counted + 2).unwrap_or(1));
+        }
+        let mut walk = self.store.list(&Key::of_directory(number)).map_err(|error| self.fail(error))?;
+        let (mut entries, mut counted) = (0, 0);
+        while let Some(listed) = walk.lend().map_err(|error| self.fail(error))? {
+            entries += 1;
+            if entries > MOST_COUNTED {
+                return Ok(1);
             }
-        };
-        Ok(u32::try_from(counted).unwrap_or(u32::MAX))
+            counted += u64::from(listed.entry.kind == Kind::Directory);
+        }
+        info.directories = Some(counted);
+        Ok(u32::try_from(counted + 2).unwrap_or(1))
     }
 
     /// The entries of a directory have changed now; and so many directories came or went.
@@ -187,7 +195,7 @@ impl FileSystem {
         let mut state = lock(&live.state);
         let info = self.info(&live, &mut state)?;
         info.touch(now);
-        info.directories = info.directories.map(|counted| counted.saturating_add_signed(directories));
+        info.directories = info.directories.and_then(|counted| counted.checked_add_signed(directories));
         self.mark_dirty(&mut state);
         Ok(())
     }
@@ -231,14 +239,16 @@ impl FileSystem {
             (None, None) => Ok(()),
         };
         let committed = committed.map_err(|error| self.fail(error));
-        self.is_full.store(matches!(committed, Err(Errno::NOSPC)), Ordering::Relaxed);
+        if matches!(committed, Err(Errno::NOSPC)) {
+            self.waiting.set_tight(true);
+        }
         committed?;
         state.is_dirty = false;
         self.mark_changed();
         Ok(())
     }
 
-    /// Closes the handle of a file that nobody has open, after its commit. What was known of it lacks its size.
+    /// Closes the handle of a file that nobody uses, after its commit. What was known of it lacks its size.
     pub(super) fn let_go(&self, live: &Live, state: &mut LiveState) {
         let Some(handle) = state.handle.clone() else { return };
         if state.is_nameless {
@@ -259,14 +269,20 @@ impl FileSystem {
     /// The first one; the rest is committed.
     pub(super) fn commit_all(&self) -> Outcome<()> {
         let mut outcome = Ok(());
+        self.waiting.take();
         for live in self.nodes.all_live() {
             let mut state = lock(&live.state);
+            let was_written = state.is_dirty;
             let committed = self.commit(&live, &mut state);
-            if state.opens == 0 && !state.is_dirty {
+            if state.is_idle() {
                 self.let_go(&live, &mut state);
+            }
+            if committed.is_err() && was_written {
+                self.waiting.add(live.number);
             }
             outcome = outcome.and(committed);
         }
+        self.look_at_room();
         outcome
     }
 

@@ -1,9 +1,9 @@
-//! Open files: reading, writing, committing what was written.
+//! Content: reading, writing, making durable.
 //!
-//! All opens of a file share one handle of the store, which keeps what is written until it is committed. The kernel
-//! caches content, and all of its changes go through it, so it is told to keep that when a file is opened again. So
-//! most files that are opened for reading are never read here: their handle is opened when that happens, or before the
-//! name goes by which it would be found.
+//! The kernel caches content, and in a mount for writing all changes of it go through the kernel. So it opens and
+//! closes files there without a word to this process, and asks for content only if it has none. All users of a file
+//! share one handle of the store, which keeps what is written until it is committed. A small file that nobody writes to
+//! needs no handle: its record is read whole.
 
 use std::sync::Arc;
 
@@ -17,11 +17,8 @@ use super::wire::reply::Reply;
 use super::wire::request::Header;
 use crate::locks::lock;
 use crate::store::ids::ObjectNumber;
-use crate::store::{Handle, HandleOptions, Holes};
+use crate::store::{Buffer, Handle, HandleOptions, Holes, Kind, Listed};
 
-/// Flags of open(2).
-const ACCESS_MODE: u32 = 3;
-const READ_ONLY: u32 = 0;
 /// Modes of fallocate(2).
 const KEEP_SIZE: u32 = 1;
 const PUNCH_HOLE: u32 = 2;
@@ -29,23 +26,23 @@ const ZERO_RANGE: u32 = 0x10;
 /// Positions of lseek(2).
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
+/// A file of that size, holes included, is read whole for each request: the kernel asks for it in one or two.
+const SMALL_BYTES: u64 = 128 << 10;
 /// Bytes that are copied at once.
 const COPY_BYTES: usize = 1 << 20;
 
 impl FileSystem {
-    /// Opens a file. That it is truncated is another request, which comes when the kernel knows that it may be: not
-    /// while it is executed.
-    pub(super) fn open(&self, number: ObjectNumber, flags: u32) -> Outcome<Reply> {
+    /// Opens a file, in a mount for reading only: the process that writes may remove it while it is read here. In a
+    /// mount for writing the kernel is told with the first request that it need not ask.
+    pub(super) fn open(&self, number: ObjectNumber) -> Outcome<Reply> {
+        if !self.appearance.is_read_only {
+            return Err(Errno::NOSYS);
+        }
         let live = self.nodes.hold(number);
         let mut state = lock(&live.state);
-        let is_reading = flags & ACCESS_MODE == READ_ONLY;
-        if !is_reading || self.appearance.is_read_only {
-            self.open_handle(number, &mut state)?;
-        } else if state.handle.is_none() {
-            self.key_of(number)?;
-        }
+        self.open_handle(number, &mut state)?;
         state.opens += 1;
-        Ok(Reply::opened(0, opened::KEEP_CACHE | if is_reading { opened::NO_FLUSH } else { 0 }))
+        Ok(Reply::opened(0, opened::KEEP_CACHE | opened::NO_FLUSH))
     }
 
     /// The handle of a file, opened in the store if it is not yet.
@@ -61,46 +58,71 @@ impl FileSystem {
         if handle.number() != number {
             return Err(Errno::STALE);
         }
-        Ok(Arc::clone(state.handle.insert(Arc::new(handle))))
+        let handle = Arc::clone(state.handle.insert(Arc::new(handle)));
+        self.opened_handle(number);
+        Ok(handle)
     }
 
-    /// The handle of an open file.
+    /// The handle of a file.
     fn handle(&self, number: ObjectNumber) -> Outcome<Arc<Handle>> {
-        let live = self.nodes.held(number).ok_or(Errno::BADF)?;
-        self.open_handle(number, &mut lock(&live.state))
+        let live = self.nodes.hold(number);
+        let mut state = lock(&live.state);
+        self.open_handle(number, &mut state)
     }
 
     pub(super) fn read(&self, number: ObjectNumber, offset: u64, size: u32) -> Outcome<Reply> {
-        let handle = self.handle(number)?;
+        let handle = self.nodes.held(number).and_then(|live| lock(&live.state).handle.clone());
+        if handle.is_none()
+            && let Some(reply) = self.read_small(number, offset, size)?
+        {
+            return Ok(reply);
+        }
+        let handle = match handle {
+            Some(handle) => handle,
+            None => self.handle(number)?,
+        };
         // Read-ahead asks for more than there is.
         let there = handle.size_bytes().map_err(|error| self.fail(error))?.saturating_sub(offset);
         let most_bytes = there.min(size.into()) as usize;
         Reply::filled(most_bytes, |buffer| handle.read_at(buffer, offset)).map_err(|error| self.fail(error))
     }
 
-    pub(super) fn write(&self, number: ObjectNumber, offset: u64, bytes: &[u8], kills_set_id: bool) -> Outcome<Reply> {
-        let live = self.nodes.held(number).ok_or(Errno::BADF)?;
-        let mut state = lock(&live.state);
-        let handle = state.handle.clone().ok_or(Errno::BADF)?;
-        let info = self.info(&live, &mut state)?;
-        info.touch(now());
-        if kills_set_id {
-            info.drop_set_id();
+    /// Reads a small file whose content is a record; `None` if it is not, or was moved or removed meanwhile.
+    fn read_small(&self, number: ObjectNumber, offset: u64, size: u32) -> Outcome<Option<Reply>> {
+        let key = self.key_of(number)?;
+        let mut buffer = Buffer::default();
+        let is_small = |Listed { entry, .. }: &Listed| {
+            entry.number == number && entry.kind == Kind::File && entry.size_bytes <= SMALL_BYTES
+        };
+        if !self.store.entry(&key).map_err(|error| self.fail(error))?.is_some_and(|listed| is_small(&listed)) {
+            return Ok(None);
         }
-        handle.write_at(bytes, offset).map_err(|error| self.fail(error))?;
-        self.mark_dirty(&mut state);
-        if self.is_full.load(std::sync::atomic::Ordering::Relaxed) {
-            self.commit(&live, &mut state)?;
-        }
-        Ok(Reply::written(bytes.len()))
+        let object = self.store.read(&key, &mut buffer).map_err(|error| self.fail(error))?;
+        let Some(object) = object.filter(|object| object.entry.number == number) else { return Ok(None) };
+        let content = object.content;
+        let from = usize::try_from(offset).map_or(content.len(), |from| from.min(content.len()));
+        let to = from.saturating_add(size as usize).min(content.len());
+        Ok(Some(Reply::bytes(&content[from..to])))
     }
 
-    /// A program has closed its file: what it wrote is committed.
-    pub(super) fn flush(&self, number: ObjectNumber) -> Outcome<Reply> {
-        if let Some(live) = self.nodes.held(number) {
-            self.commit(&live, &mut lock(&live.state))?;
+    pub(super) fn write(&self, number: ObjectNumber, offset: u64, bytes: &[u8], kills_set_id: bool) -> Outcome<Reply> {
+        {
+            let live = self.nodes.hold(number);
+            let mut state = lock(&live.state);
+            let handle = self.open_handle(number, &mut state)?;
+            let info = self.info(&live, &mut state)?;
+            info.touch(now());
+            if kills_set_id {
+                info.drop_set_id();
+            }
+            handle.write_at(bytes, offset).map_err(|error| self.fail(error))?;
+            self.mark_written(&live, &mut state, bytes.len());
+            if self.waiting.is_tight() {
+                self.commit(&live, &mut state)?;
+            }
         }
-        Ok(Reply::empty())
+        self.settle_much();
+        Ok(Reply::written(bytes.len()))
     }
 
     /// Nobody has the file open any more by this open.
@@ -108,9 +130,7 @@ impl FileSystem {
         let Some(live) = self.nodes.held(number) else { return Ok(Reply::empty()) };
         let mut state = lock(&live.state);
         state.opens = state.opens.saturating_sub(1);
-        if state.opens == 0 {
-            // After an error it is tried again with everything else.
-            self.commit(&live, &mut state)?;
+        if self.appearance.is_read_only && state.opens == 0 {
             self.let_go(&live, &mut state);
         }
         Ok(Reply::empty())
@@ -118,7 +138,7 @@ impl FileSystem {
 
     /// Makes a file durable, with all that was committed before.
     pub(super) fn sync_file(&self, number: ObjectNumber) -> Outcome<Reply> {
-        self.flush(number)?;
+        self.settle_one(number)?;
         if !self.appearance.is_read_only {
             self.make_durable()?;
         }
@@ -146,9 +166,9 @@ impl FileSystem {
         mode: u32,
     ) -> Outcome<Reply> {
         let end = offset.checked_add(length).filter(|end| i64::try_from(*end).is_ok()).ok_or(Errno::FBIG)?;
-        let live = self.nodes.held(number).ok_or(Errno::BADF)?;
+        let live = self.nodes.hold(number);
         let mut state = lock(&live.state);
-        let handle = state.handle.clone().ok_or(Errno::BADF)?;
+        let handle = self.open_handle(number, &mut state)?;
         let size = handle.size_bytes().map_err(|error| self.fail(error))?;
         let changed = match mode & !KEEP_SIZE {
             0 => Ok(()),
@@ -161,7 +181,7 @@ impl FileSystem {
             handle.set_len(end).map_err(|error| self.fail(error))?;
         }
         changed_by(self.info(&live, &mut state)?, header);
-        self.mark_dirty(&mut state);
+        self.mark_written(&live, &mut state, 0);
         Ok(Reply::empty())
     }
 
@@ -194,9 +214,9 @@ impl FileSystem {
         length: u64,
     ) -> Outcome<Reply> {
         let source = self.handle(from)?;
-        let live = self.nodes.held(to).ok_or(Errno::BADF)?;
+        let live = self.nodes.hold(to);
         let mut state = lock(&live.state);
-        let target = state.handle.clone().ok_or(Errno::BADF)?;
+        let target = self.open_handle(to, &mut state)?;
         // A reply has room for 32 bits.
         let length = length.min(u64::from(u32::MAX) - COPY_BYTES as u64);
         let mut buffer = vec![0; COPY_BYTES.min(length as usize)];
@@ -213,7 +233,8 @@ impl FileSystem {
         }
         if copied > 0 {
             changed_by(self.info(&live, &mut state)?, header);
-            self.mark_dirty(&mut state);
+            // What a handle keeps in memory is bounded, so this counts as nothing.
+            self.mark_written(&live, &mut state, 0);
         }
         Ok(Reply::written(copied as usize))
     }

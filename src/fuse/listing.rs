@@ -9,12 +9,12 @@ use rustix::io::Errno;
 
 use super::errno::Outcome;
 use super::file_system::{FileSystem, ROOT};
-use super::live::{DIRECTORY, Info};
+use super::live::DIRECTORY;
 use super::open_directories::Listing;
-use super::wire::reply::{Entries, Reply, Shown};
+use super::wire::reply::{Entries, Reply};
 use crate::locks::lock;
 use crate::store::ids::ObjectNumber;
-use crate::store::{Attributes, Entry, Key, Kind, Listed};
+use crate::store::{Entry, Key, Kind, Listed};
 
 /// `.` and `..` come before the entries.
 const BEFORE_ENTRIES: u64 = 2;
@@ -82,15 +82,14 @@ impl FileSystem {
         self.nodes.met(number, listing.directory, name);
         let shown = match (self.nodes.held(number), entry.kind) {
             (Some(live), _) => self.shown(&live, &mut lock(&live.state)).ok(),
-            (None, Kind::File | Kind::Large | Kind::Symlink) if self.changes() == listing.changes => {
-                Some(self.shown_in_listing(entry))
-            }
-            (None, Kind::File | Kind::Large | Kind::Symlink) => {
+            (None, Kind::File | Kind::Symlink) if self.changes() == listing.changes => self.shown_in_index(entry).ok(),
+            (None, Kind::File | Kind::Symlink) => {
                 let key = self.entry_key(listing.directory, name)?;
                 let now = self.store.entry(&key).map_err(|error| self.fail(error))?;
-                now.filter(|now| now.entry.number == number).map(|now| self.shown_in_listing(&now.entry))
+                now.filter(|now| now.entry.number == number).and_then(|now| self.shown_in_index(&now.entry).ok())
             }
-            // Devices and numbers of directories are read when somebody asks for them.
+            // What is not in the index is read when somebody asks for it: the numbers of devices, the directories in a
+            // directory, the holes of a large file.
             (None, _) => None,
         };
         if shown.is_none() {
@@ -99,25 +98,6 @@ impl FileSystem {
         let shown = shown.as_ref().map(|shown| (shown, self.appearance.valid));
         entries.push_with(name, (number.0, entry.mode.into()), next, shown);
         Ok(())
-    }
-
-    /// What the index says of an object. An access time that a program has set is in its record only, and not shown.
-    fn shown_in_listing(&self, entry: &Entry) -> Shown {
-        let attributes = Attributes {
-            mode: entry.mode,
-            uid: entry.uid,
-            gid: entry.gid,
-            mtime: entry.mtime,
-            ctime: Some(entry.ctime),
-            ..Attributes::default()
-        };
-        let allocated_bytes = match entry.kind {
-            Kind::File => entry.size_bytes.min(entry.location.record_bytes),
-            Kind::Large => entry.size_bytes,
-            _ => 0,
-        };
-        let info = Info { size_bytes: entry.size_bytes, allocated_bytes, ..Info::new(attributes) };
-        self.shown_as(entry.number, &info, self.names_of(entry.number))
     }
 
     /// Places the walk at an entry, in the current state of the store.

@@ -4,6 +4,7 @@
 //! content, or when everything is committed.
 
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use crate::store::ids::ObjectNumber;
 use crate::store::{Attributes, Handle, Kind, Status, Time};
@@ -27,13 +28,18 @@ pub(super) struct Live {
 pub(super) struct LiveState {
     /// What is known, once it was asked for.
     pub(super) info: Option<Info>,
-    /// Of a regular file that is open, or could not be committed.
+    /// Of a regular file that is used.
     pub(super) handle: Option<Arc<Handle>>,
+    /// How often it is open, in a mount that is told: one for reading only.
     pub(super) opens: u32,
     /// Content or attributes are newer than in the store.
     pub(super) is_dirty: bool,
     /// It has no name, or no longer.
     pub(super) is_nameless: bool,
+    /// When it has lost a name, if nothing was known of it then.
+    pub(super) lost_name: Option<Time>,
+    /// When it was last committed for the sake of what came next.
+    pub(super) settled: Option<Instant>,
 }
 
 /// What is known of an object.
@@ -59,9 +65,18 @@ impl Live {
 }
 
 impl LiveState {
-    /// Whether more is here than the store has.
-    pub(super) fn is_needed(&self) -> bool {
-        self.opens > 0 || self.is_dirty && !self.is_nameless
+    /// Whether it must stay: it is open, or more is here than the store has. What has no name stays as long as the
+    /// kernel knows it.
+    pub(super) fn is_needed(&self, is_known: bool) -> bool {
+        match self.is_nameless {
+            true => self.opens > 0 || is_known,
+            false => self.opens > 0 || self.is_dirty || self.handle.is_some(),
+        }
+    }
+
+    /// Whether its handle can be closed: it can be opened again.
+    pub(super) fn is_idle(&self) -> bool {
+        self.opens == 0 && !self.is_dirty && !self.is_nameless
     }
 }
 

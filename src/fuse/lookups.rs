@@ -8,32 +8,51 @@ use super::live::Info;
 use super::wire::reply::{Reply, Shown};
 use crate::locks::lock;
 use crate::store::ids::ObjectNumber;
-use crate::store::{Buffer, Kind};
+use crate::store::{Attributes, Buffer, Entry, Kind, Listed};
 
 impl FileSystem {
     /// An entry of a directory. That there is none is an answer, too, which the kernel may keep.
     pub(super) fn look_up(&self, directory: ObjectNumber, name: &[u8]) -> Outcome<Reply> {
         let key = self.entry_key(directory, name)?;
         let (valid, before) = (self.appearance.valid, self.changes());
-        let Some(status) = self.store.stat(&key).map_err(|error| self.fail(error))? else {
+        let Some(Listed { entry, .. }) = self.store.entry(&key).map_err(|error| self.fail(error))? else {
             return Ok(Reply::no_entry(valid));
         };
-        let number = status.entry.number;
+        let number = entry.number;
         self.nodes.met(number, directory, name);
-        let shown = match (self.nodes.held(number), status.entry.kind) {
+        let shown = match (self.nodes.held(number), entry.kind) {
             (Some(live), _) => self.shown(&live, &mut lock(&live.state)),
-            // Its directories are counted.
-            (None, Kind::Directory) => self.shown_of(number),
             // What was read may be out of date.
-            (None, _) if self.changes() != before => self.shown_of(number),
-            (None, _) => {
-                let names = u32::try_from(status.names).unwrap_or(u32::MAX).max(1);
-                let device = self.device_of(&key, &status.entry);
-                device.map(|device| self.shown_as(number, &Info::of(status, device), names))
+            (None, Kind::File | Kind::Symlink | Kind::Directory) if self.changes() == before => {
+                self.shown_in_index(&entry)
             }
+            (None, _) => self.shown_of(number),
         };
         let shown = shown.inspect_err(|_| self.nodes.forget(number, 1))?;
         Ok(Reply::entry(&shown, valid))
+    }
+
+    /// What the index says of a small file, a symbolic link or a directory: no record is read for it. The access time
+    /// that a program has set is in the record only; here it is the modification time.
+    pub(super) fn shown_in_index(&self, entry: &Entry) -> Outcome<Shown> {
+        let attributes = Attributes {
+            mode: entry.mode,
+            uid: entry.uid,
+            gid: entry.gid,
+            mtime: entry.mtime,
+            ctime: Some(entry.ctime),
+            ..Attributes::default()
+        };
+        let allocated_bytes = match entry.kind {
+            Kind::File => entry.size_bytes.min(entry.location.record_bytes),
+            _ => 0,
+        };
+        let mut info = Info { size_bytes: entry.size_bytes, allocated_bytes, ..Info::new(attributes) };
+        let names = match entry.kind {
+            Kind::Directory => self.names_of_directory(entry.number, &mut info)?,
+            _ => self.names_of(entry.number),
+        };
+        Ok(self.shown_as(entry.number, &info, names))
     }
 
     /// What a program sees of an object that the kernel knows.

@@ -10,12 +10,14 @@
 //! | --- | --- |
 //! | `wire` | the protocol: requests and replies |
 //! | `device` | `/dev/fuse`, mounting and unmounting |
+//! | `attention` | which threads look for requests |
 //! | `serve` | from a request to its answer |
 //! | `file_system` | what operations share: looking at an object, committing |
 //! | `nodes`, `live` | the objects that the kernel knows, and what is newer here than in the store |
 //! | `lookups`, `listing`, `open_directories`, `space` | looking |
 //! | `names`, `changes`, `acl` | creating, removing, renaming; attributes |
-//! | `files` | open files |
+//! | `files` | content |
+//! | `waiting`, `settle` | what was written and is not committed yet, and when it is |
 //! | `errno` | what programs are told, and the log |
 //! | `follow` | a read-only mount beside a writer |
 //!
@@ -23,6 +25,7 @@
 //! that order; `fsync` returns when it is durable, with everything before it. The kernel checks permissions.
 
 mod acl;
+mod attention;
 mod changes;
 mod device;
 mod errno;
@@ -36,7 +39,9 @@ mod names;
 mod nodes;
 mod open_directories;
 mod serve;
+mod settle;
 mod space;
+mod waiting;
 mod wire;
 
 use std::path::PathBuf;
@@ -45,6 +50,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use self::attention::Attention;
 use self::device::Device;
 pub(crate) use self::device::{KIND, MountOptions, Unmounted, unmount_at};
 use self::errno::Log;
@@ -93,15 +99,23 @@ pub(crate) fn mount(
     let device = Device::mount(&source, &target, &options)?;
     let valid = if is_read_only { SHORT_VALID } else { LONG_VALID };
     let system = FileSystem::new(store, Appearance { is_read_only, uid, gid, valid }, Log::new(say));
+    if !is_read_only {
+        system.look_at_room();
+    }
     if let Err(error) = device.agree(is_read_only) {
         _ = device.unmount();
         return Err(error);
     }
+    let attention = Attention::default();
     let served = thread::scope(|scope| {
         let (tell, ended) = channel();
         for _ in 0..threads.max(1) {
-            let (tell, device, system) = (tell.clone(), &device, &system);
-            scope.spawn(move || _ = tell.send(serve::serve(device, system)));
+            let (tell, device, system, attention) = (tell.clone(), &device, &system, &attention);
+            scope.spawn(move || {
+                let served = serve::serve(device, system, attention);
+                attention.end();
+                _ = tell.send(served);
+            });
         }
         drop(tell);
         if is_read_only {

@@ -65,8 +65,9 @@ impl FileSystem {
         Ok(Attributes { mode, uid: header.uid, gid, mtime: now, ctime, btime, xattrs, ..Attributes::default() })
     }
 
-    /// Commits one change.
+    /// Commits one change of a name, after what was written before it.
     fn change(&self, add: impl FnOnce(&mut Batch<'_>) -> crate::error::Result<()>) -> Outcome<()> {
+        self.settle();
         let mut batch = self.store.batch(Durability::None);
         let committed = add(&mut batch).and_then(|()| batch.commit());
         self.mark_changed();
@@ -165,6 +166,7 @@ impl FileSystem {
         let mode = creation.mode & 0o7777 | u32::from(REGULAR);
         let attributes = self.new_attributes(directory, header, Creation { mode, ..creation }, now)?;
         let options = HandleOptions::write().create_new(attributes.clone());
+        self.settle();
         let opened = self.store.open_object(&key, &options);
         self.mark_changed();
         let handle = opened.map_err(|error| self.fail(error))?;
@@ -175,12 +177,12 @@ impl FileSystem {
             let mut state = lock(&live.state);
             let info = Info::new(attributes);
             let shown = self.shown_as(number, &info, 1);
-            state.opens += 1;
             (state.handle, state.info) = (Some(handle.into()), Some(info));
             shown
         };
+        self.opened_handle(number);
         self.touch_directory(directory, now, 0)?;
-        Ok(Reply::created(&shown, self.appearance.valid, opened::KEEP_CACHE))
+        Ok(Reply::created(&shown, self.appearance.valid, opened::KEEP_CACHE | opened::NO_FLUSH))
     }
 
     /// A new file without a name, open.
@@ -200,9 +202,8 @@ impl FileSystem {
         let mut state = lock(&live.state);
         let info = Info::new(attributes);
         let shown = self.shown_as(number, &info, 0);
-        *state =
-            LiveState { info: Some(info), handle: Some(handle.into()), opens: 1, is_dirty: true, is_nameless: true };
-        Ok(Reply::created(&shown, self.appearance.valid, opened::KEEP_CACHE))
+        *state = LiveState { info: Some(info), handle: Some(handle.into()), is_nameless: true, ..LiveState::default() };
+        Ok(Reply::created(&shown, self.appearance.valid, opened::KEEP_CACHE | opened::NO_FLUSH))
     }
 
     /// Removes a name of anything but a directory.
@@ -241,24 +242,21 @@ impl FileSystem {
         Ok(Reply::empty())
     }
 
-    /// What is open, or known to the kernel, may still be used when a name of it is gone. So it is opened or read
-    /// before.
+    /// What the kernel knows may still be used when its last name is gone. So a file is opened, and everything else is
+    /// read before; it stays until the kernel forgets it.
     fn before_removal(&self, entry: &Entry) -> Outcome<()> {
         let number = entry.number;
-        if matches!(entry.kind, Kind::File | Kind::Large) {
-            if let Some(live) = self.nodes.held(number) {
-                let mut state = lock(&live.state);
-                if state.opens > 0 {
-                    self.open_handle(number, &mut state)?;
-                }
-            }
-        } else if self.store.names_of(number) <= 1 && self.nodes.is_known(number) {
-            let live = self.nodes.hold(number);
-            let mut state = lock(&live.state);
-            self.info(&live, &mut state)?;
-            // It stays until the kernel forgets it.
-            state.is_nameless = true;
+        if self.store.names_of(number) > 1 || !self.nodes.is_known(number) {
+            return Ok(());
         }
+        let live = self.nodes.hold(number);
+        let mut state = lock(&live.state);
+        match entry.kind {
+            // Nothing of it is read yet: most files that are removed are not in use.
+            Kind::File | Kind::Large => _ = self.open_handle(number, &mut state)?,
+            _ => _ = self.info(&live, &mut state)?,
+        }
+        state.is_nameless = true;
         Ok(())
     }
 
@@ -279,17 +277,17 @@ impl FileSystem {
             let mut state = lock(&live.state);
             if let Ok(info) = self.info(&live, &mut state) {
                 info.attributes.ctime = Some(now);
-                self.mark_dirty(&mut state);
+                self.mark_written(&live, &mut state, 0);
             }
             return Ok(());
         }
         let Some(live) = self.nodes.held(number) else { return Ok(()) };
         let mut state = lock(&live.state);
-        state.is_nameless = true;
-        // Of an open file, what is known comes from its handle.
-        if state.info.is_some() || state.handle.is_some() {
-            self.info(&live, &mut state)?.attributes.ctime = Some(now);
+        match &mut state.info {
+            Some(info) => info.attributes.ctime = Some(now),
+            None => state.lost_name = Some(now),
         }
+        state.is_nameless = true;
         Ok(())
     }
 
@@ -297,6 +295,7 @@ impl FileSystem {
     pub(super) fn link(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) -> Outcome<Reply> {
         let (key, now) = (self.entry_key(directory, name)?, now());
         let live = self.nodes.hold(number);
+        let mut is_named = false;
         {
             let mut state = lock(&live.state);
             self.info(&live, &mut state)?;
@@ -310,15 +309,17 @@ impl FileSystem {
                     self.mark_changed();
                 }
                 None if state.is_nameless => return Err(Errno::NOENT),
-                None => {
-                    // What is newer here goes to the store with it.
-                    self.commit(&live, &mut state)?;
-                    let existing = self.key_of(number)?;
-                    self.change(|batch| batch.hard_link(&existing, &key))?;
-                    self.info(&live, &mut state)?.attributes.ctime = Some(now);
-                    self.mark_dirty(&mut state);
-                }
+                None => is_named = true,
             }
+        }
+        if is_named {
+            // What is newer here goes to the store with it.
+            self.settle_one(number)?;
+            let existing = self.key_of(number)?;
+            self.change(|batch| batch.hard_link(&existing, &key))?;
+            let mut state = lock(&live.state);
+            self.info(&live, &mut state)?.attributes.ctime = Some(now);
+            self.mark_written(&live, &mut state, 0);
         }
         self.nodes.met(number, directory, name);
         self.touch_directory(directory, now, 0)?;
@@ -347,6 +348,7 @@ impl FileSystem {
             }
             _ => {}
         }
+        self.settle_one(moved.number)?;
         let is_directory = |entry: &Entry| i64::from(entry.kind == Kind::Directory);
         let gone = there.filter(|_| flags != EXCHANGE);
         if let Some(gone) = &gone {
@@ -394,7 +396,7 @@ impl FileSystem {
         let Some(live) = live else { return Ok(()) };
         let mut state = lock(&live.state);
         self.info(&live, &mut state)?.attributes.ctime = Some(now);
-        self.mark_dirty(&mut state);
+        self.mark_written(&live, &mut state, 0);
         Ok(())
     }
 }

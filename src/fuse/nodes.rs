@@ -73,9 +73,10 @@ impl Table {
         if let Some(live) = self.live.get(&number)
             && Arc::strong_count(live) == 1
         {
+            let is_known = self.look_ups(number) > 0;
             let is_needed = match live.state.try_lock() {
-                Ok(state) => state.is_needed() || state.is_nameless && self.look_ups(number) > 0,
-                Err(TryLockError::Poisoned(state)) => state.into_inner().is_needed(),
+                Ok(state) => state.is_needed(is_known),
+                Err(TryLockError::Poisoned(state)) => state.into_inner().is_needed(is_known),
                 Err(TryLockError::WouldBlock) => true,
             };
             if !is_needed {

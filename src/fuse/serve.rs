@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::attention::Attention;
 use super::device::{Device, REQUEST_BYTES};
 use super::errno::Outcome;
 use super::file_system::FileSystem;
@@ -11,13 +12,16 @@ use crate::error::Result;
 use crate::store::ids::ObjectNumber;
 use rustix::io::Errno;
 
+/// A write of that size is one of many.
+const LONG_WRITE_BYTES: usize = 64 << 10;
+
 /// Answers requests until the file system is unmounted.
 ///
 /// # Errors
 /// Errors of the device.
-pub(super) fn serve(device: &Device, system: &FileSystem) -> Result<()> {
-    let mut buffer = vec![0; REQUEST_BYTES];
-    while let Some(request) = device.receive(&mut buffer)? {
+pub(super) fn serve(device: &Device, system: &FileSystem, attention: &Attention) -> Result<()> {
+    let (mut buffer, mut attendant) = (vec![0; REQUEST_BYTES], attention.attendant());
+    while let Some(request) = device.receive(&mut buffer, &mut attendant)? {
         let Some((header, operation)) = parse(request) else { continue };
         let is_answered = !matches!(operation, Operation::Forget(_) | Operation::Interrupt);
         if matches!(operation, Operation::Interrupt) {
@@ -25,7 +29,9 @@ pub(super) fn serve(device: &Device, system: &FileSystem) -> Result<()> {
             device.send(&failed(header.unique, Errno::NOSYS.raw_os_error()));
         }
         // Locks survive a panic, and so does the store: what it was about to commit is not committed.
-        let answered = catch_unwind(AssertUnwindSafe(|| answer(system, &header, operation)));
+        let is_long = takes_long(&operation) || system.waiting.is_much();
+        let work = || catch_unwind(AssertUnwindSafe(|| answer(system, &header, operation)));
+        let answered = if is_long { attendant.away(work) } else { work() };
         let answer = answered.unwrap_or_else(|_| {
             system.log.say("a request failed unexpectedly, and the program got EIO: please report this");
             Err(Errno::IO)
@@ -39,6 +45,20 @@ pub(super) fn serve(device: &Device, system: &FileSystem) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether devices may be waited for.
+fn takes_long(operation: &Operation<'_>) -> bool {
+    match operation {
+        Operation::Write { bytes, .. } => bytes.len() >= LONG_WRITE_BYTES,
+        Operation::Read { .. }
+        | Operation::ReadDirectory { .. }
+        | Operation::Sync
+        | Operation::SyncDirectory
+        | Operation::Allocate { .. }
+        | Operation::CopyRange { .. } => true,
+        _ => false,
+    }
 }
 
 fn answer(system: &FileSystem, header: &Header, operation: Operation<'_>) -> Outcome<Reply> {
@@ -62,12 +82,11 @@ fn answer(system: &FileSystem, header: &Header, operation: Operation<'_>) -> Out
             system.rename((node, name), (ObjectNumber(to), new_name), flags)
         }
         Operation::Link { node: existing, name } => system.link(ObjectNumber(existing), node, name),
-        Operation::Open { flags } => system.open(node, flags),
+        Operation::Open => system.open(node),
         Operation::Create { name, creation } => system.create(node, name, header, creation),
         Operation::TemporaryFile { creation } => system.create_nameless(node, header, creation),
         Operation::Read { offset, size } => system.read(node, offset, size),
         Operation::Write { offset, kills_set_id, bytes } => system.write(node, offset, bytes, kills_set_id),
-        Operation::Flush => system.flush(node),
         Operation::Release => system.release(node),
         Operation::Sync => system.sync_file(node),
         Operation::StatFileSystem => system.room(),
@@ -89,6 +108,7 @@ fn answer(system: &FileSystem, header: &Header, operation: Operation<'_>) -> Out
             system.copy_range((node, from), (ObjectNumber(to_node), to), header, length)
         }
         Operation::Destroy => Ok(Reply::empty()),
-        Operation::Init { .. } | Operation::Interrupt | Operation::Other => Err(Errno::NOSYS),
+        // The kernel then asks for them no more.
+        Operation::Flush | Operation::Init { .. } | Operation::Interrupt | Operation::Other => Err(Errno::NOSYS),
     }
 }

@@ -14,6 +14,13 @@ use super::wire::reply::{Reply, Room};
 use crate::store::Class;
 
 impl FileSystem {
+    /// Least room on a device of the store.
+    pub(super) fn least_available_bytes(&self) -> Outcome<u64> {
+        let status = self.store.status(false).map_err(|error| self.fail(error))?;
+        let rooms = status.devices.iter().filter_map(|device| device.room);
+        Ok(rooms.map(|room| room.available_bytes).min().unwrap_or(u64::MAX))
+    }
+
     pub(super) fn room(&self) -> Outcome<Reply> {
         let status = self.store.status(false).map_err(|error| self.fail(error))?;
         let geometry = self.store.geometry();

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use crate::harness::{finish, granulo, has_program, run, skip};
-use crate::mounted::{Mounted, Place};
+use crate::mounted::{Mounted, PATIENCE, Place};
 use crate::nasty::{assert_same_trees, content, nasty_tree};
 
 fn copy(from: &Path, to: &Path) {
@@ -71,6 +71,12 @@ fn a_tree_with_everything_comes_back_after_a_remount() {
     assert_same_trees(&source, &exported.join("source"));
 }
 
+/// Bytes in the segments of a store that is a directory.
+fn segment_bytes(store: &Path) -> u64 {
+    let segments = fs::read_dir(store.join("segments")).unwrap();
+    segments.map(|segment| segment.unwrap().metadata().unwrap().len()).sum()
+}
+
 #[test]
 fn a_large_directory_is_renamed_at_once_and_lists_in_pieces() {
     const FILES: usize = 20_000;
@@ -81,10 +87,12 @@ fn a_large_directory_is_renamed_at_once_and_lists_in_pieces() {
     for number in 0..FILES {
         File::create(old.join(format!("within/{number}"))).unwrap();
     }
-    let began = Instant::now();
+    File::open(&mounted.root).unwrap().sync_all().unwrap();
+    let before = segment_bytes(&place.store());
     fs::rename(&old, &new).unwrap();
-    let elapsed = began.elapsed();
-    assert!(elapsed < Duration::from_millis(500), "{elapsed:?}");
+    File::open(&mounted.root).unwrap().sync_all().unwrap();
+    let written = segment_bytes(&place.store()) - before;
+    assert!(written < 10_000, "{written} bytes for {FILES} files");
     let mut names: Vec<usize> = fs::read_dir(new.join("within"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
@@ -358,7 +366,7 @@ impl Drop for Unmount {
 }
 
 #[test]
-fn others_mount_it_read_only_and_see_what_is_durable_within_a_second() {
+fn others_mount_it_read_only_and_see_what_is_durable() {
     let Some(place) = Place::new() else { return };
     let writer = place.mount();
     let (directory, file) = (writer.root.join("directory"), writer.root.join("directory/file"));
@@ -377,7 +385,7 @@ fn others_mount_it_read_only_and_see_what_is_durable_within_a_second() {
     let within = |what: &str, is_so: &dyn Fn() -> bool| {
         let began = Instant::now();
         while !is_so() {
-            assert!(began.elapsed() < Duration::from_secs(2), "{what}: {}", reader.log());
+            assert!(began.elapsed() < PATIENCE, "{what}: {}", reader.log());
             thread::sleep(Duration::from_millis(10));
         }
     };

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::harness::{Ran, finish, granulo, is_root, run, sandbox, skip};
 
 /// Longer than anything takes here.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A sandbox with a store and a place to mount it at.
 pub struct Place {

@@ -90,9 +90,7 @@ pub(in crate::fuse) enum Operation<'r> {
         node: u64,
         name: &'r [u8],
     },
-    Open {
-        flags: u32,
-    },
+    Open,
     Create {
         name: &'r [u8],
         creation: Creation,
@@ -233,7 +231,7 @@ fn operation<'r>(header: &Header, mut at: Fields<'r>) -> Option<Operation<'r>> {
             Operation::Rename { name: at.name()?, to, new_name: at.name()?, flags: 0 }
         }
         13 => Operation::Link { node: at.u64()?, name: at.name()? },
-        14 => Operation::Open { flags: at.u32()? },
+        14 => Operation::Open,
         15 => {
             at.skip(8)?;
             Operation::Read { offset: at.u64()?, size: at.u32()? }

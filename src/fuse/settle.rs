@@ -1,0 +1,90 @@
+//! What programs have written and the store does not have yet, and when it gets it.
+//!
+//! A mount for writing is not told when a file is opened or closed: that would cost each program two or three messages
+//! for each file, more than reading a small file from the cache. So nobody here knows when a file is complete. It is
+//! committed before the next change of a name by anybody, so that a crash of this process leaves what was written
+//! before that change: what was unpacked before the next file, or saved under another name before it is renamed. A file
+//! that is written again and again between such changes is committed once a second. And everything is committed when it
+//! takes much memory, when a program asks for it, and every few seconds.
+//!
+//! The handles of the files that were used last stay open, as long as they are few.
+
+use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
+
+use super::errno::Outcome;
+use super::file_system::FileSystem;
+use super::live::{Live, LiveState};
+use super::waiting::MOST_BYTES;
+use crate::locks::lock;
+use crate::store::ids::ObjectNumber;
+
+/// A file that is written again and again is committed for the sake of others so often.
+const AGAIN: Duration = Duration::from_secs(1);
+/// If less room is left, what is written is committed at once: the write fails if it does not fit.
+const TIGHT_BYTES: u64 = 4 * MOST_BYTES;
+
+impl FileSystem {
+    /// An object has content or attributes that the store lacks. Called with its state locked.
+    pub(super) fn mark_written(&self, live: &Live, state: &mut MutexGuard<'_, LiveState>, bytes: usize) {
+        if !state.is_dirty {
+            self.waiting.add(live.number);
+        }
+        self.waiting.count(bytes);
+        self.mark_dirty(state);
+    }
+
+    /// Commits what waits, if that is much. Called with no state locked.
+    pub(super) fn settle_much(&self) {
+        if self.waiting.is_much() {
+            self.settle_since(Duration::ZERO);
+            self.look_at_room();
+        }
+    }
+
+    /// Commits what was written before a name changes. Called with no state locked.
+    ///
+    /// A failure is not that of the change: it is in the log, and what could not be committed still waits.
+    pub(super) fn settle(&self) {
+        self.settle_since(AGAIN);
+    }
+
+    /// Commits what waits, but for what was committed here within that time.
+    fn settle_since(&self, again: Duration) {
+        for number in self.waiting.take() {
+            let Some(live) = self.nodes.held(number) else { continue };
+            let mut state = lock(&live.state);
+            if state.settled.is_some_and(|at| at.elapsed() < again) || self.commit(&live, &mut state).is_err() {
+                self.waiting.add(number);
+                continue;
+            }
+            state.settled = Some(Instant::now());
+        }
+    }
+
+    /// Looks whether what is written next fits.
+    pub(super) fn look_at_room(&self) {
+        // What cannot be asked for is found out by a commit.
+        let is_tight = self.least_available_bytes().is_ok_and(|available| available < TIGHT_BYTES);
+        self.waiting.set_tight(is_tight);
+    }
+
+    /// A handle was opened: others that nothing needs are closed. Called with the state of its object locked.
+    pub(super) fn opened_handle(&self, number: ObjectNumber) {
+        for other in self.waiting.opened(number).into_iter().filter(|other| *other != number) {
+            let Some(live) = self.nodes.held(other) else { continue };
+            match live.state.try_lock() {
+                Ok(mut state) if state.is_idle() => self.let_go(&live, &mut state),
+                Ok(state) if state.is_nameless => {}
+                _ => self.waiting.stays_open(other),
+            }
+        }
+    }
+
+    /// Commits an object that is about to be renamed.
+    pub(super) fn settle_one(&self, number: ObjectNumber) -> Outcome<()> {
+        let Some(live) = self.nodes.held(number) else { return Ok(()) };
+        let mut state = lock(&live.state);
+        self.commit(&live, &mut state)
+    }
+}
