@@ -23,7 +23,7 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: quick quick-tests hooks check test test-twice test-pjdfs test-mount test-page fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-all man
+.PHONY: quick quick-tests hooks check test test-twice test-pjdfs test-mount test-page fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-mount bench-all man
 
 quick:            ## for whoever works on it: formatting, unit tests with few simulated crashes, layers, words, help; under 3 minutes once built
 	cargo fmt --all --check
@@ -127,6 +127,10 @@ bench-index-scale: ## the store's index alone at INDEX_ENTRIES entries, in three
 
 bench-store:      ## the store beside files, archives, databases and a floor; needs root and some patience
 	benchmarks/store/run.py
+
+bench-mount:      ## a mounted store beside ext4, squashfs, squashfuse and ratarmount; needs root and an hour
+	cargo build --release
+	benchmarks/mount/run.py
 
 bench-all:        ## one full run of each bench; needs root, an hour and a quiet machine
 	cargo build --release
