@@ -66,6 +66,7 @@
 mod bench;
 pub mod cli;
 mod document;
+#[cfg(feature = "fuse")]
 mod erofs;
 #[cfg(feature = "fuse")]
 mod fuse;

@@ -9,6 +9,7 @@ use super::MountArguments;
 use super::options::Options;
 use crate::cli::progress::during;
 use crate::cli::store::devices::{checked, say_what_is_wrong};
+use crate::cli::store::problems::counted;
 use crate::cli::{Ended, output, signals, usage_error};
 use crate::erofs::{self, Imaged};
 use crate::error::{Error, ErrorKind, Result};
@@ -52,7 +53,7 @@ pub(super) fn run(arguments: &MountArguments, options: &Options) -> Result<Ended
     let took = begun.elapsed().as_secs_f64();
     drop(store);
     output::note(&format!(
-        "mounted at {}: {}, after {}",
+        "mounted at {}: {}; made in {}",
         escape_path(&arguments.target),
         words(&imaged),
         format_duration(took)
@@ -115,16 +116,16 @@ fn prefetched(at: &Snapshot) -> String {
 }
 
 fn words(imaged: &Imaged) -> String {
-    let mut words = format!(
-        "{} inodes in an image of {}, {} where they lie in {} files",
-        format_count(imaged.inodes.into()),
-        format_size(imaged.image_bytes.into()),
-        format_size(imaged.mapped_bytes.into()),
-        format_count(imaged.files.len() as u128),
-    );
+    let (inodes, files) = (imaged.inodes, imaged.files.len() as u64);
+    let mut words =
+        format!("{}, in an image of {}", counted(inodes, "inode", "inodes"), format_size(imaged.image_bytes.into()));
+    if files > 0 {
+        let mapped = format_size(imaged.mapped_bytes.into());
+        words += &format!(" that points to {mapped} in {} of the store", counted(files, "file", "files"));
+    }
     if imaged.copied_files > 0 {
         let copied = format_size(imaged.copied_bytes.into());
-        words += &format!(", {copied} of {} files copied", format_count(imaged.copied_files.into()));
+        words += &format!("; {copied} of {} copied", counted(imaged.copied_files, "file", "files"));
     }
     words
 }

@@ -15,7 +15,7 @@ mod init;
 mod list;
 mod load;
 mod log;
-mod problems;
+pub(super) mod problems;
 mod progress;
 mod put;
 mod rebalance;

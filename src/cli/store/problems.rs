@@ -58,6 +58,6 @@ pub(super) fn word(remedy: Remedy) -> &'static str {
 }
 
 /// A count with its noun.
-pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
+pub(in crate::cli) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", format_count(count.into()), if count == 1 { one } else { many })
 }
