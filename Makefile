@@ -23,13 +23,10 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: quick quick-tests hooks check test test-twice test-pjdfs test-mount test-page fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-mount bench-all man
+.PHONY: quick hooks check test test-twice test-pjdfs test-mount test-page fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-mount bench-all man
 
 quick:            ## for whoever works on it: formatting, unit tests with few simulated crashes, layers, words, help; under 3 minutes once built
 	cargo fmt --all --check
-	$(MAKE) --no-print-directory quick-tests
-
-quick-tests:
 	GRANULO_CRASH_POINTS=300 GRANULO_BUCKETS=300 cargo test --workspace --lib -q
 	cargo test --test it -q -- circles layers tidy cli
 
