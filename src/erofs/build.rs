@@ -9,15 +9,14 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::store::ids::ObjectNumber;
-use crate::store::{Attributes, ContentFile, Entry, Key, Kind, Lent, PinnedSnapshot, Placed, PlacedRun};
-
 use super::image::{
     BLOCK_BITS, BLOCK_BYTES, DirectoryEntry, ImageWriter, Inode, InodeNumber, MOST_FILES, MOST_NAME_BYTES, Piece, Type,
     chunks_of, encode_xattrs,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
+use crate::store::ids::ObjectNumber;
+use crate::store::{Attributes, ContentFile, Entry, Key, Kind, Lent, PinnedSnapshot, Placed, PlacedRun};
 use crate::units::{format_count, format_size};
 
 const OPERATION: &str = "make an image of";

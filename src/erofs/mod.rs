@@ -20,7 +20,6 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use crate::store::PinnedSnapshot;
 use rustix::fs::CWD;
 use rustix::io::Errno;
 use rustix::mount::{
@@ -33,6 +32,7 @@ pub(crate) use build::Imaged;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::AtomicFile;
 use crate::progress::Progress;
+use crate::store::PinnedSnapshot;
 
 const OPERATION: &str = "mount";
 /// The file system type.

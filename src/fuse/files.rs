@@ -71,15 +71,12 @@ impl FileSystem {
     }
 
     pub(super) fn read(&self, number: ObjectNumber, offset: u64, size: u32) -> Outcome<Reply> {
-        let handle = self.nodes.held(number).and_then(|live| lock(&live.state).handle.clone());
-        if handle.is_none()
-            && let Some(reply) = self.read_small(number, offset, size)?
-        {
-            return Ok(reply);
-        }
-        let handle = match handle {
+        let handle = match self.nodes.held(number).and_then(|live| lock(&live.state).handle.clone()) {
             Some(handle) => handle,
-            None => self.handle(number)?,
+            None => match self.read_small(number, offset, size)? {
+                Some(reply) => return Ok(reply),
+                None => self.handle(number)?,
+            },
         };
         // Read-ahead asks for more than there is.
         let there = handle.size_bytes().map_err(|error| self.fail(error))?.saturating_sub(offset);

@@ -80,9 +80,19 @@ impl FileSystem {
         Ok(listed.map(|listed| listed.entry))
     }
 
-    /// A new object that was committed: the kernel meets it.
-    fn made(&self, directory: ObjectNumber, name: &[u8], now: Time, info: Info) -> Outcome<Reply> {
+    /// Commits a new object, whose name must be free; the kernel meets it.
+    fn make(
+        &self,
+        (directory, name): (ObjectNumber, &[u8]),
+        now: Time,
+        info: Info,
+        add: impl FnOnce(&mut Batch<'_>, &Key, &Attributes) -> crate::error::Result<()>,
+    ) -> Outcome<Reply> {
         let key = self.entry_key(directory, name)?;
+        if self.entry(&key)?.is_some() {
+            return Err(Errno::EXIST);
+        }
+        self.change(|batch| add(batch, &key, &info.attributes))?;
         let number = self.entry(&key)?.ok_or(Errno::IO)?.number;
         self.nodes.met(number, directory, name);
         let names = if info.is_directory() { 2 } else { 1 };
@@ -97,15 +107,11 @@ impl FileSystem {
         header: &Header,
         creation: Creation,
     ) -> Outcome<Reply> {
-        let (key, now) = (self.entry_key(directory, name)?, now());
+        let now = now();
         let mode = creation.mode & 0o7777 | u32::from(DIRECTORY);
         let attributes = self.new_attributes(directory, header, Creation { mode, ..creation }, now)?;
-        if self.entry(&key)?.is_some() {
-            return Err(Errno::EXIST);
-        }
-        self.change(|batch| batch.directory(&key, &attributes))?;
         let info = Info { directories: Some(0), ..Info::new(attributes) };
-        self.made(directory, name, now, info)
+        self.make((directory, name), now, info, |batch, key, attributes| batch.directory(key, attributes))
     }
 
     pub(super) fn make_symlink(
@@ -118,15 +124,11 @@ impl FileSystem {
         if target.len() > LONGEST_TARGET_BYTES {
             return Err(Errno::NAMETOOLONG);
         }
-        let (key, now) = (self.entry_key(directory, name)?, now());
+        let now = now();
         let creation = Creation { mode: SYMLINK | 0o777, umask: 0 };
         let attributes = self.new_attributes(directory, header, creation, now)?;
-        if self.entry(&key)?.is_some() {
-            return Err(Errno::EXIST);
-        }
-        self.change(|batch| batch.symlink(&key, &attributes, target))?;
         let info = Info { size_bytes: target.len() as u64, ..Info::new(attributes) };
-        self.made(directory, name, now, info)
+        self.make((directory, name), now, info, |batch, key, attributes| batch.symlink(key, attributes, target))
     }
 
     /// A fifo, a socket, a device, or an empty file.
@@ -138,20 +140,17 @@ impl FileSystem {
         creation: Creation,
         device: u32,
     ) -> Outcome<Reply> {
-        let (key, now) = (self.entry_key(directory, name)?, now());
+        let now = now();
         let attributes = self.new_attributes(directory, header, creation, now)?;
-        if self.entry(&key)?.is_some() {
-            return Err(Errno::EXIST);
-        }
         let (major, minor) = match attributes.mode & TYPE {
             0o020_000 | 0o060_000 => device_numbers(device),
             _ => (0, 0),
         };
-        match attributes.mode & TYPE {
-            0 | REGULAR => self.change(|batch| batch.put(&key, &attributes, b""))?,
-            _ => self.change(|batch| batch.special(&key, &attributes, major, minor))?,
-        }
-        self.made(directory, name, now, Info { device: (major, minor), ..Info::new(attributes) })
+        let info = Info { device: (major, minor), ..Info::new(attributes) };
+        self.make((directory, name), now, info, |batch, key, attributes| match attributes.mode & TYPE {
+            0 | REGULAR => batch.put(key, attributes, b""),
+            _ => batch.special(key, attributes, major, minor),
+        })
     }
 
     /// A new file, open.

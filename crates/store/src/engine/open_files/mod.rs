@@ -141,6 +141,11 @@ fn can_be_read_later(entry: &Entry) -> bool {
 pub(crate) struct MetFiles(Vec<(Arc<OpenFile>, OpenFileChange)>);
 
 impl FilePlace {
+    /// The entry of the record to read, with a name or without.
+    fn entry(&self) -> Option<Entry> {
+        self.named.as_ref().map(|(_, entry)| *entry).or(self.unread)
+    }
+
     /// An object without a name was read.
     fn has_read(&mut self, read: Result<Base>) {
         self.unread = None;
@@ -393,22 +398,18 @@ impl OpenFile {
         loop {
             let entry = {
                 let place = lock(&self.place);
-                match (&place.base, &place.named, &place.damage) {
-                    (Some(base), named, _) => return Ok(NamedBase { base: Arc::clone(base), named: named.clone() }),
-                    (None, Some((_, entry)), _) => *entry,
-                    (None, None, damage) => match (place.unread, damage) {
-                        (Some(entry), _) => entry,
-                        (None, damage) => {
-                            let cause = damage.clone().unwrap_or_default();
-                            return Err(Error::new(ErrorKind::Corrupt, "read the object without a name", cause));
-                        }
-                    },
+                match (&place.base, place.entry()) {
+                    (Some(base), _) => return Ok(NamedBase { base: Arc::clone(base), named: place.named.clone() }),
+                    (None, Some(entry)) => entry,
+                    (None, None) => {
+                        let cause = place.damage.clone().unwrap_or_default();
+                        return Err(Error::new(ErrorKind::Corrupt, "read the object without a name", cause));
+                    }
                 }
             };
             let read = engine.read_base(&entry);
             let mut place = lock(&self.place);
-            let now = place.named.as_ref().map(|(_, entry)| *entry).or(place.unread);
-            if place.base.is_some() || now != Some(entry) {
+            if place.base.is_some() || place.entry() != Some(entry) {
                 // It moved or changed meanwhile.
                 continue;
             }
