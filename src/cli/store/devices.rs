@@ -30,6 +30,11 @@ impl OpenedStore {
     /// Reports what is wrong with the store.
     pub(super) fn new(store: Store) -> OpenedStore {
         say_what_is_wrong(&store);
+        OpenedStore::of_known(store)
+    }
+
+    /// The same, of a store of which that was reported.
+    pub(super) fn of_known(store: Store) -> OpenedStore {
         let failed_before = failed(&store).map(|(number, _)| number).collect();
         OpenedStore { store, failed_before }
     }

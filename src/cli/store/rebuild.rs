@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::problems::counted;
 use super::progress::maintenance_words;
-use super::{Ended, checked, output, usage_error};
+use super::{Ended, OpenedStore, checked, output, usage_error, with_failures};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
@@ -97,6 +97,7 @@ impl RebuildArguments {
             drop(store);
             store = Store::open_with(&self.store, &how)?;
         }
+        let store = OpenedStore::of_known(store);
         if !self.json {
             self.print_plan(device, &plan)?;
         }
@@ -116,7 +117,7 @@ impl RebuildArguments {
             false => self.print_report(device, &report)?,
         };
         let is_well = if self.dry_run { plan.lost_segments + plan.without_place == 0 } else { report.is_complete };
-        Ok(if is_well { Ended::Well } else { Ended::Amiss })
+        with_failures(&store, Ok(if is_well { Ended::Well } else { Ended::Amiss }))
     }
 
     /// The number of the lost device, and the directories for others.

@@ -333,7 +333,7 @@ impl Engine {
         self.catalog.set_epoch(self.epoch());
     }
 
-    /// Writes another geometry to all devices in service, as a separate epoch.
+    /// Writes another geometry to all devices in service, as a separate epoch; it takes effect with that.
     ///
     /// # Errors
     /// As [`begin_next_epoch`](Self::begin_next_epoch).
@@ -370,6 +370,8 @@ impl Engine {
             }
         })?;
         self.begun(beginning);
+        // Before the mark: if a device fails then, another epoch begins, and it must have this geometry, too.
+        self.set_geometry(geometry.clone());
         self.mark_epoch(writer)
     }
 }

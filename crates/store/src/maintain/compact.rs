@@ -107,9 +107,7 @@ impl Engine {
             return Ok(());
         }
         let geometry = Geometry { alignment, ..(*geometry).clone() };
-        self.write_geometry(&geometry)?;
-        self.set_geometry(geometry);
-        Ok(())
+        self.write_geometry(&geometry)
     }
 
     pub(crate) fn plan_compaction(&self, options: &CompactOptions) -> Result<CompactPlan> {

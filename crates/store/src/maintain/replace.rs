@@ -82,9 +82,7 @@ impl Engine {
         replaced.anchor(&*self.platform);
         self.devices.change_slot(slot.entry.number, |slot| *slot = replaced);
         self.extents.forget(slot.entry.number);
-        self.write_geometry(&geometry)?;
-        self.set_geometry(geometry);
-        Ok(())
+        self.write_geometry(&geometry)
     }
 
     /// Devices of a copy of the store are no longer its own: their numbers have other identities.
@@ -99,9 +97,7 @@ impl Engine {
             let entry = entry.clone();
             self.devices.change_slot(*device, |slot| slot.entry = entry);
         }
-        self.write_geometry(&geometry)?;
-        self.set_geometry(geometry);
-        Ok(())
+        self.write_geometry(&geometry)
     }
 
     /// Whether a directory may become a device: one that a rebuild of this device has begun, or an unused one.
@@ -201,9 +197,7 @@ impl Engine {
             }
         });
         self.extents.forget(device);
-        self.write_geometry(&geometry)?;
-        self.set_geometry(geometry);
-        Ok(())
+        self.write_geometry(&geometry)
     }
 }
 

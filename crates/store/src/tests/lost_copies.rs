@@ -12,6 +12,7 @@ use crate::devices::threads::without_threads;
 use crate::engine::locking::Access;
 use crate::error::ErrorKind;
 use crate::format::ids::DeviceNumber;
+use crate::layout::granulo::Alignment;
 use crate::simulation::device::SimulatedDevice;
 use crate::simulation::mishap::Absence;
 use crate::simulation::subject::{Simulated, geometry, home};
@@ -324,6 +325,28 @@ fn a_compaction_that_loses_a_device_frees_nothing_with_more_copies() {
             assert!(rows.keys().any(|number| is_there(&number)), "{operations}: {compacted:?}");
         }
         survives(&settings, &world, &there, device, !subject.out_of_service().is_empty());
+    }
+}
+
+/// An epoch that begins because a device fails while another geometry is written has that geometry, too.
+#[test]
+fn another_geometry_stays_although_a_device_fails_while_it_is_written() {
+    for settings in mirrors() {
+        for operations in 0..60 {
+            let (world, subject, there, device) = written(&settings, operations);
+            let operation = world.operations() + operations;
+            world.fail(Fault { operation, errno: Errno::IO, is_lasting: true, device: Some(device) });
+            let options = CompactOptions { alignment: Some(Alignment::Page), ..CompactOptions::default() };
+            // Files on the device that failed cannot be removed, after all else is done.
+            let compacted = subject.store().compact(&options, &Progress::default());
+            assert!(compacted.as_ref().err().is_none_or(|error| error.operation() == "remove"), "{compacted:?}");
+            let left = world.after_power_failure(operations);
+            if !subject.out_of_service().is_empty() {
+                left.detach(device, Absence::Missing, 1);
+            }
+            let (subject, _) = open(&settings, &left, &there);
+            assert_eq!(subject.store().geometry().alignment, Alignment::Page, "{operations}");
+        }
     }
 }
 
