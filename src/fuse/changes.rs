@@ -35,10 +35,7 @@ impl FileSystem {
         }
         let info = self.info(&live, &mut state)?;
         change(info, new, now);
-        self.mark_written(&live, &mut state, 0);
-        if self.waiting.is_tight() {
-            self.commit(&live, &mut state)?;
-        }
+        self.has_written(&live, &mut state, 0)?;
         let shown = self.shown(&live, &mut state)?;
         drop(state);
         self.settle_much();

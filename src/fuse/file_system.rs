@@ -5,7 +5,7 @@
 //! [`FileSystem::sync`] makes all of it durable.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
@@ -51,7 +51,9 @@ pub(super) struct FileSystem {
     pub(super) has_changed: AtomicBool,
     pub(super) waiting: Waiting,
     /// It is no longer mounted.
-    pub(super) has_ended: AtomicBool,
+    pub(super) has_ended: Arc<AtomicBool>,
+    /// Held by who frees space.
+    pub(super) freeing: Mutex<()>,
     /// Number of changes of the store: what was read before another is out of date.
     changes: AtomicU64,
 }
@@ -66,7 +68,8 @@ impl FileSystem {
             log,
             has_changed: AtomicBool::new(false),
             waiting: Waiting::default(),
-            has_ended: AtomicBool::new(false),
+            has_ended: Arc::default(),
+            freeing: Mutex::default(),
             changes: AtomicU64::new(0),
         }
     }
@@ -89,8 +92,9 @@ impl FileSystem {
         if number == ROOT {
             return Ok(Key::root());
         }
-        let (directory, name) = self.nodes.place(number).ok_or(Errno::STALE)?;
-        self.entry_key(directory, &name)
+        let place = self.nodes.place(number).ok_or(Errno::STALE)?;
+        let (directory, name) = place.parts();
+        self.entry_key(directory, name)
     }
 
     /// What is known of an object; read from the store if it was not asked for yet.
@@ -226,23 +230,20 @@ impl FileSystem {
             // Nobody will find it, unless it gets a name, and that commits it.
             return Ok(());
         }
-        let committed = match (&state.handle, &state.info) {
-            (Some(handle), info) => {
+        match (&state.handle, &state.info) {
+            (Some(handle), info) => self.with_room(|| {
                 let set = info.as_ref().map_or(Ok(()), |info| handle.set_attributes(&info.attributes));
                 set.and_then(|()| handle.commit(Durability::None))
-            }
+            })?,
             (None, Some(info)) => {
                 let key = self.key_of(live.number)?;
-                let mut batch = self.store.batch(Durability::None);
-                batch.set_attributes(&key, &info.attributes).and_then(|()| batch.commit())
+                self.with_room(|| {
+                    let mut batch = self.store.batch(Durability::None);
+                    batch.set_attributes(&key, &info.attributes).and_then(|()| batch.commit())
+                })?;
             }
-            (None, None) => Ok(()),
-        };
-        let committed = committed.map_err(|error| self.fail(error));
-        if matches!(committed, Err(Errno::NOSPC)) {
-            self.waiting.set_tight(true);
+            (None, None) => {}
         }
-        committed?;
         state.is_dirty = false;
         self.mark_changed();
         Ok(())
@@ -282,7 +283,6 @@ impl FileSystem {
             }
             outcome = outcome.and(committed);
         }
-        self.look_at_room();
         outcome
     }
 
@@ -292,11 +292,9 @@ impl FileSystem {
             return Ok(());
         }
         let committed = self.commit_all();
-        let synced = self.store.sync().map_err(|error| {
-            self.mark_changed();
-            self.fail(error)
-        });
-        committed.and(synced)
+        let synced = self.store.sync().map_err(|error| self.fail(error));
+        // What failed is tried again.
+        committed.and(synced).inspect_err(|_| self.mark_changed())
     }
 
     /// It is no longer mounted: everything is committed.
@@ -307,7 +305,7 @@ impl FileSystem {
 
     /// Makes durable what was committed. Many at once share the work.
     pub(super) fn make_durable(&self) -> Outcome<()> {
-        self.store.batch(Durability::Batch).commit().map_err(|error| self.fail(error))
+        self.with_room(|| self.store.batch(Durability::Batch).commit())
     }
 }
 

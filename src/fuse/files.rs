@@ -112,11 +112,8 @@ impl FileSystem {
             if kills_set_id {
                 info.drop_set_id();
             }
-            handle.write_at(bytes, offset).map_err(|error| self.fail(error))?;
-            self.mark_written(&live, &mut state, bytes.len());
-            if self.waiting.is_tight() {
-                self.commit(&live, &mut state)?;
-            }
+            self.with_room(|| handle.write_at(bytes, offset))?;
+            self.has_written(&live, &mut state, bytes.len())?;
         }
         self.settle_much();
         Ok(Reply::written(bytes.len()))
@@ -178,7 +175,7 @@ impl FileSystem {
             handle.set_len(end).map_err(|error| self.fail(error))?;
         }
         changed_by(self.info(&live, &mut state)?, header);
-        self.mark_written(&live, &mut state, 0);
+        self.has_written(&live, &mut state, 0)?;
         Ok(Reply::empty())
     }
 
@@ -225,13 +222,13 @@ impl FileSystem {
             if read == 0 {
                 break;
             }
-            target.write_at(&buffer[..read], to_offset + copied).map_err(|error| self.fail(error))?;
+            self.with_room(|| target.write_at(&buffer[..read], to_offset + copied))?;
             copied += read as u64;
         }
         if copied > 0 {
             changed_by(self.info(&live, &mut state)?, header);
             // What a handle keeps in memory is bounded, so this counts as nothing.
-            self.mark_written(&live, &mut state, 0);
+            self.has_written(&live, &mut state, 0)?;
         }
         Ok(Reply::written(copied as usize))
     }

@@ -41,7 +41,7 @@ impl FileSystem {
         let listing = lock(&self.directories).get(handle).ok_or(Errno::BADF)?;
         let mut listing = lock(&listing);
         let mut entries = Entries::new(most_bytes as usize);
-        let above = self.nodes.place(number).map_or(ROOT, |(above, _)| above);
+        let above = self.nodes.place(number).map_or(ROOT, |place| place.parts().0);
         for (at, (name, node)) in (0..).zip([(&b"."[..], number), (&b".."[..], above)]) {
             if position <= at && entries.has_room(name.len(), with_attributes) {
                 match with_attributes {

@@ -19,6 +19,7 @@
 //! | `files` | content |
 //! | `waiting`, `settle` | what was written and is not committed yet, and when it is |
 //! | `errno` | what programs are told, and the log |
+//! | `freeing` | dead space comes back |
 //! | `follow` | a read-only mount beside a writer |
 //!
 //! Laws: the number of an object is its inode number, for its life. What a program did is committed to the store in
@@ -32,6 +33,7 @@ mod errno;
 mod file_system;
 mod files;
 mod follow;
+mod freeing;
 mod listing;
 mod live;
 mod lookups;
@@ -78,6 +80,8 @@ pub(crate) struct MountRequest {
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
     pub(crate) commit_every: Duration,
+    /// How often dead space is freed; zero: only if there is no room left.
+    pub(crate) free_every: Duration,
     pub(crate) threads: usize,
 }
 
@@ -92,7 +96,8 @@ pub(crate) fn mount(
     is_ready: impl FnOnce(),
     say: Box<dyn Fn(&str) + Send + Sync>,
 ) -> Result<()> {
-    let MountRequest { store, source, target, options, is_read_only, uid, gid, commit_every, threads } = request;
+    let MountRequest { store, source, target, options, is_read_only, uid, gid, commit_every, free_every, threads } =
+        request;
     if !is_read_only {
         make_root(&store)?;
     }
@@ -118,12 +123,17 @@ pub(crate) fn mount(
             });
         }
         drop(tell);
+        let (is_mounted, unmounted) = channel();
+        let (device, system) = (&device, &system);
         if is_read_only {
-            let (device, system) = (&device, &system);
             scope.spawn(move || follow::follow(device, system));
+        } else if !free_every.is_zero() {
+            scope.spawn(move || freeing::free_at_intervals(system, free_every, &unmounted));
         }
         is_ready();
-        attend(&device, &system, commit_every, stop, &ended)
+        let served = attend(device, system, commit_every, stop, &ended);
+        drop(is_mounted);
+        served
     });
     let synced = system.store.sync();
     match is_read_only {
@@ -150,6 +160,7 @@ fn attend(
         if Instant::now() >= next {
             // The reason for a failure is in the log.
             _ = system.sync();
+            system.look_at_room();
             next = Instant::now() + commit_every;
         }
         if stop.load(Ordering::Relaxed) && !is_stopping {

@@ -66,12 +66,14 @@ impl FileSystem {
     }
 
     /// Commits one change of a name, after what was written before it.
-    fn change(&self, add: impl FnOnce(&mut Batch<'_>) -> crate::error::Result<()>) -> Outcome<()> {
+    fn change(&self, add: impl Fn(&mut Batch<'_>) -> crate::error::Result<()>) -> Outcome<()> {
         self.settle();
-        let mut batch = self.store.batch(Durability::None);
-        let committed = add(&mut batch).and_then(|()| batch.commit());
+        let committed = self.with_room(|| {
+            let mut batch = self.store.batch(Durability::None);
+            add(&mut batch).and_then(|()| batch.commit())
+        });
         self.mark_changed();
-        committed.map_err(|error| self.fail(error))
+        committed
     }
 
     /// The entry of a name in the store.
@@ -86,7 +88,7 @@ impl FileSystem {
         (directory, name): (ObjectNumber, &[u8]),
         now: Time,
         info: Info,
-        add: impl FnOnce(&mut Batch<'_>, &Key, &Attributes) -> crate::error::Result<()>,
+        add: impl Fn(&mut Batch<'_>, &Key, &Attributes) -> crate::error::Result<()>,
     ) -> Outcome<Reply> {
         let key = self.entry_key(directory, name)?;
         if self.entry(&key)?.is_some() {
@@ -166,9 +168,9 @@ impl FileSystem {
         let attributes = self.new_attributes(directory, header, Creation { mode, ..creation }, now)?;
         let options = HandleOptions::write().create_new(attributes.clone());
         self.settle();
-        let opened = self.store.open_object(&key, &options);
+        let opened = self.with_room(|| self.store.open_object(&key, &options));
         self.mark_changed();
-        let handle = opened.map_err(|error| self.fail(error))?;
+        let handle = opened?;
         let number = handle.number();
         self.nodes.met(number, directory, name);
         let live = self.nodes.hold(number);

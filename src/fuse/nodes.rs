@@ -2,7 +2,8 @@
 //!
 //! A node is the number of an object in the store, for its life. The store finds objects by directory and name, so a
 //! node knows the names under which the kernel has met it. Directories are known by number, too: when one is renamed,
-//! nothing below it changes here.
+//! nothing below it changes here. The kernel may know millions of nodes, so the name of one that has no other is one
+//! piece of memory.
 //!
 //! What is open or has attributes that the store lacks is [`Live`], too, as long as that is so or somebody holds it.
 //! Invariant: there is one `Live` of an object at a time. Lock order: the state of a `Live`, then the table; under the
@@ -16,20 +17,25 @@ use super::live::Live;
 use crate::locks::lock;
 use crate::store::ids::ObjectNumber;
 
-/// A directory and a name in it.
-pub(super) type Place = (ObjectNumber, Box<[u8]>);
+const NUMBER_BYTES: usize = size_of::<u64>();
+
+/// A directory and a name in it: the number of the directory, and the name behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place(Box<[u8]>);
 
 #[derive(Debug, Default)]
 struct Node {
     /// Look-ups that the kernel has not forgotten.
     look_ups: u64,
-    /// Known names, the one first met first.
-    places: Vec<Place>,
+    /// The last known name; none of what has no name.
+    place: Option<Place>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     nodes: HashMap<ObjectNumber, Node>,
+    /// Known names besides the last, the one first met first.
+    others: HashMap<ObjectNumber, Vec<Place>>,
     live: HashMap<ObjectNumber, Arc<Live>>,
 }
 
@@ -44,6 +50,18 @@ pub(super) struct Nodes {
 pub(super) struct Held<'n> {
     nodes: &'n Nodes,
     live: Option<Arc<Live>>,
+}
+
+impl Place {
+    fn new(directory: ObjectNumber, name: &[u8]) -> Place {
+        Place([&directory.0.to_le_bytes()[..], name].concat().into_boxed_slice())
+    }
+
+    /// The directory, and the name in it.
+    pub(super) fn parts(&self) -> (ObjectNumber, &[u8]) {
+        let (directory, name) = self.0.split_first_chunk::<NUMBER_BYTES>().expect("it begins with a number");
+        (ObjectNumber(u64::from_le_bytes(*directory)), name)
+    }
 }
 
 impl Deref for Held<'_> {
@@ -85,6 +103,22 @@ impl Table {
         }
         if self.look_ups(number) == 0 && !self.live.contains_key(&number) {
             self.nodes.remove(&number);
+            self.others.remove(&number);
+        }
+    }
+
+    /// Whether an object is known under a name.
+    fn is_named(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) -> bool {
+        let last = self.nodes.get(&number).and_then(|node| node.place.as_ref());
+        let mut all = last.into_iter().chain(self.others.get(&number).into_iter().flatten());
+        all.any(|place| place.parts() == (directory, name))
+    }
+
+    /// An object that is known has another name.
+    fn name(&mut self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) {
+        let Some(node) = self.nodes.get_mut(&number) else { return };
+        if let Some(before) = node.place.replace(Place::new(directory, name)) {
+            self.others.entry(number).or_default().push(before);
         }
     }
 }
@@ -93,11 +127,9 @@ impl Nodes {
     /// The kernel has met an object under a name.
     pub(super) fn met(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) {
         let mut table = lock(&self.table);
-        let node = table.nodes.entry(number).or_default();
-        node.look_ups += 1;
-        if !node.places.iter().any(|(above, known)| *above == directory && **known == *name) {
-            node.places.reserve_exact(1);
-            node.places.push((directory, name.into()));
+        table.nodes.entry(number).or_default().look_ups += 1;
+        if !table.is_named(number, directory, name) {
+            table.name(number, directory, name);
         }
     }
 
@@ -124,21 +156,28 @@ impl Nodes {
 
     /// A place where an object is named, as far as is known.
     pub(super) fn place(&self, number: ObjectNumber) -> Option<Place> {
-        lock(&self.table).nodes.get(&number)?.places.last().cloned()
+        lock(&self.table).nodes.get(&number)?.place.clone()
     }
 
     /// An object has another name.
     pub(super) fn named(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) {
-        if let Some(node) = lock(&self.table).nodes.get_mut(&number) {
-            node.places.reserve_exact(1);
-            node.places.push((directory, name.into()));
-        }
+        lock(&self.table).name(number, directory, name);
     }
 
     /// An object has lost a name.
     pub(super) fn unnamed(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) {
-        if let Some(node) = lock(&self.table).nodes.get_mut(&number) {
-            node.places.retain(|(above, known)| *above != directory || **known != *name);
+        let mut table = lock(&self.table);
+        let Table { nodes, others, .. } = &mut *table;
+        let Some(node) = nodes.get_mut(&number) else { return };
+        let is_lost = |place: &Place| place.parts() == (directory, name);
+        if let Some(known) = others.get_mut(&number) {
+            known.retain(|place| !is_lost(place));
+        }
+        if node.place.as_ref().is_some_and(is_lost) {
+            node.place = others.get_mut(&number).and_then(Vec::pop);
+        }
+        if others.get(&number).is_some_and(Vec::is_empty) {
+            others.remove(&number);
         }
     }
 
@@ -185,9 +224,9 @@ mod tests {
         nodes.met(number, ROOT, b"a");
         nodes.met(number, ROOT, b"a");
         nodes.named(number, ROOT, b"b");
-        assert_eq!(nodes.place(number), Some((ROOT, b"b"[..].into())));
+        assert_eq!(nodes.place(number), Some(Place::new(ROOT, b"b")));
         nodes.unnamed(number, ROOT, b"b");
-        assert_eq!(nodes.place(number), Some((ROOT, b"a"[..].into())));
+        assert_eq!(nodes.place(number).as_ref().map(Place::parts), Some((ROOT, &b"a"[..])));
         nodes.forget(number, 1);
         assert!(nodes.is_known(number));
         let held = nodes.hold(number);
@@ -195,6 +234,21 @@ mod tests {
         assert_eq!((nodes.count(), nodes.place(number).is_some()), ((1, 1), true));
         drop(held);
         assert_eq!((nodes.count(), nodes.is_known(number)), ((0, 0), false));
+    }
+
+    #[test]
+    fn each_name_that_is_left_finds_the_object() {
+        let (nodes, number) = (Nodes::default(), ObjectNumber(7));
+        for name in [b"a", b"b", b"c", b"b"] {
+            nodes.met(number, ROOT, name);
+        }
+        for (lost, last) in [(b"b", Some(b"c")), (b"c", Some(b"a")), (b"c", Some(b"a")), (b"a", None)] {
+            nodes.unnamed(number, ROOT, lost);
+            assert_eq!(nodes.place(number), last.map(|name| Place::new(ROOT, name)));
+        }
+        assert!(lock(&nodes.table).others.is_empty() && nodes.is_known(number));
+        nodes.named(number, ROOT, b"d");
+        assert_eq!(nodes.place(number), Some(Place::new(ROOT, b"d")));
     }
 
     #[test]

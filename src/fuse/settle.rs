@@ -25,6 +25,13 @@ const AGAIN: Duration = Duration::from_secs(1);
 const TIGHT_BYTES: u64 = 4 * MOST_BYTES;
 
 impl FileSystem {
+    /// An object has content or attributes that the store lacks, written by a program that is told if they do not fit.
+    /// Called with its state locked.
+    pub(super) fn has_written(&self, live: &Live, state: &mut MutexGuard<'_, LiveState>, bytes: usize) -> Outcome<()> {
+        self.mark_written(live, state, bytes);
+        if self.waiting.is_tight() { self.commit(live, state) } else { Ok(()) }
+    }
+
     /// An object has content or attributes that the store lacks. Called with its state locked.
     pub(super) fn mark_written(&self, live: &Live, state: &mut MutexGuard<'_, LiveState>, bytes: usize) {
         if !state.is_dirty {

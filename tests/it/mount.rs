@@ -357,6 +357,61 @@ fn a_full_device_is_an_error_to_the_program_and_the_mount_goes_on() {
     run(["store".as_ref(), "check".as_ref(), store.as_os_str(), "--deep".as_ref()]).ended(0);
 }
 
+#[test]
+fn space_comes_back_on_a_full_device_before_a_program_hears_of_it() {
+    const FILES: usize = 500;
+    let Some(place) = Place::empty() else { return };
+    let small = place.sandbox.path().join("small");
+    fs::create_dir(&small).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=96m", "tmpfs"]).arg(&small).status().unwrap();
+    assert!(mounted.success());
+    let _unmount = Unmount(small.clone());
+    let store = small.join("store");
+    run(["store".as_ref(), "init".as_ref(), store.as_os_str()]).ended(0);
+    // Not at intervals.
+    let mounted = Mounted::start(&store, &place.target(), &["--free-every", "0s"]);
+    let at = |name: usize| mounted.root.join(name.to_string());
+    let held_content = content(99_000);
+    fs::write(at(FILES), &held_content).unwrap();
+    let held = File::open(at(FILES)).unwrap();
+    fs::remove_file(at(FILES)).unwrap();
+    // Half of the device, three times: removed, and written over.
+    (0..FILES).for_each(|name| fs::write(at(name), content(100_000)).unwrap());
+    (0..FILES).for_each(|name| fs::remove_file(at(name)).unwrap());
+    (0..FILES).for_each(|name| fs::write(at(name), content(100_001)).unwrap());
+    (0..FILES).for_each(|name| fs::write(at(name), content(100_002)).unwrap());
+    assert!((0..FILES).all(|name| fs::read(at(name)).unwrap() == content(100_002)));
+    let mut read = Vec::new();
+    (&held).read_to_end(&mut read).unwrap();
+    assert!(read == held_content);
+    drop(held);
+    mounted.unmount();
+    run(["store".as_ref(), "check".as_ref(), store.as_os_str(), "--deep".as_ref()]).ended(0);
+}
+
+#[test]
+fn space_comes_back_at_intervals() {
+    const FILES: usize = 1000;
+    let Some(place) = Place::new() else { return };
+    let mounted = place.mount_with(&["-o", "commit=1", "--free-every", "100ms"]);
+    let at = |name: usize| mounted.root.join(name.to_string());
+    (0..FILES).for_each(|name| fs::write(at(name), content(100_000 + name)).unwrap());
+    let held = File::open(at(0)).unwrap();
+    (0..FILES).filter(|name| name % 100 != 7).for_each(|name| fs::remove_file(at(name)).unwrap());
+    let began = Instant::now();
+    while segment_bytes(&place.store()) > 10 << 20 {
+        assert!(began.elapsed() < PATIENCE, "{} bytes: {}", segment_bytes(&place.store()), mounted.log());
+        thread::sleep(Duration::from_millis(20));
+    }
+    (7..FILES).step_by(100).for_each(|name| assert!(fs::read(at(name)).unwrap() == content(100_000 + name)));
+    let mut read = Vec::new();
+    (&held).read_to_end(&mut read).unwrap();
+    assert!(read == content(100_000));
+    drop(held);
+    mounted.unmount();
+    place.check();
+}
+
 struct Unmount(PathBuf);
 
 impl Drop for Unmount {

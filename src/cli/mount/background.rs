@@ -25,8 +25,10 @@ pub(super) fn start(arguments: &MountArguments) -> Result<Ended> {
     for device in &arguments.devices {
         command.arg("--device").arg(device);
     }
-    if let Some(every) = arguments.commit_every {
-        command.args(["--commit-every", &format!("{}ns", every.as_nanos())]);
+    for (option, every) in [("--commit-every", arguments.commit_every), ("--free-every", arguments.free_every)] {
+        if let Some(every) = every {
+            command.args([option, &format!("{}ns", every.as_nanos())]);
+        }
     }
     if let Some(log) = &arguments.log {
         command.arg("--log").arg(log);

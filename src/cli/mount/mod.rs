@@ -24,6 +24,8 @@ use crate::units::escape_path;
 const THREADS: u16 = 4;
 /// How often everything is made durable, unless said otherwise.
 const COMMIT_EVERY: Duration = Duration::from_secs(5);
+/// How often dead space is freed, unless said otherwise.
+const FREE_EVERY: Duration = Duration::from_secs(60);
 
 /// Mount a store as a file system
 ///
@@ -36,7 +38,7 @@ const COMMIT_EVERY: Duration = Duration::from_secs(5);
     /srv/pictures /mnt\n  granulo mount -o ro /srv/pictures /mnt2\n  granulo mount --kernel /srv/pictures /mnt3\n  \
     granulo unmount /mnt\n\nIn /etc/fstab, with granulo linked as /sbin/mount.granulo:\n  /srv/pictures  /mnt  granulo  \
     allow_other,nofail  0  0\n\nOptions: ro, rw, allow_other, uid=ID, gid=ID (owner shown for everything), \
-    commit=SECONDS, suid, dev, noexec, noatime, sync, device=DIR, degraded, log=FILE, and those of mount(8). Set-id bits \
+    commit=SECONDS, free=SECONDS, suid, dev, noexec, noatime, sync, device=DIR, degraded, log=FILE, and those of mount(8). Set-id bits \
     and device files have no effect without suid and dev. The kernel always checks permissions.")]
 pub(super) struct MountArguments {
     /// The store
@@ -53,7 +55,7 @@ pub(super) struct MountArguments {
     /// Makes an image of the metadata that points into the store's own files; contents must begin at multiples of 512
     /// bytes (granulo store init --align 512, or compact --align 512) and not be compressed. Needs Linux 6.12. The
     /// kernel verifies no checksums: see --verify.
-    #[arg(long, conflicts_with_all = ["background", "commit_every", "log"], help_heading = "Kernel")]
+    #[arg(long, conflicts_with_all = ["background", "commit_every", "free_every", "log"], help_heading = "Kernel")]
     kernel: bool,
     /// Read every byte first, and mount only if all is well
     #[arg(long, requires = "kernel", help_heading = "Kernel")]
@@ -67,6 +69,9 @@ pub(super) struct MountArguments {
     /// How often everything is made durable [default: 5s]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     commit_every: Option<Duration>,
+    /// How often space is freed if much is dead; 0: only if there is no room left [default: 1m]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    free_every: Option<Duration>,
     /// Write the log to this file
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -105,6 +110,7 @@ impl MountArguments {
         options.devices.extend(self.devices.iter().cloned());
         options.log = self.log.clone().or(options.log);
         options.commit_every = self.commit_every.or(options.commit_every);
+        options.free_every = self.free_every.or(options.free_every);
         if options.commit_every.is_some_and(|every| every.is_zero()) {
             return Err(usage_error(
                 "everything cannot be made durable all the time: --commit-every must be more than 0",
@@ -133,6 +139,7 @@ impl MountArguments {
             uid: options.uid,
             gid: options.gid,
             commit_every: options.commit_every.unwrap_or(COMMIT_EVERY),
+            free_every: options.free_every.unwrap_or(FREE_EVERY),
             threads: self.threads.into(),
         };
         let is_ready = || match &self.ready {

@@ -59,6 +59,7 @@ pub(super) struct Options {
     pub(super) uid: Option<u32>,
     pub(super) gid: Option<u32>,
     pub(super) commit_every: Option<Duration>,
+    pub(super) free_every: Option<Duration>,
     pub(super) devices: Vec<PathBuf>,
     pub(super) is_degraded: bool,
     pub(super) log: Option<PathBuf>,
@@ -73,6 +74,7 @@ impl Default for Options {
             uid: None,
             gid: None,
             commit_every: None,
+            free_every: None,
             devices: Vec::new(),
             is_degraded: false,
             log: None,
@@ -106,6 +108,7 @@ impl Options {
             ("uid", Some(value)) => self.uid = Some(number(option, value)?),
             ("gid", Some(value)) => self.gid = Some(number(option, value)?),
             ("commit", Some(value)) => self.commit_every = Some(Duration::from_secs(number(option, value)?.into())),
+            ("free", Some(value)) => self.free_every = Some(Duration::from_secs(number(option, value)?.into())),
             ("device", Some(value)) => self.devices.push(value.into()),
             ("log", Some(value)) => self.log = Some(value.into()),
             ("remount", None) => {
@@ -127,7 +130,7 @@ fn number(option: &str, value: &str) -> Result<u32> {
 fn unknown(option: &str) -> crate::error::Error {
     let flags: Vec<&str> = FLAGS.iter().map(|(name, ..)| *name).collect();
     usage_error(format!("the mount option {option:?} is unknown")).advise(format!(
-        "known are {}, rw, allow_other, uid=ID, gid=ID, commit=SECONDS, device=DIR, degraded, log=FILE, and those of \
+        "known are {}, rw, allow_other, uid=ID, gid=ID, commit=SECONDS, free=SECONDS, device=DIR, degraded, log=FILE, and those of \
          mount(8)",
         flags.join(", ")
     ))
