@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::OFlags;
@@ -167,6 +168,10 @@ pub(crate) enum Unmounted {
     WhenUnused,
 }
 
+/// Who has just closed a file, or is about to start a program, may use a mount for a moment.
+const BUSY: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(10);
+
 fn wanted() -> u64 {
     can::ASYNC_READ
         | can::BIG_WRITES
@@ -189,7 +194,13 @@ fn wanted() -> u64 {
 /// # Errors
 /// Errors of the kernel.
 pub(crate) fn unmount_at(target: &Path) -> Result<Unmounted> {
-    match unmount(target, UnmountFlags::NOFOLLOW) {
+    let began = Instant::now();
+    let mut unmounted = unmount(target, UnmountFlags::NOFOLLOW);
+    while unmounted == Err(Errno::BUSY) && began.elapsed() < BUSY {
+        sleep(POLL);
+        unmounted = unmount(target, UnmountFlags::NOFOLLOW);
+    }
+    match unmounted {
         Ok(()) => Ok(Unmounted::Now),
         Err(Errno::BUSY) => match unmount(target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
             Ok(()) => Ok(Unmounted::WhenUnused),

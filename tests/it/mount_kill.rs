@@ -10,11 +10,11 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use granulo_core::random::Random;
 
-use crate::mounted::Place;
+use crate::mounted::{PATIENCE, Place};
 
 const THREADS: u64 = 3;
 
@@ -58,7 +58,14 @@ fn what_was_fsynced_survives_a_kill_and_the_rest_is_a_beginning() {
                     write(&directory, thread, first, durable).unwrap_err()
                 });
             }
-            thread::sleep(Duration::from_millis(100 + random.below(900)));
+            // Each has made something durable, however slow that is here.
+            let began = Instant::now();
+            let is_slow = || durable.iter().zip(next).any(|(durable, next)| durable.load(Ordering::SeqCst) <= next);
+            while is_slow() {
+                assert!(began.elapsed() < PATIENCE, "nothing is made durable");
+                thread::sleep(Duration::from_millis(5));
+            }
+            thread::sleep(Duration::from_millis(random.below(900)));
             mounted.kill();
         });
         let mounted = place.mount();

@@ -29,6 +29,8 @@ const OPEN: usize = 4;
 const NAMES: u64 = 7;
 /// Operations between two comparisons.
 const COMPARED: u64 = 100;
+/// Operations after which the kernel forgets what it knows.
+const FORGOTTEN: u64 = 37;
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |value| value.parse().unwrap())
@@ -329,6 +331,10 @@ fn work(one: PathBuf, other: PathBuf, seed: u64, operations: u64) {
         }
         let answers = sides.each_mut().map(|side| side.apply(&op).map_err(|error| error.raw_os_error()));
         assert_eq!(answers[0], answers[1], "operation {number} of seed {seed}: {last:#?}");
+        if number % FORGOTTEN == FORGOTTEN - 1 {
+            // The kernel forgets names and attributes, and asks again.
+            let _ = fs::write("/proc/sys/vm/drop_caches", "2");
+        }
         if number % COMPARED == COMPARED - 1 {
             let [one, other] = sides.each_ref().map(Side::state);
             let differing = one.iter().zip(&other).find(|(one, other)| one != other);
