@@ -20,6 +20,7 @@ pub(crate) mod effects;
 pub(crate) mod index_copies;
 pub(crate) mod index_place;
 pub(crate) mod locking;
+pub(crate) mod looking;
 mod losses;
 pub(crate) mod marks;
 pub(crate) mod missing;
@@ -50,7 +51,7 @@ mod batch_tests;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Instant;
 
 use crate::devices::device::Mode;
@@ -61,6 +62,7 @@ use crate::devices::slot::Slot;
 use crate::engine::copying::CopiesInProgress;
 use crate::engine::directories::KnownDirectories;
 use crate::engine::effects::{Accounts, Versions};
+use crate::engine::looking::Looking;
 use crate::engine::open_files::OpenFiles;
 use crate::engine::write::entry_of;
 use crate::error::{Error, ErrorKind, Result};
@@ -108,7 +110,7 @@ impl View {
 ///
 /// # Errors
 /// As [`look_up_tables`].
-pub(crate) fn look_up_in(view: RwLockReadGuard<'_, View>, key: &[u8]) -> Result<(u64, Option<Entry>)> {
+pub(crate) fn look_up_in(view: Looking<'_>, key: &[u8]) -> Result<(u64, Option<Entry>)> {
     let version = view.state.version;
     if let Some(entry) = look_up_recent(&view.state, key) {
         return Ok((version, entry));
@@ -304,10 +306,9 @@ impl Engine {
         self.latch.get().map(String::as_str)
     }
 
-    /// The view, locked. Whoever holds it must not look at it again, nor call what does: between the two, a writer may
-    /// wait for the first to end, and the second for the writer.
-    pub(crate) fn view(&self) -> RwLockReadGuard<'_, View> {
-        locks::read(&self.view)
+    /// The view, locked. Whoever holds it must not look at it again, nor call what does: see [`looking`].
+    pub(crate) fn view(&self) -> Looking<'_> {
+        looking::look(&self.view)
     }
 
     /// The index of now; nothing stays locked.
@@ -319,7 +320,7 @@ impl Engine {
     ///
     /// # Errors
     /// Any error of reading the catalog or opening a table.
-    pub(crate) fn fresh(&self) -> Result<RwLockReadGuard<'_, View>> {
+    pub(crate) fn fresh(&self) -> Result<Looking<'_>> {
         if self.writer.is_none() {
             let now = self.opened.elapsed().as_nanos() as u64;
             if now.saturating_sub(self.looked.load(Ordering::Relaxed)) > FRESH_NANOSECONDS {
@@ -372,7 +373,7 @@ impl Engine {
     }
 
     fn replace_view(&self, new: View) {
-        let mut view = locks::write(&self.view);
+        let mut view = looking::change(&self.view);
         locks::write(&self.directories).clear();
         *view = new;
     }
@@ -405,7 +406,7 @@ impl Engine {
         };
         kept.retain(|table| table.row() != row);
         let tables = open_tables(&self.index, &self.cache, &rows, &kept)?;
-        locks::write(&self.view).tables = tables;
+        looking::change(&self.view).tables = tables;
         Ok(())
     }
 
@@ -448,7 +449,7 @@ impl Engine {
 
     /// As [`apply`](Self::apply), with its tables already open.
     pub(crate) fn apply_with(&self, change: &Change, tables: Option<Tables>) {
-        let mut view = locks::write(&self.view);
+        let mut view = looking::change(&self.view);
         locks::write(&self.directories).take_in(change);
         view.state.apply(change);
         if let Some(tables) = tables {

@@ -1,8 +1,7 @@
 //! From a path to its current entry in the index. Directories on the path are remembered.
 
-use std::sync::RwLockReadGuard;
-
-use super::{Engine, View, look_up_in};
+use super::looking::Looking;
+use super::{Engine, look_up_in};
 use crate::error::Result;
 use crate::format::entry::Entry;
 use crate::format::ids::ObjectNumber;
@@ -15,7 +14,7 @@ impl Engine {
     ///
     /// # Errors
     /// Any error of reading the index.
-    pub(crate) fn look_up_path(&self, view: RwLockReadGuard<'_, View>, path: &[u8]) -> Result<Option<Entry>> {
+    pub(crate) fn look_up_path(&self, view: Looking<'_>, path: &[u8]) -> Result<Option<Entry>> {
         let Some((above, name)) = split(path) else { return look_up_in(view, ROOT_KEY).map(|(_, entry)| entry) };
         if let Some(directory) = self.known_directory(above) {
             return look_up_in(view, &entry_key(directory, name)).map(|(_, entry)| entry);

@@ -439,7 +439,8 @@ fn nothing_is_placed_elsewhere_because_a_device_fails() {
     let store = subject.store();
     store.put(&key("f"), &file(), b"content").unwrap();
     let engine = store.engine();
-    let row = engine.closed_row(engine.view().state.position.segment).unwrap().unwrap();
+    let active = engine.view().state.position.segment;
+    let row = engine.closed_row(active).unwrap().unwrap();
     let other = (0..3).map(DeviceNumber).find(|device| !row.devices.contains(device)).unwrap();
     assert_eq!(engine.spare_for(&row, 3).unwrap(), Some(other));
     world.detach(other.index(), Absence::Failing, 1);

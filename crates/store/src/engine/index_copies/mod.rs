@@ -185,7 +185,8 @@ impl Engine {
             return (flaws.into_iter().map(|(place, cause)| flaw(&place, cause)).collect(), read_bytes);
         }
         let store = self.geometry().store;
-        let is_closed = self.is_closed_at(self.view().state.position);
+        let position = self.view().state.position;
+        let is_closed = self.is_closed_at(position);
         let places = self.index.places();
         let flaws =
             places.iter().filter_map(|place| Some(flaw(place, Catalog::verify(place, &store, is_closed).err()?)));
