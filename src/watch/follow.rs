@@ -12,7 +12,6 @@
 //! Everything else is looked at: symbolic links (their target is read by name), mount points, names with several
 //! events, and all names where the kernel does not report children (before Linux 5.17) or handles do not tell numbers.
 
-use std::ffi::CStr;
 use std::time::Instant;
 
 use hashbrown::HashMap;
@@ -67,10 +66,8 @@ impl Watch<'_> {
         (number, handle): (u64, &[u8]),
         unlisted: &mut Vec<Unlisted>,
     ) -> bool {
-        if !self.tree.write_path(directory, name, LONGEST_PATH_BYTES, &mut self.path) {
-            return false;
-        }
-        let Ok(path) = CStr::from_bytes_with_nul(&self.path) else { return false };
+        let path = self.tree.write_path(directory, name, LONGEST_PATH_BYTES, &mut self.path);
+        let Some(path) = path else { return false };
         let Some(stat) = self.truth.plain(path).filter(|stat| stat.inode == number) else { return false };
         self.tree.put(directory, name, &Entry::Inode(stat));
         if stat.kind == Kind::Directory

@@ -518,10 +518,7 @@ impl<'r> Watch<'r> {
     fn look_by_path(&mut self, handle: &HandleBytes) -> Option<Stat> {
         let number = probable_number(handle)?;
         let (directory, name) = self.tree.place(self.tree.inode(number)?)?;
-        if !self.tree.write_path(directory, name, LONGEST_PATH_BYTES, &mut self.path) {
-            return None;
-        }
-        let path = CStr::from_bytes_with_nul(&self.path).ok()?;
+        let path = self.tree.write_path(directory, name, LONGEST_PATH_BYTES, &mut self.path)?;
         self.truth.path(path).filter(|stat| stat.inode == number)
     }
 

@@ -6,7 +6,6 @@
 //! come first, so that a path is valid when it is used. What is not at its path, because it or a directory above it was
 //! moved meanwhile, waits: an event says where it is now, but not what else changed in it before.
 
-use std::ffi::CString;
 use std::time::Instant;
 
 use hashbrown::HashSet;
@@ -104,15 +103,13 @@ impl Watch<'_> {
     /// Updates an inode through its path. `None` if something else is there: an event will say so.
     fn look_at_path(&mut self, inode: InodeSlot) -> Result<Option<Handle>, String> {
         let number = self.tree.number(inode);
-        let Some(mut path) = self.tree.path_within(inode, LONGEST_PATH_BYTES) else {
-            return Err("a path is too long".to_owned());
+        let path = match self.tree.place(inode) {
+            Some((directory, name)) => self.tree.write_path(directory, name, LONGEST_PATH_BYTES, &mut self.path),
+            None => Some(c"."),
         };
-        if path.is_empty() {
-            path.push(b'.');
-        }
-        let Ok(path) = CString::new(path) else { return Ok(None) };
-        let Some(stat) = self.truth.path(&path).filter(|stat| stat.inode == number) else { return Ok(None) };
+        let path = path.ok_or("a path is too long, or has directories that are changing places")?;
+        let Some(stat) = self.truth.path(path).filter(|stat| stat.inode == number) else { return Ok(None) };
         self.tree.update(&stat);
-        Ok(self.truth.handle(&path))
+        Ok(self.truth.handle(path))
     }
 }

@@ -10,11 +10,12 @@
 //! Memory: 80 bytes an inode and 40 a name plus its characters, in vectors that grow, and 5 to 9 bytes for each in a
 //! table of hashes; about 60 bytes for the handle of each directory.
 
+use std::ffi::CStr;
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable};
 
-use crate::scan::{Kind, Stat, Timestamp, join};
+use crate::scan::{Kind, Stat, Timestamp};
 
 /// No inode or name.
 pub(super) const NONE: u32 = u32::MAX;
@@ -278,38 +279,34 @@ impl Tree {
 
     /// The path below the root of an inode that is below it, by its first name; empty for the root.
     pub(super) fn path(&self, inode: InodeSlot) -> Vec<u8> {
-        self.path_within(inode, usize::MAX).unwrap_or_default()
-    }
-
-    /// The same; `None` if it has more than `most_bytes`, or the inode is not below the root at the moment. Directories
-    /// that changed places may form a ring until both names were looked at.
-    pub(super) fn path_within(&self, inode: InodeSlot, most_bytes: usize) -> Option<Vec<u8>> {
-        let (mut names, mut bytes) = (Vec::new(), 0);
-        let mut at = inode;
-        while let Some((directory, name)) = self.place(at) {
-            names.push(name);
-            at = directory;
-            bytes += name.len() + 1;
-            if bytes > most_bytes {
-                return None;
-            }
+        let mut path = Vec::new();
+        if let Some((directory, name)) = self.place(inode) {
+            self.write_path(directory, name, usize::MAX, &mut path);
+            path.pop();
         }
-        (at == self.root).then(|| names.into_iter().rev().fold(Vec::new(), join))
+        path
     }
 
-    /// Writes the path below the root of `name` in a directory to `path`, with a NUL at its end. Returns whether it has
-    /// at most `most_bytes`, and the directory is below the root at the moment.
-    pub(super) fn write_path(&self, directory: InodeSlot, name: &[u8], most_bytes: usize, path: &mut Vec<u8>) -> bool {
+    /// Writes the path below the root of `name` in a directory to `path`. `None`, and `path` is what it was, if it has
+    /// more than `most_bytes`, or the directory is not below the root at the moment: directories that changed places
+    /// may form a ring until both names were looked at.
+    pub(super) fn write_path<'p>(
+        &self,
+        directory: InodeSlot,
+        name: &[u8],
+        most_bytes: usize,
+        path: &'p mut Vec<u8>,
+    ) -> Option<&'p CStr> {
         let (mut at, mut bytes) = (directory, name.len());
         while let Some((above, name)) = self.place(at) {
             bytes += name.len() + 1;
             if bytes > most_bytes {
-                return false;
+                return None;
             }
             at = above;
         }
         if at != self.root || bytes > most_bytes {
-            return false;
+            return None;
         }
         path.clear();
         path.resize(bytes + 1, 0);
@@ -324,7 +321,7 @@ impl Tree {
                 path[end] = b'/';
             }
         }
-        true
+        CStr::from_bytes_with_nul(path).ok()
     }
 
     /// Records that `name` in `directory` leads to `entry`. Returns whether that is a directory that was not known
