@@ -1,6 +1,6 @@
 # The one entry point for everything that is not `cargo build` and `cargo test`.
 
-FUZZ_TARGETS = survey checkpoint fsstats plan bench record segment descriptor superblock table catalog published archive strace columnar trace_readers ext xfs btrfs watch_events
+FUZZ_TARGETS = survey checkpoint fsstats plan bench record segment descriptor superblock table catalog published archive strace columnar trace_readers ext xfs btrfs watch_events fuse
 FUZZ_SECONDS ?= 60
 # Of libFuzzer: 0 takes another each time.
 FUZZ_SEED ?= 0
@@ -23,7 +23,7 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: quick hooks check test test-twice test-pjdfs test-mount test-page fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-mount bench-all man
+.PHONY: quick hooks check test test-twice test-pjdfs test-mount test-mount-proof test-page fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-mount bench-all man
 
 quick:            ## for whoever works on it: formatting, unit tests with few simulated crashes, layers, words, help; under 3 minutes once built
 	cargo fmt --all --check
@@ -47,6 +47,10 @@ test-twice:       ## the tests twice at once, each with a tree and a build of it
 test-pjdfs:       ## the cases of pjdfstest that this machine's ext4 passes, on a mounted store (needs root, /dev/fuse and pjdfstest 0.2.2)
 	cargo build --release
 	tests/pjdfs.sh ./target/release/granulo
+
+test-mount-proof: ## fsx, fio, stress-ng and everyday programs on a mounted store (needs root, /dev/fuse, fsx 0.3.2 and the programs)
+	cargo build --release
+	tests/mount-proof.sh ./target/release/granulo
 
 test-mount:       ## random operations on a mounted store and on the file system beside it: MOUNT_OPERATIONS of each worker, from MOUNT_SEED; and kills
 	GRANULO_MOUNT_OPERATIONS=$(MOUNT_OPERATIONS) GRANULO_MOUNT_SEED=$(MOUNT_SEED) GRANULO_MOUNT_KILLS=200 GRANULO_REQUIRE_ALL=1 \

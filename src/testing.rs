@@ -44,6 +44,15 @@ pub mod fuzzing {
         crate::watch::fuzz_events(bytes);
     }
 
+    /// Requests of the kernel to a mounted store, and access control lists.
+    ///
+    /// # Panics
+    /// If a law is violated.
+    #[cfg(feature = "fuse")]
+    pub fn fuse_requests(bytes: &[u8]) {
+        crate::fuse::fuzz_requests(bytes);
+    }
+
     /// Whatever is read as a checkpoint without an error is restored or refused. The bytes are tried unchanged, and as
     /// a body behind a header with the right checksum.
     ///

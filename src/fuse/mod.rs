@@ -34,6 +34,8 @@ mod file_system;
 mod files;
 mod follow;
 mod freeing;
+#[cfg(feature = "testing")]
+mod fuzzing;
 mod listing;
 mod live;
 mod lookups;
@@ -57,6 +59,8 @@ use self::device::Device;
 pub(crate) use self::device::{KIND, MountOptions, Unmounted, unmount_at};
 use self::errno::Log;
 use self::file_system::{Appearance, FileSystem};
+#[cfg(feature = "testing")]
+pub(crate) use self::fuzzing::fuzz_requests;
 use crate::error::Result;
 use crate::store::{Attributes, Key, Store};
 

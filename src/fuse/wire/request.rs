@@ -3,7 +3,7 @@
 use crate::store::Time;
 
 /// Length of the header of each request.
-const HEADER_BYTES: usize = 40;
+pub(in crate::fuse) const HEADER_BYTES: usize = 40;
 
 /// What every request has.
 #[derive(Debug, Clone, Copy)]
