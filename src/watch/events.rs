@@ -143,7 +143,9 @@ impl Marked {
     /// Takes the names out, those of a directory one after the other.
     pub(super) fn take_names(&mut self) -> MarkedNames {
         let mut names: Vec<_> = std::mem::take(&mut self.names).into_iter().collect();
-        names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        // Directories with close numbers often have paths in common, which are in the caches then.
+        let number = |key: &[u8]| key.get(1..).and_then(probable_number);
+        names.sort_unstable_by(|(a, _), (b, _)| number(a).cmp(&number(b)).then_with(|| a.cmp(b)));
         MarkedNames(names)
     }
 

@@ -72,7 +72,7 @@ const OPERATION: &str = "watch";
 /// How often the queue of events is emptied.
 const TICK: Duration = Duration::from_millis(250);
 /// How long events on one place are collected before it is looked at.
-const SETTLE: Duration = Duration::from_secs(2);
+const SETTLE: Duration = Duration::from_secs(5);
 /// The time by which written data is on the device: the kernel begins after 30 s, and looks every 5 s
 /// (`dirty_expire_centisecs`, `dirty_writeback_centisecs`).
 const WRITTEN_BACK: Duration = Duration::from_secs(45);
@@ -451,17 +451,21 @@ impl<'r> Watch<'r> {
         if !unlisted.is_empty() {
             self.list(unlisted);
         }
+        let mut changed = Vec::new();
         for (handle, happened) in inodes {
-            if happened.is_changed {
-                looks += 1;
-                if looks % LOOKS_A_BREATH == 0 {
-                    self.group.drain(&mut self.marked);
-                }
-                self.look_at_inode(&handle);
-            }
             if happened.is_written {
                 self.written_back.add(&handle, now);
             }
+            if happened.is_changed {
+                changed.push(handle);
+            }
+        }
+        for handle in self.by_directory(changed) {
+            looks += 1;
+            if looks % LOOKS_A_BREATH == 0 {
+                self.group.drain(&mut self.marked);
+            }
+            self.look_at_inode(&handle);
         }
         looks += self.look_at_mount_points();
         self.tree.settle();
@@ -480,14 +484,16 @@ impl<'r> Watch<'r> {
     /// Looks at files that were written some time ago. Returns whether there was one.
     fn look_at_written(&mut self, now: Instant) -> bool {
         let mut looks = 0;
-        while let Some(handle) = self.written_back.next(now) {
+        let due = std::iter::from_fn(|| self.written_back.next(now)).collect();
+        for handle in self.by_directory(due) {
             let is_ahead = self.look_at_inode(&handle) == Some(true);
             if let (Some(trimmed), true) = (&mut self.trimmed, is_ahead) {
                 trimmed.add(&handle, now);
             }
             looks += 1;
         }
-        while let Some(handle) = self.trimmed.as_mut().and_then(|trimmed| trimmed.next(now)) {
+        let due = std::iter::from_fn(|| self.trimmed.as_mut()?.next(now)).collect();
+        for handle in self.by_directory(due) {
             self.look_at_inode(&handle);
             looks += 1;
         }
@@ -503,6 +509,15 @@ impl<'r> Watch<'r> {
         for handle in all {
             self.look_at_inode(&handle);
         }
+    }
+
+    /// The same inodes, those of a directory one after the other, and directories in the order in which they were met:
+    /// what is on the way to one is in the caches for the next.
+    fn by_directory(&self, handles: Vec<HandleBytes>) -> Vec<HandleBytes> {
+        let directory = |handle: &HandleBytes| Some(self.tree.place(self.tree.inode(probable_number(handle)?)?)?.0);
+        let mut placed: Vec<_> = handles.into_iter().map(|handle| (directory(&handle), handle)).collect();
+        placed.sort_unstable_by_key(|(directory, _)| *directory);
+        placed.into_iter().map(|(_, handle)| handle).collect()
     }
 
     /// Updates an inode. Returns whether more is allocated than its size needs; `None` if it is gone.
