@@ -177,7 +177,6 @@ fn wanted() -> u64 {
         | can::BIG_WRITES
         | can::DONT_MASK
         | can::DO_READDIRPLUS
-        | can::READDIRPLUS_AUTO
         | can::ASYNC_DIO
         | can::PARALLEL_DIROPS
         | can::POSIX_ACL

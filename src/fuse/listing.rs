@@ -2,6 +2,10 @@
 //!
 //! With attributes, the kernel keeps what a listing returns, so it must be what there is now: after a change of the
 //! store the walk begins again at the same name, and an entry that may have changed since is looked up.
+//!
+//! The kernel asks for every listing with attributes. Left to choose, it guesses from what a program has looked at so
+//! far, and programs list much before they look: then each entry is a request of its own. But the kernel and `nodes`
+//! remember what they got, so only the first entries of a large directory come with attributes.
 
 use std::sync::MutexGuard;
 
@@ -18,6 +22,8 @@ use crate::store::{Entry, Key, Kind, Listed};
 
 /// `.` and `..` come before the entries.
 const BEFORE_ENTRIES: u64 = 2;
+/// Entries of a directory that are listed with attributes.
+const MOST_WITH_ATTRIBUTES: u64 = 10_000;
 
 impl FileSystem {
     pub(super) fn open_directory(&self, number: ObjectNumber) -> Outcome<Reply> {
@@ -61,7 +67,8 @@ impl FileSystem {
             listing.note(at, name);
             let next = at + 1 + BEFORE_ENTRIES;
             match with_attributes {
-                true => self.push_with(&mut entries, &listing, name, entry, next)?,
+                true if at < MOST_WITH_ATTRIBUTES => self.push_with(&mut entries, &listing, name, entry, next)?,
+                true => entries.push_with(name, (entry.number.0, entry.mode.into()), next, None),
                 false => entries.push(name, entry.number.0, entry.mode.into(), next),
             }
             (listing.at, listing.last) = (at + 1, name.into());

@@ -25,7 +25,6 @@ pub(super) mod capability {
     pub(in crate::fuse) const DONT_MASK: u64 = 1 << 6;
     pub(in crate::fuse) const AUTO_INVAL_DATA: u64 = 1 << 12;
     pub(in crate::fuse) const DO_READDIRPLUS: u64 = 1 << 13;
-    pub(in crate::fuse) const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub(in crate::fuse) const ASYNC_DIO: u64 = 1 << 15;
     pub(in crate::fuse) const PARALLEL_DIROPS: u64 = 1 << 18;
     pub(in crate::fuse) const POSIX_ACL: u64 = 1 << 20;
