@@ -6,7 +6,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -16,12 +15,12 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::attention::{Attendant, Attention, KEEN};
+use super::fusermount;
 use super::wire::capability as can;
 use super::wire::reply::{Agreed, Reply, failed};
 use super::wire::request::{Operation, parse};
 use super::wire::{LEAST_MINOR, MAJOR};
 use crate::error::{Error, ErrorKind, Result};
-use crate::units::escape_path;
 
 const DEVICE: &str = "/dev/fuse";
 /// Bytes of content in one request at most.
@@ -53,29 +52,14 @@ impl Device {
     /// Mounts a file system at `target`; `source` is shown as its device.
     ///
     /// # Errors
-    /// Errors of the kernel; [`ErrorKind::PermissionDenied`] with what to do about it.
+    /// Errors of the kernel, or of `fusermount3` for a user who may not mount.
     pub(super) fn mount(source: &Path, target: &Path, options: &MountOptions) -> Result<Device> {
-        let fail = |error: Errno| {
-            let error = Error::io("mount at", target, error.into());
-            match error.kind() {
-                ErrorKind::PermissionDenied => error.advise("only root can mount"),
-                _ => error,
+        let file = match mount_directly(source, target, options) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                fusermount::mount(source, target, options.flags, options.allow_other)?
             }
+            mounted => mounted?,
         };
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
-            .open(DEVICE)
-            .map_err(|error| {
-                Error::io("open", Path::new(DEVICE), error).advise("the kernel needs FUSE: modprobe fuse")
-            })?;
-        let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-        let other = if options.allow_other { ",allow_other" } else { "" };
-        let data =
-            format!("fd={},rootmode=40000,user_id={uid},group_id={gid},default_permissions{other}", file.as_raw_fd());
-        let data = CString::new(data).unwrap_or_default();
-        mount(source.as_os_str().as_bytes(), target, KIND, options.flags, data.as_c_str()).map_err(fail)?;
         Ok(Device { file, target: target.to_owned() })
     }
 
@@ -160,6 +144,21 @@ impl Device {
     }
 }
 
+/// Mounts without help, as root can; returns the kernel's end, which does not block.
+fn mount_directly(source: &Path, target: &Path, options: &MountOptions) -> Result<File> {
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().read(true).write(true).custom_flags(nonblocking).open(DEVICE);
+    let file = file
+        .map_err(|error| Error::io("open", Path::new(DEVICE), error).advise("the kernel needs FUSE: modprobe fuse"))?;
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let other = if options.allow_other { ",allow_other" } else { "" };
+    let data =
+        format!("fd={},rootmode=40000,user_id={uid},group_id={gid},default_permissions{other}", file.as_raw_fd());
+    let data = CString::new(data).unwrap_or_default();
+    let mounted = mount(source.as_os_str().as_bytes(), target, KIND, options.flags, data.as_c_str());
+    mounted.map(|()| file).map_err(|errno| Error::io("mount at", target, errno.into()))
+}
+
 /// How something was unmounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unmounted {
@@ -205,20 +204,7 @@ pub(crate) fn unmount_at(target: &Path) -> Result<Unmounted> {
             Ok(()) => Ok(Unmounted::WhenUnused),
             Err(error) => Err(Error::io("unmount", target, error.into())),
         },
-        Err(Errno::PERM) => {
-            let helped = Command::new("fusermount3").arg("-u").arg("--").arg(target).output();
-            match helped {
-                Ok(output) if output.status.success() => Ok(Unmounted::Now),
-                Ok(output) => {
-                    let cause = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                    Err(Error::new(ErrorKind::PermissionDenied, "unmount", cause).at(target))
-                }
-                Err(_) => {
-                    let cause = format!("only root can, or fusermount3 for others; umount {}", escape_path(target));
-                    Err(Error::new(ErrorKind::PermissionDenied, "unmount", cause).at(target))
-                }
-            }
-        }
+        Err(Errno::PERM) => fusermount::unmount(target).map(|()| Unmounted::Now),
         Err(error) => Err(Error::io("unmount", target, error.into())),
     }
 }

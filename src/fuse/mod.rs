@@ -9,7 +9,7 @@
 //! | module | subject |
 //! | --- | --- |
 //! | `wire` | the protocol: requests and replies |
-//! | `device` | `/dev/fuse`, mounting and unmounting |
+//! | `device`, `fusermount` | `/dev/fuse`, mounting and unmounting, by root and by others |
 //! | `attention` | which threads look for requests |
 //! | `serve` | from a request to its answer |
 //! | `file_system` | what operations share: looking at an object, committing |
@@ -34,6 +34,7 @@ mod file_system;
 mod files;
 mod follow;
 mod freeing;
+mod fusermount;
 #[cfg(feature = "testing")]
 mod fuzzing;
 mod listing;

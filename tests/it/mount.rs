@@ -6,7 +6,7 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-use crate::harness::{finish, granulo, has_program, run, skip};
+use crate::harness::{finish, granulo, granulo_as_nobody, has_program, run, skip, without_wishes};
 use crate::mounted::{Mounted, PATIENCE, Place};
 use crate::nasty::{assert_same_trees, content, nasty_tree};
 
@@ -485,6 +485,44 @@ fn it_ends_with_a_signal_and_starts_in_the_background() {
     finish(granulo().arg("unmount").arg(place.target())).ended(0);
     finish(granulo().arg("unmount").arg(place.target())).ended(2);
     place.check();
+}
+
+#[test]
+fn a_user_mounts_and_unmounts_what_is_theirs() {
+    let Some(place) = Place::empty() else { return };
+    if !has_program("fusermount3") || !has_program("unshare") {
+        return skip("there is no fusermount3 or no unshare");
+    }
+    for directory in [place.sandbox.path(), &place.target()] {
+        chown(directory, Some(65534), Some(65534)).unwrap();
+    }
+    let Some(copied) = granulo_as_nobody(&place.sandbox) else { return };
+    // Everybody may open /dev/fuse on most systems, but not on all: in this namespace they may.
+    let script = r#"
+        user() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
+        mknod -m 666 "$1/fuse" c 10 229
+        mount --bind "$1/fuse" /dev/fuse
+        cd "$1"
+        user "$0" store init store
+        user "$0" mount --background store mnt
+        user sh -euc 'cd mnt; mkdir d; echo text > d/file; ln d/file d/other; stat -c "%u %h" d/file; cat d/other'
+        # Others have no access without allow_other.
+        if ls mnt; then exit 7; fi
+        user "$0" unmount mnt
+        user "$0" store get store d/file
+        user "$0" store check --deep store
+        if user "$0" mount store /proc; then exit 8; fi
+    "#;
+    let program = copied.get_args().last().unwrap().to_owned();
+    let mut command = without_wishes(Command::new("unshare"));
+    command.args(["--mount", "--propagation", "private", "sh", "-euc", script]).arg(program);
+    let ran = finish(command.arg(place.sandbox.path())).ended(0);
+    let text = ran.text();
+    assert!(
+        text.contains("65534 2\ntext\n") && text.contains("text\n5") || text.matches("text\n").count() == 2,
+        "{text}"
+    );
+    assert!(ran.said().contains("cannot mount at /proc"), "{}", ran.said());
 }
 
 #[test]

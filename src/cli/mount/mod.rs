@@ -32,7 +32,7 @@ const FREE_EVERY: Duration = Duration::from_secs(60);
 /// Serves the store at DIR until it is unmounted, in the foreground with its log on standard error; Ctrl-C or SIGTERM
 /// makes everything durable and unmounts. What was written is durable a few seconds later, and after fsync at once.
 /// While one process has it mounted for writing, others can mount it with -o ro, and see what is durable within a
-/// second. Needs root.
+/// second. Needs root, or fusermount3 (package fuse3) for a directory of one's own.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo mount /srv/pictures /mnt\n  granulo mount --background -o allow_other \
     /srv/pictures /mnt\n  granulo mount -o ro /srv/pictures /mnt2\n  granulo mount --kernel /srv/pictures /mnt3\n  \
