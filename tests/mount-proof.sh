@@ -69,9 +69,8 @@ for kind in randwrite randrw write; do
         --verify=xxhash --ioengine=psync --fsync=50 --verify_fatal=1 --output=/dev/null
 done
 for class in access chattr chdir chmod chown copy-file dentry dir dirdeep dirmany dup fallocate fcntl fiemap \
-    file-ioctl filename flock flushcache getdent hdd inode-flags io iomix link locka lockf mknod open readahead rename \
-    seek sendfile splice symlink sync-file touch truncate unlink utime verity xattr; do
-    case $class in truncate | unlink | flushcache) continue ;; esac
+    file-ioctl filename flock getdent hdd inode-flags io iomix link locka lockf mknod open readahead rename seek \
+    sendfile splice symlink sync-file touch utime verity xattr; do
     stress-ng --stressors 2> /dev/null | tr ' ' '\n' | grep -qx "$class" || continue
     both "stress-ng $class" stress-ng --$class 2 --timeout "$seconds" --temp-path . --verify --quiet
 done

@@ -518,10 +518,7 @@ fn a_user_mounts_and_unmounts_what_is_theirs() {
     command.args(["--mount", "--propagation", "private", "sh", "-euc", script]).arg(program);
     let ran = finish(command.arg(place.sandbox.path())).ended(0);
     let text = ran.text();
-    assert!(
-        text.contains("65534 2\ntext\n") && text.contains("text\n5") || text.matches("text\n").count() == 2,
-        "{text}"
-    );
+    assert!(text.contains("65534 2\ntext\n") && text.matches("text\n").count() == 2, "{text}");
     assert!(ran.said().contains("cannot mount at /proc"), "{}", ran.said());
 }
 
