@@ -15,6 +15,7 @@ use std::path::Path;
 use hashbrown::HashMap;
 use nix::errno::Errno;
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
+use smallvec::SmallVec;
 
 use super::OPERATION;
 use crate::error::{Error, ErrorKind, Result};
@@ -53,8 +54,10 @@ const EVENT_BYTES: usize = 24;
 const VERSION: u8 = 3;
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// A file handle as a key: its type and its bytes.
-pub(super) type HandleBytes = Box<[u8]>;
+/// A file handle as a key: its type and its bytes. Those of ext4, XFS and btrfs need no memory of their own.
+pub(super) type HandleBytes = SmallVec<[u8; 24]>;
+/// The key of a name: the length of its directory's handle, that handle, and the name.
+type NameKey = SmallVec<[u8; 40]>;
 
 /// What happened to an inode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -87,7 +90,7 @@ struct NameMark {
 #[derive(Debug, Default)]
 pub(super) struct Marked {
     /// Names in directories. Sorted keys of one directory are neighbours.
-    names: HashMap<Box<[u8]>, NameMark>,
+    names: HashMap<NameKey, NameMark>,
     /// Inodes, and what happened to them.
     pub(super) inodes: HashMap<HandleBytes, Happened>,
     /// Whether events were lost.
@@ -117,12 +120,13 @@ impl Marked {
         self.key.extend_from_slice(directory);
         self.key.extend_from_slice(name);
         let Some(mark) = self.names.get_mut(self.key.as_slice()) else {
-            self.names.insert(self.key.as_slice().into(), NameMark { child: child.map(Into::into), told });
+            let mark = NameMark { child: child.map(HandleBytes::from_slice), told };
+            self.names.insert(NameKey::from_slice(&self.key), mark);
             return;
         };
         mark.told = None;
         if let Some(child) = child.filter(|child| mark.child.as_deref() != Some(child)) {
-            mark.child = Some(child.into());
+            mark.child = Some(HandleBytes::from_slice(child));
         }
     }
 
@@ -135,7 +139,7 @@ impl Marked {
                 before.is_changed |= happened.is_changed;
             }
             None => {
-                self.inodes.insert(handle.into(), happened);
+                self.inodes.insert(HandleBytes::from_slice(handle), happened);
             }
         }
     }
@@ -222,7 +226,7 @@ pub(super) struct MarkedName<'m> {
 }
 
 /// Names of directories, grouped by directory.
-pub(super) struct MarkedNames(Vec<(Box<[u8]>, NameMark)>);
+pub(super) struct MarkedNames(Vec<(NameKey, NameMark)>);
 
 impl MarkedNames {
     /// The names.

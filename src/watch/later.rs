@@ -36,8 +36,9 @@ impl Later {
         match self.last_written.get_mut(inode) {
             Some(last_written) => *last_written = now,
             None => {
-                self.last_written.insert(inode.into(), now);
-                self.queue.push_back((now + self.delay, inode.into()));
+                let inode = HandleBytes::from_slice(inode);
+                self.last_written.insert(inode.clone(), now);
+                self.queue.push_back((now + self.delay, inode));
             }
         }
     }
@@ -76,7 +77,7 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut later = Later::after(Duration::from_secs(10));
-        let inode = |number: u8| -> HandleBytes { [number].into() };
+        let inode = |number: u8| HandleBytes::from_slice(&[number]);
         later.add(&inode(1), at(0));
         later.add(&inode(2), at(1));
         later.add(&inode(1), at(5));

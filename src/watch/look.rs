@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, OFlags, RawDir};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, openat};
 use rustix::io::Errno;
 
 use super::tree::{Entry, Odd, Trouble};
@@ -65,9 +65,15 @@ impl Truth {
         stat_open(inode).ok().filter(|stat| stat.device == self.device)
     }
 
-    /// The attributes of what is at a path below the root, if it is an inode of this file system.
-    pub(super) fn path(&self, path: &CStr) -> Option<Stat> {
-        stat_path(self.mount(), path).ok().filter(|stat| stat.device == self.device)
+    /// Opens the directory at a path below the root, to look at its entries.
+    pub(super) fn directory(&self, path: &CStr) -> Option<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(self.mount(), path, flags, Mode::empty()).ok()
+    }
+
+    /// The attributes of what is at a path below an open directory, if it is an inode of this file system.
+    pub(super) fn path(&self, directory: BorrowedFd<'_>, path: &CStr) -> Option<Stat> {
+        stat_path(directory, path).ok().filter(|stat| stat.device == self.device)
     }
 
     /// The attributes of what is at a path below the root, if it is an inode of this file system, and neither a

@@ -27,6 +27,7 @@
 mod compose;
 mod events;
 mod follow;
+mod inodes;
 mod later;
 mod look;
 mod mount_points;
@@ -46,7 +47,7 @@ use hashbrown::HashSet;
 use rustix::fs::{Mode, OFlags, openat};
 
 use self::compose::{Moment, compose};
-use self::events::{Group, HandleBytes, Marked, MarkedName, probable_number};
+use self::events::{Group, HandleBytes, Marked, MarkedName};
 use self::follow::{Followed, forget_changes};
 use self::later::Later;
 use self::look::{Seen, Truth};
@@ -58,7 +59,7 @@ use crate::mounts::mount_of;
 use crate::progress::Progress;
 use crate::scan::exclude::Exclude;
 use crate::scan::walk::stat_open;
-use crate::scan::{Kind, Stat};
+use crate::scan::Kind;
 use crate::survey::{self, Survey};
 use crate::sys::{handle_of, open_handle};
 use crate::units::{escape_path, format_count};
@@ -72,7 +73,7 @@ const OPERATION: &str = "watch";
 /// How often the queue of events is emptied.
 const TICK: Duration = Duration::from_millis(250);
 /// How long events on one place are collected before it is looked at.
-const SETTLE: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(30);
 /// The time by which written data is on the device: the kernel begins after 30 s, and looks every 5 s
 /// (`dirty_expire_centisecs`, `dirty_writeback_centisecs`).
 const WRITTEN_BACK: Duration = Duration::from_secs(45);
@@ -86,8 +87,6 @@ const FEW_DIRECTORIES: usize = 64;
 const LOOKS_A_BREATH: usize = 4096;
 /// How often nothing new may be found until what was not reached is given up.
 const QUIET_ROUNDS: u32 = 2;
-/// Smallest allocation unit: files that need no more than their size in these are not allocated ahead.
-const BLOCK_BYTES: u64 = 4096;
 
 /// Longest path that a system call accepts, without its end (`PATH_MAX`).
 const LONGEST_PATH_BYTES: usize = 4095;
@@ -460,13 +459,8 @@ impl<'r> Watch<'r> {
                 changed.push(handle);
             }
         }
-        for handle in self.by_directory(changed) {
-            looks += 1;
-            if looks % LOOKS_A_BREATH == 0 {
-                self.group.drain(&mut self.marked);
-            }
-            self.look_at_inode(&handle);
-        }
+        looks += changed.len();
+        self.look_at_inodes(changed, |_, _, _| {});
         looks += self.look_at_mount_points();
         self.tree.settle();
         self.figures.looks += looks as u64;
@@ -483,21 +477,17 @@ impl<'r> Watch<'r> {
 
     /// Looks at files that were written some time ago. Returns whether there was one.
     fn look_at_written(&mut self, now: Instant) -> bool {
-        let mut looks = 0;
-        let due = std::iter::from_fn(|| self.written_back.next(now)).collect();
-        for handle in self.by_directory(due) {
-            let is_ahead = self.look_at_inode(&handle) == Some(true);
-            if let (Some(trimmed), true) = (&mut self.trimmed, is_ahead) {
-                trimmed.add(&handle, now);
+        let due: Vec<_> = std::iter::from_fn(|| self.written_back.next(now)).collect();
+        let looks = due.len();
+        self.look_at_inodes(due, |watch, handle, is_ahead| {
+            if let (Some(trimmed), true) = (&mut watch.trimmed, is_ahead) {
+                trimmed.add(handle, now);
             }
-            looks += 1;
-        }
-        let due = std::iter::from_fn(|| self.trimmed.as_mut()?.next(now)).collect();
-        for handle in self.by_directory(due) {
-            self.look_at_inode(&handle);
-            looks += 1;
-        }
-        self.figures.looks += looks;
+        });
+        let due: Vec<_> = std::iter::from_fn(|| self.trimmed.as_mut()?.next(now)).collect();
+        let looks = looks + due.len();
+        self.look_at_inodes(due, |_, _, _| {});
+        self.figures.looks += looks as u64;
         looks > 0
     }
 
@@ -506,35 +496,7 @@ impl<'r> Watch<'r> {
         let trimmed = self.trimmed.iter().flat_map(Later::all);
         let all: Vec<HandleBytes> = self.written_back.all().into_iter().chain(trimmed).collect();
         self.figures.looks += all.len() as u64;
-        for handle in all {
-            self.look_at_inode(&handle);
-        }
-    }
-
-    /// The same inodes, those of a directory one after the other, and directories in the order in which they were met:
-    /// what is on the way to one is in the caches for the next.
-    fn by_directory(&self, handles: Vec<HandleBytes>) -> Vec<HandleBytes> {
-        let directory = |handle: &HandleBytes| Some(self.tree.place(self.tree.inode(probable_number(handle)?)?)?.0);
-        let mut placed: Vec<_> = handles.into_iter().map(|handle| (directory(&handle), handle)).collect();
-        placed.sort_unstable_by_key(|(directory, _)| *directory);
-        placed.into_iter().map(|(_, handle)| handle).collect()
-    }
-
-    /// Updates an inode. Returns whether more is allocated than its size needs; `None` if it is gone.
-    fn look_at_inode(&mut self, handle: &HandleBytes) -> Option<bool> {
-        let stat = self.look_by_path(handle).or_else(|| self.truth.inode(handle))?;
-        self.tree.update(&stat);
-        Some(stat.kind == Kind::File && stat.allocated_bytes > stat.size_bytes.next_multiple_of(BLOCK_BYTES))
-    }
-
-    /// The attributes of the inode that a handle probably refers to, by its path: one system call instead of three.
-    /// `None` if its number is not known or something else is at the path by now. Whatever the handle meant, these are
-    /// the attributes of that inode.
-    fn look_by_path(&mut self, handle: &HandleBytes) -> Option<Stat> {
-        let number = probable_number(handle)?;
-        let (directory, name) = self.tree.place(self.tree.inode(number)?)?;
-        let path = self.tree.write_path(directory, name, LONGEST_PATH_BYTES, &mut self.path)?;
-        self.truth.path(path).filter(|stat| stat.inode == number)
+        self.look_at_inodes(all, |_, _, _| {});
     }
 
     /// Looks at names where something was mounted or unmounted. Returns how many there were.
