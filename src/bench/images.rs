@@ -8,24 +8,21 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
 use super::emulate::Limited;
 use super::file_systems::{FileSystemKind, FileSystemSpec, Fuse};
 use super::loops::Loop;
+use super::programs;
 use super::scratch::{Scratch, unmount_at};
-use super::{programs, volume};
+use super::served::Server;
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::format_size;
 
 const OPERATION: &str = "create a file system";
-/// Time limit for a program to serve its file system, and to end after it is unmounted.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A file system on an image.
 #[derive(Debug)]
@@ -38,7 +35,7 @@ pub struct Image {
     mounted: bool,
     /// The program that serves it; `None` for the kernel.
     fuse: Option<Fuse>,
-    daemon: Option<Child>,
+    server: Option<Server>,
     // Last field, so that the directory is removed after everything in it.
     scratch: Arc<Scratch>,
 }
@@ -113,7 +110,7 @@ impl Image {
             limited: None,
             mounted: false,
             fuse,
-            daemon: None,
+            server: None,
             scratch: scratch.clone(),
         };
         fs::create_dir(image.root()).map_err(|error| Error::io("create the directory", &image.root(), error))?;
@@ -249,12 +246,7 @@ impl Image {
 
     /// Starts the program that serves it, and waits until it does.
     fn mount_by(&mut self, fuse: Fuse, device: &Path) -> Result<()> {
-        const OPERATION: &str = "mount the file system";
-        let log = self.directory.join("log");
-        let fail = |error| Error::io(OPERATION, &log, error);
-        let out = File::create(&log).map_err(fail)?;
         let mut command = programs::command(fuse.program, self.scratch.lock())?;
-        command.stdout(out.try_clone().map_err(fail)?).stderr(out);
         let options: Vec<&str> = fuse.options.iter().copied().chain(Some(self.spec.mount_options.as_str())).collect();
         let options = options.into_iter().filter(|option| !option.is_empty()).collect::<Vec<_>>().join(",");
         if let Some(foreground) = fuse.foreground {
@@ -265,27 +257,8 @@ impl Image {
             command.args(["-o", &options]);
         }
         command.arg(device).arg(self.root());
-        let mut child = command.spawn().map_err(|error| Error::io("run", fuse.program.as_ref(), error))?;
-        let started = Instant::now();
-        loop {
-            let ended = child.try_wait().map_err(fail)?;
-            if volume::mounts_below(&self.root())?.iter().any(|mount| mount.point == self.root()) {
-                break;
-            }
-            if ended.is_some_and(|status| !status.success()) || started.elapsed() > PATIENCE {
-                let status = child.kill().and_then(|()| child.wait()).map_err(fail)?;
-                let said = fs::read(&log).unwrap_or_default();
-                let cause = format!("{} failed: {}", fuse.program, programs::last_words(&said, status));
-                return Err(Error::new(ErrorKind::Io, OPERATION, cause));
-            }
-            sleep(Duration::from_millis(10));
-        }
-        match fuse.foreground {
-            Some(_) => self.daemon = Some(child),
-            None => {
-                child.wait().map_err(fail)?;
-            }
-        }
+        let (log, stays) = (self.directory.join("log"), fuse.foreground.is_some());
+        self.server = Some(Server::start(command, fuse.program, &self.root(), &log, stays)?);
         Ok(())
     }
 
@@ -313,16 +286,8 @@ impl Image {
             unmount_at(&self.root())?;
             self.mounted = false;
         }
-        // When it has ended, everything that it held back is written.
-        if let Some(mut daemon) = self.daemon.take() {
-            let started = Instant::now();
-            while daemon.try_wait().is_ok_and(|ended| ended.is_none()) {
-                if started.elapsed() > PATIENCE {
-                    let _ = daemon.kill();
-                    let _ = daemon.wait();
-                }
-                sleep(Duration::from_millis(5));
-            }
+        if let Some(server) = self.server.take() {
+            server.wait();
         }
         Ok(())
     }

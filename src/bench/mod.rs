@@ -4,13 +4,14 @@
 //! [`result::Document`]:
 //!
 //! ```no_run
-//! use granulo::testing::bench::place::Place;
+//! use granulo::testing::bench::place::{Besides, Place};
 //! use granulo::testing::bench::result::{CreateDetails, Details, Series};
 //! use granulo::testing::bench::run::{Measured, Request, Run, turns};
 //!
 //! # fn main() -> granulo::error::Result<()> {
 //! let mut run = Run::begin(Request { command_line: vec![], seed: 1, scratch: "/tmp".into() })?;
-//! let mut places = run.prepare(&[Place::Directory("/mnt/empty".into())], true)?;
+//! let besides = Besides { store: true, ..Besides::default() };
+//! let mut places = run.prepare(&[Place::Directory("/mnt/empty".into())], besides)?;
 //! let mut samples = vec![Vec::new(); places.len()];
 //! let mut caches = Vec::new();
 //! for (_round, at) in turns(3, places.len()) {
@@ -38,8 +39,9 @@
 //! | [`metadata`] | `bench metadata`: load, check, listing and reads, after Welch and Noer |
 //! | [`cache`] | `bench cache`: run times over cache size and block size |
 //! | [`run`] | one run: prepared places, turns, the document |
-//! | [`place`] | a place to measure: a directory or a file system created for it; files or a store |
-//! | [`file_systems`], [`images`], `servers` | kinds of file systems, those created for a run, programs that serve them |
+//! | [`place`] | a place to measure: a directory or a file system created for it; files, a store, a mounted store |
+//! | [`file_systems`], [`images`] | kinds of file systems, those created for a run |
+//! | `mounted`, `served`, `servers` | a mounted store; programs that serve file systems, those that a killed run left |
 //! | [`loops`], [`emulate`] | their devices, deliberately slow devices |
 //! | `cgroups`, `confine` | control groups; a memory limit for a program |
 //! | [`scratch`] | the directory of a run, and left-overs of killed runs |
@@ -62,6 +64,7 @@ pub(crate) mod host;
 pub mod images;
 pub(crate) mod loops;
 pub(crate) mod metadata;
+mod mounted;
 mod numbered;
 pub(crate) mod pack;
 pub mod place;
@@ -70,5 +73,6 @@ pub mod result;
 pub mod run;
 pub(crate) mod samples;
 pub(crate) mod scratch;
+mod served;
 mod servers;
 pub(crate) mod volume;

@@ -1,4 +1,5 @@
-//! Places to measure: a user's directory, or a file system created for the run; with plain files, or granulo's store.
+//! Places to measure: a user's directory, or a file system created for the run; with plain files, with granulo's
+//! store, or with files in a mounted store.
 //!
 //! A [`Prepared`] place has an empty directory that belongs to the run. It can be cooled, synced and emptied, reports
 //! how full its file system is, and becomes a [`Subject`] of the result at the end.
@@ -11,11 +12,13 @@ use std::time::Instant;
 use super::caches::{Dropped, drop_caches};
 use super::file_systems::FileSystemSpec;
 use super::images::Image;
-use super::result::{CacheState, Device, Subject, SubjectKind};
+use super::mounted::{self, Mounted};
+use super::result::{CacheState, Device, FileSystem, Subject, SubjectKind};
 use super::scratch::{Cleared, Scratch, clear_left_overs};
 use super::volume::{self, Room};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mounts::mount_of;
+use crate::store::Plan;
 
 /// What a new file system contains by itself.
 const OF_THE_FILE_SYSTEM: &str = "lost+found";
@@ -30,6 +33,24 @@ pub enum Place {
     Directory(PathBuf),
     /// On a file system that is created for it.
     FileSystem(FileSystemSpec),
+}
+
+/// What is measured in each place besides files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Besides {
+    /// granulo's store, through its library.
+    pub store: bool,
+    /// Files in granulo's store, mounted as a file system.
+    pub mount: bool,
+}
+
+impl Besides {
+    /// What is measured in each place, files first.
+    pub(super) fn kinds(self) -> impl Iterator<Item = SubjectKind> {
+        let besides = [(self.store, SubjectKind::Store), (self.mount, SubjectKind::Mount)];
+        let besides = besides.into_iter().filter_map(|(is_asked_for, kind)| is_asked_for.then_some(kind));
+        std::iter::once(SubjectKind::Directory).chain(besides)
+    }
 }
 
 /// A user's directory, for the duration of a run.
@@ -109,6 +130,11 @@ fn refuse(directory: &Path, name: &std::ffi::OsStr) -> Error {
 enum Ground {
     Directory { _borrowed: Arc<Borrowed> },
     Image(Box<Image>),
+    /// A store in another place. It is unmounted before that is taken down.
+    Mount {
+        mounted: Mounted,
+        below: Box<Prepared>,
+    },
 }
 
 /// A place that is ready to be measured.
@@ -128,7 +154,8 @@ impl Prepared {
     pub(super) fn in_directory(called: &str, borrowed: Arc<Borrowed>, kind: SubjectKind) -> Result<Prepared> {
         let name = match kind {
             SubjectKind::Store => "store",
-            _ => "files",
+            SubjectKind::Mount => "mounted",
+            SubjectKind::Directory | SubjectKind::FileSystem => "files",
         };
         let directory = borrowed.scratch.directory(name)?;
         let subject = subject(kind, called, &directory, None, None)?;
@@ -147,6 +174,26 @@ impl Prepared {
         let notes = image.notes();
         let ground = Ground::Image(Box::new(image));
         Ok(Prepared { subject, directory, notes, further: Vec::new(), ground })
+    }
+
+    /// Creates a store at `home`, in a place prepared for one, and mounts it: the files are measured there.
+    ///
+    /// # Errors
+    /// As for [`mounted::check`]; errors from creating and mounting it.
+    pub(super) fn mounted(self, home: &Path, plan: Plan) -> Result<Prepared> {
+        mounted::check()?;
+        let mounted = Mounted::create(&self.directory, home, plan)?;
+        let directory = mounted.point().join("bench");
+        make(&directory)?;
+        let made_by = self.subject.file_system.made_by.clone();
+        let subject = Subject {
+            kind: SubjectKind::Mount,
+            path: volume::shown(&directory),
+            file_system: FileSystem { made_by, ..volume::file_system(&directory)? },
+            ..self.subject.clone()
+        };
+        let ground = Ground::Mount { mounted, below: Box::new(self) };
+        Ok(Prepared { subject, directory, notes: Vec::new(), further: Vec::new(), ground })
     }
 
     /// Why more than one directory cannot be filled here, if so.
@@ -178,6 +225,11 @@ impl Prepared {
         self.subject.kind == SubjectKind::Store
     }
 
+    /// Whether files in a mounted store are to be measured here.
+    pub fn is_mount(&self) -> bool {
+        self.subject.kind == SubjectKind::Mount
+    }
+
     /// A directory that belongs to the run, initially empty.
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -187,6 +239,7 @@ impl Prepared {
     pub fn image(&mut self) -> Option<&mut Image> {
         match &mut self.ground {
             Ground::Image(image) => Some(image),
+            Ground::Mount { below, .. } => below.image(),
             Ground::Directory { .. } => None,
         }
     }
@@ -208,22 +261,28 @@ impl Prepared {
     /// # Errors
     /// Errors from setting the limits.
     pub fn set_slow(&mut self, is_slow: bool) -> Result<()> {
-        if let Ground::Image(image) = &mut self.ground {
-            image.set_slow(is_slow)?;
+        match &mut self.ground {
+            Ground::Image(image) => image.set_slow(is_slow)?,
+            Ground::Mount { below, .. } => below.set_slow(is_slow)?,
+            Ground::Directory { .. } => {}
         }
         self.further.iter_mut().try_for_each(|further| further.set_slow(is_slow))
     }
 
     fn unmount(&mut self) -> Result<()> {
-        if let Ground::Image(image) = &mut self.ground {
-            image.unmount()?;
+        match &mut self.ground {
+            Ground::Image(image) => image.unmount()?,
+            Ground::Mount { mounted, below } => mounted.unmount().and_then(|()| below.unmount())?,
+            Ground::Directory { .. } => {}
         }
         self.further.iter_mut().try_for_each(Prepared::unmount)
     }
 
     fn mount(&mut self) -> Result<()> {
-        if let Ground::Image(image) = &mut self.ground {
-            image.mount()?;
+        match &mut self.ground {
+            Ground::Image(image) => image.mount()?,
+            Ground::Mount { mounted, below } => below.mount().and_then(|()| mounted.mount())?,
+            Ground::Directory { .. } => {}
         }
         self.further.iter_mut().try_for_each(Prepared::mount)
     }
@@ -250,6 +309,11 @@ impl Prepared {
     pub fn renew(&mut self) -> Result<()> {
         match &mut self.ground {
             Ground::Image(image) => image.remake()?,
+            Ground::Mount { mounted, below } => {
+                mounted.unmount()?;
+                below.renew()?;
+                mounted.create_again()?;
+            }
             Ground::Directory { .. } => fs::remove_dir_all(&self.directory)
                 .map_err(|error| Error::io("remove the files in", &self.directory, error))?,
         }
@@ -265,13 +329,22 @@ impl Prepared {
         let fail = |error| Error::io("sync", &self.directory, error);
         let directory = File::open(&self.directory).map_err(fail)?;
         let started = Instant::now();
-        rustix::fs::syncfs(&directory).map_err(|error| fail(error.into()))?;
-        if let Ground::Image(image) = &self.ground
-            && let Some(device) = image.served_device()
-        {
-            File::open(device)
-                .and_then(|device| device.sync_all())
-                .map_err(|error| Error::io("sync", device, error))?;
+        match &self.ground {
+            // syncfs does not reach a server; for this one, fsync covers everything before it.
+            Ground::Mount { below, .. } => {
+                directory.sync_all().map_err(fail)?;
+                below.sync()?;
+            }
+            ground => {
+                rustix::fs::syncfs(&directory).map_err(|error| fail(error.into()))?;
+                if let Ground::Image(image) = ground
+                    && let Some(device) = image.served_device()
+                {
+                    File::open(device)
+                        .and_then(|device| device.sync_all())
+                        .map_err(|error| Error::io("sync", device, error))?;
+                }
+            }
         }
         self.further.iter().try_for_each(|further| further.sync().map(|_| ()))?;
         Ok(started.elapsed().as_secs_f64())
@@ -296,7 +369,10 @@ impl Prepared {
     /// # Errors
     /// Errors from statfs.
     pub(super) fn fullest(&self) -> Result<f64> {
-        let mine = self.room()?.fill;
+        let mine = match &self.ground {
+            Ground::Mount { below, .. } => below.fullest()?,
+            _ => self.room()?.fill,
+        };
         self.further.iter().try_fold(mine, |most, further| Ok(most.max(further.fullest()?)))
     }
 
@@ -304,6 +380,7 @@ impl Prepared {
     pub fn device_number(&self) -> Option<(u32, u32)> {
         match &self.ground {
             Ground::Image(image) => image.device().and_then(|device| device.number()),
+            Ground::Mount { below, .. } => below.device_number(),
             Ground::Directory { .. } => {
                 let mount = mount_of(&self.directory).ok()?;
                 Some(mount.device).filter(|(major, _)| *major != 0)
@@ -324,9 +401,18 @@ impl Prepared {
         if let Ok(room) = self.room() {
             self.subject.fill_after = room.fill;
         }
-        let further = std::mem::take(&mut self.further);
-        further.into_iter().flat_map(|further| further.end().1).for_each(|note| self.note(note));
-        (self.subject, self.notes)
+        let mut under = std::mem::take(&mut self.further);
+        if let Ground::Mount { mounted, below } = self.ground {
+            drop(mounted);
+            under.push(*below);
+        }
+        let (subject, mut notes) = (self.subject, self.notes);
+        for note in under.into_iter().flat_map(|under| under.end().1) {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+        (subject, notes)
     }
 }
 
@@ -347,7 +433,11 @@ fn subject(
     let mut file_system = volume::file_system(directory)?;
     file_system.made_by = made_by;
     Ok(Subject {
-        name: if kind == SubjectKind::Store { format!("granulo on {name}") } else { name.to_owned() },
+        name: match kind {
+            SubjectKind::Store => format!("granulo on {name}"),
+            SubjectKind::Mount => format!("mount on {name}"),
+            SubjectKind::Directory | SubjectKind::FileSystem => name.to_owned(),
+        },
         kind,
         path: volume::shown(directory),
         file_system,

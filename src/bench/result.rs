@@ -119,6 +119,8 @@ pub enum SubjectKind {
     Store,
     /// A file system made for the run.
     FileSystem,
+    /// granulo's store, mounted as a file system.
+    Mount,
 }
 
 /// What was measured.

@@ -14,12 +14,13 @@ use super::clock;
 use super::file_systems::FileSystemSpec;
 use super::host;
 use super::images::{self, Image};
-use super::place::{Borrowed, Place, Prepared};
+use super::place::{Besides, Borrowed, Place, Prepared};
 use super::programs;
 use super::result::{Details, Document, Host, SCHEMA, Series, SubjectKind};
 use super::scratch::{Cleared, Scratch, clear_left_overs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Stage;
+use crate::store::Plan;
 
 /// The stage of a run that measures a phase of a subject. Operations of its [`Progress`](crate::progress::Progress) are
 /// whatever the phase counts.
@@ -119,25 +120,25 @@ impl Run {
         self.scratch.clone().ok_or_else(|| Error::new(ErrorKind::Io, "keep images", "there is no directory for images"))
     }
 
-    /// Prepares all places: plain files in each, and with `with_store` also granulo's store in each, on a file system
-    /// of its own where that is created for the run. If one of them cannot be prepared, none is.
+    /// Prepares all places: plain files in each, and what is asked for besides, on a file system of its own where that
+    /// is created for the run. If one of them cannot be prepared, none is.
     ///
     /// # Errors
-    /// [`ErrorKind::Exists`] for a directory that is not empty; same as [`images::check`] and [`Image::make`].
-    pub fn prepare(&mut self, places: &[Place], with_store: bool) -> Result<Vec<Prepared>> {
+    /// [`ErrorKind::Exists`] for a directory that is not empty; same as [`images::check`] and [`Image::make`]; errors
+    /// from mounting a store.
+    pub fn prepare(&mut self, places: &[Place], besides: Besides) -> Result<Vec<Prepared>> {
         let specs: Vec<FileSystemSpec> = places.iter().filter_map(spec).collect();
         images::check(&specs)?;
         self.refuse_doubles(places)?;
         let mut prepared = Vec::new();
         for place in places {
-            prepared.append(&mut self.prepare_place(place, places, with_store)?);
+            prepared.append(&mut self.prepare_place(place, places, besides)?);
         }
         Ok(prepared)
     }
 
     /// Prepares one of the places.
-    fn prepare_place(&mut self, place: &Place, places: &[Place], with_store: bool) -> Result<Vec<Prepared>> {
-        let kinds = [Some(SubjectKind::Directory), with_store.then_some(SubjectKind::Store)].into_iter().flatten();
+    fn prepare_place(&mut self, place: &Place, places: &[Place], besides: Besides) -> Result<Vec<Prepared>> {
         match place {
             Place::Directory(directory) => {
                 let (borrowed, cleared) = Borrowed::open(directory)?;
@@ -145,25 +146,29 @@ impl Run {
                 self.cleared.kept.extend(cleared.kept);
                 let borrowed = Arc::new(borrowed);
                 let name = short_name(directory, places);
-                kinds.map(|kind| Prepared::in_directory(&name, borrowed.clone(), kind)).collect()
+                let prepare = |kind| mounted(Prepared::in_directory(&name, borrowed.clone(), kind)?);
+                besides.kinds().map(prepare).collect()
             }
-            Place::FileSystem(spec) => kinds.map(|kind| self.prepare_file_system(spec.clone(), kind)).collect(),
+            Place::FileSystem(spec) => {
+                let prepare = |kind| mounted(self.prepare_file_system(spec.clone(), kind)?);
+                besides.kinds().map(prepare).collect()
+            }
         }
     }
 
-    /// Prepares the places without a store. File systems created for the run that fail when they are created or first
-    /// written to, as with a FUSE program that does not support their options, are left out as long as another place is
-    /// there; returns why, after a note in the result.
+    /// Prepares the places as [`prepare`](Self::prepare) does. File systems created for the run that fail when they are
+    /// created or first written to, as with a FUSE program that does not support their options, are left out as long as
+    /// another place is there; returns why, after a note in the result.
     ///
     /// # Errors
     /// Same as [`prepare`](Self::prepare).
-    pub fn prepare_possible(&mut self, places: &[Place]) -> Result<(Vec<Prepared>, Vec<String>)> {
+    pub fn prepare_possible(&mut self, places: &[Place], besides: Besides) -> Result<(Vec<Prepared>, Vec<String>)> {
         let specs: Vec<FileSystemSpec> = places.iter().filter_map(spec).collect();
         images::check(&specs)?;
         self.refuse_doubles(places)?;
         let (mut prepared, mut left_out, mut first) = (Vec::new(), Vec::new(), None);
         for place in places {
-            match (self.prepare_place(place, places, false), place) {
+            match (self.prepare_place(place, places, besides), place) {
                 (Ok(mut one), _) => prepared.append(&mut one),
                 (Err(error), Place::FileSystem(spec)) if error.kind() == ErrorKind::Io => {
                     left_out.push(format!("{} was left out: {error}", spec.name()));
@@ -181,7 +186,7 @@ impl Run {
         Ok((prepared, left_out))
     }
 
-    /// Prepares a file system; with [`SubjectKind::Store`], for a store.
+    /// Prepares a file system; with [`SubjectKind::Store`] and [`SubjectKind::Mount`], for a store.
     ///
     /// # Errors
     /// Same as [`Image::make`].
@@ -245,6 +250,15 @@ impl Run {
     }
 }
 
+/// The same place, with the mounted store that is to be measured there.
+fn mounted(place: Prepared) -> Result<Prepared> {
+    if !place.is_mount() {
+        return Ok(place);
+    }
+    let home = place.directory().join("home");
+    place.mounted(&home, Plan::default())
+}
+
 /// Last component of a directory's path if no other place has the same, otherwise the whole path.
 fn short_name(directory: &Path, places: &[Place]) -> String {
     let last = |place: &Place| match place {
@@ -292,7 +306,7 @@ mod tests {
         let sandbox = tempfile::tempdir().unwrap();
         let directory = sandbox.path().join("place");
         let mut run = Run::begin(request(sandbox.path())).unwrap();
-        let places = run.prepare(&[Place::Directory(directory.clone())], true).unwrap();
+        let places = run.prepare(&[Place::Directory(directory.clone())], Besides { store: true, ..Besides::default() }).unwrap();
         assert_eq!(places.len(), 2);
         run.note("said once");
         run.note("said once");
@@ -322,10 +336,10 @@ mod tests {
         std::fs::create_dir_all(sandbox.path().join("full/thing")).unwrap();
         let places = ["new", "full"].map(|name| Place::Directory(sandbox.path().join(name)));
         let mut run = Run::begin(request(sandbox.path())).unwrap();
-        assert_eq!(run.prepare(&places, false).unwrap_err().kind(), ErrorKind::Exists);
+        assert_eq!(run.prepare(&places, Besides::default()).unwrap_err().kind(), ErrorKind::Exists);
         assert!(!sandbox.path().join("new").exists());
         let twice = [places[0].clone(), places[0].clone()];
-        assert_eq!(run.prepare(&twice, false).unwrap_err().kind(), ErrorKind::Usage);
+        assert_eq!(run.prepare(&twice, Besides::default()).unwrap_err().kind(), ErrorKind::Usage);
         assert!(Run::begin(request(&sandbox.path().join("none"))).is_err());
     }
 }

@@ -14,6 +14,8 @@ use super::file_systems::FileSystemKind;
 
 /// Length of a process name as the kernel stores it.
 const COMM_BYTES: usize = 15;
+/// The program that serves a mounted store.
+const STORE_SERVER: &str = "granulo";
 /// Time limit for a killed program to disappear.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -41,7 +43,8 @@ fn serves(process: i32, directory: &Path) -> io::Result<bool> {
     }
     let name = fs::read_to_string(about.join("comm"))?;
     let is_server = |program: &str| program.get(..program.len().min(COMM_BYTES)) == Some(name.trim_end());
-    if !FileSystemKind::ALL.iter().filter_map(|kind| kind.fuse()).any(|fuse| is_server(fuse.program)) {
+    let programs = FileSystemKind::ALL.iter().filter_map(|kind| kind.fuse()).map(|fuse| fuse.program);
+    if !programs.chain([STORE_SERVER]).any(is_server) {
         return Ok(false);
     }
     let below = [directory.as_os_str().as_encoded_bytes(), b"/"].concat();
@@ -72,7 +75,7 @@ mod tests {
             child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
             child
         };
-        let mut servers = [start("ntfs-3g", "run/0/root"), start("mount.exfat-fuse", "run/0/root")];
+        let mut servers = ["ntfs-3g", "mount.exfat-fuse", "granulo"].map(|name| start(name, "run/0/root"));
         let mut others = [start("ntfs-3g.other", "run/0/root"), start("fusefat", "runs/0/root")];
         end_servers(&sandbox.path().join("run"));
         for server in &mut servers {

@@ -11,7 +11,7 @@ use granulo::population::SizeLaw;
 use granulo::progress::Progress;
 use granulo::testing::bench::file_systems::{FileSystemKind, FileSystemSpec};
 use granulo::testing::bench::fill::{FillRequest, Filling, Test, fill};
-use granulo::testing::bench::place::Place;
+use granulo::testing::bench::place::{Besides, Place};
 use granulo::testing::bench::result::{CacheState, Details, Document, FillDetails, Series};
 use granulo::testing::bench::run::{Request, Run};
 use rustix::process::Signal;
@@ -157,7 +157,7 @@ fn totals_agree_with_what_the_file_system_says() {
     let request = Request { command_line: Vec::new(), seed: 1, scratch: sandbox.path().to_owned() };
     let mut run = Run::begin(request).unwrap();
     let spec = FileSystemSpec::new(FileSystemKind::Ext4, 256 * MIB);
-    let places = run.prepare(&[Place::FileSystem(spec)], false).unwrap();
+    let places = run.prepare(&[Place::FileSystem(spec)], Besides::default()).unwrap();
     let directory: PathBuf = places[0].directory().to_owned();
     let level = |directory: &Path| {
         let found = rustix::fs::statvfs(directory).unwrap();

@@ -16,7 +16,7 @@ use granulo::error::ErrorKind;
 use granulo::testing::bench::emulate::Emulation;
 use granulo::testing::bench::file_systems::{FileSystemKind, FileSystemSpec};
 use granulo::testing::bench::images;
-use granulo::testing::bench::place::{Place, Prepared};
+use granulo::testing::bench::place::{Besides, Place, Prepared};
 use granulo::testing::bench::result::{CacheState, CreateDetails, Details, SubjectKind};
 use granulo::testing::bench::run::{Measured, Request, Run};
 use granulo_core::random::Random;
@@ -126,7 +126,7 @@ fn bears_files(kind: FileSystemKind, options: &str, size_bytes: u64, seen_as: &[
     let sandbox = sandbox();
     let spec = FileSystemSpec::new(kind, size_bytes).with_options(options).unwrap();
     let mut run = begin(&sandbox);
-    let mut places = run.prepare(&[Place::FileSystem(spec.clone())], false).unwrap();
+    let mut places = run.prepare(&[Place::FileSystem(spec.clone())], Besides::default()).unwrap();
     let place = &mut places[0];
     assert_eq!((place.subject().kind, place.name()), (SubjectKind::FileSystem, spec.name().as_str()));
     let file_system = &place.subject().file_system;
@@ -202,7 +202,7 @@ fn files_and_a_store_have_file_systems_of_their_own() {
     let directory = sandbox.path().join("directory");
     let mut run = begin(&sandbox);
     let spec = FileSystemSpec::new(FileSystemKind::Ext4, 64 * MIB);
-    let places = run.prepare(&[Place::FileSystem(spec), Place::Directory(directory)], true).unwrap();
+    let places = run.prepare(&[Place::FileSystem(spec), Place::Directory(directory)], Besides { store: true, ..Besides::default() }).unwrap();
     let names: Vec<&str> = places.iter().map(Prepared::name).collect();
     assert_eq!(names[..2], ["ext4", "granulo on ext4"]);
     assert_eq!(names[3], format!("granulo on {}", names[2]));
@@ -226,14 +226,14 @@ fn a_file_system_that_fails_to_be_made_leaves_nothing() {
     for options in ["-O no_such_feature", "-o no_such_option"] {
         let spec = FileSystemSpec::new(FileSystemKind::Ext4, 64 * MIB).with_options(options).unwrap();
         let mut run = begin(&sandbox);
-        let error = run.prepare(&[Place::FileSystem(spec)], false).unwrap_err().to_string();
+        let error = run.prepare(&[Place::FileSystem(spec)], Besides::default()).unwrap_err().to_string();
         let program = if options.starts_with("-O") { "mkfs.ext4" } else { "mount" };
         assert!(error.contains(program), "{error}");
         drop(run);
         assert_eq!(fs::read_dir(sandbox.path()).unwrap().count(), 0);
     }
     let far = FileSystemSpec::new(FileSystemKind::Ext4, 1 << 50);
-    let error = begin(&sandbox).prepare(&[Place::FileSystem(far)], false).unwrap_err();
+    let error = begin(&sandbox).prepare(&[Place::FileSystem(far)], Besides::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace);
     assert!(error.to_string().contains("--fs-size"), "{error}");
     assert_eq!(left_below(sandbox.path()), Vec::<String>::new());
@@ -283,7 +283,7 @@ fn an_emulated_disk_keeps_to_its_rates() {
     let mut run = begin(&sandbox);
     let emulation = Emulation { bytes_per_second: 100_000_000, operations_per_second: 100, read_ahead_bytes: None };
     let spec = FileSystemSpec { emulation: Some(emulation), ..FileSystemSpec::new(FileSystemKind::Ext4, 800 * MIB) };
-    let mut places = run.prepare(&[Place::FileSystem(spec)], false).unwrap();
+    let mut places = run.prepare(&[Place::FileSystem(spec)], Besides::default()).unwrap();
     let emulated = places[0].subject().device.emulated.unwrap();
     assert_eq!((emulated.operations_per_second, emulated.bytes_per_second), (100, 100_000_000));
     let (bytes, operations) = read_rates(&mut places[0]);

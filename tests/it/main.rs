@@ -11,6 +11,7 @@ mod bench_cache;
 mod bench_fill;
 mod bench_harness;
 mod bench_metadata;
+mod bench_mounted;
 mod bench_pack;
 mod bench_report;
 mod btrfs;

@@ -14,6 +14,15 @@ use crate::harness::{Ran, finish, granulo, is_root, run, sandbox, skip};
 /// Longer than anything takes here.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Whether a store can be mounted here; reports why not like a skipped test.
+pub fn can_mount() -> bool {
+    let can = is_root() && File::options().read(true).write(true).open("/dev/fuse").is_ok();
+    if !can {
+        skip("it mounts a store, which needs root and /dev/fuse");
+    }
+    can
+}
+
 /// A sandbox with a store and a place to mount it at.
 pub struct Place {
     pub sandbox: TempDir,
@@ -46,8 +55,7 @@ impl Place {
 
     /// Without a store.
     pub fn empty() -> Option<Place> {
-        if !is_root() || File::options().read(true).write(true).open("/dev/fuse").is_err() {
-            skip("it mounts a store, which needs root and /dev/fuse");
+        if !can_mount() {
             return None;
         }
         let place = Place { sandbox: sandbox() };

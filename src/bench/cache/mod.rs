@@ -25,7 +25,7 @@ use std::time::Duration;
 use super::confine::{self, Confined};
 use super::file_systems::{FileSystemKind, FileSystemSpec};
 use super::images;
-use super::place::{Place, Prepared};
+use super::place::{Besides, Place, Prepared};
 use super::programs;
 use super::result::{CacheCell, CacheDetails, CacheState, CellFailure, Details, Document, Series};
 use super::run::{Measured, Run, stage, turns};
@@ -238,7 +238,7 @@ pub(crate) fn prepare(run: &mut Run, places: &[Place], block_sizes: &[u64]) -> R
             }
             Place::Directory(_) => false,
         };
-        match run.prepare(std::slice::from_ref(place), false) {
+        match run.prepare(std::slice::from_ref(place), Besides::default()) {
             Ok(mut places) => prepared.append(&mut places),
             Err(error) if may_be_too_large(place) && error.kind() == ErrorKind::Io => {
                 run.note(format!("Skipped because this kernel cannot mount it: {error}."));

@@ -13,7 +13,7 @@ use super::files::SPARE_FILES;
 use super::{MetadataRequest, Part, check};
 use crate::bench::emulate::Emulation;
 use crate::bench::file_systems::{FileSystemKind, FileSystemSpec};
-use crate::bench::place::{Place, Prepared};
+use crate::bench::place::{Besides, Place, Prepared};
 use crate::bench::programs;
 use crate::bench::result::SubjectKind;
 use crate::bench::run::Run;
@@ -92,13 +92,13 @@ impl MetadataRequest {
         self.files.saturating_add(self.listed).saturating_add(directories).saturating_add(SPARE_FILES + 16)
     }
 
-    /// Size of file systems of these kinds, also as the base of a store if `with_store`.
+    /// Size of file systems of these kinds, also as the base of a store if `is_for_store`.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] if the size is absurd.
-    pub(crate) fn room_bytes(&self, kinds: &[FileSystemKind], with_store: bool) -> Result<u64> {
+    pub(crate) fn room_bytes(&self, kinds: &[FileSystemKind], is_for_store: bool) -> Result<u64> {
         let entry_bytes = kinds.iter().map(|&kind| entry_bytes(kind)).max().unwrap_or(0);
-        let entry_bytes = entry_bytes.max(if with_store { OBJECT_BYTES } else { 0 });
+        let entry_bytes = entry_bytes.max(if is_for_store { OBJECT_BYTES } else { 0 });
         let content_bytes = self.file_set()?.totals(4096).1;
         let bytes = self.entries().saturating_mul(entry_bytes).saturating_add(content_bytes);
         let bytes = bytes.saturating_add(bytes / 6).saturating_add(SPARE_BYTES);
@@ -133,7 +133,8 @@ fn with_inodes(spec: &FileSystemSpec, entries: u64) -> FileSystemSpec {
     spec
 }
 
-/// Prepares all places: those that are named, a store in each of them if `with_store`, and stores of several layouts.
+/// Prepares all places: those that are named, what is asked for besides in each of them, and stores of several layouts,
+/// also mounted if that is asked for.
 ///
 /// # Errors
 /// Same as [`Run::prepare`]; a missing program that checks a file system, with its package.
@@ -141,7 +142,7 @@ pub(crate) fn prepare(
     run: &mut Run,
     request: &MetadataRequest,
     places: &[Place],
-    with_store: bool,
+    besides: Besides,
     stores: Option<&Stores>,
 ) -> Result<Vec<Subject>> {
     for place in places {
@@ -161,13 +162,17 @@ pub(crate) fn prepare(
         })
         .collect();
     let names = names(places);
-    let mut prepared = run.prepare(&more, with_store)?.into_iter();
+    let mut prepared = run.prepare(&more, besides)?.into_iter();
     let mut subjects = Vec::new();
     for name in names {
-        for is_store in [Some(false), with_store.then_some(true)].into_iter().flatten() {
+        for kind in besides.kinds() {
             let Some(mut place) = prepared.next() else { continue };
             if let Some(name) = &name {
-                place.rename(if is_store { format!("granulo on {name}") } else { name.clone() });
+                place.rename(match kind {
+                    SubjectKind::Store => format!("granulo on {name}"),
+                    SubjectKind::Mount => format!("mount on {name}"),
+                    SubjectKind::Directory | SubjectKind::FileSystem => name.clone(),
+                });
             }
             if let Some(cause) = place.cannot_grow_directories() {
                 let error = Error::new(ErrorKind::Usage, "create the files on", cause).at(Path::new(place.name()));
@@ -180,6 +185,13 @@ pub(crate) fn prepare(
     for &layout in stores.iter().flat_map(|stores| &stores.layouts) {
         if let Some(stores) = stores {
             subjects.push(prepare_store(run, layout, stores, entries)?);
+            if besides.mount {
+                let Subject { place, plan, directory: home } = prepare_store(run, layout, stores, entries)?;
+                let mut place = place.mounted(&home, plan)?;
+                place.rename(format!("mount {}", layout.name()));
+                let directory = place.directory().to_owned();
+                subjects.push(Subject { place, plan: Plan::default(), directory });
+            }
         }
     }
     Ok(subjects)

@@ -206,6 +206,7 @@ fn note_programs(request: &MetadataRequest, run: &mut Run, candidates: &mut [Can
     for candidate in candidates.iter_mut().filter(|_| request.has(Part::Check)) {
         let place = &mut candidate.subject.place;
         if !place.is_store()
+            && !place.is_mount()
             && let Some(image) = place.image()
             && let Some((program, _)) = check::program(image.spec().kind)
         {

@@ -185,6 +185,10 @@ impl<'b> Bench<'b> {
         let level = self.checked(candidate);
         let place = &mut candidate.subject.place;
         let name = place.name().to_owned();
+        if place.is_mount() {
+            self.notes.push(format!("{name} was not checked: that is a check of the store, which has a row of its own."));
+            return Ok(true);
+        }
         let Some(image) = place.image() else {
             self.notes.push(format!("The file system of {name} was not checked: it is in use."));
             return Ok(true);

@@ -235,7 +235,9 @@ impl<'r> Packing<'r> {
         let mut is_fresh = round == 0;
         for index in 0..ways.len() {
             let way = ways[(index + round as usize) % ways.len()];
-            if self.failures.iter().any(|failure| failure.subject == at && failure.way == way.name()) {
+            let is_left_out = self.failures.iter().any(|failure| failure.subject == at && failure.way == way.name());
+            // A store in a mounted store says nothing.
+            if is_left_out || (place.is_mount() && way == Way::Store) {
                 continue;
             }
             let renewed = if is_fresh { Ok(()) } else { place.renew() };

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::{Shared, signals};
+use super::{AlsoMounted, Shared, signals};
 use crate::bench::create::{CreateRequest, Created, Durability, MOST_FILES, Order, create};
 use crate::bench::images::fitting_size_bytes;
+use crate::bench::place::Besides;
 use crate::cli::Ended;
 use crate::error::Result;
 use crate::units::{GIB, parse_size};
@@ -24,6 +25,8 @@ use crate::units::{GIB, parse_size};
 pub(super) struct CreateArguments {
     #[command(flatten)]
     shared: Shared,
+    #[command(flatten)]
+    also: AlsoMounted,
 
     /// Number of files
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=MOST_FILES), help_heading = "Workload")]
@@ -79,7 +82,7 @@ impl CreateArguments {
         let places = self.shared.places(size_bytes)?;
         let mut run = self.shared.begin()?;
         let progress = signals::progress()?;
-        let prepared = run.prepare(&places, self.shared.store);
+        let prepared = run.prepare(&places, Besides { store: self.shared.store, mount: self.also.mount });
         self.shared.report_leftovers(&run);
         let prepared = prepared?;
         let Created { document, left_out } =

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use super::{Shared, signals};
 use crate::bench::file_systems::FileSystemKind;
 use crate::bench::fill::{Estimate, FillRequest, Filling, HIGHEST_LEVEL, check_directories, fill};
-use crate::bench::place::Place;
+use crate::bench::place::{Besides, Place};
 use crate::bench::result::{Details, Document};
 use crate::cli::{Ended, output, usage_error};
 use crate::error::Result;
@@ -123,7 +123,7 @@ impl FillArguments {
         let places: Vec<Place> = self.shared.places(FILE_SYSTEM_BYTES)?.into_iter().map(without_discard).collect();
         let mut run = self.shared.begin()?;
         let progress = signals::progress()?;
-        let prepared = run.prepare(&places, self.shared.store);
+        let prepared = run.prepare(&places, Besides { store: self.shared.store, mount: false });
         self.shared.report_leftovers(&run);
         let prepared = prepared?;
         let announce = |estimate: Estimate| {

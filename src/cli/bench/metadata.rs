@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::{Shared, signals};
+use super::{AlsoMounted, Shared, signals};
 use crate::bench::file_systems::{FileSystemKind, FileSystemSpec};
 use crate::bench::metadata::{
     LARGEST_BYTES, Loads, MetadataRequest, Mix, Part, StoreLayout, Stores, metadata, prepare,
 };
-use crate::bench::place::Place;
+use crate::bench::place::{Besides, Place};
 use crate::bench::result::Details;
 use crate::cli::{Ended, sources, usage_error};
 use crate::error::Result;
@@ -37,6 +37,8 @@ const MOST_SECONDS: u64 = 86_400;
 pub(super) struct MetadataArguments {
     #[command(flatten)]
     shared: Shared,
+    #[command(flatten)]
+    also: AlsoMounted,
 
     /// Store layouts to create on file systems of their own: slow devices, fast and slow ones (hybrid), or a fast one
     #[arg(long, value_name = "LAYOUT", value_delimiter = ',', help_heading = "Targets")]
@@ -162,7 +164,8 @@ impl MetadataArguments {
         let (places, stores) = self.places(&request)?;
         let mut run = self.shared.begin()?;
         let progress = signals::progress()?;
-        let prepared = prepare(&mut run, &request, &places, self.shared.store, stores.as_ref());
+        let besides = Besides { store: self.shared.store, mount: self.also.mount };
+        let prepared = prepare(&mut run, &request, &places, besides, stores.as_ref());
         self.shared.report_leftovers(&run);
         let prepared = prepared?;
         let document = self.shared.during(&progress, || metadata(&request, run, prepared, &progress))?;
@@ -231,7 +234,7 @@ impl MetadataArguments {
         let mut kinds = self.shared.fs.clone();
         kinds.extend(with_stores.then_some(store_kind));
         let size_bytes =
-            self.shared.fs_size.map_or_else(|| request.room_bytes(&kinds, self.shared.store || with_stores), Ok)?;
+            self.shared.fs_size.map_or_else(|| request.room_bytes(&kinds, self.shared.store || self.also.mount || with_stores), Ok)?;
         if self.fs_devices.contains(&Device::Fast)
             && !self.fs_devices.contains(&Device::Slow)
             && self.shared.emulate.is_some()

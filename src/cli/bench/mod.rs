@@ -110,6 +110,14 @@ struct Shared {
     json: bool,
 }
 
+/// A further target of the benches that can measure it.
+#[derive(Debug, Args)]
+struct AlsoMounted {
+    /// Also measure the granulo store on each target, mounted as a file system
+    #[arg(long, help_heading = "Targets")]
+    mount: bool,
+}
+
 fn kind_and_options(text: &str) -> std::result::Result<(FileSystemKind, String), String> {
     let (kind, options) = text.split_once('=').ok_or("write KIND=OPTIONS, such as 'ext4=-b 1024 -o noatime'")?;
     Ok((kind.parse()?, options.to_owned()))

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Shared, signals};
+use super::{AlsoMounted, Shared, signals};
 use crate::bench::pack::{
     MOST_FILES, Order, PUBLISHED_FILES, PUBLISHED_SIZE_BYTES, PackRequest, Population, Way, pack,
 };
+use crate::bench::place::Besides;
 use crate::bench::result::{Details, Document};
 use crate::cli::{Ended, output, sources, usage_error};
 use crate::distribution::Distribution;
@@ -33,6 +34,8 @@ use crate::units::{escape_path, format_duration, parse_size};
 pub(super) struct PackArguments {
     #[command(flatten)]
     shared: Shared,
+    #[command(flatten)]
+    also: AlsoMounted,
 
     /// Number of files
     #[arg(long, value_name = "N", default_value_t = PUBLISHED_FILES, value_parser = clap::value_parser!(u64).range(1..=MOST_FILES), help_heading = "Workload")]
@@ -92,7 +95,7 @@ impl PackArguments {
         let places = self.shared.places(request.population.image_bytes())?;
         let mut run = self.shared.begin()?;
         let progress = signals::progress()?;
-        let prepared = run.prepare_possible(&places);
+        let prepared = run.prepare_possible(&places, Besides { store: false, mount: self.also.mount });
         self.shared.report_leftovers(&run);
         let (prepared, left_out) = prepared?;
         if let Some(seconds) = self.slow_seconds(&request) {
