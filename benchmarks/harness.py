@@ -220,6 +220,14 @@ def touch_memory(size_bytes):
     os.waitpid(child, 0)
 
 
+def store_bench(features=(), is_quick=False):
+    """Builds store-bench and returns the program. For a smoke test it is not optimised, which takes a tenth of the time."""
+    home = REPOSITORY / "benchmarks/store"
+    release = [] if is_quick else ["--release"]
+    subprocess.run(["cargo", "build", "--locked", *release, "--manifest-path", home / "Cargo.toml", *features], check=True)
+    return Path(os.environ.get("CARGO_TARGET_DIR", home / "target")) / ("debug" if is_quick else "release") / "store-bench"
+
+
 def private_mounts():
     """Moves this process into a mount namespace of its own: what it mounts ends with it, however it ends."""
     libc = ctypes.CDLL(None, use_errno=True)

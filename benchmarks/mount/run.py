@@ -30,7 +30,6 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 import harness  # noqa: E402
 from harness import GIB, GRANULO, MIB, Failure, run, say  # noqa: E402
 
-STORE_BENCH = harness.REPOSITORY / "benchmarks/store"
 STEP_SECONDS_MAX = 1800
 BASE = "ext4"
 READERS = (BASE, "fuse", "kernel", "squashfs", "squashfuse", "ratarmount")
@@ -471,8 +470,7 @@ def main():
     options = parse_arguments()
     if os.geteuid() != 0:
         raise Failure("images, mounts and dropping the caches need root: run with sudo")
-    subprocess.run(["cargo", "build", "--release", "--locked", "--manifest-path", STORE_BENCH / "Cargo.toml"], check=True)
-    store_bench = Path(os.environ.get("CARGO_TARGET_DIR", STORE_BENCH / "target")) / "release/store-bench"
+    store_bench = harness.store_bench(is_quick=options.quick)
     if options.scratch:
         options.scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.scratch, prefix="mount-bench-") as scratch:

@@ -10,10 +10,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use granulo::mrc::curve::Curve;
-use granulo::mrc::policy::Policy;
-use granulo::mrc::recorder::{Recorder, Sampling};
-use granulo::mrc::request::Kind;
+use granulo_core::mrc::curve::Curve;
+use granulo_core::mrc::policy::Policy;
+use granulo_core::mrc::recorder::{Recorder, Sampling};
+use granulo_core::mrc::request::Kind;
 use granulo_core::random::Random;
 
 const WANTED_PER_SECOND: f64 = 5e6;

@@ -318,8 +318,7 @@ def main():
     if os.geteuid() != 0 and not options.here:
         raise Failure("images, mounts and dropping the caches need root: run with sudo, or with --here (warm steps only)")
     features = ["--features", "rocksdb"] if Path("/usr/include/rocksdb/c.h").exists() else []
-    subprocess.run(["cargo", "build", "--release", "--locked", "--manifest-path", HERE / "Cargo.toml", *features], check=True)
-    binary = Path(os.environ.get("CARGO_TARGET_DIR", HERE / "target")) / "release/store-bench"
+    binary = harness.store_bench(features, options.quick)
     if options.scratch:
         options.scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.scratch, prefix="store-bench-") as scratch:

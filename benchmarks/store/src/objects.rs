@@ -233,7 +233,7 @@ impl Sum {
 
 /// `count` sizes of `vu-2005`, one for each rank, shuffled.
 fn published_sizes(count: u64) -> Result<Vec<u32>, String> {
-    let published = granulo::distribution::published::find("vu-2005").ok_or("granulo knows no vu-2005")?;
+    let published = granulo_core::distribution::published::find("vu-2005").ok_or("granulo knows no vu-2005")?;
     let distribution = published.distribution();
     let whole = distribution.count();
     let rank = |i: u64| (2 * u128::from(i) + 1) * whole / (2 * u128::from(count));

@@ -8,7 +8,7 @@
 //! that row is not comparable with the peers.
 
 use super::{Engine, Piece, Reader, Result, Session, Writer, missing};
-use granulo::store::{Attributes, Buffer, Durability, Key, Kind, Plan, Store, Time};
+use granulo_store::{Attributes, Buffer, Durability, Key, Kind, Plan, Store, Time};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
