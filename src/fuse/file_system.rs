@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use rustix::io::Errno;
 
 use super::errno::{Log, Outcome};
-use super::live::{Info, Live, LiveState};
+use super::live::{Directories, Info, Live, LiveState};
 use super::nodes::Nodes;
 use super::open_directories::OpenDirectories;
 use super::waiting::Waiting;
@@ -174,23 +174,24 @@ impl FileSystem {
         u32::try_from(self.store.names_of(number)).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Number of names of a directory: its own, `.`, and `..` in each of its directories. Of one with many entries they
-    /// are not counted; 1 says that, here as elsewhere (ext4 with more than 65,000, Btrfs always).
+    /// Number of names of a directory. Directories are looked for once among its first entries.
     pub(super) fn names_of_directory(&self, number: ObjectNumber, info: &mut Info) -> Outcome<u32> {
-        if let Some(counted) = info.directories {
-            return Ok(u32::try_from(counted + 2).unwrap_or(1));
+        if let Some(directories) = info.directories {
+            return Ok(directories.names());
         }
         let mut walk = self.store.list(&Key::of_directory(number)).map_err(|error| self.fail(error))?;
         let (mut entries, mut counted) = (0, 0);
-        while let Some(listed) = walk.lend().map_err(|error| self.fail(error))? {
+        while let Some(listed) = walk.lend().map_err(|error| self.fail(error))?
+            && entries <= MOST_COUNTED
+        {
             entries += 1;
-            if entries > MOST_COUNTED {
-                return Ok(1);
-            }
             counted += u64::from(listed.entry.kind == Kind::Directory);
         }
-        info.directories = Some(counted);
-        Ok(u32::try_from(counted + 2).unwrap_or(1))
+        let directories = match entries {
+            0..=MOST_COUNTED => Directories::Counted(counted),
+            _ => Directories::Uncounted,
+        };
+        Ok(info.directories.insert(directories).names())
     }
 
     /// The entries of a directory have changed now; and so many directories came or went.
@@ -199,7 +200,7 @@ impl FileSystem {
         let mut state = lock(&live.state);
         let info = self.info(&live, &mut state)?;
         info.touch(now);
-        info.directories = info.directories.and_then(|counted| counted.checked_add_signed(directories));
+        info.directories = info.directories.and_then(|known| known.changed_by(directories));
         self.mark_dirty(&mut state);
         Ok(())
     }

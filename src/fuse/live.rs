@@ -54,8 +54,35 @@ pub(super) struct Info {
     pub(super) size_bytes: u64,
     pub(super) allocated_bytes: u64,
     pub(super) device: (u32, u32),
-    /// Directories in this one, once they were counted.
-    pub(super) directories: Option<u64>,
+    /// Directories in this one, once they were looked for.
+    pub(super) directories: Option<Directories>,
+}
+
+/// Directories in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Directories {
+    Counted(u64),
+    /// There were too many entries to count them among.
+    Uncounted,
+}
+
+impl Directories {
+    /// So many came or went.
+    pub(super) fn changed_by(self, more: i64) -> Option<Directories> {
+        match self {
+            Directories::Counted(count) => count.checked_add_signed(more).map(Directories::Counted),
+            Directories::Uncounted => Some(Directories::Uncounted),
+        }
+    }
+
+    /// Number of names of the directory above them: its own, `.`, and `..` in each. 1 says that they are not counted,
+    /// here as elsewhere (ext4 with more than 65,000, Btrfs always).
+    pub(super) fn names(self) -> u32 {
+        match self {
+            Directories::Counted(count) => u32::try_from(count + 2).unwrap_or(1),
+            Directories::Uncounted => 1,
+        }
+    }
 }
 
 impl Live {
@@ -123,5 +150,20 @@ impl Info {
             *mode &= !SET_GID;
         }
         self.drop_capabilities();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_are_counted_or_said_to_be_uncounted() {
+        let two = Directories::Counted(3).changed_by(-1);
+        assert_eq!((two, two.map(Directories::names)), (Some(Directories::Counted(2)), Some(4)));
+        assert_eq!(Directories::Counted(0).changed_by(-1), None, "they are looked for again");
+        assert_eq!(Directories::Counted(u64::from(u32::MAX)).names(), 1);
+        let uncounted = Directories::Uncounted.changed_by(1);
+        assert_eq!(uncounted.map(Directories::names), Some(1));
     }
 }

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::acl::{ACCESS, Acl, DEFAULT};
 use super::errno::Outcome;
 use super::file_system::{FileSystem, now};
-use super::live::{DIRECTORY, Info, LiveState, REGULAR, SET_GID, TYPE};
+use super::live::{DIRECTORY, Directories, Info, LiveState, REGULAR, SET_GID, TYPE};
 use super::wire::opened;
 use super::wire::reply::{Reply, device_numbers};
 use super::wire::request::{Creation, Header};
@@ -112,7 +112,7 @@ impl FileSystem {
         let now = now();
         let mode = creation.mode & 0o7777 | u32::from(DIRECTORY);
         let attributes = self.new_attributes(directory, header, Creation { mode, ..creation }, now)?;
-        let info = Info { directories: Some(0), ..Info::new(attributes) };
+        let info = Info { directories: Some(Directories::Counted(0)), ..Info::new(attributes) };
         self.make((directory, name), now, info, |batch, key, attributes| batch.directory(key, attributes))
     }
 

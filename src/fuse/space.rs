@@ -7,6 +7,8 @@
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 
+use rustix::fs::statvfs;
+
 use super::errno::Outcome;
 use super::file_system::FileSystem;
 use super::wire::reply::{Reply, Room};
@@ -35,7 +37,9 @@ impl FileSystem {
                 Class::Fast if has_fast => (1, u64::from(geometry.copies.max(1))),
                 _ => (1, 1),
             };
+            let free_bytes = statvfs(&device.path).map_or(found.available_bytes, |of| of.f_bfree * of.f_frsize);
             room.total_bytes += found.total_bytes / denominator * numerator;
+            room.free_bytes += free_bytes / denominator * numerator;
             room.available_bytes += found.available_bytes / denominator * numerator;
         }
         Ok(Reply::room(&room))

@@ -286,6 +286,10 @@ fn attributes_are_those_of_the_file() {
     // Room and objects.
     let found = statvfs(&mounted.root).unwrap();
     assert!(found.f_blocks > 0 && found.f_bavail <= found.f_blocks && found.f_namemax == 255);
+    // What is in use below, which others change meanwhile.
+    let below = statvfs(place.store()).unwrap();
+    let used = |of: &rustix::fs::StatVfs| (of.f_blocks - of.f_bfree) as f64 / of.f_blocks as f64;
+    assert!((used(&found) - used(&below)).abs() < 0.1, "{found:?} beside {below:?}");
     let objects = found.f_files - found.f_ffree;
     assert!((5..10).contains(&objects), "{objects}");
     mounted.unmount();

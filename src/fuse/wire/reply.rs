@@ -33,6 +33,8 @@ pub(in crate::fuse) struct Shown {
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::fuse) struct Room {
     pub(in crate::fuse) total_bytes: u64,
+    /// Not in use, also by what only root may use.
+    pub(in crate::fuse) free_bytes: u64,
     pub(in crate::fuse) available_bytes: u64,
     pub(in crate::fuse) objects: u64,
 }
@@ -209,7 +211,7 @@ impl Reply {
         const MOST_OBJECTS: u64 = 1 << 48;
         let mut reply = Reply::with_room(80);
         reply.u64(room.total_bytes / BLOCK_BYTES);
-        reply.u64(room.available_bytes / BLOCK_BYTES);
+        reply.u64(room.free_bytes / BLOCK_BYTES);
         reply.u64(room.available_bytes / BLOCK_BYTES);
         reply.u64(MOST_OBJECTS);
         reply.u64(MOST_OBJECTS - room.objects);
