@@ -128,7 +128,9 @@ fn refuse(directory: &Path, name: &std::ffi::OsStr) -> Error {
 /// What holds a prepared place.
 #[derive(Debug)]
 enum Ground {
-    Directory { _borrowed: Arc<Borrowed> },
+    Directory {
+        _borrowed: Arc<Borrowed>,
+    },
     Image(Box<Image>),
     /// A store in another place. It is unmounted before that is taken down.
     Mount {

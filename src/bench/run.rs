@@ -306,7 +306,8 @@ mod tests {
         let sandbox = tempfile::tempdir().unwrap();
         let directory = sandbox.path().join("place");
         let mut run = Run::begin(request(sandbox.path())).unwrap();
-        let places = run.prepare(&[Place::Directory(directory.clone())], Besides { store: true, ..Besides::default() }).unwrap();
+        let places =
+            run.prepare(&[Place::Directory(directory.clone())], Besides { store: true, ..Besides::default() }).unwrap();
         assert_eq!(places.len(), 2);
         run.note("said once");
         run.note("said once");

@@ -19,7 +19,11 @@ impl Watch<'_> {
     ///
     /// Those of a directory are looked at one after the other, through the open directory if there are several, and
     /// directories in the order in which they were met: what is on the way to one is in the caches for the next.
-    pub(super) fn look_at_inodes(&mut self, handles: Vec<HandleBytes>, mut looked: impl FnMut(&mut Self, &HandleBytes, bool)) {
+    pub(super) fn look_at_inodes(
+        &mut self,
+        handles: Vec<HandleBytes>,
+        mut looked: impl FnMut(&mut Self, &HandleBytes, bool),
+    ) {
         let directory = |handle: &HandleBytes| Some(self.tree.place(self.tree.inode(probable_number(handle)?)?)?.0);
         let mut placed: Vec<_> = handles.into_iter().map(|handle| (directory(&handle), handle)).collect();
         placed.sort_unstable_by_key(|(directory, _)| *directory);

@@ -108,7 +108,9 @@ impl Watch<'_> {
             None => Some(c"."),
         };
         let path = path.ok_or("a path is too long, or has directories that are changing places")?;
-        let Some(stat) = self.truth.path(self.truth.mount(), path).filter(|stat| stat.inode == number) else { return Ok(None) };
+        let Some(stat) = self.truth.path(self.truth.mount(), path).filter(|stat| stat.inode == number) else {
+            return Ok(None);
+        };
         self.tree.update(&stat);
         Ok(self.truth.handle(path))
     }

@@ -202,7 +202,9 @@ fn files_and_a_store_have_file_systems_of_their_own() {
     let directory = sandbox.path().join("directory");
     let mut run = begin(&sandbox);
     let spec = FileSystemSpec::new(FileSystemKind::Ext4, 64 * MIB);
-    let places = run.prepare(&[Place::FileSystem(spec), Place::Directory(directory)], Besides { store: true, ..Besides::default() }).unwrap();
+    let places = run
+        .prepare(&[Place::FileSystem(spec), Place::Directory(directory)], Besides { store: true, ..Besides::default() })
+        .unwrap();
     let names: Vec<&str> = places.iter().map(Prepared::name).collect();
     assert_eq!(names[..2], ["ext4", "granulo on ext4"]);
     assert_eq!(names[3], format!("granulo on {}", names[2]));

@@ -86,7 +86,8 @@ fn every_layout_of_a_store_is_measured_mounted() {
 /// Processes that were told something below a directory.
 fn processes_below(directory: &Path) -> usize {
     let below = directory.to_str().unwrap().as_bytes();
-    let names = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let names =
+        fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
     names.filter(|line| line.windows(below.len()).any(|window| window == below)).count()
 }
 
@@ -97,7 +98,7 @@ fn the_server_of_a_killed_run_ends_at_the_next_start() {
     }
     let sandbox = sandbox();
     let scratch = sandbox.path();
-    let create = args!["bench", "create", "--fs", "ext4", "--fs-size", "200MiB", "--mount", "--scratch", scratch];
+    let create = args!["create", "--fs", "ext4", "--fs-size", "200MiB", "--mount", "--scratch", scratch];
     let arguments = [create, args!["--files", "5000", "--rounds", "1000", "--quiet"]].concat();
     let mut started = Running::start(arguments);
     started.until("the store is mounted", || left_below(scratch).iter().any(|line| line.contains("fuse.granulo")));

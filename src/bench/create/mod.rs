@@ -487,7 +487,10 @@ mod tests {
         let sandbox = tempfile::tempdir().unwrap();
         let asked = run::Request { command_line: Vec::new(), seed: 3, scratch: sandbox.path().to_owned() };
         let mut run = Run::begin(asked)?;
-        let places = run.prepare(&[Place::Directory(sandbox.path().join("place"))], Besides { store: true, ..Besides::default() })?;
+        let places = run.prepare(
+            &[Place::Directory(sandbox.path().join("place"))],
+            Besides { store: true, ..Besides::default() },
+        )?;
         let said = AtomicU64::new(0);
         let progress = Progress::observed(move |progress| {
             if said.fetch_add(1, Ordering::Relaxed) + 1 >= words {

@@ -186,7 +186,8 @@ impl<'b> Bench<'b> {
         let place = &mut candidate.subject.place;
         let name = place.name().to_owned();
         if place.is_mount() {
-            self.notes.push(format!("{name} was not checked: that is a check of the store, which has a row of its own."));
+            self.notes
+                .push(format!("{name} was not checked: that is a check of the store, which has a row of its own."));
             return Ok(true);
         }
         let Some(image) = place.image() else {

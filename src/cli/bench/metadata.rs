@@ -233,8 +233,10 @@ impl MetadataArguments {
         let with_stores = !self.store_layout.is_empty();
         let mut kinds = self.shared.fs.clone();
         kinds.extend(with_stores.then_some(store_kind));
-        let size_bytes =
-            self.shared.fs_size.map_or_else(|| request.room_bytes(&kinds, self.shared.store || self.also.mount || with_stores), Ok)?;
+        let size_bytes = self
+            .shared
+            .fs_size
+            .map_or_else(|| request.room_bytes(&kinds, self.shared.store || self.also.mount || with_stores), Ok)?;
         if self.fs_devices.contains(&Device::Fast)
             && !self.fs_devices.contains(&Device::Slow)
             && self.shared.emulate.is_some()
