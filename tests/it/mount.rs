@@ -289,7 +289,7 @@ fn attributes_are_those_of_the_file() {
     // What is in use below, which others change meanwhile.
     let below = statvfs(place.store()).unwrap();
     let used = |of: &rustix::fs::StatVfs| (of.f_blocks - of.f_bfree) as f64 / of.f_blocks as f64;
-    assert!((used(&found) - used(&below)).abs() < 0.1, "{found:?} beside {below:?}");
+    assert!((used(&found) - used(&below)).abs() < 0.1, "{} beside {}", used(&found), used(&below));
     let objects = found.f_files - found.f_ffree;
     assert!((5..10).contains(&objects), "{objects}");
     mounted.unmount();
