@@ -11,12 +11,6 @@ use std::fs;
 use crate::harness::source_tree;
 use crate::layers::{code_only, modules_of, tokens};
 
-/// Circles that are left, with the module around them. The list may only become shorter.
-const LEFT: [(&str, &[&str]); 1] = [
-    // Both make records of content: what decides how belongs into a module of its own, below both.
-    ("crates/store/src/engine", &["open_files", "write"]),
-];
-
 /// Of one crate, by path: `["survey", "file"]`, and `[]` for its root.
 type Modules = BTreeMap<Vec<String>, Module>;
 
@@ -267,18 +261,13 @@ fn circles(uses: &BTreeMap<String, BTreeMap<String, String>>) -> BTreeSet<Vec<St
 
 #[test]
 fn siblings_do_not_use_each_other_in_a_circle() {
-    let (mut wrong, mut left) = (Vec::new(), LEFT.to_vec());
+    let mut wrong = Vec::new();
     let mut seen = 0;
     for source in ["src", "crates/core/src", "crates/store/src", "crates/sys/src"] {
         for (parent, uses) in edges(&modules_in(source)) {
             seen += uses.values().map(BTreeMap::len).sum::<usize>();
             for circle in circles(&uses) {
                 let place = format!("{source}/{}", parent.join("/"));
-                let known = left.iter().position(|(left, siblings)| *left == place && circle == *siblings);
-                if let Some(known) = known {
-                    left.remove(known);
-                    continue;
-                }
                 let inside = |used: &&String| circle.contains(*used);
                 let witnesses = circle.iter().flat_map(|user| uses[user].iter().filter(|(used, _)| inside(used)));
                 let witnesses: Vec<&str> = witnesses.map(|(_, witness)| witness.as_str()).collect();
@@ -288,7 +277,6 @@ fn siblings_do_not_use_each_other_in_a_circle() {
     }
     assert!(seen > 300, "only {seen} edges were found: the reader of paths is broken");
     assert!(wrong.is_empty(), "move what both need into a third module:\n{}", wrong.join("\n"));
-    assert!(left.is_empty(), "these are gone from the source: remove them from the list: {left:?}");
 }
 
 #[test]

@@ -8,6 +8,7 @@
 
 pub(crate) mod attributes;
 pub(crate) mod changed;
+pub(crate) mod content;
 mod continued;
 pub(crate) mod copies;
 pub(crate) mod copying;
@@ -59,12 +60,12 @@ use crate::devices::extents::{Allocator, DeviceSource, ExtentFiles};
 use crate::devices::platform::{Lock, Platform};
 use crate::devices::set::Devices;
 use crate::devices::slot::Slot;
+use crate::engine::content::entry_of;
 use crate::engine::copying::CopiesInProgress;
 use crate::engine::directories::KnownDirectories;
 use crate::engine::effects::{Accounts, Versions};
 use crate::engine::looking::Looking;
 use crate::engine::open_files::OpenFiles;
-use crate::engine::write::entry_of;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;

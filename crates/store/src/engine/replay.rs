@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use super::recovered::{Damage, RELEASED, Recovered};
 use super::tail_units::{EarlierVersions, NewUnits, TailRecord};
+use crate::engine::content::entry_of;
 use crate::engine::early::is_many;
 use crate::engine::effects::{Effects, Nameless};
 use crate::engine::snapshots::versions_due;
-use crate::engine::write::entry_of;
 use crate::engine::{Engine, EngineAccounts};
 use crate::error::{ErrorKind, Result};
 use crate::format::attributes::Attributes;

@@ -30,6 +30,7 @@ use std::sync::{Arc, Mutex, RwLock, Weak};
 use self::pending::Pending;
 use super::{Engine, look_up_in};
 use crate::devices::extents::{Allocator, Touched};
+use crate::engine::content::{Base, StoredContent};
 use crate::engine::records::decompress;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::{Attributes, Holes};
@@ -39,39 +40,6 @@ use crate::format::ids::{ObjectNumber, SegmentNumber};
 use crate::format::index_key::{directory_of, is_superseded};
 use crate::index::catalog::Change;
 use crate::locks::{lock, unpoisoned};
-
-/// An object as in its record.
-#[derive(Debug)]
-pub(crate) struct Base {
-    pub(crate) attributes: Attributes,
-    pub(crate) size_bytes: u64,
-    pub(crate) content: StoredContent,
-}
-
-/// The stored content of an object, without its holes.
-#[derive(Debug)]
-pub(crate) enum StoredContent {
-    Whole(Vec<u8>),
-    Striped(Descriptor),
-}
-
-impl Base {
-    /// Runs of data: offset in the file and length.
-    pub(crate) fn runs(&self) -> Vec<(u64, u64)> {
-        match &self.attributes.holes {
-            Some(holes) => holes.data.clone(),
-            None if self.size_bytes == 0 => Vec::new(),
-            None => vec![(0, self.size_bytes)],
-        }
-    }
-
-    pub(crate) fn stored_bytes(&self) -> u64 {
-        match &self.content {
-            StoredContent::Whole(content) => content.len() as u64,
-            StoredContent::Striped(descriptor) => descriptor.stored_bytes,
-        }
-    }
-}
 
 /// What an object is at one moment.
 #[derive(Debug, Clone)]

@@ -13,8 +13,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::Base;
 use crate::devices::extents::{Edit, Filling};
+use crate::engine::content::Base;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::{Attributes, Holes};
 use crate::format::entry::Time;
@@ -359,8 +359,8 @@ impl Pending {
 
 #[cfg(test)]
 mod tests {
-    use super::super::StoredContent;
     use super::*;
+    use crate::engine::content::StoredContent;
 
     fn base(holes: Option<Holes>, content: &[u8]) -> Base {
         let size_bytes = holes.as_ref().map_or(content.len() as u64, |holes| holes.size_bytes);

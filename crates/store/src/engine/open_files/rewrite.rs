@@ -16,22 +16,20 @@ use std::ops::Range;
 use std::sync::{Arc, RwLockWriteGuard};
 
 use super::pending::{Pending, StoredPiece, WritePlan};
-use super::{Base, NamedBase, OpenFile, StoredContent};
+use super::{NamedBase, OpenFile};
 use crate::devices::extents::Touched;
 use crate::engine::attributes::are_changed_alone;
+use crate::engine::content::{Base, StoredContent, entry_of};
 use crate::engine::effects::{Effects, Nameless, UNPLACED};
-use crate::engine::write::{LEAST_COMPRESSED_BYTES, entry_of};
 use crate::engine::{Engine, EngineAccounts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::{Chunk, Descriptor};
 use crate::format::entry::{Entry, Kind, Location, Time};
-use crate::format::geometry::Compression;
 use crate::format::ids::{LogOffset, ObjectNumber};
 use crate::format::index_key::{attributes_key, entry_of_key};
 use crate::format::key::shared_key;
 use crate::format::record::{NewRecord, give_id, give_numbers};
-use crate::layout::granulo::Alignment;
 use crate::locks::lock;
 use crate::log::writer::{Batched, Writer};
 
@@ -294,68 +292,10 @@ impl Engine {
     }
 }
 
-impl Base {
-    fn kind(&self) -> Kind {
-        match self.content {
-            StoredContent::Whole(_) => Kind::File,
-            StoredContent::Striped(_) => Kind::Large,
-        }
-    }
-
-    /// The descriptor of a large object.
-    pub(crate) fn descriptor(&self) -> Option<&Descriptor> {
-        match &self.content {
-            StoredContent::Whole(_) => None,
-            StoredContent::Striped(descriptor) => Some(descriptor),
-        }
-    }
-
-    /// Its entry in the index with these attributes, all of them set; without id, number and location.
-    pub(crate) fn entry(&self, attributes: &Attributes) -> Entry {
-        Entry { size_bytes: self.size_bytes, ..entry_of(self.kind(), attributes, Time::default()) }
-    }
-
-    /// Appends its record with these attributes, all of them set. It has no id and no numbers yet.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Usage`] for attributes that cannot be stored.
-    pub(crate) fn encode(
-        &self,
-        attributes: &Attributes,
-        name: Option<&[u8]>,
-        alignment: Alignment,
-        compression: Compression,
-        onto: &mut Vec<u8>,
-    ) -> Result<()> {
-        let mut stored = Vec::new();
-        attributes.encode(Time::default(), &mut stored)?;
-        let new = NewRecord { name, attributes: &stored, ..NewRecord::of(self.kind()) };
-        match &self.content {
-            StoredContent::Striped(descriptor) => {
-                NewRecord { content: &descriptor.encode(), ..new }.encode(alignment, onto)
-            }
-            StoredContent::Whole(content) => match compressed(content, compression) {
-                Some(content) => NewRecord { is_zstd: true, content: &content, ..new }.encode(alignment, onto),
-                None => NewRecord { content, ..new }.encode(alignment, onto),
-            },
-        }
-    }
-}
-
 /// The directory of an entry and its name there, as its record has them; none for an object with several names.
 fn place_of(key: &[u8]) -> (ObjectNumber, Option<&[u8]>) {
     match entry_of_key(key) {
         Some((parent, name)) => (parent, Some(name)),
         None => (ObjectNumber::NONE, None),
     }
-}
-
-/// The content of a record as a frame, if compression is on and makes it shorter.
-fn compressed(content: &[u8], compression: Compression) -> Option<Vec<u8>> {
-    let Compression::Zstd(level) = compression else { return None };
-    let most = content.len().checked_sub(1).filter(|_| content.len() >= LEAST_COMPRESSED_BYTES)?;
-    let mut frame = vec![0; most];
-    let length = zstd::bulk::compress_to_buffer(content, &mut frame[..], level.into()).ok()?;
-    frame.truncate(length);
-    Some(frame)
 }

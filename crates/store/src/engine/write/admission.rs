@@ -11,9 +11,9 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::committer::{Existing, Named, Onto, RecordSubject, SeenEntry, Waiting};
-use super::entry_of;
 use crate::devices::platform::Creator;
 use crate::engine::attributes::are_changed_alone;
+use crate::engine::content::entry_of;
 use crate::engine::effects::Before;
 use crate::engine::{Engine, EngineAccounts};
 use crate::error::{Error, ErrorKind, Result};

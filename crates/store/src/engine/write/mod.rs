@@ -21,11 +21,11 @@ use self::committer::{Committer, Piece, RecordSubject, SeenEntry, Waiting, aband
 use super::near::Near;
 use crate::devices::extents::{LargeWriter, Touched, WrittenObject};
 use crate::engine::Engine;
+use crate::engine::content::{compressed, entry_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
-use crate::format::entry::{Entry, Kind, Location, Time};
-use crate::format::geometry::Compression;
+use crate::format::entry::{Entry, Kind, Time};
 use crate::format::ids::ObjectNumber;
 use crate::format::index_key::entry_key;
 use crate::format::key::{Key, goes_with, is_within, shared_key, shared_number, split};
@@ -39,8 +39,6 @@ const PIECE_BYTES: usize = 8 << 20;
 const WAITING_BYTES: usize = 256;
 /// Bytes read from a stream per call.
 const READ_BYTES: usize = 1 << 20;
-/// Shorter content is not compressed.
-pub(super) const LEAST_COMPRESSED_BYTES: usize = 64;
 
 /// Records that go to the log together; see [`Store::batch`]. Dropping it discards what was not committed.
 #[derive(Debug)]
@@ -429,22 +427,14 @@ impl<'s> Batch<'s> {
         let outcome = encoded.and_then(|()| {
             let entry = Entry { size_bytes, ..entry_of(kind, attributes, now) };
             let compression = self.engine().geometry().compression;
-            match compression {
-                Compression::Zstd(level) if kind == Kind::File && content.len() >= LEAST_COMPRESSED_BYTES => {
-                    let mut compressed = std::mem::take(&mut self.compressed);
-                    compressed.resize(content.len() - 1, 0);
-                    let shrunk = zstd::bulk::compress_to_buffer(content, &mut compressed[..], level.into());
-                    let outcome = match shrunk {
-                        Ok(length) => {
-                            self.encode(key, entry, &stored_attributes, true, &compressed[..length], descriptor)
-                        }
-                        Err(_) => self.encode(key, entry, &stored_attributes, false, content, descriptor),
-                    };
-                    self.compressed = compressed;
-                    outcome
-                }
-                _ => self.encode(key, entry, &stored_attributes, false, content, descriptor),
-            }
+            let mut frame = std::mem::take(&mut self.compressed);
+            let shorter = (kind == Kind::File).then(|| compressed(content, compression, &mut frame)).flatten();
+            let outcome = match shorter {
+                Some(shorter) => self.encode(key, entry, &stored_attributes, true, shorter, descriptor),
+                None => self.encode(key, entry, &stored_attributes, false, content, descriptor),
+            };
+            self.compressed = frame;
+            outcome
         });
         self.attributes = stored_attributes;
         outcome
@@ -559,22 +549,5 @@ fn recorded_name(path: &[u8]) -> Option<&[u8]> {
     match shared_number(path) {
         None => Some(split(path).map_or(&[], |(_, name)| name)),
         Some(_) => None,
-    }
-}
-
-/// An entry with the attributes for the index, of a record written at `now`; its location comes with the commit.
-pub(crate) fn entry_of(kind: Kind, attributes: &Attributes, now: Time) -> Entry {
-    Entry {
-        kind,
-        id: 0,
-        number: ObjectNumber::NONE,
-        attributes_id: 0,
-        location: Location::NONE,
-        size_bytes: 0,
-        mode: attributes.mode,
-        uid: attributes.uid,
-        gid: attributes.gid,
-        mtime: attributes.mtime,
-        ctime: attributes.changed(now),
     }
 }

@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use super::admission::{is_changed, within_itself};
 use super::committer::{Existing, Named, Onto, RecordSubject, SeenEntry};
-use super::{Batch, entry_of, recorded_name};
+use super::{Batch, recorded_name};
 use crate::Durability;
 use crate::devices::extents::Touched;
 use crate::engine::attributes::are_changed_alone;
-use crate::engine::open_files::Base;
+use crate::engine::content::{Base, entry_of};
 use crate::engine::records::{decode_attributes, unknown_attributes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::{Attributes, changed_again};
