@@ -13,7 +13,7 @@
 //! | `attention` | which threads look for requests |
 //! | `serve` | from a request to its answer |
 //! | `file_system` | what operations share: looking at an object, committing |
-//! | `nodes`, `live` | the objects that the kernel knows, and what is newer here than in the store |
+//! | `nodes`, `node`, `live` | the objects that the kernel knows, and what is newer here than in the store |
 //! | `lookups`, `listing`, `open_directories`, `space` | looking |
 //! | `names`, `changes`, `acl` | creating, removing, renaming; attributes |
 //! | `files` | content |
@@ -41,6 +41,7 @@ mod listing;
 mod live;
 mod lookups;
 mod names;
+mod node;
 mod nodes;
 mod open_directories;
 mod serve;

@@ -2,8 +2,7 @@
 //!
 //! A node is the number of an object in the store, for its life. The store finds objects by directory and name, so a
 //! node knows the names under which the kernel has met it. Directories are known by number, too: when one is renamed,
-//! nothing below it changes here. The kernel may know millions of nodes, so the name of one that has no other is one
-//! piece of memory.
+//! nothing below it changes here.
 //!
 //! What is open or has attributes that the store lacks is [`Live`], too, as long as that is so or somebody holds it.
 //! Invariant: there is one `Live` of an object at a time. Lock order: the state of a `Live`, then the table; under the
@@ -14,6 +13,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, TryLockError};
 
 use super::live::Live;
+use super::node::{Node, NodeTable};
 use crate::locks::lock;
 use crate::store::ids::ObjectNumber;
 
@@ -24,17 +24,9 @@ const NUMBER_BYTES: usize = size_of::<u64>();
 pub(super) struct Place(Box<[u8]>);
 
 #[derive(Debug, Default)]
-struct Node {
-    /// Look-ups that the kernel has not forgotten.
-    look_ups: u64,
-    /// The last known name; none of what has no name.
-    place: Option<Place>,
-}
-
-#[derive(Debug, Default)]
 struct Table {
-    nodes: HashMap<ObjectNumber, Node>,
-    /// Known names besides the last, the one first met first.
+    nodes: NodeTable,
+    /// Known names besides the last of a node, the one first met first.
     others: HashMap<ObjectNumber, Vec<Place>>,
     live: HashMap<ObjectNumber, Arc<Live>>,
 }
@@ -82,8 +74,8 @@ impl Drop for Held<'_> {
 }
 
 impl Table {
-    fn look_ups(&self, number: ObjectNumber) -> u64 {
-        self.nodes.get(&number).map_or(0, |node| node.look_ups)
+    fn look_ups(&self, number: ObjectNumber) -> u32 {
+        self.nodes.get(number).map_or(0, Node::look_ups)
     }
 
     /// Forgets what is neither open nor changed, if nobody holds it; and the node, if the kernel does not know it.
@@ -102,24 +94,25 @@ impl Table {
             }
         }
         if self.look_ups(number) == 0 && !self.live.contains_key(&number) {
-            self.nodes.remove(&number);
+            self.nodes.remove(number);
             self.others.remove(&number);
         }
     }
 
     /// Whether an object is known under a name.
     fn is_named(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) -> bool {
-        let last = self.nodes.get(&number).and_then(|node| node.place.as_ref());
-        let mut all = last.into_iter().chain(self.others.get(&number).into_iter().flatten());
-        all.any(|place| place.parts() == (directory, name))
+        let others = self.others.get(&number).into_iter().flatten().map(Place::parts);
+        let mut all = self.nodes.get(number).and_then(Node::place).into_iter().chain(others);
+        all.any(|place| place == (directory, name))
     }
 
     /// An object that is known has another name.
     fn name(&mut self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) {
-        let Some(node) = self.nodes.get_mut(&number) else { return };
-        if let Some(before) = node.place.replace(Place::new(directory, name)) {
-            self.others.entry(number).or_default().push(before);
+        let Some(node) = self.nodes.get_mut(number) else { return };
+        if let Some((directory, name)) = node.place() {
+            self.others.entry(number).or_default().push(Place::new(directory, name));
         }
+        node.set_place(Some((directory, name)));
     }
 }
 
@@ -127,7 +120,7 @@ impl Nodes {
     /// The kernel has met an object under a name.
     pub(super) fn met(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) {
         let mut table = lock(&self.table);
-        table.nodes.entry(number).or_default().look_ups += 1;
+        table.nodes.get_or_make(number).add_look_up();
         if !table.is_named(number, directory, name) {
             table.name(number, directory, name);
         }
@@ -135,15 +128,15 @@ impl Nodes {
 
     /// The kernel has met an object that has no name.
     pub(super) fn met_nameless(&self, number: ObjectNumber) {
-        lock(&self.table).nodes.entry(number).or_default().look_ups += 1;
+        lock(&self.table).nodes.get_or_make(number).add_look_up();
     }
 
     /// The kernel forgets look-ups.
     pub(super) fn forget(&self, number: ObjectNumber, look_ups: u64) {
         let mut table = lock(&self.table);
-        if let Some(node) = table.nodes.get_mut(&number) {
-            node.look_ups = node.look_ups.saturating_sub(look_ups);
-            if node.look_ups == 0 {
+        if let Some(node) = table.nodes.get_mut(number) {
+            node.forget(look_ups);
+            if node.look_ups() == 0 {
                 table.trim(number);
             }
         }
@@ -151,12 +144,14 @@ impl Nodes {
 
     /// Whether the kernel knows an object.
     pub(super) fn is_known(&self, number: ObjectNumber) -> bool {
-        lock(&self.table).nodes.contains_key(&number)
+        lock(&self.table).nodes.get(number).is_some()
     }
 
     /// A place where an object is named, as far as is known.
     pub(super) fn place(&self, number: ObjectNumber) -> Option<Place> {
-        lock(&self.table).nodes.get(&number)?.place.clone()
+        let table = lock(&self.table);
+        let (directory, name) = table.nodes.get(number)?.place()?;
+        Some(Place::new(directory, name))
     }
 
     /// An object has another name.
@@ -168,13 +163,14 @@ impl Nodes {
     pub(super) fn unnamed(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) {
         let mut table = lock(&self.table);
         let Table { nodes, others, .. } = &mut *table;
-        let Some(node) = nodes.get_mut(&number) else { return };
-        let is_lost = |place: &Place| place.parts() == (directory, name);
+        let Some(node) = nodes.get_mut(number) else { return };
+        let lost = (directory, name);
         if let Some(known) = others.get_mut(&number) {
-            known.retain(|place| !is_lost(place));
+            known.retain(|place| place.parts() != lost);
         }
-        if node.place.as_ref().is_some_and(is_lost) {
-            node.place = others.get_mut(&number).and_then(Vec::pop);
+        if node.place() == Some(lost) {
+            let other = others.get_mut(&number).and_then(Vec::pop);
+            node.set_place(other.as_ref().map(Place::parts));
         }
         if others.get(&number).is_some_and(Vec::is_empty) {
             others.remove(&number);
@@ -202,7 +198,7 @@ impl Nodes {
 
     /// Nodes that the kernel knows.
     pub(super) fn known(&self) -> Vec<ObjectNumber> {
-        lock(&self.table).nodes.keys().copied().collect()
+        lock(&self.table).nodes.numbers().collect()
     }
 
     #[cfg(test)]
