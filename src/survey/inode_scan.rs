@@ -142,9 +142,11 @@ fn too_empty(InodeScan { target, source }: &InodeScan) -> Option<String> {
     })
 }
 
-/// Why a walk would be as fast: on XFS, an inode scan reads from the device what the kernel may have in memory.
+/// Why a walk would be as fast: on XFS, an inode scan reads from the device what the kernel may have in memory. That
+/// does not matter if it does not read directories, or not again.
 fn in_memory(request: &Request, InodeScan { target, source }: &InodeScan) -> Option<String> {
-    let (Opened::Xfs(_), false) = (source, request.without_names) else { return None };
+    let reads_directories = !request.without_names && request.incremental.is_none();
+    let (Opened::Xfs(_), true) = (source, reads_directories) else { return None };
     let (in_use, in_memory) = (target.inodes_in_use()?, target.inodes_in_memory()?);
     (in_use > FEW_INODES && in_memory / 4 > in_use / 5).then(|| {
         let [in_memory, in_use] = [in_memory, in_use].map(|count| format_count(count.into()));

@@ -127,8 +127,14 @@ fn age(root: &Path) {
 
 #[test]
 fn what_did_not_change_is_not_read_and_the_survey_is_the_same() {
-    for options in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "inline_data"], &["-t", "ext2", "-I", "128"]] {
-        let Some(image) = mounted(options) else { return };
+    for mkfs in [
+        &["mke2fs", "-F", "-q", "-t", "ext4"][..],
+        &["mke2fs", "-F", "-q", "-t", "ext4", "-O", "inline_data"],
+        &["mke2fs", "-F", "-q", "-t", "ext2", "-I", "128"],
+        &["mkfs.xfs", "-q", "-f"],
+        &["mkfs.btrfs", "-q", "-f"],
+    ] {
+        let Some(image) = Image::make(512 * MIB, mkfs, Mount::Kernel("")) else { return };
         let (root, directory) = (image.root(), sandbox());
         let nightly = directory.path().join("nightly.json");
         populate(&root);

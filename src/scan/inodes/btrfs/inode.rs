@@ -1,5 +1,9 @@
 //! Converts an inode item to the values that `stat` reports, and makes up those of a placeholder.
 
+use std::hash::Hasher;
+
+use twox_hash::XxHash3_64;
+
 use crate::scan::inodes::fields::{LittleEndian, Record as _};
 use crate::scan::{Kind, Stat, Timestamp};
 
@@ -40,6 +44,16 @@ pub(super) fn decode(data: &[u8], inode: u64, device: u64, sector_bytes: u32) ->
     }))
 }
 
+/// A number that differs after every change of a directory: a hash of its item, with times and the transaction of the
+/// last change. The time of the last read does not matter.
+pub(super) fn version(data: &[u8]) -> u64 {
+    let mut hash = XxHash3_64::with_seed(data.len() as u64);
+    for part in [0..112, 124..data.len()] {
+        hash.write(data.get(part).unwrap_or_default());
+    }
+    hash.finish()
+}
+
 /// The empty directory that the kernel shows in a snapshot where the original has a nested subvolume: snapshots do not
 /// include those. Its attributes are those of the kernel's `new_simple_dir`.
 pub(super) fn placeholder(inode: u64, device: u64) -> Stat {
@@ -65,6 +79,17 @@ pub(super) fn placeholder(inode: u64, device: u64) -> Stat {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_change_of_a_directory_is_another_version() {
+        let mut data = vec![0x5a; BYTES];
+        let before = version(&data);
+        for at in 0..BYTES {
+            data[at] ^= 1;
+            assert_eq!(version(&data) == before, (112..124).contains(&at), "byte {at}");
+            data[at] ^= 1;
+        }
+    }
 
     #[test]
     fn an_inode_says_what_stat_says() {

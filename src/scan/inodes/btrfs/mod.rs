@@ -17,9 +17,12 @@ mod superblock;
 mod volume;
 
 use std::collections::HashMap;
+use std::hash::Hasher;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
+
+use twox_hash::XxHash3_64;
 
 use self::node::{HEADER_BYTES, KEY_BYTES, Key, Pointer, items};
 use self::subvolumes::{Edge, Subvolumes};
@@ -124,9 +127,15 @@ struct TreePart {
     numbers: OnceLock<Box<[u64]>>,
 }
 
-/// Position of the leaf where the names of a directory begin.
-#[derive(Debug)]
-pub struct Listing(u32);
+/// Where the names of a directory begin, and its state.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Position of the leaf.
+    leaf: u32,
+    version: u64,
+    /// When the inode changed, seconds since 1970.
+    changed: i64,
+}
 
 /// Buffers that a thread reuses.
 #[derive(Debug, Default)]
@@ -432,8 +441,9 @@ impl<M: Medium> Reader<'_, '_, M> {
                 Kind::Symlink { .. } => self.symlink = Some(stat),
                 Kind::Directory => {
                     let names = Key { object: key.object, kind: DIR_INDEX, offset: 0 };
-                    let leaf = self.btrfs.leaf_of(self.tree, names);
-                    self.push(stat, Some(Listing(leaf as u32)));
+                    let leaf = self.btrfs.leaf_of(self.tree, names) as u32;
+                    let (version, changed) = (inode::version(data), stat.ctime.seconds);
+                    self.push(stat, Some(Listing { leaf, version, changed }));
                 }
                 _ => self.push(stat, None),
             },
@@ -457,7 +467,7 @@ impl<M: Medium> Reader<'_, '_, M> {
         let slot = Slot { part: self.part, offset };
         if *self.btrfs.placeholders().entry(number).or_insert(slot) == slot {
             let stat = inode::placeholder(number, self.btrfs.device);
-            (self.found)(Found::Inode { offset, stat, listing: Some(Listing(0)) });
+            (self.found)(Found::Inode { offset, stat, listing: Some(Listing::default()) });
         }
     }
 }
@@ -526,7 +536,20 @@ impl<M: Medium> InodeSource for Btrfs<M> {
     }
 
     fn position(&self, listing: &Listing) -> u64 {
-        listing.0.into()
+        listing.leaf.into()
+    }
+
+    /// Numbers of inodes, and what a name leads to, depend on which subvolumes are read.
+    fn identity(&self) -> Option<u64> {
+        let mut hash = XxHash3_64::with_seed(self.one_subvolume.into());
+        hash.write(&self.volume.superblock.identifier);
+        self.trees.iter().for_each(|tree| hash.write_u64(tree.id));
+        Some(hash.finish())
+    }
+
+    fn version(&self, listing: &Listing) -> Option<(u64, i64)> {
+        // A placeholder has no inode, and no names.
+        (listing.version != 0).then_some((listing.version, listing.changed))
     }
 
     fn list(&self, inode: u64, listing: &Listing, buffers: &mut Buffers, listed: &mut dyn FnMut(Listed<'_>)) {
@@ -534,7 +557,7 @@ impl<M: Medium> InodeSource for Btrfs<M> {
         let tree = self.trees.get((inode >> TREE_SHIFT) as usize);
         let Some(tree) = tree.filter(|_| inode & PLACEHOLDER == 0) else { return };
         let last = self.leaf_of(tree, Key { object, kind: DIR_INDEX, offset: u64::MAX });
-        for leaf in listing.0 as usize..=last {
+        for leaf in listing.leaf as usize..=last {
             let group = &mut buffers.listing;
             if !group.leaves.contains(&leaf) {
                 let ahead = if group.leaves.end == leaf { AHEAD_LEAVES } else { 1 };

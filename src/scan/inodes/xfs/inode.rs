@@ -1,5 +1,9 @@
 //! Converts an on-disk inode to the values that `stat` reports.
 
+use std::hash::Hasher;
+
+use twox_hash::XxHash3_64;
+
 use super::superblock::{Superblock, is_sealed};
 use crate::scan::inodes::fields::BigEndian;
 use crate::scan::{Kind, Stat, Timestamp};
@@ -87,6 +91,22 @@ fn time(stored: u64, large: bool) -> Timestamp {
     Timestamp { seconds: i64::from((stored >> 32) as i32), nanoseconds: stored as u32 }
 }
 
+/// A number that differs after every change of a directory: a hash of the inode with its times and counter of changes,
+/// and of what is in it. The time of the last read, the position of the last change in the log, and the checksum over
+/// everything do not matter.
+pub(super) fn version(raw: &[u8]) -> u64 {
+    let mut hash = XxHash3_64::with_seed(raw.len() as u64);
+    // Between the checksum and the position in the log, version 3 has the counter of changes.
+    let behind = match raw.get(4) {
+        Some(&3) => [104..112, 120..raw.len()],
+        _ => [V2_CORE_BYTES..raw.len(), raw.len()..raw.len()],
+    };
+    for part in [0..32, 40..96].into_iter().chain(behind) {
+        hash.write(raw.get(part).unwrap_or_default());
+    }
+    hash.finish()
+}
+
 /// Bytes before the data fork.
 pub(super) fn core_bytes(raw: &[u8]) -> usize {
     if raw.get(4) == Some(&3) { V3_CORE_BYTES } else { V2_CORE_BYTES }
@@ -124,6 +144,21 @@ mod tests {
         assert_eq!(time(small, false), Timestamp { seconds: -5, nanoseconds: 7 });
         assert_eq!(time(3, true), Timestamp { seconds: -(1 << 31), nanoseconds: 3 });
         assert_eq!(time(((1 << 31) + 9_000_000_000) * 1_000_000_000, true).seconds, 9_000_000_000);
+    }
+
+    #[test]
+    fn every_change_of_a_directory_is_another_version() {
+        for (format, ignored) in [(3, [32..40, 96..104, 112..120]), (2, [32..40, 96..100, 96..100])] {
+            let mut raw = vec![0x5a; 512];
+            raw[4] = format;
+            let before = version(&raw);
+            for at in (0..512).filter(|at| *at != 4) {
+                raw[at] ^= 1;
+                let is_ignored = ignored.iter().any(|part| part.contains(&at));
+                assert_eq!(version(&raw) == before, is_ignored, "byte {at} of version {format}");
+                raw[at] ^= 1;
+            }
+        }
     }
 
     #[test]

@@ -23,6 +23,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use twox_hash::XxHash3_64;
+
 use self::chunks::{CHUNK_INODES, Chunk};
 use self::extents::Extent;
 use self::inode::{Decoded, Format};
@@ -65,9 +67,18 @@ pub struct Xfs<M> {
     left: AtomicU64,
 }
 
-/// Location of the names of a directory.
+/// Location of the names of a directory, and its state.
 #[derive(Debug)]
-pub enum Listing {
+pub struct Listing {
+    names: Names,
+    version: u64,
+    /// When the inode changed, seconds since 1970.
+    changed: i64,
+}
+
+/// Location of names.
+#[derive(Debug)]
+enum Names {
     /// In the inode, which is at this offset.
     Inode(u64),
     /// In consecutive blocks.
@@ -231,7 +242,7 @@ impl<M: Medium> Xfs<M> {
     }
 
     /// Location of a directory's names, from its inode, which is at `place`.
-    fn listing(&self, raw: &[u8], place: u64) -> Listing {
+    fn names(&self, raw: &[u8], place: u64) -> Names {
         let (format, fork) = inode::data_fork(raw);
         match format {
             Format::Extents => {
@@ -239,18 +250,18 @@ impl<M: Medium> Xfs<M> {
                 let names = directory::NAMES_BYTES / self.block_bytes();
                 let mut found = extents::of_list(fork, count).filter(|extent| extent.offset < names);
                 match (found.next(), found.next()) {
-                    (Some(only), None) => Listing::Run { first: only.start, count: only.count as u32 },
+                    (Some(only), None) => Names::Run { first: only.start, count: only.count as u32 },
                     (first, _) => {
                         let position = first.map_or(0, |first| first.start);
-                        Listing::Map { fork: fork.into(), extents: Some(count), position }
+                        Names::Map { fork: fork.into(), extents: Some(count), position }
                     }
                 }
             }
             Format::Tree => {
                 let position = extents::first_child(fork).unwrap_or(0);
-                Listing::Map { fork: fork.into(), extents: None, position }
+                Names::Map { fork: fork.into(), extents: None, position }
             }
-            _ => Listing::Inode(place),
+            _ => Names::Inode(place),
         }
     }
 
@@ -275,8 +286,8 @@ impl<M: Medium> Xfs<M> {
             }
             Decoded::Inode(mut stat) => match stat.kind {
                 Kind::Directory => {
-                    let listing = Some(self.listing(raw, place));
-                    found(Found::Inode { offset, stat, listing });
+                    let (names, version, changed) = (self.names(raw, place), inode::version(raw), stat.ctime.seconds);
+                    found(Found::Inode { offset, stat, listing: Some(Listing { names, version, changed }) });
                 }
                 Kind::Symlink { .. } => match inode::data_fork(raw) {
                     (Format::Local, target) => {
@@ -384,16 +395,16 @@ impl<M: Medium> InodeSource for Xfs<M> {
 
     fn position(&self, listing: &Listing) -> u64 {
         let place = |number| self.superblock.place_of(number, 1).unwrap_or(0);
-        match listing {
-            Listing::Inode(place) => *place,
-            Listing::Run { first, .. } => place(*first),
-            Listing::Map { position, .. } => place(*position),
+        match &listing.names {
+            Names::Inode(place) => *place,
+            Names::Run { first, .. } => place(*first),
+            Names::Map { position, .. } => place(*position),
         }
     }
 
     fn extent(&self, listing: &Listing) -> Option<(u64, u64)> {
-        match *listing {
-            Listing::Run { first, count } => {
+        match listing.names {
+            Names::Run { first, count } => {
                 let start = self.superblock.place_of(first, count.into())?;
                 Some((start, u64::from(count) * self.block_bytes()))
             }
@@ -405,17 +416,25 @@ impl<M: Medium> InodeSource for Xfs<M> {
         self.medium.will_need(offset, length);
     }
 
+    fn identity(&self) -> Option<u64> {
+        Some(XxHash3_64::oneshot(&self.superblock.user_identifier))
+    }
+
+    fn version(&self, listing: &Listing) -> Option<(u64, i64)> {
+        Some((listing.version, listing.changed))
+    }
+
     fn list(&self, inode: u64, listing: &Listing, buffers: &mut Buffers, listed: &mut dyn FnMut(Listed<'_>)) {
-        let result = match listing {
-            Listing::Inode(place) => self.list_inode(inode, *place, buffers, listed),
-            Listing::Run { first, count } => {
+        let result = match &listing.names {
+            Names::Inode(place) => self.list_inode(inode, *place, buffers, listed),
+            Names::Run { first, count } => {
                 let extent = Extent { offset: 0, start: *first, count: (*count).into() };
                 Lister::new(self, inode, buffers, listed).extents([extent].into_iter())
             }
-            Listing::Map { fork, extents: Some(count), .. } => {
+            Names::Map { fork, extents: Some(count), .. } => {
                 Lister::new(self, inode, buffers, listed).extents(extents::of_list(fork, *count))
             }
-            Listing::Map { fork, extents: None, .. } => self
+            Names::Map { fork, extents: None, .. } => self
                 .extents_of(fork)
                 .and_then(|found| Lister::new(self, inode, buffers, listed).extents(found.into_iter())),
         };
