@@ -181,6 +181,7 @@ fn wrong_requests_are_refused_before_anything_is_done() {
         (args![&new, "--rounds", "0"], "--rounds"),
         (args![&new, "--directory-files", "0"], "--directory-files"),
         (args![&new, "--order", "size"], "size"),
+        (args![&new, "--mount", "--durability", "batch"], "does not reach a mounted store"),
         (args![&new, "--size", "lots"], "lots"),
         (args![&new, "--files", "1000000000", "--size", "1EiB"], "they would need"),
         (args![&new, "--files", "900000000", "--size", "8KiB"], "there is space for"),

@@ -8,7 +8,7 @@ use super::{AlsoMounted, Shared, signals};
 use crate::bench::create::{CreateRequest, Created, Durability, MOST_FILES, Order, create};
 use crate::bench::images::fitting_size_bytes;
 use crate::bench::place::Besides;
-use crate::cli::Ended;
+use crate::cli::{Ended, usage_error};
 use crate::error::Result;
 use crate::units::{GIB, parse_size};
 
@@ -77,6 +77,10 @@ enum DurabilityChoice {
 
 impl CreateArguments {
     pub(super) fn run(self) -> Result<Ended> {
+        if self.also.mount && matches!(self.durability, DurabilityChoice::Batch) {
+            let error = usage_error("--durability batch needs syncfs, which does not reach a mounted store");
+            return Err(error.advise("use --durability each or none, or omit --mount"));
+        }
         let request = self.request();
         let size_bytes = fitting_size_bytes(request.files, request.size_bytes, GIB)?;
         let places = self.shared.places(size_bytes)?;
