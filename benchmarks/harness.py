@@ -221,7 +221,7 @@ def touch_memory(size_bytes):
 
 
 def store_bench(features=(), is_quick=False):
-    """Builds store-bench and returns the program. For a smoke test it is not optimised, which takes a tenth of the time."""
+    """Builds store-bench and returns the program. For a smoke test it is not optimised."""
     home = REPOSITORY / "benchmarks/store"
     release = [] if is_quick else ["--release"]
     subprocess.run(["cargo", "build", "--locked", *release, "--manifest-path", home / "Cargo.toml", *features], check=True)
