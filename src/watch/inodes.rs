@@ -38,10 +38,8 @@ impl Watch<'_> {
                 if looks % LOOKS_A_BREATH == 0 {
                     self.group.drain(&mut self.marked);
                 }
-                let stat = match (&open, directory) {
-                    (Some(open), Some(directory)) => self.look_in(open.as_fd(), *directory, handle),
-                    _ => self.look_by_path(handle),
-                };
+                let near = open.as_ref().map(AsFd::as_fd).zip(*directory);
+                let stat = self.look_by_name(near, handle);
                 let Some(stat) = stat.or_else(|| self.truth.inode(handle)) else { continue };
                 self.tree.update(&stat);
                 let needed_bytes = stat.size_bytes.next_multiple_of(BLOCK_BYTES);
@@ -57,27 +55,23 @@ impl Watch<'_> {
         self.truth.directory(path)
     }
 
-    /// The attributes of the inode that a handle probably refers to, by its name in an open directory, which is
-    /// probably the one in which it was seen. `None` if something else is there by now.
-    fn look_in(&mut self, open: BorrowedFd<'_>, directory: InodeSlot, handle: &HandleBytes) -> Option<Stat> {
-        let number = probable_number(handle)?;
-        let (now_in, name) = self.tree.place(self.tree.inode(number)?)?;
-        if now_in != directory {
-            return None;
-        }
-        self.path.clear();
-        self.path.extend_from_slice(name);
-        self.path.push(0);
-        let name = CStr::from_bytes_with_nul(&self.path).ok()?;
-        self.truth.path(open, name).filter(|stat| stat.inode == number)
-    }
-
-    /// The attributes of the inode that a handle probably refers to, by its path. `None` if its number is not known or
-    /// something else is at the path by now.
-    fn look_by_path(&mut self, handle: &HandleBytes) -> Option<Stat> {
+    /// The attributes of the inode that a handle probably refers to, by its name: in a directory that is open, `near`,
+    /// if it is still there, else by its path. `None` if its number is not known or something else is there by now.
+    fn look_by_name(&mut self, near: Option<(BorrowedFd<'_>, InodeSlot)>, handle: &HandleBytes) -> Option<Stat> {
         let number = probable_number(handle)?;
         let (directory, name) = self.tree.place(self.tree.inode(number)?)?;
-        let path = self.tree.write_path(directory, name, LONGEST_PATH_BYTES, &mut self.path)?;
-        self.truth.path(self.truth.mount(), path).filter(|stat| stat.inode == number)
+        let stat = match near.filter(|(_, open)| *open == directory) {
+            Some((open, _)) => {
+                self.path.clear();
+                self.path.extend_from_slice(name);
+                self.path.push(0);
+                self.truth.path(open, CStr::from_bytes_with_nul(&self.path).ok()?)
+            }
+            None => {
+                let path = self.tree.write_path(directory, name, LONGEST_PATH_BYTES, &mut self.path)?;
+                self.truth.path(self.truth.mount(), path)
+            }
+        };
+        stat.filter(|stat| stat.inode == number)
     }
 }
