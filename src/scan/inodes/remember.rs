@@ -10,6 +10,8 @@
 //! that is damaged, or belongs to another file system, is ignored.
 
 use std::fs::File;
+use std::hash::Hasher;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
@@ -55,6 +57,14 @@ impl IndexRow {
 
 fn words(bytes: &[u8; WORDS_BYTES]) -> [u64; 5] {
     [bytes.u64::<0>(), bytes.u64::<8>(), bytes.u64::<16>(), bytes.u64::<24>(), bytes.u64::<32>()]
+}
+
+/// The version of a directory: a hash of the parts of its inode that differ after every change. Parts that the inode is
+/// too short for count as empty.
+pub(super) fn version_of(seed: u64, inode: &[u8], parts: impl IntoIterator<Item = Range<usize>>) -> u64 {
+    let mut hash = XxHash3_64::with_seed(seed);
+    parts.into_iter().for_each(|part| hash.write(inode.get(part).unwrap_or_default()));
+    hash.finish()
 }
 
 /// Names from an earlier scan.

@@ -1,10 +1,7 @@
 //! Converts an inode item to the values that `stat` reports, and makes up those of a placeholder.
 
-use std::hash::Hasher;
-
-use twox_hash::XxHash3_64;
-
 use crate::scan::inodes::fields::{LittleEndian, Record as _};
+use crate::scan::inodes::remember::version_of;
 use crate::scan::{Kind, Stat, Timestamp};
 
 const BYTES: usize = 160;
@@ -47,11 +44,7 @@ pub(super) fn decode(data: &[u8], inode: u64, device: u64, sector_bytes: u32) ->
 /// A number that differs after every change of a directory: a hash of its item, with times and the transaction of the
 /// last change. The time of the last read does not matter.
 pub(super) fn version(data: &[u8]) -> u64 {
-    let mut hash = XxHash3_64::with_seed(data.len() as u64);
-    for part in [0..112, 124..data.len()] {
-        hash.write(data.get(part).unwrap_or_default());
-    }
-    hash.finish()
+    version_of(data.len() as u64, data, [0..112, 124..data.len()])
 }
 
 /// The empty directory that the kernel shows in a snapshot where the original has a nested subvolume: snapshots do not

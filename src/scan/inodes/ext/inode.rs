@@ -1,13 +1,10 @@
 //! Converts an on-disk inode to the values that `stat` reports.
 
-use std::hash::Hasher;
-
-use twox_hash::XxHash3_64;
-
 use super::raw::{BLOCK_BYTES, FIRST_BYTES, Raw};
 use super::superblock::Superblock;
 use super::{blocks, checksum};
 use crate::scan::inodes::fields::LittleEndian;
+use crate::scan::inodes::remember::version_of;
 use crate::scan::{Kind, Stat};
 
 const IMMUTABLE: u32 = 0x10;
@@ -153,12 +150,8 @@ fn impossible(
 /// generation and version, size, links, flags and blocks, and of names in the inode. The time of the last read does not
 /// matter.
 pub(super) fn version(raw: Raw<'_>) -> u64 {
-    let mut hash = XxHash3_64::with_seed(raw.first.u32::<0x4>().into());
     // The excluded fields are the time of the last read, and a checksum over the whole inode.
-    for part in [0xc..0x74, 0x84..0x8c, 0x90..raw.all.len()] {
-        hash.write(raw.all.get(part).unwrap_or_default());
-    }
-    hash.finish()
+    version_of(raw.first.u32::<0x4>().into(), raw.all, [0xc..0x74, 0x84..0x8c, 0x90..raw.all.len()])
 }
 
 /// The part of inline data beyond the block numbers: the attribute `system.data`.

@@ -1,11 +1,8 @@
 //! Converts an on-disk inode to the values that `stat` reports.
 
-use std::hash::Hasher;
-
-use twox_hash::XxHash3_64;
-
 use super::superblock::{Superblock, is_sealed};
 use crate::scan::inodes::fields::BigEndian;
+use crate::scan::inodes::remember::version_of;
 use crate::scan::{Kind, Stat, Timestamp};
 
 pub(super) const MAGIC: u16 = 0x494e;
@@ -95,16 +92,12 @@ fn time(stored: u64, large: bool) -> Timestamp {
 /// and of what is in it. The time of the last read, the position of the last change in the log, and the checksum over
 /// everything do not matter.
 pub(super) fn version(raw: &[u8]) -> u64 {
-    let mut hash = XxHash3_64::with_seed(raw.len() as u64);
     // Between the checksum and the position in the log, version 3 has the counter of changes.
     let behind = match raw.get(4) {
         Some(&3) => [104..112, 120..raw.len()],
         _ => [V2_CORE_BYTES..raw.len(), raw.len()..raw.len()],
     };
-    for part in [0..32, 40..96].into_iter().chain(behind) {
-        hash.write(raw.get(part).unwrap_or_default());
-    }
-    hash.finish()
+    version_of(raw.len() as u64, raw, [0..32, 40..96].into_iter().chain(behind))
 }
 
 /// Bytes before the data fork.
