@@ -337,16 +337,16 @@ impl Prepared {
                 directory.sync_all().map_err(fail)?;
                 below.sync()?;
             }
-            ground => {
+            Ground::Directory { .. } | Ground::Image(_) => {
                 rustix::fs::syncfs(&directory).map_err(|error| fail(error.into()))?;
-                if let Ground::Image(image) = ground
-                    && let Some(device) = image.served_device()
-                {
-                    File::open(device)
-                        .and_then(|device| device.sync_all())
-                        .map_err(|error| Error::io("sync", device, error))?;
-                }
             }
+        }
+        if let Ground::Image(image) = &self.ground
+            && let Some(device) = image.served_device()
+        {
+            File::open(device)
+                .and_then(|device| device.sync_all())
+                .map_err(|error| Error::io("sync", device, error))?;
         }
         self.further.iter().try_for_each(|further| further.sync().map(|_| ()))?;
         Ok(started.elapsed().as_secs_f64())
@@ -422,6 +422,15 @@ fn make(directory: &Path) -> Result<()> {
     fs::create_dir(directory).map_err(|error| Error::io("create the directory", directory, error))
 }
 
+/// The name of what is measured in a place with this name.
+pub(super) fn name_on(kind: SubjectKind, place: &str) -> String {
+    match kind {
+        SubjectKind::Store => format!("granulo on {place}"),
+        SubjectKind::Mount => format!("mount on {place}"),
+        SubjectKind::Directory | SubjectKind::FileSystem => place.to_owned(),
+    }
+}
+
 /// A subject before it is filled. Without `device`, the device below the directory is looked up; the fill level after
 /// the run is set by [`Prepared::end`].
 fn subject(
@@ -435,11 +444,7 @@ fn subject(
     let mut file_system = volume::file_system(directory)?;
     file_system.made_by = made_by;
     Ok(Subject {
-        name: match kind {
-            SubjectKind::Store => format!("granulo on {name}"),
-            SubjectKind::Mount => format!("mount on {name}"),
-            SubjectKind::Directory | SubjectKind::FileSystem => name.to_owned(),
-        },
+        name: name_on(kind, name),
         kind,
         path: volume::shown(directory),
         file_system,

@@ -50,7 +50,7 @@ fn series<'d>(document: &'d Document, subject: usize, measure: &str) -> Option<&
     document.series.iter().find(|series| series.subject == subject && series.measure == measure)
 }
 
-fn measures(document: &Document, subject: usize) -> Vec<&str> {
+pub fn measures(document: &Document, subject: usize) -> Vec<&str> {
     document.series.iter().filter(|series| series.subject == subject).map(|series| series.measure.as_str()).collect()
 }
 

@@ -10,6 +10,7 @@ use rustix::process::Signal;
 
 use crate::args;
 use crate::bench_harness::{Running, can_make, left_below, nothing_left};
+use crate::bench_metadata::measures;
 use crate::harness::{run, sandbox};
 use crate::mounted::can_mount;
 
@@ -24,10 +25,6 @@ fn seen(document: &Document) -> Vec<(&str, SubjectKind, &str)> {
     let seen = |subject: &'_ Subject| subject.file_system.kind == "fuse.granulo";
     let kind = |subject| if seen(subject) { "mounted" } else { "not" };
     document.subjects.iter().map(|subject| (subject.name.as_str(), subject.kind, kind(subject))).collect()
-}
-
-fn measures(document: &Document, subject: usize) -> Vec<&str> {
-    document.series.iter().filter(|series| series.subject == subject).map(|series| series.measure.as_str()).collect()
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::files::SPARE_FILES;
 use super::{MetadataRequest, Part, check};
 use crate::bench::emulate::Emulation;
 use crate::bench::file_systems::{FileSystemKind, FileSystemSpec};
-use crate::bench::place::{Besides, Place, Prepared};
+use crate::bench::place::{Besides, Place, Prepared, name_on};
 use crate::bench::programs;
 use crate::bench::result::SubjectKind;
 use crate::bench::run::Run;
@@ -168,11 +168,7 @@ pub(crate) fn prepare(
         for kind in besides.kinds() {
             let Some(mut place) = prepared.next() else { continue };
             if let Some(name) = &name {
-                place.rename(match kind {
-                    SubjectKind::Store => format!("granulo on {name}"),
-                    SubjectKind::Mount => format!("mount on {name}"),
-                    SubjectKind::Directory | SubjectKind::FileSystem => name.clone(),
-                });
+                place.rename(name_on(kind, name));
             }
             if let Some(cause) = place.cannot_grow_directories() {
                 let error = Error::new(ErrorKind::Usage, "create the files on", cause).at(Path::new(place.name()));
