@@ -9,11 +9,13 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::devices::names;
 use crate::engine::effects::{Effects, Nameless};
 use crate::engine::recovered::RELEASED;
 use crate::engine::{Engine, EngineAccounts};
 use crate::error::{ErrorKind, Result};
 use crate::format::ids::{LogOffset, SegmentNumber};
+use crate::format::names::{SEGMENTS, SegmentName};
 use crate::format::release::Released;
 use crate::format::rows::Change;
 use crate::format::superblock::{LogMark, last_marked};
@@ -148,6 +150,7 @@ impl Engine {
             for &number in rows.keys().filter(|&&number| released.has_segment(number)) {
                 let before = (1..number.0).rev().map(SegmentNumber);
                 let skipped: Vec<SegmentNumber> = before.take_while(|&before| !is_known(before, writer)).collect();
+                self.remove_skipped(&skipped);
                 skipped.into_iter().for_each(|before| writer.released.add_segment(before));
             }
         }
@@ -158,6 +161,28 @@ impl Engine {
         self.apply_pending(writer, change)?;
         self.settle(writer)?;
         self.append_and_settle_mark(writer, false)
+    }
+
+    /// Removes the files of segments that the log skipped, durably. The catalog has no rows of them, which would have
+    /// the files removed after their release, so they go before it; the header of the segment that follows says until
+    /// then that nothing of the log was in them. What cannot be removed now is found by `check`.
+    fn remove_skipped(&self, skipped: &[SegmentNumber]) {
+        if skipped.is_empty() {
+            return;
+        }
+        let state = self.view().state.clone();
+        let history = self.devices.history();
+        let is_skipped = |name: &SegmentName| {
+            skipped.contains(&name.number) && history.may_have(*name) && !state.segments.contains_key(&name.number)
+        };
+        for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
+            let listed = names::list_names(&*slot.device, SEGMENTS).unwrap_or_default();
+            let mut files = listed.iter().filter(|name| SegmentName::parse(name).is_some_and(|name| is_skipped(&name)));
+            let is_removed = |name: &String| slot.device.remove(&format!("{SEGMENTS}/{name}")).is_ok();
+            if files.by_ref().map(is_removed).fold(false, |any, is_one| any | is_one) {
+                let _ = slot.device.sync_directory(SEGMENTS);
+            }
+        }
     }
 }
 

@@ -122,6 +122,31 @@ fn a_segment_without_a_batch_hides_nothing_that_was_released() {
 }
 
 #[test]
+fn an_empty_segment_of_a_killed_writer_goes_before_the_one_that_skips_it() {
+    for shape in [Shape::One, Shape::Mirror] {
+        // The writer is killed before each operation that begins a segment, and its follower while it gives space back.
+        for operations in 0..16 {
+            keeps(shape, |seed| {
+                let begun = cut(operations, End::Kill, small(seed));
+                let removal = Step::Batch(Work::TreeRemoval, Durability::Batch, seed);
+                let compaction = cut(seed * 3, End::Kill, Step::Compact);
+                vec![
+                    small(seed),
+                    Step::Kill,
+                    Step::Open,
+                    begun,
+                    small(seed),
+                    Step::Kill,
+                    removal,
+                    compaction,
+                    Step::Check,
+                ]
+            });
+        }
+    }
+}
+
+#[test]
 fn a_scrub_writes_a_place_again_that_cannot_be_read() {
     for shape in [Shape::Mirror, Shape::Aligned, Shape::FourAlike] {
         keeps(shape, |seed| {

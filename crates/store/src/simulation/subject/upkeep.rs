@@ -12,8 +12,8 @@ use crate::maintain::repair::{plan_repair_on, repair_on, take_side_on};
 use crate::progress::Progress;
 use crate::simulation::world::World;
 use crate::{
-    CheckOptions, CompactOptions, Problem, ProblemKind, RebuildOptions, RebuildReport, Remedy, RepairOptions,
-    RepairPlan, RepairReport, ScrubOptions, ScrubReport,
+    CheckOptions, CompactOptions, Problem, RebuildOptions, RebuildReport, Remedy, RepairOptions, RepairPlan,
+    RepairReport, ScrubOptions, ScrubReport,
 };
 
 /// A store after a scrub, its report, and each problem with whether it was repaired.
@@ -96,9 +96,7 @@ impl Simulated {
     pub(crate) fn check(&self) -> Result<Vec<String>> {
         let is_of_log = |problem: &Problem| {
             let is_of_index = problem.path.components().any(|part| part.as_os_str() == "index");
-            // A released file still exists if a crash came before its removal was durable.
-            let is_left = problem.kind == ProblemKind::Leftover;
-            !is_of_index && !is_left && !matches!(problem.remedy, Remedy::RebuildIndex | Remedy::Harmless)
+            !is_of_index && !matches!(problem.remedy, Remedy::RebuildIndex | Remedy::Harmless)
         };
         let problems = self.problems()?;
         Ok(problems.iter().filter(|problem| is_of_log(problem)).map(Problem::without_advice).collect())
