@@ -106,6 +106,7 @@ pub use log::published;
 
 pub use access::content::Content;
 pub use access::handle::{Handle, HandleOptions};
+pub use access::listed::RecordPlace;
 pub use access::load::{Load, Loaded, LoadedObject};
 pub use access::pinned::PinnedSnapshot;
 pub use access::places::{ContentFile, Placed, PlacedRun};

@@ -3,6 +3,7 @@
 pub(crate) mod content;
 pub(crate) mod gather;
 pub(crate) mod handle;
+pub(crate) mod listed;
 pub(crate) mod load;
 pub(crate) mod many;
 pub(crate) mod pinned;

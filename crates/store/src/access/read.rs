@@ -298,6 +298,19 @@ pub(crate) fn refuse_giant(key: &Key, entry: &Entry) -> Result<()> {
         .advise("read it in pieces: Store::content or Store::read_range, granulo store get or export"))
 }
 
+/// As [`refuse_giant`], of a content whose key is not known.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if it is too large to be read whole.
+pub(super) fn refuse_more_than_whole(size_bytes: u64) -> Result<()> {
+    if size_bytes <= WHOLE_BYTES {
+        return Ok(());
+    }
+    let (size, most) = (format_size(size_bytes.into()), format_size(WHOLE_BYTES.into()));
+    Err(Error::new(ErrorKind::Usage, "read", format!("it has {size}; only objects up to {most} are read whole"))
+        .advise("read it in pieces: Store::content or Store::read_range"))
+}
+
 /// A part of a range of a file: a number of zeroes, or a range of the stored bytes.
 pub(super) enum RangePiece {
     Hole(u64),

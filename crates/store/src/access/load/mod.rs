@@ -660,14 +660,14 @@ impl SharedWork {
 }
 
 /// Where the content of a record is.
-enum ContentSource {
+pub(super) enum ContentSource {
     /// In place.
     Plain,
     Unpacked(Vec<u8>),
     Large(Descriptor),
 }
 
-fn content_of(engine: &Engine, wanted: &Wanted, record: &Record<'_>) -> Result<ContentSource> {
+pub(super) fn content_of(engine: &Engine, wanted: &Wanted, record: &Record<'_>) -> Result<ContentSource> {
     if record.head.kind == Kind::Large {
         return engine.decode_descriptor(wanted.location, record.content).map(ContentSource::Large);
     }
