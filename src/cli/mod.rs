@@ -91,24 +91,31 @@ impl Ended {
     }
 }
 
-impl From<Ended> for ExitCode {
-    fn from(ended: Ended) -> ExitCode {
-        match ended {
-            Ended::Well => ExitCode::SUCCESS,
-            Ended::Amiss => ExitCode::from(1),
-            Ended::As(code) => ExitCode::from(code),
+impl Ended {
+    /// The exit status.
+    fn status(self) -> u8 {
+        match self {
+            Ended::Well => 0,
+            Ended::Amiss => 1,
+            Ended::As(code) => code,
         }
     }
 }
 
 /// Runs the command of this process.
 pub fn main() -> ExitCode {
-    let given = match arguments() {
+    ExitCode::from(run(std::env::args_os().collect()))
+}
+
+/// Runs the command with these arguments, of which the first is its name; returns the exit status. For a process that is
+/// not the binary, such as the script that the Python package installs.
+pub fn run(given: Vec<OsString>) -> u8 {
+    let given = match arguments(given) {
         Ok(Some(given)) => given,
-        Ok(None) => return ExitCode::SUCCESS,
+        Ok(None) => return 0,
         Err(error) => {
             output::complain(&error);
-            return ExitCode::from(2);
+            return 2;
         }
     };
     let matches = match Arguments::command().try_get_matches_from(given) {
@@ -126,17 +133,16 @@ pub fn main() -> ExitCode {
     }
     .write_global();
     match arguments.command.run() {
-        Ok(ended) => ended.into(),
+        Ok(ended) => ended.status(),
         Err(error) => {
             output::complain(&error);
-            ExitCode::from(2)
+            2
         }
     }
 }
 
-/// The arguments of this process; `None` if there is nothing to do. mount(8) calls it by another name and with others.
-fn arguments() -> Result<Option<Vec<OsString>>> {
-    let given: Vec<OsString> = std::env::args_os().collect();
+/// The arguments to parse; `None` if there is nothing to do. mount(8) calls it by another name and with others.
+fn arguments(given: Vec<OsString>) -> Result<Option<Vec<OsString>>> {
     #[cfg(feature = "fuse")]
     if given.first().is_some_and(mount::helper::is_called_by) {
         return match mount::helper::request(given.into_iter().skip(1))? {
@@ -148,9 +154,9 @@ fn arguments() -> Result<Option<Vec<OsString>>> {
 }
 
 /// Prints the message of the argument parser: help and version are not failures, and neither is a closed pipe.
-fn usage(error: &clap::Error) -> ExitCode {
+fn usage(error: &clap::Error) -> u8 {
     let _ = error.print();
-    if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS }
+    if error.use_stderr() { 2 } else { 0 }
 }
 
 impl Command {
