@@ -1,0 +1,254 @@
+"""The store as an fsspec file system, ``granulo://``: for pandas, pyarrow, zarr, Dask and all that open files through it.
+
+A path is a key, and the store is an option: ``fsspec.filesystem("granulo", store="/data/pictures")``. In one URL both are
+separated by ``!/``: ``granulo:///data/pictures!/cats/1.jpg``. ``mode`` is that of :class:`granulo.Store` (default
+``"r"``).
+
+A file is written when it is closed, whole; until then it is in memory. Directories are those of the store.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
+
+from . import _granulo
+from .errors import DirectoryError, ExistsError, NotFoundError, StoreError
+from .store import DEFAULT_THREADS, Store
+
+#: Between the path of the store and the key, in a URL.
+SEPARATOR = "!/"
+
+
+class GranuloFileSystem(AbstractFileSystem):
+    """Files of a store. ``store``: its path, or an open :class:`granulo.Store`; ``mode``: as in that."""
+
+    protocol = "granulo"
+    root_marker = ""
+
+    def __init__(self, store: Any = None, mode: str = "r", threads: int = DEFAULT_THREADS, **options: Any) -> None:
+        super().__init__(**options)
+        if store is None:
+            raise ValueError(f"name the store: store='/path', or granulo:///path{SEPARATOR}key")
+        self.store = store if isinstance(store, Store) else Store(os.fspath(store), mode)
+        self.threads = threads
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        path = os.fspath(path)
+        if path.startswith("granulo://"):
+            path = path[len("granulo://") :]
+        if SEPARATOR in path:
+            path = path.split(SEPARATOR, 1)[1]
+        return path.strip("/")
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
+        path = path.removeprefix("granulo://")
+        return {"store": path.split(SEPARATOR, 1)[0]} if SEPARATOR in path else {}
+
+    def unstrip_protocol(self, name: str) -> str:
+        return f"granulo://{os.path.abspath(self.store.path)}{SEPARATOR}{self._strip_protocol(name)}"
+
+    def _about(self, key: str, stat: _granulo.Stat) -> dict[str, Any]:
+        kind = stat.kind if stat.kind in ("file", "directory") else "link" if stat.kind == "symlink" else "other"
+        return {
+            "name": key,
+            "size": stat.size_bytes,
+            "type": kind,
+            "mode": stat.mode,
+            "uid": stat.uid,
+            "gid": stat.gid,
+            "mtime": stat.mtime_ns / 1e9,
+        }
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        key = self._strip_protocol(path)
+        return self._about(key, self.store.stat(key))
+
+    def exists(self, path: str, **options: Any) -> bool:
+        try:
+            self.info(path)
+        except (StoreError, ValueError):
+            return False
+        return True
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
+        key = self._strip_protocol(path)
+        about = self.info(key)
+        if about["type"] == "directory":
+            entries = [self._about(*entry) for entry in self.store.walk(key, recursive=False)]
+        else:
+            entries = [about]
+        return entries if detail else [entry["name"] for entry in entries]
+
+    def find(
+        self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **options: Any
+    ) -> Any:
+        if maxdepth is not None:
+            return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **options)
+        key = self._strip_protocol(path)
+        found = {}
+        for name, stat in self.store.walk(key):
+            if stat.kind != "directory" or withdirs:
+                found[name] = self._about(name, stat)
+        if withdirs and key not in found and self.isdir(key):
+            found[key] = self.info(key)
+        return found if detail else sorted(found)
+
+    def created(self, path: str) -> datetime.datetime:
+        return self.modified(path)
+
+    def modified(self, path: str) -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(self.info(path)["mtime"], tz=datetime.timezone.utc)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        key = self._strip_protocol(path)
+        if start is None and end is None:
+            return self.store[key]
+        size = self.info(key)["size"]
+        first, stop, _ = slice(start, end).indices(size)
+        return self.store.read_range(key, first, stop)
+
+    def cat_ranges(
+        self, paths: list[str], starts: Any, ends: Any, max_gap: int | None = None, on_error: str = "return", **options: Any
+    ) -> list[Any]:
+        """Ranges of many files; all those that are whole files in one call of ``read_many``."""
+        starts = starts if isinstance(starts, Iterable) else [starts] * len(paths)
+        ends = ends if isinstance(ends, Iterable) else [ends] * len(paths)
+        wanted = list(zip(paths, starts, ends, strict=True))
+        whole = [at for at, (_, start, end) in enumerate(wanted) if not start and end is None]
+        contents = self._read_many([wanted[at][0] for at in whole])
+        given = dict(zip(whole, contents, strict=True)) if contents is not None else {}
+        return [given[at] if at in given else self._cat_or_error(*wanted[at], on_error) for at in range(len(wanted))]
+
+    def _cat_or_error(self, path: str, start: int | None, end: int | None, on_error: str) -> Any:
+        try:
+            return self.cat_file(path, start, end)
+        except Exception as error:
+            if on_error == "raise":
+                raise
+            return error
+
+    def _read_many(self, paths: list[str]) -> list[bytes] | None:
+        """Whole files in one call; ``None`` if one of them cannot be read, to try them one by one."""
+        try:
+            buffer, offsets = self.store.read_many([self._strip_protocol(path) for path in paths], threads=self.threads)
+        except StoreError:
+            return None
+        return [bytes(buffer[start:stop]) for start, stop in zip(offsets[:-1], offsets[1:], strict=True)]
+
+    def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **options: Any) -> Any:
+        paths = self.expand_path(path, recursive=recursive)
+        if len(paths) < 2 and not isinstance(path, list) and paths[0] == self._strip_protocol(path):
+            return super().cat(path, recursive=recursive, on_error=on_error, **options)
+        files = [one for one in paths if not self.isdir(one)]
+        contents = self._read_many(files)
+        if contents is None:
+            return super().cat(path, recursive=recursive, on_error=on_error, **options)
+        return dict(zip(files, contents, strict=True))
+
+    def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **options: Any) -> None:
+        key = self._strip_protocol(path)
+        if mode == "create" and self.exists(key):
+            raise ExistsError(17, "it exists", key)
+        self.store.put(key, value)
+
+    def cp_file(self, path1: str, path2: str, **options: Any) -> None:
+        source, target = self._strip_protocol(path1), self._strip_protocol(path2)
+        if self.isdir(source):
+            self.makedirs(target, exist_ok=True)
+        else:
+            self.store.put(target, self.store[source])
+
+    def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
+        key = self._strip_protocol(path)
+        if self.exists(key):
+            raise ExistsError(17, "it exists", key)
+        if not create_parents and not self.isdir(self._parent(key)):
+            raise NotFoundError(2, "no such directory", self._parent(key))
+        self.store.make_directory(key)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        key = self._strip_protocol(path)
+        if not self.isdir(key):
+            self.mkdir(key)
+        elif not exist_ok:
+            raise ExistsError(17, "it exists", key)
+
+    def rmdir(self, path: str) -> None:
+        self.store.remove(self._strip_protocol(path))
+
+    def rm_file(self, path: str) -> None:
+        key = self._strip_protocol(path)
+        if self.isdir(key):
+            raise DirectoryError(21, "it is a directory", key)
+        self.store.remove(key)
+
+    def _rm(self, path: str) -> None:
+        self.rm_file(path)
+
+    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        for key in self.expand_path(path, recursive=False) if not recursive else self._tops(path):
+            if recursive and maxdepth is None:
+                self.store.remove_tree(key)
+            elif self.isdir(key):
+                self.rmdir(key)
+            else:
+                self.rm_file(key)
+
+    def _tops(self, path: Any) -> list[str]:
+        """What a recursive removal begins at, patterns expanded."""
+        return [key for one in (path if isinstance(path, list) else [path]) for key in self.expand_path(one)]
+
+    def _open(self, path: str, mode: str = "rb", block_size: Any = None, **options: Any) -> Any:
+        key = self._strip_protocol(path)
+        if "r" in mode and self.info(key)["type"] == "directory":
+            raise DirectoryError(21, "it is a directory", key)
+        if "x" in mode and self.exists(key):
+            raise ExistsError(17, "it exists", key)
+        return StoreFile(self, key, mode, block_size or "default", **options)
+
+
+class StoreFile(AbstractBufferedFile):
+    """A file of a store, read in ranges, or written whole when it is closed."""
+
+    def __init__(self, fs: GranuloFileSystem, path: str, mode: str = "rb", block_size: Any = "default", **options: Any):
+        before = fs.store.get(path, b"") if "a" in mode else b""
+        super().__init__(fs, path, mode, block_size, **options)
+        self._pieces: list[bytes] = []
+        if before:
+            self._pieces.append(before)
+            self.loc = len(before)
+        elif "a" in mode:
+            self.loc = 0
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        return self.fs.store.read_range(self.path, start, end)
+
+    def _initiate_upload(self) -> None:
+        """Nothing: the store gets a file whole."""
+
+    def _upload_chunk(self, final: bool = False) -> bool:
+        self.buffer.seek(0)
+        self._pieces.append(self.buffer.read())
+        if final and self.autocommit:
+            self.commit()
+        return True
+
+    def commit(self) -> None:
+        """Stores the file."""
+        self.fs.store.put(self.path, b"".join(self._pieces))
+        self._pieces = []
+
+    def discard(self) -> None:
+        """Forgets what was written."""
+        self._pieces = []
+        self.buffer = io.BytesIO()

@@ -1,0 +1,192 @@
+"""The store: a mapping from keys (paths) to contents (bytes).
+
+Keys are ``str`` or ``bytes``. A ``str`` stands for its UTF-8 bytes; bytes that are not UTF-8 are surrogates in it
+(``surrogateescape``), as in file names everywhere in Python, so any byte but NUL survives, and ``/`` separates components.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+
+from . import _granulo
+from .errors import NotFoundError
+
+if TYPE_CHECKING:
+    from .listing import Batch, Listing
+
+Key = Union[str, bytes, "os.PathLike[str]"]
+
+#: Threads of a call that reads many files, if it is not told.
+DEFAULT_THREADS = 8
+
+
+def _bytes_of(content: Any) -> bytes:
+    """Content as ``bytes``: of anything with the buffer protocol, but not of ``str``."""
+    if isinstance(content, bytes):
+        return content
+    return memoryview(content).cast("B").tobytes()
+
+
+class Store(_granulo.Store):
+    """An open store.
+
+    ``Store(path)`` opens it for reading; any number of processes may, beside one that writes. Modes: ``"r"`` (read),
+    ``"r+"`` (read and write what exists), ``"a"`` (the same, created if missing), ``"x"`` (created, must not exist).
+
+    ``cutoff_bytes``, ``fast`` and ``slow`` describe a store that is created: the size up to which a file is small, and
+    directories on flash and on disks (see ``granulo store init --help``). By default it is one directory.
+
+    A store can be pickled, and used after a fork: the other process opens it again, for reading.
+
+    >>> store = Store("pictures", "a")                                                        # doctest: +SKIP
+    >>> store["cats/1.jpg"] = b"..."                                                          # doctest: +SKIP
+    >>> store["cats/1.jpg"]                                                                   # doctest: +SKIP
+    b'...'
+    """
+
+    # The constructor of the extension has the arguments; a subclass of it needs none of its own.
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (os.path.abspath(self.path),)
+
+    def __repr__(self) -> str:
+        return f"granulo.Store({os.fspath(self.path)!r}{', writable' if self.writable else ''})"
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __getitem__(self, key: Key) -> bytes:
+        """The content of a file (of a symbolic link, its target), verified. Up to 1 GiB; see ``read_range``.
+
+        Raises :class:`NotFoundError` (a ``KeyError``) if there is none, :class:`DirectoryError` for a directory.
+        """
+        content = self.read(key)
+        if content is None:
+            raise NotFoundError(2, "no such key", key)
+        return content
+
+    def get(self, key: Key, default: Any = None) -> Any:
+        """The content of a file, or ``default``."""
+        content = self.read(key)
+        return default if content is None else content
+
+    def __len__(self) -> int:
+        """Number of files (names of them); walks the index, about 0.2 s for a million."""
+        return self.count("")
+
+    def __bool__(self) -> bool:
+        """True: an open store is something, even without files."""
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        """Keys of all files, in key order."""
+        return self.keys()
+
+    def keys(self, below: Key = "") -> Iterator[str]:
+        """Keys of all files at and below a key, in key order. For millions of them, see :meth:`listing`."""
+        return (key for key, stat in self.entries(below) if stat.kind == "file")
+
+    def walk(self, below: Key = "", recursive: bool = True) -> Iterator[tuple[str, _granulo.Stat]]:
+        """``(key, stat)`` of all objects at and below a key, or in one directory, in key order and of one state."""
+        return self.entries(below, recursive)
+
+    def read_many(
+        self, keys: Sequence[Key] | np.ndarray, listing: Listing | None = None, threads: int = DEFAULT_THREADS
+    ) -> tuple[bytearray, np.ndarray]:
+        """The contents of many files in one buffer, with their offsets.
+
+        ``keys`` are keys, or row numbers of ``listing``, which need no look-up. Returns ``(buffer, offsets)``: content
+        *i* is ``buffer[offsets[i]:offsets[i + 1]]``; ``offsets`` has ``len(keys) + 1`` entries of ``int64``, in bytes.
+        The buffer is writable and used by nobody else: ``np.frombuffer(buffer, np.uint8)``, ``pyarrow.py_buffer(buffer)``
+        and ``torch.frombuffer(buffer, dtype=torch.uint8)`` take it without a copy.
+
+        Records are read in disk order by ``threads`` threads, neighbours together, without the interpreter.
+        """
+        if listing is not None:
+            buffer, offsets = self.read_rows(listing.table, np.asarray(keys, dtype="<u4").tobytes(), threads)
+        else:
+            buffer, offsets = self.read_keys(list(keys), threads)
+        return buffer, np.frombuffer(offsets, dtype="<i8")
+
+    def put(self, key: Key, content: Any, mode: int = 0o644, mtime_ns: int | None = None) -> None:
+        """Stores a file; durable on return. Directories above it are created. For many, use :meth:`batch`.
+
+        ``mode`` are its permissions, ``mtime_ns`` its modification time in nanoseconds since 1970 (default: now).
+        """
+        super().put(key, _bytes_of(content), mode, mtime_ns)
+
+    def __setitem__(self, key: Key, content: Any) -> None:
+        self.put(key, content)
+
+    def remove(self, key: Key) -> None:
+        """Removes a file, a link or an empty directory; durable on return. Raises ``KeyError`` if there is none."""
+        if not super().remove(key, False):
+            raise NotFoundError(2, "no such key", key)
+
+    def __delitem__(self, key: Key) -> None:
+        self.remove(key)
+
+    def remove_tree(self, key: Key) -> bool:
+        """Removes an object and all below it; returns whether it existed."""
+        return super().remove(key, True)
+
+    def batch(self) -> WriteBatch:
+        """Changes that are committed together, at the end of a ``with`` block; an exception in it discards the rest.
+
+        Up to 8 MiB of content are atomic; a larger batch is committed in pieces of that size.
+        """
+        return WriteBatch(self.open_batch())
+
+    def listing(self, below: Key = "", at: str | None = None) -> Listing:
+        """All files at and below a key as one object: see :class:`Listing`. ``at`` names a snapshot."""
+        from .listing import Listing
+
+        return Listing(self, self.table(below, at))
+
+    def load(
+        self, below: Key = "", batch_files: int = 256, memory_bytes: int = 256 << 20, threads: int = DEFAULT_THREADS
+    ) -> Iterator[Batch]:
+        """All files at and below a key in disk order, in batches that are read ahead: the fastest way through the data."""
+        return self.listing(below).batches("disk", batch_files, memory_bytes=memory_bytes, threads=threads)
+
+
+class WriteBatch:
+    """Changes that are committed together; see :meth:`Store.batch`."""
+
+    def __init__(self, batch: _granulo.Batch) -> None:
+        self._batch = batch
+
+    def put(self, key: Key, content: Any, mode: int = 0o644, mtime_ns: int | None = None) -> None:
+        """Stores a file with the batch."""
+        self._batch.put(key, _bytes_of(content), mode, mtime_ns)
+
+    __setitem__ = put
+
+    def remove(self, key: Key) -> None:
+        """Removes a file, a link or an empty directory with the batch; nothing happens if there is none."""
+        self._batch.remove(key)
+
+    __delitem__ = remove
+
+    def commit(self) -> None:
+        """Makes what was given durable; the batch goes on until the end of the block."""
+        self._batch.commit()
+
+    def __enter__(self) -> WriteBatch:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self._batch.commit()
+        finally:
+            self._batch.end()
+

@@ -1,0 +1,111 @@
+//! `_granulo.Stat` and `_granulo.Walk`: what is known of an object, and all objects below a key.
+
+use std::sync::Mutex;
+
+use granulo_core::locks::lock;
+use granulo_store::{Entry, Kind, Status, Time};
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::errors::OrRaise;
+use crate::keys::{path_of, text_of};
+use crate::process::OfProcess;
+
+/// What is known of an object.
+#[pyclass(frozen, get_all, module = "granulo._granulo")]
+#[derive(Debug)]
+pub(crate) struct Stat {
+    kind: &'static str,
+    size_bytes: u64,
+    mode: u16,
+    uid: u32,
+    gid: u32,
+    mtime_ns: i128,
+    ctime_ns: i128,
+    names: Option<u64>,
+    allocated_bytes: Option<u64>,
+}
+
+fn nanoseconds(time: Time) -> i128 {
+    i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
+}
+
+impl Stat {
+    fn of(entry: &Entry) -> Stat {
+        let kind = match entry.kind {
+            Kind::Directory => "directory",
+            Kind::Symlink => "symlink",
+            Kind::Special => "special",
+            _ => "file",
+        };
+        Stat {
+            kind,
+            size_bytes: entry.size_bytes,
+            mode: entry.mode,
+            uid: entry.uid,
+            gid: entry.gid,
+            mtime_ns: nanoseconds(entry.mtime),
+            ctime_ns: nanoseconds(entry.ctime),
+            names: None,
+            allocated_bytes: None,
+        }
+    }
+
+    pub(crate) fn of_status(status: &Status) -> Stat {
+        let (names, allocated_bytes) = (Some(status.names), Some(status.allocated_bytes));
+        Stat { names, allocated_bytes, ..Stat::of(&status.entry) }
+    }
+
+    /// The root, which has no record unless it was given attributes.
+    pub(crate) fn of_root() -> Stat {
+        Stat {
+            kind: "directory",
+            size_bytes: 0,
+            mode: 0o040_755,
+            uid: 0,
+            gid: 0,
+            mtime_ns: 0,
+            ctime_ns: 0,
+            names: Some(1),
+            allocated_bytes: Some(0),
+        }
+    }
+}
+
+#[pymethods]
+impl Stat {
+    fn __repr__(&self) -> String {
+        let Stat { kind, size_bytes, mode, mtime_ns, .. } = self;
+        format!("Stat(kind='{kind}', size_bytes={size_bytes}, mode=0o{mode:o}, mtime_ns={mtime_ns})")
+    }
+}
+
+/// Entries in key order, of one state of the store.
+#[pyclass(frozen, module = "granulo._granulo")]
+#[derive(Debug)]
+pub(crate) struct Walk(Mutex<OfProcess<Mutex<granulo_store::Walk>>>);
+
+impl Walk {
+    pub(crate) fn new(walk: granulo_store::Walk) -> Walk {
+        Walk(Mutex::new(OfProcess::new(Mutex::new(walk))))
+    }
+}
+
+#[pymethods]
+impl Walk {
+    fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyString>, Stat)>> {
+        let walk = lock(&self.0);
+        let Some(walk) = walk.get() else {
+            return Err(pyo3::exceptions::PyValueError::new_err("a walk ends in the process that began it"));
+        };
+        let mut walk = lock(walk);
+        match walk.lend().or_raise(py)? {
+            Some(lent) => Ok(Some((text_of(py, &path_of(lent.key))?, Stat::of(&lent.entry)))),
+            None => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! `_granulo.Store`: an open store, and what Python does with keys in it.
+//!
+//! **Invariants**: the handle belongs to the process that opened it; another process, which has it by fork, opens one of
+//! its own on first use, for reading if the first one writes (there is one writer). The lock around it is held only for
+//! moments in which this thread also holds the interpreter, so that no fork finds it locked. Work on the disk is done
+//! without the interpreter.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use granulo_core::error::{Error, ErrorKind, Result};
+use granulo_core::locks::lock;
+use granulo_store::{Attributes, Durability, Key, Kind, OpenOptions, Plan, RecordPlace, Store, Time};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyDict};
+
+use crate::batch::Batch;
+use crate::entries::{Stat, Walk};
+use crate::errors::{OrRaise, missing, raise};
+use crate::keys::{bytes_of, key_of, path_of};
+use crate::process::OfProcess;
+use crate::reading::{Slots, offsets_of, read_rows};
+use crate::table::Table;
+
+/// An open store.
+#[pyclass(frozen, subclass, module = "granulo._granulo", name = "Store")]
+#[derive(Debug)]
+pub(crate) struct Handle {
+    path: PathBuf,
+    is_writer: bool,
+    open: Mutex<Option<OfProcess<Store>>>,
+    is_closed: Mutex<bool>,
+}
+
+/// Numbers as bytes, for numpy and Arrow.
+pub(crate) fn bytes_of_numbers(numbers: &[u64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+/// Row numbers that were given as bytes of little-endian `uint32`.
+pub(crate) fn indices_of(given: &[u8]) -> Vec<u32> {
+    given.as_chunks().0.iter().map(|&number| u32::from_le_bytes(number)).collect()
+}
+
+/// A buffer of Python's that `fill` fills without the interpreter.
+pub(crate) fn fill_buffer<'py>(
+    py: Python<'py>,
+    length: u64,
+    fill: impl FnOnce(&mut [u8]) -> Result<()> + Send,
+) -> PyResult<Bound<'py, PyByteArray>> {
+    PyByteArray::new_with(py, length as usize, |buffer| py.detach(|| fill(buffer)).or_raise(py))
+}
+
+/// The contents of keys in one buffer, with their offsets. `None` if one of them was changed meanwhile.
+fn read_keys<'py>(
+    py: Python<'py>,
+    store: &Store,
+    found: &[(RecordPlace, u64)],
+    threads: usize,
+) -> PyResult<Option<Bound<'py, PyByteArray>>> {
+    let places: Vec<RecordPlace> = found.iter().map(|(place, _)| *place).collect();
+    let length = found.iter().map(|(_, size_bytes)| size_bytes).sum();
+    let is_changed = Mutex::new(false);
+    let buffer = fill_buffer(py, length, |buffer| {
+        let slots = Slots::new(buffer, found.iter().map(|(_, size_bytes)| *size_bytes as usize));
+        store.read_places(&places, threads, |at, content| {
+            if !content.is_ok_and(|content| slots.fill(at, content)) {
+                *lock(&is_changed) = true;
+            }
+        });
+        Ok(())
+    })?;
+    let is_changed = *lock(&is_changed);
+    Ok((!is_changed).then_some(buffer))
+}
+
+fn open(path: &std::path::Path, is_writer: bool) -> Result<Store> {
+    match is_writer {
+        true => Store::open(path),
+        false => Store::open_read_only_with(path, &OpenOptions::default()),
+    }
+}
+
+impl Handle {
+    /// The store, opened again if this is another process.
+    ///
+    /// # Errors
+    /// Errors of opening; `ValueError` if it was closed.
+    pub(crate) fn store(&self, py: Python<'_>) -> PyResult<Store> {
+        if *lock(&self.is_closed) {
+            return Err(PyValueError::new_err("the store is closed"));
+        }
+        if let Some(store) = lock(&self.open).as_ref().and_then(OfProcess::get) {
+            return Ok(store.clone());
+        }
+        // In a forked child the writer is its parent.
+        let store = py.detach(|| open(&self.path, false)).or_raise(py)?;
+        let before = lock(&self.open).replace(OfProcess::new(store.clone()));
+        drop(before);
+        Ok(store)
+    }
+}
+
+/// Attributes of a file that Python puts: its permissions, and its time or else the present.
+pub(crate) fn attributes(mode: u32, mtime_ns: Option<i64>) -> Attributes {
+    let now = || {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(now.as_nanos()).unwrap_or_default()
+    };
+    let mtime = Time::of_nanoseconds(mtime_ns.unwrap_or_else(now));
+    Attributes { mode: 0o100_000 | (mode & 0o7777) as u16, ..Attributes::of_file(mtime) }
+}
+
+#[pymethods]
+impl Handle {
+    #[new]
+    #[pyo3(signature = (path, mode = "r", cutoff_bytes = None, fast = Vec::new(), slow = Vec::new()))]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        mode: &str,
+        cutoff_bytes: Option<u64>,
+        fast: Vec<PathBuf>,
+        slow: Vec<PathBuf>,
+    ) -> PyResult<Handle> {
+        let mut plan = Plan { fast, slow, ..Plan::default() };
+        plan.cutoff_bytes = cutoff_bytes.unwrap_or(plan.cutoff_bytes);
+        let store = match mode {
+            "r" => py.detach(|| open(&path, false)),
+            "r+" => py.detach(|| open(&path, true)),
+            "x" => py.detach(|| Store::create(&path, &plan)),
+            "a" => py.detach(|| match granulo_store::is_store(&path) {
+                true => open(&path, true),
+                false => Store::create(&path, &plan),
+            }),
+            _ => return Err(PyValueError::new_err(format!("the mode is 'r', 'r+', 'a' or 'x', not '{mode}'"))),
+        };
+        let open = Mutex::new(Some(OfProcess::new(store.or_raise(py)?)));
+        Ok(Handle { path, is_writer: mode != "r", open, is_closed: Mutex::new(false) })
+    }
+
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+
+    #[getter]
+    fn writable(&self) -> bool {
+        self.is_writer && lock(&self.open).as_ref().is_some_and(|open| open.get().is_some())
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let is_closed = std::mem::replace(&mut *lock(&self.is_closed), true);
+        let open = lock(&self.open).take();
+        let is_writer = self.is_writer && !is_closed;
+        py.detach(move || {
+            let synced = match open.as_ref().and_then(OfProcess::get) {
+                Some(store) if is_writer => store.sync(),
+                _ => Ok(()),
+            };
+            drop(open);
+            synced
+        })
+        .or_raise(py)
+    }
+
+    fn read<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let (py, wanted) = (key.py(), key_of(key)?);
+        let store = self.store(py)?;
+        let content = py.detach(|| match store.get(&wanted) {
+            // A directory has no content, and is an object.
+            Ok(Some(content)) if content.is_empty() => match store.entry(&wanted)? {
+                Some(listed) if listed.entry.kind == Kind::Directory => Ok(Some(Err(()))),
+                _ => Ok(Some(Ok(content))),
+            },
+            Ok(content) => Ok(content.map(Ok)),
+            Err(error) => Err(error),
+        });
+        match content.or_raise(py)? {
+            Some(Err(())) => Err(raise("DirectoryError", 21, "it is a directory", Some(key.clone()), py)),
+            Some(Ok(content)) => Ok(Some(PyBytes::new(py, &content))),
+            None => Ok(None),
+        }
+    }
+
+    fn read_range<'py>(&self, key: &Bound<'py, PyAny>, start: u64, stop: u64) -> PyResult<Bound<'py, PyBytes>> {
+        let (py, wanted) = (key.py(), key_of(key)?);
+        let store = self.store(py)?;
+        let mut content = Vec::new();
+        match py.detach(|| store.read_range(&wanted, start..stop.max(start), &mut content)).or_raise(py)? {
+            Some(_) => Ok(PyBytes::new(py, &content)),
+            None => Err(missing(py, key)),
+        }
+    }
+
+    fn __contains__(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let (py, wanted) = (key.py(), key_of(key)?);
+        let store = self.store(py)?;
+        let found = py.detach(|| store.entry(&wanted)).or_raise(py)?;
+        Ok(found.is_some_and(|listed| listed.entry.kind != Kind::Directory))
+    }
+
+    fn stat(&self, key: &Bound<'_, PyAny>) -> PyResult<Stat> {
+        let (py, wanted) = (key.py(), key_of(key)?);
+        let store = self.store(py)?;
+        if wanted.is_root() {
+            return Ok(Stat::of_root());
+        }
+        match py.detach(|| store.stat(&wanted)).or_raise(py)? {
+            Some(status) => Ok(Stat::of_status(&status)),
+            None => Err(missing(py, key)),
+        }
+    }
+
+    /// Number of files at and below a key.
+    fn count(&self, below: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let (py, top) = (below.py(), key_of(below)?);
+        let store = self.store(py)?;
+        py.detach(|| -> Result<u64> {
+            let (mut walk, mut count) = (store.walk(&top)?, 0);
+            while let Some(lent) = walk.lend()? {
+                count += u64::from(matches!(lent.entry.kind, Kind::File | Kind::Large));
+            }
+            Ok(count)
+        })
+        .or_raise(py)
+    }
+
+    fn read_keys<'py>(
+        &self,
+        py: Python<'py>,
+        keys: Vec<Bound<'py, PyAny>>,
+        threads: usize,
+    ) -> PyResult<(Bound<'py, PyByteArray>, Bound<'py, PyBytes>)> {
+        let wanted: Vec<Key> = keys.iter().map(key_of).collect::<PyResult<_>>()?;
+        let store = self.store(py)?;
+        let look_up = || -> Result<std::result::Result<Vec<(RecordPlace, u64)>, usize>> {
+            let mut found = Vec::with_capacity(wanted.len());
+            for (at, key) in wanted.iter().enumerate() {
+                match store.entry(key)? {
+                    Some(listed) if listed.entry.kind != Kind::Directory => {
+                        found.push(((&listed.entry).into(), listed.entry.size_bytes));
+                    }
+                    _ => return Ok(Err(at)),
+                }
+            }
+            Ok(Ok(found))
+        };
+        // Others may change what was looked up; after some attempts the error of reading it is the answer.
+        for _ in 0..4 {
+            let found = match py.detach(look_up).or_raise(py)? {
+                Ok(found) => found,
+                Err(at) => return Err(missing(py, &keys[at])),
+            };
+            if let Some(buffer) = read_keys(py, &store, &found, threads)? {
+                let ends = found.iter().scan(0, |end, (_, size_bytes)| {
+                    *end += size_bytes;
+                    Some(*end)
+                });
+                let offsets: Vec<u64> = std::iter::once(0).chain(ends).collect();
+                return Ok((buffer, PyBytes::new(py, &bytes_of_numbers(&offsets))));
+            }
+            py.detach(|| store.refresh()).or_raise(py)?;
+        }
+        py.detach(|| wanted.iter().try_for_each(|key| store.get(key).map(drop))).or_raise(py)?;
+        let busy = Error::new(ErrorKind::Busy, "read many files", "one of them changes all the time");
+        Err(busy).or_raise(py)
+    }
+
+    fn read_rows<'py>(
+        &self,
+        py: Python<'py>,
+        table: &Table,
+        indices: &Bound<'py, PyBytes>,
+        threads: usize,
+    ) -> PyResult<(Bound<'py, PyByteArray>, Bound<'py, PyBytes>)> {
+        let (store, indices) = (self.store(py)?, indices_of(indices.as_bytes()));
+        let offsets = offsets_of(table.rows(), &indices).or_raise(py)?;
+        let length = offsets.last().copied().unwrap_or_default();
+        let read = |buffer: &mut [u8]| read_rows(&store, (table.rows(), table.names()), &indices, threads, buffer);
+        Ok((fill_buffer(py, length, read)?, PyBytes::new(py, &bytes_of_numbers(&offsets))))
+    }
+
+    #[pyo3(signature = (key, content, mode = 0o644, mtime_ns = None))]
+    fn put(&self, key: &Bound<'_, PyAny>, content: &[u8], mode: u32, mtime_ns: Option<i64>) -> PyResult<()> {
+        let (py, key, attributes) = (key.py(), key_of(key)?, attributes(mode, mtime_ns));
+        let store = self.store(py)?;
+        py.detach(|| store.put(&key, &attributes, content)).or_raise(py)
+    }
+
+    fn remove(&self, key: &Bound<'_, PyAny>, whole_tree: bool) -> PyResult<bool> {
+        let (py, key) = (key.py(), key_of(key)?);
+        let store = self.store(py)?;
+        let remove = || if whole_tree { store.remove_tree(&key) } else { store.remove(&key) };
+        py.detach(remove).or_raise(py)
+    }
+
+    fn make_directory(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, key) = (key.py(), key_of(key)?);
+        let store = self.store(py)?;
+        py.detach(|| {
+            let mut batch = store.batch(Durability::Batch);
+            let attributes = attributes(0o755, None);
+            batch.directory(&key, &Attributes { mode: 0o040_755, ..attributes })?;
+            batch.commit()
+        })
+        .or_raise(py)
+    }
+
+    fn open_batch(&self, py: Python<'_>) -> PyResult<Batch> {
+        Ok(Batch::new(self.store(py)?))
+    }
+
+    /// Entries at and below a key, or in a directory, in key order.
+    #[pyo3(signature = (below, recursive = true))]
+    fn entries(&self, below: &Bound<'_, PyAny>, recursive: bool) -> PyResult<Walk> {
+        let (py, top) = (below.py(), key_of(below)?);
+        let store = self.store(py)?;
+        let walk = py.detach(|| if recursive { store.walk(&top) } else { store.list(&top) }).or_raise(py)?;
+        Ok(Walk::new(walk))
+    }
+
+    #[pyo3(signature = (below, at = None))]
+    fn table(&self, below: &Bound<'_, PyAny>, at: Option<&str>) -> PyResult<Table> {
+        let (py, top) = (below.py(), key_of(below)?);
+        let store = self.store(py)?;
+        let is_writer = self.writable();
+        py.detach(|| match is_writer {
+            // A listing keeps its state, and must not keep the store open for writing.
+            true => store.sync().and_then(|()| Table::of(&open(&self.path, false)?, &top, at)),
+            false => Table::of(&store, &top, at),
+        })
+        .or_raise(py)
+    }
+
+    fn create_snapshot(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let store = self.store(py)?;
+        py.detach(|| store.create_snapshot(name).map(drop)).or_raise(py)
+    }
+
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.store(py)?;
+        py.detach(|| store.sync()).or_raise(py)
+    }
+
+    fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
+        let store = self.store(py)?;
+        py.detach(|| store.refresh()).or_raise(py)
+    }
+
+    fn compact(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.store(py)?;
+        let progress = granulo_store::Progress::default();
+        py.detach(|| store.compact(&granulo_store::CompactOptions::default(), &progress).map(drop)).or_raise(py)
+    }
+
+    fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let store = self.store(py)?;
+        let status = py.detach(|| store.status(true)).or_raise(py)?;
+        let dict = PyDict::new(py);
+        dict.set_item("home", status.home)?;
+        dict.set_item("live_records", status.live_records)?;
+        dict.set_item("live_bytes", status.live_bytes)?;
+        dict.set_item("dead_records", status.dead_records)?;
+        dict.set_item("dead_bytes", status.dead_bytes)?;
+        dict.set_item("segments", status.segments)?;
+        dict.set_item("unit_bytes", status.unit_bytes)?;
+        dict.set_item("index_bytes", status.index_bytes)?;
+        dict.set_item("waiting_bytes", status.waiting_bytes)?;
+        dict.set_item("has_writer", status.has_writer)?;
+        dict.set_item("read_only_because", status.latched)?;
+        if let Some(census) = status.census {
+            dict.set_item("files", census.files)?;
+            dict.set_item("large_files", census.large_files)?;
+            dict.set_item("links", census.links)?;
+            dict.set_item("directories", census.directories)?;
+            dict.set_item("symlinks", census.symlinks)?;
+            dict.set_item("special", census.special)?;
+            dict.set_item("size_bytes", census.size_bytes)?;
+        }
+        let devices = status.devices.iter().map(|device| {
+            let about = PyDict::new(py);
+            about.set_item("number", device.number.0)?;
+            about.set_item("path", &device.path)?;
+            about.set_item("state", device.state_name())?;
+            about.set_item("trouble", device.trouble.as_deref())?;
+            about.set_item("segment_bytes", device.segment_bytes)?;
+            about.set_item("unit_bytes", device.unit_bytes)?;
+            Ok(about)
+        });
+        dict.set_item("devices", devices.collect::<PyResult<Vec<_>>>()?)?;
+        Ok(dict)
+    }
+}
+
+/// The normal form of a key: without slashes at the ends and doubled ones.
+#[pyfunction]
+pub(crate) fn normal_key<'py>(key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    let key_bytes = Key::parse(bytes_of(key)?).or_raise(key.py())?;
+    Ok(PyBytes::new(key.py(), &path_of(&key_bytes)))
+}

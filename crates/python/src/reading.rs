@@ -1,0 +1,106 @@
+//! Reading rows of a listing into one buffer, by their places; where a record is no longer there, by its name.
+//!
+//! **Invariant**: what is returned is the content that was listed. A record that compaction moved has kept its id, and
+//! is read where it is now; a file that was overwritten or removed, and whose space was freed, is an error, never another
+//! content. Content goes from the verified record to its place in the buffer, without a copy in between.
+
+use std::sync::Mutex;
+
+use granulo_core::error::{Error, ErrorKind, Result};
+use granulo_core::locks::lock;
+use granulo_store::{Buffer, Key, RecordPlace, Store};
+
+use crate::keys::path_of_stored;
+use crate::names::Names;
+use crate::rows::Rows;
+
+/// Slots of a buffer that threads fill, each its own.
+pub(crate) struct Slots<'b>(Vec<Mutex<Option<&'b mut [u8]>>>);
+
+impl<'b> Slots<'b> {
+    /// Divides a buffer into slots of these sizes.
+    pub(crate) fn new(mut buffer: &'b mut [u8], sizes: impl Iterator<Item = usize>) -> Slots<'b> {
+        Slots(
+            sizes
+                .map(|size| {
+                    let (slot, rest) = std::mem::take(&mut buffer).split_at_mut(size);
+                    buffer = rest;
+                    Mutex::new(Some(slot))
+                })
+                .collect(),
+        )
+    }
+
+    /// Fills a slot; returns whether the content has its size. A slot is filled once.
+    pub(crate) fn fill(&self, at: usize, content: &[u8]) -> bool {
+        let Some(slot) = self.0.get(at) else { return false };
+        let mut slot = lock(slot);
+        match slot.as_mut() {
+            Some(bytes) if bytes.len() == content.len() => {
+                bytes.copy_from_slice(content);
+                *slot = None;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Offsets of contents in a buffer: one more than there are contents.
+///
+/// # Errors
+/// There is no such row.
+pub(crate) fn offsets_of(rows: &Rows, indices: &[u32]) -> Result<Vec<u64>> {
+    let mut offsets = Vec::with_capacity(indices.len() + 1);
+    let mut end = 0;
+    offsets.push(end);
+    for &index in indices {
+        let no_row = || format!("there is no file {index} in a listing of {}", rows.count());
+        let row = rows.get(index as usize).ok_or_else(|| Error::new(ErrorKind::Usage, "read", no_row()))?;
+        end += row.size_bytes;
+        offsets.push(end);
+    }
+    Ok(offsets)
+}
+
+/// Reads rows into `buffer`, which has the sum of their sizes.
+///
+/// # Errors
+/// The first file that cannot be read, with its name.
+pub(crate) fn read_rows(
+    store: &Store,
+    (rows, names): (&Rows, &Names),
+    indices: &[u32],
+    threads: usize,
+    buffer: &mut [u8],
+) -> Result<()> {
+    let listed: Vec<_> = indices.iter().filter_map(|&index| rows.get(index as usize)).collect();
+    let places: Vec<RecordPlace> = listed.iter().map(|row| row.place).collect();
+    let slots = Slots::new(buffer, listed.iter().map(|row| row.size_bytes as usize));
+    let failed: Mutex<Vec<usize>> = Mutex::default();
+    store.read_places(&places, threads, |at, content| {
+        if !content.is_ok_and(|content| slots.fill(at, content)) {
+            lock(&failed).push(at);
+        }
+    });
+    let mut memory = Buffer::default();
+    for at in granulo_core::locks::unpoisoned(failed.into_inner()) {
+        let name = names.get(rows, indices[at] as usize).map_err(unreadable_names)?;
+        let key = Key::parse(path_of_stored(&name))?;
+        let object = store.read(&key, &mut memory)?;
+        let is_listed =
+            object.is_some_and(|object| object.entry.id == listed[at].place.id && slots.fill(at, object.content));
+        if !is_listed {
+            let cause = "it was changed or removed since it was listed, and its space was freed";
+            return Err(Error::new(ErrorKind::NotFound, "read", cause)
+                .at(&key.to_path())
+                .advise("list the store again, or keep the first listing open: its files are kept for it"));
+        }
+    }
+    Ok(())
+}
+
+/// The error of a file of names that cannot be read.
+pub(crate) fn unreadable_names(error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, "read the names of a listing", error.to_string())
+}

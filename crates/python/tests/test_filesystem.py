@@ -1,0 +1,148 @@
+"""The fsspec file system: fsspec's own abstract tests, and what is granulo's."""
+
+import os
+import pickle
+
+import fsspec
+import fsspec.tests.abstract as abstract
+import granulo
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.fs
+import pyarrow.parquet
+import pytest
+from conftest import KEYS, content_of
+from granulo.filesystem import GranuloFileSystem
+
+
+class Fixtures(abstract.AbstractFixtures):
+    """A new store for each test."""
+
+    @pytest.fixture
+    def fs(self, tmp_path):
+        filesystem = GranuloFileSystem(tmp_path / "s", mode="x", skip_instance_cache=True)
+        yield filesystem
+        filesystem.store.close()
+
+    @pytest.fixture
+    def fs_path(self, fs):
+        fs.mkdir("tests")
+        return "tests"
+
+
+class TestCopy(abstract.AbstractCopyTests, Fixtures):
+    pass
+
+
+class TestGet(abstract.AbstractGetTests, Fixtures):
+    pass
+
+
+class TestPut(abstract.AbstractPutTests, Fixtures):
+    pass
+
+
+class TestPipe(abstract.AbstractPipeTests, Fixtures):
+    pass
+
+
+class TestOpen(abstract.AbstractOpenTests, Fixtures):
+    pass
+
+
+@pytest.fixture
+def fs(home):
+    return fsspec.filesystem("granulo", store=os.fspath(home))
+
+
+def test_listings_and_patterns(fs):
+    assert fs.ls("", detail=False) == ["cats", "dogs", "owls"]
+    assert fs.ls("/cats/", detail=False) == KEYS[:200]
+    assert fs.ls("cats/0000.bin", detail=False) == ["cats/0000.bin"]
+    assert fs.find("dogs") == KEYS[200:400] and fs.find("") == KEYS
+    assert fs.glob("*/000[12].bin") == [f"{group}/000{n}.bin" for group in ("cats", "dogs", "owls") for n in (1, 2)]
+    about = fs.info("owls/0005.bin")
+    assert (about["type"], about["size"], about["name"]) == ("file", len(content_of("owls/0005.bin")), "owls/0005.bin")
+    assert fs.info("")["type"] == fs.info("owls")["type"] == "directory"
+    assert fs.isdir("cats") and fs.isfile("cats/0001.bin") and not fs.exists("lions")
+    assert fs.du("cats") == sum(len(content_of(key)) for key in KEYS[:200])
+    for missing in (lambda: fs.ls("lions"), lambda: fs.info("lions"), lambda: fs.cat("lions"), lambda: fs.open("lions")):
+        with pytest.raises(FileNotFoundError):
+            missing()
+
+
+def test_reading_in_every_way(fs):
+    content = content_of(KEYS[7])
+    assert fs.cat(KEYS[7]) == fs.cat_file(KEYS[7]) == content
+    assert fs.cat_file(KEYS[7], 10, 30) == content[10:30] and fs.cat_file(KEYS[7], -10) == content[-10:]
+    assert fs.cat(KEYS[:9]) == {key: content_of(key) for key in KEYS[:9]}
+    assert fs.cat("owls/*") == {key: content_of(key) for key in KEYS[400:]}
+    ranges = fs.cat_ranges([*KEYS[:3], "no", KEYS[3]], [0, 5, None, 0, 2], [None, 9, None, None, None])
+    assert [ranges[0], ranges[1], ranges[2], ranges[4]] == [
+        content_of(KEYS[0]), content_of(KEYS[1])[5:9], content_of(KEYS[2]), content_of(KEYS[3])[2:],
+    ]
+    assert isinstance(ranges[3], FileNotFoundError)
+    with pytest.raises(FileNotFoundError):
+        fs.cat_ranges(["no"], [0], [1], on_error="raise")
+    with fs.open(KEYS[7]) as file:
+        file.seek(17)
+        assert file.read(5) == content[17:22] and file.read() == content[22:]
+    with pytest.raises(granulo.ReadOnlyError):
+        fs.pipe("new", b"")
+
+
+def test_writing(tmp_path):
+    fs = fsspec.filesystem("granulo", store=os.fspath(tmp_path / "s"), mode="x", skip_instance_cache=True)
+    with fs.open("d/a", "wb") as file:
+        file.write(b"1" * 7_000_000)
+        file.write(b"2")
+        assert not fs.exists("d/a")
+    assert fs.cat("d/a") == b"1" * 7_000_000 + b"2"
+    with fs.open("d/a", "wb") as file:
+        file.write(b"short")
+    with fs.open("d/a", "ab") as file:
+        file.write(b" and longer")
+    assert fs.cat("d/a") == b"short and longer"
+    with fs.open("d/empty", "wb"):
+        pass
+    assert fs.cat("d/empty") == b""
+    with pytest.raises(FileExistsError):
+        fs.open("d/a", "xb")
+    with fs.open("d/text", "w", encoding="utf-8") as file:
+        file.write("grün")
+    assert fs.read_text("d/text", encoding="utf-8") == "grün"
+    fs.mv("d/text", "e/text")
+    assert not fs.exists("d/text") and fs.exists("e/text")
+    with pytest.raises(FileExistsError):
+        fs.mkdir("d")
+    fs.makedirs("d", exist_ok=True)
+    fs.mkdir("f/g")
+    fs.rmdir("f/g")
+    with pytest.raises(IsADirectoryError):
+        fs.rm_file("d")
+    fs.rm(["d", "e"], recursive=True)
+    assert fs.ls("", detail=False) == ["f"]
+    fs.store.close()
+
+
+def test_a_url_names_store_and_key(home):
+    url = f"granulo://{home}!/cats/0003.bin"
+    with fsspec.open(url) as file:
+        assert file.read() == content_of("cats/0003.bin")
+    fs, path = fsspec.url_to_fs(url)
+    assert path == "cats/0003.bin" and fs.unstrip_protocol(path) == url
+    again = pickle.loads(pickle.dumps(fs))
+    assert again.cat(path) == content_of(path)
+    with pytest.raises(ValueError, match="name the store"):
+        fsspec.filesystem("granulo")
+
+
+def test_pyarrow_reads_and_writes_data_sets_through_it(tmp_path):
+    fs = fsspec.filesystem("granulo", store=os.fspath(tmp_path / "s"), mode="x", skip_instance_cache=True)
+    through = pa.fs.PyFileSystem(pa.fs.FSSpecHandler(fs))
+    table = pa.table({"group": ["a", "b"] * 500, "value": range(1000)})
+    pa.dataset.write_dataset(table, "set", filesystem=through, format="parquet", partitioning=["group"])
+    assert len(fs.glob("set/*/*.parquet")) == 2
+    back = pa.dataset.dataset("set", filesystem=through, partitioning=["group"]).to_table()
+    assert sorted(back["value"].to_pylist()) == list(range(1000))
+    fs.store.close()

@@ -1,0 +1,166 @@
+"""The store as a mapping: beside a dict, with every key there may be, and with the exceptions that it promises."""
+
+import errno
+import os
+import pickle
+
+import granulo
+import numpy as np
+import pyarrow as pa
+import pytest
+from conftest import KEYS, content_of, write_files
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+names = st.binary(min_size=1, max_size=12).filter(lambda name: not set(name) & {0, 47} and name not in (b".", b".."))
+operations = st.lists(
+    st.tuples(st.sampled_from(["put", "batch", "remove", "get", "many"]), names, st.binary(max_size=200)), max_size=30
+)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(operations)
+def test_it_is_a_dict_of_files(tmp_path_factory, operations):
+    model: dict[bytes, bytes] = {}
+    path = tmp_path_factory.mktemp("model") / "s"
+    with granulo.Store(path, "x") as store:
+        for operation, name, content in operations:
+            key = b"d/" + name
+            if operation == "put":
+                store[key] = model[key] = content
+            elif operation == "batch":
+                with store.batch() as batch:
+                    batch[key] = content
+                    batch[key + b"2"] = content
+                model[key] = model[key + b"2"] = content
+            elif operation == "remove":
+                if key in model:
+                    del store[key], model[key]
+                else:
+                    with pytest.raises(KeyError):
+                        del store[key]
+            elif operation == "get":
+                assert store.get(key) == model.get(key)
+                assert (key in store) == (key in model)
+            else:
+                buffer, offsets = store.read_many(list(model))
+                assert [bytes(buffer[a:b]) for a, b in zip(offsets, offsets[1:])] == list(model.values())
+    for mode in ("r", "r+"):
+        with granulo.Store(path, mode) as store:
+            assert {os.fsencode(key): store[key] for key in store} == model
+            assert len(store) == len(model)
+
+
+def test_every_byte_but_nul_and_slash_survives_in_a_key(tmp_path):
+    every = bytes(byte for byte in range(1, 256) if byte != 47)
+    with granulo.Store(tmp_path / "s", "x") as store:
+        store[every] = b"1"
+        assert list(store) == [os.fsdecode(every)]
+        assert store[os.fsdecode(every)] == store[every] == b"1"
+        for wrong in (b"a\0b", "a/../b", b"."):
+            with pytest.raises(granulo.UsageError) as caught:
+                store[wrong]
+            assert isinstance(caught.value, ValueError) and caught.value.errno == errno.EINVAL
+        with pytest.raises(TypeError):
+            store[7]
+        assert store["/" + os.fsdecode(every) + "/"] == b"1"
+
+
+def test_exceptions_are_those_of_python(tmp_path, home):
+    store = granulo.Store(home)
+    for kind in (KeyError, FileNotFoundError, OSError, granulo.NotFoundError, granulo.StoreError):
+        with pytest.raises(kind):
+            store["no/such"]
+    with pytest.raises(FileNotFoundError) as caught:
+        store.read_many(["cats/0000.bin", "no/such"])
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOENT, "no/such")
+    with pytest.raises(IsADirectoryError):
+        store["cats"]
+    with pytest.raises(granulo.ReadOnlyError) as caught:
+        store["new"] = b""
+    assert caught.value.errno == errno.EROFS
+    with pytest.raises(FileNotFoundError):
+        granulo.Store(tmp_path / "none")
+    with pytest.raises(FileExistsError):
+        granulo.Store(home, "x")
+    with pytest.raises(ValueError):
+        granulo.Store(home, "rw")
+    with granulo.Store(tmp_path / "s", "x"), pytest.raises(BlockingIOError):
+        granulo.Store(tmp_path / "s", "r+")
+    store.close()
+    with pytest.raises(ValueError):
+        store["cats/0000.bin"]
+
+
+def test_read_many_is_one_buffer_that_numpy_and_arrow_take_without_a_copy(store):
+    keys = [KEYS[at] for at in (5, 599, 0, 5)]
+    buffer, offsets = store.read_many(keys)
+    assert offsets.dtype == np.int64 and len(offsets) == 5 and offsets[-1] == len(buffer)
+    assert [bytes(buffer[a:b]) for a, b in zip(offsets, offsets[1:])] == [content_of(key) for key in keys]
+    array = np.frombuffer(buffer, np.uint8)
+    assert array.flags.writeable
+    address = pa.py_buffer(buffer).address
+    assert address == array.__array_interface__["data"][0]
+    buffer, offsets = store.read_many([])
+    assert len(buffer) == 0 and offsets.tolist() == [0]
+
+
+def test_large_and_sparse_files_and_ranges(tmp_path):
+    large = np.random.default_rng(1).bytes(1_000_000)
+    with granulo.Store(tmp_path / "s", "x", cutoff_bytes=4096) as store:
+        store.put("large", bytearray(large), mode=0o600, mtime_ns=5_000_000_007)
+        store["empty"] = memoryview(b"")
+        assert store["large"] == large and store["empty"] == b""
+        buffer, offsets = store.read_many(["empty", "large", "empty"])
+        assert bytes(buffer) == large and offsets.tolist() == [0, 0, 1_000_000, 1_000_000]
+        assert store.read_range("large", 70_000, 70_010) == large[70_000:70_010]
+        assert store.read_range("large", 999_990, 2_000_000) == large[-10:]
+        about = store.stat("large")
+        assert (about.kind, about.size_bytes, about.mode, about.mtime_ns) == ("file", 1_000_000, 0o100600, 5_000_000_007)
+        assert about.names == 1 and about.allocated_bytes > 1_000_000
+        assert store.status()["files"] == 2
+        with pytest.raises(TypeError):
+            store["text"] = "not bytes"
+
+
+def test_a_batch_is_all_or_nothing(tmp_path):
+    with granulo.Store(tmp_path / "s", "x") as store:
+        with pytest.raises(RuntimeError), store.batch() as batch:
+            batch["a"] = b"1"
+            raise RuntimeError
+        assert "a" not in store
+        with store.batch() as batch:
+            batch["a"] = b"1"
+            batch["b"] = b"2"
+            del batch["a"]
+            assert "b" not in store
+        assert list(store) == ["b"]
+        with pytest.raises(ValueError), store.batch() as batch:
+            batch["x/../y"] = b""
+
+
+def test_walk_and_remove_tree(tmp_path):
+    write_files(tmp_path / "s", ["a/1", "a/b/2", "c"])
+    with granulo.Store(tmp_path / "s", "r+") as store:
+        assert [(key, stat.kind) for key, stat in store.walk()] == [
+            ("a", "directory"), ("a/1", "file"), ("a/b", "directory"), ("a/b/2", "file"), ("c", "file"),
+        ]
+        assert [key for key, _ in store.walk("a", recursive=False)] == ["a/1", "a/b"]
+        assert list(store.keys("a")) == ["a/1", "a/b/2"]
+        assert store.remove_tree("a") and not store.remove_tree("a")
+        assert list(store) == ["c"]
+        with pytest.raises(KeyError):
+            store.remove("a")
+
+
+def test_a_store_pickles_by_its_path(store):
+    again = pickle.loads(pickle.dumps(store))
+    assert again[KEYS[3]] == content_of(KEYS[3]) and not again.writable
+
+
+def test_load_returns_everything_in_disk_order(store):
+    listing = store.listing()
+    rows = np.concatenate([batch.indices for batch in store.load(batch_files=64, memory_bytes=100_000)])
+    assert rows.tolist() == listing.by_place.tolist()
+    contents = {listing[row]: bytes(batch[at]) for batch in store.load("dogs") for at, row in enumerate(batch.indices)}
+    assert len(contents) == 200

@@ -1,0 +1,87 @@
+"""Surveys, plans and comparisons as Python data, and the command that the wheel installs."""
+
+import json
+import subprocess
+import sys
+
+import granulo
+import pytest
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    tree = tmp_path_factory.mktemp("tree")
+    for number in range(100):
+        (tree / f"{number}.txt").write_bytes(b"x" * 10 * number)
+    return tree
+
+
+def test_a_survey_is_data_a_table_and_a_picture(tree, tmp_path):
+    survey = granulo.survey(tree)
+    assert (survey.files, survey.size_bytes, survey.warnings) == (100, 49500, [])
+    assert survey["distributions"]["file_size"]["deciles"][4] == 490
+    table = survey.to_arrow()
+    assert table.column_names == ["low", "high", "count", "sum"] and sum(table["count"].to_pylist()) == 100
+    assert sum(survey.to_arrow("name_length")["count"].to_pylist()) == 100
+    page = survey._repr_html_()
+    assert "<svg" in page and page.count("<rect") == len(table) and "49,500" not in page and "100" in page
+    survey.save(tmp_path / "s.json")
+    assert granulo.Survey.load(tmp_path / "s.json") == survey
+    assert repr(survey) == "<granulo.Survey of 100 files, 48.3 KiB>"
+    assert str(tree) not in json.dumps(granulo.survey(tree, anonymous=True))
+    with pytest.raises(FileNotFoundError):
+        granulo.survey(tree / "none")
+
+
+def test_a_plan_of_a_survey_a_file_and_a_published_table(tree, tmp_path):
+    survey = granulo.survey(tree)
+    plan = granulo.plan(survey, ["ext4", "zfs:vdev=raidz2,disks=10"], cutoffs=[500])
+    assert plan["models"][0]["allocated_bytes"] == 99 * 4096
+    assert plan.to_arrow()["model"].to_pylist() == [row["model"] for row in plan["models"]]
+    assert "ext4" in plan._repr_html_()
+    survey.save(tmp_path / "s.json")
+    assert granulo.plan(tmp_path / "s.json", ["ext4"])["models"] == plan["models"][:1]
+    assert len(granulo.plan("vu-2005")["models"]) == 8
+    with pytest.raises(granulo.UsageError):
+        granulo.plan(survey, ["no such layout"])
+
+
+def test_a_comparison(tree):
+    survey = granulo.survey(tree)
+    compared = granulo.compare("vu-1984", survey, "vu-2005", names=["then", "mine", "now"])
+    assert [row["name"] for row in compared["sources"]] == ["then", "mine", "now"]
+    assert compared.to_arrow().num_rows == 3 and "mine" in compared._repr_html_()
+    assert granulo.compare(survey, survey).to_arrow()["by_files"].to_pylist() == [0.0]
+    with pytest.raises(ValueError):
+        granulo.compare(survey)
+
+
+def test_the_command_is_the_same_program(tree, tmp_path):
+    def run(*arguments):
+        program = "from granulo._command import main; import sys; sys.exit(main())"
+        return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+
+    done = run("survey", str(tree), "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["counts"]["files"] == 100
+    assert run("--version").stdout.strip() == f"granulo {granulo.__version__}"
+    assert run("no-such-command").returncode == 2
+    assert run("survey", str(tree / "none")).returncode == 2
+    store = tmp_path / "s"
+    assert run("store", "init", str(store)).returncode == 0
+    assert run("store", "import", str(store), str(tree)).returncode == 0
+    assert len(granulo.Store(store)) == 100
+    assert "files" in granulo.Store(store).status()
+
+
+def test_interrupting_a_survey(tree):
+    program = """
+import os, signal, threading, time, granulo
+threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    while True:
+        granulo.survey("/usr/lib")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "interrupted\n", done.stderr
