@@ -28,7 +28,8 @@ use crate::table::Table;
 #[derive(Debug)]
 pub(crate) struct Handle {
     path: PathBuf,
-    is_writer: bool,
+    /// The process that opened it for writing, if one did.
+    writer: Option<u32>,
     open: Mutex<Option<OfProcess<Store>>>,
     is_closed: Mutex<bool>,
 }
@@ -137,7 +138,8 @@ impl Handle {
             _ => return Err(PyValueError::new_err(format!("the mode is 'r', 'r+', 'a' or 'x', not '{mode}'"))),
         };
         let open = Mutex::new(Some(OfProcess::new(store.or_raise(py)?)));
-        Ok(Handle { path, is_writer: mode != "r", open, is_closed: Mutex::new(false) })
+        let writer = (mode != "r").then(std::process::id);
+        Ok(Handle { path, writer, open, is_closed: Mutex::new(false) })
     }
 
     #[getter]
@@ -147,13 +149,13 @@ impl Handle {
 
     #[getter]
     fn writable(&self) -> bool {
-        self.is_writer && lock(&self.open).as_ref().is_some_and(|open| open.get().is_some())
+        self.writer == Some(std::process::id()) && !*lock(&self.is_closed)
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let is_closed = std::mem::replace(&mut *lock(&self.is_closed), true);
+        let is_writer = self.writable();
+        *lock(&self.is_closed) = true;
         let open = lock(&self.open).take();
-        let is_writer = self.is_writer && !is_closed;
         py.detach(move || {
             let synced = match open.as_ref().and_then(OfProcess::get) {
                 Some(store) if is_writer => store.sync(),

@@ -20,11 +20,18 @@ PERMUTATIONS = {order: number for number, order in enumerate(itertools.permutati
 def chi_square_p(statistic: float, degrees: int) -> float:
     """Probability that chi-square with so many degrees exceeds the statistic: the regularised upper gamma function."""
     a, x = degrees / 2, statistic / 2
-    term = total = 1 / a
-    for n in range(1, 2000):
-        term *= x / (a + n)
-        total += term
-    return 1 - total * math.exp(-x + a * math.log(x) - math.lgamma(a))
+    scale = math.exp(-x + a * math.log(x) - math.lgamma(a))
+    if x < a + 1:
+        term = total = 1 / a
+        for n in range(1, 2000):
+            term *= x / (a + n)
+            total += term
+        return 1 - total * scale
+    # The continued fraction, from its end.
+    fraction = 0.0
+    for n in range(2000, 0, -1):
+        fraction = n * (a - n) / (x + 2 * n + 1 - a + fraction)
+    return scale / (x + 1 - a + fraction)
 
 
 def p_of(orders) -> float:

@@ -32,7 +32,7 @@ class StoreError(OSError):
         return str(self.strerror)
 
 
-class NotFoundError(StoreError, KeyError, FileNotFoundError):
+class NotFoundError(StoreError, FileNotFoundError, KeyError):
     """A key, a store or a snapshot that does not exist."""
 
 
