@@ -23,7 +23,7 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: quick hooks check test test-twice test-pjdfs test-mount test-mount-proof test-page fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-mount bench-all man
+.PHONY: quick hooks check test test-python test-twice test-pjdfs test-mount test-mount-proof test-page fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-mount bench-python bench-all man
 
 quick:            ## for whoever works on it: formatting, unit tests with few simulated crashes, layers, words, help; under 3 minutes once built
 	cargo fmt --all --check
@@ -132,6 +132,14 @@ bench-store:      ## the store beside files, archives, databases and a floor; ne
 bench-mount:      ## a mounted store beside ext4, squashfs, squashfuse and ratarmount; needs root and an hour
 	cargo build --release
 	benchmarks/mount/run.py
+
+bench-python:     ## reading from Python: files, granulo, LMDB and HDF5; needs pip install ./crates/python, and root for cold reads
+	benchmarks/python/run.py
+
+test-python:      ## the Python package, built and installed in target/python
+	python3 -m venv --system-site-packages target/python
+	target/python/bin/pip install --quiet './crates/python[test]'
+	target/python/bin/python -m pytest crates/python
 
 bench-all:        ## one full run of each bench; needs root, an hour and a quiet machine
 	cargo build --release
