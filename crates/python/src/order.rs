@@ -6,7 +6,7 @@
 //! permutation is equally likely. Draws are exact: there are 2^k buckets, and numbers below a limit are drawn by
 //! rejection (Lemire 2019). What is assumed is that the generator's numbers are random; it is SplitMix64, with 64 bits
 //! of state. No permutation is stored: a process has one bucket at a time in memory, 4 bytes a file of it, and finds its
-//! members by drawing all buckets again, which takes 1 to 2 ns a file.
+//! members by drawing all buckets again: time of the processor instead of memory.
 //!
 //! **The window order** is what stream loaders do: files in disk order pass through a buffer, and a random one of the
 //! buffer is next. It is not uniform: a file moves forward by no more than the window.
