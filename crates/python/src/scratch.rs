@@ -7,7 +7,7 @@
 //!
 //! **Invariants**: a stretch holds every file of its positions once; its records are as long as the table says. The
 //! directory belongs to whoever made it, who removes it; workers read it by its path. Bytes were verified when they were
-//! read from the store, and carry a checksum for the way through the scratch space.
+//! read from the store, and carry a checksum (XXH3-64) for the way through the scratch space.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -16,9 +16,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use granulo_core::error::{Error, ErrorKind, Result};
-use granulo_core::random::mix;
 use granulo_store::Store;
 use pyo3::prelude::*;
+use twox_hash::XxHash3_64;
 
 use crate::errors::OrRaise;
 use crate::handle::Handle;
@@ -48,18 +48,6 @@ struct Places {
 #[pyclass(frozen, module = "granulo._granulo")]
 #[derive(Debug, Clone)]
 pub(crate) struct Scratch(Arc<Places>);
-
-/// A checksum of what passes through scratch space: against torn writes and flipped bits, not against forgery.
-fn checksum(content: &[u8]) -> u64 {
-    let (words, rest) = content.as_chunks::<8>();
-    let mut tail = [0; 8];
-    tail[..rest.len()].copy_from_slice(rest);
-    let start = mix(content.len() as u64);
-    let sum = words
-        .iter()
-        .fold(start, |sum, word| (sum ^ u64::from_le_bytes(*word)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29));
-    mix(sum ^ u64::from_le_bytes(tail))
-}
 
 impl Places {
     /// Divides an order into stretches of at most so many bytes, and places every file in the order in which it is
@@ -132,7 +120,8 @@ impl Places {
                 let content = &buffer[range[0] as usize..range[1] as usize];
                 let stretch = usize::from(self.stretch_of[*row as usize]);
                 let file = &mut files[stretch];
-                let written = file.write_all(&checksum(content).to_le_bytes()).and_then(|()| file.write_all(content));
+                let written =
+                    file.write_all(&XxHash3_64::oneshot(content).to_le_bytes()).and_then(|()| file.write_all(content));
                 written.map_err(|error| self.io("write the stretch", stretch, error))?;
             }
         }
@@ -178,7 +167,7 @@ impl Scratch {
             let read = file.read_exact_at(&mut stored, offset);
             read.map_err(|error| places.io("read the stretch", stretch.into(), error))?;
             let (sum, content) = stored.split_at(CHECKSUM_BYTES as usize);
-            if sum != checksum(content).to_le_bytes() {
+            if sum != XxHash3_64::oneshot(content).to_le_bytes() {
                 let cause = "a content in it was damaged on the way through scratch space";
                 return Err(Error::new(ErrorKind::Corrupt, "read the stretch", cause).at(&places.path(stretch.into())));
             }
