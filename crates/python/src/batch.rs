@@ -1,18 +1,18 @@
 //! `_granulo.Batch`: changes that are committed together.
 //!
-//! The changes wait in memory and are given to the store in pieces of up to 8 MiB of content, each of which is atomic, as
-//! a batch of the store's is: a crash leaves all of a piece or nothing. What waits when the batch is dropped is discarded.
+//! The changes wait in memory and are given to the store in pieces of up to 8 MiB of content, each of which is atomic,
+//! as a batch of the store's is: a crash leaves all of a piece or nothing. What waits when the batch is dropped is
+//! discarded.
 
 use std::sync::Mutex;
 
 use granulo_core::error::Result;
 use granulo_core::locks::lock;
-use granulo_store::{Attributes, Durability, Key, Store};
+use granulo_store::{Attributes, Durability, Key, Store, Time};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::errors::OrRaise;
-use crate::handle::attributes;
 use crate::keys::key_of;
 use crate::process::OfProcess;
 
@@ -38,6 +38,16 @@ pub(crate) struct Batch {
     /// `None` once the batch has ended: it must not keep the store open.
     store: Mutex<Option<OfProcess<Store>>>,
     waiting: Mutex<Waiting>,
+}
+
+/// Attributes of a file that Python puts: its permissions, and its time or else the present.
+pub(crate) fn attributes(mode: u32, mtime_ns: Option<i64>) -> Attributes {
+    let now = || {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(now.as_nanos()).unwrap_or_default()
+    };
+    let mtime = Time::of_nanoseconds(mtime_ns.unwrap_or_else(now));
+    Attributes { mode: 0o100_000 | (mode & 0o7777) as u16, ..Attributes::of_file(mtime) }
 }
 
 fn apply(store: &Store, changes: &[Change]) -> Result<()> {

@@ -1,21 +1,22 @@
 //! `_granulo.Store`: an open store, and what Python does with keys in it.
 //!
-//! **Invariants**: the handle belongs to the process that opened it; another process, which has it by fork, opens one of
-//! its own on first use, for reading if the first one writes (there is one writer). The lock around it is held only for
-//! moments in which this thread also holds the interpreter, so that no fork finds it locked. Work on the disk is done
-//! without the interpreter.
+//! **Invariants**: the handle belongs to the process that opened it; another process, which has it by fork, opens one
+//! of its own on first use, for reading if the first one writes (there is one writer). The lock around it is held only
+//! for moments in which this thread also holds the interpreter, so that no fork finds it locked. Work on the disk is
+//! done without the interpreter.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
 
 use granulo_core::error::{Error, ErrorKind, Result};
 use granulo_core::locks::lock;
-use granulo_store::{Attributes, Durability, Key, Kind, OpenOptions, Plan, RecordPlace, Store, Time};
+use granulo_store::{Attributes, Durability, Key, Kind, OpenOptions, Plan, RecordPlace, Store};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, attributes};
+use crate::buffers::{bytes_of_numbers, fill_buffer, indices_of};
 use crate::entries::{Stat, Walk};
 use crate::errors::{OrRaise, missing, raise};
 use crate::keys::{bytes_of, key_of, path_of};
@@ -32,25 +33,6 @@ pub(crate) struct Handle {
     writer: Option<u32>,
     open: Mutex<Option<OfProcess<Store>>>,
     is_closed: Mutex<bool>,
-}
-
-/// Numbers as bytes, for numpy and Arrow.
-pub(crate) fn bytes_of_numbers(numbers: &[u64]) -> Vec<u8> {
-    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
-}
-
-/// Row numbers that were given as bytes of little-endian `uint32`.
-pub(crate) fn indices_of(given: &[u8]) -> Vec<u32> {
-    given.as_chunks().0.iter().map(|&number| u32::from_le_bytes(number)).collect()
-}
-
-/// A buffer of Python's that `fill` fills without the interpreter.
-pub(crate) fn fill_buffer<'py>(
-    py: Python<'py>,
-    length: u64,
-    fill: impl FnOnce(&mut [u8]) -> Result<()> + Send,
-) -> PyResult<Bound<'py, PyByteArray>> {
-    PyByteArray::new_with(py, length as usize, |buffer| py.detach(|| fill(buffer)).or_raise(py))
 }
 
 /// The contents of keys in one buffer, with their offsets. `None` if one of them was changed meanwhile.
@@ -101,16 +83,6 @@ impl Handle {
         drop(before);
         Ok(store)
     }
-}
-
-/// Attributes of a file that Python puts: its permissions, and its time or else the present.
-pub(crate) fn attributes(mode: u32, mtime_ns: Option<i64>) -> Attributes {
-    let now = || {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        i64::try_from(now.as_nanos()).unwrap_or_default()
-    };
-    let mtime = Time::of_nanoseconds(mtime_ns.unwrap_or_else(now));
-    Attributes { mode: 0o100_000 | (mode & 0o7777) as u16, ..Attributes::of_file(mtime) }
 }
 
 #[pymethods]

@@ -1,7 +1,7 @@
 //! Keys between Python and the store: paths as `str` or `bytes`.
 //!
-//! A key is bytes. As `str` it is decoded from UTF-8 with surrogateescape, as Python does with file names, so that every
-//! byte survives the way there and back.
+//! A key is bytes. As `str` it is decoded from UTF-8 with surrogateescape, as Python does with file names, so that
+//! every byte survives the way there and back.
 
 use granulo_store::Key;
 use pyo3::exceptions::PyTypeError;

@@ -1,24 +1,23 @@
-//! The extension `granulo._granulo`: what the Python package does in Rust. The package `granulo` around it, in Python, is
-//! the interface; this is not.
+//! The extension `granulo._granulo`: what the Python package does in Rust. The package `granulo` around it, in Python,
+//! is the interface; this is not.
 //!
 //! | module | subject |
 //! | --- | --- |
 //! | `process` | handles that a fork must neither use nor release |
 //! | `errors`, `keys` | errors and keys on their way to Python and back |
+//! | `buffers` | buffers and numbers on their way to Python and back |
 //! | `rows`, `names`, `table` | a listing: shared rows, names on disk, both as one object |
 //! | `order` | the exact and the window shuffle, as functions |
 //! | `reading`, `reader`, `scratch` | rows into one buffer; batches of an order, read ahead; the way through scratch space |
 //! | `entries`, `batch`, `handle` | the store |
 //! | `survey` | surveys, plans and comparisons as JSON; the command |
-//!
-//! A buffer that Python shall have is allocated as one of its own (`bytearray`) and filled without the interpreter: that
-//! needs no unsafe code, and numpy, Arrow and torch take it as it is.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 use pyo3::prelude::*;
 
 mod batch;
+mod buffers;
 mod entries;
 mod errors;
 mod handle;
@@ -47,11 +46,11 @@ mod _granulo {
     use crate::reader::{Reader, order_of};
     #[pymodule_export]
     use crate::scratch::Scratch;
-    #[pymodule_export]
-    use crate::table::Table;
     #[cfg(feature = "survey")]
     #[pymodule_export]
     use crate::survey::{command, compare, plan, survey};
+    #[pymodule_export]
+    use crate::table::Table;
 
     /// The version of the library.
     #[pymodule_export]

@@ -1,12 +1,12 @@
 //! Orders of a data set: a uniformly random permutation, a window that slides over the disk order, or the disk order.
 //!
-//! **The exact order** (Rao 1961, Sandelius 1962). Every file draws a bucket, independently and uniformly, from a function
-//! of the seed, the epoch and its number; the files of a bucket are shuffled (Fisher and Yates); the order is that of the
-//! buckets, one after the other. Renumbering the files does not change the distribution of such a process, so every
-//! permutation is equally likely. Draws are exact: there are 2^k buckets, and numbers below a limit are drawn by
-//! rejection (Lemire 2019). What is assumed is that the generator's numbers are random; it is SplitMix64, with 64 bits
-//! of state. No permutation is stored: a process has one bucket at a time in memory, 4 bytes a file of it, and finds its
-//! members by drawing all buckets again: time of the processor instead of memory.
+//! **The exact order** (Rao 1961, Sandelius 1962). Every file draws a bucket, independently and uniformly, from a
+//! function of the seed, the epoch and its number; the files of a bucket are shuffled (Fisher and Yates); the order is
+//! that of the buckets, one after the other. Renumbering the files does not change the distribution of such a process,
+//! so every permutation is equally likely. Draws are exact: there are 2^k buckets, and numbers below a limit are drawn
+//! by rejection (Lemire 2019). What is assumed is that the generator's numbers are random; it is SplitMix64, with 64
+//! bits of state. No permutation is stored: a process has one bucket at a time in memory, 4 bytes a file of it, and
+//! finds its members by drawing all buckets again: time of the processor instead of memory.
 //!
 //! **The window order** is what stream loaders do: files in disk order pass through a buffer, and a random one of the
 //! buffer is next. It is not uniform: a file moves forward by no more than the window.
@@ -14,6 +14,7 @@
 //! **Invariant**: an order depends on the number of files, seed, epoch and window only, not on memory, processes or
 //! machine; METHOD.md has the proof, and pytest the chi-square test.
 
+use granulo_core::error::{Error, ErrorKind, Result};
 use granulo_core::random::{Random, STEP, mix};
 
 use crate::rows::Rows;
@@ -34,8 +35,29 @@ pub(crate) enum Kind {
     Window { files: u32 },
 }
 
+impl Kind {
+    /// The kind with a name, for a number of files; `buckets` other than those that the number of files determines make
+    /// another order.
+    ///
+    /// # Errors
+    /// There is no such kind, window or number of buckets.
+    pub(crate) fn named(name: &str, files: u64, window: u32, buckets: Option<u32>) -> Result<Kind> {
+        let wrong = |cause: &str| Error::new(ErrorKind::Usage, "choose the order", cause);
+        match (name, buckets) {
+            ("disk", _) => Ok(Kind::Disk),
+            ("window", _) if window > 0 => Ok(Kind::Window { files: window }),
+            ("exact", None) => Ok(Kind::Exact { bucket_bits: bucket_bits(files) }),
+            ("exact", Some(buckets)) if buckets.is_power_of_two() => {
+                Ok(Kind::Exact { bucket_bits: buckets.trailing_zeros() })
+            }
+            ("exact", _) => Err(wrong("the number of buckets is a power of two")),
+            _ => Err(wrong("it is 'disk', 'exact', or 'window' with a window of more than 0")),
+        }
+    }
+}
+
 /// The number of buckets for a number of files, as a power of two. Part of the order: it must not change.
-pub(crate) fn bucket_bits(files: u64) -> u32 {
+fn bucket_bits(files: u64) -> u32 {
     files.div_ceil(BUCKET_FILES).next_power_of_two().trailing_zeros().min(MOST_BUCKET_BITS)
 }
 
@@ -154,8 +176,8 @@ impl Window {
     }
 }
 
-/// Which batches of an order a process reads: every `of_ranks`-th position belongs to a rank, so many of them in turn make
-/// a batch, and every `of_workers`-th batch belongs to a worker.
+/// Which batches of an order a process reads: every `of_ranks`-th position belongs to a rank, so many of them in turn
+/// make a batch, and every `of_workers`-th batch belongs to a worker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part {
     pub(crate) rank: u64,

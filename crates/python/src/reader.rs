@@ -1,12 +1,13 @@
 //! `_granulo.Reader`: batches of an order, read ahead by a thread.
 //!
 //! The order says which files come next, the memory how many of them are a **run**. A run is read in disk order, by
-//! several threads, each record into its place in the order; meanwhile the run before is handed out. So the memory needed
-//! is that of two runs whatever the size of the data, and the device sees ascending reads of neighbours. With the exact
-//! order and memory for a share of the data, each run is one ascending pass that reads that share of the records.
+//! several threads, each record into its place in the order; meanwhile the run before is handed out. So the memory
+//! needed is that of two runs whatever the size of the data, and the device sees ascending reads of neighbours. With
+//! the exact order and memory for a share of the data, each run is one ascending pass that reads that share of the
+//! records.
 //!
-//! **Invariants**: batches come in the order's sequence; a run consists of whole batches, at least one; each half of the
-//! memory holds one run. An error ends the sequence.
+//! **Invariants**: batches come in the order's sequence; a run consists of whole batches, at least one; each half of
+//! the memory holds one run. An error ends the sequence.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -19,10 +20,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
 
+use crate::buffers::bytes_of_numbers;
 use crate::errors::OrRaise;
-use crate::handle::{Handle, bytes_of_numbers};
+use crate::handle::Handle;
 use crate::names::Names;
-use crate::order::{Kind, Order, Part, bucket_bits};
+use crate::order::{Kind, Order, Part};
 use crate::process::OfProcess;
 use crate::reading::{offsets_of, read_rows};
 use crate::rows::Rows;
@@ -128,23 +130,6 @@ pub(crate) struct Reader {
     spare: Spare,
 }
 
-/// The kind of order with a name.
-pub(crate) fn kind_of(order: &str, files: usize, window: u32, buckets: Option<u32>) -> PyResult<Kind> {
-    match order {
-        "disk" => Ok(Kind::Disk),
-        "window" if window > 0 => Ok(Kind::Window { files: window }),
-        "exact" => {
-            let bits = match buckets {
-                Some(buckets) if buckets.is_power_of_two() => buckets.trailing_zeros(),
-                Some(_) => return Err(PyValueError::new_err("the number of buckets is a power of two")),
-                None => bucket_bits(files as u64),
-            };
-            Ok(Kind::Exact { bucket_bits: bits })
-        }
-        _ => Err(PyValueError::new_err("the order is 'disk', 'exact', or 'window' with a window of more than 0")),
-    }
-}
-
 #[pymethods]
 impl Reader {
     #[new]
@@ -178,7 +163,7 @@ impl Reader {
         }
         let part = Part { rank, of_ranks, worker, of_workers, batch_files, drop_last };
         let (rows, names) = table.shared();
-        let kind = kind_of(order, rows.count(), window, buckets)?;
+        let kind = Kind::named(order, rows.count() as u64, window, buckets).or_raise(py)?;
         let store = store.get().store(py)?;
         let spare = Spare::default();
         let files = rows.count() as u32;
@@ -256,7 +241,7 @@ pub(crate) fn order_of<'py>(
     start: u64,
     stop: Option<u64>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let kind = kind_of(order, files as usize, window, buckets)?;
+    let kind = Kind::named(order, files.into(), window, buckets).or_raise(py)?;
     let stop = stop.unwrap_or(files.into()).min(files.into());
     let rows: Vec<u8> = py.detach(|| {
         let mut order = Order::new(kind, files, seed, epoch);

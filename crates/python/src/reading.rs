@@ -1,8 +1,8 @@
 //! Reading rows of a listing into one buffer, by their places; where a record is no longer there, by its name.
 //!
 //! **Invariant**: what is returned is the content that was listed. A record that compaction moved has kept its id, and
-//! is read where it is now; a file that was overwritten or removed, and whose space was freed, is an error, never another
-//! content. Content goes from the verified record to its place in the buffer, without a copy in between.
+//! is read where it is now; a file that was overwritten or removed, and whose space was freed, is an error, never
+//! another content. Content goes from the verified record to its place in the buffer, without a copy in between.
 
 use std::sync::Mutex;
 

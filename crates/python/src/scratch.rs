@@ -1,13 +1,13 @@
 //! `_granulo.Scratch`: the contents of a data set, spread over files in the order of an epoch.
 //!
-//! Where reads of neighbours with gaps are slow (disks, buckets), the exact order is read in two passes. The first reads
-//! all files in disk order, without gaps, and appends each to the **stretch** of the order in which it will be needed, a
-//! file in scratch space; the second reads one stretch after the other. A stretch has at most half of the memory. The
-//! order was drawn before, so this changes when a byte is read, and nothing of what is handed out.
+//! Where reads of neighbours with gaps are slow (disks, buckets), the exact order is read in two passes. The first
+//! reads all files in disk order, without gaps, and appends each to the **stretch** of the order in which it will be
+//! needed, a file in scratch space; the second reads one stretch after the other. A stretch has at most half of the
+//! memory. The order was drawn before, so this changes when a byte is read, and nothing of what is handed out.
 //!
 //! **Invariants**: a stretch holds every file of its positions once; its records are as long as the table says. The
-//! directory belongs to whoever made it, who removes it; workers read it by its path. Bytes were verified when they were
-//! read from the store, and carry a checksum (XXH3-64) for the way through the scratch space.
+//! directory belongs to whoever made it, who removes it; workers read it by its path. Bytes were verified when they
+//! were read from the store, and carry a checksum (XXH3-64) for the way through the scratch space.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -23,8 +23,7 @@ use twox_hash::XxHash3_64;
 use crate::errors::OrRaise;
 use crate::handle::Handle;
 use crate::names::Names;
-use crate::order::Order;
-use crate::reader::kind_of;
+use crate::order::{Kind, Order};
 use crate::reading::{offsets_of, read_rows};
 use crate::rows::Rows;
 use crate::table::Table;
@@ -194,7 +193,7 @@ impl Scratch {
         fill: bool,
     ) -> PyResult<Scratch> {
         let (rows, names) = table.shared();
-        let kind = kind_of("exact", rows.count(), 0, None)?;
+        let kind = Kind::named("exact", rows.count() as u64, 0, None).or_raise(py)?;
         let store = store.get().store(py)?;
         py.detach(|| -> Result<Scratch> {
             let mut order = Order::new(kind, rows.count() as u32, seed, epoch);

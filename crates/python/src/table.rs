@@ -1,8 +1,8 @@
 //! `_granulo.Table`: all files of a store, or below a key, as one object.
 //!
 //! Two files without names hold it: the rows in a sealed memfd that every process maps, and the names on disk. A forked
-//! child has both; another process opens them by their descriptors. So there is one copy whatever the number of workers,
-//! and nothing stays behind however they end.
+//! child has both; another process opens them by their descriptors. So there is one copy whatever the number of
+//! workers, and nothing stays behind however they end.
 //!
 //! The process that listed the store also keeps that state from being freed, as long as it has the table.
 
@@ -16,8 +16,8 @@ use granulo_sys::sealed::SealedMemory;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
 
+use crate::buffers::{fill_buffer, indices_of};
 use crate::errors::OrRaise;
-use crate::handle::{fill_buffer, indices_of};
 use crate::keys::{key_of, path_of_stored, text_of};
 use crate::names::{Names, NamesWriter};
 use crate::process::OfProcess;

@@ -1,4 +1,5 @@
-//! Memory that nobody can change any more, shared by processes: a sealed memfd, mapped (memfd_create(2), `F_ADD_SEALS`).
+//! Memory that nobody can change any more, shared by processes: a sealed memfd, mapped (memfd_create(2),
+//! `F_ADD_SEALS`).
 //!
 //! **Invariant**: the file has the seals against writing, growing and shrinking, so its bytes are the same for as long
 //! as it exists, in whichever process. That is what makes a shared slice of it sound. It has no name: it is gone when
@@ -81,8 +82,8 @@ impl Deref for SealedMemory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `length` bytes are mapped from `start` on until this is dropped (none, and an aligned address, if it is
-        // 0), and the seals keep every process from changing them.
+        // SAFETY: `length` bytes are mapped from `start` on until this is dropped (none, and an aligned address, if it
+        // is 0), and the seals keep every process from changing them.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }
