@@ -44,18 +44,16 @@ fn read_keys<'py>(
 ) -> PyResult<Option<Bound<'py, PyByteArray>>> {
     let places: Vec<RecordPlace> = found.iter().map(|(place, _)| *place).collect();
     let length = found.iter().map(|(_, size_bytes)| size_bytes).sum();
-    let is_changed = Mutex::new(false);
+    let mut is_whole = false;
     let buffer = fill_buffer(py, length, |buffer| {
         let slots = Slots::new(buffer, found.iter().map(|(_, size_bytes)| *size_bytes as usize));
         store.read_places(&places, threads, |at, content| {
-            if !content.is_ok_and(|content| slots.fill(at, content)) {
-                *lock(&is_changed) = true;
-            }
+            let _ = content.is_ok_and(|content| slots.fill(at, content));
         });
+        is_whole = slots.unfilled().is_empty();
         Ok(())
     })?;
-    let is_changed = *lock(&is_changed);
-    Ok((!is_changed).then_some(buffer))
+    Ok(is_whole.then_some(buffer))
 }
 
 fn open(path: &std::path::Path, is_writer: bool) -> Result<Store> {

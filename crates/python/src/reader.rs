@@ -7,7 +7,8 @@
 //! records.
 //!
 //! **Invariants**: batches come in the order's sequence; a run consists of whole batches, at least one; each half of
-//! the memory holds one run. An error ends the sequence.
+//! the memory holds one run. The thread says when the order has ended: if it ends in any other way, the consumer gets
+//! an error, never a sequence that is too short. An error ends the sequence.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -95,11 +96,11 @@ impl Work {
         Ok(Some(Run { batches: batches.into_iter(), buffer, at: 0 }))
     }
 
-    fn work(mut self, give: &SyncSender<Result<Run>>) {
+    fn work(mut self, give: &SyncSender<Given>) {
         loop {
-            let Some(run) = self.run().transpose() else { return };
-            let is_last = run.is_err();
-            // Nobody may be left who wants more, or hears of an error.
+            let run = self.run();
+            let is_last = !matches!(run, Ok(Some(_)));
+            // Nobody may be left who wants more, or hears of the end.
             if give.send(run).is_err() || is_last {
                 return;
             }
@@ -107,11 +108,26 @@ impl Work {
     }
 }
 
+/// What the thread gives: a run, the end of the order, or an error.
+type Given = Result<Option<Run>>;
+
 /// A thread that reads runs; it ends when nobody takes them any more.
 #[derive(Debug)]
 struct Ahead {
-    runs: Option<Mutex<Receiver<Result<Run>>>>,
+    runs: Option<Mutex<Receiver<Given>>>,
     thread: Option<JoinHandle<()>>,
+}
+
+impl Ahead {
+    /// The next run; `None` at the end of the order.
+    ///
+    /// # Errors
+    /// Those of the thread; it panicked.
+    fn take(&self) -> Given {
+        let given = self.runs.as_ref().and_then(|runs| lock(runs).recv().ok());
+        given
+            .unwrap_or_else(|| Err(Error::new(ErrorKind::Io, "read ahead", "the thread that reads ended unexpectedly")))
+    }
 }
 
 impl Drop for Ahead {
@@ -121,13 +137,62 @@ impl Drop for Ahead {
     }
 }
 
+/// Which run is handed out.
+#[derive(Debug)]
+enum Current {
+    /// None yet.
+    Begin,
+    Run(Run),
+    /// The last one was, or an error.
+    End,
+}
+
+/// A batch for Python: row numbers as `uint32`, the contents in one buffer, and their offsets as `int64`.
+type HandedOut<'py> = (Bound<'py, PyBytes>, Bound<'py, PyByteArray>, Bound<'py, PyBytes>);
+
+impl Current {
+    /// The next batch of the run, if there is one.
+    fn hand_out<'py>(&mut self, py: Python<'py>) -> Option<HandedOut<'py>> {
+        let Current::Run(run) = self else { return None };
+        let Planned { indices, offsets } = run.batches.next()?;
+        let end = run.at + offsets.last().map_or(0, |&end| end as usize);
+        let buffer = PyByteArray::new(py, &run.buffer[run.at..end]);
+        run.at = end;
+        let indices: Vec<u8> = indices.iter().flat_map(|index| index.to_le_bytes()).collect();
+        Some((PyBytes::new(py, &indices), buffer, PyBytes::new(py, &bytes_of_numbers(&offsets))))
+    }
+}
+
 /// Batches of an order.
 #[pyclass(frozen, module = "granulo._granulo")]
 #[derive(Debug)]
 pub(crate) struct Reader {
     ahead: OfProcess<Ahead>,
-    current: Mutex<Option<Run>>,
+    current: Mutex<Current>,
     spare: Spare,
+}
+
+impl Reader {
+    /// Makes a run with a batch in it the current one; returns whether there is one.
+    fn advance(&self, ahead: &Ahead) -> Result<bool> {
+        let mut current = lock(&self.current);
+        match std::mem::replace(&mut *current, Current::End) {
+            Current::End => return Ok(false),
+            Current::Run(run) if run.batches.len() > 0 => {
+                *current = Current::Run(run);
+                return Ok(true);
+            }
+            Current::Run(Run { mut buffer, .. }) => {
+                buffer.clear();
+                lock(&self.spare).push(buffer);
+            }
+            Current::Begin => {}
+        }
+        let run = ahead.take()?;
+        let is_there = run.is_some();
+        *current = run.map_or(Current::End, Current::Run);
+        Ok(is_there)
+    }
 }
 
 #[pymethods]
@@ -177,52 +242,24 @@ impl Reader {
             Work { store, rows, names, order, part, next_batch, run_bytes, threads, scratch, spare }.work(&give);
         });
         let ahead = Ahead { runs: Some(Mutex::new(runs)), thread: Some(thread.or_raise(py)?) };
-        Ok(Reader { ahead: OfProcess::new(ahead), current: Mutex::default(), spare })
+        Ok(Reader { ahead: OfProcess::new(ahead), current: Mutex::new(Current::Begin), spare })
     }
 
     fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
         this
     }
 
-    /// Row numbers as `uint32`, the contents in one buffer, and their offsets as `int64`.
-    fn __next__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<Option<(Bound<'py, PyBytes>, Bound<'py, PyByteArray>, Bound<'py, PyBytes>)>> {
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<HandedOut<'py>>> {
         let Some(ahead) = self.ahead.get() else {
             return Err(PyValueError::new_err("a reader ends in the process that began it"));
         };
-        let next = py.detach(|| -> Result<bool> {
-            let mut current = lock(&self.current);
-            if current.as_ref().is_some_and(|run| run.batches.len() > 0) {
-                return Ok(true);
+        while py.detach(|| self.advance(ahead)).or_raise(py)? {
+            // Another thread may have taken the rest of the run meanwhile.
+            if let Some(batch) = lock(&self.current).hand_out(py) {
+                return Ok(Some(batch));
             }
-            if let Some(Run { mut buffer, .. }) = current.take() {
-                buffer.clear();
-                lock(&self.spare).push(buffer);
-            }
-            let Some(runs) = &ahead.runs else { return Ok(false) };
-            let received = lock(runs).recv();
-            match received {
-                Ok(run) => *current = Some(run?),
-                Err(_) if ahead.thread.as_ref().is_some_and(|_| std::thread::panicking()) => {
-                    return Err(Error::new(ErrorKind::Io, "read", "a thread ended unexpectedly"));
-                }
-                Err(_) => return Ok(false),
-            }
-            Ok(true)
-        });
-        if !next.or_raise(py)? {
-            return Ok(None);
         }
-        let mut current = lock(&self.current);
-        let Some(run) = current.as_mut() else { return Ok(None) };
-        let Some(Planned { indices, offsets }) = run.batches.next() else { return Ok(None) };
-        let end = run.at + offsets.last().map_or(0, |&end| end as usize);
-        let buffer = PyByteArray::new(py, &run.buffer[run.at..end]);
-        run.at = end;
-        let indices: Vec<u8> = indices.iter().flat_map(|index| index.to_le_bytes()).collect();
-        Ok(Some((PyBytes::new(py, &indices), buffer, PyBytes::new(py, &bytes_of_numbers(&offsets)))))
+        Ok(None)
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! **Invariant**: what is returned is the content that was listed. A record that compaction moved has kept its id, and
 //! is read where it is now; a file that was overwritten or removed, and whose space was freed, is an error, never
-//! another content. Content goes from the verified record to its place in the buffer, without a copy in between.
+//! another content; and no part of the buffer is left as it was. Content goes from the verified record to its place in
+//! the buffer, without a copy in between.
 
 use std::sync::Mutex;
 
@@ -31,7 +32,7 @@ impl<'b> Slots<'b> {
         )
     }
 
-    /// Fills a slot; returns whether the content has its size. A slot is filled once.
+    /// Fills a slot if the content has its size; returns whether it has. A slot is filled once.
     pub(crate) fn fill(&self, at: usize, content: &[u8]) -> bool {
         let Some(slot) = self.0.get(at) else { return false };
         let mut slot = lock(slot);
@@ -43,6 +44,11 @@ impl<'b> Slots<'b> {
             }
             _ => false,
         }
+    }
+
+    /// The slots that were not filled, whatever the reason.
+    pub(crate) fn unfilled(&self) -> Vec<usize> {
+        (0..self.0.len()).filter(|&at| lock(&self.0[at]).is_some()).collect()
     }
 }
 
@@ -77,14 +83,11 @@ pub(crate) fn read_rows(
     let listed: Vec<_> = indices.iter().filter_map(|&index| rows.get(index as usize)).collect();
     let places: Vec<RecordPlace> = listed.iter().map(|row| row.place).collect();
     let slots = Slots::new(buffer, listed.iter().map(|row| row.size_bytes as usize));
-    let failed: Mutex<Vec<usize>> = Mutex::default();
     store.read_places(&places, threads, |at, content| {
-        if !content.is_ok_and(|content| slots.fill(at, content)) {
-            lock(&failed).push(at);
-        }
+        let _ = content.is_ok_and(|content| slots.fill(at, content));
     });
     let mut memory = Buffer::default();
-    for at in granulo_core::locks::unpoisoned(failed.into_inner()) {
+    for at in slots.unfilled() {
         let name = names.get(rows, indices[at] as usize).map_err(unreadable_names)?;
         let key = Key::parse(path_of_stored(&name))?;
         let object = store.read(&key, &mut memory)?;
