@@ -1,4 +1,4 @@
-"""The shuffle: uniform, the same whatever the memory, the workers and the ranks, and resumed with the identical rest."""
+"""The shuffle: uniform, the same whatever memory, workers and ranks, and resumed with the identical rest."""
 
 import itertools
 import math

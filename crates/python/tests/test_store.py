@@ -116,7 +116,8 @@ def test_large_and_sparse_files_and_ranges(tmp_path):
         assert store.read_range("large", 70_000, 70_010) == large[70_000:70_010]
         assert store.read_range("large", 999_990, 2_000_000) == large[-10:]
         about = store.stat("large")
-        assert (about.kind, about.size_bytes, about.mode, about.mtime_ns) == ("file", 1_000_000, 0o100600, 5_000_000_007)
+        assert (about.kind, about.size_bytes) == ("file", 1_000_000)
+        assert (about.mode, about.mtime_ns) == (0o100600, 5_000_000_007)
         assert about.names == 1 and about.allocated_bytes > 1_000_000
         assert store.status()["files"] == 2
         with pytest.raises(TypeError):

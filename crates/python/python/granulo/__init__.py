@@ -3,7 +3,7 @@
 ===================  =======================================================================================
 ``Store``            a mapping from keys (paths) to contents; ``read_many`` reads thousands in one call
 ``Listing``          all files of a store as one object that all workers share
-``Shuffle``          every epoch a uniformly random permutation of all files, at sequential speed
+``Shuffle``          every epoch a uniformly random permutation of all files, read in bounded memory
 ``granulo.torch``    data sets for torch (imports torch)
 ``granulo://``       the store for fsspec: pandas, pyarrow, zarr, Dask
 ``survey``           surveys of trees; ``plan`` and ``compare`` predict and compare

@@ -1,6 +1,7 @@
 """Exceptions of the package. Each is also the usual one of Python, and an ``OSError`` with the ``errno`` that fits.
 
-``except KeyError`` and ``except FileNotFoundError`` both catch what is missing; ``except granulo.StoreError`` catches all.
+``except KeyError`` and ``except FileNotFoundError`` both catch what is missing; ``except granulo.StoreError`` catches
+all.
 """
 
 from __future__ import annotations

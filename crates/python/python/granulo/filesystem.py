@@ -1,7 +1,7 @@
-"""The store as an fsspec file system, ``granulo://``: for pandas, pyarrow, zarr, Dask and all that open files through it.
+"""The store as an fsspec file system, ``granulo://``: for pandas, pyarrow, zarr, Dask and all that use fsspec.
 
-A path is a key, and the store is an option: ``fsspec.filesystem("granulo", store="/data/pictures")``. In one URL both are
-separated by ``!/``: ``granulo:///data/pictures!/cats/1.jpg``. ``mode`` is that of :class:`granulo.Store` (default
+A path is a key, and the store is an option: ``fsspec.filesystem("granulo", store="/data/pictures")``. In one URL both
+are separated by ``!/``: ``granulo:///data/pictures!/cats/1.jpg``. ``mode`` is that of :class:`granulo.Store` (default
 ``"r"``).
 
 A file is written when it is closed, whole; until then it is in memory. Directories are those of the store.
@@ -118,7 +118,13 @@ class GranuloFileSystem(AbstractFileSystem):
         return self.store.read_range(key, first, stop)
 
     def cat_ranges(
-        self, paths: list[str], starts: Any, ends: Any, max_gap: int | None = None, on_error: str = "return", **options: Any
+        self,
+        paths: list[str],
+        starts: Any,
+        ends: Any,
+        max_gap: int | None = None,
+        on_error: str = "return",
+        **options: Any,
     ) -> list[Any]:
         """Ranges of many files; all those that are whole files in one call of ``read_many``."""
         starts = starts if isinstance(starts, Iterable) else [starts] * len(paths)

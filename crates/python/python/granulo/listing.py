@@ -1,12 +1,12 @@
 """Listings: all files of a store as one object, shared by all processes.
 
-A listing has 28 to 32 bytes of shared memory a file and no Python object for any of them; the names are in a file without
-a name, in the directory for temporary files (``TMPDIR``), a few bytes each. Both are gone when the last process that has
-the listing has ended, whichever way. A forked worker has it; a pickled one is opened by its descriptors, so the process
-that pickled it must live until it is unpickled.
+A listing has 28 to 32 bytes of shared memory a file and no Python object for any of them; the names are in a file
+without a name, in the directory for temporary files (``TMPDIR``), a few bytes each. Both are gone when the last process
+that has the listing has ended, whichever way. A forked worker has it; a pickled one is opened by its descriptors, so
+the process that pickled it must live until it is unpickled.
 
-A listing is one state of the store. While the process that made it keeps it, what it lists is not freed, whatever others
-write, remove or compact.
+A listing is one state of the store. While the process that made it keeps it, what it lists is not freed, whatever
+others write, remove or compact.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Listing:
 
     @property
     def names(self) -> pyarrow.Array:
-        """Keys of all rows: ``large_string``, or ``large_binary`` if one is not UTF-8. Read from disk on each access."""
+        """Keys of all rows: ``large_string``, or ``large_binary`` if one is not UTF-8. Read from disk each time."""
         return self.names_between(0, len(self))
 
     @property
@@ -164,7 +164,9 @@ class Listing:
         for indices, buffer, offsets in reader:
             yield Batch(np.frombuffer(indices, dtype="<u4"), buffer, np.frombuffer(offsets, dtype="<i8"))
 
-    def read_many(self, rows: Sequence[int] | np.ndarray, threads: int = DEFAULT_THREADS) -> tuple[bytearray, np.ndarray]:
+    def read_many(
+        self, rows: Sequence[int] | np.ndarray, threads: int = DEFAULT_THREADS
+    ) -> tuple[bytearray, np.ndarray]:
         """As :meth:`Store.read_many`, of rows of this listing."""
         return self.store.read_many(rows, self, threads)
 

@@ -1,12 +1,12 @@
-"""The exact shuffle: every epoch a uniformly random permutation of the whole data set, at the speed of sequential reading.
+"""The exact shuffle: every epoch a uniformly random permutation of the whole data set, read in bounded memory.
 
 The permutation is drawn first, by a function of seed and epoch, so it is exactly uniform and the same for any memory,
 number of workers and ranks. Then the order is cut into **runs** that fit in half of the memory; a run is read in disk
 order, neighbours together, and handed out in the order that was drawn, while the next one is read. With memory for a
 quarter of the data, an epoch is four ascending passes that read a quarter of the records each, and every record once.
 
-Where reads with gaps are slow (disks), ``scratch`` names a directory on a fast device: one pass without gaps spreads the
-contents over files there, one for each run, and a second one reads them. The order is the same.
+Where reads with gaps are slow (disks), ``scratch`` names a directory on a fast device: one pass without gaps spreads
+the contents over files there, one for each run, and a second one reads them. The order is the same.
 
 ``order="window"`` is the cheaper choice of stream loaders: disk order through a buffer of ``window`` files. It is not
 uniform; :func:`distance_from_uniform` measures how far from it.
@@ -128,15 +128,17 @@ class Shuffle:
         self.epoch, self.batch = epoch + 1, 0
 
     def _places(self, directory: str, fill: bool) -> _granulo.Scratch:
+        listing = self.listing
         return _granulo.Scratch(
-            self.listing.store, self.listing.table, self.seed, self.epoch, directory, self.memory_bytes, self.threads, fill
+            listing.store, listing.table, self.seed, self.epoch, directory, self.memory_bytes, self.threads, fill
         )
 
     @contextmanager
     def spread(self) -> Iterator[None]:
         """The first pass of this epoch: writes the contents to scratch space, once for all workers that start inside.
 
-        Needs as much scratch space as the data set has bytes, and 8 bytes a file; it is free again at the end of the block.
+        Needs as much scratch space as the data set has bytes, and 8 bytes a file; it is free again at the end of the
+        block.
         """
         if self.scratch is None:
             raise UsageError(22, "no scratch directory was named")
@@ -174,8 +176,8 @@ def distance_from_uniform(ranks: np.ndarray) -> float:
     """How far an order of files is from a uniformly random one; 0 to 1.
 
     ``ranks``: for each position, the rank of its file in disk order. The figure is the Kolmogorov-Smirnov distance
-    between the distances that files moved, as shares of the whole, and those of a random permutation, of which a share of
-    ``2x - x²`` moves by no more than *x*. A random permutation of n files has about ``1 / sqrt(n)``, disk order 1.
+    between the distances that files moved, as shares of the whole, and those of a random permutation, of which a share
+    of ``2x - x²`` moves by no more than *x*. A random permutation of n files has about ``1 / sqrt(n)``, disk order 1.
     """
     count = len(ranks)
     moved = np.sort(np.abs(np.asarray(ranks, dtype=np.int64) - np.arange(count))) / count

@@ -1,7 +1,8 @@
 """The store: a mapping from keys (paths) to contents (bytes).
 
 Keys are ``str`` or ``bytes``. A ``str`` stands for its UTF-8 bytes; bytes that are not UTF-8 are surrogates in it
-(``surrogateescape``), as in file names everywhere in Python, so any byte but NUL survives, and ``/`` separates components.
+(``surrogateescape``), as in file names everywhere in Python, so any byte but NUL survives, and ``/`` separates
+components.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Store(_granulo.Store):
         return default if content is None else content
 
     def __len__(self) -> int:
-        """Number of files (names of them); walks the index, about 0.2 s for a million."""
+        """Number of files (names of them). It walks the index, and takes time in proportion."""
         return self.count("")
 
     def __bool__(self) -> bool:
@@ -105,8 +106,8 @@ class Store(_granulo.Store):
 
         ``keys`` are keys, or row numbers of ``listing``, which need no look-up. Returns ``(buffer, offsets)``: content
         *i* is ``buffer[offsets[i]:offsets[i + 1]]``; ``offsets`` has ``len(keys) + 1`` entries of ``int64``, in bytes.
-        The buffer is writable and used by nobody else: ``np.frombuffer(buffer, np.uint8)``, ``pyarrow.py_buffer(buffer)``
-        and ``torch.frombuffer(buffer, dtype=torch.uint8)`` take it without a copy.
+        The buffer is writable and used by nobody else: ``np.frombuffer(buffer, np.uint8)``,
+        ``pyarrow.py_buffer(buffer)`` and ``torch.frombuffer(buffer, dtype=torch.uint8)`` take it without a copy.
 
         Records are read in disk order by ``threads`` threads, neighbours together, without the interpreter.
         """
@@ -154,7 +155,7 @@ class Store(_granulo.Store):
     def load(
         self, below: Key = "", batch_files: int = 256, memory_bytes: int = 256 << 20, threads: int = DEFAULT_THREADS
     ) -> Iterator[Batch]:
-        """All files at and below a key in disk order, in batches that are read ahead: the fastest way through the data."""
+        """All files at and below a key in disk order, in batches that are read ahead."""
         return self.listing(below).batches("disk", batch_files, memory_bytes=memory_bytes, threads=threads)
 
 

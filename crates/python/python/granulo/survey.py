@@ -51,8 +51,8 @@ class Document(dict):
 class Survey(Document):
     """One population of files: counts, totals, distributions.
 
-    ``survey["distributions"]["file_size"]`` and the others have ``count``, ``total``, ``deciles`` and ``buckets``, half-open
-    intervals ``[low, high)``; ``warnings`` are remarks on how it was taken.
+    ``survey["distributions"]["file_size"]`` and the others have ``count``, ``total``, ``deciles`` and ``buckets``,
+    half-open intervals ``[low, high)``; ``warnings`` are remarks on how it was taken.
     """
 
     warnings: list[str] = []
@@ -119,8 +119,9 @@ class Survey(Document):
             )
             points.append(f"{at * width + width / 2},{height - height * by_bytes / largest:.1f}")
         return (
-            f'<svg width="{len(buckets) * width}" height="{height + 2}" role="img" aria-label="files and bytes by size">'
-            f'{"".join(bars)}<polyline points="{" ".join(points)}" fill="none" stroke="#b05030"/></svg>'
+            f'<svg width="{len(buckets) * width}" height="{height + 2}" role="img" '
+            f'aria-label="files and bytes by size">{"".join(bars)}'
+            f'<polyline points="{" ".join(points)}" fill="none" stroke="#b05030"/></svg>'
             "<p>Bars: share of files by size, in powers of two. Line: share of bytes.</p>"
         )
 
@@ -150,8 +151,13 @@ class Comparison(Document):
         return pa.table({name: [row[name] for row in self["distances"]] for name in ("a", "b", "by_files", "by_bytes")})
 
     def _repr_html_(self) -> str:
-        rows = [(row["name"], f"{row['files']:,}", _size(row["size_bytes"]), _size(row["deciles"][4])) for row in self["sources"]]
-        distances = [(row["a"], row["b"], f"{row['by_files']:.3f}", f"{row['by_bytes']:.3f}") for row in self["distances"]]
+        rows = [
+            (row["name"], f"{row['files']:,}", _size(row["size_bytes"]), _size(row["deciles"][4]))
+            for row in self["sources"]
+        ]
+        distances = [
+            (row["a"], row["b"], f"{row['by_files']:.3f}", f"{row['by_bytes']:.3f}") for row in self["distances"]
+        ]
         return _table(("source", "files", "size", "median"), rows) + _table(
             ("", "", "distance by files", "by bytes"), distances
         )
@@ -173,9 +179,10 @@ def survey(*paths: Path, anonymous: bool = False, threads: int | None = None) ->
 def plan(
     source: Any, models: Iterable[str] = DEFAULT_MODELS, cutoffs: Iterable[int] = (), fast_bytes: int | None = None
 ) -> Plan:
-    """The space that layouts need for a source: a survey, a path to one, an fsstats CSV or a name such as ``"vu-2005"``.
+    """The space that layouts need for a source: a survey, a path to one, an fsstats CSV or a name like ``"vu-2005"``.
 
-    ``cutoffs`` (bytes) are evaluated as borders between small and large files; ``fast_bytes`` is the capacity of a fast tier.
+    ``cutoffs`` (bytes) are evaluated as borders between small and large files; ``fast_bytes`` is the capacity of a fast
+    tier.
     """
     return Plan(json.loads(_granulo.plan(_source(source), list(models), list(cutoffs), fast_bytes)))
 

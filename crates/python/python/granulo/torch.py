@@ -1,7 +1,7 @@
 """Data sets for torch, which is imported here and nowhere else in the package, and is not a dependency of it.
 
-Both pickle, and may be used by any number of forked or spawned workers: a store is opened again in each process, and the
-listing is one for all of them. Contents are ``uint8`` tensors over the memory they were read into.
+Both pickle, and may be used by any number of forked or spawned workers: a store is opened again in each process, and
+the listing is one for all of them. Contents are ``uint8`` tensors over the memory they were read into.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _tensor(content: Any) -> torch.Tensor:
 
 
 def to_tensors(batch: Batch) -> dict[str, torch.Tensor]:
-    """A batch as tensors: ``indices`` (n,) and ``offsets`` (n + 1,) of ``int64``, ``content`` of ``uint8``, in bytes."""
+    """A batch as tensors: ``indices`` (n,) and ``offsets`` (n + 1,; bytes) of ``int64``, ``content`` of ``uint8``."""
     return {
         "indices": torch.tensor(batch.indices.tolist(), dtype=torch.int64),
         "content": _tensor(batch.buffer),
