@@ -1,0 +1,85 @@
+"""What cannot be read is an error, in every way of reading, and an epoch never ends early without one."""
+
+import granulo
+import numpy as np
+import pytest
+from conftest import KEYS
+from granulo import _granulo
+
+FILES = 100
+HIT = "part/00057"
+
+
+def content_of(number):
+    """2,000 bytes that do not compress, so that they are found as they are in the segment."""
+    return np.random.default_rng(number).bytes(2000)
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """A store of 100 files, in one of which a byte has changed on the disk."""
+    path = tmp_path / "s"
+    with granulo.Store(path, "x") as store, store.batch() as batch:
+        for number in range(FILES):
+            batch[f"part/{number:05d}"] = content_of(number)
+    hits = 0
+    for file in path.rglob("*"):
+        if file.is_file():
+            content = bytearray(file.read_bytes())
+            at = content.find(content_of(57))
+            if at >= 0:
+                content[at + 1000] ^= 1
+                file.write_bytes(content)
+                hits += 1
+    assert hits == 1
+    return granulo.Store(path)
+
+
+def test_a_damaged_file_is_an_error_and_the_others_are_read(damaged):
+    listing = damaged.listing()
+    hit = listing.index(HIT)
+    for read in (
+        lambda: damaged[HIT],
+        lambda: damaged.read_range(HIT, 0, 10),
+        lambda: damaged.read_many([HIT]),
+        lambda: listing.read_many(range(FILES)),
+        lambda: listing.read_many([hit]),
+    ):
+        with pytest.raises(granulo.CorruptError):
+            read()
+    others = [row for row in range(FILES) if row != hit]
+    buffer, _ = listing.read_many(others)
+    assert bytes(buffer) == b"".join(content_of(row) for row in others)
+
+
+@pytest.mark.parametrize("order", ["exact", "disk", "window"])
+@pytest.mark.parametrize("memory_bytes", [1, 50_000, 1 << 30])
+def test_an_epoch_with_a_damaged_file_raises(damaged, order, memory_bytes):
+    window = 10 if order == "window" else 0
+    shuffle = granulo.Shuffle(damaged.listing(), 8, seed=2, order=order, window=window, memory_bytes=memory_bytes)
+    with pytest.raises(granulo.CorruptError):
+        list(shuffle)
+
+
+def test_a_damaged_file_is_found_on_the_way_to_scratch_space(damaged, tmp_path):
+    with pytest.raises(granulo.CorruptError):
+        list(granulo.Shuffle(damaged.listing(), 8, scratch=tmp_path))
+    assert not list(tmp_path.glob("granulo-*"))
+
+
+def reader(store, table, scratch=None):
+    return _granulo.Reader(
+        store, table, "exact", 0, 0, 0, None, 0, 1, 0, 1, 8, False, 0, 50_000, 2, scratch
+    )  # fmt: skip
+
+
+def test_a_panic_of_the_thread_that_reads_is_an_error(store, tmp_path, capfd):
+    # Places of fewer files than the table has: the thread that reads looks for one that is not there, and panics.
+    places = _granulo.Scratch(store, store.table("cats"), 0, 0, str(tmp_path), 1 << 20, 2, True)
+    batches = reader(store, store.table(""), places)
+    with pytest.raises(granulo.StoreError, match="ended unexpectedly"):
+        list(batches)
+    assert "panicked" in capfd.readouterr().err
+    # An error ends the sequence.
+    assert list(batches) == []
+    assert sum(len(indices) // 4 for indices, _, _ in reader(store, store.table(""))) == len(KEYS)
