@@ -2,7 +2,8 @@
 //!
 //! Every path that begins at the crate (`crate::…`, `use crate::{…}`, or `super::…` that climbs out of a module) is an
 //! edge from the module that the file belongs to. Comments and strings are ignored; test modules are not. `crates/core`
-//! and the package at the root are one table; the store's crate, which is one module of it, has its own wings.
+//! and the package at the root are one table; the store's crate, which is one module of it, has its own wings, and the
+//! Python package, which nothing uses, its own layers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -32,6 +33,17 @@ const WINGS: [&[&str]; 7] =
 
 /// Test support of the store. It may use everything, and only tests use it.
 const TEST_SUPPORT: [&str; 4] = ["simulation", "fuzzing", "tests", "space_tests"];
+
+/// The layers of the Python package, lowest first; quoted in docs/ARCHITECTURE.md.
+const PYTHON: [&[&str]; 7] = [
+    &["errors", "process", "rows"],
+    &["buffers", "keys", "names", "order"],
+    &["reading"],
+    &["batch", "entries", "survey", "table"],
+    &["handle"],
+    &["scratch"],
+    &["reader"],
+];
 
 /// Modules of the core, which the store's crate re-exports under their own names.
 const CORE: [&str; 7] = ["error", "io", "layout", "locks", "progress", "random", "units"];
@@ -328,6 +340,41 @@ fn wings_of_the_store_use_only_wings_below_their_own() {
     }
     assert!(edges > 50, "only {edges} edges were found: the reader of imports is broken");
     assert!(upward.is_empty(), "these use a wing that is not below theirs: {upward:#?}");
+}
+
+#[test]
+fn modules_of_the_python_package_use_only_layers_below_their_own() {
+    let level = |module: &str| PYTHON.iter().position(|modules| modules.contains(&module));
+    let mut edges = 0;
+    for (path, code) in modules_of(&source_tree().join("crates/python/src")) {
+        let own = level(&path[0]);
+        assert!(own.is_some(), "{} is in no layer of the Python package", path[0]);
+        for to in used_in(&code, &path) {
+            edges += 1;
+            let is_below = level(&to).is_some_and(|lower| Some(lower) < own);
+            assert!(is_below || to == path[0], "{} uses {to}, which is in no layer below its own", path.join("/"));
+        }
+    }
+    assert!(edges > 30, "only {edges} edges were found: the reader of imports is broken");
+}
+
+/// Otherwise a build of something else would need Python.
+#[test]
+fn nothing_uses_the_python_package() {
+    let read =
+        |manifest: &str| -> toml::Table { fs::read_to_string(source_tree().join(manifest)).unwrap().parse().unwrap() };
+    let root = read("Cargo.toml");
+    let members = |which: &str| root["workspace"][which].as_array().unwrap().iter().map(|name| name.as_str().unwrap());
+    assert!(members("members").any(|name| name == "crates/python"));
+    assert!(members("default-members").all(|name| name != "crates/python"));
+    let others = members("members").filter(|name| *name != "crates/python").map(|name| format!("{name}/Cargo.toml"));
+    let separate = ["fuzz", "benchmarks/store", "benchmarks/index"].map(|name| format!("{name}/Cargo.toml"));
+    for manifest in others.chain(separate).chain(["Cargo.toml".to_owned()]) {
+        for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            let used = read(&manifest).get(kind).is_some_and(|table| table.get("granulo-python").is_some());
+            assert!(!used, "{manifest} names the Python package among its {kind}");
+        }
+    }
 }
 
 #[test]

@@ -47,16 +47,26 @@ fn sources() -> Vec<(String, String)> {
         let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
         (name, fs::read_to_string(path).unwrap())
     };
-    let sources = ["src", "crates/core/src", "crates/store/src", "crates/sys/src"];
+    let sources = ["src", "crates/core/src", "crates/store/src", "crates/sys/src", "crates/python/src"];
     sources.iter().flat_map(|source| files_below(&root.join(source), "rs")).map(read).collect()
 }
 
-/// Prose for people: the pages in docs and data, and those beside Cargo.toml.
+/// Every Python file that people install or learn from, with its path from the root.
+fn python_sources() -> Vec<(String, String)> {
+    let root = source_tree();
+    let below = |place: &str| [files_below(&root.join(place), "py"), files_below(&root.join(place), "pyi")].concat();
+    let files = ["crates/python/python", "crates/python/tests", "examples/python"].map(below).concat();
+    let name = |path: &PathBuf| path.strip_prefix(root).unwrap().display().to_string();
+    files.iter().map(|path| (name(path), fs::read_to_string(path).unwrap())).collect()
+}
+
+/// Prose for people: the pages in docs and data, those beside Cargo.toml, and that of the Python package.
 fn pages() -> Vec<(String, String)> {
     let root = source_tree();
     let mut pages = files_below(&root.join("docs"), "md");
     pages.extend(files_below(&root.join("data"), "md"));
-    let beside = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(|name| root.join(name));
+    let beside =
+        ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "crates/python/README.md"].map(|name| root.join(name));
     pages.extend(beside.into_iter().filter(|page| page.exists()));
     pages.into_iter().map(|page| (page.display().to_string(), fs::read_to_string(&page).unwrap())).collect()
 }
@@ -130,6 +140,30 @@ fn no_comment_is_too_wide() {
     assert!(wide.is_empty(), "wrap these at {WIDTH} columns: {wide:?}");
 }
 
+/// No tool formats them in CI, so their code counts as well as their comments.
+#[test]
+fn no_line_of_python_is_too_wide() {
+    let sources = python_sources();
+    assert!(sources.len() > 10, "only {} files of the Python package were found", sources.len());
+    let mut wide = Vec::new();
+    for (name, text) in sources {
+        let lines = text.lines().enumerate().filter(|(_, line)| line.chars().count() > WIDTH);
+        wide.extend(lines.map(|(number, _)| format!("{name}:{}", number + 1)));
+    }
+    assert!(wide.is_empty(), "break these at {WIDTH} columns: {wide:?}");
+}
+
+#[test]
+fn every_python_file_begins_by_saying_what_it_is() {
+    let says = |text: &str| {
+        let first = text.lines().find(|line| !line.starts_with("#!"));
+        first.is_some_and(|line| line.starts_with("\"\"\""))
+    };
+    let missing: Vec<String> =
+        python_sources().into_iter().filter(|(_, text)| !says(text)).map(|(name, _)| name).collect();
+    assert!(missing.is_empty(), "these do not begin with a docstring: {missing:?}");
+}
+
 #[test]
 fn a_module_with_others_inside_is_a_directory_with_mod_rs() {
     let beside = |name: &String| source_tree().join(name.trim_end_matches(".rs")).is_dir();
@@ -147,7 +181,7 @@ fn every_source_file_begins_by_saying_what_it_is() {
 #[test]
 fn every_concept_has_one_word() {
     let mut found = Vec::new();
-    for (name, text) in sources().into_iter().chain(pages()) {
+    for (name, text) in sources().into_iter().chain(python_sources()).chain(pages()) {
         found.extend(banned(&text).into_iter().map(|what| format!("{name}: {what}")));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
