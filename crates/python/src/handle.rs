@@ -261,7 +261,7 @@ impl Handle {
         py.detach(|| store.put(&key, &attributes, content)).or_raise(py)
     }
 
-    fn remove(&self, key: &Bound<'_, PyAny>, whole_tree: bool) -> PyResult<bool> {
+    fn remove_object(&self, key: &Bound<'_, PyAny>, whole_tree: bool) -> PyResult<bool> {
         let (py, key) = (key.py(), key_of(key)?);
         let store = self.store(py)?;
         let remove = || if whole_tree { store.remove_tree(&key) } else { store.remove(&key) };

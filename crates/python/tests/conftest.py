@@ -1,6 +1,7 @@
 """What the tests share: a small store whose contents say which key they are of."""
 
 import hashlib
+import os
 
 import granulo
 import pytest
@@ -19,6 +20,13 @@ def write_files(path, keys) -> None:
 
 
 KEYS = [f"{group}/{number:04d}.bin" for group in ("cats", "dogs", "owls") for number in range(200)]
+
+
+def pytest_sessionfinish(session):
+    """With ``GRANULO_REQUIRE_ALL``, what would be skipped fails, as in the other tests of granulo."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("GRANULO_REQUIRE_ALL") and reporter and reporter.stats.get("skipped"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _granulo
 from .errors import NotFoundError
@@ -36,9 +37,9 @@ class Batch:
     ``bytearray``. ``offsets``: where each begins and the last one ends, ``int64`` of shape (n + 1,), in bytes.
     """
 
-    indices: np.ndarray
+    indices: npt.NDArray[np.uint32]
     buffer: bytearray
-    offsets: np.ndarray
+    offsets: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -95,27 +96,27 @@ class Listing:
         return self.table.find(key) is not None
 
     @property
-    def sizes(self) -> np.ndarray:
+    def sizes(self) -> npt.NDArray[np.uint64]:
         """Sizes in bytes: ``uint64`` of shape (n,). Computed on each access."""
         return np.frombuffer(self.table.sizes(), dtype="<u8")
 
     @property
-    def modes(self) -> np.ndarray:
+    def modes(self) -> npt.NDArray[np.uint16]:
         """Type and permissions as in ``st_mode``: ``uint16`` of shape (n,)."""
         return np.frombuffer(self.table.modes(), dtype="<u2")
 
     @property
-    def segments(self) -> np.ndarray:
+    def segments(self) -> npt.NDArray[np.uint64]:
         """Number of the segment that has the record: ``uint64`` of shape (n,)."""
         return np.frombuffer(self.table.segments(), dtype="<u8")
 
     @property
-    def segment_offsets(self) -> np.ndarray:
+    def segment_offsets(self) -> npt.NDArray[np.uint64]:
         """Offset of the record in its segment, in bytes: ``uint64`` of shape (n,)."""
         return np.frombuffer(self.table.segment_offsets(), dtype="<u8")
 
     @property
-    def by_place(self) -> np.ndarray:
+    def by_place(self) -> npt.NDArray[np.uint32]:
         """Rows in the order of their places in the segments: ``uint32`` of shape (n,)."""
         return np.frombuffer(self.table.by_place(), dtype="<u4")
 
@@ -165,8 +166,8 @@ class Listing:
             yield Batch(np.frombuffer(indices, dtype="<u4"), buffer, np.frombuffer(offsets, dtype="<i8"))
 
     def read_many(
-        self, rows: Sequence[int] | np.ndarray, threads: int = DEFAULT_THREADS
-    ) -> tuple[bytearray, np.ndarray]:
+        self, rows: Sequence[int] | npt.NDArray[Any], threads: int = DEFAULT_THREADS
+    ) -> tuple[bytearray, npt.NDArray[np.int64]]:
         """As :meth:`Store.read_many`, of rows of this listing."""
         return self.store.read_many(rows, self, threads)
 

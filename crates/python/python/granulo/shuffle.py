@@ -22,6 +22,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _granulo
 from .errors import UsageError
@@ -95,7 +96,7 @@ class Shuffle:
         if epoch != self.epoch:
             self.epoch, self.batch = epoch, 0
 
-    def rows(self, start: int = 0, stop: int | None = None) -> np.ndarray:
+    def rows(self, start: int = 0, stop: int | None = None) -> npt.NDArray[np.uint32]:
         """Rows of the listing in the order of this epoch, ``uint32``: all ranks together. Nothing is read."""
         positions = _granulo.order_of(
             self.order, self.files, self.seed, self.epoch, self.window, None, start, stop
@@ -172,7 +173,7 @@ class Shuffle:
         self.epoch, self.batch = state["epoch"], state["batch"]
 
 
-def distance_from_uniform(ranks: np.ndarray) -> float:
+def distance_from_uniform(ranks: npt.NDArray[Any]) -> float:
     """How far an order of files is from a uniformly random one; 0 to 1.
 
     ``ranks``: for each position, the rank of its file in disk order. The figure is the Kolmogorov-Smirnov distance

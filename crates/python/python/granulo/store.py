@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _granulo
 from .errors import NotFoundError
@@ -100,8 +101,11 @@ class Store(_granulo.Store):
         return self.entries(below, recursive)
 
     def read_many(
-        self, keys: Sequence[Key] | np.ndarray, listing: Listing | None = None, threads: int = DEFAULT_THREADS
-    ) -> tuple[bytearray, np.ndarray]:
+        self,
+        keys: Sequence[Key] | Sequence[int] | npt.NDArray[Any],
+        listing: Listing | None = None,
+        threads: int = DEFAULT_THREADS,
+    ) -> tuple[bytearray, npt.NDArray[np.int64]]:
         """The contents of many files in one buffer, with their offsets.
 
         ``keys`` are keys, or row numbers of ``listing``, which need no look-up. Returns ``(buffer, offsets)``: content
@@ -129,7 +133,7 @@ class Store(_granulo.Store):
 
     def remove(self, key: Key) -> None:
         """Removes a file, a link or an empty directory; durable on return. Raises ``KeyError`` if there is none."""
-        if not super().remove(key, False):
+        if not self.remove_object(key, False):
             raise NotFoundError(2, "no such key", key)
 
     def __delitem__(self, key: Key) -> None:
@@ -137,7 +141,7 @@ class Store(_granulo.Store):
 
     def remove_tree(self, key: Key) -> bool:
         """Removes an object and all below it; returns whether it existed."""
-        return super().remove(key, True)
+        return self.remove_object(key, True)
 
     def batch(self) -> WriteBatch:
         """Changes that are committed together, at the end of a ``with`` block; an exception in it discards the rest.

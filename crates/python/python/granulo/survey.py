@@ -38,7 +38,7 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     return f"<table><thead><tr>{cells('th', header)}</tr></thead><tbody>{body}</tbody></table>"
 
 
-class Document(dict):
+class Document(dict[str, Any]):
     """A document of granulo: a dictionary that can be written to a file."""
 
     def save(self, path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
@@ -111,7 +112,7 @@ class ShuffledDataset(IterableDataset):
             yield transform(batch)
 
 
-def samples(batch: Batch) -> list[np.ndarray]:
+def samples(batch: Batch) -> list[npt.NDArray[np.uint8]]:
     """The contents of a batch as ``uint8`` arrays over its memory."""
     whole = np.frombuffer(batch.buffer, dtype=np.uint8)
     return [whole[start:stop] for start, stop in zip(batch.offsets[:-1], batch.offsets[1:], strict=True)]
