@@ -23,7 +23,7 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: quick hooks check test test-python test-twice test-pjdfs test-mount test-mount-proof test-page fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-mount bench-python bench-all man
+.PHONY: quick hooks check test test-twice test-pjdfs test-mount test-mount-proof test-python test-page fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-mount bench-python bench-all man
 
 quick:            ## for whoever works on it: formatting, unit tests with few simulated crashes, layers, words, help; under 3 minutes once built
 	cargo fmt --all --check
@@ -55,6 +55,11 @@ test-mount-proof: ## fsx, fio, stress-ng and everyday programs on a mounted stor
 test-mount:       ## random operations on a mounted store and on the file system beside it: MOUNT_OPERATIONS of each worker, from MOUNT_SEED; and kills
 	GRANULO_MOUNT_OPERATIONS=$(MOUNT_OPERATIONS) GRANULO_MOUNT_SEED=$(MOUNT_SEED) GRANULO_MOUNT_KILLS=200 GRANULO_REQUIRE_ALL=1 \
 	  cargo test --release --test it -- mount_random mount_kill --nocapture
+
+test-python:      ## the Python package, built and installed in target/python; with torch if python3 has it
+	python3 -m venv --system-site-packages target/python
+	target/python/bin/pip install --quiet './crates/python[test]'
+	target/python/bin/python -m pytest crates/python
 
 test-page:        ## the pages in headless Chromium (needs node and chromium)
 	cargo build --release
@@ -133,13 +138,11 @@ bench-mount:      ## a mounted store beside ext4, squashfs, squashfuse and ratar
 	cargo build --release
 	benchmarks/mount/run.py
 
-bench-python:     ## reading from Python: files, granulo, LMDB and HDF5; needs pip install ./crates/python, and root for cold reads
-	benchmarks/python/run.py
-
-test-python:      ## the Python package, built and installed in target/python
-	python3 -m venv --system-site-packages target/python
-	target/python/bin/pip install --quiet './crates/python[test]'
-	target/python/bin/python -m pytest crates/python
+bench-python:     ## reading from Python: files, granulo, LMDB, HDF5, tar shards; needs root for cold reads, and some gigabytes
+	python3 -m venv target/bench-python
+	target/bench-python/bin/pip install --quiet ./crates/python lmdb h5py webdataset
+	target/bench-python/bin/python benchmarks/python/run.py
+	target/bench-python/bin/python benchmarks/python/memory.py
 
 bench-all:        ## one full run of each bench; needs root, an hour and a quiet machine
 	cargo build --release
