@@ -74,6 +74,7 @@ mod fuse;
 mod mounts;
 pub mod plan;
 pub mod population;
+mod program;
 mod report;
 mod scan;
 pub mod survey;

@@ -4,11 +4,12 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use super::scratch::unmount_at;
 use super::served::Server;
 use crate::error::{Error, ErrorKind, Result};
+use crate::program;
 use crate::store::{Plan, Store};
 
 /// A store and its mount point. Dropping it unmounts it.
@@ -58,8 +59,7 @@ impl Mounted {
     /// # Errors
     /// The last words of the process that serves it.
     pub(super) fn mount(&mut self) -> Result<()> {
-        let program = std::env::current_exe().map_err(|error| Error::io("run", "granulo".as_ref(), error))?;
-        let mut command = Command::new(program);
+        let mut command = program::again();
         // It survives if this process is killed, so it must not hold the lock of the run.
         command.process_group(0).stdin(Stdio::null()).arg("mount").arg(&self.home).arg(&self.point);
         self.server = Some(Server::start(command, "granulo mount", &self.point, &self.log, true)?);

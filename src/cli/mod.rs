@@ -34,6 +34,7 @@ use std::process::ExitCode;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::error::{Error, Result};
+use crate::program;
 
 /// File-size granulometry: measure a file population, and predict the space it needs.
 #[derive(Debug, Parser)]
@@ -104,12 +105,19 @@ impl Ended {
 
 /// Runs the command of this process.
 pub fn main() -> ExitCode {
-    ExitCode::from(run(std::env::args_os().collect()))
+    ExitCode::from(with_arguments(std::env::args_os().collect()))
 }
 
-/// Runs the command with these arguments, of which the first is its name; returns the exit status. For a process that is
-/// not the binary, such as the script that the Python package installs.
-pub fn run(given: Vec<OsString>) -> u8 {
+/// Runs the command in a process that is not the binary, such as the script that the Python package installs, with
+/// these arguments, of which the first is its name; returns the exit status. `started_by` is the program, with its
+/// first arguments, that runs the command with the arguments that are added to it: `granulo mount --background` starts
+/// another process.
+pub fn run(given: Vec<OsString>, started_by: Vec<OsString>) -> u8 {
+    program::is_started_by(started_by);
+    with_arguments(given)
+}
+
+fn with_arguments(given: Vec<OsString>) -> u8 {
     let given = match arguments(given) {
         Ok(Some(given)) => given,
         Ok(None) => return 0,

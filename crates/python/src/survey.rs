@@ -102,8 +102,9 @@ pub(crate) fn compare<'py>(py: Python<'py>, of: Vec<Source>, names: Vec<String>)
     Ok(PyBytes::new(py, &compared.or_raise(py)?))
 }
 
-/// Runs the `granulo` command with these arguments, the name first; returns its exit status.
+/// Runs the `granulo` command with these arguments, the name first; returns its exit status. `started_by`: what runs
+/// the command with further arguments in another process.
 #[pyfunction]
-pub(crate) fn command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
-    py.detach(|| granulo::cli::run(arguments))
+pub(crate) fn command(py: Python<'_>, arguments: Vec<OsString>, started_by: Vec<OsString>) -> u8 {
+    py.detach(|| granulo::cli::run(arguments, started_by))
 }

@@ -1,6 +1,7 @@
 """Surveys, plans and comparisons as Python data, and the command that the wheel installs."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -56,11 +57,12 @@ def test_a_comparison(tree):
         granulo.compare(survey)
 
 
-def test_the_command_is_the_same_program(tree, tmp_path):
-    def run(*arguments):
-        program = "from granulo._command import main; import sys; sys.exit(main())"
-        return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+def run(*arguments):
+    command = [sys.executable, "-m", "granulo._command", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
+
+def test_the_command_is_the_same_program(tree, tmp_path):
     done = run("survey", str(tree), "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["counts"]["files"] == 100
     assert run("--version").stdout.strip() == f"granulo {granulo.__version__}"
@@ -71,6 +73,21 @@ def test_the_command_is_the_same_program(tree, tmp_path):
     assert run("store", "import", str(store), str(tree)).returncode == 0
     assert len(granulo.Store(store)) == 100
     assert "files" in granulo.Store(store).status()
+
+
+@pytest.mark.skipif(not os.access("/dev/fuse", os.W_OK) or os.geteuid() != 0, reason="mounting needs root and /dev/fuse")
+def test_a_mount_in_the_background_is_served_by_another_interpreter(tree, tmp_path):
+    store, point = tmp_path / "s", tmp_path / "m"
+    point.mkdir()
+    assert run("store", "init", store).returncode == 0 and run("store", "import", store, tree).returncode == 0
+    done = run("mount", "--background", store, point)
+    assert done.returncode == 0, done.stderr
+    try:
+        (name,) = {path.parent for path in point.rglob("7.txt")}
+        assert (name / "7.txt").read_bytes() == b"x" * 70
+    finally:
+        assert run("unmount", point).returncode == 0
+    assert not os.path.ismount(point)
 
 
 def test_interrupting_a_survey(tree):

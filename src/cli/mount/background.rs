@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use super::MountArguments;
 use crate::cli::{Ended, output};
 use crate::error::{Error, ErrorKind, Result};
+use crate::program;
 
 /// What the server says when it can be used.
 const READY: &str = "ready";
@@ -16,8 +16,8 @@ const READY: &str = "ready";
 /// Starts the server, and waits until it is ready or has failed: then it has said why.
 pub(super) fn start(arguments: &MountArguments) -> Result<Ended> {
     let fail = |error| Error::io("start the server of", &arguments.store, error);
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("granulo").arg("mount").args(["--ready", READY]);
+    let mut command = program::again();
+    command.arg("mount").args(["--ready", READY]);
     command.args(["--threads", &arguments.threads.to_string()]);
     for options in &arguments.options {
         command.arg("-o").arg(options);
