@@ -3,8 +3,8 @@
 //! The order says which files come next, the memory how many of them are a **run**. A run is read in disk order, by
 //! several threads, each record into its place in the order; meanwhile the run before is handed out. So the memory
 //! needed is that of two runs whatever the size of the data, and the device sees ascending reads of neighbours. With
-//! the exact order and memory for a share of the data, each run is one ascending pass that reads that share of the
-//! records.
+//! the exact order and memory for a share of the data, each run is one ascending pass that reads half of that share of
+//! the records.
 //!
 //! **Invariants**: batches come in the order's sequence; a run consists of whole batches, at least one; each half of
 //! the memory holds one run. The thread says when the order has ended: if it ends in any other way, the consumer gets

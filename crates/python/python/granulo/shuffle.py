@@ -3,7 +3,7 @@
 The permutation is drawn first, by a function of seed and epoch, so it is exactly uniform and the same for any memory,
 number of workers and ranks. Then the order is cut into **runs** that fit in half of the memory; a run is read in disk
 order, neighbours together, and handed out in the order that was drawn, while the next one is read. With memory for a
-quarter of the data, an epoch is four ascending passes that read a quarter of the records each, and every record once.
+quarter of the data, an epoch is eight ascending passes that read an eighth of the records each, and every record once.
 
 Where reads with gaps are slow (disks), ``scratch`` names a directory on a fast device: one pass without gaps spreads
 the contents over files there, one for each run, and a second one reads them. The order is the same.
