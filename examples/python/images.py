@@ -71,7 +71,7 @@ def from_store(place):
     labels = np.array([int(key.split("/")[0]) for key in store.keys()])
     shuffle = granulo.Shuffle(store.listing(), BATCH_FILES, seed=1)
     if DataLoader is not None:
-        loader = DataLoader(ShuffledDataset(shuffle, partial(decode, labels)), batch_size=None, num_workers=2)
+        loader = DataLoader(ShuffledDataset(shuffle, partial(decode, labels)), None, num_workers=2, collate_fn=tuple)
 
     def epoch(number):
         if DataLoader is None:

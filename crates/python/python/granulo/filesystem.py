@@ -237,7 +237,8 @@ class StoreFile(AbstractBufferedFile):
             self.loc = 0
 
     def _fetch_range(self, start: int, end: int) -> bytes:
-        return self.fs.store.read_range(self.path, start, end)
+        content: bytes = self.fs.store.read_range(self.path, start, end)
+        return content
 
     def _initiate_upload(self) -> None:
         """Nothing: the store gets a file whole."""

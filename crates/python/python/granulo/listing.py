@@ -196,7 +196,7 @@ def _open_of_process(
 ) -> Listing:
     """A listing from the descriptors of the process that pickled it."""
     paths = [f"/proc/{process}/fd/{number}" for number in descriptors]
-    found = []
+    found: list[tuple[int, int] | None] = []
     for path in paths:
         try:
             about = os.stat(path)

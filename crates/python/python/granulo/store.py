@@ -102,7 +102,7 @@ class Store(_granulo.Store):
 
     def read_many(
         self,
-        keys: Sequence[Key] | Sequence[int] | npt.NDArray[Any],
+        keys: Sequence[Any] | npt.NDArray[Any],
         listing: Listing | None = None,
         threads: int = DEFAULT_THREADS,
     ) -> tuple[bytearray, npt.NDArray[np.int64]]:

@@ -33,9 +33,11 @@ def _size(size_bytes: float) -> str:
 
 
 def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    cells = lambda tag, row: "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row)  # noqa: E731
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{cells('th', header)}</tr></thead><tbody>{body}</tbody></table>"
+    def row(tag: str, cells: Iterable[Any]) -> str:
+        return f"<tr>{''.join(f'<{tag}>{html.escape(str(cell))}</{tag}>' for cell in cells)}</tr>"
+
+    body = "".join(row("td", cells) for cells in rows)
+    return f"<table><thead>{row('th', header)}</thead><tbody>{body}</tbody></table>"
 
 
 class Document(dict[str, Any]):
@@ -66,12 +68,12 @@ class Survey(Document):
     @property
     def files(self) -> int:
         """Number of files."""
-        return self["counts"]["files"]
+        return int(self["counts"]["files"])
 
     @property
     def size_bytes(self) -> int:
         """Sum of their sizes in bytes."""
-        return self["totals"]["size_bytes"]
+        return int(self["totals"]["size_bytes"])
 
     def to_arrow(self, distribution: str = "file_size") -> pyarrow.Table:
         """The buckets of a distribution as a table: ``low``, ``high`` (exclusive), ``count``, ``sum``, one row each."""
