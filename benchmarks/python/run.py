@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Files of one size read from Python: open(), granulo, LMDB, HDF5, WebDataset tar, MosaicML streaming; docs/BENCHMARKS.md has the protocol.
+"""Files of one size read from Python: open(), granulo, LMDB, HDF5 and tar shards as of WebDataset; docs/BENCHMARKS.md has the protocol.
 
 Batches of 256 at random; then epochs in a new order, with one and with four workers. Warm; cold (with root); and epochs
 also under a memory limit of a quarter of the data (with root and cgroup v1). The targets take turns in every round. A
@@ -195,7 +195,7 @@ def measure():
             "run": harness.date_and_minutes(begun), "load at the end": harness.load(), "caches": ", ".join(caches),
         }
         packages = {"Python": sys.version.split()[0]}
-        for name in ("granulo", "numpy", "lmdb", "h5py", "webdataset", "mosaicml-streaming"):
+        for name in ("granulo", "numpy", "lmdb", "h5py", "webdataset"):
             packages[name] = "missing"
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                 packages[name] = importlib.metadata.version(name)

@@ -269,29 +269,6 @@ class Tar(Target):
     epochs = {"WebDataset tar, window of a tenth": window}
 
 
-class Streaming(Target):
-    """MosaicML streaming: MDS shards, read by `LocalDataset`."""
-
-    package = "streaming"
-
-    def write(self):
-        import streaming
-
-        with streaming.MDSWriter(out=f"{self.place}/mds", columns={"content": "bytes"}) as writer:
-            for _, content in self.contents():
-                writer.write({"content": content})
-
-    def open(self):
-        import streaming
-
-        self.data = streaming.LocalDataset(f"{self.place}/mds")
-
-    def read(self, numbers):
-        return [self.data[number]["content"] for number in numbers]
-
-    epochs = {"MosaicML streaming, random order": Target.in_random_order}
-
-
 # Ways that take no number of workers.
 ALONE = {"granulo store load"}
 
@@ -302,5 +279,4 @@ TARGETS = {
     "LMDB": Lmdb,
     "HDF5": Hdf5,
     "WebDataset tar": Tar,
-    "MosaicML streaming": Streaming,
 }
