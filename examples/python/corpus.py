@@ -16,7 +16,7 @@ from pathlib import Path
 import granulo
 import numpy as np
 
-BATCH_FILES, HELD_OUT = 64, 10
+BATCH_FILES, HELD_OUT = 8, 10
 SUBJECTS, VERBS = ["a store", "one record", "the index", "every batch"], ["holds", "follows", "moves", "ends"]
 
 
@@ -79,6 +79,8 @@ def main():
         store = granulo.Store(path)
         shuffle = granulo.Shuffle(store.listing("train"), BATCH_FILES, seed=7, memory_bytes=64 << 20)
         print(f"{len(store):,} texts, {len(shuffle):,} batches an epoch")
+        if len(shuffle) < 2:
+            parser.error("there are too few texts for an epoch to be interrupted")
 
         model, seen = Bigrams(), []
         for batch in shuffle:

@@ -17,6 +17,9 @@ with warnings.catch_warnings():
 
 pytestmark = pytest.mark.filterwarnings("default")
 
+#: How workers start, and how many. Those that are spawned import torch, each for itself, which takes seconds.
+LOADERS = [(None, 0), ("fork", 1), ("fork", 4), ("spawn", 2)]
+
 
 def test_the_package_does_not_import_torch():
     import subprocess
@@ -41,12 +44,10 @@ def test_map_style(store):
     assert again[3].tolist() == data[3].tolist()
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.parametrize("workers", [0, 1, 4])
+@pytest.mark.parametrize("method, workers", LOADERS)
 def test_map_style_in_a_loader(store, method, workers):
     data = FileDataset(store.listing(), transform=length)
-    context = method if workers else None
-    loader = DataLoader(data, batch_size=50, num_workers=workers, multiprocessing_context=context)
+    loader = DataLoader(data, batch_size=50, num_workers=workers, multiprocessing_context=method)
     found = [(int(row), int(size)) for rows, sizes in loader for row, size in zip(rows, sizes)]
     assert found == [(row, len(content_of(key))) for row, key in enumerate(KEYS)]
 
@@ -66,13 +67,11 @@ def expected(store, epoch, rank=0, ranks=1):
     return [(int(row), content_of(KEYS[row])) for row in shuffle.rows()[rank::ranks]]
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.parametrize("workers", [0, 1, 4])
+@pytest.mark.parametrize("method, workers", LOADERS)
 def test_iterable_style_is_the_exact_order_for_any_number_of_workers(store, method, workers):
     data = ShuffledDataset(granulo.Shuffle(store.listing(), 32, seed=4, memory_bytes=200_000))
-    context = method if workers else None
     loader = DataLoader(
-        data, batch_size=None, num_workers=workers, multiprocessing_context=context, persistent_workers=workers > 1
+        data, batch_size=None, num_workers=workers, multiprocessing_context=method, persistent_workers=workers > 1
     )
     assert len(loader) == 19
     for epoch in (0, 1, 5):
