@@ -15,6 +15,7 @@ import importlib.metadata
 import multiprocessing
 import os
 import random
+import resource
 import shutil
 import statistics
 import sys
@@ -37,8 +38,8 @@ COLUMNS = ["task", "cache", "workers", "target", "round", "files", "wall_seconds
 
 
 def cpu_seconds():
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    both = (resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in both)
 
 
 def measured(work):
@@ -89,7 +90,7 @@ class Bench:
     def __init__(self, place, options):
         self.place, self.options = place, options
         self.files, self.size_bytes = options.files, options.size
-        self.targets, self.missing, self.rows = {}, [], []
+        self.targets, self.missing, self.rows, self.failed = {}, [], [], []
 
     def write(self):
         for name, kind in TARGETS.items():
@@ -135,8 +136,13 @@ class Bench:
                 if cache != "warm":
                     self.cold()
                 limit_bytes = self.files * self.size_bytes // 4 + (workers + 1) * INTERPRETER_BYTES
-                with limited(limit_bytes) if cache == "limited" else contextlib.nullcontext():
-                    seconds = measured(lambda: epoch(target, name, round_, workers))
+                try:
+                    with limited(limit_bytes) if cache == "limited" else contextlib.nullcontext():
+                        seconds = measured(lambda: epoch(target, name, round_, workers))
+                except Failure as failure:
+                    self.failed.append(f"{name}, {cache}, {workers} workers: {failure}")
+                    say(self.failed[-1])
+                    continue
                 self.rows.append(("epoch", cache, workers, name, round_, self.files, *seconds))
 
     def run(self):
@@ -159,6 +165,7 @@ class Bench:
         ]
         if self.missing:
             lines += [f"Not installed, so not measured: {', '.join(self.missing)}.", ""]
+        lines += [line for failed in self.failed for line in (f"Failed: {failed}.", "")]
         for task in ("batches of 256", "epoch"):
             cells = []
             for key in sorted({row[1:4] for row in self.rows if row[0] == task}):
@@ -204,9 +211,10 @@ def measure():
         texts = {"summary.md": summary, "README.md": page + harness.versions_section("package", packages)}
         harness.write_record(harness.record_directory(options, "python"), COLUMNS, bench.rows, texts)
         print("\n".join(summary))
+        status = 1 if bench.failed else 0
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    return 0
+    return status
 
 
 if __name__ == "__main__":

@@ -238,6 +238,11 @@ class Tar(Target):
         for shard in shards:
             shard.close()
 
+    def open(self):
+        # Imported before workers are forked: it imports torch, if that is installed.
+        if find_spec("webdataset"):
+            import webdataset  # noqa: F401
+
     def window(self, epoch, worker, workers):
         paths = random.Random(epoch).sample([f"{self.place}/shard-{shard}.tar" for shard in range(SHARDS)], SHARDS)
         read = self.by_webdataset if find_spec("webdataset") else self.by_tarfile
