@@ -57,9 +57,9 @@
 //! | [`progress`] | watch long work, and ask it to stop |
 //! | [`units`], [`error`] | sizes as people write them, escaped names; the error type of all of these |
 //!
-//! [`cli::main`] is the `granulo` command, and [`cli::run`] the same with other arguments than those of the process. The
-//! other modules are internal: the feature `testing` shows some of them to the tests of this workspace, and promises
-//! nothing.
+//! [`cli::main`] is the `granulo` command, and [`cli::run`] the same with other arguments than those of the process.
+//! The other modules are internal: the feature `testing` shows some of them to the tests of this workspace, and
+//! promises nothing.
 
 #![cfg_attr(feature = "testing", warn(unreachable_pub))]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]

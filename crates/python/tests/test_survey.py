@@ -75,7 +75,7 @@ def test_the_command_is_the_same_program(tree, tmp_path):
     assert "files" in granulo.Store(store).status()
 
 
-@pytest.mark.skipif(not os.access("/dev/fuse", os.W_OK) or os.geteuid() != 0, reason="mounting needs root and /dev/fuse")
+@pytest.mark.skipif(os.geteuid() != 0 or not os.access("/dev/fuse", os.W_OK), reason="needs root and /dev/fuse")
 def test_a_mount_in_the_background_is_served_by_another_interpreter(tree, tmp_path):
     store, point = tmp_path / "s", tmp_path / "m"
     point.mkdir()
