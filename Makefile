@@ -27,7 +27,7 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
 quick:            ## for whoever works on it: formatting, unit tests with few simulated crashes, layers, words, help; under 3 minutes once built
 	cargo fmt --all --check
-	GRANULO_CRASH_POINTS=300 GRANULO_BUCKETS=300 cargo test --workspace --lib -q
+	GRANULO_CRASH_POINTS=300 GRANULO_BUCKETS=300 cargo test --lib -q
 	cargo test --test it -q -- circles layers tidy cli
 
 hooks:            ## let git check commit messages in this clone
