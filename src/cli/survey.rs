@@ -14,7 +14,7 @@ use crate::scan::default_threads;
 use crate::survey::checkpoint::{Checkpoint, may_be_written};
 use crate::survey::file::{Detail, parse_time, write};
 use crate::survey::places::DEFAULT_LIMIT;
-use crate::survey::run::{CheckpointPlan, Incremental, MethodChoice, Outcome, Request, take};
+use crate::survey::run::{CheckpointPlan, Incremental, MemoryBound, MethodChoice, Outcome, Request, take};
 use crate::survey::{HardLinks, Options, Snapshots, Survey, fsstats};
 use crate::units::{escape_path, parse_size};
 
@@ -87,6 +87,13 @@ pub(super) struct SurveyArguments {
     /// read; the result is the same
     #[arg(long, value_name = "OLD.json", requires = "output", conflicts_with_all = ["without_names", "anonymous", "files"], help_heading = "Execution")]
     incremental: Option<PathBuf>,
+    /// Bound on the memory of an inode scan: its tables are then in an unnamed file, of which so much is in memory. A
+    /// walk has no tables
+    #[arg(long, value_name = "SIZE", value_parser = memory_bound, conflicts_with = "incremental", help_heading = "Execution")]
+    memory: Option<u64>,
+    /// Directory for that file, not in memory itself [default: $TMPDIR, else /tmp]
+    #[arg(long, value_name = "DIR", requires = "memory", help_heading = "Execution")]
+    scratch: Option<PathBuf>,
     /// Number of threads [default: four per core, 8 to 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Execution")]
     threads: Option<u16>,
@@ -97,7 +104,7 @@ pub(super) struct SurveyArguments {
     #[arg(long, value_name = "MINUTES", default_value_t = 10.0, value_parser = minutes, help_heading = "Execution")]
     checkpoint_every: f64,
     /// Resume an interrupted survey; paths and selection come from the checkpoint
-    #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "top", "small", "as_of", "hard_links", "one_file_system", "exclude", "include_snapshots", "method", "without_names", "incremental"], help_heading = "Execution")]
+    #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "top", "small", "as_of", "hard_links", "one_file_system", "exclude", "include_snapshots", "method", "without_names", "incremental", "memory"], help_heading = "Execution")]
     resume: Option<PathBuf>,
     /// Do not show progress
     #[arg(short, long, help_heading = "Execution")]
@@ -159,6 +166,14 @@ fn minutes(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
+/// What the program itself has in memory is more than any less.
+const SMALLEST_MEMORY_BYTES: u64 = 24 << 20;
+
+fn memory_bound(text: &str) -> std::result::Result<u64, String> {
+    let bytes = parse_size(text).map_err(|error| error.to_string())?;
+    if bytes < SMALLEST_MEMORY_BYTES { Err("it must be at least 24MiB".to_owned()) } else { Ok(bytes) }
+}
+
 /// Fails if a result could not be written to `target`, which is not a device.
 pub(super) fn check_target(target: &Path) -> Result<()> {
     let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -207,6 +222,9 @@ impl SurveyArguments {
                 .as_ref()
                 .zip(self.output.as_ref())
                 .map(|(old, output)| Incremental { old: beside(old, ".names"), new: beside(output, ".names") }),
+            memory: self
+                .memory
+                .map(|bytes| MemoryBound { bytes, directory: self.scratch.clone().unwrap_or_else(std::env::temp_dir) }),
             file_table: self.files.clone(),
             checkpoints: self.checkpoint_path().map(|path| CheckpointPlan {
                 path,

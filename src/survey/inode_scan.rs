@@ -8,7 +8,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use super::collect::Collector;
-use super::request::{Incremental, MethodChoice, Moments, Outcome, Request, TICK, named, origin};
+use super::request::{Incremental, MemoryBound, MethodChoice, Moments, Outcome, Request, TICK, named, origin};
 use super::{Method, Origin, Snapshots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
@@ -22,6 +22,7 @@ use crate::scan::inodes::target::ScanTarget;
 use crate::scan::inodes::xfs::Xfs;
 use crate::scan::inodes::{Ended, FileSystem, Found, InodeSource, Scan, Scope, file_system};
 use crate::scan::walk::display_root;
+use crate::sys::spill::Spill;
 use crate::units::{escape_path, format_count};
 
 /// Reading this many slots of inode tables, 16 MiB, is never slower than a walk.
@@ -202,6 +203,14 @@ fn remembering<'s, S: InodeSource>(
     Remembering::new(source, identity, names, &files.new, now)
 }
 
+/// Where a scan keeps its tables.
+fn spill(request: &Request) -> Result<Spill> {
+    let Some(MemoryBound { bytes, directory }) = &request.memory else { return Ok(Spill::default()) };
+    Spill::within(*bytes, directory).map_err(|error| {
+        Error::io("create a file for the tables in", directory, error).advise("name another directory with --scratch")
+    })
+}
+
 fn directories_read([reused, read]: [u64; 2]) -> String {
     let all = format_count((reused + read).into());
     format!("{} of {all} directories were read; the others are unchanged", format_count(read.into()))
@@ -353,6 +362,7 @@ impl InodeScan {
             without_names: request.without_names,
             threads: request.threads.clamp(1, cores),
             device: self.target.device,
+            spill: spill(request)?,
         };
         let before = self.target.state();
         let (mut warnings, mut notes) = (Vec::new(), Vec::new());
@@ -369,6 +379,10 @@ impl InodeScan {
                 attempt
             }
         };
+        if let Some(bound) = request.memory.as_ref().filter(|_| scope.spill.is_full()) {
+            let path = escape_path(&bound.directory);
+            notes.push(format!("there was too little room in {path}: more memory was used than --memory says"));
+        }
         let inconsistencies = self.inconsistencies(&ended, before != self.target.state());
         let mut origin = Origin {
             reference_time: Some(moments.reference_time),

@@ -40,6 +40,8 @@ pub struct Request {
     pub without_names: bool,
     /// Where the names of directories are known from an earlier inode scan, and where to store those of this one.
     pub incremental: Option<Incremental>,
+    /// The bound on the memory of an inode scan; `None`: none. A walk needs none.
+    pub memory: Option<MemoryBound>,
 }
 
 impl Request {
@@ -57,8 +59,18 @@ impl Request {
             method: MethodChoice::Auto,
             without_names: false,
             incremental: None,
+            memory: None,
         }
     }
+}
+
+/// How much memory may be used, and where the rest goes.
+#[derive(Debug, Clone)]
+pub struct MemoryBound {
+    /// The size of the process in memory.
+    pub bytes: u64,
+    /// Where an unnamed file is created.
+    pub directory: PathBuf,
 }
 
 /// Files that hold the names of directories.

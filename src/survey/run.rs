@@ -6,7 +6,7 @@ use super::checkpoint::{Checkpoint, Session};
 use super::collect::Collector;
 use super::file_table::FileTable;
 use super::inode_scan::{self, Chosen};
-pub use super::request::{CheckpointPlan, Incremental, MethodChoice, Outcome, Request};
+pub use super::request::{CheckpointPlan, Incremental, MemoryBound, MethodChoice, Outcome, Request};
 use super::request::{Moments, TICK, named, origin};
 use super::{Origin, Snapshots};
 use crate::error::{Error, ErrorKind, Result};

@@ -178,6 +178,41 @@ fn what_did_not_change_is_not_read_and_the_survey_is_the_same() {
 }
 
 #[test]
+fn a_survey_within_a_bound_of_memory_is_the_same() {
+    for mkfs in [&["mke2fs", "-F", "-q", "-t", "ext4"][..], &["mkfs.xfs", "-q", "-f"], &["mkfs.btrfs", "-q", "-f"]] {
+        let Some(image) = Image::make(512 * MIB, mkfs, Mount::Kernel("")) else { return };
+        let (root, scratch) = (image.root(), sandbox());
+        populate(&root);
+        // Enough directories for blocks in the file, and one that only a second pass leaves out.
+        for number in 0..300 {
+            fs::create_dir_all(root.join(format!("many/{}/{number}", number % 7))).unwrap();
+        }
+        for selection in [&args![][..], &args!["--exclude", "d3", "--hard-links", "shared"]] {
+            let scan = [&args!["--as-of", AS_OF, "--method", "inode-scan", &root], selection].concat();
+            let bound = args!["--memory", "24MiB", "--scratch", scratch.path()];
+            assert_same(&survey(scan.clone()), &survey([scan, bound].concat()), &[]);
+        }
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_bound_of_memory_that_makes_no_sense_is_refused() {
+    let (Some(image), tree) = (mounted(&["-t", "ext4"]), sandbox()) else { return };
+    let root = image.root();
+    for (more, cause) in [
+        (args!["--memory", "1MiB", &root], "it must be at least 24MiB"),
+        (args!["--memory", "64MiB", "--incremental", "old.json", "-o", "new.json", &root], "cannot be used with"),
+        (args!["--scratch", tree.path(), &root], "--memory"),
+        (args!["--memory", "64MiB", "--scratch", tree.path().join("none"), &root], "name another directory"),
+        (args!["--memory", "64MiB", "--scratch", "/dev/shm", &root], "its files are in memory (tmpfs)"),
+    ] {
+        let ran = run([args!["survey", "--method", "inode-scan"], more].concat()).ended(2);
+        assert!(ran.said().contains(cause), "{}", ran.said());
+    }
+}
+
+#[test]
 fn names_that_cannot_be_gone_by_are_not() {
     let Some(image) = mounted(&["-t", "ext4"]) else { return };
     let (root, directory) = (image.root(), sandbox());

@@ -69,6 +69,7 @@ mod store_privacy;
 mod store_sample;
 mod store_script;
 mod store_short;
+mod store_snapshots;
 mod store_space;
 mod store_superblocks;
 mod store_tail;

@@ -105,7 +105,9 @@ pub use index::catalog;
 pub use log::published;
 
 pub use access::content::Content;
+pub use access::difference::{Difference, Differences};
 pub use access::handle::{Handle, HandleOptions};
+pub use access::held::{Held, HeldBySnapshots, SnapshotHeld};
 pub use access::listed::RecordPlace;
 pub use access::load::{Load, Loaded, LoadedObject};
 pub use access::pinned::PinnedSnapshot;
@@ -270,6 +272,39 @@ impl Store {
     /// As [`open_read_only`](Self::open_read_only).
     pub fn open_read_only_with(home: &Path, options: &OpenOptions) -> Result<Store> {
         Store::open_on(Arc::new(Host), home, Access::Read, options)
+    }
+
+    /// Opens a store as it was when a snapshot was taken, for reading: whatever reads it, reads that state. What is
+    /// written meanwhile does not appear, and removing the snapshot frees nothing of it before this is dropped.
+    ///
+    /// ```
+    /// use granulo_store::{Attributes, Key, OpenOptions, Plan, Store, Time};
+    ///
+    /// # let place = tempfile::tempdir()?;
+    /// let home = place.path().join("store");
+    /// let store = Store::create(&home, &Plan::default())?;
+    /// let (key, attributes) = (Key::parse("a/file")?, Attributes::of_file(Time { seconds: 0, nanoseconds: 0 }));
+    /// store.put(&key, &attributes, b"before")?;
+    /// store.create_snapshot("monday")?;
+    /// store.put(&key, &attributes, b"after")?;
+    ///
+    /// let monday = Store::open_at(&home, "monday", &OpenOptions::default())?;
+    /// assert_eq!(monday.get(&key)?.unwrap(), b"before");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`open_read_only`](Self::open_read_only); `NotFound` if there is no such snapshot.
+    pub fn open_at(home: &Path, snapshot: &str, options: &OpenOptions) -> Result<Store> {
+        let store = Store::open_read_only_with(home, options)?;
+        match store.engine().rest_at(snapshot.as_bytes())? {
+            true => Ok(store),
+            false => {
+                let cause = format!("there is no snapshot {}", crate::units::escape(snapshot.as_bytes()));
+                let error = Error::new(error::ErrorKind::NotFound, "open", cause).at(home);
+                Err(error.advise("list them with granulo store snapshot ls"))
+            }
+        }
     }
 
     /// Opens a store on a platform. What is due after recovery reads tables that recovery did not: an unreadable one

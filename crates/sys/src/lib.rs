@@ -1,11 +1,12 @@
 //! File handles: names of inodes that outlive their paths (name_to_handle_at(2), open_by_handle_at(2)); and, in
-//! [`sealed`], memory that processes share and none can change.
+//! [`sealed`] and [`spill`], memory that processes share and none can change, and memory within a bound.
 //!
 //! This is the only package of the workspace with unsafe code: thin wrappers of system calls that neither rustix nor
 //! nix offers. Each `unsafe` block says why it is sound. The wrappers take and return owned values and slices, so that
 //! no caller can break their assumptions.
 
 pub mod sealed;
+pub mod spill;
 
 use std::ffi::CStr;
 use std::io;

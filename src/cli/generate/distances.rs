@@ -92,6 +92,7 @@ pub(super) fn survey_back(directory: &Path, reference_time: i64, quiet: bool, pr
         method: MethodChoice::Walk,
         without_names: false,
         incremental: None,
+        memory: None,
     };
     Ok(during(quiet, progress, survey_words(), || take(request, None, progress))?.survey)
 }

@@ -33,6 +33,9 @@ pub(super) fn start(arguments: &MountArguments) -> Result<Ended> {
     if let Some(log) = &arguments.log {
         command.arg("--log").arg(log);
     }
+    if let Some(snapshot) = &arguments.at {
+        command.args(["--at", snapshot]);
+    }
     if arguments.degraded {
         command.arg("--degraded");
     }

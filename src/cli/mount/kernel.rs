@@ -14,8 +14,8 @@ use crate::cli::{Ended, output, signals, usage_error};
 use crate::erofs::{self, Imaged};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Progress, Snapshot};
-use crate::store::{CheckOptions, OpenOptions, Store};
-use crate::units::{escape_path, format_count, format_duration, format_size};
+use crate::store::{CheckOptions, OpenOptions, PinnedSnapshot, Store};
+use crate::units::{escape, escape_path, format_count, format_duration, format_size};
 
 /// Mounts the current state of the store.
 pub(super) fn run(arguments: &MountArguments, options: &Options) -> Result<Ended> {
@@ -36,7 +36,7 @@ pub(super) fn run(arguments: &MountArguments, options: &Options) -> Result<Ended
         store.pin(&name)?;
     }
     let begun = Instant::now();
-    let mounted = store.snapshot().and_then(|snapshot| {
+    let mounted = state(&store, &arguments.store, options).and_then(|snapshot| {
         during(false, &progress, made, || {
             erofs::mount(&snapshot, &arguments.store, &name, &arguments.target, attributes, &progress)
         })
@@ -66,6 +66,16 @@ pub(super) fn run(arguments: &MountArguments, options: &Options) -> Result<Ended
         output::note(&format!("read {} ahead", format_size(read.into())));
     }
     Ok(if imaged.left_out + imaged.xattrs_left_out == 0 { Ended::Well } else { say_left_out(&imaged) })
+}
+
+/// The state to mount.
+fn state(store: &Store, home: &Path, options: &Options) -> Result<PinnedSnapshot> {
+    let Some(name) = &options.at else { return store.snapshot() };
+    store.snapshot_named(name)?.ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, "mount", format!("there is no snapshot {}", escape(name.as_bytes())))
+            .at(home)
+            .advise("list them with granulo store snapshot ls")
+    })
 }
 
 /// Opens the store for writing, to pin what is mounted, or for reading if that is not possible; returns which.

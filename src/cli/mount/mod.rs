@@ -38,7 +38,7 @@ const FREE_EVERY: Duration = Duration::from_secs(60);
     /srv/pictures /mnt\n  granulo mount -o ro /srv/pictures /mnt2\n  granulo mount --kernel /srv/pictures /mnt3\n  \
     granulo unmount /mnt\n\nIn /etc/fstab, with granulo linked as /sbin/mount.granulo:\n  /srv/pictures  /mnt  granulo  \
     allow_other,nofail  0  0\n\nOptions: ro, rw, allow_other, uid=ID, gid=ID (owner shown for everything), \
-    commit=SECONDS, free=SECONDS, suid, dev, noexec, noatime, sync, device=DIR, degraded, log=FILE, and those of mount(8). Set-id bits \
+    commit=SECONDS, free=SECONDS, suid, dev, noexec, noatime, sync, device=DIR, degraded, log=FILE, at=SNAPSHOT, and those of mount(8). Set-id bits \
     and device files have no effect without suid and dev. The kernel always checks permissions.")]
 pub(super) struct MountArguments {
     /// The store
@@ -50,6 +50,9 @@ pub(super) struct MountArguments {
     /// Mount options, separated by commas; may be repeated
     #[arg(short, long = "options", value_name = "OPTIONS")]
     options: Vec<String>,
+    /// Mount the state of this snapshot, read-only, see granulo store snapshot
+    #[arg(long, value_name = "NAME")]
+    at: Option<String>,
     /// Let the kernel read the store itself: the current state, read-only, without a process in between
     ///
     /// Makes an image of the metadata that points into the store's own files; contents must begin at multiples of 512
@@ -109,6 +112,7 @@ impl MountArguments {
         options.is_degraded |= self.degraded;
         options.devices.extend(self.devices.iter().cloned());
         options.log = self.log.clone().or(options.log);
+        self.at.iter().for_each(|snapshot| options.set_at(snapshot));
         options.commit_every = self.commit_every.or(options.commit_every);
         options.free_every = self.free_every.or(options.free_every);
         if options.commit_every.is_some_and(|every| every.is_zero()) {
@@ -175,6 +179,9 @@ fn open_store(home: &Path, options: &Options) -> Result<Store> {
     let open =
         OpenOptions { devices: options.devices.clone(), degraded: options.is_degraded, ..OpenOptions::default() };
     let open = checked(home, open)?;
+    if let Some(snapshot) = &options.at {
+        return Store::open_at(home, snapshot, &open);
+    }
     if options.is_read_only() {
         return Store::open_read_only_with(home, &open);
     }

@@ -63,6 +63,8 @@ pub(super) struct Options {
     pub(super) devices: Vec<PathBuf>,
     pub(super) is_degraded: bool,
     pub(super) log: Option<PathBuf>,
+    /// The snapshot to mount.
+    pub(super) at: Option<String>,
 }
 
 impl Default for Options {
@@ -78,6 +80,7 @@ impl Default for Options {
             devices: Vec::new(),
             is_degraded: false,
             log: None,
+            at: None,
         }
     }
 }
@@ -85,6 +88,12 @@ impl Default for Options {
 impl Options {
     pub(super) fn is_read_only(&self) -> bool {
         self.flags.contains(MountFlags::RDONLY)
+    }
+
+    /// Mounts a snapshot, which is read-only.
+    pub(super) fn set_at(&mut self, snapshot: &str) {
+        self.at = Some(snapshot.to_owned());
+        self.flags |= MountFlags::RDONLY;
     }
 
     /// Takes options in, separated by commas; later ones count.
@@ -111,6 +120,7 @@ impl Options {
             ("free", Some(value)) => self.free_every = Some(Duration::from_secs(number(option, value)?.into())),
             ("device", Some(value)) => self.devices.push(value.into()),
             ("log", Some(value)) => self.log = Some(value.into()),
+            ("at", Some(value)) => self.set_at(value),
             ("remount", None) => {
                 return Err(usage_error("a mounted store cannot be remounted: unmount it, and mount it again"));
             }
@@ -130,8 +140,8 @@ fn number(option: &str, value: &str) -> Result<u32> {
 fn unknown(option: &str) -> crate::error::Error {
     let flags: Vec<&str> = FLAGS.iter().map(|(name, ..)| *name).collect();
     usage_error(format!("the mount option {option:?} is unknown")).advise(format!(
-        "known are {}, rw, allow_other, uid=ID, gid=ID, commit=SECONDS, free=SECONDS, device=DIR, degraded, log=FILE, and those of \
-         mount(8)",
+        "known are {}, rw, allow_other, uid=ID, gid=ID, commit=SECONDS, free=SECONDS, device=DIR, degraded, log=FILE, at=SNAPSHOT, and \
+         those of mount(8)",
         flags.join(", ")
     ))
 }

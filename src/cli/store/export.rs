@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::progress::transfer_words;
-use super::{Ended, StoreToRead, key, objects_in_words, or_damage, output, say_reports};
+use super::{Ended, StateToRead, key, objects_in_words, or_damage, output, say_reports};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
@@ -26,7 +26,7 @@ use crate::units::{escape_path, format_size};
 )]
 pub(super) struct ExportArguments {
     #[command(flatten)]
-    at: StoreToRead,
+    at: StateToRead,
     /// Target directory: empty or not yet existing
     #[arg(value_name = "DIR")]
     directory: PathBuf,

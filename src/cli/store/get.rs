@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::log::{find_versions, say_what_is_missing};
 use super::progress::transfer_words;
-use super::{Ended, StoreToRead, find, key, not_found, or_damage_to, output, shown};
+use super::{Ended, StateToRead, find, key, not_found, or_damage_to, output, shown};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
@@ -35,11 +35,11 @@ const ZEROES_BYTES: u64 = MIB;
 #[command(
     after_help = "Examples:\n  granulo store get /srv/s logs/today | tail\n  granulo store get /srv/s disk.img -o disk.img\n  \
     granulo store get /srv/s disk.img --range 0-511\n  granulo store get /srv/s logs/today --range=-4K\n  \
-    granulo store get /srv/s logs/today --id 4711"
+    granulo store get /srv/s logs/today --id 4711\n  granulo store get /srv/s logs/today --at monday"
 )]
 pub(super) struct GetArguments {
     #[command(flatten)]
-    at: StoreToRead,
+    at: StateToRead,
     /// Key of a file
     #[arg(value_name = "KEY")]
     key: OsString,
@@ -50,7 +50,7 @@ pub(super) struct GetArguments {
     #[arg(long, value_name = "FROM-TO", value_parser = parse_range, allow_hyphen_values = true)]
     range: Option<Bytes>,
     /// Write an earlier version, by its id from granulo store log
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", conflicts_with = "snapshot")]
     id: Option<u64>,
     /// Do not show progress
     #[arg(short, long)]

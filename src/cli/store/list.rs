@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::record::{ObjectRecord, device_numbers};
-use super::{Ended, Stop, StoreToRead, find, is_damage, key, or_damage, output, write_while_reading};
+use super::{Ended, StateToRead, Stop, find, is_damage, key, or_damage, output, write_while_reading};
 use crate::error::Result;
 use crate::report::store::ObjectType;
 use crate::report::store::listing::{Columns, Line};
@@ -29,7 +29,7 @@ use crate::units::escape;
 )]
 pub(super) struct ListArguments {
     #[command(flatten)]
-    at: StoreToRead,
+    at: StateToRead,
     /// Directory or single object [default: the root]
     #[arg(value_name = "KEY", default_value = "/", hide_default_value = true)]
     key: OsString,

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::problems::counted;
 use super::progress::transfer_words;
-use super::{Ended, StoreToRead, key, or_damage, output};
+use super::{Ended, StateToRead, key, or_damage, output};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
@@ -28,7 +28,7 @@ const NAMED: u64 = 20;
 #[command(after_help = "Examples:\n  granulo store load /srv/s\n  granulo store load /srv/s --group cats --json")]
 pub(super) struct LoadArguments {
     #[command(flatten)]
-    at: StoreToRead,
+    at: StateToRead,
     /// Only objects at or below this key
     #[arg(long, value_name = "KEY", default_value = "/", hide_default_value = true)]
     group: OsString,

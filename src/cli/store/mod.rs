@@ -26,6 +26,7 @@ mod rename;
 mod repair;
 mod salvage;
 mod scrub;
+mod snapshot;
 mod stat;
 mod status;
 mod unpin;
@@ -85,6 +86,7 @@ enum StoreCommand {
     Load(load::LoadArguments),
     Compact(compact::CompactArguments),
     Rebalance(rebalance::RebalanceArguments),
+    Snapshot(snapshot::SnapshotArguments),
     Status(status::StatusArguments),
     Unpin(unpin::UnpinArguments),
 }
@@ -120,6 +122,7 @@ impl StoreCommand {
             StoreCommand::Load(arguments) => arguments.run(),
             StoreCommand::Compact(arguments) => arguments.run(),
             StoreCommand::Rebalance(arguments) => arguments.run(),
+            StoreCommand::Snapshot(arguments) => arguments.run(),
             StoreCommand::Status(arguments) => arguments.run(),
             StoreCommand::Unpin(arguments) => arguments.run(),
         }
@@ -140,6 +143,16 @@ struct StoreToRead {
     /// Current directory of a device that is neither in STORE nor where it was before; may be repeated
     #[arg(long = "device", value_name = "DIR", help_heading = "Devices")]
     devices: Vec<PathBuf>,
+}
+
+/// Where a store is, and which of its states, for a command that reads objects.
+#[derive(Debug, Args)]
+struct StateToRead {
+    #[command(flatten)]
+    read: StoreToRead,
+    /// Read the state of this snapshot, see granulo store snapshot
+    #[arg(long = "at", value_name = "NAME")]
+    snapshot: Option<String>,
 }
 
 /// Where a store is, for a command that writes.
@@ -165,6 +178,14 @@ impl StoreToRead {
     /// The same; reports problems with the devices.
     fn open(&self) -> Result<OpenedStore> {
         self.open_quietly().map(OpenedStore::new)
+    }
+}
+
+impl StateToRead {
+    /// Opens for reading; reports problems with the devices.
+    fn open(&self) -> Result<OpenedStore> {
+        let Some(snapshot) = &self.snapshot else { return self.read.open() };
+        Store::open_at(&self.read.store, snapshot, &self.read.options()?).map(OpenedStore::new)
     }
 }
 

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::record::{ObjectRecord, device_numbers};
-use super::{Ended, StoreToRead, key, not_found, or_damage_to, output, shown};
+use super::{Ended, StateToRead, key, not_found, or_damage_to, output, shown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::listing::Owners;
 use crate::report::store::{ObjectType, write_status};
@@ -23,7 +23,7 @@ use crate::units::escape;
 )]
 pub(super) struct StatArguments {
     #[command(flatten)]
-    at: StoreToRead,
+    at: StateToRead,
     /// The key
     #[arg(value_name = "KEY")]
     key: OsString,

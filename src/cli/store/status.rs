@@ -6,11 +6,12 @@ use clap::Args;
 use serde::Serialize;
 
 use super::problems::counted;
+use super::snapshot::HeldRecord;
 use super::{Ended, StoreToRead, output};
 use crate::error::Result;
 use crate::report::store::{format_minute, write_sentences};
 use crate::store::ids::DeviceNumber;
-use crate::store::{Census, DeviceState, DeviceStatus, StoreStatus, Time};
+use crate::store::{Census, DeviceState, DeviceStatus, HeldBySnapshots, StoreStatus, Time};
 use crate::units::{escape, escape_path, format_count, format_share, format_size, format_time};
 
 /// Show the devices of a store, how full they are, and pending work
@@ -54,6 +55,9 @@ struct StatusDocument {
     waiting_bytes: u64,
     pins: Vec<String>,
     may_lack_pins: bool,
+    snapshots: Vec<HeldRecord>,
+    held_objects: u64,
+    held_size_bytes: u128,
     quarantined_bytes: u64,
     last_scrub_seconds: Option<i64>,
     last_scrub_partial: bool,
@@ -94,18 +98,19 @@ impl StatusArguments {
         let store = self.at.open_quietly()?;
         super::say_completeness(&store);
         let status = store.status(self.count)?;
+        let held = store.held_by_snapshots()?;
         let is_amiss = status.devices.iter().any(DeviceStatus::is_in_trouble);
         if self.json {
-            super::completeness::print_json(&document(&status))?;
+            super::completeness::print_json(&document(&status, &held))?;
         } else {
-            output::print(|out| write_status(&status, out))?;
+            output::print(|out| write_status(&status, &held, out))?;
         }
         Ok(if is_amiss { Ended::Amiss } else { Ended::Well })
     }
 }
 
 /// For people, in 80 columns; only paths may be longer.
-fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
+fn write_status(status: &StoreStatus, held: &HeldBySnapshots, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", escape_path(&status.home))?;
     write_sentences(&status.redundancy, out)?;
     writeln!(out, "\n  #  class     full      total   segments      units  directory")?;
@@ -177,6 +182,12 @@ fn write_status(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
     if status.waiting_bytes > 0 {
         line("waiting", format!("{} will be freed when readers finish", size(status.waiting_bytes)))?;
     }
+    if let [.., newest] = &held.snapshots[..] {
+        let snapshots = counted(held.snapshots.len() as u64, "snapshot", "snapshots");
+        let objects = counted(held.all.objects, "object", "objects");
+        line("snapshots", format!("{snapshots}, the newest {}", escape(&newest.snapshot.name)))?;
+        line("", format!("they alone keep {objects}, {}", format_size(held.all.size_bytes)))?;
+    }
     if !status.pins.is_empty() {
         let names: Vec<String> = status.pins.iter().map(|name| escape(name.as_bytes())).collect();
         line("pinned", format!("what is freed waits for {}", names.join(", ")))?;
@@ -239,7 +250,7 @@ fn census_words(census: &Census) -> String {
     )
 }
 
-fn document(status: &StoreStatus) -> StatusDocument {
+fn document(status: &StoreStatus, held: &HeldBySnapshots) -> StatusDocument {
     let device = |device: &DeviceStatus| DeviceDocument {
         number: device.number.0,
         class: super::class_name(device.class),
@@ -287,6 +298,9 @@ fn document(status: &StoreStatus) -> StatusDocument {
         waiting_bytes: status.waiting_bytes,
         pins: status.pins.clone(),
         may_lack_pins: status.may_lack_pins,
+        snapshots: held.snapshots.iter().map(HeldRecord::of).collect(),
+        held_objects: held.all.objects,
+        held_size_bytes: held.all.size_bytes,
         quarantined_bytes: status.quarantined_bytes,
         last_scrub_seconds: status.scrubbed_nanoseconds.map(|at| at.div_euclid(1_000_000_000)),
         last_scrub_partial: status.is_scrub_partial,

@@ -3,6 +3,7 @@
 //! Names are printed escaped. Times are in UTC: a store may be read on another machine than the one that wrote it.
 
 pub(crate) mod listing;
+mod snapshots;
 mod time;
 
 use std::io::{self, Write};
@@ -15,6 +16,7 @@ use super::terminal::exact_size;
 use crate::store::{Entry, Kind, Status};
 use crate::units::format_count;
 use listing::Owners;
+pub(crate) use snapshots::write_snapshots;
 pub(crate) use time::{format_minute, format_nanosecond};
 
 /// The type of an object, in the terms of a file system.

@@ -3,7 +3,8 @@
 //! A [`InodeSource`] is a kind of file system: it returns inodes in table order, and the names in a directory. [`Scan`]
 //! derives from them what a walk of the same file system with `one_file_system` would have reported to its visitor: an
 //! [`InodeVisitor`] receives inodes and names separately, because they are stored separately. In between, eight bytes
-//! per inode are kept in memory, and per directory its sums, its parent and its name.
+//! per inode are kept in memory, and per directory its sums, its parent and its name; or, beyond a bound, in a file
+//! ([`Scope::spill`]).
 //!
 //! The first attempt counts inodes in table order. That is correct if every one of them is below the root: nothing is
 //! left out, no mount point hides anything. Otherwise [`Ended::again`] is set, and a scan with
@@ -18,6 +19,7 @@
 mod ahead;
 pub mod btrfs;
 mod checksum;
+mod directories;
 pub mod ext;
 mod fields;
 pub mod medium;
@@ -35,6 +37,7 @@ use std::io;
 use super::exclude::Exclude;
 use super::place::Parent;
 use super::{Batch, Stat, Visitor};
+use crate::sys::spill::Spill;
 
 /// A kind of file system whose inode tables can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -256,6 +259,8 @@ pub struct Scope {
     pub threads: usize,
     /// The device number that inodes are reported with.
     pub device: u64,
+    /// Where the tables of inodes and directories are kept.
+    pub spill: Spill,
 }
 
 /// An error that describes damage in the data read.

@@ -7,10 +7,12 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use allocator_api2::vec::Vec as SpilledVec;
 use hashbrown::HashMap;
 
 use super::{Damage, Slot};
 use crate::scan::{Kind, Stat};
+use crate::sys::spill::Spill;
 
 const KIND_BITS: u64 = 0b111;
 const FREE: u64 = 0;
@@ -40,7 +42,7 @@ pub(super) struct Aside {
 
 /// The records of a part while it is being read.
 pub(super) struct PartRecords {
-    packed: Box<[AtomicU64]>,
+    packed: SpilledVec<AtomicU64, Spill>,
     aside: HashMap<u32, Aside>,
     damaged: HashMap<u32, Damage>,
 }
@@ -88,8 +90,9 @@ fn known(part: &PartRecords, slot: Slot, record: u64) -> Known {
 }
 
 impl PartRecords {
-    pub(super) fn new(slots: usize) -> PartRecords {
-        let packed = (0..slots).map(|_| AtomicU64::new(FREE)).collect();
+    pub(super) fn new(slots: usize, spill: &Spill) -> PartRecords {
+        let mut packed = SpilledVec::with_capacity_in(slots, spill.clone());
+        packed.resize_with(slots, || AtomicU64::new(FREE));
         PartRecords { packed, aside: HashMap::new(), damaged: HashMap::new() }
     }
 
@@ -138,11 +141,8 @@ impl Records {
     /// Stores the records of a part that was read.
     pub(super) fn set(&self, part: usize, mut records: PartRecords) {
         let used = records.packed.iter_mut().rposition(|place| *place.get_mut() != FREE).map_or(0, |last| last + 1);
-        if used < records.packed.len() {
-            let mut packed = records.packed.into_vec();
-            packed.truncate(used);
-            records.packed = packed.into_boxed_slice();
-        }
+        records.packed.truncate(used);
+        records.packed.shrink_to_fit();
         if let Some(place) = self.parts.get(part) {
             // Every part is read once.
             let _ = place.set(records);
@@ -233,7 +233,7 @@ mod tests {
             .iter()
             .flat_map(|&size| allocated.iter().flat_map(move |&a| [1, 2, 70_000].map(|links| (size, a, links))))
             .collect();
-        let mut part = PartRecords::new(cases.len());
+        let mut part = PartRecords::new(cases.len(), &Spill::default());
         for (offset, &(size, allocated, links)) in cases.iter().enumerate() {
             part.put(offset, &stat(Kind::File, size, allocated, links));
         }
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn what_is_damaged_keeps_its_reason() {
-        let mut part = PartRecords::new(2);
+        let mut part = PartRecords::new(2, &Spill::default());
         let (operation, error) = ("read the inode", crate::scan::inodes::damaged("its checksum is wrong"));
         part.put_damaged(1, Damage { operation, inode: Some(2), error });
         let records = Records::new(1);
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn others_may_have_several_names_too() {
-        let mut part = PartRecords::new(3);
+        let mut part = PartRecords::new(3, &Spill::default());
         part.put(0, &stat(Kind::Fifo, 0, 0, 2));
         part.put(1, &stat(Kind::Symlink { absolute: true }, 3, 0, 1));
         part.put(2, &stat(Kind::Directory, 4096, 4096, 7));

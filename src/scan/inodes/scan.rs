@@ -7,13 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use allocator_api2::vec::Vec as SpilledVec;
+
 use super::ahead::{Ahead, CHUNK};
+use super::directories::{Directories, Entry, Runs, merge};
 use super::records::{Known, PartRecords, Records};
-use super::tree::{At, Links, Tree};
+use super::tree::{At, DIRECTORIES_A_LOOK, Links, Tree, filled};
 use super::{Damage, Found, InodeSource, InodeVisitor, Listed, Named, Scope, damaged};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::place::{Parent, Place};
 use crate::scan::{Batch, Directory, Kind, SNAPSHOT_DIRECTORIES, Skipped, Stat, Tally, join};
+use crate::sys::spill::Spill;
 
 /// Inodes per batch.
 const BATCH_INODES: usize = 128;
@@ -49,12 +53,6 @@ pub struct Scan<'s, S: InodeSource, V: InodeVisitor> {
     damaged: AtomicU64,
 }
 
-/// A directory from the tables.
-struct Entry<L> {
-    inode: u64,
-    listing: L,
-}
-
 /// What a directory itself contains.
 #[derive(Default)]
 struct Own<K> {
@@ -65,13 +63,13 @@ struct Own<K> {
 }
 
 /// The sums of all directories, in the chunks that threads produce.
-type Owns<K> = Vec<OnceLock<Box<[Own<K>]>>>;
+type Owns<K> = Vec<OnceLock<SpilledVec<Own<K>, Spill>>>;
 
 /// What is left out, determined from the tree.
 struct Filter<'t> {
     tree: &'t Tree,
     /// Whether each directory is below the root and not left out.
-    inside: Vec<bool>,
+    inside: SpilledVec<bool, Spill>,
     /// Directories that are left out but whose names count.
     cut: HashMap<u32, Skipped>,
 }
@@ -156,7 +154,7 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
     fn count_all(
         &self,
         records: &Records,
-        directories: Vec<Entry<S::Listing>>,
+        directories: Directories<S::Listing>,
         root: u32,
         tick: Duration,
         on_tick: &mut dyn FnMut(),
@@ -167,7 +165,7 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
         let pass = Pass { links: true, names: true, filter: None };
         let found = self.read_directories(records, &directories, &pass, &owns, [&dangling, &snapshots], tick, on_tick);
         drop(directories);
-        let tree = Tree::new(self.scope.path.clone(), root, true, count, found);
+        let tree = Tree::new(self.scope.path.clone(), root, true, count, found, &self.scope.spill);
         let unreachable = count as u64 - reachable(&tree);
         let is_other = unreachable > 0 || tree.doubled > 0 || snapshots.load(Relaxed) > 0;
         let again = !self.stopped() && (is_other || self.damaged.load(Relaxed) > 0);
@@ -182,7 +180,7 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
     fn count_by_name(
         &self,
         records: &Records,
-        directories: Vec<Entry<S::Listing>>,
+        directories: Directories<S::Listing>,
         root: u32,
         tick: Duration,
         on_tick: &mut dyn FnMut(),
@@ -192,7 +190,7 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
         let pass = Pass { links: true, names: false, filter: None };
         let found = self.read_directories(records, &directories, &pass, &Vec::new(), [&ignored; 2], tick, on_tick);
         let whole = self.scope.root.is_none_or(|root| root == self.source.root());
-        let tree = Tree::new(self.scope.path.clone(), root, whole, count, found);
+        let tree = Tree::new(self.scope.path.clone(), root, whole, count, found, &self.scope.spill);
         let unreachable = if whole && !self.stopped() { count as u64 - reachable(&tree) } else { 0 };
         let filter = self.filter(&tree, count);
         let owns = owns(count);
@@ -213,16 +211,18 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
         count: bool,
         tick: Duration,
         on_tick: &mut dyn FnMut(),
-    ) -> Vec<Entry<S::Listing>> {
-        let next = AtomicUsize::new(0);
+    ) -> Directories<S::Listing> {
+        let (next, spill) = (AtomicUsize::new(0), &self.scope.spill);
+        let key = |entry: &Entry<S::Listing>| (self.source.position(&entry.listing), entry.inode);
         let found = self.in_parallel(tick, on_tick, |worker| {
-            let (mut buffers, mut batch, mut directories) = (S::Buffers::default(), Vec::new(), Vec::new());
+            let (mut buffers, mut batch) = (S::Buffers::default(), Vec::new());
+            let mut runs = Runs::new(spill);
             while let Some(part) = self.next_part(&next) {
                 let slots = self.source.slots(part);
                 if slots == 0 {
                     continue;
                 }
-                let mut records_of_part = records.map(|_| PartRecords::new(slots));
+                let mut records_of_part = records.map(|_| PartRecords::new(slots, spill));
                 self.source.read_part(part, &mut buffers, &mut |found| match found {
                     Found::Inode { offset, stat, listing } => {
                         if let Some(records) = &mut records_of_part {
@@ -231,7 +231,7 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
                         if let Some(listing) = listing
                             && (records.is_some() || stat.inode == self.source.root())
                         {
-                            directories.push(Entry { inode: stat.inode, listing });
+                            runs.push(Entry { inode: stat.inode, listing }, key);
                         }
                         if count {
                             self.push(worker, &mut batch, stat, stat.link_count);
@@ -249,19 +249,16 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
                 if let (Some(records), Some(of_part)) = (records, records_of_part) {
                     records.set(part, of_part);
                 }
+                spill.relieve();
             }
             self.visitor.inodes(worker, &batch);
-            let key = |entry: &Entry<S::Listing>| (self.source.position(&entry.listing), entry.inode);
-            directories.sort_unstable_by_key(key);
-            directories
+            runs.sorted(key)
         });
-        let mut directories: Vec<Entry<S::Listing>> = Vec::with_capacity(found.iter().map(Vec::len).sum());
-        found.into_iter().for_each(|found| directories.extend(found));
-        // Each thread has sorted its own part: little remains to be done.
-        directories.sort_by_key(|entry| (self.source.position(&entry.listing), entry.inode));
-        // Positions have 32 bits: no such file system has more inodes.
-        directories.truncate(u32::MAX as usize - 1);
+        let directories = merge(found.into_iter().flatten().collect(), key, spill);
         for (position, entry) in (0u32..).zip(&directories) {
+            if (position as usize).is_multiple_of(DIRECTORIES_A_LOOK) {
+                spill.relieve();
+            }
             if let (Some(records), Some(slot)) = (records, self.source.slot(entry.inode)) {
                 records.set_position(slot, position);
             }
@@ -333,7 +330,7 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
                 records,
                 pass,
                 worker,
-                links: Links::default(),
+                links: Links::new(&self.scope.spill),
                 parent: Parent::of_root(),
                 batch: Batch::default(),
                 dangling: 0,
@@ -346,10 +343,12 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
                 let Some(entries) = entries else { break };
                 let started = Instant::now();
                 let read = entries.iter().zip((chunk * CHUNK) as u32..);
-                let own = read.map(|(entry, position)| reader.read(position, entry, &mut buffers)).collect();
+                let mut own = SpilledVec::with_capacity_in(entries.len(), self.scope.spill.clone());
+                own.extend(read.map(|(entry, position)| reader.read(position, entry, &mut buffers)));
                 if let Some(place) = owns.get(chunk) {
                     let _ = place.set(own);
                 }
+                self.scope.spill.relieve();
                 let listing = |position: usize| directories.get(position).map(|entry| &entry.listing);
                 ahead.ask(self.source, directories.len(), listing, chunk, started.elapsed());
             }
@@ -367,7 +366,7 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
                 cut.insert(directory, Skipped::MountPoint);
             }
         }
-        let mut inside = vec![false; count];
+        let mut inside = filled(false, count, &self.scope.spill);
         let mut paths: Vec<(u32, Vec<u8>)> = vec![(tree.root(), Vec::new())];
         while let Some((directory, path)) = paths.pop() {
             if let Some(inside) = inside.get_mut(directory as usize) {

@@ -1,9 +1,14 @@
 //! The tree of directories, as a scan of inodes finds it: built from the names that lead to children, in no order.
 
+use allocator_api2::vec::Vec as SpilledVec;
+
 use crate::scan::{DirectoryLocation, join};
+use crate::sys::spill::Spill;
 
 /// Marks an unknown parent.
 const NONE: u32 = u32::MAX;
+/// Directories between two looks at the memory of the process.
+pub(super) const DIRECTORIES_A_LOOK: usize = 4096;
 
 /// A directory's name in its parent.
 pub(super) struct Link {
@@ -14,13 +19,16 @@ pub(super) struct Link {
 }
 
 /// What one thread finds: links, and the names, concatenated, each after its length.
-#[derive(Default)]
 pub(super) struct Links {
-    links: Vec<Link>,
-    names: Vec<u8>,
+    links: SpilledVec<Link, Spill>,
+    names: SpilledVec<u8, Spill>,
 }
 
 impl Links {
+    pub(super) fn new(spill: &Spill) -> Links {
+        Links { links: SpilledVec::new_in(spill.clone()), names: SpilledVec::new_in(spill.clone()) }
+    }
+
     /// Records that directory `child` has the name `name` in `parent`.
     pub(super) fn push(&mut self, parent: u32, child: u32, name: &[u8]) {
         let at = self.names.len() as u32;
@@ -50,22 +58,24 @@ pub(super) struct Tree {
     /// The path of the root, as specified.
     path: Vec<u8>,
     root: u32,
-    nodes: Vec<Node>,
-    arenas: Vec<Vec<u8>>,
+    nodes: SpilledVec<Node, Spill>,
+    arenas: Vec<SpilledVec<u8, Spill>>,
     /// The children of directory i are `children[first_child[i]..first_child[i + 1]]`.
-    first_child: Vec<u32>,
-    children: Vec<u32>,
+    first_child: SpilledVec<u32, Spill>,
+    children: SpilledVec<u32, Spill>,
+    spill: Spill,
     /// Number of directories with a second name.
     pub(super) doubled: u64,
 }
 
 impl Tree {
     /// Builds the tree of `count` directories from `found`, below `root`; `whole`: the root is that of the file system.
-    pub(super) fn new(path: Vec<u8>, root: u32, whole: bool, count: usize, found: Vec<Links>) -> Tree {
-        let mut nodes = vec![Node { parent: NONE, name: 0, arena: 0 }; count];
+    pub(super) fn new(path: Vec<u8>, root: u32, whole: bool, count: usize, found: Vec<Links>, spill: &Spill) -> Tree {
+        let mut nodes = filled(Node { parent: NONE, name: 0, arena: 0 }, count, spill);
         let mut doubled = 0;
         for (arena, links) in (0..).zip(&found) {
-            for link in &links.links {
+            for (link, at) in links.links.iter().zip(0..) {
+                look(spill, at);
                 // A link to the root from below would form a cycle; one from above is outside the tree.
                 if link.child == root {
                     doubled += u64::from(whole);
@@ -83,8 +93,8 @@ impl Tree {
             settle(root, &found, &mut nodes);
         }
         let arenas = found.into_iter().map(|links| links.names).collect();
-        let (first_child, children) = by_parent(&nodes);
-        Tree { path, root, nodes, arenas, first_child, children, doubled }
+        let (first_child, children) = by_parent(&nodes, spill);
+        Tree { path, root, nodes, arenas, first_child, children, spill: spill.clone(), doubled }
     }
 
     pub(super) fn root(&self) -> u32 {
@@ -155,7 +165,8 @@ impl Tree {
             return;
         }
         let mut stack = vec![(self.root, 0usize, B::default())];
-        loop {
+        for step in 0.. {
+            look(&self.spill, step);
             let depth = stack.len() as u32 - 1;
             let Some((directory, next, below)) = stack.last_mut() else { break };
             if let Some(&child) = self.children(*directory).get(*next) {
@@ -175,11 +186,29 @@ impl Tree {
     }
 }
 
+/// Looks at the memory of the process at some of the steps of a loop over directories.
+fn look(spill: &Spill, step: usize) {
+    if step.is_multiple_of(DIRECTORIES_A_LOOK) {
+        spill.relieve();
+    }
+}
+
+/// A table of `count` equal rows.
+pub(super) fn filled<T: Clone>(row: T, count: usize, spill: &Spill) -> SpilledVec<T, Spill> {
+    let mut rows = SpilledVec::with_capacity_in(count, spill.clone());
+    while rows.len() < count {
+        spill.relieve();
+        rows.resize(count.min(rows.len() + DIRECTORIES_A_LOOK), row.clone());
+    }
+    rows
+}
+
 /// Directories in the order of their parents, and the place of the first child of each; after them, the number of all.
-fn by_parent(nodes: &[Node]) -> (Vec<u32>, Vec<u32>) {
+fn by_parent(nodes: &[Node], spill: &Spill) -> (SpilledVec<u32, Spill>, SpilledVec<u32, Spill>) {
     // First the number of children of each, then where they begin.
-    let mut first_child = vec![0u32; nodes.len() + 1];
-    for node in nodes {
+    let mut first_child = filled(0u32, nodes.len() + 1, spill);
+    for (node, at) in nodes.iter().zip(0..) {
+        look(spill, at);
         if let Some(count) = first_child.get_mut(node.parent as usize) {
             *count += 1;
         }
@@ -189,8 +218,9 @@ fn by_parent(nodes: &[Node]) -> (Vec<u32>, Vec<u32>) {
         let count = std::mem::replace(first, before);
         before += count;
     }
-    let (mut children, mut next) = (vec![0; before as usize], first_child.clone());
-    for (child, node) in (0..).zip(nodes) {
+    let (mut children, mut next) = (filled(0, before as usize, spill), first_child.clone());
+    for (child, node) in (0u32..).zip(nodes) {
+        look(spill, child as usize);
         if let Some(next) = next.get_mut(node.parent as usize)
             && let Some(place) = children.get_mut(*next as usize)
         {

@@ -4,6 +4,8 @@
 //! Shards add up to the survey exactly, in any order. With few shards, memory does not depend on the number of threads.
 
 mod link_names;
+#[cfg(test)]
+mod stream_tests;
 
 use std::sync::{Mutex, MutexGuard};
 

@@ -1,8 +1,10 @@
 //! Reading an open store: one object, many, all, and listings.
 
 pub(crate) mod content;
+pub(crate) mod difference;
 pub(crate) mod gather;
 pub(crate) mod handle;
+pub(crate) mod held;
 pub(crate) mod listed;
 pub(crate) mod load;
 pub(crate) mod many;

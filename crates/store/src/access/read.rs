@@ -204,11 +204,6 @@ impl Engine {
         Ok(ReadObject { entry, attributes, range, part })
     }
 
-    /// Number of names of a file with several.
-    pub(crate) fn names_of(&self, file: ObjectNumber) -> u64 {
-        self.view().state.shared.get(&file).copied().unwrap_or(0)
-    }
-
     pub(crate) fn stat(&self, key: &Key) -> Result<Option<Status>> {
         let mut buffer = Vec::new();
         self.with_found(key.stored(), |found| {

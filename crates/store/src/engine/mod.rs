@@ -49,6 +49,7 @@ pub(crate) mod write;
 #[cfg(test)]
 mod batch_tests;
 
+use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,10 +70,10 @@ use crate::engine::open_files::OpenFiles;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::attributes::Attributes;
 use crate::format::descriptor::Descriptor;
-use crate::format::entry::{Entry, Location, Time};
+use crate::format::entry::{Entry, Kind, Location, Time};
 use crate::format::geometry::Geometry;
 use crate::format::ids::{DeviceNumber, Epoch, LogOffset, ObjectNumber, SegmentId, SegmentNumber};
-use crate::format::index_key::ROOT;
+use crate::format::index_key::{ROOT, ROOT_KEY};
 use crate::format::record::Seed;
 use crate::index::catalog::kept::Catalog;
 use crate::index::catalog::{Change, ExtentRow, RangeRow, SegmentRow, State, TableRow};
@@ -98,11 +99,17 @@ pub(crate) const RESERVED_IDS: u64 = if cfg!(test) { 64 } else { 1 << 24 };
 pub(crate) struct View {
     pub(crate) state: State,
     pub(crate) tables: Tables,
+    /// The sequence number of the snapshot that is looked at, instead of the current state.
+    at: Option<u64>,
 }
 
 impl View {
     pub(crate) fn snapshot(&self) -> Snapshot {
-        Snapshot::new(&self.state, Arc::clone(&self.tables))
+        let now = Snapshot::new(&self.state, Arc::clone(&self.tables));
+        match self.at {
+            None => now,
+            Some(sequence) => now.at(sequence),
+        }
     }
 }
 
@@ -113,6 +120,11 @@ impl View {
 /// As [`look_up_tables`].
 pub(crate) fn look_up_in(view: Looking<'_>, key: &[u8]) -> Result<(u64, Option<Entry>)> {
     let version = view.state.version;
+    if view.at.is_some() {
+        let snapshot = view.snapshot();
+        drop(view);
+        return Ok((version, snapshot.look_up(key)?));
+    }
     if let Some(entry) = look_up_recent(&view.state, key) {
         return Ok((version, entry));
     }
@@ -160,11 +172,22 @@ pub(crate) struct Engine {
     latch: OnceLock<String>,
     /// Segment and offset of the first batch that a reader applied without a mark.
     pub(crate) tail: Mutex<Option<(SegmentNumber, LogOffset)>>,
+    /// Of the snapshot that is looked at, if one is.
+    rest: OnceLock<Rest>,
     opened: Instant,
     /// When a reader last checked for changes, in nanoseconds since `opened`.
     looked: AtomicU64,
     /// Locks of the writer; released when the store is dropped.
     locks: Vec<Box<dyn Lock>>,
+}
+
+/// What is kept of a snapshot that is looked at.
+#[derive(Debug)]
+struct Rest {
+    /// Keeps it from being freed.
+    _pin: Option<Box<dyn Lock>>,
+    /// Numbers of names of the files that have several, once they are asked for: the accounts are those of now.
+    names: OnceLock<HashMap<ObjectNumber, u64>>,
 }
 
 /// The parts of an engine.
@@ -211,6 +234,7 @@ impl Engine {
             reserved_ids: AtomicU64::new(0),
             latch: OnceLock::new(),
             tail: Mutex::default(),
+            rest: OnceLock::new(),
             opened: Instant::now(),
             looked: AtomicU64::new(0),
             locks: parts.locks,
@@ -331,12 +355,49 @@ impl Engine {
         Ok(self.view())
     }
 
-    /// Updates the view with changes by another process; returns whether it changed.
+    /// From here on, a store that was opened for reading is what it was when a snapshot was taken; returns whether one
+    /// of this name exists.
+    ///
+    /// # Errors
+    /// As [`pinned`](Self::pinned).
+    pub(crate) fn rest_at(&self, name: &[u8]) -> Result<bool> {
+        assert!(!self.is_writer(), "a snapshot is read only");
+        let (pin, mut view) = self.pinned_as_it_is()?;
+        let found = view.state.snapshots.iter().find(|row| row.name == name).map(|row| row.sequence);
+        let Some(sequence) = found else { return Ok(false) };
+        view.at = Some(sequence);
+        self.replace_view(view);
+        let rest = Rest { _pin: pin, names: OnceLock::new() };
+        assert!(self.rest.set(rest).is_ok(), "one snapshot is looked at");
+        Ok(true)
+    }
+
+    /// Number of names of a file with several; 0 if it no longer exists. At a snapshot, the first call reads all entries,
+    /// and what of these cannot be read counts as absent.
+    pub(crate) fn names_of(&self, file: ObjectNumber) -> u64 {
+        match self.rest.get() {
+            None => self.view().state.shared.get(&file).copied().unwrap_or(0),
+            Some(rest) => rest.names.get_or_init(|| self.count_names()).get(&file).copied().unwrap_or(0),
+        }
+    }
+
+    fn count_names(&self) -> HashMap<ObjectNumber, u64> {
+        let mut names = HashMap::new();
+        let Ok(mut scan) = self.snapshot().scan_from(ROOT_KEY) else { return names };
+        while let Ok(Some((_, entry))) = scan.next_entry() {
+            if entry.kind == Kind::Link {
+                *names.entry(entry.linked()).or_default() += 1;
+            }
+        }
+        names
+    }
+
+    /// Updates the view with changes by another process; returns whether it changed. At a snapshot, nothing does.
     ///
     /// # Errors
     /// As [`fresh`](Self::fresh).
     pub(crate) fn refresh(&self) -> Result<bool> {
-        if self.writer.is_some() {
+        if self.writer.is_some() || self.rest.get().is_some() {
             return Ok(false);
         }
         let _one = lock(&self.sync);
@@ -351,7 +412,7 @@ impl Engine {
             }
             state = self.catalog.renewed()?.unwrap_or(state);
         }
-        let mut view = View { state, tables: Arc::clone(&self.view().tables) };
+        let mut view = View { state, tables: Arc::clone(&self.view().tables), at: None };
         // A table may be merged and removed between reading its row and opening it: then the catalog has changed again.
         for attempt in 0.. {
             match self.open_tables(&view) {

@@ -216,7 +216,7 @@ impl<'e> Walker<'e> {
             return Ok((Some(first), true));
         }
         // Of the index alone: a damaged record must not end the export of the others.
-        let count = self.export.store.engine().view().state.shared.get(&number).copied().unwrap_or(1);
+        let count = self.export.store.engine().names_of(number).max(1);
         let first = Arc::new(LinkTo { key: listed.key.clone(), made: Handover::default() });
         self.names.first(number, count, first.clone());
         Ok((Some(first), false))

@@ -99,6 +99,61 @@ fn a_snapshot_stays_whatever_is_done() {
 }
 
 #[test]
+fn a_store_opened_at_a_snapshot_is_that_state_for_whatever_reads() {
+    let sandbox = TempDir::new().unwrap();
+    let (store, home) = store(&sandbox);
+    let mut kept = BTreeMap::new();
+    for name in ["monday", "tuesday"] {
+        kept.insert(name, (shown(&store), loaded(&store)));
+        store.create_snapshot(name).unwrap();
+        match name {
+            "monday" => change_all(&store),
+            _ => assert!(store.remove_tree(&Key::root()).unwrap()),
+        }
+    }
+    assert_ne!(kept["monday"], kept["tuesday"]);
+    let open = |name: &str| Store::open_at(&home, name, &OpenOptions::default());
+    let readers: Vec<(&str, Store)> = kept.keys().map(|&name| (name, open(name).unwrap())).collect();
+    let look = |readers: &[(&str, Store)]| {
+        for (name, reader) in readers {
+            assert_eq!((shown(reader), loaded(reader)), kept[name], "{name}");
+            assert!(!reader.refresh().unwrap());
+        }
+    };
+    look(&readers);
+    // What is written, compacted and removed meanwhile changes nothing for them.
+    store.put(&key("d/file"), &file(), b"again").unwrap();
+    compact_all(&store);
+    look(&readers);
+    assert!(store.remove_snapshot("monday").unwrap());
+    compact_all(&store);
+    look(&readers);
+    drop((readers, store));
+    look(&[("tuesday", open("tuesday").unwrap())]);
+    for name in ["monday", "", "d"] {
+        assert_eq!(open(name).unwrap_err().kind(), ErrorKind::NotFound, "{name}");
+    }
+    let error = open("tuesday").unwrap().put(&key("d/file"), &file(), b"").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnly);
+}
+
+/// Sizes of everything that a load of the store reads.
+fn loaded(store: &Store) -> Vec<(Option<String>, usize)> {
+    let seen = std::sync::Mutex::new(Vec::new());
+    let see = |object: Result<crate::LoadedObject<'_>>| {
+        let object = object.unwrap();
+        // An object with several names has none here.
+        let key = object.key().unwrap().map(|key| key.to_string());
+        seen.lock().unwrap().push((key, object.content().len()));
+        true
+    };
+    store.load_with(&Key::root(), 1, see).unwrap();
+    let mut seen = seen.into_inner().unwrap();
+    seen.sort();
+    seen
+}
+
+#[test]
 fn what_a_snapshot_has_counts_once_and_goes_with_it() {
     let sandbox = TempDir::new().unwrap();
     let (store, _) = store(&sandbox);

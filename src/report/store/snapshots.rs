@@ -1,0 +1,33 @@
+//! The snapshots of a store as a table, with what each of them alone keeps.
+
+use std::io::{self, Write};
+
+use super::count_words;
+use crate::report::chart::{left, right};
+use crate::store::HeldBySnapshots;
+use crate::units::{escape, format_count, format_size, format_time};
+
+/// Width of a time.
+const TIME_WIDTH: usize = 23;
+
+/// Writes one line for each, and one for all together.
+pub(crate) fn write_snapshots(held: &HeldBySnapshots, out: &mut dyn Write) -> io::Result<()> {
+    if held.snapshots.is_empty() {
+        return writeln!(out, "no snapshots");
+    }
+    let names: Vec<String> = held.snapshots.iter().map(|one| escape(&one.snapshot.name)).collect();
+    let width = names.iter().map(|name| unicode_width::UnicodeWidthStr::width(&name[..])).max().unwrap_or(0).max(4);
+    let mut row = |name: &str, taken: &str, objects: &str, size: &str| {
+        let (name, taken) = (left(name, width), left(taken, TIME_WIDTH));
+        writeln!(out, "{name}  {taken}  {}  {}", right(objects, 12), right(size, 10))
+    };
+    row("name", "taken", "alone", "size")?;
+    for (name, one) in names.iter().zip(&held.snapshots) {
+        let taken = format_time(one.snapshot.created_nanoseconds.div_euclid(1_000_000_000));
+        row(name, &taken, &format_count(one.alone.objects.into()), &format_size(one.alone.size_bytes))?;
+    }
+    match count_words(&[(held.all.objects, "object", "objects")]) {
+        none if none.is_empty() => writeln!(out, "the current state has all that they have"),
+        objects => writeln!(out, "together they keep {objects}, {}", format_size(held.all.size_bytes)),
+    }
+}
