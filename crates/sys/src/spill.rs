@@ -13,7 +13,8 @@
 //!
 //! **Failures that it survives**: no space, or a file system that cannot reserve any. From then on blocks are on the
 //! heap, and [`Spill::is_full`] says so. A page that cannot be read back ends the process (`SIGBUS`), as one that
-//! cannot be read back from swap space does.
+//! cannot be read back from swap space does; and so does one that a file system which never writes in place (btrfs) has
+//! no room for, although it was reserved.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
