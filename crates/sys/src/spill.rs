@@ -245,8 +245,11 @@ unsafe impl Allocator for Spill {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::io::Write;
+
     use allocator_api2::vec::Vec;
+
+    use super::*;
 
     /// Bytes of a mapping that are in memory.
     fn resident_bytes(of: usize) -> u64 {
@@ -269,8 +272,8 @@ mod tests {
         let sandbox = tempfile::tempdir().unwrap();
         match Spill::within(bound_bytes, sandbox.path()) {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                eprintln!("SKIPPED: temporary files are in memory");
-                None
+                let said = io::stderr().write_all(b"SKIPPED: temporary files are in memory\n");
+                said.ok().and(None)
             }
             spill => {
                 assert_eq!(fs::read_dir(sandbox.path()).unwrap().count(), 0, "the file has a name");

@@ -372,8 +372,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Number of names of a file with several; 0 if it no longer exists. At a snapshot, the first call reads all entries,
-    /// and what of these cannot be read counts as absent.
+    /// Number of names of a file with several; 0 if it no longer exists. At a snapshot, the first call reads all
+    /// entries, and what of these cannot be read counts as absent.
     pub(crate) fn names_of(&self, file: ObjectNumber) -> u64 {
         match self.rest.get() {
             None => self.view().state.shared.get(&file).copied().unwrap_or(0),
