@@ -18,7 +18,7 @@ const FILES_A_DIRECTORY: u64 = 1000;
 const FILES_A_BATCH: u64 = 250;
 const THREADS: u64 = 2;
 /// More than the peaks of two processes with the same work differ by.
-const DIFFERENCE_KIB: u64 = 3 << 10;
+const DIFFERENCE_KIB: u64 = 5 << 10;
 
 /// A directory of the stream.
 struct At(u64);
