@@ -4,7 +4,7 @@
 //! [`Spill`] is an allocator for the collections of `allocator-api2`. Without a bound it is the global one. With a
 //! bound, blocks of [`SMALLEST_BYTES`] and more are taken from the file, one after the other; [`Spill::relieve`], which
 //! whoever fills or reads the tables calls now and then, asks the kernel to take the pages out of the process once its
-//! resident set is larger than the bound (`MADV_PAGEOUT`). They stay in the page cache as long as the machine has
+//! resident set is larger than the bound (`MADV_DONTNEED`). They stay in the page cache as long as the machine has
 //! memory for that, and are read again when they are needed.
 //!
 //! **Invariants**: a block stays where it is until it is freed, and its extent until the last clone of the allocator
@@ -147,8 +147,8 @@ impl Arena {
         let Ok(extents) = self.extents.try_lock() else { return };
         for (&start, &length) in &extents.mapped {
             // SAFETY: the range is a whole mapping of ours, which is unmapped only when the arena is dropped. The
-            // contents of its pages do not change: the file has them.
-            let _ = unsafe { rustix::mm::madvise(start as *mut _, length, Advice::LinuxPageOut) };
+            // contents of its pages do not change: of a shared mapping, the file has them (madvise(2)).
+            let _ = unsafe { rustix::mm::madvise(start as *mut _, length, Advice::LinuxDontNeed) };
         }
         // What is left is not in the file: the next time is when there is something to gain again.
         let bound = self.bound_bytes;
