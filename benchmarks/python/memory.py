@@ -12,7 +12,6 @@ of as many workers without a listing is subtracted: what the interpreters and li
 import argparse
 import multiprocessing
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -89,8 +88,8 @@ def measure():
     import granulo
 
     begun = time.time()
-    place = Path(tempfile.mkdtemp(prefix="granulo-bench-", dir=options.directory))
-    try:
+    with tempfile.TemporaryDirectory(prefix="granulo-bench-", dir=options.directory, ignore_cleanup_errors=True) as directory:
+        place = Path(directory)
         say(f"writing {options.files:,} files")
         write(place / "store", options.files)
         rows, shared_bytes = [], 0
@@ -120,8 +119,6 @@ def measure():
         texts = {"summary.md": summary, "README.md": page}
         harness.write_record(harness.record_directory(options, "python-memory"), columns, rows, texts)
         print("\n".join(summary))
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
     return 0
 
 

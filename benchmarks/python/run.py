@@ -16,7 +16,6 @@ import multiprocessing
 import os
 import random
 import resource
-import shutil
 import statistics
 import sys
 import tempfile
@@ -192,8 +191,8 @@ def measure():
     if find_spec("granulo") is None:
         raise Failure("install the package first: pip install ./crates/python")
     begun = time.time()
-    place = Path(tempfile.mkdtemp(prefix="granulo-bench-", dir=options.directory))
-    try:
+    with tempfile.TemporaryDirectory(prefix="granulo-bench-", dir=options.directory, ignore_cleanup_errors=True) as directory:
+        place = Path(directory)
         bench = Bench(place, options)
         bench.write()
         caches = bench.run()
@@ -212,8 +211,6 @@ def measure():
         harness.write_record(harness.record_directory(options, "python"), COLUMNS, bench.rows, texts)
         print("\n".join(summary))
         status = 1 if bench.failed else 0
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
     return status
 
 

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 
 use granulo_core::error::{Error, ErrorKind, Result};
 use granulo_core::locks::lock;
-use granulo_store::{Attributes, Durability, Key, Kind, OpenOptions, Plan, RecordPlace, Store};
+use granulo_store::{Attributes, Durability, Key, Kind, Plan, RecordPlace, Store};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict};
@@ -59,7 +59,7 @@ fn read_keys<'py>(
 fn open(path: &std::path::Path, is_writer: bool) -> Result<Store> {
     match is_writer {
         true => Store::open(path),
-        false => Store::open_read_only_with(path, &OpenOptions::default()),
+        false => Store::open_read_only(path),
     }
 }
 
@@ -332,23 +332,31 @@ impl Handle {
         let status = py.detach(|| store.status(true)).or_raise(py)?;
         let dict = PyDict::new(py);
         dict.set_item("home", status.home)?;
-        dict.set_item("live_records", status.live_records)?;
-        dict.set_item("live_bytes", status.live_bytes)?;
-        dict.set_item("dead_records", status.dead_records)?;
-        dict.set_item("dead_bytes", status.dead_bytes)?;
-        dict.set_item("segments", status.segments)?;
-        dict.set_item("unit_bytes", status.unit_bytes)?;
-        dict.set_item("index_bytes", status.index_bytes)?;
-        dict.set_item("waiting_bytes", status.waiting_bytes)?;
+        for (name, value) in [
+            ("live_records", status.live_records),
+            ("live_bytes", status.live_bytes),
+            ("dead_records", status.dead_records),
+            ("dead_bytes", status.dead_bytes),
+            ("segments", status.segments),
+            ("unit_bytes", status.unit_bytes),
+            ("index_bytes", status.index_bytes),
+            ("waiting_bytes", status.waiting_bytes),
+        ] {
+            dict.set_item(name, value)?;
+        }
         dict.set_item("has_writer", status.has_writer)?;
         dict.set_item("read_only_because", status.latched)?;
         if let Some(census) = status.census {
-            dict.set_item("files", census.files)?;
-            dict.set_item("large_files", census.large_files)?;
-            dict.set_item("links", census.links)?;
-            dict.set_item("directories", census.directories)?;
-            dict.set_item("symlinks", census.symlinks)?;
-            dict.set_item("special", census.special)?;
+            for (name, count) in [
+                ("files", census.files),
+                ("large_files", census.large_files),
+                ("links", census.links),
+                ("directories", census.directories),
+                ("symlinks", census.symlinks),
+                ("special", census.special),
+            ] {
+                dict.set_item(name, count)?;
+            }
             dict.set_item("size_bytes", census.size_bytes)?;
         }
         let devices = status.devices.iter().map(|device| {

@@ -105,7 +105,8 @@ impl Spill {
     }
 
     /// Size of the file.
-    pub fn file_bytes(&self) -> u64 {
+    #[cfg(test)]
+    fn file_bytes(&self) -> u64 {
         self.0.as_deref().map_or(0, |arena| arena.extents().file_bytes)
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn write_snapshots(held: &HeldBySnapshots, out: &mut dyn Write) -> io
     };
     row("name", "taken", "alone", "size")?;
     for (name, one) in names.iter().zip(&held.snapshots) {
-        let taken = format_time(one.snapshot.created_nanoseconds.div_euclid(1_000_000_000));
+        let taken = format_time(one.snapshot.created_seconds());
         row(name, &taken, &format_count(one.alone.objects.into()), &format_size(one.alone.size_bytes))?;
     }
     match count_words(&[(held.all.objects, "object", "objects")]) {

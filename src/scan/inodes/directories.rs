@@ -9,7 +9,7 @@ use std::collections::binary_heap::PeekMut;
 
 use allocator_api2::vec::Vec as SpilledVec;
 
-use super::tree::DIRECTORIES_A_LOOK;
+use super::tree::look;
 use crate::sys::spill::Spill;
 
 /// Directories that are sorted at a time.
@@ -74,9 +74,7 @@ pub(super) fn merge<L>(runs: Vec<Directories<L>>, key: impl Fn(&Entry<L>) -> Sor
             Some(entry) => *head = Reverse((key(entry), at)),
             None => drop(PeekMut::pop(head)),
         }
-        if merged.len().is_multiple_of(DIRECTORIES_A_LOOK) {
-            spill.relieve();
-        }
+        look(spill, merged.len());
     }
     merged
 }

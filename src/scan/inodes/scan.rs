@@ -12,7 +12,7 @@ use allocator_api2::vec::Vec as SpilledVec;
 use super::ahead::{Ahead, CHUNK};
 use super::directories::{Directories, Entry, Runs, merge};
 use super::records::{Known, PartRecords, Records};
-use super::tree::{At, DIRECTORIES_A_LOOK, Links, Tree, filled};
+use super::tree::{At, Links, Tree, filled, look};
 use super::{Damage, Found, InodeSource, InodeVisitor, Listed, Named, Scope, damaged};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::place::{Parent, Place};
@@ -256,9 +256,7 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
         });
         let directories = merge(found.into_iter().flatten().collect(), key, spill);
         for (position, entry) in (0u32..).zip(&directories) {
-            if (position as usize).is_multiple_of(DIRECTORIES_A_LOOK) {
-                spill.relieve();
-            }
+            look(spill, position as usize);
             if let (Some(records), Some(slot)) = (records, self.source.slot(entry.inode)) {
                 records.set_position(slot, position);
             }

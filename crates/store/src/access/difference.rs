@@ -59,8 +59,7 @@ impl PinnedSnapshot {
 /// always exists, whatever it is.
 fn is_same(before: &Listed, after: &Listed) -> bool {
     let ids = |listed: &Listed| (listed.entry.id, listed.entry.attributes_id, listed.shared);
-    let is_implied = |listed: &Listed| listed.key.is_root();
-    ids(before) == ids(after) || is_implied(before) && before.entry.kind == Kind::Directory
+    ids(before) == ids(after) || before.key.is_root() && before.entry.kind == Kind::Directory
 }
 
 impl Differences {

@@ -61,28 +61,23 @@ impl Store {
     /// # Errors
     /// Errors of reading the index.
     pub fn held_by_snapshots(&self) -> Result<HeldBySnapshots> {
-        let (_pin, view) = self.engine().pinned_as_it_is()?;
-        let rows = &view.state.snapshots;
-        let each = |snapshot: &SnapshotRow| SnapshotHeld { snapshot: snapshot.clone(), alone: Held::default() };
-        let mut held = HeldBySnapshots { all: Held::default(), snapshots: rows.iter().map(each).collect() };
-        if rows.is_empty() {
-            return Ok(held);
+        if self.engine().fresh()?.state.snapshots.is_empty() {
+            return Ok(HeldBySnapshots::default());
         }
+        let (_pin, view) = self.engine().pinned_as_it_is()?;
+        let each = |snapshot: &SnapshotRow| SnapshotHeld { snapshot: snapshot.clone(), alone: Held::default() };
+        let snapshots = view.state.snapshots.iter().map(each).collect();
+        let mut held = HeldBySnapshots { all: Held::default(), snapshots };
         let mut scan = view.snapshot().scan_versions_from(&first_superseded())?;
         while let Some((key, entry)) = scan.next_entry()? {
             if entry.kind == Kind::Attributes {
                 continue;
             }
-            let until = until_of(key);
-            // They are in the order of their sequence numbers.
-            let from = rows.partition_point(|row| row.sequence < entry.id);
-            let end = rows.partition_point(|row| row.sequence < until);
-            if from < end {
+            let keepers = view.state.keepers(entry.id, until_of(key));
+            if !keepers.is_empty() {
                 held.all.add(entry);
             }
-            if from + 1 == end
-                && let Some(only) = held.snapshots.get_mut(from)
-            {
+            if let Some([only]) = held.snapshots.get_mut(keepers) {
                 only.alone.add(entry);
             }
         }

@@ -102,7 +102,7 @@ impl Store {
     pub fn snapshot_named(&self, name: &str) -> Result<Option<PinnedSnapshot>> {
         // A snapshot is durable; later writes are not in it.
         let (pin, view) = self.engine().pinned_as_it_is()?;
-        let Some(row) = view.state.snapshots.iter().find(|row| row.name == name.as_bytes()) else { return Ok(None) };
+        let Some(row) = view.state.snapshot_named(name.as_bytes()) else { return Ok(None) };
         let snapshot = view.snapshot().at(row.sequence);
         Ok(Some(PinnedSnapshot { store: self.clone(), snapshot, _pin: pin }))
     }

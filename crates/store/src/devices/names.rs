@@ -69,6 +69,11 @@ pub(crate) fn create_directory(device: &dyn Device, directory: &str) -> io::Resu
     }
 }
 
+/// Removes a file of the directory of segments, durably.
+pub(crate) fn remove_segment_file(device: &dyn Device, path: &str) -> io::Result<()> {
+    device.remove(path).and_then(|()| device.sync_directory(SEGMENTS))
+}
+
 /// Renames a file to its other name and back, each durably.
 pub(crate) fn name_again(device: &dyn Device, path: &str, directory: &str) -> io::Result<()> {
     let other = format!("{path}{OTHER}");

@@ -177,10 +177,8 @@ impl Engine {
         };
         for slot in self.devices.slots().iter().filter(|slot| slot.is_writable()) {
             let listed = names::list_names(&*slot.device, SEGMENTS).unwrap_or_default();
-            let mut files = listed.iter().filter(|name| SegmentName::parse(name).is_some_and(|name| is_skipped(&name)));
-            let is_removed = |name: &String| slot.device.remove(&format!("{SEGMENTS}/{name}")).is_ok();
-            if files.by_ref().map(is_removed).fold(false, |any, is_one| any | is_one) {
-                let _ = slot.device.sync_directory(SEGMENTS);
+            for name in listed.iter().filter(|name| SegmentName::parse(name).is_some_and(|name| is_skipped(&name))) {
+                let _ = names::remove_segment_file(&*slot.device, &format!("{SEGMENTS}/{name}"));
             }
         }
     }

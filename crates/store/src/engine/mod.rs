@@ -363,9 +363,10 @@ impl Engine {
     pub(crate) fn rest_at(&self, name: &[u8]) -> Result<bool> {
         assert!(!self.is_writer(), "a snapshot is read only");
         let (pin, mut view) = self.pinned_as_it_is()?;
-        let found = view.state.snapshots.iter().find(|row| row.name == name).map(|row| row.sequence);
-        let Some(sequence) = found else { return Ok(false) };
-        view.at = Some(sequence);
+        view.at = view.state.snapshot_named(name).map(|row| row.sequence);
+        if view.at.is_none() {
+            return Ok(false);
+        }
         self.replace_view(view);
         let rest = Rest { _pin: pin, names: OnceLock::new() };
         assert!(self.rest.set(rest).is_ok(), "one snapshot is looked at");

@@ -64,9 +64,9 @@ impl Engine {
     /// # Errors
     /// Any error of writing and of reading the index.
     pub(crate) fn remove_snapshot(&self, name: &[u8]) -> Result<bool> {
-        let known = |snapshots: &[SnapshotRow]| snapshots.iter().find(|row| row.name == name).map(|row| row.sequence);
         // If two callers remove the same one, only one does it.
-        let Some(sequence) = known(&self.view().state.snapshots) else { return Ok(false) };
+        let known = self.view().state.snapshot_named(name).map(|row| row.sequence);
+        let Some(sequence) = known else { return Ok(false) };
         let content = &sequence.to_le_bytes()[..];
         let record = NewRecord { content, ..NewRecord::of(Kind::Snapshot) };
         let removed = self.change_snapshots(record, |_, snapshots| {

@@ -119,6 +119,13 @@ pub struct SnapshotRow {
     pub name: Vec<u8>,
 }
 
+impl SnapshotRow {
+    /// When it was taken, in whole seconds since 1970.
+    pub fn created_seconds(&self) -> i64 {
+        self.created_nanoseconds.div_euclid(1_000_000_000)
+    }
+}
+
 /// Space to be freed when no reader has a snapshot of the epoch or an older one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Superseded {

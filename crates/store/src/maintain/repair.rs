@@ -610,7 +610,7 @@ impl Engine {
             for (name, _) in self.leftover_segments(slot, &state, &in_progress)? {
                 let path = format!("{SEGMENTS}/{name}");
                 let fail = |error| slot.error("remove", &path, error);
-                slot.device.remove(&path).and_then(|()| slot.device.sync_directory(SEGMENTS)).map_err(fail)?;
+                names::remove_segment_file(&*slot.device, &path).map_err(fail)?;
                 removed += 1;
             }
         }

@@ -10,6 +10,7 @@ use self::difference::DifferenceArguments;
 use self::expiry::Expiry;
 use super::problems::counted;
 use super::{Ended, StoreToRead, StoreToWrite, output, usage_error, with_failures};
+use crate::cli::survey::now;
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::write_snapshots;
 use crate::store::{SnapshotHeld, SnapshotRow, Store};
@@ -68,7 +69,7 @@ pub(super) struct HeldRecord {
 
 impl SnapshotRecord {
     fn of(row: &SnapshotRow) -> SnapshotRecord {
-        SnapshotRecord { name: escape(&row.name), created_seconds: created_seconds(row), sequence: row.sequence }
+        SnapshotRecord { name: escape(&row.name), created_seconds: row.created_seconds(), sequence: row.sequence }
     }
 }
 
@@ -80,10 +81,6 @@ impl HeldRecord {
             alone_size_bytes: held.alone.size_bytes,
         }
     }
-}
-
-fn created_seconds(row: &SnapshotRow) -> i64 {
-    row.created_nanoseconds.div_euclid(1_000_000_000)
 }
 
 /// Keep the current state by a name
@@ -117,8 +114,7 @@ impl CreateArguments {
     }
 
     fn create(&self, store: &Store) -> Result<Ended> {
-        let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |now| now.as_secs());
-        let name = self.name.clone().unwrap_or_else(|| rfc3339(now() as i64));
+        let name = self.name.clone().unwrap_or_else(|| rfc3339(now()));
         let row = store.create_snapshot(&name).map_err(|error| match error.kind() {
             ErrorKind::Exists => error.advise("remove it first, or use another name"),
             _ => error,
@@ -250,7 +246,7 @@ impl RemoveArguments {
             return Err(no_such_snapshot("remove the snapshot", unknown, &rows));
         }
         let keeps = match self.names.is_empty() {
-            true => self.expiry.keeps(&rows.iter().map(created_seconds).collect::<Vec<i64>>()),
+            true => self.expiry.keeps(&rows.iter().map(SnapshotRow::created_seconds).collect::<Vec<i64>>()),
             false => rows.iter().map(|row| !self.names.iter().any(|name| is_named(row, name))).collect(),
         };
         let (mut removed, mut kept) = (Vec::new(), Vec::new());

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::devices::device::Device;
 use crate::devices::extents::{MOST_SYNCS, Touched, Unsynced};
+use crate::devices::names;
 use crate::devices::threads;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
@@ -392,7 +393,7 @@ impl Engine {
     /// removed now is found by `check`; until then, nobody reads it, as it is released.
     fn remove_segment(&self, segment: SegmentId, devices: &[DeviceNumber]) {
         for device in devices.iter().filter_map(|&device| self.devices.readable(device)) {
-            let _ = device.remove(&segment_path(segment)).and_then(|()| device.sync_directory(SEGMENTS));
+            let _ = names::remove_segment_file(&*device, &segment_path(segment));
         }
         self.devices.forget_segment(segment);
     }

@@ -13,6 +13,7 @@
 
 use crate::format::ids::{DeviceNumber, ObjectNumber, SegmentNumber};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use crate::format::rows::{Change, ExtentRow, Position, RangeRow, SegmentRow, SnapshotRow, Superseded, TableRow};
@@ -65,10 +66,20 @@ pub struct State {
 }
 
 impl State {
-    /// Whether a snapshot preserves what existed from record `id` until record `until`.
+    /// The snapshots, by position, that preserve what existed from record `id` until record `until`.
+    pub(crate) fn keepers(&self, id: u64, until: u64) -> Range<usize> {
+        let below = |sequence: u64| self.snapshots.partition_point(|row| row.sequence < sequence);
+        below(id)..below(until)
+    }
+
+    /// Whether one of them does.
     pub(crate) fn keeps(&self, id: u64, until: u64) -> bool {
-        let at = self.snapshots.partition_point(|row| row.sequence < id);
-        self.snapshots.get(at).is_some_and(|row| row.sequence < until)
+        !self.keepers(id, until).is_empty()
+    }
+
+    /// The snapshot of a name.
+    pub(crate) fn snapshot_named(&self, name: &[u8]) -> Option<&SnapshotRow> {
+        self.snapshots.iter().find(|row| row.name == name)
     }
 
     /// Segments that are freed once no reader needs them.
