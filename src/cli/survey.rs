@@ -25,7 +25,7 @@ use crate::units::{escape_path, parse_size};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo survey /usr --report usr.html\n  granulo survey /home /srv -o homes.json --one-file-system\n  \
-    granulo survey /data --files files.parquet --exclude '*.tmp' --exclude .git\n  granulo survey --resume homes.json.checkpoint -o homes.json"
+    granulo survey /data --files-out files.parquet --exclude '*.tmp' --exclude .git\n  granulo survey --resume homes.json.checkpoint -o homes.json"
 )]
 pub(super) struct SurveyArguments {
     /// Files and directories to survey; symbolic links are followed here, but not below
@@ -42,7 +42,7 @@ pub(super) struct SurveyArguments {
     #[arg(long, value_name = "FILE.csv", help_heading = "Results")]
     fsstats: Option<PathBuf>,
     /// Write one row per file to this Parquet table, for DuckDB, Polars and others
-    #[arg(long, value_name = "FILE.parquet", help_heading = "Results")]
+    #[arg(long = "files-out", alias = "files", value_name = "FILE.parquet", help_heading = "Results")]
     files: Option<PathBuf>,
     /// Print the survey as JSON instead of the summary
     #[arg(long, help_heading = "Results")]
@@ -54,7 +54,7 @@ pub(super) struct SurveyArguments {
     #[arg(long, value_name = "N", default_value_t = DEFAULT_LIMIT, help_heading = "Results")]
     top: usize,
     /// Largest size of a small file in these lists
-    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "Results")]
+    #[arg(long = "cutoff", alias = "small", value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "Results")]
     small: u64,
     /// Reference time for ages, instead of now (2026-01-31 or 2026-01-31T12:00:00Z)
     #[arg(long, value_name = "TIME", value_parser = as_of, help_heading = "Results")]
