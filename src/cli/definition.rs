@@ -57,8 +57,7 @@ const GROUPS: [(&str, &[(&str, &str)]); 5] = [
 const EXAMPLES: &str = "Examples:
   granulo survey /srv -o srv.json --report srv.html
   granulo plan srv.json --model zfs --model ceph --fast 2TB
-  granulo store init s && granulo store import s /srv/pictures
-";
+  granulo store init s && granulo store import s /srv/pictures";
 
 /// Variables with defaults of options, for jobs of cron and systemd: option, variable, and the commands that have it
 /// (all, if none is named).
