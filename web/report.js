@@ -52,10 +52,26 @@
       ["Files", count(counts.files), known(counts.directories) && num(counts.directories) > 0 ? `in ${count(counts.directories)} directories` : null],
       ["Bytes", size(totals.size_bytes), known(totals.allocated_bytes) && num(totals.allocated_bytes) > 0 ? `${size(totals.allocated_bytes)} allocated` : null],
       ["Median size", size(dist?.deciles?.[4]), known(dist?.mean) ? `mean ${size(dist.mean)}` : null],
-      small && [`${size(shown.small)} or less`, share(small.files), `of files, ${share(small.bytes)} of bytes`],
-      num(totals.allocated_bytes) > 0 && ["Overhead", share(totals.overhead_fraction), "of allocated"],
-      known(empty) && ["Empty files", count(empty), `${share(num(counts.files) > 0 ? num(empty) / num(counts.files) : 0)} of files`],
+      small && [`${size(shown.small)} or less`, share(small.files), `${share(small.bytes)} of bytes`],
+      ...overheadKeys(shown),
+      known(empty) && num(empty) > 0 && ["Empty files", count(empty), `${share(num(counts.files) > 0 ? num(empty) / num(counts.files) : 0)} of files`],
     ]);
+  }
+
+  /**
+   * Overhead is what is allocated beyond the sizes, as a share of what is allocated; what sparse files lack is another
+   * figure. The sums by owner hold every file.
+   */
+  function overheadKeys(shown) {
+    const { size_bytes, allocated_bytes, overhead_fraction } = shown.totals;
+    const allocated = num(allocated_bytes);
+    if (!(allocated > 0)) return [];
+    const owners = shown.survey.where?.owners;
+    if (!owners) return [["Overhead", share(overhead_fraction), num(overhead_fraction) < 0 ? "of allocated, with sparse files" : "of allocated"]];
+    const beyond = [...(owners.rows ?? []), owners.rest].reduce((sum, row) => sum + num(row?.overhead_bytes), 0);
+    const sparse = beyond - (allocated - num(size_bytes));
+    return [["Overhead", share(beyond / allocated), `of allocated: ${size(beyond)}`],
+      sparse > 0.0005 * num(size_bytes) && ["Not allocated", size(sparse), "holes and compression"]];
   }
 
   /** Several sources: their key figures side by side. */
@@ -108,8 +124,8 @@
   function footer(shown) {
     const hardLinks = HARD_LINKS[shown.survey.options?.hard_links];
     return Shell.footer({
-      method: ["Size is the length of a file. Allocated is what the file system reserves for it. Overhead is allocated minus size: positive where blocks are rounded up, " +
-        "negative where a file is sparse, compressed or stored inline. Buckets are half-open: a file of exactly 4 KiB is in the bucket that starts at 4 KiB. " +
+      method: ["Size is the length of a file. Allocated is what the file system reserves for it. Overhead is what is allocated beyond the size, as a share of what is allocated, summed over files allocated more than their size; " +
+        "what sparse, compressed and inline files have not allocated is a figure of its own. Buckets are half-open: a file of exactly 4 KiB is in the bucket that starts at 4 KiB. " +
         `By files, every file counts once; by bytes, every byte counts once. KiB, MiB and GiB are powers of 1,024.${hardLinks ? ` ${hardLinks}` : ""}`,
       (data.published ?? []).length > 0 && "The 1984 and 2005 curves are from Tanenbaum, Herder and Bos, “File Size Distribution on UNIX Systems: Then and Now”, Fig. 1."],
       again: "survey", command: command(shown), data,
@@ -130,7 +146,7 @@
     ].filter(Boolean);
     Shell.show({
       subject: "survey", sections, pick: sourcePick(), footer: footer(shown),
-      nodes: [header(shown), warnings(shown), Shell.summary(shown.source.words), keyFigures(shown), all.length > 1 && sideBySide()],
+      nodes: [header(shown), warnings(shown), keyFigures(shown), all.length > 1 && sideBySide(), Treemap.picture(shown), Shell.words(shown.source.words)],
     });
   }
 

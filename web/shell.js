@@ -25,6 +25,12 @@ const Shell = (() => {
       el("p", { class: "name first" }, words[0]), words.length > 1 && el("p", { class: "name" }, words.slice(1).join(" ")));
   }
 
+  /** Sentences that say in words what the page shows, folded away. */
+  function words(sentences) {
+    const list = (sentences ?? []).filter((sentence) => typeof sentence === "string");
+    return list.length > 0 && el("details", { class: "data words" }, el("summary", {}, "In words"), el("p", { class: "name" }, list.join(" ")));
+  }
+
   /** Key figures: `[name, value, more]`; those without a value are left out. */
   function keys(list) {
     const figures = list.filter((entry) => entry && entry[1] !== Format.MISSING);
@@ -89,15 +95,16 @@ const Shell = (() => {
   // ---------------------------------------------------------------- the whole
 
   /**
-   * Shows a page: `{subject, sections, nodes, pick, footer}`; nodes stand before the sections, `pick` in the bar at the
-   * top.
+   * Shows a page: `{subject, sections, nodes, pick, footer}`; nodes, of which some may be figures, stand before the
+   * sections, `pick` in the bar at the top.
    */
   function show({ subject, sections, nodes, pick, footer: foot }) {
     Figures.stopAll();
-    const figures = sections.flatMap((each) => each.parts).filter((part) => part instanceof Figures.Figure);
+    const top = [nodes].flat(Infinity).filter(Boolean);
+    const figures = [...top, ...sections.flatMap((each) => each.parts)].filter((part) => part instanceof Figures.Figure);
     document.getElementById("page").replaceChildren(
       el("a", { class: "skip", href: "#main" }, `Skip to the ${subject}`), topBar(sections, pick),
-      el("main", { id: "main" }, [nodes, sections.map(section)].flat(Infinity).filter(Boolean)), foot,
+      el("main", { id: "main" }, [...top.map((part) => (part instanceof Figures.Figure ? part.node : part)), ...sections.map(section)]), foot,
       el("div", { id: "live", class: "hidden", "aria-live": "polite" }));
     themed();
     for (const figure of figures) figure.start();
@@ -128,5 +135,5 @@ const Shell = (() => {
     themed();
   });
 
-  return { head, summary, keys, footer, shellWord, show, showNothing };
+  return { head, summary, words, keys, footer, shellWord, show, showNothing };
 })();

@@ -17,10 +17,11 @@ use crate::units::fraction;
 
 const TEMPLATE: &str = include_str!("../../web/report.html");
 /// Style and scripts that all pages share, by their placeholders in the template.
-const SHARED: [(&str, &str); 5] = [
+const SHARED: [(&str, &str); 6] = [
     ("css", include_str!("../../web/report.css")),
     ("charts", include_str!("../../web/vendor/echarts.granulo.min.js")),
     ("format", include_str!("../../web/format.js")),
+    ("save", include_str!("../../web/save.js")),
     ("figure", include_str!("../../web/figure.js")),
     ("shell", include_str!("../../web/shell.js")),
 ];
@@ -34,7 +35,7 @@ pub(super) struct Scripts {
 
 const SCRIPTS: Scripts = Scripts {
     sections: include_str!("../../web/sections.js"),
-    details: include_str!("../../web/places.js"),
+    details: concat!(include_str!("../../web/treemap.js"), include_str!("../../web/places.js")),
     script: include_str!("../../web/report.js"),
 };
 

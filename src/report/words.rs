@@ -51,12 +51,7 @@ fn of_sizes(survey: &Survey) -> Vec<String> {
     let allocated = survey.allocated_bytes();
     // Merged surveys may know it of some files only.
     if survey.distributions.of(Measure::Allocated).count() == files {
-        let excess = allocated as f64 / bytes as f64 - 1.0;
-        let more = if excess >= 0.0 { "more" } else { "less" };
-        let difference = format_share(excess.abs());
-        let allocated = format_size(allocated);
-        sentences
-            .push(format!("The file system has allocated {allocated} for them, {difference} {more} than their size."));
+        sentences.push(format!("The file system has allocated {} for them{}.", format_size(allocated), overhead(survey)));
     }
     sentences.push(block_size_costs(survey));
     let empty = sizes.up_to(0).count;
@@ -71,6 +66,28 @@ fn of_sizes(survey: &Survey) -> Vec<String> {
         ));
     }
     sentences
+}
+
+/// Overhead as a share of what is allocated, and apart from it what sparse files have not allocated.
+fn overhead(survey: &Survey) -> String {
+    let (size, allocated) = (survey.size_bytes(), survey.allocated_bytes());
+    // Only the sums by owner tell the two apart.
+    let beyond = survey.places.as_ref().map(|places| {
+        let rows = places.owners.ranked().iter().map(|(_, tally)| tally.overhead_bytes).sum::<u128>();
+        rows + places.owners.rest().overhead_bytes
+    });
+    match beyond {
+        Some(beyond) => {
+            let sparse = (beyond + size).saturating_sub(allocated);
+            let sparse = match sparse {
+                0 => String::new(),
+                bytes => format!("; {} of their size are not allocated (holes, compression)", format_size(bytes)),
+            };
+            format!(", {} of it beyond their size{sparse}", format_share(fraction(beyond, allocated)))
+        }
+        None if size > allocated => format!(", {} less than their size", format_size(size - allocated)),
+        None => format!(", {} of it beyond their size", format_share(survey.overhead_fraction())),
+    }
 }
 
 /// Where the figures come from, and what they lack.

@@ -97,6 +97,13 @@ pub struct Stat {
     pub atime: Timestamp,
 }
 
+impl Stat {
+    /// Day of the last change of the content, since 1970; 0 if that was before, the last if it was after 2149.
+    pub fn modified_day(&self) -> u16 {
+        self.mtime.seconds.div_euclid(86_400).clamp(0, u16::MAX.into()) as u16
+    }
+}
+
 /// Names (or paths) and the attributes of their inodes: some entries of one directory, or rows of a table.
 #[derive(Debug)]
 pub struct Batch<T = Stat> {

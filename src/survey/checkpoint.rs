@@ -19,7 +19,8 @@ use twox_hash::XxHash3_64;
 use super::collect::{Collector, LinkNameData, Shard};
 use super::errors::{ErrorLog, Example, KindCount};
 use super::measure::{ByteMeasure, Distributions, Measure};
-use super::places::{Places, Tally};
+use super::places::Places;
+use super::tree::{DirectoryTree, Sums};
 use super::{Counts, Options, OtherAllocated, OverheadBySize};
 use crate::distribution::{Distribution, Encoded};
 use crate::error::{Error, ErrorKind, Result};
@@ -29,7 +30,7 @@ use crate::scan::links::SeenLink;
 use crate::scan::place::Place;
 use crate::scan::walk;
 
-const MAGIC: &[u8; 24] = b"granulo checkpoint v3  \n";
+const MAGIC: &[u8; 24] = b"granulo checkpoint v4  \n";
 const MAGIC_OF_ANY_VERSION: &[u8] = b"granulo checkpoint v";
 const HEADER_BYTES: usize = MAGIC.len() + 16;
 
@@ -58,12 +59,13 @@ pub struct Checkpoint {
     overhead_by_size: OverheadBySize,
     padding: Padding,
     places: Places,
+    tree: DirectoryTree,
     errors_by_kind: Vec<KindCount>,
     error_examples: Vec<Example>,
     /// Files with names still to come, in the order of the places that the walk holds.
     links: Vec<(SeenLink, LinkNameData)>,
     /// What remains to be done.
-    pub(crate) walk: walk::State<Tally>,
+    pub(crate) walk: walk::State<Sums>,
 }
 
 /// What a checkpoint records besides what was collected.
@@ -86,7 +88,7 @@ pub(super) struct Session<'a> {
 
 impl Checkpoint {
     /// Checkpoint of `collector` with the unfinished part of the walk. Closes the current part of the table of files.
-    pub(super) fn of(session: &Session<'_>, collector: &Collector, walk: walk::State<Tally>) -> Checkpoint {
+    pub(super) fn of(session: &Session<'_>, collector: &Collector, walk: walk::State<Sums>) -> Checkpoint {
         let shard = collector.whole();
         let (errors, links) = collector.rest();
         let counted = Measure::ALL.into_iter().map(|measure| Encoded::from(shard.distributions.of(measure)));
@@ -109,6 +111,7 @@ impl Checkpoint {
             overhead_by_size: shard.overhead_by_size,
             padding: shard.padding,
             places: shard.places,
+            tree: shard.tree,
             errors_by_kind: errors.by_kind(),
             error_examples: errors.examples().to_vec(),
             links,
@@ -176,6 +179,7 @@ impl Checkpoint {
             overhead_by_size: self.overhead_by_size.clone(),
             padding: self.padding,
             places: self.places.clone(),
+            tree: self.tree.clone(),
             ..Shard::new(self.places.limit())
         };
         let errors = ErrorLog::from_parts(self.errors_by_kind.clone(), self.error_examples.clone());
@@ -190,7 +194,7 @@ impl Checkpoint {
     pub(crate) fn restore_links(
         &self,
         collector: &Collector,
-        held: Vec<Place<Tally>>,
+        held: Vec<Place<Sums>>,
     ) -> std::result::Result<(), &'static str> {
         if held.len() != self.links.len() {
             return Err("the files with several names are not those of the walk");

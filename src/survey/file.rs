@@ -17,6 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::errors::{ErrorLog, Example, KindCount};
 use super::measure::{ByteMeasure, Distributions, Measure};
 use super::places::{DirectoryRow, Extension, Kind, KindTable, Places, Ranking, Tally, TopDirectories};
+use super::tree_file::TreeRecord;
 use super::{Counts, MOST, Method, Options, Origin, OtherAllocated, OverheadBySize, Resolution, Survey};
 use crate::distribution::{Bucket, Distribution, Encoded, Weight, bucket_number};
 use crate::document::check_printable_strings;
@@ -154,6 +155,8 @@ pub struct Document<'a> {
     block_sizes: Vec<BlockSize>,
     #[serde(rename = "where")]
     places: Option<PlacesRecord>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tree: Option<TreeRecord>,
     errors: ErrorsRecord,
 }
 
@@ -196,6 +199,7 @@ impl<'a> Document<'a> {
             up_to: up_to(sizes),
             block_sizes: block_sizes(sizes, survey.padding.as_ref()),
             places: survey.places.as_ref().map(PlacesRecord::of),
+            tree: survey.tree.as_ref().map(|tree| TreeRecord::of(tree, origin.anonymous)),
             errors: ErrorsRecord { by_kind: survey.errors.by_kind(), examples: survey.errors.examples().to_vec() },
         }
     }
@@ -535,6 +539,8 @@ struct Stored {
     #[serde(rename = "where")]
     places: Option<PlacesRecord>,
     #[serde(default)]
+    tree: Option<TreeRecord>,
+    #[serde(default)]
     errors: ErrorsRecord,
 }
 
@@ -682,6 +688,7 @@ impl Stored {
             overhead_by_size,
             padding,
             places: self.places.map(|places| places.places()).transpose()?,
+            tree: self.tree.map(|tree| tree.tree(MOST, MOST_BYTES)).transpose()?,
             errors: ErrorLog::from_parts(
                 self.errors.by_kind.into_iter().map(KindCount::map_text(safe)).collect(),
                 self.errors.examples.into_iter().map(Example::map_text(safe)).collect(),

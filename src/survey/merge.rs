@@ -75,6 +75,7 @@ fn add(whole: &mut Survey, other: Survey) {
         // A survey without names cannot regain them, and the sum must not reveal to which survey the named rows belong.
         origin.anonymous = true;
         whole.places.iter_mut().for_each(|places| places.anonymise());
+        whole.tree.iter_mut().for_each(|tree| tree.anonymise());
         whole.errors.anonymise();
         origin.roots.clear();
         origin.options.excluded.clear();
@@ -129,6 +130,19 @@ fn add(whole: &mut Survey, other: Survey) {
             mine.merge(&theirs);
             Some(mine)
         }
+        _ => None,
+    };
+    whole.tree = match (whole.tree.take(), other.tree) {
+        (Some(mut mine), Some(mut theirs)) => {
+            if origin.anonymous {
+                theirs.anonymise();
+                mine.merge_anonymous(&theirs);
+            } else {
+                mine.merge(&theirs);
+            }
+            Some(mine)
+        }
+        // A picture of a part would be taken for one of the whole.
         _ => None,
     };
     whole.errors.merge(&other.errors);

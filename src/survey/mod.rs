@@ -22,6 +22,9 @@ mod recent;
 pub(crate) mod request;
 pub mod run;
 pub mod source;
+pub mod tree;
+mod tree_file;
+pub mod tree_kinds;
 
 pub use checkpoint::Checkpoint;
 
@@ -34,6 +37,7 @@ use crate::units::{SMALL_FILE_BYTES, fraction};
 use errors::ErrorLog;
 use measure::{Distributions, Measure};
 use places::Places;
+use tree::DirectoryTree;
 
 /// A measured (or published) file population.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -52,6 +56,8 @@ pub struct Survey {
     pub padding: Option<Padding>,
     /// The places that hold most; `None` where the source does not say.
     pub places: Option<Places>,
+    /// The directories that hold most, as a tree; `None` where the source does not say.
+    pub tree: Option<DirectoryTree>,
     /// What could not be read.
     pub errors: ErrorLog,
 }

@@ -152,6 +152,7 @@ pub(crate) fn named(survey: Survey, origin: Origin) -> Survey {
     survey.places.iter_mut().for_each(|places| places.name_owners(owner_name));
     if survey.origin.anonymous {
         survey.places.iter_mut().for_each(|places| places.anonymise());
+        survey.tree.iter_mut().for_each(|tree| tree.anonymise());
         survey.errors.anonymise();
     }
     survey

@@ -207,6 +207,10 @@ pub enum Named {
         allocated_bytes: u64,
         /// Its number of names.
         link_count: u32,
+        /// Its owner.
+        uid: u32,
+        /// Day of the last change of its content, since 1970; within the range of the type.
+        day: u16,
     },
     /// Anything else.
     Other,

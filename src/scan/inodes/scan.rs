@@ -579,8 +579,8 @@ impl<S: InodeSource, V: InodeVisitor> Reader<'_, S, V> {
                 }
                 Named::Other
             }
-            Known::File { size_bytes, allocated_bytes, link_count } => {
-                Named::File { device: scan.scope.device, inode, size_bytes, allocated_bytes, link_count }
+            Known::File { size_bytes, allocated_bytes, link_count, uid, day } => {
+                Named::File { device: scan.scope.device, inode, size_bytes, allocated_bytes, link_count, uid, day }
             }
             Known::Other => Named::Other,
         };
