@@ -51,7 +51,11 @@ fn of_sizes(survey: &Survey) -> Vec<String> {
     let allocated = survey.allocated_bytes();
     // Merged surveys may know it of some files only.
     if survey.distributions.of(Measure::Allocated).count() == files {
-        sentences.push(format!("The file system has allocated {} for them{}.", format_size(allocated), overhead(survey)));
+        sentences.push(format!(
+            "The file system has allocated {} for them{}.",
+            format_size(allocated),
+            overhead(survey)
+        ));
     }
     sentences.push(block_size_costs(survey));
     let empty = sizes.up_to(0).count;

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use super::noise::warnings;
 use super::title;
 use super::words::sentences;
 use crate::bench::metadata::published::{Figure, table_3};
@@ -37,6 +38,8 @@ pub struct NamedRun {
 #[derive(Serialize)]
 struct Page<'a> {
     words: Vec<String>,
+    /// Where the figures are not to be trusted.
+    warnings: Vec<String>,
     runs: Vec<RunRecord<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     table_3: Option<Vec<Figure>>,
@@ -75,6 +78,13 @@ pub fn write(runs: &[NamedRun], generated_at: i64, out: &mut dyn Write) -> io::R
             [only] => sentences(&only.document),
             several => several.iter().map(|run| format!("{}: {}.", run.name, title(&run.document))).collect(),
         },
+        warnings: runs
+            .iter()
+            .flat_map(|run| {
+                let of = if runs.len() > 1 { format!("{}: ", run.name) } else { String::new() };
+                warnings(&run.document).into_iter().map(move |warning| format!("{of}{warning}"))
+            })
+            .collect(),
         runs: runs.iter().map(RunRecord::of).collect(),
         table_3: has(|details| matches!(details, Details::Metadata(_))).then(table_3),
         fig_5: has(|details| matches!(details, Details::Cache(_))).then(fig_5),
