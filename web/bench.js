@@ -1,9 +1,8 @@
 // The page of benches: reads the data, builds header and sections. Runs of the same bench lie over one another.
 "use strict";
 
-(() => {
+Pages.add("bench", (data) => {
   const { el, num, count } = Format;
-  const data = Format.parse(document.getElementById("data").textContent);
   const runs = data.runs ?? [];
 
   function header() {
@@ -82,4 +81,4 @@
     nodes: [header(), warning(), Shell.summary(data.words), verdict()],
     footer: footer(),
   });
-})();
+});

@@ -1,10 +1,9 @@
 // The page of a plan: reads the data, builds header and sections. The answers of its sliders come from the data too.
 "use strict";
 
-(() => {
+Pages.add("plan", (data) => {
   const { num, known, count, size, share } = Format;
   const { shellWord } = Shell;
-  const data = Format.parse(document.getElementById("data").textContent);
   const { plan } = data;
 
   function header() {
@@ -77,4 +76,4 @@
     nodes: [header(), PlanSections.card(data), keyFigures(), Shell.words(data.words)],
     footer: footer(),
   });
-})();
+});

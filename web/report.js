@@ -1,10 +1,9 @@
 // The page of surveys: reads the data, builds header and sections, and follows the choice of source.
 "use strict";
 
-(() => {
+Pages.add("survey", (data) => {
   const { el, num, known, count, size, share } = Format;
   const { shellWord } = Shell;
-  const data = Format.parse(document.getElementById("data").textContent);
   const all = (data.sources ?? []).map(Sections.view);
   let chosen = 0;
 
@@ -88,6 +87,33 @@
     }));
   }
 
+  /** Two surveys: what differs, before all else; and for the same tree, which directories grew and shrank most. */
+  function difference() {
+    const [before, after] = all.map((each) => each).sort((a, b) => Date.parse(a.survey.taken_at ?? 0) - Date.parse(b.survey.taken_at ?? 0));
+    const signed = (value, text) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${text(Math.abs(value))}`;
+    const row = (name, a, b, text) => (known(a) && known(b) ? [name, { text: text(a), value: num(a) }, { text: text(b), value: num(b) },
+      { text: signed(num(b) - num(a), text), value: num(b) - num(a) }, num(a) > 0 ? Format.change(num(b) / num(a) - 1) : Format.MISSING] : null);
+    const dist = (each) => each.dist("file_size");
+    const rows = [row("Files", before.counts.files, after.counts.files, count), row("Bytes", before.totals.size_bytes, after.totals.size_bytes, size),
+      num(before.totals.allocated_bytes) > 0 && num(after.totals.allocated_bytes) > 0 && row("Allocated", before.totals.allocated_bytes, after.totals.allocated_bytes, size),
+      row("Directories", before.counts.directories, after.counts.directories, count), row("Median size", dist(before)?.deciles?.[4], dist(after)?.deciles?.[4], size),
+      row("Mean size", dist(before)?.mean, dist(after)?.mean, (value) => size(Math.round(value)))].filter(Boolean);
+    const grown = Treemap.grown(before, after);
+    return el("div", { class: "block" }, el("h2", { class: "small" }, "Difference"),
+      Format.table({
+        caption: "Difference between the two surveys",
+        columns: [{ title: "", text: true }, ...[before, after].map((each) => ({ title: Format.shorten(each.name, 32) + (each.survey.taken_at ? `, ${Format.time(each.survey.taken_at)}` : "") })), { title: "Difference" }, { title: "Change" }],
+        rows,
+      }),
+      grown.length > 0 && el("h3", {}, "Directories that changed most"),
+      grown.length > 0 && Format.table({
+        caption: "Directories that changed most, among those that both surveys keep", sortable: true,
+        columns: [{ title: "Directory", text: true }, { title: "Bytes before" }, { title: "Bytes after" }, { title: "Difference", sorted: true }, { title: "Files" }],
+        rows: grown.map(({ path, a, b }) => [{ text: path, name: true }, { text: size(a.size_bytes), value: a.size_bytes }, { text: size(b.size_bytes), value: b.size_bytes },
+          { text: signed(b.size_bytes - a.size_bytes, size), value: b.size_bytes - a.size_bytes }, { text: signed(b.files - a.files, count), value: b.files - a.files }]),
+      }));
+  }
+
   /** The choice of source, where there are several. */
   function sourcePick() {
     return all.length > 1 && el("label", { class: "pick source" }, el("span", { class: "dim" }, "Source"), el("select", {
@@ -146,9 +172,9 @@
     ].filter(Boolean);
     Shell.show({
       subject: "survey", sections, pick: sourcePick(), footer: footer(shown),
-      nodes: [header(shown), warnings(shown), keyFigures(shown), all.length > 1 && sideBySide(), Treemap.picture(shown), Shell.words(shown.source.words)],
+      nodes: [header(shown), warnings(shown), all.length === 2 && difference(), keyFigures(shown), all.length > 2 && sideBySide(), Treemap.picture(shown), Shell.words(shown.source.words)],
     });
   }
 
   build();
-})();
+});

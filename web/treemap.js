@@ -222,5 +222,25 @@ const Treemap = (() => {
     return rows.filter((row) => typeof row.path !== "string" || !holds(row, row.path));
   }
 
-  return { picture, unchained };
+  /** Directories whose bytes differ most between two surveys of the same tree, of those in both; chains are one. */
+  function grown(before, after) {
+    const [old, now] = [before, after].map((each) => (each.survey.anonymous ? null : build(each)));
+    if (!old || !now || old.top.path !== now.top.path) return [];
+    const earlier = new Map();
+    const enter = (node, visit) => {
+      visit(node);
+      node.children.forEach((child) => enter(child, visit));
+    };
+    enter(old.top, (node) => earlier.set(node.path, node.sums));
+    const found = [];
+    enter(now.top, (node) => {
+      const a = earlier.get(node.path);
+      if (a && a.size_bytes !== node.sums.size_bytes) found.push({ path: node.path, a, b: node.sums, change: node.sums.size_bytes - a.size_bytes });
+    });
+    const inside = (path, above) => path.startsWith(above.endsWith("/") ? above : `${above}/`);
+    const last = found.filter((row) => !found.some((other) => other !== row && inside(other.path, row.path) && Math.abs(other.change) >= 0.9 * Math.abs(row.change) && Math.sign(other.change) === Math.sign(row.change)));
+    return last.sort((a, b) => Math.abs(b.change) - Math.abs(a.change)).slice(0, 12);
+  }
+
+  return { picture, unchained, grown };
 })();
