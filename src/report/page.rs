@@ -99,7 +99,7 @@ pub(crate) fn part(surveys: &[Survey]) -> io::Result<Part> {
 }
 
 /// A page, or one of several results on a page: its title and its data.
-pub(crate) struct Part {
+pub struct Part {
     title: String,
     /// The fields of the data, as a JSON object.
     json: String,
@@ -119,7 +119,7 @@ impl Part {
     ///
     /// # Errors
     /// Any error of `out`.
-    pub(crate) fn write(&self, generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
+    pub fn write(&self, generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
         let all = with_fields(&head(&self.title, generated_at)?, &self.json);
         let Scripts { sections, details, script, .. } = *self.scripts;
         write_template(&self.title, &all, [sections, details, script], out)

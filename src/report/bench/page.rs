@@ -68,7 +68,7 @@ struct Curve {
 ///
 /// # Errors
 /// When the data cannot be JSON.
-pub(crate) fn part(runs: &[NamedRun]) -> io::Result<Part> {
+pub fn part(runs: &[NamedRun]) -> io::Result<Part> {
     let has = |is_it: fn(&Details) -> bool| runs.iter().any(|run| is_it(&run.document.details));
     let title_of_all = match runs {
         [only] => title(&only.document),
