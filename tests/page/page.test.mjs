@@ -321,6 +321,39 @@ describe("a page of an anonymous survey beside another source", () => {
   }));
 });
 
+describe("a page of several results", () => {
+  const file = variant("together", (data) => {
+    const [source] = data.sources;
+    const later = structuredClone(source);
+    later.survey.taken_at = "2026-11-28T07:06:12Z";
+    later.survey.totals.size_bytes += 1 << 30;
+    for (const at of [0, 1, 2, 3]) later.survey.tree.nodes[at].subtree.size_bytes += 1 << 30;
+    data.parts = [{ kind: "survey", title: "First <b>", sources: data.sources, published: data.published },
+      { kind: "survey", title: "Two", sources: [source, later], published: [] }];
+    delete data.sources;
+  });
+
+  test("has a contents list that leads to each", () => visit(file, DESKTOP, async (page) => {
+    assert.deepEqual(await page.$$eval(".contents button", (nodes) => nodes.map((node) => node.textContent)), ["Survey First <b>", "Survey Two"]);
+    await assertDrawn(page, CHARTS);
+    await page.click(".contents li:nth-child(2) button");
+    await settle(page);
+    assert.match(page.url(), /#part-2$/);
+    assert.equal(await page.innerText(".contents [aria-current]"), "Survey Two");
+    await assertDrawn(page, CHARTS);
+    await assertNoGaps(page);
+  }));
+
+  test("begins with the difference of two surveys", () => visit(file, PHONE, async (page) => {
+    await page.click(".contents li:nth-child(2) button");
+    await settle(page);
+    const text = await page.innerText("main");
+    assert.ok(text.indexOf("Difference") < text.indexOf("Median size"), "the figures stand before the difference");
+    assert.match(text, /Bytes[^\n]*\+1 GiB/);
+    await assertNoOverflow(page);
+  }));
+});
+
 describe("a page with nothing in it", () => {
   test("says so", () => visit(variant("nothing", (data) => { data.sources = []; }), DESKTOP, async (page) => {
     assert.match(await page.innerText("#page"), /Nothing to show/);
