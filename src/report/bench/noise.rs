@@ -10,7 +10,7 @@ const NAMED: usize = 4;
 const BUSY: f64 = 0.5;
 
 /// Warnings, the most serious first; empty if there is nothing to warn of.
-pub fn warnings(document: &Document) -> Vec<String> {
+pub(super) fn warnings(document: &Document) -> Vec<String> {
     busy(document).into_iter().chain(noisy(document)).collect()
 }
 
