@@ -1,7 +1,7 @@
 //! Kinds of files by their extension: few enough that a directory can be coloured by what holds most of its bytes.
 //!
-//! A kind says what a file is usually for, not what is in it: only names are read. Which extensions belong to which kind
-//! is part of docs/METHOD.md; adding one changes the colours of new surveys and no figure.
+//! A kind says what a file is usually for, not what is in it: only names are read. docs/METHOD.md names the kinds; an
+//! extension that is added changes the colours of new surveys and no other figure.
 
 use super::places::Extension;
 
