@@ -31,6 +31,7 @@ mod watch;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::error::{Error, Result};
@@ -163,6 +164,13 @@ fn arguments(given: Vec<OsString>) -> Result<Option<Vec<OsString>>> {
 
 /// Prints the message of the argument parser: help and version are not failures, and neither is a closed pipe.
 fn usage(error: &clap::Error) -> u8 {
+    if error.kind() == ErrorKind::DisplayVersion {
+        // Commands are versions of the whole, not of their own.
+        return match output::print(|out| writeln!(out, "granulo {}", program::version())) {
+            Ok(ended) => ended.status(),
+            Err(_) => 2,
+        };
+    }
     let _ = error.print();
     if error.use_stderr() { 2 } else { 0 }
 }

@@ -16,7 +16,7 @@ use crate::survey::file::{Detail, parse_time, write};
 use crate::survey::places::DEFAULT_LIMIT;
 use crate::survey::run::{CheckpointPlan, Incremental, MemoryBound, MethodChoice, Outcome, Request, take};
 use crate::survey::{HardLinks, Options, Snapshots, Survey, fsstats};
-use crate::units::{escape_path, parse_size};
+use crate::units::{escape, escape_path, parse_size};
 
 /// Measure the files below PATHs in one pass: sizes, space, ages, names, and where the small files are
 ///
@@ -28,8 +28,8 @@ use crate::units::{escape_path, parse_size};
     granulo survey /data --files files.parquet --exclude '*.tmp' --exclude .git\n  granulo survey --resume homes.json.checkpoint -o homes.json"
 )]
 pub(super) struct SurveyArguments {
-    /// Files and directories to survey; symbolic links are followed here, but not below
-    #[arg(value_name = "PATH", required_unless_present = "resume")]
+    /// Files and directories to survey; symbolic links are followed here, but not below [default: the current directory]
+    #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 
     /// Write the survey to this file, for show, merge, compare and report
@@ -47,7 +47,10 @@ pub(super) struct SurveyArguments {
     /// Print the survey as JSON instead of the summary
     #[arg(long, help_heading = "Results")]
     json: bool,
-    /// Omit all names and paths, so that the survey can be shared
+    /// Name of the survey, instead of its paths
+    #[arg(long, value_name = "NAME", conflicts_with = "anonymous", help_heading = "Results")]
+    name: Option<String>,
+    /// Omit all names and paths, and which machine and file system it is, so that the survey can be shared
     #[arg(long, help_heading = "Results")]
     anonymous: bool,
     /// Rows in each list of directories
@@ -106,8 +109,8 @@ pub(super) struct SurveyArguments {
     /// Resume an interrupted survey; paths and selection come from the checkpoint
     #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "top", "small", "as_of", "hard_links", "one_file_system", "exclude", "include_snapshots", "method", "without_names", "incremental", "memory"], help_heading = "Execution")]
     resume: Option<PathBuf>,
-    /// Do not show progress
-    #[arg(short, long, help_heading = "Execution")]
+    /// Print nothing but errors: no summary, no progress, no notes
+    #[arg(short, long, conflicts_with = "json", help_heading = "Execution")]
     quiet: bool,
 }
 
@@ -197,13 +200,19 @@ impl SurveyArguments {
         self.check_targets()?;
         let resumed = self.resume.as_deref().map(Checkpoint::read).transpose()?;
         let progress = signals::progress()?;
-        let outcome = during(self.quiet, &progress, survey_words(), || take(self.request(), resumed, &progress));
+        let request = self.request()?;
+        let outcome = during(self.quiet, &progress, survey_words(), || take(request, resumed, &progress));
         self.finish(outcome?)
     }
 
-    fn request(&self) -> Request {
-        Request {
-            roots: self.paths.clone(),
+    fn request(&self) -> Result<Request> {
+        let here = || {
+            let failed = |error| Error::io("find", Path::new("the current directory"), error);
+            std::env::current_dir().map_err(failed).map(|directory| vec![directory])
+        };
+        Ok(Request {
+            roots: if self.paths.is_empty() && self.resume.is_none() { here()? } else { self.paths.clone() },
+            name: self.name.as_ref().map(|name| escape(name.as_bytes())),
             options: Options {
                 hard_links: self.hard_links.into(),
                 one_file_system: self.one_file_system,
@@ -230,7 +239,7 @@ impl SurveyArguments {
                 path,
                 every: (self.checkpoint_every > 0.0).then(|| Duration::from_secs_f64(self.checkpoint_every * 60.0)),
             }),
-        }
+        })
     }
 
     fn checkpoint_path(&self) -> Option<PathBuf> {
@@ -280,17 +289,22 @@ impl SurveyArguments {
                     .extend(write_atomically(path, |out| page::write(std::slice::from_ref(&survey), now(), out)).err());
             }
         }
-        let printed = if self.json {
+        let printed = if self.quiet {
+            Ok(Ended::Well)
+        } else if self.json {
             output::print_document(|out| write(&survey, Detail::Full, out))
         } else {
             output::print(|out| terminal::write_summary(&survey, out))
         };
-        notes.iter().for_each(|text| output::note(text));
+        if !self.quiet {
+            notes.iter().for_each(|text| output::note(text));
+        }
         self.say_what_was_wrong(&survey, &warnings);
         if survey.origin.complete {
             self.drop_checkpoint(warnings.is_empty());
         }
         if let Some(path) = &checkpoint {
+            // Also where nothing but errors is wanted: it is not complete.
             let path = escape_path(path);
             output::note(&format!("interrupted; resume with: granulo survey --resume {path}{}", self.results_again()));
         } else if !survey.origin.complete {
@@ -318,12 +332,13 @@ impl SurveyArguments {
     /// The options that a resumed survey needs again to write the same results.
     fn results_again(&self) -> String {
         let named = [("-o", &self.output), ("--report", &self.report), ("--fsstats", &self.fsstats)];
-        let given = named.iter().filter_map(|(flag, path)| path.as_ref().map(|path| (flag, path)));
-        given.map(|(flag, path)| format!(" {flag} {}", escape_path(path))).collect()
+        let given = named.iter().filter_map(|(flag, path)| path.as_ref().map(|path| (*flag, escape_path(path))));
+        let name = self.name.iter().map(|name| ("--name", escape(name.as_bytes())));
+        given.chain(name).map(|(flag, value)| format!(" {flag} {value}")).collect()
     }
 
     fn say_what_was_wrong(&self, survey: &Survey, warnings: &[Error]) {
-        if !survey.origin.method_reason.is_empty() {
+        if !survey.origin.method_reason.is_empty() && !self.quiet {
             output::note(&format!("walked instead of scanning inodes: {}", survey.origin.method_reason));
         }
         for inconsistency in &survey.origin.inconsistencies {

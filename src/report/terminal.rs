@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 use super::chart::{COLUMNS, bar, left, right, shorten, wrap};
 use super::paragraphs::{FAINT, HEADING, heading};
 use super::systems::write_facts;
-use super::words::{remarks, sentences};
+use super::words::{file_system_words, file_systems, remarks, sentences};
 use crate::distribution::published::Published;
 use crate::distribution::{Bucket, Distribution, Weight};
 use crate::plan::{BLOCK_SIZES, BlockSize, block_sizes};
@@ -34,8 +34,8 @@ const EXTENSIONS_SHOWN: usize = 8;
 /// # Errors
 /// Any error of `out`.
 pub fn write_summary(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
-    let title = survey.origin.name.as_deref().unwrap_or("anonymous survey");
-    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(title, COLUMNS))?;
+    let title = survey.origin.title().unwrap_or_else(|| "anonymous survey".to_owned());
+    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&title, COLUMNS))?;
     let mut facts = Vec::new();
     if let Some(taken_at) = survey.origin.taken_at {
         facts.push(format!("surveyed {}", format_time(taken_at)));
@@ -47,6 +47,11 @@ pub fn write_summary(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
     }
     if !facts.is_empty() {
         writeln!(out, "{FAINT}{}{FAINT:#}", facts.join(" "))?;
+    }
+    for (host, found) in file_systems(survey) {
+        for line in wrap(&file_system_words(host, found), COLUMNS) {
+            writeln!(out, "{FAINT}{line}{FAINT:#}")?;
+        }
     }
     writeln!(out)?;
     for sentence in sentences(survey) {

@@ -15,6 +15,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::errors::{ErrorLog, Example, KindCount};
+use super::machine::Machine;
 use super::measure::{ByteMeasure, Distributions, Measure};
 use super::places::{DirectoryRow, Extension, Kind, KindTable, Places, Ranking, Tally, TopDirectories};
 use super::{Counts, MOST, Method, Options, Origin, OtherAllocated, OverheadBySize, Resolution, Survey};
@@ -23,6 +24,7 @@ use crate::document::check_printable_strings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::systems::Fact;
 use crate::plan::{BlockSize, Padding, block_sizes};
+use crate::program;
 use crate::units::{escape, fraction, unescape};
 
 const KIND: &str = "granulo/survey/";
@@ -126,8 +128,11 @@ pub fn parse_time(text: &str) -> Option<i64> {
 pub struct Document<'a> {
     schema: String,
     granulo_version: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    granulo_commit: Option<&'static str>,
     name: &'a Option<String>,
     roots: &'a [String],
+    machines: &'a [Machine],
     method: Method,
     #[serde(skip_serializing_if = "str::is_empty")]
     method_reason: &'a str,
@@ -164,9 +169,11 @@ impl<'a> Document<'a> {
         let sizes = survey.distributions.of(Measure::FileSize);
         Document {
             schema: format!("{KIND}{VERSION}"),
-            granulo_version: env!("CARGO_PKG_VERSION"),
+            granulo_version: program::VERSION,
+            granulo_commit: program::commit(),
             name: &origin.name,
             roots: &origin.roots,
+            machines: &origin.machines,
             method: origin.method,
             method_reason: &origin.method_reason,
             consistent: (origin.method == Method::InodeScan).then_some(origin.inconsistencies.is_empty()),
@@ -508,6 +515,8 @@ struct Stored {
     name: Option<String>,
     #[serde(default)]
     roots: Vec<String>,
+    #[serde(default)]
+    machines: Vec<Machine>,
     method: Method,
     #[serde(default)]
     method_reason: String,
@@ -663,6 +672,7 @@ impl Stored {
             origin: Origin {
                 name: self.name.map(safe),
                 roots: self.roots.into_iter().map(safe).collect(),
+                machines: self.machines.into_iter().map(|machine| machine.map_text(&safe)).collect(),
                 method: self.method,
                 method_reason: safe(self.method_reason),
                 inconsistencies: self.inconsistencies.into_iter().map(safe).collect(),

@@ -15,6 +15,7 @@ pub mod file;
 mod file_table;
 pub mod fsstats;
 pub(crate) mod inode_scan;
+pub mod machine;
 pub mod measure;
 pub mod merge;
 pub mod places;
@@ -32,6 +33,7 @@ use crate::plan::systems::Fact;
 use crate::plan::{Padding, Population, Tree};
 use crate::units::{SMALL_FILE_BYTES, fraction};
 use errors::ErrorLog;
+use machine::Machine;
 use measure::{Distributions, Measure};
 use places::Places;
 
@@ -63,6 +65,8 @@ pub struct Origin {
     pub name: Option<String>,
     /// Roots as given, escaped; empty when anonymous.
     pub roots: Vec<String>,
+    /// The machines and their file systems; empty when anonymous or unknown.
+    pub machines: Vec<Machine>,
     /// How the files were enumerated.
     pub method: Method,
     /// Why this method was used, where it is not the requested one; otherwise empty.
@@ -94,6 +98,7 @@ impl Default for Origin {
         Origin {
             name: None,
             roots: Vec::new(),
+            machines: Vec::new(),
             method: Method::Walk,
             method_reason: String::new(),
             inconsistencies: Vec::new(),
