@@ -10,6 +10,7 @@ mod cache;
 mod compare;
 mod generate;
 mod generated;
+mod history;
 mod merge;
 #[cfg(feature = "fuse")]
 mod mount;
@@ -60,6 +61,7 @@ enum Command {
     Show(show::ShowArguments),
     Merge(merge::MergeArguments),
     Compare(compare::CompareArguments),
+    History(history::HistoryArguments),
     Plan(plan::PlanArguments),
     Allocate(allocate::AllocateArguments),
     Generate(generate::GenerateArguments),
@@ -183,6 +185,7 @@ impl Command {
             Command::Show(arguments) => arguments.run(),
             Command::Merge(arguments) => arguments.run(),
             Command::Compare(arguments) => arguments.run(),
+            Command::History(arguments) => arguments.run(),
             Command::Plan(arguments) => arguments.run(),
             Command::Allocate(arguments) => arguments.run(),
             Command::Generate(arguments) => arguments.run(),

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::Ended;
 use crate::error::{Error, Result};
+use crate::io::write_atomically;
 
 /// Bytes of a document that are written in one call.
 const DOCUMENT_BUFFER_BYTES: usize = 64 << 10;
@@ -30,6 +31,14 @@ pub(super) fn print_document(write: impl FnOnce(&mut dyn Write) -> io::Result<()
 /// Prints a result as one line of JSON.
 pub(super) fn print_json(value: &impl serde::Serialize) -> Result<Ended> {
     print_document(|out| {
+        serde_json::to_writer(&mut *out, value)?;
+        out.write_all(b"\n")
+    })
+}
+
+/// Writes a result to a file as one line of JSON.
+pub(super) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<()> {
+    write_atomically(path, |out| {
         serde_json::to_writer(&mut *out, value)?;
         out.write_all(b"\n")
     })

@@ -7,6 +7,8 @@ pub(crate) mod cache_page;
 mod chart;
 pub(crate) mod compare;
 pub(crate) mod generate;
+mod growth;
+pub(crate) mod history;
 pub mod page;
 mod paragraphs;
 pub(crate) mod plan;

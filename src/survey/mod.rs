@@ -3,7 +3,7 @@
 //! A [`Survey`] is plain data of bounded size, whatever the number of files: distributions ([`measure`]), counts, and
 //! the places that hold most ([`places`]). It is taken by [`take`](run::take) from a scan, read from a survey file
 //! ([`mod@file`]), an fsstats CSV ([`fsstats`]) or a published table ([`source`]), added with [`mod@merge`], and set
-//! beside others by [`mod@compare`].
+//! beside others by [`mod@compare`]; of one tree at several times by [`mod@growth`] and [`history`].
 
 mod ages;
 pub mod answers;
@@ -14,6 +14,8 @@ pub mod errors;
 pub mod file;
 mod file_table;
 pub mod fsstats;
+pub mod growth;
+pub mod history;
 pub(crate) mod inode_scan;
 pub mod machine;
 pub mod measure;

@@ -180,6 +180,11 @@ impl TopDirectories {
         TopDirectories { limit, lists: Default::default() }
     }
 
+    /// Rows that a list may have.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// The list of a ranking: by falling figure, then by rising path.
     pub fn list(&self, ranking: Ranking) -> &[DirectoryRow] {
         &self.lists[ranking as usize]
