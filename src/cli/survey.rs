@@ -13,6 +13,7 @@ use crate::report::{page, terminal};
 use crate::scan::default_threads;
 use crate::survey::checkpoint::{Checkpoint, may_be_written};
 use crate::survey::file::{Detail, parse_time, write};
+use crate::survey::owner_ages::DEFAULT_BREAKS_DAYS;
 use crate::survey::places::DEFAULT_LIMIT;
 use crate::survey::run::{CheckpointPlan, Incremental, MemoryBound, MethodChoice, Outcome, Request, take};
 use crate::survey::{HardLinks, Options, Snapshots, Survey, fsstats};
@@ -53,9 +54,12 @@ pub(super) struct SurveyArguments {
     /// Omit all names and paths, and which machine and file system it is, so that the survey can be shared
     #[arg(long, help_heading = "Results")]
     anonymous: bool,
-    /// Rows in each list of directories
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_LIMIT, help_heading = "Results")]
-    top: usize,
+    /// Rows in each list of directories and files; the summary shows all of them [default: 20, and fewer in the summary]
+    #[arg(long, value_name = "N", help_heading = "Results")]
+    top: Option<usize>,
+    /// Breaks of ages in days, for the table of ages and for the bytes of each owner by age
+    #[arg(long, value_name = "DAYS", value_delimiter = ',', default_values_t = DEFAULT_BREAKS_DAYS, help_heading = "Results")]
+    age_breaks: Vec<u64>,
     /// Largest size of a small file in these lists
     #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "Results")]
     small: u64,
@@ -107,7 +111,7 @@ pub(super) struct SurveyArguments {
     #[arg(long, value_name = "MINUTES", default_value_t = 10.0, value_parser = minutes, help_heading = "Execution")]
     checkpoint_every: f64,
     /// Resume an interrupted survey; paths and selection come from the checkpoint
-    #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "top", "small", "as_of", "hard_links", "one_file_system", "exclude", "include_snapshots", "method", "without_names", "incremental", "memory"], help_heading = "Execution")]
+    #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "top", "small", "age_breaks", "as_of", "hard_links", "one_file_system", "exclude", "include_snapshots", "method", "without_names", "incremental", "memory"], help_heading = "Execution")]
     resume: Option<PathBuf>,
     /// Print nothing but errors: no summary, no progress, no notes
     #[arg(short, long, conflicts_with = "json", help_heading = "Execution")]
@@ -219,9 +223,10 @@ impl SurveyArguments {
                 snapshots: if self.include_snapshots { Snapshots::Include } else { Snapshots::Skip },
                 excluded: self.exclude.clone(),
                 small_file_bytes: self.small,
+                age_breaks_days: self.age_breaks.clone(),
             },
             threads: self.threads.map_or_else(default_threads, usize::from),
-            limit: self.top,
+            limit: self.top.unwrap_or(DEFAULT_LIMIT),
             anonymous: self.anonymous,
             reference_time: self.as_of,
             method: self.method.into(),
@@ -294,7 +299,7 @@ impl SurveyArguments {
         } else if self.json {
             output::print_document(|out| write(&survey, Detail::Full, out))
         } else {
-            output::print(|out| terminal::write_summary(&survey, out))
+            output::print(|out| terminal::write_summary_of(&survey, self.top, out))
         };
         if !self.quiet {
             notes.iter().for_each(|text| output::note(text));

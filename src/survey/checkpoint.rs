@@ -29,7 +29,7 @@ use crate::scan::links::SeenLink;
 use crate::scan::place::Place;
 use crate::scan::walk;
 
-const MAGIC: &[u8; 24] = b"granulo checkpoint v3  \n";
+const MAGIC: &[u8; 24] = b"granulo checkpoint v4  \n";
 const MAGIC_OF_ANY_VERSION: &[u8] = b"granulo checkpoint v";
 const HEADER_BYTES: usize = MAGIC.len() + 16;
 

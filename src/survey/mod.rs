@@ -17,10 +17,14 @@ pub mod fsstats;
 pub mod growth;
 pub mod history;
 pub(crate) mod inode_scan;
+mod kind;
+pub mod largest;
 pub mod machine;
 pub mod measure;
 pub mod merge;
+pub mod owner_ages;
 pub mod places;
+mod places_file;
 mod recent;
 pub(crate) mod request;
 pub mod run;
@@ -182,6 +186,8 @@ pub struct Options {
     pub excluded: Vec<String>,
     /// Largest size that counts as small among the places.
     pub small_file_bytes: u64,
+    /// Where the classes of ages of each owner begin, in days.
+    pub age_breaks_days: Vec<u64>,
 }
 
 impl Default for Options {
@@ -192,6 +198,7 @@ impl Default for Options {
             snapshots: Snapshots::Skip,
             excluded: Vec::new(),
             small_file_bytes: SMALL_FILE_BYTES,
+            age_breaks_days: owner_ages::DEFAULT_BREAKS_DAYS.to_vec(),
         }
     }
 }

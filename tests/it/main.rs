@@ -23,6 +23,7 @@ mod cli;
 mod dependencies;
 mod filesystems;
 mod generate;
+mod growth;
 mod harness;
 mod images;
 mod inode_scan;

@@ -247,6 +247,10 @@ fn every_documented_field_of_a_survey_is_there_and_no_other() {
         "/where/owners",
         "/where/owners/rows/0",
         "/where/extensions/rows/0",
+        "/where/owner_ages",
+        "/where/owner_ages/rows/0",
+        "/where/owner_ages/rows/0/read/0",
+        "/where/files/0",
         "/where/directories/own/files/0",
         "/errors",
     ];
@@ -421,8 +425,12 @@ fn an_anonymous_survey_holds_no_name_at_all() {
             assert!(row.get("extension").is_none_or(Value::is_null), "{row}");
         }
     }
-    for row in document["where"]["directories"]["subtree"]["files"].as_array().unwrap() {
+    let directories = document["where"]["directories"]["subtree"]["files"].as_array().unwrap();
+    for row in directories.iter().chain(document["where"]["files"].as_array().unwrap()) {
         assert_eq!(row["path"], Value::Null);
+    }
+    for row in document["where"]["owner_ages"]["rows"].as_array().unwrap() {
+        assert_eq!((&row["uid"], &row["name"]), (&Value::Null, &Value::Null));
     }
 }
 
