@@ -37,6 +37,7 @@ use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::error::{Error, Result};
 use crate::program;
+use crate::report::chart;
 
 /// File-size granulometry: measure a file population, and predict the space it needs.
 #[derive(Debug, Parser)]
@@ -143,6 +144,7 @@ fn with_arguments(given: Vec<OsString>) -> u8 {
         ColorChoice::Never => anstream::ColorChoice::Never,
     }
     .write_global();
+    chart::set_columns(output::columns());
     match arguments.command.run() {
         Ok(ended) => ended.status(),
         Err(error) => {

@@ -10,6 +10,13 @@ use crate::io::write_atomically;
 /// Bytes of a document that are written in one call.
 const DOCUMENT_BUFFER_BYTES: usize = 64 << 10;
 
+/// Columns for results: what the variable `COLUMNS` says, else those of the terminal on standard output, else 80.
+pub(super) fn columns() -> usize {
+    let asked = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let of_terminal = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
+    asked.or_else(of_terminal).unwrap_or(80)
+}
+
 /// Prints a result; a reader that closes the pipe early is not a failure.
 pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<Ended> {
     finish(io::BufWriter::new(anstream::stdout().lock()), write)

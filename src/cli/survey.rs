@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 
-use super::progress::{during, survey_words};
+use super::progress::{during, survey_words_of};
 use super::{Ended, output, signals, usage_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::write_atomically;
@@ -13,6 +13,7 @@ use crate::report::{page, terminal};
 use crate::scan::default_threads;
 use crate::survey::checkpoint::{Checkpoint, may_be_written};
 use crate::survey::file::{Detail, parse_time, write};
+use crate::survey::machine::inodes_in_use;
 use crate::survey::owner_ages::DEFAULT_BREAKS_DAYS;
 use crate::survey::places::DEFAULT_LIMIT;
 use crate::survey::run::{CheckpointPlan, Incremental, MemoryBound, MethodChoice, Outcome, Request, take};
@@ -205,7 +206,9 @@ impl SurveyArguments {
         let resumed = self.resume.as_deref().map(Checkpoint::read).transpose()?;
         let progress = signals::progress()?;
         let request = self.request()?;
-        let outcome = during(self.quiet, &progress, survey_words(), || take(request, resumed, &progress));
+        let inodes = inodes_in_use(&request.roots, self.one_file_system).filter(|_| self.resume.is_none());
+        let words = survey_words_of(inodes);
+        let outcome = during(self.quiet, &progress, words, || take(request, resumed, &progress));
         self.finish(outcome?)
     }
 

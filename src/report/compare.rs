@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anstyle::Style;
 
-use super::chart::{COLUMNS, right, shorten, wrap};
+use super::chart::{columns, right, shorten, wrap};
 use super::growth::write_growth;
 use crate::survey::Resolution;
 use crate::survey::compare::{Compared, Comparison};
@@ -30,7 +30,7 @@ pub(crate) fn write_comparison(comparison: &Comparison, out: &mut dyn Write) -> 
     let labels = labels(&names, width_of(names.len().min(SOURCES_ACROSS)));
     if labels != names {
         for (label, name) in labels.iter().zip(&names) {
-            writeln!(out, "{FAINT}{label}: {}{FAINT:#}", shorten(name, COLUMNS - label.len() - 2))?;
+            writeln!(out, "{FAINT}{label}: {}{FAINT:#}", shorten(name, columns() - label.len() - 2))?;
         }
         writeln!(out)?;
     }
@@ -52,7 +52,7 @@ pub(crate) fn write_comparison(comparison: &Comparison, out: &mut dyn Write) -> 
             pair.by_bytes,
             format_size(pair.by_bytes_at.into()),
         );
-        for text in wrap(&text, COLUMNS) {
+        for text in wrap(&text, columns()) {
             writeln!(out, "{text}")?;
         }
     }
@@ -64,7 +64,7 @@ pub(crate) fn write_comparison(comparison: &Comparison, out: &mut dyn Write) -> 
 
 /// Columns of one of `sources` that are side by side.
 fn width_of(sources: usize) -> usize {
-    ((COLUMNS - LABEL) / sources.max(1)).min(16)
+    ((columns() - LABEL) / sources.max(1)).min(16)
 }
 
 /// What the columns are called: the names, or letters where shortened names could not be told apart.

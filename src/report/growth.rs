@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::chart::{COLUMNS, right, shorten};
+use super::chart::{columns, right, shorten};
 use super::paragraphs::{FAINT, faint, heading, prose};
 use crate::survey::growth::{Bounds, Change, Changed, Growth, SizeChange};
 use crate::units::{format_count, format_duration, format_size};
@@ -117,7 +117,7 @@ fn list(title: &str, label: &str, rows: Vec<(String, String, String)>, out: &mut
     heading(title, out)?;
     writeln!(out, "{FAINT}{:>16}{:>16}  {label}{FAINT:#}", "files", "size")?;
     for (name, files, bytes) in rows {
-        writeln!(out, "{}{}  {}", right(&files, 16), right(&bytes, 16), shorten(&name, COLUMNS - 34))?;
+        writeln!(out, "{}{}  {}", right(&files, 16), right(&bytes, 16), shorten(&name, columns() - 34))?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::chart::{COLUMNS, bar, left, right, shorten};
+use super::chart::{bar, columns, left, right, shorten};
 use super::growth::{count, size};
 use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
 use crate::survey::history::{Forecast, History, Point, TreeHistory, Trend};
@@ -32,7 +32,7 @@ fn write_tree(tree: &TreeHistory, out: &mut dyn Write) -> io::Result<()> {
         Some(host) => format!("{} on {host}", tree.name),
         None => tree.name.clone(),
     };
-    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&title, COLUMNS))?;
+    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&title, columns()))?;
     let (Some(first), Some(last)) = (tree.points.first(), tree.points.last()) else { return Ok(()) };
     let surveys = format_count(tree.points.len() as u128);
     match tree.points.len() {
@@ -135,7 +135,7 @@ fn write_curves(tree: &TreeHistory, out: &mut dyn Write) -> io::Result<()> {
         let (Some(least), Some(most)) = (known.iter().map(|p| p.1).min(), known.iter().map(|p| p.1).max()) else {
             continue;
         };
-        let curve = curve(&known, (first.taken_at_seconds, last.taken_at_seconds), COLUMNS - 44);
+        let curve = curve(&known, (first.taken_at_seconds, last.taken_at_seconds), columns() - 44);
         let ends = format!("{} to {}", format(least), format(most));
         writeln!(out, "{} {curve}  {FAINT}{ends}{FAINT:#}", left(label, 13))?;
     }

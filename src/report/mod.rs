@@ -4,7 +4,7 @@ pub(crate) mod allocate;
 pub mod bench;
 pub(crate) mod cache;
 pub(crate) mod cache_page;
-mod chart;
+pub(crate) mod chart;
 pub(crate) mod compare;
 pub(crate) mod generate;
 mod growth;

@@ -1,10 +1,10 @@
-//! A survey on a terminal: 80 columns, colour only where it is shown (the writer strips it elsewhere).
+//! A survey on a terminal: its width or 80 columns, colour only where it is shown (the writer strips it elsewhere).
 
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::chart::{COLUMNS, bar, left, right, shorten, wrap};
+use super::chart::{bar, columns, left, right, shorten, wrap};
 use super::paragraphs::{FAINT, HEADING, heading};
 use super::systems::write_facts;
 use super::words::{file_system_words, file_systems, remarks, sentences};
@@ -44,7 +44,7 @@ pub fn write_summary(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
 /// Any error of `out`.
 pub fn write_summary_of(survey: &Survey, shown: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
     let title = survey.origin.title().unwrap_or_else(|| "anonymous survey".to_owned());
-    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&title, COLUMNS))?;
+    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&title, columns()))?;
     let mut facts = Vec::new();
     if let Some(taken_at) = survey.origin.taken_at {
         facts.push(format!("surveyed {}", format_time(taken_at)));
@@ -52,25 +52,25 @@ pub fn write_summary_of(survey: &Survey, shown: Option<usize>, out: &mut dyn Wri
     match survey.origin.method {
         Method::Walk => facts.push(format!("in {:.2} s", survey.origin.elapsed_seconds)),
         Method::InodeScan => facts.push(format!("in {:.2} s, by its inodes", survey.origin.elapsed_seconds)),
-        Method::Merge | Method::Fsstats | Method::Published => {}
+        Method::Merge | Method::Fsstats | Method::Published | Method::List => {}
     }
     if !facts.is_empty() {
         writeln!(out, "{FAINT}{}{FAINT:#}", facts.join(" "))?;
     }
     for (host, found) in file_systems(survey) {
-        for line in wrap(&file_system_words(host, found), COLUMNS) {
+        for line in wrap(&file_system_words(host, found), columns()) {
             writeln!(out, "{FAINT}{line}{FAINT:#}")?;
         }
     }
     writeln!(out)?;
     for sentence in sentences(survey) {
-        for line in wrap(&sentence, COLUMNS) {
+        for line in wrap(&sentence, columns()) {
             writeln!(out, "{line}")?;
         }
     }
     let remarks = remarks(survey);
     if !remarks.is_empty() {
-        for line in wrap(&format!("Also: {}.", remarks.join("; ")), COLUMNS) {
+        for line in wrap(&format!("Also: {}.", remarks.join("; ")), columns()) {
             writeln!(out, "{FAINT}{line}{FAINT:#}")?;
         }
     }
@@ -235,7 +235,7 @@ fn write_owner_ages(places: &Places, shown: usize, out: &mut dyn Write) -> io::R
             for index in first..breaks.len() {
                 write!(out, "{}", right(&format_size(older(classes, index + 1).size_bytes), 11))?;
             }
-            writeln!(out, "{FAINT}{what:>8}{FAINT:#}  {}", shorten(label, COLUMNS - 68))?;
+            writeln!(out, "{FAINT}{what:>8}{FAINT:#}  {}", shorten(label, columns() - 68))?;
         }
     }
     Ok(())
@@ -249,7 +249,7 @@ fn write_largest(places: &Places, shown: usize, out: &mut dyn Write) -> io::Resu
     for file in files.rows().iter().take(shown) {
         let path = file.path.as_ref().map_or_else(|| "(omitted)".to_owned(), |path| escape(path));
         let [size, allocated] = [file.size_bytes, file.allocated_bytes].map(|bytes| format_size(bytes.into()));
-        writeln!(out, "{}{}  {}", right(&size, 12), right(&allocated, 12), shorten(&path, COLUMNS - 26))?;
+        writeln!(out, "{}{}  {}", right(&size, 12), right(&allocated, 12), shorten(&path, columns() - 26))?;
     }
     Ok(())
 }
@@ -318,7 +318,7 @@ fn directory_header(out: &mut dyn Write) -> io::Result<()> {
 
 fn directory_row(row: &DirectoryRow, out: &mut dyn Write) -> io::Result<()> {
     let path = match &row.path {
-        Some(path) => shorten(&escape(path), COLUMNS - 46),
+        Some(path) => shorten(&escape(path), columns() - 46),
         None => format!("(at depth {})", row.depth),
     };
     writeln!(out, "{}  {path}", tally_columns(&row.tally))
@@ -346,7 +346,7 @@ fn kind_table<K: Eq + std::hash::Hash + Ord + Copy>(
             Kind::Named(key) => label(key),
             Kind::Anonymous(_) => "(omitted)".to_owned(),
         };
-        writeln!(out, "{}  {}", tally_columns(tally), shorten(&label, COLUMNS - 46))?;
+        writeln!(out, "{}  {}", tally_columns(tally), shorten(&label, columns() - 46))?;
     }
     if table.max_error() > 0 {
         let text = format!(
@@ -488,7 +488,7 @@ pub fn write_profiles(profiles: &[Profile], source: &str, out: &mut dyn Write) -
             format_size(profile.sizes.max().into())
         )?;
     }
-    for line in wrap(source, COLUMNS) {
+    for line in wrap(source, columns()) {
         writeln!(out, "{FAINT}{line}{FAINT:#}")?;
     }
     Ok(())
@@ -508,7 +508,7 @@ pub fn write_published(tables: &[Published], out: &mut dyn Write) -> io::Result<
             sources.push(table.source);
         }
     }
-    for line in sources.iter().flat_map(|source| wrap(source, COLUMNS)) {
+    for line in sources.iter().flat_map(|source| wrap(source, columns())) {
         writeln!(out, "{FAINT}{line}{FAINT:#}")?;
     }
     Ok(())

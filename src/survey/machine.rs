@@ -3,6 +3,7 @@
 //! Everything here is text for people and programs that tell surveys apart; no figure of a survey depends on it. Texts
 //! are escaped. An anonymous survey has none of it.
 
+use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
@@ -177,6 +178,25 @@ pub(super) fn of_image(path: &Path) -> FileSystem {
     let mut found = FileSystem { roots: vec![root], device: escape_path(path), ..FileSystem::default() };
     describe(&mut found);
     found
+}
+
+/// Inodes in use below roots that are mount points, with those of file systems mounted below unless these are left out;
+/// `None` where they are not known, or a root is another directory.
+pub fn inodes_in_use(roots: &[PathBuf], one_file_system: bool) -> Option<u64> {
+    let mounts = mounts().ok()?;
+    let mut used = HashMap::new();
+    for root in roots {
+        let real = fs::canonicalize(root).ok()?;
+        let is_whole = |mount: &&Mount| mount.point == real && mount.root == Path::new("/");
+        let whole = mounts.iter().rev().find(is_whole)?;
+        let below = mounts.iter().filter(|mount| !one_file_system && mount.point.starts_with(&real));
+        for mount in below.chain([whole]) {
+            let Ok(room) = statvfs(&mount.point) else { continue };
+            used.insert(mount.device, room.f_files.saturating_sub(room.f_ffree));
+        }
+        used.get(&whole.device).filter(|used| **used > 0)?;
+    }
+    (!used.is_empty()).then(|| used.values().sum())
 }
 
 /// The file system that has `root`, or is on it if it is a device; without its names and its room.

@@ -32,7 +32,8 @@ pub fn merge(surveys: Vec<Survey>) -> Result<Survey> {
             return Err(published());
         }
         let (mine, theirs) = (&whole.origin.options, &other.origin.options);
-        if whole.origin.method != Method::Fsstats && other.origin.method != Method::Fsstats {
+        let has_options = |survey: &Survey| !matches!(survey.origin.method, Method::Fsstats | Method::List);
+        if has_options(&whole) && has_options(&other) {
             if mine.hard_links != theirs.hard_links {
                 return Err(
                     fail("they count hard links differently").advise("take them again with the same --hard-links")

@@ -19,6 +19,7 @@ pub mod history;
 pub(crate) mod inode_scan;
 mod kind;
 pub mod largest;
+pub mod listed;
 pub mod machine;
 pub mod measure;
 pub mod merge;
@@ -136,6 +137,8 @@ pub enum Method {
     Fsstats,
     /// A published table.
     Published,
+    /// A list or table of sizes by another program.
+    List,
 }
 
 /// Resolution of the data behind the distributions.
