@@ -82,19 +82,20 @@ impl OwnerAges {
         rows: impl IntoIterator<Item = (Kind<u32>, AgedFiles)>,
         rest: AgedFiles,
     ) -> Option<OwnerAges> {
-        let mut table = OwnerAges::new(breaks_days);
-        let has_all =
-            |files: &AgedFiles| [&files.written, &files.read].iter().all(|c| c.len() == breaks_days.len() + 1);
-        if !are_breaks(breaks_days) || !has_all(&rest) {
-            return None;
-        }
+        let mut table = OwnerAges { breaks_days: breaks_days.to_vec(), rows: HashMap::new(), rest };
         for (owner, files) in rows {
-            if !has_all(&files) || table.rows.insert(owner, files).is_some() {
+            if table.rows.insert(owner, files).is_some() {
                 return None;
             }
         }
-        table.rest = rest;
-        Some(table)
+        table.is_sound().then_some(table)
+    }
+
+    /// Whether every row has a sum for each class, and the breaks rise: what was read may be otherwise.
+    pub(super) fn is_sound(&self) -> bool {
+        let classes = self.breaks_days.len() + 1;
+        let has_all = |files: &AgedFiles| files.written.len() == classes && files.read.len() == classes;
+        are_breaks(&self.breaks_days) && has_all(&self.rest) && self.rows.values().all(has_all)
     }
 
     /// Counts a file with the ages of its content and of its last read in days.

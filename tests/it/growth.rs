@@ -93,6 +93,48 @@ fn a_history_says_how_fast_a_tree_grows_and_when_it_is_full() {
 }
 
 #[test]
+fn lists_of_other_programs_are_sources() {
+    use std::io::Write;
+    let mut command = granulo();
+    command.args(["show", "--json", "-"]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"10\n70000 73728 a.txt\n0\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&document["method"], &document["counts"]["files"]), (&"list".into(), &3.into()));
+    assert_eq!(document["totals"]["size_bytes"], 70_010);
+    let sandbox = sandbox();
+    let [buckets, ncdu] = ["buckets.csv", "ncdu.json"].map(|name| sandbox.path().join(name));
+    fs::write(&buckets, "min,max,count\n0,0,2\n1,1024,8\n").unwrap();
+    fs::write(&ncdu, r#"[1,2,{},[{"name":"/t","dsize":4096},{"name":"a","asize":5,"dsize":4096}]]"#).unwrap();
+    for (file, files) in [(&buckets, 10), (&ncdu, 1)] {
+        assert_eq!(run(args!["show", "--json", file]).ended(0).json()["counts"]["files"], files);
+        run(args!["plan", file]).ended(0);
+    }
+    fs::write(&ncdu, "[1,2,{},[").unwrap();
+    assert!(run(args!["show", &ncdu]).ended(2).said().contains("ncdu"));
+}
+
+#[test]
+fn wide_terminals_show_more_of_a_path_and_narrow_ones_what_tables_need() {
+    let sandbox = sandbox();
+    let long = "a-directory-with-a-long-name/".repeat(4);
+    write_file(sandbox.path().join("t").join(&long).join("file"), 100);
+    let file = sandbox.path().join("s.json");
+    keep(&sandbox.path().join("t"), &file, &[]);
+    let shown = |columns: &str| {
+        let output = granulo().env("COLUMNS", columns).arg("show").arg(&file).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let widest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap();
+    assert!(widest(&shown("80")) <= 80);
+    assert!((81..=140).contains(&widest(&shown("140"))), "{}", shown("140"));
+    assert_eq!(shown("60"), shown("80"));
+    assert_eq!(shown("nonsense"), shown("80"));
+}
+
+#[test]
 fn surveys_of_two_machines_are_told_apart() {
     let sandbox = sandbox();
     let root = sandbox.path().join("tree");
