@@ -36,6 +36,21 @@ pub mod fuzzing {
     use crate::survey::collect::Collector;
     use crate::survey::{Checkpoint, Options};
 
+    /// Lists and tables of sizes by other programs: what is read can be written, and is read back with the same files.
+    ///
+    /// # Panics
+    /// If a law is violated.
+    pub fn listed(bytes: &[u8]) {
+        use crate::survey::{file, listed, measure::Measure};
+        let Some(Ok((survey, _))) = listed::read(bytes, "fuzz") else { return };
+        let sizes = survey.distributions.of(Measure::FileSize);
+        assert_eq!(u128::from(survey.counts.files), sizes.count());
+        let mut text = Vec::new();
+        file::write(&survey, file::Detail::Full, &mut text).expect("memory takes every write");
+        let again = file::read(&text, std::path::Path::new("fuzz")).expect("what was written is read");
+        assert_eq!(again.distributions, survey.distributions);
+    }
+
     /// Events of a watched file system, as read from the kernel.
     ///
     /// # Panics

@@ -10,6 +10,7 @@ mod cache;
 mod compare;
 mod generate;
 mod generated;
+mod history;
 mod merge;
 #[cfg(feature = "fuse")]
 mod mount;
@@ -31,10 +32,12 @@ mod watch;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::error::{Error, Result};
 use crate::program;
+use crate::report::chart;
 
 /// File-size granulometry: measure a file population, and predict the space it needs.
 #[derive(Debug, Parser)]
@@ -59,6 +62,7 @@ enum Command {
     Show(show::ShowArguments),
     Merge(merge::MergeArguments),
     Compare(compare::CompareArguments),
+    History(history::HistoryArguments),
     Plan(plan::PlanArguments),
     Allocate(allocate::AllocateArguments),
     Generate(generate::GenerateArguments),
@@ -140,6 +144,7 @@ fn with_arguments(given: Vec<OsString>) -> u8 {
         ColorChoice::Never => anstream::ColorChoice::Never,
     }
     .write_global();
+    chart::set_columns(output::columns());
     match arguments.command.run() {
         Ok(ended) => ended.status(),
         Err(error) => {
@@ -163,6 +168,13 @@ fn arguments(given: Vec<OsString>) -> Result<Option<Vec<OsString>>> {
 
 /// Prints the message of the argument parser: help and version are not failures, and neither is a closed pipe.
 fn usage(error: &clap::Error) -> u8 {
+    if error.kind() == ErrorKind::DisplayVersion {
+        // Commands are versions of the whole, not of their own.
+        return match output::print(|out| writeln!(out, "granulo {}", program::version())) {
+            Ok(ended) => ended.status(),
+            Err(_) => 2,
+        };
+    }
     let _ = error.print();
     if error.use_stderr() { 2 } else { 0 }
 }
@@ -175,6 +187,7 @@ impl Command {
             Command::Show(arguments) => arguments.run(),
             Command::Merge(arguments) => arguments.run(),
             Command::Compare(arguments) => arguments.run(),
+            Command::History(arguments) => arguments.run(),
             Command::Plan(arguments) => arguments.run(),
             Command::Allocate(arguments) => arguments.run(),
             Command::Generate(arguments) => arguments.run(),

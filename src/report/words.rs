@@ -2,6 +2,7 @@
 
 use crate::distribution::published;
 use crate::plan::block_size;
+use crate::survey::machine::FileSystem;
 use crate::survey::measure::Measure;
 use crate::survey::{Method, Resolution, Survey};
 use crate::units::{KIB, format_count, format_share, format_size, fraction};
@@ -148,6 +149,42 @@ fn block_size_costs(survey: &Survey) -> String {
         format_share(sixty_four.growth_fraction),
         format_share(four.single_block_fraction),
     )
+}
+
+/// File systems that are named in a summary, at most.
+const FILE_SYSTEMS: usize = 5;
+
+/// The first file systems of a survey, each with its host where there are several.
+pub(crate) fn file_systems(survey: &Survey) -> impl Iterator<Item = (Option<&str>, &FileSystem)> {
+    let machines = &survey.origin.machines;
+    let of_each = machines.iter().flat_map(move |machine| {
+        let host = (machines.len() > 1).then_some(machine.host.as_str());
+        machine.file_systems.iter().map(move |found| (host, found))
+    });
+    of_each.take(FILE_SYSTEMS)
+}
+
+/// A file system in one phrase: what it is, and how full it was.
+pub(crate) fn file_system_words(host: Option<&str>, found: &FileSystem) -> String {
+    let mut words = String::from("file system");
+    if let Some(host) = host {
+        words.push_str(&format!(" of {host}"));
+    }
+    if let Some(label) = &found.label {
+        words.push_str(&format!(" \"{label}\""));
+    }
+    let kind = if found.kind.is_empty() { "unknown type" } else { &found.kind };
+    words.push_str(&format!(": {kind} on {}", found.device));
+    if !found.mount_point.is_empty() {
+        words.push_str(&format!(" at {}", found.mount_point));
+    }
+    if let (Some(capacity), Some(free)) = (found.capacity_bytes, found.free_bytes) {
+        words.push_str(&format!(", {} free of {}", format_size(free.into()), format_size(capacity.into())));
+    }
+    if let (Some(inodes), Some(used)) = (found.inodes, found.used_inodes()) {
+        words.push_str(&format!(", {} of the inodes in use", format_share(fraction(used.into(), inodes.into()))));
+    }
+    words
 }
 
 /// Other entries, what was skipped and what looked wrong, as short phrases; empty if there was nothing.

@@ -172,6 +172,9 @@ impl Checkpoint {
         if !self.counts.is_plausible() || !self.overhead_by_size.is_whole() {
             return Err("a count is too large");
         }
+        if self.places.owner_ages.as_ref().is_some_and(|ages| !ages.is_sound()) {
+            return Err("the ages by owner do not belong to their breaks");
+        }
         let shard = Shard {
             counts: self.counts.clone(),
             other_allocated: self.other_allocated,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::places::DEFAULT_LIMIT;
-use super::{Method, Options, Origin, Resolution, Survey};
+use super::{Method, Options, Origin, Resolution, Survey, machine};
 use crate::error::Error;
 use crate::scan::default_threads;
 use crate::scan::walk::display_root;
@@ -26,7 +26,9 @@ pub struct Request {
     pub threads: usize,
     /// Rows of the lists of directories.
     pub limit: usize,
-    /// Leave out every name and path.
+    /// Name of the survey; `None`: its roots.
+    pub name: Option<String>,
+    /// Leave out every name and path, and the machine.
     pub anonymous: bool,
     /// What ages are relative to, seconds since 1970; `None`: now.
     pub reference_time: Option<i64>,
@@ -52,6 +54,7 @@ impl Request {
             options: Options::default(),
             threads: default_threads(),
             limit: DEFAULT_LIMIT,
+            name: None,
             anonymous: false,
             reference_time: None,
             file_table: None,
@@ -129,7 +132,8 @@ pub(crate) fn origin(request: &Request, taken_at: i64, elapsed_seconds: f64, com
     let anonymous = request.anonymous;
     let excluded = if anonymous { Vec::new() } else { request.options.excluded.clone() };
     Origin {
-        name: (!anonymous).then(|| roots.join(" + ")),
+        name: (!anonymous).then(|| request.name.clone().unwrap_or_else(|| roots.join(" + "))),
+        machines: if anonymous { Vec::new() } else { vec![machine::here(&request.roots)] },
         roots: if anonymous { Vec::new() } else { roots },
         method: Method::Walk,
         method_reason: String::new(),

@@ -6,6 +6,7 @@ use super::checkpoint::{Checkpoint, Session};
 use super::collect::Collector;
 use super::file_table::FileTable;
 use super::inode_scan::{self, Chosen};
+use super::owner_ages::{MOST_BREAKS, are_breaks};
 pub use super::request::{CheckpointPlan, Incremental, MemoryBound, MethodChoice, Outcome, Request};
 use super::request::{Moments, TICK, named, origin};
 use super::{Origin, Snapshots};
@@ -49,6 +50,10 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
                 taken => return taken,
             },
         }
+    }
+    if !are_breaks(&request.options.age_breaks_days) {
+        let cause = format!("breaks of ages are 1 to {MOST_BREAKS} numbers of days that rise");
+        return Err(Error::new(ErrorKind::Usage, "take the survey", cause));
     }
     let settings = settings(&request)?;
     let mut collector =

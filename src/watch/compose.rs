@@ -205,6 +205,7 @@ impl Composition<'_> {
             let Passed { inode, parent, depth: at_depth, mut own, below } = self.passed[position];
             let location = Location { tree: self.tree, inode, depth: at_depth, root: self.root };
             own.add(&self.collector.late(position as u32));
+            self.collector.located(position as u32, Directory::at(&location));
             let subtree = self.collector.finished(0, Directory::at(&location), &own, &below);
             if at_depth <= depth {
                 all.push(DirectorySums { path: self.tree.path(inode), depth: at_depth, sums: subtree.tally });

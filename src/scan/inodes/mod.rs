@@ -36,7 +36,7 @@ use std::io;
 
 use super::exclude::Exclude;
 use super::place::Parent;
-use super::{Batch, Stat, Visitor};
+use super::{Batch, Directory, Stat, Visitor};
 use crate::sys::spill::Spill;
 
 /// A kind of file system whose inode tables can be read.
@@ -237,6 +237,9 @@ pub trait InodeVisitor: Visitor {
 
     /// All names were received.
     fn named(&self);
+
+    /// The directory at a position has a path now: all its names were received, and it is about to be finished.
+    fn located(&self, position: u32, directory: Directory<'_>);
 
     /// What else counts in the directory at a position: decided after its names were received.
     fn late(&self, position: u32) -> Self::Tally;

@@ -406,6 +406,7 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
             }
             let mut sums = V::restored(&own.tally);
             sums.add(&self.visitor.late(directory));
+            self.visitor.located(directory, place);
             self.visitor.finished(0, place, &sums, below)
         };
         tree.visit(enter, |below: &mut V::Tally, left| below.add(&left), leave);

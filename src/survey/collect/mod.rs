@@ -21,7 +21,9 @@ use crate::scan::{self, Batch, Directory, Skipped, Stat, Timestamp, Visitor};
 use crate::survey::ages::AgeCounts;
 use crate::survey::errors::ErrorLog;
 use crate::survey::file_table::FileTable;
+use crate::survey::largest::{LargeFile, Unlocated};
 use crate::survey::measure::{Distributions, Measure};
+use crate::survey::owner_ages::OwnerAges;
 use crate::survey::places::{Extension, Places, Tally};
 use crate::survey::recent::Recent;
 use crate::survey::tree::{DirectoryTree, PackedSums, Sums, Traits, TreeRow};
@@ -43,6 +45,8 @@ pub struct Collector {
     links: LinkSet<LinkName>,
     /// Sums of directories of an inode scan that were decided after the directory was read.
     late: Mutex<HashMap<u32, PackedSums>>,
+    /// Large files of an inode scan.
+    unlocated: Unlocated,
     errors: Mutex<ErrorLog>,
     hard_links: HardLinks,
     small_file_bytes: u64,
@@ -113,6 +117,14 @@ impl Shard {
         self.tree.merge(&other.tree);
     }
 
+    /// Considers a file for the largest ones.
+    #[inline]
+    fn offer_file(&mut self, size_bytes: u64, allocated_bytes: u64, inode: u64, path: impl FnOnce() -> Vec<u8>) {
+        if let Some(files) = self.places.files.as_mut().filter(|files| files.may_enter(size_bytes)) {
+            files.offer(LargeFile { path: Some(path()), size_bytes, allocated_bytes, inode });
+        }
+    }
+
     fn overhead(&mut self, size_bytes: u64, allocated_bytes: u64, names: u32) {
         let positive = allocated_bytes >= size_bytes;
         let overhead = allocated_bytes.abs_diff(size_bytes);
@@ -144,6 +156,12 @@ impl Shard {
                 let (days, future) = row.ages[time];
                 self.counts.future_times += u64::from(future);
                 self.ages.add(&mut self.distributions, time, days, row.size_bytes);
+            }
+        }
+        if let Some(owner_ages) = &mut self.places.owner_ages {
+            for row in rows {
+                let [(written, _), _, (read, _)] = row.ages;
+                owner_ages.add(row.uid, written, read, row.size_bytes);
             }
         }
         let mut sums = Tally::default();
@@ -209,12 +227,18 @@ impl Collector {
     /// A collector for a scan with `threads`; ages will be relative to `reference_time` (seconds since 1970), lists of
     /// directories will have `limit` rows.
     pub fn new(options: &Options, threads: usize, reference_time: i64, limit: usize) -> Collector {
+        let shard = || {
+            let mut shard = Shard::new(limit);
+            shard.places.owner_ages = Some(OwnerAges::new(&options.age_breaks_days));
+            Mutex::new(shard)
+        };
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let shards = threads.min(cores).clamp(1, SHARDS);
         Collector {
-            shards: (0..shards).map(|_| Mutex::new(Shard::new(limit))).collect(),
+            shards: (0..shards).map(|_| shard()).collect(),
             links: LinkSet::default(),
             late: Mutex::default(),
+            unlocated: Unlocated::new(limit),
             errors: Mutex::default(),
             hard_links: options.hard_links,
             small_file_bytes: options.small_file_bytes,
@@ -339,6 +363,14 @@ impl Collector {
         row
     }
 
+    /// Considers a file in a directory without a path for the largest ones.
+    #[inline]
+    fn offer_unlocated(&self, position: u32, tally: &Tally, inode: u64, name: &[u8]) {
+        let [size_bytes, allocated_bytes] = [tally.size_bytes, tally.allocated_bytes].map(|sum| sum as u64);
+        let file = || LargeFile { path: Some(name.to_vec()), size_bytes, allocated_bytes, inode };
+        self.unlocated.offer(position, size_bytes, file);
+    }
+
     fn advance(&self, directories: u64, of_batch: &Tally) {
         self.progress.add(of_batch.files, directories, of_batch.size_bytes);
     }
@@ -360,7 +392,9 @@ impl Visitor for Collector {
                 if undecided {
                     linked.extend(self.undecided_row(&mut shard, name, stat, parent, &mut after));
                 } else {
-                    files.push(self.decided_row(&mut shard, name, stat, own));
+                    let row = self.decided_row(&mut shard, name, stat, own);
+                    shard.offer_file(row.size_bytes, row.allocated_bytes, stat.inode, || directory.path_of(name));
+                    files.push(row);
                 }
                 if let Some((path, rows)) = &mut rows
                     && !(undecided && self.hard_links == HardLinks::Once)
@@ -400,7 +434,9 @@ impl Visitor for Collector {
         let file = if undecided {
             self.undecided_row(&mut shard, path, stat, &Parent::of_root(), &mut after)
         } else {
-            Some(self.decided_row(&mut shard, last_component(path), stat, &mut Sums::default()))
+            let row = self.decided_row(&mut shard, last_component(path), stat, &mut Sums::default());
+            shard.offer_file(row.size_bytes, row.allocated_bytes, stat.inode, || path.to_vec());
+            Some(row)
         };
         let tally = file.map_or_else(Tally::default, |file| shard.files(&[file], self));
         drop(shard);
@@ -509,6 +545,9 @@ impl InodeVisitor for Collector {
             }
             let extension = Extension::of(name);
             let sums = self.sums_at(&file, 1, extension);
+            if let Some(position) = parent.position() {
+                self.offer_unlocated(position, &sums.tally, inode, name);
+            }
             shard.add_extension(extension, &sums.tally);
             scan::Tally::add(own, &sums);
         }
@@ -518,6 +557,15 @@ impl InodeVisitor for Collector {
 
     fn named(&self) {
         self.decide_links();
+    }
+
+    fn located(&self, position: u32, directory: Directory<'_>) {
+        let files = self.unlocated.take(position, &|| directory.path());
+        if !files.is_empty() {
+            let mut shard = self.shard(0);
+            let largest = &mut shard.places.files;
+            files.into_iter().for_each(|file| largest.iter_mut().for_each(|largest| largest.offer(file.clone())));
+        }
     }
 
     fn late(&self, position: u32) -> Sums {
