@@ -23,7 +23,7 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: quick hooks check test test-twice test-pjdfs test-mount test-mount-proof test-python test-page fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-mount bench-python bench-all man
+.PHONY: quick hooks check test test-twice test-pjdfs test-mount test-mount-proof test-python test-page fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-mount bench-python bench-all man dist test-dist notices
 
 quick:            ## for whoever works on it: formatting, unit tests with few simulated crashes, layers, words, help; under 3 minutes once built
 	cargo fmt --all --check
@@ -151,3 +151,12 @@ bench-all:        ## one full run of each bench; needs root, an hour and a quiet
 man:              ## man pages under target/man
 	cargo build --release
 	mkdir -p target/man && ./target/release/granulo man --directory target/man
+
+dist:             ## static binaries, archives, Debian packages and checksums under target/dist
+	packaging/dist.sh
+
+test-dist:        ## what `make dist` made, in an empty root and in a fresh Debian (needs root, debootstrap and a mirror)
+	tests/dist.sh target/dist
+
+notices:          ## licences of what the binary contains: packaging/THIRD-PARTY.md
+	packaging/notices.py

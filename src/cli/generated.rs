@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
-use super::{Arguments, Ended, output};
+use super::{Ended, complete, definition, output};
 use crate::error::{Error, Result};
 use crate::io::write_atomically;
 
@@ -30,14 +30,15 @@ pub(super) struct ManArguments {
 impl CompletionsArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Arguments::command(), "granulo", &mut script);
+        clap_complete::generate(self.shell, &mut definition::command(), "granulo", &mut script);
+        script.extend(complete::script(self.shell).as_bytes());
         output::print(|out| out.write_all(&script))
     }
 }
 
 impl ManArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let mut command = Arguments::command();
+        let mut command = definition::command();
         command.build();
         let Some(directory) = &self.directory else {
             return output::print(|out| clap_mangen::Man::new(command).render(&mut &mut *out));
@@ -53,6 +54,7 @@ fn write_pages(command: &clap::Command, directory: &Path) -> Result<()> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
     let path = directory.join(format!("{name}.1"));
     write_atomically(&path, |out| clap_mangen::Man::new(command.clone()).title(name).render(&mut &mut *out))?;
-    let mut below = command.get_subcommands().filter(|subcommand| subcommand.get_name() != "help");
+    let mut below =
+        command.get_subcommands().filter(|subcommand| subcommand.get_name() != "help" && !subcommand.is_hide_set());
     below.try_for_each(|subcommand| write_pages(subcommand, directory))
 }

@@ -8,6 +8,8 @@ mod allocate;
 mod bench;
 mod cache;
 mod compare;
+mod complete;
+mod definition;
 mod generate;
 mod generated;
 mod history;
@@ -33,7 +35,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ColorChoice, FromArgMatches, Parser, Subcommand};
 
 use crate::error::{Error, Result};
 use crate::program;
@@ -45,7 +47,9 @@ use crate::report::chart;
 #[command(
     after_help = "Write sizes as 65536, 64KiB, 64K (= KiB) or 64kB (= 1,000). SOURCE is a survey file, an fsstats CSV, or \
     a published table: vu-1984, vu-2005, web-2005.\n\nExit status: 0 success; 1 finished with problems (unreadable files, \
-    an interrupted survey); 2 failed to start."
+    an interrupted survey); 2 failed to start.\n\nEnvironment: \
+    GRANULO_QUIET=1, GRANULO_THREADS, GRANULO_MEMORY and GRANULO_SCRATCH are defaults of --quiet, of --threads and \
+    --memory of a survey, and of --scratch."
 )]
 struct Arguments {
     /// When to use colour
@@ -76,6 +80,7 @@ enum Command {
     Bench(bench::BenchArguments),
     Report(report::ReportArguments),
     Completions(generated::CompletionsArguments),
+    Complete(complete::CompleteArguments),
     Man(generated::ManArguments),
 }
 
@@ -130,7 +135,7 @@ fn with_arguments(given: Vec<OsString>) -> u8 {
             return 2;
         }
     };
-    let matches = match Arguments::command().try_get_matches_from(given) {
+    let matches = match definition::command().try_get_matches_from(given) {
         Ok(matches) => matches,
         Err(error) => return usage(&error),
     };
@@ -201,6 +206,7 @@ impl Command {
             Command::Bench(arguments) => arguments.run(),
             Command::Report(arguments) => arguments.run(),
             Command::Completions(arguments) => arguments.run(),
+            Command::Complete(arguments) => arguments.run(),
             Command::Man(arguments) => arguments.run(),
         }
     }
@@ -217,6 +223,6 @@ mod tests {
 
     #[test]
     fn the_definitions_are_consistent() {
-        Arguments::command().debug_assert();
+        definition::command().debug_assert();
     }
 }

@@ -13,7 +13,7 @@ use crate::mrc::device::Device;
 use crate::plan::cost::Prices;
 use crate::plan::operations::{self, Operations};
 use crate::plan::tier::Allowance;
-use crate::plan::{About, Caching, Request, plan, recommend, systems};
+use crate::plan::{About, Caching, Request, plan, recommend};
 use crate::report;
 use crate::survey::Resolution;
 use crate::units::{SMALL_FILE_BYTES, parse_percent, parse_size};
@@ -39,17 +39,18 @@ const MODELS: [&str; 15] = [
 
 /// Predict the space a population needs under each layout, and size the fast tier
 ///
-/// Reads only the source: a survey, an fsstats CSV, a published table, or one of the 65 systems shown by --list.
+/// Reads only the source: a survey, an fsstats CSV, a published table, or one of the 65 systems that granulo show
+/// panasas lists.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo plan usr.json\n  granulo plan vu-2005 --model zfs:vdev=raidz2,disks=10 --fast 2TB --growth 50%\n  \
-    granulo plan usr.json --model ext4 --model xfs --trace vu-2005 --json\n  granulo plan usr.json --trace build.gtrace --cache 64MiB --device nvme\n  granulo plan usr.json --prices prices.toml --report plan.html"
+    granulo plan usr.json --model ext4 --model xfs --trace vu-2005 --json\n  granulo plan usr.json --trace build.gtrace --cache-size 64MiB --device nvme\n  granulo plan usr.json --prices prices.toml --report plan.html"
 )]
 pub(super) struct PlanArguments {
     /// Survey file, fsstats CSV, published table, or measured system
     #[arg(value_name = "SOURCE", required_unless_present = "list")]
     source: Option<PathBuf>,
-    /// List the models with their options, and the measured systems
+    /// List the models with their options; granulo show panasas lists the measured systems
     #[arg(long, exclusive = true)]
     list: bool,
     /// Layout model, as NAME or NAME:option=value,…; may be repeated; 'all' for every model with its defaults
@@ -74,7 +75,7 @@ pub(super) struct PlanArguments {
     trace: Option<PathBuf>,
     /// Size of a cache: with --trace, the recommended block size also keeps its misses and their time low
     /// [default with vu-2005: 8MiB, the largest that its source measured]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "trace")]
+    #[arg(long = "cache-size", alias = "cache", value_name = "SIZE", value_parser = parse_size, requires = "trace")]
     cache: Option<u64>,
     /// Device that serves the misses of the cache: disk, ssd or nvme
     #[arg(long, value_name = "NAME", value_parser = named_device, default_value = "disk", requires = "cache")]
@@ -147,12 +148,7 @@ impl PlanArguments {
     }
 
     fn list(&self) -> Result<Ended> {
-        let systems = systems::assess_all()?;
-        output::print(|out| {
-            report::plan::write_models_list(kinds(), out)?;
-            writeln!(out)?;
-            report::systems::write_systems(&systems, out)
-        })
+        output::print(|out| report::plan::write_models_list(kinds(), out))
     }
 }
 

@@ -27,7 +27,7 @@ use crate::units::{escape, escape_path, parse_size};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo survey /usr --report usr.html\n  granulo survey /home /srv -o homes.json --one-file-system\n  \
-    granulo survey /data --files files.parquet --exclude '*.tmp' --exclude .git\n  granulo survey --resume homes.json.checkpoint -o homes.json"
+    granulo survey /data --files-out files.parquet --exclude '*.tmp' --exclude .git\n  granulo survey --resume homes.json.checkpoint -o homes.json"
 )]
 pub(super) struct SurveyArguments {
     /// Files and directories to survey; symbolic links are followed here, but not below [default: the current directory]
@@ -44,7 +44,7 @@ pub(super) struct SurveyArguments {
     #[arg(long, value_name = "FILE.csv", help_heading = "Results")]
     fsstats: Option<PathBuf>,
     /// Write one row per file to this Parquet table, for DuckDB, Polars and others
-    #[arg(long, value_name = "FILE.parquet", help_heading = "Results")]
+    #[arg(long = "files-out", alias = "files", value_name = "FILE.parquet", help_heading = "Results")]
     files: Option<PathBuf>,
     /// Print the survey as JSON instead of the summary
     #[arg(long, help_heading = "Results")]
@@ -62,7 +62,7 @@ pub(super) struct SurveyArguments {
     #[arg(long, value_name = "DAYS", value_delimiter = ',', default_values_t = DEFAULT_BREAKS_DAYS, help_heading = "Results")]
     age_breaks: Vec<u64>,
     /// Largest size of a small file in these lists
-    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "Results")]
+    #[arg(long = "cutoff", alias = "small", value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "Results")]
     small: u64,
     /// Reference time for ages, instead of now (2026-01-31 or 2026-01-31T12:00:00Z)
     #[arg(long, value_name = "TIME", value_parser = as_of, help_heading = "Results")]

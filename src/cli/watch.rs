@@ -59,7 +59,7 @@ pub(super) struct WatchArguments {
     #[arg(long, value_name = "N", default_value_t = DEFAULT_LIMIT, help_heading = "Results")]
     top: usize,
     /// Largest size of a small file
-    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "Results")]
+    #[arg(long = "cutoff", alias = "small", value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "Results")]
     small: u64,
 
     /// How to count a file with several names: at the first one found, at each in full, or at each with its share

@@ -59,6 +59,7 @@ mod store_faults_read;
 mod store_flips;
 mod store_images;
 mod store_integrity;
+mod store_keys;
 mod store_kill;
 mod store_log;
 mod store_lost_devices;

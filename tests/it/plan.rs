@@ -53,7 +53,7 @@ fn every_model_answers_every_size() {
         assert!(sizes.is_sorted(), "{model}: {sizes:?}");
         assert!(sizes[5] >= 1e18, "{model}: {sizes:?}");
     }
-    assert!(list.contains("Uni-5") && list.contains("of 65"));
+    assert!(!list.contains("Uni-5"), "systems are listed by show");
 }
 
 fn allocate_wide(model: &str, sizes: &[&str]) -> Vec<f64> {

@@ -427,7 +427,7 @@ fn fit(
                 last.unwrap_or_default()
             );
             Err(Error::new(ErrorKind::Usage, "find cache sizes for the workload", cause)
-                .advise("name them with --cache-sizes 64M,128M, or allow more time with --longest 600"))
+                .advise("name them with --cache-size 64M,128M, or allow more time with --longest 600"))
         }
     }
 }

@@ -111,7 +111,7 @@ impl<'b> Bench<'b> {
         let small = self.set.count_up_to(self.request.small_bytes);
         if small < self.request.reads {
             self.notes.push(match small {
-                0 => "No file is small enough for the reads; see --small.".to_owned(),
+                0 => "No file is small enough for the reads; see --cutoff.".to_owned(),
                 small => format!("There are only {} small files: some were read again.", format_count(small.into())),
             });
         }

@@ -22,8 +22,8 @@ use crate::units::{MIB, format_size, parse_size};
 /// twice what the workload uses.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  sudo granulo bench cache --fs ext4,xfs -o cache.json\n  \
-    sudo granulo bench cache --block-sizes 1K,4K --cache-sizes 32M,64M,128M --rounds 5\n  \
-    sudo granulo bench cache --fs ext4 --tree ~/src/project --cache-sizes 64M,256M -- make -j2\n\nExit status: 0 success; 1 finished with problems \
+    sudo granulo bench cache --block-size 1K,4K --cache-size 32M,64M,128M --rounds 5\n  \
+    sudo granulo bench cache --fs ext4 --tree ~/src/project --cache-size 64M,256M -- make -j2\n\nExit status: 0 success; 1 finished with problems \
     (interrupted, the command failed); 2 failed.")]
 pub(super) struct CacheArguments {
     #[command(flatten)]
@@ -31,11 +31,11 @@ pub(super) struct CacheArguments {
 
     /// Memory limits, page cache included [default: five, from the smallest that works to twice what the workload
     /// uses]
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size, help_heading = "Workload")]
+    #[arg(long = "cache-size", alias = "cache-sizes", value_name = "SIZE", value_delimiter = ',', value_parser = parse_size, help_heading = "Workload")]
     cache_sizes: Vec<u64>,
     /// Block sizes of the file systems [default: those of the published figure: 1K,2K,4K,8K for xfs, 1K,2K,4K for ext2
     /// to ext4]
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size, help_heading = "Workload")]
+    #[arg(long = "block-size", alias = "block-sizes", value_name = "SIZE", value_delimiter = ',', value_parser = parse_size, help_heading = "Workload")]
     block_sizes: Vec<u64>,
     /// Stop a run after this many seconds [default: ten times a run without a limit]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400), help_heading = "Workload")]

@@ -31,9 +31,9 @@ const MOST_ENTRIES: u64 = 100_000_000;
     after_help = "Examples:\n  sudo granulo bench fill -o fill.json\n  \
     sudo granulo bench fill --fs ext4,xfs,btrfs --fs-size 16GiB --levels 30%..98% --step 4% --file-size 128MiB\n  \
     sudo granulo bench fill /mnt/disk --levels 50%,80%,90%,95% --flush-every 100\n  \
-    sudo granulo bench fill --fs ext4 --store --repeats 2 --content random",
+    sudo granulo bench fill --fs ext4 --store --rounds 2 --content random",
     mut_arg("rounds", |rounds| {
-        rounds.long("repeats").default_value("4").help("Repeats of the tests at each level; targets take turns")
+        rounds.long("rounds").alias("repeats").default_value("4").help("Repeats of the tests at each level; targets take turns")
     }),
     mut_arg("fs_size", |size| size.help("File system size [default: 4GiB]")),
 )]

@@ -81,7 +81,7 @@ pub(super) struct MetadataArguments {
     #[arg(long, value_name = "N", default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000), help_heading = "Workload")]
     reads: u64,
     /// Largest size of a small file
-    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "Workload")]
+    #[arg(long = "cutoff", alias = "small", value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "Workload")]
     small: u64,
     /// Stop each series of reads after this many seconds; the rate covers the reads done
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS), help_heading = "Workload")]

@@ -27,6 +27,7 @@ use crate::error::Result;
 use crate::io::{check_target, write_atomically};
 use crate::progress::{Progress, Snapshot};
 use crate::report;
+use crate::report::bench::page::{self, NamedRun};
 use crate::units::{escape_path, format_count, parse_size};
 
 /// Measure how a file system, or the granulo store, performs with many files
@@ -105,6 +106,9 @@ struct Shared {
     /// Write the result to this file, as JSON with every sample
     #[arg(short, long, value_name = "FILE.json", help_heading = "Results")]
     output: Option<PathBuf>,
+    /// Write a self-contained HTML page to this file
+    #[arg(long, value_name = "FILE.html", help_heading = "Results")]
+    report: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long, help_heading = "Results")]
     json: bool,
@@ -181,6 +185,11 @@ impl Shared {
     fn finish(&self, document: &Document, warnings: &[String]) -> Result<Ended> {
         if let Some(path) = &self.output {
             write_atomically(path, |out| write_json(document, out))?;
+            output::note(&format!("wrote {}", escape_path(path)));
+        }
+        if let Some(path) = &self.report {
+            let runs = [NamedRun { name: "this run".to_owned(), document: document.clone() }];
+            write_atomically(path, |out| page::part(&runs)?.write(super::survey::now(), out))?;
             output::note(&format!("wrote {}", escape_path(path)));
         }
         match self.json {

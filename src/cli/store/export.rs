@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
-use super::progress::transfer_words;
+use super::progress::{transfer_words, with_total};
 use super::{Ended, StateToRead, key, objects_in_words, or_damage, output, say_reports};
 use crate::cli::progress::during;
 use crate::cli::signals;
@@ -79,8 +79,10 @@ impl ExportArguments {
         };
         let store = self.at.open()?;
         let progress = signals::progress()?;
-        let exported =
-            during(self.quiet, &progress, transfer_words, || export(&store, &self.directory, &options, &progress));
+        let exported = during(self.quiet, &progress, transfer_words, || {
+            let tops = std::slice::from_ref(&options.prefix);
+            with_total(self.quiet, &store, tops, &progress, || export(&store, &self.directory, &options, &progress))
+        });
         or_damage(exported.and_then(|summary| finish_export(&summary, &options, &self.directory, self.json)))
     }
 }

@@ -12,22 +12,27 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
+use super::archive;
+use super::keys::{expand, topmost};
 use super::log::{find_versions, say_what_is_missing};
 use super::progress::transfer_words;
-use super::{Ended, StateToRead, find, key, not_found, or_damage_to, output, shown};
+use super::{Ended, StateToRead, find, key, not_found, or_damage, or_damage_to, output, shown, usage_error};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{AtomicFile, open_target};
 use crate::progress::Progress;
 use crate::report::store::ObjectType;
-use crate::store::{Content, Key, Store};
+use crate::store::{Content, Key, Listed, Store};
 use crate::units::{MIB, escape, format_count, parse_size};
 
 /// Bytes of a hole that are written in one call.
 const ZEROES_BYTES: u64 = MIB;
 
-/// Write the content of one file to standard output
+/// Write the content of files to standard output, or objects as a tar archive
+///
+/// Several files follow each other. KEY may be a pattern: '*', '?', '[…]' and '{…}' match within a name, '**' any number
+/// of directories; a key that exists is only that key. With --tar, directories come with everything below them.
 ///
 /// Every byte is verified before it is written. On damage that redundancy cannot repair, the output up to it is
 /// correct and the exit status is 1; with -o, no file is created.
@@ -35,14 +40,18 @@ const ZEROES_BYTES: u64 = MIB;
 #[command(
     after_help = "Examples:\n  granulo store get /srv/s logs/today | tail\n  granulo store get /srv/s disk.img -o disk.img\n  \
     granulo store get /srv/s disk.img --range 0-511\n  granulo store get /srv/s logs/today --range=-4K\n  \
-    granulo store get /srv/s logs/today --id 4711\n  granulo store get /srv/s logs/today --at monday"
+    granulo store get /srv/s logs/today --id 4711\n  granulo store get /srv/s logs/today --at monday\n  \
+    granulo store get /srv/s 'logs/2026-*.log' > all.log\n  granulo store get /srv/s cats dogs/1.jpg --tar | tar -tv"
 )]
 pub(super) struct GetArguments {
     #[command(flatten)]
     at: StateToRead,
-    /// Key of a file
-    #[arg(value_name = "KEY")]
-    key: OsString,
+    /// Keys of files, or patterns
+    #[arg(value_name = "KEY", required = true)]
+    keys: Vec<OsString>,
+    /// Write a tar archive of the objects and everything below them
+    #[arg(long, conflicts_with_all = ["range", "id"])]
+    tar: bool,
     /// Write to this file, which appears complete or not at all
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -99,7 +108,9 @@ impl Bytes {
 #[derive(Serialize)]
 struct GetDocument {
     schema: &'static str,
+    /// The first of `keys`.
     key: String,
+    keys: Vec<String>,
     size_bytes: u64,
     from_byte: u64,
     written_bytes: u64,
@@ -107,13 +118,79 @@ struct GetDocument {
 
 impl GetArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let key = key(&self.key)?;
+        let named = self.keys.iter().map(|argument| key(argument)).collect::<Result<Vec<Key>>>()?;
         let store = self.at.open()?;
-        let got = match self.id {
-            Some(id) => self.get_version(&store, &key, id),
-            None => self.get(&store, &key),
-        };
-        or_damage_to(&key, got)
+        if let (Some(id), [key]) = (self.id, named.as_slice()) {
+            return or_damage_to(key, self.get_version(&store, key, id));
+        }
+        if self.id.is_some() {
+            return Err(usage_error("--id is of one file, and there are several keys"));
+        }
+        let keys = expand(&store, &self.keys, "get")?;
+        if self.tar {
+            return or_damage(archive::get(&store, topmost(keys), self.output.as_deref(), self.quiet, self.json));
+        }
+        match keys.as_slice() {
+            [key] => or_damage_to(key, self.get(&store, key)),
+            _ if self.range.is_some() => Err(usage_error("--range is of one file, and there are several")),
+            keys => self.get_all(&store, keys),
+        }
+    }
+
+    /// Writes one file after the other.
+    fn get_all(&self, store: &Store, keys: &[Key]) -> Result<Ended> {
+        let mut contents = Vec::new();
+        let mut size_bytes = 0;
+        for key in keys {
+            let found = self.checked(store, key)?;
+            size_bytes += found.entry.size_bytes;
+            contents.push((key, found.entry.size_bytes));
+        }
+        let mut target = Target::open(self.output.as_deref())?;
+        let hidden = self.quiet || (self.output.is_none() && io::stdout().is_terminal());
+        let progress = signals::progress()?;
+        progress.set_total(size_bytes);
+        let copied = during(hidden, &progress, transfer_words, || {
+            let mut before_bytes = 0;
+            for (key, file_bytes) in contents {
+                let copied = copy_key(store, key, before_bytes, &mut target, &progress);
+                match copied.map_err(|error| (key, error))? {
+                    Copied::Whole => before_bytes += file_bytes,
+                    ended => return Ok(ended),
+                }
+            }
+            Ok(Copied::Whole)
+        });
+        match copied {
+            Err((key, error)) => return or_damage_to(key, Err(error)),
+            Ok(Copied::Whole) => target.commit()?,
+            Ok(Copied::ReaderLeft) => return Ok(Ended::Well),
+            Ok(Copied::Interrupted) => {
+                output::note("interrupted");
+                return Ok(Ended::Amiss);
+            }
+        }
+        self.say(keys, size_bytes, 0, size_bytes)
+    }
+
+    /// The entry of a file that has content.
+    fn checked(&self, store: &Store, key: &Key) -> Result<Listed> {
+        if key.is_root() {
+            return Err(is_a_directory(key));
+        }
+        let found = find(store, key, "get")?;
+        refuse_what_has_no_content(store, key, ObjectType::of(&found.entry))?;
+        Ok(found)
+    }
+
+    fn say(&self, keys: &[Key], size_bytes: u64, from_byte: u64, written_bytes: u64) -> Result<Ended> {
+        if !self.json {
+            return Ok(Ended::Well);
+        }
+        let keys: Vec<String> = keys.iter().map(Key::to_string).collect();
+        let key = keys.first().cloned().unwrap_or_default();
+        let schema = "granulo/store-get/1";
+        super::completeness::print_json(&GetDocument { schema, key, keys, size_bytes, from_byte, written_bytes })
     }
 
     /// Writes a version that the segments still have.
@@ -129,11 +206,7 @@ impl GetArguments {
     }
 
     fn get(&self, store: &Store, key: &Key) -> Result<Ended> {
-        if key.is_root() {
-            return Err(is_a_directory(key));
-        }
-        let found = find(store, key, "get")?;
-        refuse_what_has_no_content(store, key, ObjectType::of(&found.entry))?;
+        self.checked(store, key)?;
         self.write(key, store.content(key)?.ok_or_else(|| not_found(store, key, "get"))?)
     }
 
@@ -151,7 +224,7 @@ impl GetArguments {
         let progress = signals::progress()?;
         progress.set_total(range.end - range.start);
         let copied =
-            during(hidden, &progress, transfer_words, || copy(&mut content, range.clone(), &mut target, &progress));
+            during(hidden, &progress, transfer_words, || copy(&mut content, range.clone(), 0, &mut target, &progress));
         match copied? {
             Copied::Whole => target.commit()?,
             Copied::ReaderLeft => return Ok(Ended::Well),
@@ -160,16 +233,7 @@ impl GetArguments {
                 return Ok(Ended::Amiss);
             }
         }
-        if !self.json {
-            return Ok(Ended::Well);
-        }
-        super::completeness::print_json(&GetDocument {
-            schema: "granulo/store-get/1",
-            key: key.to_string(),
-            size_bytes,
-            from_byte: range.start,
-            written_bytes: range.end - range.start,
-        })
+        self.say(std::slice::from_ref(key), size_bytes, range.start, range.end - range.start)
     }
 }
 
@@ -197,9 +261,18 @@ enum Copied {
     Interrupted,
 }
 
+/// Writes a whole file, after other bytes that count as done.
+fn copy_key(store: &Store, key: &Key, before_bytes: u64, target: &mut Target, progress: &Progress) -> Result<Copied> {
+    let mut content = store.content(key)?.ok_or_else(|| not_found(store, key, "get"))?;
+    let size_bytes = content.entry().size_bytes;
+    copy(&mut content, 0..size_bytes, before_bytes, target, progress)
+}
+
+/// Writes a range of a file, after other bytes that count as done.
 fn copy(
     content: &mut Content<'_>,
     range: std::ops::Range<u64>,
+    before_bytes: u64,
     target: &mut Target,
     progress: &Progress,
 ) -> Result<Copied> {
@@ -226,7 +299,7 @@ fn copy(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Copied::Interrupted),
             Err(error) => return Err(target.failed(error)),
         }
-        progress.set(0, at - range.start);
+        progress.set(0, before_bytes + at - range.start);
     }
     Ok(Copied::Whole)
 }
@@ -252,14 +325,14 @@ fn fill(hole: std::ops::Range<u64>, target: &mut Target, progress: &Progress) ->
 }
 
 /// The destination of the content. Standard output gets the raw bytes, without the colour filter for text.
-struct Target {
-    file: File,
+pub(super) struct Target {
+    pub(super) file: File,
     path: Option<PathBuf>,
     atomic: Option<AtomicFile>,
 }
 
 impl Target {
-    fn open(path: Option<&Path>) -> Result<Target> {
+    pub(super) fn open(path: Option<&Path>) -> Result<Target> {
         let Some(path) = path else {
             let file = io::stdout().as_fd().try_clone_to_owned();
             let file = file.map_err(|error| Error::io("write to", Path::new("standard output"), error))?;
@@ -269,7 +342,7 @@ impl Target {
         Ok(Target { file, path: Some(path.to_owned()), atomic })
     }
 
-    fn is_standard_output(&self) -> bool {
+    pub(super) fn is_standard_output(&self) -> bool {
         self.path.is_none()
     }
 
@@ -284,7 +357,7 @@ impl Target {
         }
     }
 
-    fn commit(self) -> Result<()> {
+    pub(super) fn commit(self) -> Result<()> {
         self.atomic.map_or(Ok(()), AtomicFile::commit)
     }
 }

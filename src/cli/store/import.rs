@@ -4,14 +4,15 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
-use super::progress::transfer_words;
+use super::patterns::Patterns;
+use super::progress::{beside, transfer_words};
 use super::{Ended, OpenedStore, StoreToWrite, key, objects_in_words, or_damage, output, say_reports, usage_error};
 use crate::cli::progress::during;
 use crate::cli::signals;
@@ -30,12 +31,12 @@ const MILLISECONDS_BETWEEN_LOOKS: u8 = 100;
 /// The content of SOURCE is stored below the root, or below --prefix, with everything a file system records: owners,
 /// modes, times to the nanosecond, hard and symbolic links, extended attributes, holes, special files. Objects
 /// already present with the same type, size, time, mode and owner are skipped: rerun the command to resume an
-/// interrupted import, or to bring a store up to date (nothing is removed). With --verify, their content is read, and
+/// interrupted import, or to bring a store up to date (nothing is removed without --delete). With --verify, their content is read, and
 /// what is damaged in the store is replaced: this is how a backup restores it. Unreadable files are reported, and the
 /// rest is imported.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  granulo store import /srv/s /data/pictures --prefix pictures\n  granulo store import /srv/s backup.tar\n  \
+    after_help = "Examples:\n  granulo store import /srv/s /data/pictures --prefix pictures\n  granulo store import /srv/s /data/pictures --prefix pictures --delete --exclude .git\n  granulo store import /srv/s backup.tar\n  \
     zstd -dc backup.tar.zst | granulo store import /srv/s - --prefix backup"
 )]
 pub(super) struct ImportArguments {
@@ -53,6 +54,12 @@ pub(super) struct ImportArguments {
     /// Do not keep access times: saves 14 bytes per object
     #[arg(long)]
     no_atime: bool,
+    #[command(flatten)]
+    patterns: Patterns,
+    /// Afterwards remove from the store what is below --prefix and not in SOURCE; not what is excluded. Only if all of SOURCE
+    /// could be examined
+    #[arg(long)]
+    delete: bool,
     /// Stay on the file system of SOURCE
     #[arg(short = 'x', long)]
     one_file_system: bool,
@@ -84,6 +91,7 @@ struct ImportDocument {
     further_names: u64,
     size_bytes: u128,
     unchanged: u64,
+    removed: u64,
     damaged_replaced: u64,
     changed_while_read: u64,
     store_directories_passed_over: u64,
@@ -108,8 +116,13 @@ impl ImportArguments {
             one_file_system: self.one_file_system,
             threads: self.threads.map(usize::from),
             verify: self.verify,
+            selection: self.patterns.selection()?,
+            delete: self.delete,
         };
         let is_archive = self.is_archive()?;
+        if is_archive && self.delete {
+            return Err(usage_error("an archive cannot be mirrored").advise("remove --delete, or import a directory"));
+        }
         if self.dry_run {
             if is_archive {
                 return Err(usage_error("the content of an archive is known only after reading it")
@@ -129,7 +142,12 @@ impl ImportArguments {
                 let mut archive = BufReader::with_capacity(MIB as usize, awaited);
                 import_tar_into(&store, &mut archive, &options, &progress, &mut summary)
             }
-            None => import_into(&store, &self.source, &options, &progress, &mut summary),
+            None => beside(
+                self.quiet,
+                &progress,
+                || total_bytes(&store, &self.source, &options, &progress),
+                || import_into(&store, &self.source, &options, &progress, &mut summary),
+            ),
         });
         let finished = match imported {
             // Nothing was done, and there is nothing to say of it.
@@ -184,8 +202,13 @@ impl ImportArguments {
                 measured.links,
             );
             let size = format_size(measured.size_bytes);
-            let text = format!("{} has {counts}, {size}; nothing was imported.", escape_path(&self.source));
-            output::print(|out| write_sentences(&[text], out))?;
+            let mut texts = vec![format!("{} has {counts}, {size}; nothing was imported.", escape_path(&self.source))];
+            if self.delete {
+                let removals = count_words(&[(measured.removals, "object", "objects")]);
+                let removals = if removals.is_empty() { "nothing".to_owned() } else { removals };
+                texts.push(format!("Only the store has {removals}."));
+            }
+            output::print(|out| write_sentences(&texts, out))?;
         }
         Ok(if amiss { Ended::Amiss } else { Ended::Well })
     }
@@ -204,6 +227,9 @@ impl ImportArguments {
         }
         if summary.own_directories > 0 {
             output::note("directories of the store itself are inside the source and were skipped");
+        }
+        if summary.removal_refused {
+            output::warn("nothing was removed, because not all of the source could be examined");
         }
         if summary.interrupted {
             output::note("interrupted; everything imported so far is durable; rerun the command to continue");
@@ -232,6 +258,7 @@ impl ImportArguments {
             further_names: summary.links,
             size_bytes: summary.content_bytes.into(),
             unchanged: summary.unchanged,
+            removed: summary.removed,
             damaged_replaced: summary.replaced,
             changed_while_read: summary.changed,
             store_directories_passed_over: summary.own_directories,
@@ -252,6 +279,7 @@ impl ImportArguments {
             special: measured.specials,
             further_names: measured.links,
             size_bytes: measured.size_bytes,
+            removed: measured.removals,
             errors: measured.reports.count,
             ..self.document(&ImportSummary::default(), options)
         }
@@ -279,6 +307,13 @@ impl Read for Awaited<'_> {
     }
 }
 
+/// Bytes that an import is to look at, from a walk beside it, which also brings what the import needs into the cache.
+fn total_bytes(store: &Store, source: &Path, options: &ImportOptions, progress: &Progress) -> Result<u64> {
+    let options = ImportOptions { delete: false, ..options.clone() };
+    let measured = measure(store, source, &options, &progress.part())?;
+    Ok(if measured.interrupted { 0 } else { u64::try_from(measured.size_bytes).unwrap_or(u64::MAX) })
+}
+
 /// Whether an import did nothing at all.
 fn is_empty(summary: &ImportSummary) -> bool {
     let ImportSummary { files, directories, symlinks, specials, links, unchanged, refused, .. } = *summary;
@@ -294,6 +329,14 @@ fn sentences(summary: &ImportSummary) -> Vec<String> {
     if summary.unchanged > 0 {
         let unchanged = count_words(&[(summary.unchanged, "object was", "objects were")]);
         sentences.push(format!("{unchanged} already there."));
+    }
+    if summary.removed > 0 {
+        let removed = count_words(&[(
+            summary.removed,
+            "object that the source no longer has was",
+            "objects that the source no longer has were",
+        )]);
+        sentences.push(format!("{removed} removed."));
     }
     if summary.replaced > 0 {
         let replaced = count_words(&[(summary.replaced, "damaged object was", "damaged objects were")]);

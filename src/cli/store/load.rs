@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::problems::counted;
-use super::progress::transfer_words;
+use super::progress::{transfer_words, with_total};
 use super::{Ended, StateToRead, key, or_damage, output};
 use crate::cli::progress::during;
 use crate::cli::signals;
@@ -77,7 +77,10 @@ impl LoadArguments {
             !progress.should_stop()
         };
         let threads = self.threads.map_or(0, usize::from);
-        let loaded = during(self.json, &progress, transfer_words, || store.load_with(&group, threads, see));
+        let loaded = during(self.json, &progress, transfer_words, || {
+            let tops = std::slice::from_ref(&group);
+            with_total(self.json, &store, tops, &progress, || store.load_with(&group, threads, see))
+        });
         let seconds = started.elapsed().as_secs_f64();
         if let Err(error) = loaded {
             return or_damage(Err(error));

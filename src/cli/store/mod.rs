@@ -4,17 +4,21 @@
 //! could not do what was requested (no store, another writer, no such key), 1 where it found damage or ended early, see
 //! [`or_damage`].
 
+mod archive;
 mod check;
 mod compact;
 mod completeness;
+mod copy;
 pub(super) mod devices;
 mod export;
 mod get;
 mod import;
 mod init;
+mod keys;
 mod list;
 mod load;
 mod log;
+mod patterns;
 pub(super) mod problems;
 mod progress;
 mod put;
@@ -36,6 +40,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 
@@ -48,6 +53,9 @@ use crate::store::geometry::Alignment;
 use crate::store::tree::Reports;
 use crate::store::{Class, Key, Listed, OpenOptions, Store};
 use crate::units::{format_count, parse_size};
+
+/// Time between two attempts to become the writer.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
 
 /// Store files: small ones as records in a few large files, large ones in stripes
 ///
@@ -77,6 +85,7 @@ enum StoreCommand {
     Log(log::LogArguments),
     Rm(remove::RemoveArguments),
     Mv(rename::MoveArguments),
+    Cp(copy::CopyArguments),
     Ln(rename::LinkArguments),
     Check(check::CheckArguments),
     Scrub(scrub::ScrubArguments),
@@ -113,6 +122,7 @@ impl StoreCommand {
             StoreCommand::Log(arguments) => arguments.run(),
             StoreCommand::Rm(arguments) => arguments.run(),
             StoreCommand::Mv(arguments) => arguments.run(),
+            StoreCommand::Cp(arguments) => arguments.run(),
             StoreCommand::Ln(arguments) => arguments.run(),
             StoreCommand::Check(arguments) => arguments.run(),
             StoreCommand::Scrub(arguments) => arguments.run(),
@@ -163,6 +173,9 @@ struct StoreToWrite {
     /// Write even if so many devices are missing that they may hold newer data
     #[arg(long, help_heading = "Devices")]
     degraded: bool,
+    /// While another process writes to the store, wait for it to end, at most for this time [default: without limit]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, value_parser = humantime::parse_duration)]
+    wait: Option<Option<Duration>>,
 }
 
 impl StoreToRead {
@@ -197,7 +210,27 @@ impl StoreToWrite {
 
     /// Opens for writing, which recovers after a crash; reports problems with the devices.
     fn open(&self) -> Result<OpenedStore> {
-        Store::open_with(&self.read.store, &self.options()?).map(OpenedStore::new)
+        self.open_quietly(&self.options()?).map(OpenedStore::new)
+    }
+
+    /// The same with these options and without reports.
+    fn open_quietly(&self, options: &OpenOptions) -> Result<Store> {
+        let began = Instant::now();
+        let mut is_said = false;
+        loop {
+            match (Store::open_with(&self.read.store, options), self.wait) {
+                (Err(error), Some(most))
+                    if error.kind() == ErrorKind::Busy && most.is_none_or(|most| began.elapsed() < most) =>
+                {
+                    if !is_said {
+                        output::note("another process writes to the store; waiting for it to end");
+                        is_said = true;
+                    }
+                    std::thread::sleep(BETWEEN_ATTEMPTS);
+                }
+                (opened, _) => return opened,
+            }
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! `granulo store rm`: remove an object, or a directory with everything below it; prints what will be removed before
+//! `granulo store rm`: remove objects, and directories with everything below them, in one batch; prints what will be removed before
 //! removing it.
 
 use std::collections::HashMap;
@@ -7,32 +7,34 @@ use std::ffi::OsString;
 use clap::Args;
 use serde::Serialize;
 
+use super::keys::{expand, is_directory, topmost};
 use super::progress::transfer_words;
-use super::{Ended, StoreToWrite, find, key, or_damage, output, shown, with_failures};
+use super::{Ended, StoreToWrite, key, or_damage, output, shown, with_failures};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
 use crate::report::store::{ObjectType, count_words};
 use crate::store::ids::ObjectNumber;
-use crate::store::{Key, Store};
-use crate::units::format_size;
+use crate::store::{Durability, Key, Store};
+use crate::units::{format_count, format_size};
 
-/// Remove an object from a store or, with -r, a directory and everything below it
+/// Remove objects from a store and, with -r, directories with everything below them
 ///
-/// First shows how many objects and bytes will be removed, without asking; --dry-run stops there. When the command
+/// KEY may be a pattern: '*', '?', '[…]' and '{…}' match within a name, '**' any number of directories; a key that exists
+/// is only that key. Nothing is removed if one KEY is missing. First shows how many objects and bytes will be removed, without asking; --dry-run stops there. When the command
 /// returns, the removal is durable. Free the space with granulo store compact.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  granulo store rm /srv/s logs/today\n  granulo store rm /srv/s logs -r --dry-run\n  granulo store rm /srv/s / -r"
+    after_help = "Examples:\n  granulo store rm /srv/s logs/today\n  granulo store rm /srv/s logs -r --dry-run\n  granulo store rm /srv/s 'logs/2025-*' old.log\n  granulo store rm /srv/s / -r"
 )]
 pub(super) struct RemoveArguments {
     #[command(flatten)]
     at: StoreToWrite,
-    /// The key
-    #[arg(value_name = "KEY")]
-    key: OsString,
-    /// Remove a directory and everything below it; for the root, only what is below it
+    /// Keys or patterns
+    #[arg(value_name = "KEY", required = true)]
+    keys: Vec<OsString>,
+    /// Remove directories and everything below them; for the root, only what is below it
     #[arg(short, long)]
     recursive: bool,
     /// Show what would be removed, then stop
@@ -60,7 +62,9 @@ struct Removal {
 #[derive(Serialize)]
 struct RemovalDocument {
     schema: &'static str,
+    /// The first of `keys`.
     key: String,
+    keys: Vec<String>,
     removed: bool,
     #[serde(flatten)]
     removal: Removal,
@@ -68,37 +72,47 @@ struct RemovalDocument {
 
 impl RemoveArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let key = key(&self.key)?;
+        self.keys.iter().try_for_each(|argument| key(argument).map(drop))?;
         let store = if self.dry_run { self.at.read.open()? } else { self.at.open()? };
-        with_failures(&store, or_damage(self.remove(&store, &key)))
+        with_failures(&store, or_damage(self.remove(&store)))
     }
 
-    fn remove(&self, store: &Store, key: &Key) -> Result<Ended> {
-        // The root exists even in a store without objects.
-        let is_directory = key.is_root() || ObjectType::of(&find(store, key, "remove")?.entry) == ObjectType::Directory;
-        if is_directory && !self.recursive {
-            self.refuse_full_directory(store, key)?;
+    fn remove(&self, store: &Store) -> Result<Ended> {
+        let keys = expand(store, &self.keys, "remove")?;
+        for key in &keys {
+            if !self.recursive && is_directory(store, key, "remove")? {
+                self.refuse_full_directory(store, key)?;
+            }
         }
+        let keys = topmost(keys);
         let progress = signals::progress()?;
-        let counted = during(false, &progress, transfer_words, || count(store, key, &progress));
+        let counted = during(false, &progress, transfer_words, || count(store, &keys, &progress));
         let Some(removal) = counted? else {
             output::note("interrupted; nothing was removed");
             return Ok(Ended::Amiss);
         };
         if !self.json {
             let verb = if self.dry_run { "Would remove" } else { "Removing" };
-            output::print(|out| writeln!(out, "{verb} {key}: {}", removal.words()))?;
+            let what = match keys.as_slice() {
+                [key] => key.to_string(),
+                keys => format!("{} keys", format_count(keys.len() as u128)),
+            };
+            output::print(|out| writeln!(out, "{verb} {what}: {}", removal.words()))?;
         }
         if !self.dry_run {
-            store.remove_tree(key)?;
+            let mut batch = store.batch(Durability::Batch);
+            keys.iter().try_for_each(|key| batch.remove_tree(key).map(drop))?;
+            batch.commit()?;
         }
         if !self.json {
             return Ok(Ended::Well);
         }
-        let key = key.to_string();
+        let keys: Vec<String> = keys.iter().map(Key::to_string).collect();
+        let key = keys.first().cloned().unwrap_or_default();
         super::completeness::print_json(&RemovalDocument {
             schema: "granulo/store-rm/1",
             key,
+            keys,
             removed: !self.dry_run,
             removal,
         })
@@ -117,12 +131,13 @@ impl RemoveArguments {
     }
 }
 
-/// What would be removed with `top`; `None` when that was interrupted. Memory grows only with the number of files with
+/// What would be removed with `tops`; `None` when that was interrupted. Memory grows only with the number of files with
 /// several names.
-fn count(store: &Store, top: &Key, progress: &Progress) -> Result<Option<Removal>> {
+fn count(store: &Store, tops: &[Key], progress: &Progress) -> Result<Option<Removal>> {
     let mut removal = Removal::default();
     let mut shared: HashMap<ObjectNumber, Shared> = HashMap::new();
-    for (index, listed) in (1..).zip(store.walk(top)?) {
+    let walks = tops.iter().map(|top| store.walk(top)).collect::<Result<Vec<_>>>()?;
+    for (index, listed) in (1..).zip(walks.into_iter().flatten()) {
         let listed = listed?;
         if progress.should_stop() {
             return Ok(None);

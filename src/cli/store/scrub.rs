@@ -9,7 +9,7 @@ use super::{Ended, StoreToWrite, output};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
-use crate::store::{Problem, ScrubOptions, Store};
+use crate::store::{Problem, ScrubOptions};
 use crate::units::{format_count, format_size, parse_size};
 
 /// Problems that are kept for JSON; further ones are only counted.
@@ -55,7 +55,7 @@ struct ScrubDocument {
 impl ScrubArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let how = self.at.options()?;
-        let store = Store::open_with(&self.at.read.store, &how)?;
+        let store = self.at.open_quietly(&how)?;
         super::say_what_is_wrong(&store);
         let progress = signals::progress()?;
         let options = ScrubOptions { bytes_per_second: self.rate, resume: !self.restart };

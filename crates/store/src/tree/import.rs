@@ -4,7 +4,7 @@
 //! others read and store. The work is cut into pieces of about 1 MiB that are committed in order (`turns`), so that a
 //! group is adjacent on disk. A file is unchanged if kind, size, modification time, mode and owner are the same: an
 //! interrupted import can be repeated, and an import brings a store up to date. What is no longer in the source stays
-//! in the store.
+//! in the store, unless its removal was requested: then it goes last, and only if the whole source was examined.
 //!
 //! Files with several names: the walk knows which name is the first in key order. That one stores the shared object;
 //! the pieces of later names follow it. Numbers of shared objects that are already in the store are reused, each for
@@ -15,13 +15,13 @@
 //! itself in the tree.
 
 use std::collections::HashSet;
-use std::iter::Peekable;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::FileType;
 
+use super::beside::{Beside, count, remove};
 use super::names::{Handover, SharedNames};
 use super::posix::{FileStatus, Identity};
 use super::put::Putter;
@@ -36,7 +36,7 @@ use crate::format::key::Key;
 use crate::locks::{lock, unpoisoned};
 use crate::progress::Progress;
 use crate::units::MIB;
-use crate::{Listed, Store, Walk};
+use crate::{Listed, Store};
 
 /// A piece ends at this much content; with more than two threads at less, so that their total does not exceed it,
 const PIECE_BYTES: u64 = MIB;
@@ -60,6 +60,8 @@ pub struct Measure {
     pub specials: u64,
     /// Sizes of the files in bytes, including holes.
     pub size_bytes: u128,
+    /// Objects that only the store has, if they are to be removed and the whole source was examined.
+    pub removals: u64,
     /// Entries that could not be examined.
     pub reports: Reports,
     /// Whether a stop was requested.
@@ -90,8 +92,7 @@ pub fn import_into(
     summary: &mut ImportSummary,
 ) -> Result<()> {
     let ledger = Ledger::new(progress);
-    let bounds = WalkFilter { one_file_system: options.one_file_system, own: own_directories(store) };
-    let tree = SourceTree::open(source, options.prefix.clone(), bounds, &ledger)?;
+    let tree = SourceTree::open(source, options.prefix.clone(), filter(store, options), &ledger)?;
     check_prefix(store, &options.prefix)?;
     let threads = options.threads.unwrap_or_else(default_threads).max(1);
     let turns = Turns::new(store, &ledger);
@@ -103,7 +104,7 @@ pub fn import_into(
         bytes: store.engine().batch_bytes((2 * PIECE_BYTES / threads as u64).min(PIECE_BYTES)),
         directories: MOST_OPEN / (2 * threads + 1),
     };
-    let planned = std::thread::scope(|scope| {
+    let (planned, gone) = std::thread::scope(|scope| {
         begin_threads(scope, 1, || turns.commit_all())?;
         let _open = turns.open();
         std::thread::scope(|scope| {
@@ -120,7 +121,29 @@ pub fn import_into(
     summary.add(&turns.into_done());
     summary.add(&planned);
     summary.own_directories = planned.own_directories;
-    finish(store, &ledger, summary)
+    finish(store, &ledger, summary)?;
+    match gone {
+        Gone::Unwanted => {}
+        Gone::Unknown => summary.removal_refused = true,
+        Gone::Known(_) if summary.interrupted => {}
+        Gone::Known(gone) => summary.removed = remove(store, gone, options)?,
+    }
+    Ok(())
+}
+
+fn filter(store: &Store, options: &ImportOptions) -> WalkFilter {
+    let ImportOptions { one_file_system, ref selection, .. } = *options;
+    WalkFilter { one_file_system, own: own_directories(store), selection: selection.clone() }
+}
+
+/// What only the store has.
+enum Gone {
+    /// Nobody asked.
+    Unwanted,
+    /// A part of the source could not be examined.
+    Unknown,
+    /// These, each with everything below it.
+    Known(Vec<Listed>),
 }
 
 /// Makes durable what was committed, and adds to the summary whether the work was interrupted, and the reports.
@@ -139,11 +162,14 @@ pub(super) fn finish(store: &Store, ledger: &Ledger<'_>, summary: &mut ImportSum
 /// If the source cannot be walked at all.
 pub fn measure(store: &Store, source: &Path, options: &ImportOptions, progress: &Progress) -> Result<Measure> {
     let ledger = Ledger::new(progress);
-    let bounds = WalkFilter { one_file_system: options.one_file_system, own: own_directories(store) };
-    let mut tree = SourceTree::open(source, options.prefix.clone(), bounds, &ledger)?;
+    let mut tree = SourceTree::open(source, options.prefix.clone(), filter(store, options), &ledger)?;
+    let mut beside = options.delete.then(|| Beside::new(store, true));
     let mut measured = Measure::default();
     let mut names = SharedNames::default();
     while let Some(step) = tree.next() {
+        if let Some(beside) = &mut beside {
+            beside.follow(&step, &tree)?;
+        }
         match step {
             WalkStep::Leave => continue,
             WalkStep::Enter(_) => measured.directories += 1,
@@ -161,6 +187,9 @@ pub fn measure(store: &Store, source: &Path, options: &ImportOptions, progress: 
         if !ledger.advance(1, 0) {
             break;
         }
+    }
+    if let Some(beside) = beside.filter(|_| tree.unread == 0 && !ledger.is_over()) {
+        measured.removals = count(store, beside.into_gone(), options)?;
     }
     drop(tree);
     measured.interrupted = ledger.is_interrupted();
@@ -230,10 +259,10 @@ struct Planner<'s, 'l, 'w> {
     store: &'s Store,
     ledger: &'l Ledger<'w>,
     verify: bool,
+    delete: bool,
     tree: SourceTree<'l, 'w>,
     sender: SyncSender<TaskBatch>,
-    /// For each directory on the walk's path, its listing in the store.
-    listings: Vec<Option<Peekable<Walk>>>,
+    beside: Beside<'s>,
     names: SharedNames<Identity, Arc<Handover<ObjectNumber>>>,
     /// Shared objects of the store that are assigned to an inode of the source.
     claimed: hashbrown::HashSet<ObjectNumber>,
@@ -260,9 +289,10 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
             store,
             ledger,
             verify: options.verify,
+            delete: options.delete,
             tree,
             sender,
-            listings: Vec::new(),
+            beside: Beside::new(store, options.delete),
             names: SharedNames::default(),
             claimed: hashbrown::HashSet::new(),
             piece: TaskBatch { number: 0, tasks: Vec::new() },
@@ -275,8 +305,8 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
     }
 
     /// Plans the whole tree; returns how many objects are unchanged and how many damaged ones are replaced, as far as
-    /// it decided that, and how many directories were skipped.
-    fn run(mut self) -> ImportSummary {
+    /// it decided that, and how many directories were skipped; and what only the store has.
+    fn run(mut self) -> (ImportSummary, Gone) {
         while !self.ledger.is_over() {
             let Some(step) = self.tree.next() else { break };
             if let Err(error) = self.plan(step) {
@@ -285,56 +315,40 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
         }
         self.send();
         let Planner { unchanged, replaced, .. } = self;
-        ImportSummary { unchanged, replaced, own_directories: self.tree.own_directories, ..ImportSummary::default() }
+        let own_directories = self.tree.own_directories;
+        let gone = match (self.delete, self.tree.unread) {
+            (false, _) => Gone::Unwanted,
+            (true, 0) => Gone::Known(self.beside.into_gone()),
+            (true, _) => Gone::Unknown,
+        };
+        (ImportSummary { unchanged, replaced, own_directories, ..ImportSummary::default() }, gone)
     }
 
     fn plan(&mut self, step: WalkStep) -> Result<()> {
+        let listed = self.beside.follow(&step, &self.tree)?;
         let (found, is_directory) = match step {
-            WalkStep::Leave => {
-                self.listings.pop();
-                return Ok(());
-            }
+            WalkStep::Leave => return Ok(()),
             WalkStep::Enter(found) => (found, true),
             WalkStep::Entry(found) => (found, false),
         };
-        let listed = self.listed(&found.key)?;
-        if is_directory {
-            let is_root = self.listings.is_empty();
-            let known = listed.as_ref().is_some_and(|listed| listed.entry.kind == Kind::Directory);
-            let list = known || is_root && found.key.is_root();
-            self.listings.push(if list { Some(self.store.list(&found.key)?.peekable()) } else { None });
-        }
         let stored_directory = listed.as_ref().map(|listed| listed.entry.kind == Kind::Directory);
-        if !is_directory && stored_directory == Some(true) {
-            // An import never removes the content of a directory.
+        if !is_directory && stored_directory == Some(true) && !self.delete {
+            // An import never removes the content of a directory on its own.
             let error = Error::new(ErrorKind::Exists, "import", "the store has a directory with this name");
             let error = error.at(&self.tree.path_of(&found.key));
             self.ledger.report(error.advise("to replace it, remove it first: granulo store rm -r"));
             return Ok(());
         }
-        let replace = is_directory && stored_directory == Some(false);
+        let replace = stored_directory.is_some_and(|stored| stored != is_directory);
         match self.action(&found.status, listed.as_ref())? {
             Some(action) => self.push(Task { found, action, replace }, is_directory),
             None => {
                 self.ledger.advance(1, 0);
+                self.ledger.skip(if is_directory { 0 } else { found.status.size_bytes });
                 self.unchanged += 1;
             }
         }
         Ok(())
-    }
-
-    /// The store's entry for `key`, in the directory that the walk is in.
-    fn listed(&mut self, key: &Key) -> Result<Option<Listed>> {
-        let Some(listing) = self.listings.last_mut() else { return self.store.entry(key) };
-        let Some(listing) = listing else { return Ok(None) };
-        // Both are in key order; what is only in the store does not change.
-        while let Some(listed) = listing.next_if(|listed| listed.as_ref().map_or(true, |listed| listed.key <= *key)) {
-            let listed = listed?;
-            if listed.key == *key {
-                return Ok(Some(listed));
-            }
-        }
-        Ok(None)
     }
 
     /// What to do; `None` if it is unchanged.

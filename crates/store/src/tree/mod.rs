@@ -3,7 +3,8 @@
 //! | module | subject |
 //! | --- | --- |
 //! | [`posix`] | one file of the operating system: attributes, holes, descriptors, relative to an open directory |
-//! | `walk` | a source tree in key order |
+//! | `walk`, `selection` | a source tree in key order, and what of it is wanted |
+//! | `beside` | the listings of the store beside that walk, and what only the store has |
 //! | [`mod@import`] | what is stored, what is unchanged, several threads |
 //! | `task` | what to do with each file, options and results |
 //! | `put` | storing one file in a batch |
@@ -11,6 +12,7 @@
 //! | `turns` | batches of several threads, committed in order |
 //! | `archive`, `header`, `pax` | the members of a tar archive |
 //! | `tar` | importing an archive |
+//! | `archive_write` | objects as an archive |
 //! | `target` | options and results of an export, and the state that its threads share |
 //! | [`mod@export`], `restore` | exporting a tree: order and directories, then one object |
 //!
@@ -20,9 +22,12 @@
 //!
 //! Survives: what cannot be read or created is counted and reported, and the work continues; a request to stop (see
 //! [`Progress`]) leaves the store consistent, and the same call does the rest. Of a progress, objects (names of any
-//! kind, including unchanged ones) and bytes (of content read or written, without holes) advance.
+//! kind, including unchanged ones) and bytes (of content read or written) advance; those of holes and of unchanged
+//! objects count as skipped.
 
 pub(super) mod archive;
+mod archive_write;
+mod beside;
 pub mod export;
 mod header;
 pub mod import;
@@ -31,6 +36,7 @@ mod pax;
 pub mod posix;
 mod put;
 mod restore;
+mod selection;
 mod tar;
 mod target;
 mod task;
@@ -47,8 +53,10 @@ use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::locks::lock;
 use crate::progress::Progress;
 
+pub use archive_write::{ArchiveSummary, write_tar};
 pub use export::export;
 pub use import::{Measure, import, import_into, measure};
+pub use selection::Selection;
 pub use tar::{import_tar, import_tar_into};
 pub use target::{ExportOptions, ExportSummary};
 pub use task::{ImportOptions, ImportSummary};
@@ -101,6 +109,13 @@ impl<'p> Ledger<'p> {
             self.interrupted.store(true, Ordering::Relaxed);
         }
         !self.is_over()
+    }
+
+    /// Counts bytes that need no work.
+    fn skip(&self, bytes: u64) {
+        if bytes > 0 {
+            self.progress.skip_bytes(bytes);
+        }
     }
 
     /// Whether all threads should end: interrupted or failed.

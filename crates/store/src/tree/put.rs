@@ -77,6 +77,10 @@ impl OpenedFile {
         }
     }
 
+    fn hole_bytes(&self) -> u64 {
+        self.status.size_bytes.saturating_sub(self.data_bytes())
+    }
+
     fn has_changed(&self) -> bool {
         status(&self.file).is_ok_and(|now| self.status.has_changed(&now))
     }
@@ -182,6 +186,9 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
     }
 
     fn put(&mut self, batch: &mut Batch<'s>, task: &Task) -> Result<()> {
+        if task.replace && task.found.status.file_type() != FileType::Directory {
+            batch.remove_tree(&task.found.key)?;
+        }
         let done = match &task.action {
             Action::PutIfShared if self.is_as_alone(&task.found.key)? => {
                 self.done.unchanged += 1;
@@ -268,7 +275,7 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
             FileType::Symlink => readlinkat(&found.directory, &*found.name, Vec::new())?.into_bytes(),
             _ => Vec::new(),
         };
-        if task.replace {
+        if task.replace && found.status.file_type() == FileType::Directory {
             batch.remove(&found.key)?;
         }
         match found.status.file_type() {
@@ -312,6 +319,7 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
                     continue;
                 }
                 self.ledger.advance(0, self.content.len() as u64);
+                self.ledger.skip(opened.hole_bytes());
                 let content = &self.content[..];
                 match shared {
                     None => batch.put(key, &opened.attributes, content)?,
@@ -349,6 +357,7 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
             if changed && !is_last {
                 continue;
             }
+            self.ledger.skip(opened.hole_bytes());
             if let (Some(slot), Some(number)) = (shared, number) {
                 slot.set(Some(number));
             }

@@ -173,6 +173,7 @@ impl<'e> Restorer<'e> {
         }
         if self.export.options.resume && !self.make_room(job, directory, &name)? {
             self.done.unchanged += 1;
+            self.export.ledger.skip(job.listed.entry.size_bytes);
             return Ok(());
         }
         match job.listed.entry.kind {
@@ -210,7 +211,9 @@ impl<'e> Restorer<'e> {
             // The cause is reported; failing to remove the partial file adds nothing.
             let _ = unlinkat(directory, name, AtFlags::empty());
         }
-        self.done.content_bytes += filled?;
+        let written = filled?;
+        self.export.ledger.skip(job.listed.entry.size_bytes.saturating_sub(written));
+        self.done.content_bytes += written;
         self.done.files += 1;
         Ok(())
     }

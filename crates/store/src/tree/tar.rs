@@ -216,12 +216,16 @@ impl<'s> TarImport<'s, '_, '_> {
             return Err(MemberFailure::Refused(why.to_owned()));
         }
         let key = place(&self.options.prefix, &member.name).map_err(MemberFailure::Refused)?;
+        let is_directory = member.kind == MemberKind::Directory;
+        if !self.options.selection.takes_with_parents(&self.options.prefix, &key, is_directory) {
+            return Ok(());
+        }
         self.done.xattrs_unreadable += member.xattrs_unreadable;
         let mut attributes = member.attributes;
         if !self.options.access_times {
             attributes.atime = None;
         }
-        self.check_place(&key, member.kind == MemberKind::Directory)?;
+        self.check_place(&key, is_directory)?;
         // The batch's entry for the key is newer than the store's.
         let listed = if self.waiting.contains_key(&key) { None } else { self.store.entry(&key)? };
         if member.kind == MemberKind::Link {

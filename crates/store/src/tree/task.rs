@@ -7,6 +7,7 @@ use rustix::fs::FileType;
 use super::Reports;
 use super::names::Handover;
 use super::posix::FileStatus;
+use super::selection::Selection;
 use super::walk::SourceEntry;
 use crate::error::{ErrorKind, Result};
 use crate::format::entry::Kind;
@@ -27,11 +28,24 @@ pub struct ImportOptions {
     pub threads: Option<usize>,
     /// Read objects that are already in the store, and replace those that are damaged.
     pub verify: bool,
+    /// What of the source is wanted.
+    pub selection: Selection,
+    /// Remove from the store what is below the prefix and no longer in the source, as far as it is wanted; see
+    /// [`ImportSummary::removed`]. Archives ignore it.
+    pub delete: bool,
 }
 
 impl Default for ImportOptions {
     fn default() -> ImportOptions {
-        ImportOptions { prefix: Key::root(), access_times: true, one_file_system: false, threads: None, verify: false }
+        ImportOptions {
+            prefix: Key::root(),
+            access_times: true,
+            one_file_system: false,
+            threads: None,
+            verify: false,
+            selection: Selection::default(),
+            delete: false,
+        }
     }
 }
 
@@ -60,6 +74,10 @@ pub struct ImportSummary {
     pub own_directories: u64,
     /// Members of an archive that were refused because of their name or kind; they are reported too.
     pub refused: u64,
+    /// Objects that were removed because the source no longer has them.
+    pub removed: u64,
+    /// Nothing was removed, although that was requested: a part of the source could not be examined.
+    pub removal_refused: bool,
     /// Extended attributes that this user may not read, or that an archive has in an unknown form.
     pub xattrs_unreadable: u64,
     /// Files that could not be imported, or only in part.
@@ -103,7 +121,7 @@ pub(super) enum Action {
 pub(super) struct Task {
     pub found: SourceEntry,
     pub action: Action,
-    /// It is a directory, and something else has its key.
+    /// Something else has its key: what is no directory, for a directory, or a directory with its content.
     pub replace: bool,
 }
 

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 
 use super::Ledger;
 use super::posix::{FileStatus, Identity, open_directory, open_parent, sorted_names, status, status_at};
+use super::selection::Selection;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::key::Key;
 
@@ -61,6 +62,8 @@ pub(super) struct WalkFilter {
     pub one_file_system: bool,
     /// Directories that are skipped: the store's own.
     pub own: HashSet<Identity>,
+    /// What of the tree is wanted.
+    pub selection: Selection,
 }
 
 /// A walk.
@@ -73,6 +76,9 @@ pub(super) struct SourceTree<'l, 'w> {
     root: Option<SourceEntry>,
     /// Directories of the store itself that were met.
     pub own_directories: u64,
+    /// Names, entries and directories that could not be examined: something may exist that the walk did not return.
+    pub unread: u64,
+    root_device: u64,
 }
 
 impl<'l, 'w> SourceTree<'l, 'w> {
@@ -99,9 +105,19 @@ impl<'l, 'w> SourceTree<'l, 'w> {
         if bounds.own.contains(&status.identity) {
             return Err(Error::new(ErrorKind::Usage, "import", "it is a directory of the store itself").at(source));
         }
+        let root_device = status.identity.0;
         let root = SourceEntry { key: prefix.clone(), directory: Arc::new(root), name: Box::from(c"."), status };
-        let source = source.to_owned();
-        Ok(SourceTree { ledger, bounds, source, prefix, levels: Vec::new(), root: Some(root), own_directories: 0 })
+        Ok(SourceTree {
+            ledger,
+            bounds,
+            source: source.to_owned(),
+            prefix,
+            levels: Vec::new(),
+            root: Some(root),
+            own_directories: 0,
+            unread: 0,
+            root_device,
+        })
     }
 
     /// The path of a key in the source, for messages.
@@ -125,6 +141,7 @@ impl<'l, 'w> SourceTree<'l, 'w> {
             let key = match level.key.child(name.to_bytes()) {
                 Ok(key) => key,
                 Err(error) => {
+                    self.unread += 1;
                     self.ledger.report(error);
                     continue;
                 }
@@ -132,12 +149,17 @@ impl<'l, 'w> SourceTree<'l, 'w> {
             let status = match status_at(&directory, &name) {
                 Ok(status) => status,
                 Err(errno) => {
+                    self.unread += 1;
                     self.ledger.report_io("read", &self.path_of(&key), errno);
                     continue;
                 }
             };
             let mut found = SourceEntry { key, directory, name, status };
-            if found.status.file_type() != FileType::Directory {
+            let is_directory = found.status.file_type() == FileType::Directory;
+            if !self.bounds.selection.takes(&self.prefix, &found.key, is_directory) {
+                continue;
+            }
+            if !is_directory {
                 return Some(WalkStep::Entry(found));
             }
             if self.bounds.own.contains(&found.status.identity) {
@@ -165,6 +187,7 @@ impl<'l, 'w> SourceTree<'l, 'w> {
                 }
             }
             Err(errno) => {
+                self.unread += 1;
                 self.ledger.report_io("read the directory", &self.path_of(&found.key), errno);
                 self.push(found, Vec::new());
             }
@@ -172,14 +195,18 @@ impl<'l, 'w> SourceTree<'l, 'w> {
     }
 
     fn enter(&mut self, found: &SourceEntry) {
-        let root_device = self.levels.first().map_or(found.status.identity.0, |root| root.identity.0);
-        let elsewhere = self.bounds.one_file_system && found.status.identity.0 != root_device;
-        let names = if elsewhere { Ok(Vec::new()) } else { sorted_names(&found.directory) };
+        let names = if self.is_elsewhere(&found.status) { Ok(Vec::new()) } else { sorted_names(&found.directory) };
         let names = names.unwrap_or_else(|errno| {
+            self.unread += 1;
             self.ledger.report_io("read the directory", &self.path_of(&found.key), errno);
             Vec::new()
         });
         self.push(found, names);
+    }
+
+    /// Whether a directory is not read because it is on another file system.
+    pub(super) fn is_elsewhere(&self, status: &FileStatus) -> bool {
+        self.bounds.one_file_system && status.identity.0 != self.root_device
     }
 
     fn push(&mut self, found: &SourceEntry, names: Vec<Box<CStr>>) {
@@ -207,6 +234,7 @@ impl<'l, 'w> SourceTree<'l, 'w> {
         match opened {
             Ok(opened) => above.handle = Some(opened),
             Err(errno) => {
+                self.unread += 1;
                 above.names = Vec::new().into_iter();
                 let path = path_of(&self.source, &self.prefix, &above.key);
                 self.ledger.report_io("return to the directory", &path, errno);
@@ -246,7 +274,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn bounds() -> WalkFilter {
-        WalkFilter { one_file_system: false, own: HashSet::new() }
+        WalkFilter { one_file_system: false, own: HashSet::new(), selection: Selection::default() }
     }
 
     fn keys(source: &Path, bounds: WalkFilter) -> (Vec<String>, u64) {

@@ -1,0 +1,133 @@
+//! The definition of the command line as a whole: what derives from the arguments of each command, with the commands
+//! in groups by task, and defaults from the environment.
+//!
+//! Every command that is not hidden is in one group, which a test holds.
+
+use clap::{Command, CommandFactory};
+
+use super::Arguments;
+
+/// The commands by what they are for, each with what it does in a few words.
+const GROUPS: [(&str, &[(&str, &str)]); 5] = [
+    (
+        "Measure a population of files",
+        &[
+            ("survey", "Sizes, space, ages, names and locations, in one pass over a tree"),
+            ("watch", "Keep a survey true while files change"),
+            ("show", "Print any result, or a published population"),
+            ("compare", "Compare populations: shares, deciles, distances"),
+            ("merge", "Merge surveys of disjoint trees"),
+        ],
+    ),
+    (
+        "Plan its storage",
+        &[
+            ("plan", "Predict its space on other layouts, and size a fast tier"),
+            ("allocate", "Print the space that single files need on a layout"),
+        ],
+    ),
+    (
+        "Store it",
+        &[
+            ("store", "Keep many small files in a few large ones, and large ones in stripes"),
+            ("mount", "Mount a store as a file system"),
+            ("unmount", "Unmount it"),
+        ],
+    ),
+    (
+        "Test with it",
+        &[
+            ("generate", "Create a tree that resembles a measured one"),
+            ("bench", "Time a file system, or the store, with many files"),
+            ("trace", "Record and analyse what programs read and write"),
+            ("cache", "Predict misses of a trace for any cache and block size"),
+        ],
+    ),
+    (
+        "Show and set up",
+        &[
+            ("report", "Create one HTML page from results"),
+            ("completions", "Print a shell completion script"),
+            ("man", "Print or write the man pages"),
+            ("help", "Print the help of a command"),
+        ],
+    ),
+];
+
+const EXAMPLES: &str = "Examples:
+  granulo survey /srv -o srv.json --report srv.html
+  granulo plan srv.json --model zfs --model ceph --fast 2TB
+  granulo store init s && granulo store import s /srv/pictures
+";
+
+/// Variables with defaults of options, for jobs of cron and systemd: option, variable, and the commands that have it
+/// (all, if none is named).
+const ENVIRONMENT: [(&str, &str, &[&str]); 4] = [
+    ("quiet", "GRANULO_QUIET", &[]),
+    ("threads", "GRANULO_THREADS", &["survey", "watch"]),
+    ("memory", "GRANULO_MEMORY", &["survey"]),
+    ("scratch", "GRANULO_SCRATCH", &[]),
+];
+
+/// The whole definition.
+pub(super) fn command() -> Command {
+    let command = with_environment(Arguments::command());
+    let template = template(&command);
+    command.help_template(template)
+}
+
+fn template(command: &Command) -> String {
+    let mut template = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    for (task, commands) in GROUPS {
+        template.push_str(&format!("\n{task}:\n"));
+        // Without the feature fuse, there is nothing to mount.
+        let has = |name: &str| name == "help" || command.find_subcommand(name).is_some();
+        for (name, summary) in commands.iter().filter(|(name, _)| has(name)) {
+            template.push_str(&format!("  {name:<12} {summary}\n"));
+        }
+    }
+    template + "\nOptions:\n{options}\n\n" + EXAMPLES + "{after-help}"
+}
+
+fn with_environment(mut command: Command) -> Command {
+    for (option, variable, commands) in ENVIRONMENT {
+        let is_meant = commands.is_empty() || commands.contains(&command.get_name());
+        if is_meant && command.get_arguments().any(|argument| argument.get_id() == option) {
+            command = command.mut_arg(option, |argument| argument.env(variable).hide_env(true));
+        }
+    }
+    command.mut_subcommands(with_environment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, commands)| commands.iter().map(|it| it.0)).collect();
+        grouped.sort_unstable();
+        let defined = Arguments::command();
+        let visible = defined.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+        let mut commands: Vec<&str> = visible.map(Command::get_name).chain(["help"]).collect();
+        commands.sort_unstable();
+        if cfg!(feature = "fuse") {
+            assert_eq!(grouped, commands);
+        }
+        assert!(command().render_help().to_string().lines().all(|line| line.len() <= 100));
+    }
+
+    #[test]
+    fn every_variable_belongs_to_an_option() {
+        fn variables(command: &Command, onto: &mut Vec<String>) {
+            let of = command.get_arguments().filter_map(|argument| argument.get_env());
+            onto.extend(of.map(|name| name.to_string_lossy().into_owned()));
+            command.get_subcommands().for_each(|below| variables(below, onto));
+        }
+        let mut found = Vec::new();
+        variables(&command(), &mut found);
+        for (_, variable, _) in ENVIRONMENT {
+            assert!(found.iter().any(|name| name == variable), "{variable}");
+        }
+    }
+}
