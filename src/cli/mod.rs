@@ -19,6 +19,7 @@ mod plan;
 mod progress;
 mod report;
 mod results;
+mod shard;
 mod show;
 mod signals;
 mod sources;

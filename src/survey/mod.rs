@@ -20,10 +20,12 @@ pub(crate) mod inode_scan;
 pub mod machine;
 pub mod measure;
 pub mod merge;
+pub mod part;
 pub mod places;
 mod recent;
 pub(crate) mod request;
 pub mod run;
+mod sealed;
 pub mod source;
 
 pub use checkpoint::Checkpoint;

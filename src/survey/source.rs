@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::measure::Measure;
-use super::{Method, Origin, Resolution, Survey, file, fsstats};
+use super::{Method, Origin, Resolution, Survey, file, fsstats, part};
 use crate::distribution::Distribution;
 use crate::distribution::published::{self, Published};
 use crate::error::{Error, ErrorKind, Result};
@@ -47,6 +47,10 @@ pub fn open(source: &Path) -> Result<Source> {
     if fsstats::looks_like(&bytes) {
         let (survey, warnings) = fsstats::read(&bytes, &name).map_err(|error| error.at(source))?;
         return Ok(Source { survey, warnings });
+    }
+    if part::looks_like(&bytes) {
+        let error = Error::new(ErrorKind::Usage, "read the source", "it is one shard of a survey").at(source);
+        return Err(error.advise("add all shards up first: granulo merge SHARDS -o FILE.json"));
     }
     let cause = if bytes.is_empty() { "it is empty" } else { "it is neither a granulo survey nor an fsstats CSV" };
     Err(Error::new(ErrorKind::NotRecognised, "read the source", cause)

@@ -49,6 +49,7 @@ mod population;
 mod power_disk;
 mod resume;
 mod same;
+mod shards;
 mod sources;
 mod store_cli;
 mod store_disasters;
