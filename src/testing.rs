@@ -34,6 +34,7 @@ pub mod fuzzing {
     use crate::scan::{WalkOptions, walk::Walk};
     use crate::survey::checkpoint::with_header;
     use crate::survey::collect::Collector;
+    use crate::survey::part::{Part, join, with_header as part_with_header};
     use crate::survey::{Checkpoint, Options};
 
     /// Lists and tables of sizes by other programs: what is read can be written, and is read back with the same files.
@@ -84,5 +85,17 @@ pub mod fuzzing {
             let _ = walk.is_finished();
         }
         let _ = collector.survey().size_bytes();
+    }
+
+    /// Whatever is read as a shard of a survey without an error is added up or refused. The bytes are tried unchanged, and as a body behind a header with the right checksum.
+    ///
+    /// # Panics
+    /// If that does not hold.
+    pub fn part(bytes: &[u8]) {
+        let _ = Part::parse(bytes);
+        let Ok(part) = Part::parse(&part_with_header(bytes)) else { return };
+        if let Ok(joined) = join(vec![part]) {
+            let _ = joined.survey.size_bytes();
+        }
     }
 }

@@ -21,6 +21,7 @@ mod plan;
 mod progress;
 mod report;
 mod results;
+mod shard;
 mod show;
 mod signals;
 mod sources;

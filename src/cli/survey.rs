@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::{Args, ValueEnum};
 
 use super::progress::{during, survey_words_of};
-use super::{Ended, output, signals, usage_error};
+use super::{Ended, output, shard, signals, usage_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::write_atomically;
 use crate::report::{page, terminal};
@@ -16,7 +16,7 @@ use crate::survey::file::{Detail, parse_time, write};
 use crate::survey::machine::inodes_in_use;
 use crate::survey::owner_ages::DEFAULT_BREAKS_DAYS;
 use crate::survey::places::DEFAULT_LIMIT;
-use crate::survey::run::{CheckpointPlan, Incremental, MemoryBound, MethodChoice, Outcome, Request, take};
+use crate::survey::run::{CheckpointPlan, Incremental, MemoryBound, MethodChoice, Outcome, Request, Shard, take};
 use crate::survey::{HardLinks, Options, Snapshots, Survey, fsstats};
 use crate::units::{escape, escape_path, parse_size};
 
@@ -102,6 +102,13 @@ pub(super) struct SurveyArguments {
     /// Directory for that file, not in memory itself [default: $TMPDIR, else /tmp]
     #[arg(long, value_name = "DIR", requires = "memory", help_heading = "Execution")]
     scratch: Option<PathBuf>,
+    /// Survey one of N shards of the trees, number I from 1, as one of N processes that divide them. Writes a partial
+    /// survey to -o; granulo merge adds all shards up to exactly the survey that one process would have taken
+    #[arg(long, value_name = "I/N", value_parser = shard::parse, requires = "output", conflicts_with_all = ["report", "fsstats", "files", "json", "without_names", "incremental", "memory"], help_heading = "Execution")]
+    shard: Option<(u32, u32)>,
+    /// Depth of the directories that one process walks whole [default: the first with 64 directories for each shard]
+    #[arg(long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(0..=16), requires = "shard", help_heading = "Execution")]
+    shard_depth: Option<u32>,
     /// Number of threads [default: four per core, 8 to 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Execution")]
     threads: Option<u16>,
@@ -112,7 +119,7 @@ pub(super) struct SurveyArguments {
     #[arg(long, value_name = "MINUTES", default_value_t = 10.0, value_parser = minutes, help_heading = "Execution")]
     checkpoint_every: f64,
     /// Resume an interrupted survey; paths and selection come from the checkpoint
-    #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "top", "small", "age_breaks", "as_of", "hard_links", "one_file_system", "exclude", "include_snapshots", "method", "without_names", "incremental", "memory"], help_heading = "Execution")]
+    #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "top", "small", "age_breaks", "as_of", "hard_links", "one_file_system", "exclude", "include_snapshots", "method", "without_names", "incremental", "memory", "shard"], help_heading = "Execution")]
     resume: Option<PathBuf>,
     /// Print nothing but errors: no summary, no progress, no notes
     #[arg(short, long, conflicts_with = "json", help_heading = "Execution")]
@@ -205,11 +212,28 @@ impl SurveyArguments {
         self.check_targets()?;
         let resumed = self.resume.as_deref().map(Checkpoint::read).transpose()?;
         let progress = signals::progress()?;
-        let request = self.request()?;
-        let inodes = inodes_in_use(&request.roots, self.one_file_system).filter(|_| self.resume.is_none());
+        let shard = self.shard(resumed.as_ref())?;
+        let request = Request { shard: shard.clone(), ..self.request()? };
+        let whole = self.resume.is_none() && shard.is_none();
+        let inodes = inodes_in_use(&request.roots, self.one_file_system).filter(|_| whole);
         let words = survey_words_of(inodes);
         let outcome = during(self.quiet, &progress, words, || take(request, resumed, &progress));
-        self.finish(outcome?)
+        self.finish(outcome?, shard.as_ref())
+    }
+
+    /// The shard to take, or to go on with.
+    fn shard(&self, resumed: Option<&Checkpoint>) -> Result<Option<Shard>> {
+        let asked = self.shard.map(|(number, count)| (number, count, self.shard_depth));
+        let interrupted =
+            resumed.and_then(Checkpoint::shard).map(|(number, count, depth)| (number, count, Some(depth)));
+        let Some((number, count, depth)) = asked.or(interrupted) else { return Ok(None) };
+        let Some(target) = self.output.clone() else {
+            return Err(usage_error("a shard is written to a file: add -o FILE"));
+        };
+        if self.json || self.report.is_some() || self.fsstats.is_some() {
+            return Err(usage_error("a shard has only one result, for granulo merge: use -o alone"));
+        }
+        Ok(Some(Shard { number, count, depth, target }))
     }
 
     fn request(&self) -> Result<Request> {
@@ -219,6 +243,7 @@ impl SurveyArguments {
         };
         Ok(Request {
             roots: if self.paths.is_empty() && self.resume.is_none() { here()? } else { self.paths.clone() },
+            shard: None,
             name: self.name.as_ref().map(|name| escape(name.as_bytes())),
             options: Options {
                 hard_links: self.hard_links.into(),
@@ -283,9 +308,9 @@ impl SurveyArguments {
         }
     }
 
-    fn finish(&self, outcome: Outcome) -> Result<Ended> {
+    fn finish(&self, outcome: Outcome, shard: Option<&Shard>) -> Result<Ended> {
         let Outcome { survey, checkpoint, mut warnings, notes } = outcome;
-        if survey.origin.complete {
+        if survey.origin.complete && shard.is_none() {
             if let Some(path) = &self.output {
                 warnings.extend(write_atomically(path, |out| write(&survey, Detail::Full, out)).err());
             }
@@ -299,6 +324,8 @@ impl SurveyArguments {
         }
         let printed = if self.quiet {
             Ok(Ended::Well)
+        } else if let Some(shard) = shard {
+            output::print(|out| shard::write_end(shard, &survey, out))
         } else if self.json {
             output::print_document(|out| write(&survey, Detail::Full, out))
         } else {

@@ -5,6 +5,7 @@
 //! content of a directory is summed in the visitor's own [`Tally`]; when everything below a directory has been seen,
 //! its sums are added to its parent, so that sums over subtrees cost memory only for unfinished directories.
 
+pub(crate) mod division;
 pub(crate) mod exclude;
 mod frontier;
 pub mod inodes;
@@ -269,6 +270,8 @@ pub(crate) struct WalkOptions {
     pub include_snapshots: bool,
     /// What to leave out.
     pub exclude: exclude::Exclude,
+    /// Which part to walk; `None`: all.
+    pub division: Option<division::Division>,
 }
 
 /// Names of directories that hold snapshots of their parent (NetApp, Panasas; snapper; ZFS; Isilon, Dell).

@@ -148,14 +148,19 @@ impl Origin {
     }
 }
 
+/// A line of text that the kernel shows.
+fn line(path: &str) -> String {
+    fs::read(path).map(|text| escape(text.trim_ascii_end())).unwrap_or_default()
+}
+
+/// The name of this machine.
+pub(super) fn host() -> String {
+    line("/proc/sys/kernel/hostname")
+}
+
 /// This machine, with the file systems of `roots`.
 pub(super) fn here(roots: &[PathBuf]) -> Machine {
-    let line = |path: &str| fs::read(path).map(|text| escape(text.trim_ascii_end())).unwrap_or_default();
-    let mut machine = Machine {
-        host: line("/proc/sys/kernel/hostname"),
-        kernel: line("/proc/sys/kernel/osrelease"),
-        file_systems: Vec::new(),
-    };
+    let mut machine = Machine { host: host(), kernel: line("/proc/sys/kernel/osrelease"), file_systems: Vec::new() };
     let mounts = mounts().unwrap_or_default();
     for root in roots {
         let Some(mut found) = file_system(root, &mounts) else { continue };

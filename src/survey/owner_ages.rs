@@ -133,6 +133,12 @@ impl OwnerAges {
         rows
     }
 
+    /// The sums of all classes of all owners.
+    pub(super) fn sums(&self) -> impl Iterator<Item = &AgeSums> {
+        let rows = self.rows.values().chain([&self.rest]);
+        rows.flat_map(|files| files.written.iter().chain(&files.read))
+    }
+
     /// The owners that were folded together.
     pub fn rest(&self) -> &AgedFiles {
         &self.rest

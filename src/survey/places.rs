@@ -67,6 +67,21 @@ impl Tally {
     }
 }
 
+impl Tally {
+    /// Whether all of `tallies` together are at most `count` and `bytes` in every field.
+    pub(super) fn are_within<'a>(tallies: impl IntoIterator<Item = &'a Tally>, count: u64, bytes: u128) -> bool {
+        let (mut counts, mut sums) = ([0u64; 3], [0u128; 4]);
+        tallies.into_iter().all(|tally| {
+            let of_tally = [tally.files, tally.small_files, tally.directories];
+            let bytes_of = [tally.size_bytes, tally.small_size_bytes, tally.allocated_bytes, tally.overhead_bytes];
+            let add = |sum: &mut u64, more: u64| sum.checked_add(more).map(|total| *sum = total);
+            let add_bytes = |sum: &mut u128, more: u128| sum.checked_add(more).map(|total| *sum = total);
+            counts.iter_mut().zip(of_tally).all(|(sum, more)| add(sum, more).is_some() && *sum <= count)
+                && sums.iter_mut().zip(bytes_of).all(|(sum, more)| add_bytes(sum, more).is_some() && *sum <= bytes)
+        })
+    }
+}
+
 /// Sums in half the space, where all of them are below 2^64 and those of files below 2^32, as in nearly every
 /// directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -365,6 +380,11 @@ impl<K: Eq + Hash + Ord + Copy> KindTable<K> {
         let mut rows: Vec<(K, Tally)> = self.rows.iter().map(|(kind, tally)| (*kind, *tally)).collect();
         rows.sort_unstable_by_key(|(kind, tally)| (std::cmp::Reverse(tally.files), *kind));
         rows
+    }
+
+    /// The sums of all rows.
+    pub(super) fn tallies(&self) -> impl Iterator<Item = &Tally> {
+        self.rows.values().chain([&self.rest])
     }
 
     /// The rows that were folded together.

@@ -36,6 +36,8 @@ pub struct Request {
     pub file_table: Option<PathBuf>,
     /// Where and how often to write checkpoints. An inode scan writes none.
     pub checkpoints: Option<CheckpointPlan>,
+    /// Which part of the trees to survey, for processes that divide them; `None`: all.
+    pub shard: Option<Shard>,
     /// How to enumerate files.
     pub method: MethodChoice,
     /// Whether names may be omitted where that is faster: an inode scan then reads no directories.
@@ -59,6 +61,7 @@ impl Request {
             reference_time: None,
             file_table: None,
             checkpoints: None,
+            shard: None,
             method: MethodChoice::Auto,
             without_names: false,
             incremental: None,
@@ -74,6 +77,19 @@ pub struct MemoryBound {
     pub bytes: u64,
     /// Where an unnamed file is created.
     pub directory: PathBuf,
+}
+
+/// One of several processes that divide trees among them.
+#[derive(Debug, Clone)]
+pub struct Shard {
+    /// Its number, from 1.
+    pub number: u32,
+    /// Number of processes, at least `number`.
+    pub count: u32,
+    /// Depth of the directories that one process walks whole; `None`: the smallest at which there are enough.
+    pub depth: Option<u32>,
+    /// Where the partial survey is written.
+    pub target: PathBuf,
 }
 
 /// Files that hold the names of directories.

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use super::measure::Measure;
-use super::{Method, Origin, Resolution, Survey, file, fsstats, listed};
+use super::{Method, Origin, Resolution, Survey, file, fsstats, listed, part};
 use crate::distribution::Distribution;
 use crate::distribution::published::{self, Published};
 use crate::error::{Error, ErrorKind, Result};
@@ -72,6 +72,10 @@ fn of_bytes(bytes: &[u8], source: &Path) -> Result<Source> {
     if fsstats::looks_like(bytes) {
         let (survey, warnings) = fsstats::read(bytes, &name).map_err(|error| error.at(source))?;
         return Ok(Source { survey, warnings });
+    }
+    if part::looks_like(bytes) {
+        let error = Error::new(ErrorKind::Usage, "read the source", "it is one shard of a survey").at(source);
+        return Err(error.advise("add all shards up first: granulo merge SHARDS -o FILE.json"));
     }
     if let Some(read) = listed::read(bytes, &name) {
         let (survey, warnings) = read?;

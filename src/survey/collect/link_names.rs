@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Collector, FileRow, Shard};
 use crate::locks::lock;
-use crate::scan::links::{Link, SeenLink};
+use crate::scan::links::{Joined, Link, SeenLink};
 use crate::scan::place::{Parent, Place};
 use crate::scan::{self, Batch, Stat, Visitor, join};
 use crate::survey::HardLinks;
@@ -86,6 +86,15 @@ impl MetName<'_> {
 }
 
 impl LinkName {
+    /// Whether it comes before another name of the same file.
+    fn is_before(&self, other: &LinkName) -> bool {
+        let key = |name: &LinkName| (name.data.directory, name.data.name.clone());
+        match key(self).cmp(&key(other)) {
+            std::cmp::Ordering::Equal => self.place.path() < other.place.path(),
+            different => different.is_lt(),
+        }
+    }
+
     /// Its whole path.
     pub(super) fn path(&self) -> Vec<u8> {
         join(self.place.path(), &self.data.name)
@@ -109,10 +118,47 @@ impl Collector {
         self.links.snapshot(|name| name.place.clone()).into_iter().map(|(_, place)| place).collect()
     }
 
+    /// The devices of undecided names, in order, each with the path of one of them.
+    pub(in crate::survey) fn undecided_devices(&self) -> Vec<(u64, Vec<u8>)> {
+        let links = self.links.snapshot(|name| name.path());
+        let mut devices: Vec<(u64, Vec<u8>)> = Vec::new();
+        for (link, path) in links {
+            if devices.last().is_none_or(|(device, _)| *device != link.device()) {
+                devices.push((link.device(), path));
+            }
+        }
+        devices
+    }
+
     /// Continues with the undecided names of a checkpoint.
     pub(in crate::survey) fn restore_links(&self, links: &[(SeenLink, LinkNameData)], held: Vec<Place<Sums>>) {
         for ((link, data), place) in links.iter().zip(held) {
             self.links.restore(*link, LinkName { place, data: data.clone() });
+        }
+    }
+
+    /// Adds the undecided names of one of the parts of a divided walk, which may be names of files that others met too.
+    pub(in crate::survey) fn join_links(&self, links: &[(SeenLink, LinkNameData)], held: Vec<Place<Sums>>) {
+        for ((link, data), place) in links.iter().zip(held) {
+            let name = LinkName { place, data: data.clone() };
+            let joined = self.links.join(*link, data.file.link_count, name, LinkName::is_before);
+            let Some(Joined { displaced, decided }) = joined else { continue };
+            let mut shard = self.shard(0);
+            let mut sums = Sums::default();
+            // Each part left its first name for the decision: all but one are names like others.
+            match (self.hard_links, &displaced.data.row) {
+                (HardLinks::Once, _) => shard.counts.hard_links_skipped += 1,
+                (_, Some(stat)) => {
+                    shard.files(&[self.row(stat, 1)], self);
+                    let extension = Extension::of(last_component(&displaced.data.name));
+                    sums = self.sums_at(&displaced.data.file, 1, extension);
+                    shard.add_extension(extension, &sums.tally);
+                }
+                (_, None) => {}
+            }
+            drop(shard);
+            self.release(0, displaced.place, &sums);
+            decided.into_iter().for_each(|name| self.count_decided(0, name));
         }
     }
 
@@ -127,7 +173,13 @@ impl Collector {
     fn count_decided(&self, worker: usize, name: LinkName) {
         let extension = Extension::of(last_component(&name.data.name));
         let sums = self.sums_at(&name.data.file, 0, extension);
-        self.shard(worker).add_extension(extension, &sums.tally);
+        let mut shard = self.shard(worker);
+        shard.add_extension(extension, &sums.tally);
+        if let Some(stat) = name.data.row.as_deref().filter(|_| self.is_divided) {
+            let counted = shard.files(&[self.row(stat, 0)], self);
+            self.advance(0, &counted);
+        }
+        drop(shard);
         if let Place::Position(position) = name.place {
             self.offer_unlocated(position, &sums.tally, name.data.inode, &name.data.name);
         } else {
@@ -228,8 +280,12 @@ impl Collector {
     ) -> Option<FileRow> {
         let met = MetName { link: Link::from(stat), file: LinkedFile::of(stat), name, parent };
         let once = self.hard_links == HardLinks::Once;
-        let with_row = once && self.file_table.is_some();
+        let with_row = self.is_divided || once && self.file_table.is_some();
         let ordinal = self.meet(shard, &met, with_row.then_some(stat), after);
+        if self.is_divided && ordinal == 0 {
+            // Another process may meet a first name of the file too.
+            return None;
+        }
         if once && ordinal > 0 {
             shard.counts.hard_links_skipped += 1;
             return None;

@@ -52,6 +52,9 @@ pub struct Collector {
     small_file_bytes: u64,
     reference_time: i64,
     pub(super) file_table: Option<FileTable>,
+    /// Whether other processes may meet names of the same files. The first name of a file is then counted only once
+    /// it is decided which one counts.
+    is_divided: bool,
     progress: Progress,
 }
 
@@ -244,8 +247,16 @@ impl Collector {
             small_file_bytes: options.small_file_bytes,
             reference_time,
             file_table: None,
+            is_divided: false,
             progress: Progress::default(),
         }
+    }
+
+    /// The same, for a part of a divided walk, or for its parts together.
+    #[must_use]
+    pub(super) fn divided(mut self) -> Collector {
+        self.is_divided = true;
+        self
     }
 
     /// The same, and counts in `progress`, from 0: regular files, directories, bytes and errors, exact at the end.
@@ -292,6 +303,12 @@ impl Collector {
     /// Everything except the shards, for a checkpoint.
     pub(super) fn rest(&self) -> (ErrorLog, Vec<(SeenLink, LinkNameData)>) {
         (lock(&self.errors).clone(), self.links.snapshot(|name| name.data.clone()))
+    }
+
+    /// Adds what another collector has, without its links.
+    pub(super) fn join(&self, shard: &Shard, errors: &ErrorLog) {
+        lock(&self.shards[0]).merge(shard);
+        lock(&self.errors).merge(errors);
     }
 
     /// Continues from the contents of a checkpoint.
