@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 /// The release.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The commit of which it is a build, followed by `+changed` where the tree differed from it; `None` if unknown, as of a
-/// debug build.
+/// The commit of which it is a build, followed by `+changed` where the tree differed from it; `None` if unknown, as of
+/// a debug build.
 pub(crate) fn commit() -> Option<&'static str> {
     Some(env!("GRANULO_BUILD")).filter(|build| !build.is_empty())
 }

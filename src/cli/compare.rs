@@ -12,8 +12,8 @@ use crate::survey::compare::compare;
 /// Compare populations: what grew, cumulative shares, deciles, and distances
 ///
 /// Two surveys of one tree begin with what came and went: files and bytes in all and by size, and the directories,
-/// owners and extensions that grew or shrank most. The distance is that of Kolmogorov and Smirnov: the largest difference between two cumulative curves, by files and
-/// by bytes.
+/// owners and extensions that grew or shrank most. The distance is that of Kolmogorov and Smirnov: the largest
+/// difference between two cumulative curves, by files and by bytes.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo compare monday.json tuesday.json\n  granulo compare vu-1984 vu-2005 usr.json"

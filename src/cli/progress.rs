@@ -65,8 +65,8 @@ fn draw(progress: &Progress, mut words: impl FnMut(&Snapshot) -> String, is_over
     bar.finish_and_clear();
 }
 
-/// The same words, after the share of so many inodes that was seen and the time that the rest will take. What is neither
-/// a file nor a directory is not seen here, so the last per cent may be missing.
+/// The same words, after the share of so many inodes that was seen and the time that the rest will take. What is
+/// neither a file nor a directory is not seen here, so the last per cent may be missing.
 pub(super) fn survey_words_of(inodes: Option<u64>) -> impl FnMut(&Snapshot) -> String + Send {
     let mut words = survey_words();
     move |now| {

@@ -26,8 +26,8 @@ pub(super) fn open_with_notes(path: &Path) -> Result<(Survey, Vec<String>)> {
     Ok((source.survey, source.warnings))
 }
 
-/// The label of each of `surveys`: its own name if it has one, else that of its file. Where two are equal, the hosts are
-/// added if these differ, then days, then times of day; else they are numbered.
+/// The label of each of `surveys`: its own name if it has one, else that of its file. Where two are equal, the hosts
+/// are added if these differ, then days, then times of day; else they are numbered.
 pub(super) fn names(surveys: &[Survey], paths: &[PathBuf]) -> Vec<String> {
     let own = |(survey, path): (&Survey, &PathBuf)| {
         survey.origin.name.clone().unwrap_or_else(|| crate::units::escape_path(path))

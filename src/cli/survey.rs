@@ -30,7 +30,8 @@ use crate::units::{escape, escape_path, parse_size};
     granulo survey /data --files-out files.parquet --exclude '*.tmp' --exclude .git\n  granulo survey --resume homes.json.checkpoint -o homes.json"
 )]
 pub(super) struct SurveyArguments {
-    /// Files and directories to survey; symbolic links are followed here, but not below [default: the current directory]
+    /// Files and directories to survey; symbolic links are followed here, but not below [default: the current
+    /// directory]
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 
@@ -55,7 +56,8 @@ pub(super) struct SurveyArguments {
     /// Omit all names and paths, and which machine and file system it is, so that the survey can be shared
     #[arg(long, help_heading = "Results")]
     anonymous: bool,
-    /// Rows in each list of directories and files; the summary shows all of them [default: 20, and fewer in the summary]
+    /// Rows in each list of directories and files; the summary shows all of them [default: 20, and fewer in the
+    /// summary]
     #[arg(long, value_name = "N", help_heading = "Results")]
     top: Option<usize>,
     /// Breaks of ages in days, for the table of ages and for the bytes of each owner by age

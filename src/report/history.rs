@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::chart::{bar, columns, left, right, shorten};
 use super::growth::{count, size};
 use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
-use crate::survey::history::{Forecast, History, Point, TreeHistory, Trend};
+use crate::survey::history::{Forecast, History, Point, TreeHistory};
 use crate::units::{format_count, format_share, format_size, fraction};
 
 /// Rows of a table.
@@ -55,21 +55,32 @@ fn write_tree(tree: &TreeHistory, out: &mut dyn Write) -> io::Result<()> {
 
 fn growth(tree: &TreeHistory) -> Vec<String> {
     let (Some(files), Some(bytes)) = (tree.files, tree.size_bytes) else { return Vec::new() };
-    let per_day = |trend: Trend, format: fn(i128) -> String| format(trend.current().round() as i128);
     let when = if bytes.recent_per_day.is_some() { "in the last 30 days" } else { "over all surveys" };
-    let mut sentences = vec![format!("{} files and {} a day {when}.", per_day(files, count), per_day(bytes, size))];
+    let mut sentences = vec![format!(
+        "{} files and {} a day {when}.",
+        files_a_day(files.current()),
+        size(bytes.current().round() as i128)
+    )];
     if bytes.recent_per_day.is_some() {
-        let whole = |trend: Trend, format: fn(i128) -> String| format(trend.per_day.round() as i128);
-        sentences.push(format!("Over all surveys: {} files and {} a day.", whole(files, count), whole(bytes, size)));
+        let (files, bytes) = (files_a_day(files.per_day), size(bytes.per_day.round() as i128));
+        sentences.push(format!("Over all surveys: {files} files and {bytes} a day."));
     }
     sentences
 }
 
+/// A number a day, with its sign; of few, with decimals.
+fn files_a_day(number: f64) -> String {
+    match number.abs() {
+        few if (0.001..10.0).contains(&few) => format!("{}{few:.3}", if number < 0.0 { '−' } else { '+' }),
+        _ => count(number.round() as i128),
+    }
+}
+
 fn full(forecast: &Forecast) -> String {
-    let per_day = forecast.trend.current().round() as i128;
+    let per_day = forecast.trend.current();
     let (left, per_day) = match forecast.of {
-        "bytes" => (format_size(forecast.left.into()), size(per_day)),
-        of => (format!("{} {of}", format_count(forecast.left.into())), count(per_day)),
+        "bytes" => (format_size(forecast.left.into()), size(per_day.round() as i128)),
+        of => (format!("{} {of}", format_count(forecast.left.into())), files_a_day(per_day)),
     };
     match (forecast.days, &forecast.full_at) {
         (Some(days), Some(at)) => {
@@ -91,7 +102,7 @@ fn chosen(points: &[Point]) -> Vec<&Point> {
 fn write_table(tree: &TreeHistory, out: &mut dyn Write) -> io::Result<()> {
     let rows = chosen(&tree.points);
     heading("Files and bytes by survey", out)?;
-    writeln!(out, "{FAINT}{:16}{:>14}{:>12}{:>12}  {}{FAINT:#}", "taken (UTC)", "files", "size", "in use", "size")?;
+    writeln!(out, "{FAINT}{:16}{:>14}{:>12}{:>12}  size{FAINT:#}", "taken (UTC)", "files", "size", "in use")?;
     let most = tree.points.iter().map(|point| point.size_bytes).max().unwrap_or(0);
     for point in &rows {
         let used = point.used_bytes.zip(point.capacity_bytes);

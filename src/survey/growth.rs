@@ -1,8 +1,8 @@
 //! What came and went in a tree between two surveys of it: in all, by size, and where most of it did.
 //!
 //! Totals and the figures by size are exact. Owners and extensions are, as far as their tables are complete. A
-//! directory is known where it is in a list of a survey; where one of the two has it in no list, it had at most what the
-//! last row of the list has, and so its change has two bounds. Changes that are not sure to be any are left out.
+//! directory is known where it is in a list of a survey; where one of the two has it in no list, it had at most what
+//! the last row of the list has, and so its change has two bounds. Changes that are not sure to be any are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;

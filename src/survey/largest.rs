@@ -1,8 +1,8 @@
 //! The largest single files, in bounded memory.
 //!
-//! Files of equal size are ranked by inode number and name, which every kind of scan knows of a file at once: the result
-//! depends neither on the order in which files are found nor on how. An inode scan knows paths only at its end, so until
-//! then [`Unlocated`] has the positions of directories.
+//! Files of equal size are ranked by inode number and name, which every kind of scan knows of a file at once: the
+//! result depends neither on the order in which files are found nor on how. An inode scan knows paths only at its end,
+//! so until then [`Unlocated`] has the positions of directories.
 
 use std::cmp::Ordering;
 use std::sync::Mutex;

@@ -273,11 +273,18 @@ struct Superblock {
     label: String,
 }
 
-/// Where superblocks are, with their marks, UUIDs and labels.
-const SUPERBLOCKS: [(&str, (u64, &[u8]), u64, (u64, usize)); 3] = [
-    ("ext", (1024 + 56, &[0x53, 0xef]), 1024 + 104, (1024 + 120, 16)),
-    ("xfs", (0, b"XFSB"), 32, (108, 12)),
-    ("btrfs", (65_536 + 64, b"_BHRfS_M"), 65_536 + 32, (65_536 + 299, 256)),
+/// A kind of superblock: where its mark, the UUID and the label are in the device.
+struct Known {
+    kind: &'static str,
+    mark: (u64, &'static [u8]),
+    uuid: u64,
+    label: (u64, usize),
+}
+
+const SUPERBLOCKS: [Known; 3] = [
+    Known { kind: "ext", mark: (1024 + 56, &[0x53, 0xef]), uuid: 1024 + 104, label: (1024 + 120, 16) },
+    Known { kind: "xfs", mark: (0, b"XFSB"), uuid: 32, label: (108, 12) },
+    Known { kind: "btrfs", mark: (65_536 + 64, b"_BHRfS_M"), uuid: 65_536 + 32, label: (65_536 + 299, 256) },
 ];
 
 /// Reads the superblock, where this user may and the kind is known: udev may not run here.
@@ -291,11 +298,10 @@ fn identity(device: &Path, metadata: &Metadata) -> Option<Superblock> {
         file.read_exact_at(&mut bytes, at).ok().map(|()| bytes)
     };
     let is_there = |at: u64, mark: &[u8]| read(at, mark.len()).is_some_and(|bytes| bytes == mark);
-    let (kind, _, uuid_at, (label_at, longest)) =
-        SUPERBLOCKS.into_iter().find(|(_, (at, mark), ..)| is_there(*at, mark))?;
-    let label = read(label_at, longest)?;
+    let known = SUPERBLOCKS.iter().find(|known| is_there(known.mark.0, known.mark.1))?;
+    let label = read(known.label.0, known.label.1)?;
     let label = label.split(|&byte| byte == 0).next().unwrap_or_default();
-    Some(Superblock { kind, uuid: hyphenated(&read(uuid_at, 16)?), label: escape(label) })
+    Some(Superblock { kind: known.kind, uuid: hyphenated(&read(known.uuid, 16)?), label: escape(label) })
 }
 
 /// A UUID as people write it.
@@ -330,7 +336,7 @@ mod tests {
     #[test]
     fn superblocks_say_their_names() {
         let directory = tempfile::tempdir().unwrap();
-        for (kind, (mark_at, mark), uuid_at, (label_at, longest)) in SUPERBLOCKS {
+        for Known { kind, mark: (mark_at, mark), uuid: uuid_at, label: (label_at, longest) } in SUPERBLOCKS {
             let path = directory.path().join(kind);
             let file = File::create(&path).unwrap();
             file.set_len(128 << 10).unwrap();

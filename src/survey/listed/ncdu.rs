@@ -13,10 +13,13 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use super::{Listed, MOST_FILE_BYTES};
 use crate::survey::measure::Measure;
 
-/// Whether it begins as a list with the number of the format.
+/// Whether it begins as a list of the two numbers of the format and an object.
 pub(super) fn looks_like(text: &[u8]) -> bool {
-    let rest = text.trim_ascii_start().strip_prefix(b"[");
-    rest.is_some_and(|rest| rest.trim_ascii_start().starts_with(b"1"))
+    let Some(rest) = text.trim_ascii_start().strip_prefix(b"[") else { return false };
+    let mut fields = rest.splitn(3, |&byte| byte == b',').map(<[u8]>::trim_ascii);
+    let (major, minor, object) = (fields.next(), fields.next(), fields.next());
+    let is_number = |field: Option<&[u8]>| field.is_some_and(|digits| digits.iter().all(u8::is_ascii_digit));
+    major == Some(b"1") && is_number(minor) && object.is_some_and(|rest| rest.starts_with(b"{"))
 }
 
 pub(super) fn read(text: &[u8]) -> Result<Listed, String> {

@@ -16,7 +16,7 @@ pub(super) fn looks_like(text: &[u8]) -> bool {
 /// Size, allocated bytes and name of a line.
 fn fields(line: &[u8]) -> (Option<u64>, Option<u64>, Option<&[u8]>) {
     let is_gap = |byte: &u8| matches!(byte, b' ' | b'\t' | b',');
-    let split = |text: &'_ [u8]| text.iter().position(|byte| is_gap(byte));
+    let split = |text: &[u8]| text.iter().position(is_gap);
     let cut = |text| -> (&[u8], &[u8]) {
         let text: &[u8] = text;
         split(text).map_or((text, &[]), |at| (&text[..at], text[at + 1..].trim_ascii_start()))
