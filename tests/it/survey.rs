@@ -244,7 +244,7 @@ fn the_same_root_given_twice_counts_once() {
     slash.push("/");
     let dotted = sandbox.path().join("t/../t/.");
     let document = survey(args![&root, slash, dotted, sandbox.path().join("link"), "--as-of", AS_OF]);
-    assert_same(&once, &document, &["roots", "name", "where"]);
+    assert_same(&once, &document, &["roots", "name", "where", "tree"]);
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn a_root_inside_another_root_counts_once() {
     let once = survey(args![sandbox.path(), "--as-of", AS_OF]);
     for roots in [[sandbox.path(), &inner], [&inner, sandbox.path()]] {
         let document = survey(args![roots[0], roots[1], "--as-of", AS_OF]);
-        assert_same(&flat(&once), &flat(&document), &["roots", "name", "where"]);
+        assert_same(&flat(&once), &flat(&document), &["roots", "name", "where", "tree"]);
         // Each root is the top of what is below it.
         let depths = &document["distributions"]["directory_depth"];
         assert_eq!((&depths["count"], &depths["total"]), (&json!(4), &json!(2)));
