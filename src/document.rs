@@ -27,6 +27,12 @@ impl<'j> Unread<'j> {
         Some(Unread { json, schema })
     }
 
+    /// Whether it is of the kind of `schema`, whatever its version.
+    pub(crate) fn is_of(&self, schema: &str) -> bool {
+        let kind = |schema: &str| schema.rsplit_once('/').map(|(kind, _)| kind.to_owned());
+        kind(&self.schema).is_some_and(|found| Some(found) == kind(schema))
+    }
+
     /// Reads it if it is a document of `schema` (such as `granulo/plan/1`); an older version is read as this one.
     /// `None` if it has another schema. `advice` says how to get a new one.
     ///

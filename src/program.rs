@@ -1,4 +1,4 @@
-//! This program, to be started again: a mount is served by a process of its own.
+//! This program: which build it is, and how it is started again, since a mount is served by a process of its own.
 //!
 //! Normally that is the executable of this process. Where the command runs inside another program, such as the
 //! interpreter that the Python package uses, that program says how it starts the command.
@@ -7,6 +7,23 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::OnceLock;
+
+/// The release.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The commit of which it is a build, followed by `+changed` where the tree differed from it; `None` if unknown, as of
+/// a debug build.
+pub(crate) fn commit() -> Option<&'static str> {
+    Some(env!("GRANULO_BUILD")).filter(|build| !build.is_empty())
+}
+
+/// Release and commit, for people.
+pub(crate) fn version() -> String {
+    match commit() {
+        Some(commit) => format!("{VERSION} ({commit})"),
+        None => VERSION.to_owned(),
+    }
+}
 
 /// A program and its first arguments.
 static STARTED_BY: OnceLock<Vec<OsString>> = OnceLock::new();

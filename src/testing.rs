@@ -34,7 +34,23 @@ pub mod fuzzing {
     use crate::scan::{WalkOptions, walk::Walk};
     use crate::survey::checkpoint::with_header;
     use crate::survey::collect::Collector;
+    use crate::survey::part::{Part, join, with_header as part_with_header};
     use crate::survey::{Checkpoint, Options};
+
+    /// Lists and tables of sizes by other programs: what is read can be written, and is read back with the same files.
+    ///
+    /// # Panics
+    /// If a law is violated.
+    pub fn listed(bytes: &[u8]) {
+        use crate::survey::{file, listed, measure::Measure};
+        let Some(Ok((survey, _))) = listed::read(bytes, "fuzz") else { return };
+        let sizes = survey.distributions.of(Measure::FileSize);
+        assert_eq!(u128::from(survey.counts.files), sizes.count());
+        let mut text = Vec::new();
+        file::write(&survey, file::Detail::Full, &mut text).expect("memory takes every write");
+        let again = file::read(&text, std::path::Path::new("fuzz")).expect("what was written is read");
+        assert_eq!(again.distributions, survey.distributions);
+    }
 
     /// Events of a watched file system, as read from the kernel.
     ///
@@ -69,5 +85,17 @@ pub mod fuzzing {
             let _ = walk.is_finished();
         }
         let _ = collector.survey().size_bytes();
+    }
+
+    /// Whatever is read as a shard of a survey without an error is added up or refused. The bytes are tried unchanged, and as a body behind a header with the right checksum.
+    ///
+    /// # Panics
+    /// If that does not hold.
+    pub fn part(bytes: &[u8]) {
+        let _ = Part::parse(bytes);
+        let Ok(part) = Part::parse(&part_with_header(bytes)) else { return };
+        if let Ok(joined) = join(vec![part]) {
+            let _ = joined.survey.size_bytes();
+        }
     }
 }

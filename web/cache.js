@@ -1,9 +1,8 @@
 // The page of caches: reads the data, builds header and sections.
 "use strict";
 
-(() => {
+Pages.add("cache", (data) => {
   const { count, size } = Format;
-  const data = Format.parse(document.getElementById("data").textContent);
   const studies = data.studies ?? [];
 
   if (!studies.length) {
@@ -31,4 +30,4 @@
       data,
     }),
   });
-})();
+});

@@ -188,8 +188,17 @@ const Figures = (() => {
         content.rows.map((row) => el("tr", {}, el("td", {}, swatch(row)), el("td", { class: "tip-label" }, row.label), cells(row)))));
   }
 
-  function swatch({ color, dash }) {
-    const node = el("span", { class: dash ? `swatch ${dash}` : "swatch", "aria-hidden": "true" });
+  /** Where a tooltip stands: beside what it explains, and above the chart where there is no room beside. */
+  function beside([x, y], _, __, ___, { contentSize: [width, height], viewSize: [all, high] }) {
+    const gap = 18;
+    if (x + gap + width <= all) return [x + gap, Math.max(0, Math.min(y - height / 2, high - height))];
+    if (x - gap - width >= 0) return [x - gap - width, Math.max(0, Math.min(y - height / 2, high - height))];
+    const left = Math.max(0, Math.min(x - width / 2, all - width));
+    return y - gap - height >= -40 ? [left, y - gap - height] : [left, y + gap];
+  }
+
+  function swatch({ color, dash, block }) {
+    const node = el("span", { class: dash ? `swatch ${dash}` : block ? "swatch patch" : "swatch", "aria-hidden": "true" });
     if (color) node.style.setProperty("--swatch", color);
     else node.classList.add("none");
     return node;
@@ -208,6 +217,8 @@ const Figures = (() => {
    *   `{title, columns, rows: [{label, value (one a column), color, dash}]}`;
    * - or `rows(state, color)`: `[{label, value, text, color, tip}]`, horizontal bars; `parts`, `[{value, color}]`,
    *   divide them;
+   * - or `tiles(state, color, width)`: `[{name, value, tip, itemStyle, children}]`, nested rectangles; `open(tile, figure)`
+   *   when one is chosen, `trail(state)`: `[{at, text, name, last}]`, the way back, of which one becomes `state.at`;
    * - `table(state)`: what `Format.table` takes, folded away; `show(state)`: nodes in sight below the chart.
    */
   class Figure {
@@ -228,12 +239,14 @@ const Figures = (() => {
       });
       this.controlBox = el("div", { class: "controls" });
       this.legendBox = el("div", { class: "legend", role: "group", "aria-label": "Legend" });
+      this.trailBox = spec.trail && el("nav", { class: "trail", "aria-label": "Directories above" });
       this.below = el("div", { class: "below" });
       this.details = spec.table && el("details", { class: "data", ontoggle: () => this.fillTable() },
         el("summary", {}, "Data table"), el("div", { class: "data-body" }));
       this.node = el("figure", { class: "figure", id: `figure-${spec.name}` },
-        el("figcaption", {}, el("h3", {}, spec.title), spec.note ? el("p", { class: "note" }, spec.note) : null),
-        this.controlBox, this.legendBox, this.canvas,
+        el("figcaption", {}, el("div", { class: "headed" }, el("h3", {}, spec.title), Save.chartButtons(this)),
+          spec.note ? el("p", { class: "note" }, spec.note) : null),
+        this.controlBox, this.legendBox, this.trailBox, this.canvas,
         spec.layout && el("p", { class: "hint" },
           el("span", { class: "mouse" }, "Drag across the chart or use Ctrl + mouse wheel to zoom; double-click to reset."),
           el("span", { class: "touch" }, "Pinch to zoom; drag sideways to pan.")),
@@ -249,6 +262,7 @@ const Figures = (() => {
       this.chart = echarts.init(this.canvas, null, { renderer: "svg", width: this.width, height: this.height });
       this.chart.on("finished", () => this.finished());
       if (this.spec.layout) listenForZoom(this);
+      if (this.spec.tiles) this.listenForTiles();
       this.render();
       this.observer = new ResizeObserver(() => {
         const width = this.canvas.clientWidth;
@@ -328,6 +342,11 @@ const Figures = (() => {
     arrange() {
       const color = theme();
       const narrow = this.width < 560;
+      if (this.spec.tiles) {
+        this.plan = { tiles: this.spec.tiles(this.state, color, this.width) };
+        this.height = narrow ? 380 : 480;
+        return;
+      }
       if (this.spec.rows) {
         this.plan = { rows: this.spec.rows(this.state, color) };
         this.height = Math.max(1, this.plan.rows.length) * 38 + 8;
@@ -347,11 +366,13 @@ const Figures = (() => {
       const color = theme();
       this.canvas.style.height = `${this.height}px`;
       this.chart.resize({ width: this.width, height: this.height });
-      this.chart.setOption(this.plan.rows ? this.rowsOption(color) : this.panelsOption(color), { notMerge: true });
+      const option = this.plan.tiles ? this.tilesOption(color) : this.plan.rows ? this.rowsOption(color) : this.panelsOption(color);
+      this.chart.setOption(option, { notMerge: true });
       if (this.plan.x) this.canvas.dataset.extent = this.extent().join(" ");
       if (this.spec.heading) this.node.querySelector("h3").textContent = this.spec.heading(this.state);
       this.fillControls();
       this.fillLegend(color);
+      this.fillTrail();
       this.below.replaceChildren(...(this.spec.show?.(this.state) ?? []));
       this.fillTable();
     }
@@ -363,7 +384,7 @@ const Figures = (() => {
         animation: false,
         textStyle: { fontFamily: FONT, fontSize: 12, color: color("muted") },
         tooltip: {
-          trigger: "axis", confine: true, transitionDuration: 0, hideDelay: 40, className: "tip", padding: 0, borderWidth: 0,
+          trigger: "axis", confine: false, position: beside, transitionDuration: 0, hideDelay: 40, className: "tip", padding: 0, borderWidth: 0,
           backgroundColor: color("raised"), textStyle: { color: color("ink"), fontSize: 13, fontFamily: FONT },
           extraCssText: "box-shadow:none;border-radius:4px",
         },
@@ -464,6 +485,47 @@ const Figures = (() => {
           data: rows.map((row) => ({ value: row.parts[at].value, itemStyle: { color: row.parts[at].color } })),
         }));
       return option;
+    }
+
+    tilesOption(color) {
+      const option = this.common(color);
+      option.tooltip.trigger = "item";
+      option.tooltip.formatter = (hit) => tooltip(hit.data?.tip);
+      const edge = color("bg");
+      const head = { show: true, height: 20, color: color("ink"), fontSize: 12, fontWeight: 600, padding: [0, 5], overflow: "truncate" };
+      const parent = { borderColor: color("panel"), borderWidth: 2, gapWidth: 1 };
+      option.series = [{
+        type: "treemap", data: this.plan.tiles, left: 0, right: 0, top: 0, bottom: 0, roam: false, nodeClick: false, breadcrumb: { show: false },
+        visibleMin: 60, childrenVisibleMin: 900, squareRatio: 1, cursor: "pointer",
+        label: { show: true, position: "insideTopLeft", padding: [4, 5], color: edge, fontSize: 12, overflow: "truncate", ellipsis: "…", formatter: (hit) => hit.name },
+        upperLabel: head, itemStyle: { borderColor: edge, borderWidth: 1, gapWidth: 1 },
+        emphasis: { label: { color: edge }, upperLabel: head, itemStyle: { borderColor: color("ink") } },
+        levels: [{ itemStyle: { borderWidth: 0, gapWidth: 3 }, upperLabel: { show: false } }, { itemStyle: parent, upperLabel: head }, { itemStyle: parent, upperLabel: head }, {}],
+      }];
+      return option;
+    }
+
+    /** A rectangle opens when it is chosen, and so does the first that is large with Enter; Backspace leads back. */
+    listenForTiles() {
+      this.chart.on("click", (hit) => this.spec.open(hit.data, this));
+      this.canvas.addEventListener("keydown", (event) => {
+        const way = this.spec.trail(this.state);
+        if (event.key === "Enter") this.spec.open([...this.plan.tiles].sort((a, b) => b.value - a.value).find((tile) => tile.at !== null), this);
+        else if (event.key === "Backspace" && way.length > 1) this.set("at", way.at(-2).at);
+        else return;
+        event.preventDefault();
+        announce(this.spec.trail(this.state).at(-1).text);
+      });
+    }
+
+    fillTrail() {
+      if (!this.trailBox) return;
+      const way = this.spec.trail(this.state);
+      const had = this.trailBox.contains(document.activeElement);
+      this.trailBox.replaceChildren(...way.map((step) => (step.last
+        ? el("span", { class: step.name ? "name" : null, "aria-current": "true" }, step.text)
+        : el("button", { type: "button", class: step.name ? "name" : null, onclick: () => this.set("at", step.at) }, step.text))));
+      if (had) (this.trailBox.querySelector("button:last-of-type") ?? this.canvas).focus({ preventScroll: true });
     }
 
     // -------------------------------------------------------------- what stands around the chart

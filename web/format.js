@@ -234,7 +234,7 @@ const Format = (() => {
       return head;
     });
     const box = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption });
-    box.append(el("table", {}, el("caption", {}, caption), el("thead", {}, el("tr", {}, heads)), body));
+    box.append(el("table", {}, el("caption", {}, caption), el("thead", {}, el("tr", {}, heads)), body), Save.tableButton({ caption, columns, rows }));
     return box;
   }
 

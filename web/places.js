@@ -47,13 +47,17 @@ const Places = (() => {
     const has = (scope) => Object.keys(MEASURES).some((rank) => lists?.[scope]?.[rank]?.length);
     const scopes = [["subtree", "Including subdirectories"], ["own", "Directory only"]].filter(([scope]) => has(scope));
     if (!scopes.length) return null;
-    const list = (state) => (lists[state.scope]?.[state.rank] ?? []).map((row, index) => ({
+    const rowsOf = ({ scope, rank }) => {
+      const rows = lists[scope]?.[rank] ?? [];
+      return scope === "subtree" ? Treemap.unchained(rows, MEASURES[rank].field) : rows;
+    };
+    const list = (state) => rowsOf(state).map((row, index) => ({
       row, label: row.path ?? `Directory ${index + 1}, depth ${count(row.depth)}`, name: row.path !== null,
     }));
     return new Figure({
       name: "directories",
       title: "Directories",
-      note: "A root is the top of its own subtree, so it leads most of these lists.",
+      note: "With subdirectories, a directory that holds nine tenths of the one above it stands for both.",
       alt: "Bar chart of the leading directories",
       state: { scope: scopes[0][0], rank: "small_files" },
       controls: [{ key: "scope", label: "Directory", options: scopes }, RANK],

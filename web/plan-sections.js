@@ -424,5 +424,42 @@ const PlanSections = (() => {
     setTimeout(() => status.replaceChildren(), 4000);
   }
 
-  return { looks, manyHidden, placesOf, LINEAR_OR_LOG, blockSizes, caches, layouts, files, costs, settings };
+  // ---------------------------------------------------------------- what to buy and what to type
+
+  /** The card that the page opens with: devices, room, and commands, for the first layout with a fast tier. */
+  function card({ plan }) {
+    const tier = plan.fast_tiers[0];
+    const usual = tier?.curve.find((point) => num(point.cutoff_bytes) === num(plan.usual_cutoff_bytes));
+    const totals = new Map(plan.models.map((model) => [model.model, model]));
+    const rising = plan.models.filter((model) => known(model.total_bytes)).sort((a, b) => num(a.total_bytes) - num(b.total_bytes));
+    const purchase = (each) => (each ? `${count(each.count)} × ${each.device}` : null);
+    const entry = (name, value, more) => value && el("div", {}, el("dt", {}, name), el("dd", {}, value, more ? el("small", {}, more) : null));
+    const entries = [];
+    let text = null;
+    if (usual) {
+      const { fit, cheapest } = tier;
+      const held = fit?.largest;
+      const at = fit ? held : usual;
+      const slow = at ? num(at.slow_bytes) * (1 + num(plan.growth_fraction)) : null;
+      entries.push(entry("Layout", el("span", { class: "name" }, tier.model), totals.has(tier.model) ? `${size(totals.get(tier.model).total_bytes)} in all, raw` : null),
+        fit ? entry("Fast devices given", size(fit.fast_device_bytes), held ? `hold metadata and files up to ${exact(held.cutoff_bytes)}` : "too small even for the metadata")
+          : entry("Fast devices", size(usual.fast_device_bytes), `for metadata and files up to ${size(usual.cutoff_bytes)}, ${share(usual.small_file_fraction)} of the files; filled to ${share(tier.fill_fraction)}`),
+        slow !== null && entry("Slow devices", size(Math.round(slow)), "raw, for the rest; add room to grow"),
+        cheapest && entry("Cheapest purchase", [purchase(cheapest.fast), purchase(cheapest.slow)].filter(Boolean).join(" and "), `${Format.decimal(cheapest.cost, 0)} ${plan.currency ?? ""}`.trim()));
+      text = tier.settings?.length ? tier.settings.join("\n") : null;
+    } else if (rising.length) {
+      entries.push(entry("Least space", size(rising[0].total_bytes), rising[0].model), rising.length > 1 && entry("Most", size(rising.at(-1).total_bytes), rising.at(-1).model));
+    }
+    if (!entries.some(Boolean)) return null;
+    const status = el("span", { class: "dim", role: "status" });
+    const code = text && el("pre", { class: "name", tabindex: "0", "aria-label": `Commands for ${tier.model}` }, el("code", {}, text));
+    return el("div", { class: "card", id: "card" }, el("h2", { class: "small" }, text ? "What to buy, and what to type" : "What to buy"),
+      el("dl", { class: "facts" }, entries),
+      text && el("div", { class: "copy" }, el("span", { class: "dim" }, "Review before you run:"), el("button", { type: "button", onclick: () => copy(text, code, status) }, "Copy"), status), code);
+  }
+
+  /** Block sizes belong to the page only where somebody asked: with reads and writes, a cache, or a tolerance. */
+  const asksForBlocks = ({ plan }) => Boolean(plan.operations || plan.caching || (plan.recommendation && num(plan.recommendation.tolerance_fraction) !== 0.05) || !plan.models.length);
+
+  return { card, asksForBlocks, looks, manyHidden, placesOf, LINEAR_OR_LOG, blockSizes, caches, layouts, files, costs, settings };
 })();

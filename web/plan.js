@@ -1,10 +1,9 @@
 // The page of a plan: reads the data, builds header and sections. The answers of its sliders come from the data too.
 "use strict";
 
-(() => {
+Pages.add("plan", (data) => {
   const { num, known, count, size, share } = Format;
   const { shellWord } = Shell;
-  const data = Format.parse(document.getElementById("data").textContent);
   const { plan } = data;
 
   function header() {
@@ -23,16 +22,13 @@
 
   function keyFigures() {
     const { source, recommendation } = plan;
-    const tier = plan.fast_tiers[0];
-    const usual = tier?.curve.find((point) => num(point.cutoff_bytes) === num(plan.usual_cutoff_bytes));
     const totals = plan.models.map((model) => model.total_bytes).filter(known).sort((a, b) => num(a) - num(b));
     return Shell.keys([
       ["Files", count(source.files)],
       ["Bytes", size(source.size_bytes), num(source.files) > 0 ? `mean ${size(Math.round(num(source.size_bytes) / num(source.files)))}` : null],
       ["Largest file", size(source.largest_bytes)],
-      recommendation && ["Recommended block size", size(recommendation.block_bytes), `${share(recommendation.chosen.single_block_fraction)} of files fit in one`],
+      recommendation && PlanSections.asksForBlocks(data) && ["Recommended block size", size(recommendation.block_bytes), `${share(recommendation.chosen.single_block_fraction)} of files fit in one`],
       totals.length > 0 && ["Stored", size(totals[0]), totals.length > 1 ? `to ${size(totals.at(-1))}, by layout` : `under ${plan.models[0].model}`],
-      usual && [`Fast, up to ${size(plan.usual_cutoff_bytes)}`, size(usual.fast_bytes), `${share(usual.fast_fraction)} under ${tier.model}`],
     ]);
   }
 
@@ -76,8 +72,8 @@
   }
   Shell.show({
     subject: "plan",
-    sections: [PlanSections.blockSizes(data), PlanSections.caches(data), PlanSections.layouts(data), PlanSections.files(data), PlanTier.tier(data), PlanSections.costs(data), PlanSections.settings(data)].filter(Boolean),
-    nodes: [header(), Shell.summary(data.words), keyFigures()],
+    sections: [PlanSections.layouts(data), PlanTier.tier(data), PlanSections.costs(data), PlanSections.settings(data), PlanSections.files(data), PlanSections.asksForBlocks(data) && PlanSections.blockSizes(data), PlanSections.caches(data)].filter(Boolean),
+    nodes: [header(), PlanSections.card(data), keyFigures(), Shell.words(data.words)],
     footer: footer(),
   });
-})();
+});

@@ -1,10 +1,9 @@
 // The page of surveys: reads the data, builds header and sections, and follows the choice of source.
 "use strict";
 
-(() => {
+Pages.add("survey", (data) => {
   const { el, num, known, count, size, share } = Format;
   const { shellWord } = Shell;
-  const data = Format.parse(document.getElementById("data").textContent);
   const all = (data.sources ?? []).map(Sections.view);
   let chosen = 0;
 
@@ -52,10 +51,26 @@
       ["Files", count(counts.files), known(counts.directories) && num(counts.directories) > 0 ? `in ${count(counts.directories)} directories` : null],
       ["Bytes", size(totals.size_bytes), known(totals.allocated_bytes) && num(totals.allocated_bytes) > 0 ? `${size(totals.allocated_bytes)} allocated` : null],
       ["Median size", size(dist?.deciles?.[4]), known(dist?.mean) ? `mean ${size(dist.mean)}` : null],
-      small && [`${size(shown.small)} or less`, share(small.files), `of files, ${share(small.bytes)} of bytes`],
-      num(totals.allocated_bytes) > 0 && ["Overhead", share(totals.overhead_fraction), "of allocated"],
-      known(empty) && ["Empty files", count(empty), `${share(num(counts.files) > 0 ? num(empty) / num(counts.files) : 0)} of files`],
+      small && [`${size(shown.small)} or less`, share(small.files), `${share(small.bytes)} of bytes`],
+      ...overheadKeys(shown),
+      known(empty) && num(empty) > 0 && ["Empty files", count(empty), `${share(num(counts.files) > 0 ? num(empty) / num(counts.files) : 0)} of files`],
     ]);
+  }
+
+  /**
+   * Overhead is what is allocated beyond the sizes, as a share of what is allocated; what sparse files lack is another
+   * figure. The sums by owner hold every file.
+   */
+  function overheadKeys(shown) {
+    const { size_bytes, allocated_bytes, overhead_fraction } = shown.totals;
+    const allocated = num(allocated_bytes);
+    if (!(allocated > 0)) return [];
+    const owners = shown.survey.where?.owners;
+    if (!owners) return [["Overhead", share(overhead_fraction), num(overhead_fraction) < 0 ? "of allocated, with sparse files" : "of allocated"]];
+    const beyond = [...(owners.rows ?? []), owners.rest].reduce((sum, row) => sum + num(row?.overhead_bytes), 0);
+    const sparse = beyond - (allocated - num(size_bytes));
+    return [["Overhead", share(beyond / allocated), `of allocated: ${size(beyond)}`],
+      sparse > 0.0005 * num(size_bytes) && ["Not allocated", size(sparse), "holes and compression"]];
   }
 
   /** Several sources: their key figures side by side. */
@@ -70,6 +85,33 @@
           share(small?.files), share(small?.bytes)];
       }),
     }));
+  }
+
+  /** Two surveys: what differs, before all else; and for the same tree, which directories grew and shrank most. */
+  function difference() {
+    const [before, after] = all.map((each) => each).sort((a, b) => Date.parse(a.survey.taken_at ?? 0) - Date.parse(b.survey.taken_at ?? 0));
+    const signed = (value, text) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${text(Math.abs(value))}`;
+    const row = (name, a, b, text) => (known(a) && known(b) ? [name, { text: text(a), value: num(a) }, { text: text(b), value: num(b) },
+      { text: signed(num(b) - num(a), text), value: num(b) - num(a) }, num(a) > 0 ? Format.change(num(b) / num(a) - 1) : Format.MISSING] : null);
+    const dist = (each) => each.dist("file_size");
+    const rows = [row("Files", before.counts.files, after.counts.files, count), row("Bytes", before.totals.size_bytes, after.totals.size_bytes, size),
+      num(before.totals.allocated_bytes) > 0 && num(after.totals.allocated_bytes) > 0 && row("Allocated", before.totals.allocated_bytes, after.totals.allocated_bytes, size),
+      row("Directories", before.counts.directories, after.counts.directories, count), row("Median size", dist(before)?.deciles?.[4], dist(after)?.deciles?.[4], size),
+      row("Mean size", dist(before)?.mean, dist(after)?.mean, (value) => size(Math.round(value)))].filter(Boolean);
+    const grown = Treemap.grown(before, after);
+    return el("div", { class: "block" }, el("h2", { class: "small" }, "Difference"),
+      Format.table({
+        caption: "Difference between the two surveys",
+        columns: [{ title: "", text: true }, ...[before, after].map((each) => ({ title: Format.shorten(each.name, 32) + (each.survey.taken_at ? `, ${Format.time(each.survey.taken_at)}` : "") })), { title: "Difference" }, { title: "Change" }],
+        rows,
+      }),
+      grown.length > 0 && el("h3", {}, "Directories that changed most"),
+      grown.length > 0 && Format.table({
+        caption: "Directories that changed most, among those that both surveys keep", sortable: true,
+        columns: [{ title: "Directory", text: true }, { title: "Bytes before" }, { title: "Bytes after" }, { title: "Difference", sorted: true }, { title: "Files" }],
+        rows: grown.map(({ path, a, b }) => [{ text: path, name: true }, { text: size(a.size_bytes), value: a.size_bytes }, { text: size(b.size_bytes), value: b.size_bytes },
+          { text: signed(b.size_bytes - a.size_bytes, size), value: b.size_bytes - a.size_bytes }, { text: signed(b.files - a.files, count), value: b.files - a.files }]),
+      }));
   }
 
   /** The choice of source, where there are several. */
@@ -108,8 +150,8 @@
   function footer(shown) {
     const hardLinks = HARD_LINKS[shown.survey.options?.hard_links];
     return Shell.footer({
-      method: ["Size is the length of a file. Allocated is what the file system reserves for it. Overhead is allocated minus size: positive where blocks are rounded up, " +
-        "negative where a file is sparse, compressed or stored inline. Buckets are half-open: a file of exactly 4 KiB is in the bucket that starts at 4 KiB. " +
+      method: ["Size is the length of a file. Allocated is what the file system reserves for it. Overhead is what is allocated beyond the size, as a share of what is allocated, summed over files allocated more than their size; " +
+        "what sparse, compressed and inline files have not allocated is a figure of its own. Buckets are half-open: a file of exactly 4 KiB is in the bucket that starts at 4 KiB. " +
         `By files, every file counts once; by bytes, every byte counts once. KiB, MiB and GiB are powers of 1,024.${hardLinks ? ` ${hardLinks}` : ""}`,
       (data.published ?? []).length > 0 && "The 1984 and 2005 curves are from Tanenbaum, Herder and Bos, “File Size Distribution on UNIX Systems: Then and Now”, Fig. 1."],
       again: "survey", command: command(shown), data,
@@ -130,9 +172,9 @@
     ].filter(Boolean);
     Shell.show({
       subject: "survey", sections, pick: sourcePick(), footer: footer(shown),
-      nodes: [header(shown), warnings(shown), Shell.summary(shown.source.words), keyFigures(shown), all.length > 1 && sideBySide()],
+      nodes: [header(shown), warnings(shown), all.length === 2 && difference(), keyFigures(shown), all.length > 2 && sideBySide(), Treemap.picture(shown), Shell.words(shown.source.words)],
     });
   }
 
   build();
-})();
+});

@@ -369,7 +369,11 @@ const Sections = (() => {
       .map(([key, label, tint]) => ({ key, label, tint, files: shown.dist(`${key}_age`), bytes: shown.dist(`${key}_age_bytes`) }))
       .filter((stamp) => stamp.files || stamp.bytes);
     if (!stamps.length) return null;
-    const entries = (dist) => dist?.buckets ?? [];
+    // Days of a time before 1982: packaging writes 1970 and 1980 where it has no time. They are said, not drawn.
+    const reset = (entry) => num(entry.low) >= 16384;
+    const everyEntry = (dist) => dist?.buckets ?? [];
+    const entries = (dist) => everyEntry(dist).filter((entry) => !reset(entry));
+    const resets = stamps.map((stamp) => ({ ...stamp, share: part(sum(everyEntry(stamp.files).filter(reset).map((entry) => entry.count)), stamp.files?.count) })).filter((stamp) => stamp.share > 0);
     const all = stamps.flatMap((stamp) => [entries(stamp.files), entries(stamp.bytes)]);
     /** Share that is as old as the lower edge of each bucket, or older. */
     const older = (dist) => {
@@ -378,13 +382,19 @@ const Sections = (() => {
         const point = [Math.max(-1, num(entry.low) === 0 ? -1 : Math.log2(num(entry.low))), part(left, dist.count)];
         left -= num(entry.count);
         return point;
-      }).concat(dist ? [[places(entries(dist).at(-1))[1], 0]] : []);
+      }).concat(entries(dist).length ? [[places(entries(dist).at(-1))[1], part(left, dist.count)]] : []);
+    };
+    /** The first view of an axis: without the ends that hold next to nothing. */
+    const startWhereSomethingIs = (x, dists) => {
+      const held = dists.flatMap((dist) => entries(dist).filter((entry) => part(entry.count, dist.count) >= 0.003)).flatMap(places);
+      return held.length ? { ...x, start: [Math.min(...held), Math.max(Math.min(...held) + 2, ...held)] } : x;
     };
     const panels = [["Share of the files", "files"], ["Share of the bytes", "bytes"]].filter(([, key]) => stamps.some((stamp) => stamp[key]));
     const figure = new Figure({
       name: "ages",
       title: "Age of files and of their bytes",
-      note: "In whole days at the time of the survey. Access times depend on mount options: with relatime they lag by up to a day, with noatime they are not updated.",
+      note: (resets.length ? `Not drawn: ${resets.map((stamp) => `${share(stamp.share)} of the files by ${stamp.key}`).join(", ")} date from before 1982, as reset by packaging. ` : "") +
+        "In whole days at the time of the survey. Access times depend on mount options: with relatime they lag by up to a day, with noatime they are not updated.",
       alt: "Histograms of the ages of files, by files and by bytes",
       state: { view: "bucket", axis: "linear" },
       controls: [{ key: "view", label: "View", options: [["bucket", "Per bucket"], ["older", "Cumulative (that old or older)"]] },
@@ -392,7 +402,7 @@ const Sections = (() => {
       legend: (color) => stamps.map((stamp) => ({ key: stamp.key, label: stamp.label, color: color(stamp.tint) })),
       layout(state, color) {
         const list = stamps.filter((stamp) => !state.hidden.has(stamp.key));
-        const x = bucketAxis(all, "days", "Age");
+        const x = startWhereSomethingIs(bucketAxis(all, "days", "Age"), list.flatMap((stamp) => [stamp.files, stamp.bytes].filter(Boolean)));
         if (state.view === "older") {
           return {
             x: { ...x, snap: true, full: [-1, x.full[1]], stops: [-1, ...Array.from({ length: Math.ceil(x.full[1]) + 1 }, (_, power) => power)] },
@@ -433,15 +443,15 @@ const Sections = (() => {
         };
       },
       table() {
-        const edges = new Map(all.flat().map((entry) => [num(entry.low), entry]));
+        const edges = new Map(stamps.flatMap((stamp) => [everyEntry(stamp.files), everyEntry(stamp.bytes)]).flat().map((entry) => [num(entry.low), entry]));
         const cell = (dist, low) => {
-          const found = entries(dist).find((entry) => num(entry.low) === low);
+          const found = everyEntry(dist).find((entry) => num(entry.low) === low);
           return dist ? share(part(found?.count ?? 0, dist.count)) : Format.MISSING;
         };
         return {
           caption: "Ages: share of the files and of the bytes per bucket",
           columns: [{ title: "Age", text: true }, ...stamps.flatMap((stamp) => [{ title: `${stamp.label}, files` }, { title: `${stamp.label}, bytes` }])],
-          rows: [...edges.keys()].sort((a, b) => a - b).map((low) => [bucket(low, edges.get(low).high, "days"),
+          rows: [...edges.keys()].sort((a, b) => a - b).map((low) => [`${bucket(low, edges.get(low).high, "days")}${low >= 16384 ? ", reset by packaging" : ""}`,
             ...stamps.flatMap((stamp) => [cell(stamp.files, low), cell(stamp.bytes, low)])]),
         };
       },

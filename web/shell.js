@@ -25,6 +25,12 @@ const Shell = (() => {
       el("p", { class: "name first" }, words[0]), words.length > 1 && el("p", { class: "name" }, words.slice(1).join(" ")));
   }
 
+  /** Sentences that say in words what the page shows, folded away. */
+  function words(sentences) {
+    const list = (sentences ?? []).filter((sentence) => typeof sentence === "string");
+    return list.length > 0 && el("details", { class: "data words" }, el("summary", {}, "In words"), el("p", { class: "name" }, list.join(" ")));
+  }
+
   /** Key figures: `[name, value, more]`; those without a value are left out. */
   function keys(list) {
     const figures = list.filter((entry) => entry && entry[1] !== Format.MISSING);
@@ -89,16 +95,17 @@ const Shell = (() => {
   // ---------------------------------------------------------------- the whole
 
   /**
-   * Shows a page: `{subject, sections, nodes, pick, footer}`; nodes stand before the sections, `pick` in the bar at the
-   * top.
+   * Shows a page: `{subject, sections, nodes, pick, footer}`; nodes, of which some may be figures, stand before the
+   * sections, `pick` in the bar at the top.
    */
   function show({ subject, sections, nodes, pick, footer: foot }) {
     Figures.stopAll();
-    const figures = sections.flatMap((each) => each.parts).filter((part) => part instanceof Figures.Figure);
-    document.getElementById("page").replaceChildren(
-      el("a", { class: "skip", href: "#main" }, `Skip to the ${subject}`), topBar(sections, pick),
-      el("main", { id: "main" }, [nodes, sections.map(section)].flat(Infinity).filter(Boolean)), foot,
-      el("div", { id: "live", class: "hidden", "aria-live": "polite" }));
+    const top = [nodes].flat(Infinity).filter(Boolean);
+    const figures = [...top, ...sections.flatMap((each) => each.parts)].filter((part) => part instanceof Figures.Figure);
+    document.getElementById("page").replaceChildren(...[
+      el("a", { class: "skip", href: "#main" }, `Skip to the ${subject}`), topBar(sections, pick), Pages.contents(),
+      el("main", { id: "main" }, [...top.map((part) => (part instanceof Figures.Figure ? part.node : part)), ...sections.map(section)]), foot,
+      el("div", { id: "live", class: "hidden", "aria-live": "polite" })].filter(Boolean));
     themed();
     for (const figure of figures) figure.start();
     if (!figures.length) root.dataset.ready = "true";
@@ -128,5 +135,48 @@ const Shell = (() => {
     themed();
   });
 
-  return { head, summary, keys, footer, shellWord, show, showNothing };
+  return { head, summary, words, keys, footer, shellWord, show, showNothing };
+})();
+
+// The kinds of pages, and of several results together the contents list. A script adds what shows its kind; `start`
+// shows the page, or the part of it that the address names (`#part-2`).
+const Pages = (() => {
+  const { el } = Format;
+  const kinds = new Map();
+  const NAMES = { survey: "Survey", plan: "Plan", bench: "Bench", trace: "Trace", cache: "Caches" };
+  let parts = [];
+  let chosen = 0;
+
+  function open(index) {
+    chosen = index;
+    kinds.get(parts[index].kind)?.(parts[index]);
+  }
+
+  /** A list of the results on the page, where there are several. */
+  function contents() {
+    return parts.length > 1 && el("nav", { class: "contents", "aria-label": "Contents" }, el("ol", {}, parts.map((part, index) => el("li", {},
+      el("button", {
+        type: "button", "aria-current": index === chosen ? "true" : null,
+        onclick: () => {
+          open(index);
+          history.replaceState(null, "", `#part-${index + 1}`);
+          scrollTo(0, 0);
+          document.querySelector('.contents [aria-current="true"]')?.focus({ preventScroll: true });
+        },
+      }, el("span", { class: "dim" }, `${NAMES[part.kind] ?? part.kind} `), el("span", { class: "name" }, Format.shorten(part.title, 60)))))));
+  }
+
+  function start() {
+    const data = Format.parse(document.getElementById("data").textContent);
+    if (!Array.isArray(data.parts)) {
+      kinds.values().next().value(data);
+      return;
+    }
+    parts = data.parts.filter((part) => kinds.has(part.kind)).map((part) => ({ ...part, generated_at: data.generated_at, granulo_version: data.granulo_version }));
+    const asked = Number(/^#part-(\d+)$/.exec(location.hash)?.[1]) - 1;
+    if (parts.length) open(parts[asked] ? asked : 0);
+    else Shell.showNothing(data.title);
+  }
+
+  return { add: (kind, show) => kinds.set(kind, show), contents, start };
 })();

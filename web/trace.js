@@ -1,9 +1,8 @@
 // The page of traces: reads the data, builds header and sections. Several traces lie over one another.
 "use strict";
 
-(() => {
+Pages.add("trace", (data) => {
   const { count, duration } = Format;
-  const data = Format.parse(document.getElementById("data").textContent);
   const traces = data.traces ?? [];
 
   if (!traces.length) {
@@ -31,4 +30,4 @@
       data,
     }),
   });
-})();
+});

@@ -37,6 +37,9 @@ pub struct Document {
     pub schema: String,
     /// Version of granulo that wrote it.
     pub granulo_version: String,
+    /// Commit that wrote it, with `+changed` where the tree differed from it; `None` if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granulo_commit: Option<String>,
     /// Start time, RFC 3339 UTC.
     pub started_at: String,
     /// Duration, everything included.

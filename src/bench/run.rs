@@ -19,6 +19,7 @@ use super::programs;
 use super::result::{Details, Document, Host, SCHEMA, Series, SubjectKind};
 use super::scratch::{Cleared, Scratch, clear_left_overs};
 use crate::error::{Error, ErrorKind, Result};
+use crate::program;
 use crate::progress::Stage;
 use crate::store::Plan;
 
@@ -233,7 +234,8 @@ impl Run {
         self.host.load_after = host::load_average();
         Document {
             schema: SCHEMA.to_owned(),
-            granulo_version: env!("CARGO_PKG_VERSION").to_owned(),
+            granulo_version: program::VERSION.to_owned(),
+            granulo_commit: program::commit().map(str::to_owned),
             started_at: humantime::format_rfc3339_seconds(self.started_at).to_string(),
             elapsed_seconds: self.started.elapsed().as_secs_f64(),
             complete: measured.complete,

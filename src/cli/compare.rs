@@ -9,16 +9,22 @@ use crate::error::Result;
 use crate::report::compare::write_comparison;
 use crate::survey::compare::compare;
 
-/// Compare populations: cumulative shares, deciles, and distances
+/// Compare populations: what grew, cumulative shares, deciles, and distances
 ///
-/// The distance is that of Kolmogorov and Smirnov: the largest difference between two cumulative curves, by files and
-/// by bytes.
+/// Two surveys of one tree begin with what came and went: files and bytes in all and by size, and the directories,
+/// owners and extensions that grew or shrank most. The distance is that of Kolmogorov and Smirnov: the largest
+/// difference between two cumulative curves, by files and by bytes.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  granulo compare vu-1984 vu-2005 usr.json")]
+#[command(
+    after_help = "Examples:\n  granulo compare monday.json tuesday.json\n  granulo compare vu-1984 vu-2005 usr.json"
+)]
 pub(super) struct CompareArguments {
     /// Two or more survey files, fsstats CSVs or published tables
     #[arg(value_name = "SOURCE", required = true, num_args = 2..)]
     sources: Vec<PathBuf>,
+    /// Write the comparison to this file, as JSON
+    #[arg(short, long, value_name = "FILE.json")]
+    output: Option<PathBuf>,
     /// Print the comparison as JSON
     #[arg(long)]
     json: bool,
@@ -28,6 +34,9 @@ impl CompareArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let surveys = sources::open_all(&self.sources)?;
         let comparison = compare(&surveys, &sources::names(&surveys, &self.sources));
+        if let Some(path) = &self.output {
+            output::write_json(path, &comparison)?;
+        }
         if self.json {
             output::print_json(&comparison)
         } else {

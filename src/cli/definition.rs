@@ -16,6 +16,7 @@ const GROUPS: [(&str, &[(&str, &str)]); 5] = [
             ("watch", "Keep a survey true while files change"),
             ("show", "Print any result, or a published population"),
             ("compare", "Compare populations: shares, deciles, distances"),
+            ("history", "Show how a tree grows, and when its file system will be full"),
             ("merge", "Merge surveys of disjoint trees"),
         ],
     ),

@@ -1,10 +1,11 @@
-//! `granulo merge`: add surveys of disjoint trees.
+//! `granulo merge`: add surveys of disjoint trees, and the shards of one survey.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Ended, output, sources};
+use super::shard::{self, Opened};
+use super::{Ended, output};
 use crate::error::Result;
 use crate::io::write_atomically;
 use crate::report::terminal;
@@ -13,10 +14,11 @@ use crate::survey::merge::{merge, overlapping_roots};
 
 /// Merge surveys of disjoint trees: the result equals one survey of them all
 ///
-/// A file hard-linked from two of the trees counts in both; ages stay relative to the time of each survey.
+/// A file hard-linked from two of the trees counts in both; ages stay relative to the time of each survey. Shards of one
+/// survey (granulo survey --shard) become that survey exactly, with files linked from several of them counted once.
 #[derive(Debug, Args)]
 pub(super) struct MergeArguments {
-    /// Survey files or fsstats CSVs
+    /// Survey files, shards of a survey, or fsstats CSVs
     #[arg(value_name = "SURVEY", required = true)]
     sources: Vec<PathBuf>,
     /// Write the merged survey to this file
@@ -29,18 +31,25 @@ pub(super) struct MergeArguments {
 
 impl MergeArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        let surveys = sources::open_all(&self.sources)?;
+        let Opened { mut surveys, only_shards, is_whole } = shard::open_all(&self.sources)?;
         for root in overlapping_roots(&surveys) {
             output::warn(&format!("{root} is in more than one survey: its files count twice"));
         }
-        let whole = merge(surveys)?;
+        let whole = match surveys.pop() {
+            Some(whole) if only_shards => whole,
+            last => {
+                surveys.extend(last);
+                merge(surveys)?
+            }
+        };
         if let Some(path) = &self.output {
             write_atomically(path, |out| write(&whole, Detail::Full, out))?;
         }
-        if self.json {
+        let ended = if self.json {
             output::print(|out| write(&whole, Detail::Full, out))
         } else {
             output::print(|out| terminal::write_summary(&whole, out))
-        }
+        };
+        Ok(ended?.and(is_whole))
     }
 }

@@ -12,6 +12,7 @@ mod complete;
 mod definition;
 mod generate;
 mod generated;
+mod history;
 mod merge;
 #[cfg(feature = "fuse")]
 mod mount;
@@ -20,6 +21,7 @@ mod plan;
 mod progress;
 mod report;
 mod results;
+mod shard;
 mod show;
 mod signals;
 mod sources;
@@ -33,10 +35,12 @@ mod watch;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{ColorChoice, FromArgMatches, Parser, Subcommand};
 
 use crate::error::{Error, Result};
 use crate::program;
+use crate::report::chart;
 
 /// File-size granulometry: measure a file population, and predict the space it needs.
 #[derive(Debug, Parser)]
@@ -63,6 +67,7 @@ enum Command {
     Show(show::ShowArguments),
     Merge(merge::MergeArguments),
     Compare(compare::CompareArguments),
+    History(history::HistoryArguments),
     Plan(plan::PlanArguments),
     Allocate(allocate::AllocateArguments),
     Generate(generate::GenerateArguments),
@@ -145,6 +150,7 @@ fn with_arguments(given: Vec<OsString>) -> u8 {
         ColorChoice::Never => anstream::ColorChoice::Never,
     }
     .write_global();
+    chart::set_columns(output::columns());
     match arguments.command.run() {
         Ok(ended) => ended.status(),
         Err(error) => {
@@ -168,6 +174,13 @@ fn arguments(given: Vec<OsString>) -> Result<Option<Vec<OsString>>> {
 
 /// Prints the message of the argument parser: help and version are not failures, and neither is a closed pipe.
 fn usage(error: &clap::Error) -> u8 {
+    if error.kind() == ErrorKind::DisplayVersion {
+        // Commands are versions of the whole, not of their own.
+        return match output::print(|out| writeln!(out, "granulo {}", program::version())) {
+            Ok(ended) => ended.status(),
+            Err(_) => 2,
+        };
+    }
     let _ = error.print();
     if error.use_stderr() { 2 } else { 0 }
 }
@@ -180,6 +193,7 @@ impl Command {
             Command::Show(arguments) => arguments.run(),
             Command::Merge(arguments) => arguments.run(),
             Command::Compare(arguments) => arguments.run(),
+            Command::History(arguments) => arguments.run(),
             Command::Plan(arguments) => arguments.run(),
             Command::Allocate(arguments) => arguments.run(),
             Command::Generate(arguments) => arguments.run(),

@@ -5,9 +5,17 @@ use std::path::Path;
 
 use super::Ended;
 use crate::error::{Error, Result};
+use crate::io::write_atomically;
 
 /// Bytes of a document that are written in one call.
 const DOCUMENT_BUFFER_BYTES: usize = 64 << 10;
+
+/// Columns for results: what the variable `COLUMNS` says, else those of the terminal on standard output, else 80.
+pub(super) fn columns() -> usize {
+    let asked = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let of_terminal = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
+    asked.or_else(of_terminal).unwrap_or(80)
+}
 
 /// Prints a result; a reader that closes the pipe early is not a failure.
 pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<Ended> {
@@ -30,6 +38,14 @@ pub(super) fn print_document(write: impl FnOnce(&mut dyn Write) -> io::Result<()
 /// Prints a result as one line of JSON.
 pub(super) fn print_json(value: &impl serde::Serialize) -> Result<Ended> {
     print_document(|out| {
+        serde_json::to_writer(&mut *out, value)?;
+        out.write_all(b"\n")
+    })
+}
+
+/// Writes a result to a file as one line of JSON.
+pub(super) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<()> {
+    write_atomically(path, |out| {
         serde_json::to_writer(&mut *out, value)?;
         out.write_all(b"\n")
     })

@@ -9,7 +9,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::progress::{Progress, Snapshot};
-use crate::units::{format_count, format_size};
+use crate::units::{format_count, format_size, fraction};
 
 /// Shorter work shows no line.
 const BEFORE: Duration = Duration::from_millis(300);
@@ -65,6 +65,34 @@ fn draw(progress: &Progress, mut words: impl FnMut(&Snapshot) -> String, is_over
     bar.finish_and_clear();
 }
 
+/// The same words, after the share of so many inodes that was seen and the time that the rest will take. What is
+/// neither a file nor a directory is not seen here, so the last per cent may be missing.
+pub(super) fn survey_words_of(inodes: Option<u64>) -> impl FnMut(&Snapshot) -> String + Send {
+    let mut words = survey_words();
+    move |now| {
+        let text = words(now);
+        let share = inodes.map(|all| fraction((now.objects + now.directories).into(), all.into()));
+        // Sooner, the time left would be guessed.
+        match share.filter(|share| *share >= 0.01) {
+            None => text,
+            Some(share) => {
+                let share = share.min(0.99);
+                let left = now.elapsed.as_secs_f64() * (1.0 - share) / share;
+                format!("{:.0} % · {} left · {text}", 100.0 * share, time_left(left))
+            }
+        }
+    }
+}
+
+/// A time in one unit: a guess needs no more.
+fn time_left(seconds: f64) -> String {
+    match seconds {
+        _ if seconds < 100.0 => format!("{seconds:.0} s"),
+        _ if seconds < 6000.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
 /// Words for the progress of a survey: counts, and the files of the last second.
 pub(super) fn survey_words() -> impl FnMut(&Snapshot) -> String + Send {
     let (mut files_before, mut elapsed_before, mut rate) = (0, Duration::ZERO, 0.0);
@@ -86,5 +114,21 @@ pub(super) fn survey_words() -> impl FnMut(&Snapshot) -> String + Send {
             text.push_str(&format!(" · {} errors", format_count(now.errors.into())));
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_the_inodes_says_what_is_left() {
+        let now =
+            |objects| Snapshot { objects, directories: 10, elapsed: Duration::from_secs(10), ..Snapshot::default() };
+        assert!(survey_words_of(Some(1000))(&now(190)).starts_with("20 % · 40 s left · 190 files"));
+        assert!(survey_words_of(Some(1000))(&now(5000)).starts_with("99 % · "));
+        for (inodes, objects) in [(None, 190), (Some(1 << 30), 190), (Some(0), 190)] {
+            assert!(survey_words_of(inodes)(&now(objects)).starts_with("190 files"), "{inodes:?}");
+        }
     }
 }

@@ -8,21 +8,22 @@ use clap::Args;
 use super::results::{Stored, read};
 use super::{Ended, output, sources, trace, usage_error};
 use crate::bench::result::Document;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::io::write_atomically;
 use crate::layout::Model;
 use crate::plan::Plan;
 use crate::report::bench::page::{self as bench_page, NamedRun};
+use crate::report::page::Part;
 use crate::report::{cache_page, page, plan_page, trace_page};
 use crate::units::escape_path;
 
 /// Create one self-contained HTML page from any results
 ///
-/// Several surveys appear side by side; several benches or traces are overlaid. A plan (JSON from granulo plan) has a
-/// page of its own, and so has a cache result (JSON from granulo cache).
+/// Several surveys appear side by side; several benches or traces are overlaid. Results of different kinds, and several
+/// plans, become one page with a contents list.
 #[derive(Debug, Args)]
 pub(super) struct ReportArguments {
-    /// Survey files, fsstats CSVs or published tables; or bench results, cache results, traces; or one plan
+    /// Survey files, fsstats CSVs, published tables; plans, bench results, cache results (JSON); traces
     #[arg(value_name = "RESULT", required = true)]
     results: Vec<PathBuf>,
     /// Write the page to this file
@@ -34,7 +35,7 @@ impl ReportArguments {
     pub(super) fn run(self) -> Result<Ended> {
         self.check_output()?;
         let (mut plans, mut runs, mut studies, mut traces) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        // Surveys, or neither: then the error names them, not the mixture.
+        // Surveys, or nothing that is known: then the error names them.
         let mut others = Vec::new();
         let mut ended = Ended::Well;
         for path in &self.results {
@@ -50,28 +51,26 @@ impl ReportArguments {
                 None => others.push(path.clone()),
             }
         }
-        match [plans.len(), runs.len(), studies.len(), traces.len()] {
-            [0, 0, 0, 0] => self.surveys()?,
-            [1, 0, 0, 0] if self.results.len() == 1 => self.plan(&plans[0])?,
-            [0, found, 0, 0] if self.results.len() == found => self.benches(runs)?,
-            [0, 0, found, 0] if self.results.len() == found => {
-                write_atomically(&self.output, |out| cache_page::write(&studies, super::survey::now(), out))?;
-            }
-            [0, 0, 0, found] if self.results.len() == found => {
-                write_atomically(&self.output, |out| trace_page::write(&traces, super::survey::now(), out))?;
-            }
-            [0, ..] => {
-                sources::open_all(&others)?;
-                return Err(usage_error("bench results, cache results and traces each have their own page")
-                    .advise("give results of one kind only"));
-            }
-            _ => {
-                sources::open_all(&others)?;
-                return Err(
-                    usage_error("a plan has its own page").advise("give one plan alone, or results without a plan")
-                );
-            }
+        let mut parts = Vec::new();
+        if !others.is_empty() {
+            parts.push(self.surveys(&others)?);
         }
+        for plan in &plans {
+            parts.push(self.made(plan_page::part(plan, &models_of(plan)?))?);
+        }
+        if !runs.is_empty() {
+            parts.push(self.made(bench_page::part(&named(runs)))?);
+        }
+        if !traces.is_empty() {
+            parts.push(self.made(trace_page::part(&traces))?);
+        }
+        if !studies.is_empty() {
+            parts.push(self.made(cache_page::part(&studies))?);
+        }
+        write_atomically(&self.output, |out| match &parts[..] {
+            [only] => only.write(super::survey::now(), out),
+            several => page::write_together(several, super::survey::now(), out),
+        })?;
         output::note(&format!("wrote {}", escape_path(&self.output)));
         Ok(ended)
     }
@@ -88,28 +87,30 @@ impl ReportArguments {
         }
     }
 
-    fn surveys(&self) -> Result<()> {
-        let mut surveys = sources::open_all(&self.results)?;
-        let names = sources::names(&surveys, &self.results);
+    /// The surveys side by side.
+    fn surveys(&self, paths: &[PathBuf]) -> Result<Part> {
+        let mut surveys = sources::open_all(paths)?;
+        let names = sources::names(&surveys, paths);
         for (survey, name) in surveys.iter_mut().zip(names) {
             if !survey.origin.anonymous {
                 survey.origin.name = Some(name);
             }
         }
-        write_atomically(&self.output, |out| page::write(&surveys, super::survey::now(), out))
+        self.made(page::part(&surveys))
     }
 
-    fn benches(&self, runs: Vec<(&Path, Document)>) -> Result<()> {
-        let names = names_of(&runs.iter().map(|(path, _)| *path).collect::<Vec<_>>());
-        let named = names.into_iter().zip(runs).map(|(name, (_, document))| NamedRun { name, document });
-        let runs: Vec<NamedRun> = named.collect();
-        write_atomically(&self.output, |out| bench_page::write(&runs, super::survey::now(), out))
+    fn made(&self, part: std::io::Result<Part>) -> Result<Part> {
+        part.map_err(|error| Error::io("write", &self.output, error))
     }
+}
 
-    fn plan(&self, plan: &Plan) -> Result<()> {
-        let models = plan.models.iter().map(|row| Model::parse(&row.model)).collect::<Result<Vec<Model>>>()?;
-        write_atomically(&self.output, |out| plan_page::write(plan, &models, super::survey::now(), out))
-    }
+fn named(runs: Vec<(&Path, Document)>) -> Vec<NamedRun> {
+    let names = names_of(&runs.iter().map(|(path, _)| *path).collect::<Vec<_>>());
+    names.into_iter().zip(runs).map(|(name, (_, document))| NamedRun { name, document }).collect()
+}
+
+fn models_of(plan: &Plan) -> Result<Vec<Model>> {
+    plan.models.iter().map(|row| Model::parse(&row.model)).collect()
 }
 
 /// Names of runs: those of their files, and whole paths where these are equal.

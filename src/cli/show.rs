@@ -17,7 +17,8 @@ use crate::report::{self, terminal};
 use crate::survey::answers::Answers;
 use crate::survey::file::{Detail, Document, write};
 use crate::survey::fsstats;
-use crate::units::parse_size;
+use crate::survey::owner_ages::{MOST_BREAKS, are_breaks};
+use crate::units::{parse_percent, parse_size};
 
 /// Print a survey, fsstats CSV, published table, plan, bench result or cache result
 ///
@@ -39,6 +40,15 @@ pub(super) struct ShowArguments {
     /// Show the space needed with this block size; may be repeated
     #[arg(long, value_name = "SIZE", value_parser = block_size)]
     block_size: Vec<u64>,
+    /// Show the sizes and ages up to which this share of the files and bytes lies; may be repeated
+    #[arg(long, value_name = "PERCENT", value_parser = quantile)]
+    quantile: Vec<f64>,
+    /// Show this many rows of each list, as far as the survey has them
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+    /// Breaks of the table of ages, in days, instead of those of the survey: 30,365
+    #[arg(long, value_name = "DAYS", value_delimiter = ',')]
+    age_breaks: Vec<u64>,
     /// Print every distribution, not only the summary
     #[arg(long)]
     all: bool,
@@ -57,6 +67,15 @@ fn block_size(text: &str) -> std::result::Result<u64, String> {
     }
 }
 
+/// Reads a share; `%` may be omitted.
+fn quantile(text: &str) -> std::result::Result<f64, String> {
+    let percent = if text.ends_with('%') { text.to_owned() } else { format!("{text}%") };
+    match parse_percent(&percent)? {
+        fraction if (0.0..=1.0).contains(&fraction) => Ok(fraction),
+        _ => Err("it must be 0 to 100 %".to_owned()),
+    }
+}
+
 impl ShowArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let Some(path) = &self.source else {
@@ -71,29 +90,39 @@ impl ShowArguments {
         if let Some(stored) = results::read(path)? {
             return self.stored(&stored);
         }
-        let survey = sources::open(path)?;
+        let mut survey = sources::open(path)?;
+        if !self.age_breaks.is_empty() {
+            if !are_breaks(&self.age_breaks) {
+                return Err(usage_error(format!("breaks of ages are 1 to {MOST_BREAKS} numbers of days that rise")));
+            }
+            survey.origin.options.age_breaks_days = self.age_breaks.clone();
+        }
         if let Some(path) = &self.fsstats {
             write_atomically(path, |out| fsstats::write(&survey, out))?;
         }
         if self.json {
-            let answers = Answers::of(&survey, &self.cutoff, &self.block_size);
+            let answers = Answers::of(&survey, &self.cutoff, &self.block_size).with_quantiles(&survey, &self.quantile);
             return match answers.is_empty() {
                 true => output::print(|out| write(&survey, Detail::Full, out)),
                 false => output::print_json(&Answered { survey: Document::of(&survey, Detail::Full), answers }),
             };
         }
         output::print(|out| {
-            if self.cutoff.is_empty() && self.block_size.is_empty() {
-                terminal::write_summary(&survey, out)?;
+            if self.cutoff.is_empty() && self.block_size.is_empty() && self.quantile.is_empty() {
+                terminal::write_summary_of(&survey, self.top, out)?;
             }
-            terminal::write_answers(&survey, &self.cutoff, &self.block_size, out)?;
+            terminal::write_answers(&survey, &self.cutoff, &self.block_size, &self.quantile, out)?;
             if self.all { terminal::write_distributions(&survey, out) } else { Ok(()) }
         })
     }
 
     /// Whether an option needs a source of sizes.
     fn asks_for_sizes(&self) -> bool {
-        self.all || self.fsstats.is_some() || !self.cutoff.is_empty() || !self.block_size.is_empty()
+        self.all
+            || self.fsstats.is_some()
+            || !self.cutoff.is_empty()
+            || !self.block_size.is_empty()
+            || !self.quantile.is_empty()
     }
 
     /// Prints a plan, a bench or caches as on the original run.

@@ -5,18 +5,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 
-use super::progress::{during, survey_words};
-use super::{Ended, output, signals, usage_error};
+use super::progress::{during, survey_words_of};
+use super::{Ended, output, shard, signals, usage_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::write_atomically;
 use crate::report::{page, terminal};
 use crate::scan::default_threads;
 use crate::survey::checkpoint::{Checkpoint, may_be_written};
 use crate::survey::file::{Detail, parse_time, write};
+use crate::survey::machine::inodes_in_use;
+use crate::survey::owner_ages::DEFAULT_BREAKS_DAYS;
 use crate::survey::places::DEFAULT_LIMIT;
-use crate::survey::run::{CheckpointPlan, Incremental, MemoryBound, MethodChoice, Outcome, Request, take};
+use crate::survey::run::{CheckpointPlan, Incremental, MemoryBound, MethodChoice, Outcome, Request, Shard, take};
 use crate::survey::{HardLinks, Options, Snapshots, Survey, fsstats};
-use crate::units::{escape_path, parse_size};
+use crate::units::{escape, escape_path, parse_size};
 
 /// Measure the files below PATHs in one pass: sizes, space, ages, names, and where the small files are
 ///
@@ -28,8 +30,9 @@ use crate::units::{escape_path, parse_size};
     granulo survey /data --files-out files.parquet --exclude '*.tmp' --exclude .git\n  granulo survey --resume homes.json.checkpoint -o homes.json"
 )]
 pub(super) struct SurveyArguments {
-    /// Files and directories to survey; symbolic links are followed here, but not below
-    #[arg(value_name = "PATH", required_unless_present = "resume")]
+    /// Files and directories to survey; symbolic links are followed here, but not below [default: the current
+    /// directory]
+    #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 
     /// Write the survey to this file, for show, merge, compare and report
@@ -47,12 +50,19 @@ pub(super) struct SurveyArguments {
     /// Print the survey as JSON instead of the summary
     #[arg(long, help_heading = "Results")]
     json: bool,
-    /// Omit all names and paths, so that the survey can be shared
+    /// Name of the survey, instead of its paths
+    #[arg(long, value_name = "NAME", conflicts_with = "anonymous", help_heading = "Results")]
+    name: Option<String>,
+    /// Omit all names and paths, and which machine and file system it is, so that the survey can be shared
     #[arg(long, help_heading = "Results")]
     anonymous: bool,
-    /// Rows in each list of directories
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_LIMIT, help_heading = "Results")]
-    top: usize,
+    /// Rows in each list of directories and files; the summary shows all of them [default: 20, and fewer in the
+    /// summary]
+    #[arg(long, value_name = "N", help_heading = "Results")]
+    top: Option<usize>,
+    /// Breaks of ages in days, for the table of ages and for the bytes of each owner by age
+    #[arg(long, value_name = "DAYS", value_delimiter = ',', default_values_t = DEFAULT_BREAKS_DAYS, help_heading = "Results")]
+    age_breaks: Vec<u64>,
     /// Largest size of a small file in these lists
     #[arg(long = "cutoff", alias = "small", value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "Results")]
     small: u64,
@@ -94,6 +104,13 @@ pub(super) struct SurveyArguments {
     /// Directory for that file, not in memory itself [default: $TMPDIR, else /tmp]
     #[arg(long, value_name = "DIR", requires = "memory", help_heading = "Execution")]
     scratch: Option<PathBuf>,
+    /// Survey one of N shards of the trees, number I from 1, as one of N processes that divide them. Writes a partial
+    /// survey to -o; granulo merge adds all shards up to exactly the survey that one process would have taken
+    #[arg(long, value_name = "I/N", value_parser = shard::parse, requires = "output", conflicts_with_all = ["report", "fsstats", "files", "json", "without_names", "incremental", "memory"], help_heading = "Execution")]
+    shard: Option<(u32, u32)>,
+    /// Depth of the directories that one process walks whole [default: the first with 64 directories for each shard]
+    #[arg(long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(0..=16), requires = "shard", help_heading = "Execution")]
+    shard_depth: Option<u32>,
     /// Number of threads [default: four per core, 8 to 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Execution")]
     threads: Option<u16>,
@@ -104,10 +121,10 @@ pub(super) struct SurveyArguments {
     #[arg(long, value_name = "MINUTES", default_value_t = 10.0, value_parser = minutes, help_heading = "Execution")]
     checkpoint_every: f64,
     /// Resume an interrupted survey; paths and selection come from the checkpoint
-    #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "top", "small", "as_of", "hard_links", "one_file_system", "exclude", "include_snapshots", "method", "without_names", "incremental", "memory"], help_heading = "Execution")]
+    #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "top", "small", "age_breaks", "as_of", "hard_links", "one_file_system", "exclude", "include_snapshots", "method", "without_names", "incremental", "memory", "shard"], help_heading = "Execution")]
     resume: Option<PathBuf>,
-    /// Do not show progress
-    #[arg(short, long, help_heading = "Execution")]
+    /// Print nothing but errors: no summary, no progress, no notes
+    #[arg(short, long, conflicts_with = "json", help_heading = "Execution")]
     quiet: bool,
 }
 
@@ -197,22 +214,49 @@ impl SurveyArguments {
         self.check_targets()?;
         let resumed = self.resume.as_deref().map(Checkpoint::read).transpose()?;
         let progress = signals::progress()?;
-        let outcome = during(self.quiet, &progress, survey_words(), || take(self.request(), resumed, &progress));
-        self.finish(outcome?)
+        let shard = self.shard(resumed.as_ref())?;
+        let request = Request { shard: shard.clone(), ..self.request()? };
+        let whole = self.resume.is_none() && shard.is_none();
+        let inodes = inodes_in_use(&request.roots, self.one_file_system).filter(|_| whole);
+        let words = survey_words_of(inodes);
+        let outcome = during(self.quiet, &progress, words, || take(request, resumed, &progress));
+        self.finish(outcome?, shard.as_ref())
     }
 
-    fn request(&self) -> Request {
-        Request {
-            roots: self.paths.clone(),
+    /// The shard to take, or to go on with.
+    fn shard(&self, resumed: Option<&Checkpoint>) -> Result<Option<Shard>> {
+        let asked = self.shard.map(|(number, count)| (number, count, self.shard_depth));
+        let interrupted =
+            resumed.and_then(Checkpoint::shard).map(|(number, count, depth)| (number, count, Some(depth)));
+        let Some((number, count, depth)) = asked.or(interrupted) else { return Ok(None) };
+        let Some(target) = self.output.clone() else {
+            return Err(usage_error("a shard is written to a file: add -o FILE"));
+        };
+        if self.json || self.report.is_some() || self.fsstats.is_some() {
+            return Err(usage_error("a shard has only one result, for granulo merge: use -o alone"));
+        }
+        Ok(Some(Shard { number, count, depth, target }))
+    }
+
+    fn request(&self) -> Result<Request> {
+        let here = || {
+            let failed = |error| Error::io("find", Path::new("the current directory"), error);
+            std::env::current_dir().map_err(failed).map(|directory| vec![directory])
+        };
+        Ok(Request {
+            roots: if self.paths.is_empty() && self.resume.is_none() { here()? } else { self.paths.clone() },
+            shard: None,
+            name: self.name.as_ref().map(|name| escape(name.as_bytes())),
             options: Options {
                 hard_links: self.hard_links.into(),
                 one_file_system: self.one_file_system,
                 snapshots: if self.include_snapshots { Snapshots::Include } else { Snapshots::Skip },
                 excluded: self.exclude.clone(),
                 small_file_bytes: self.small,
+                age_breaks_days: self.age_breaks.clone(),
             },
             threads: self.threads.map_or_else(default_threads, usize::from),
-            limit: self.top,
+            limit: self.top.unwrap_or(DEFAULT_LIMIT),
             anonymous: self.anonymous,
             reference_time: self.as_of,
             method: self.method.into(),
@@ -230,7 +274,7 @@ impl SurveyArguments {
                 path,
                 every: (self.checkpoint_every > 0.0).then(|| Duration::from_secs_f64(self.checkpoint_every * 60.0)),
             }),
-        }
+        })
     }
 
     fn checkpoint_path(&self) -> Option<PathBuf> {
@@ -266,9 +310,9 @@ impl SurveyArguments {
         }
     }
 
-    fn finish(&self, outcome: Outcome) -> Result<Ended> {
+    fn finish(&self, outcome: Outcome, shard: Option<&Shard>) -> Result<Ended> {
         let Outcome { survey, checkpoint, mut warnings, notes } = outcome;
-        if survey.origin.complete {
+        if survey.origin.complete && shard.is_none() {
             if let Some(path) = &self.output {
                 warnings.extend(write_atomically(path, |out| write(&survey, Detail::Full, out)).err());
             }
@@ -280,17 +324,24 @@ impl SurveyArguments {
                     .extend(write_atomically(path, |out| page::write(std::slice::from_ref(&survey), now(), out)).err());
             }
         }
-        let printed = if self.json {
+        let printed = if self.quiet {
+            Ok(Ended::Well)
+        } else if let Some(shard) = shard {
+            output::print(|out| shard::write_end(shard, &survey, out))
+        } else if self.json {
             output::print_document(|out| write(&survey, Detail::Full, out))
         } else {
-            output::print(|out| terminal::write_summary(&survey, out))
+            output::print(|out| terminal::write_summary_of(&survey, self.top, out))
         };
-        notes.iter().for_each(|text| output::note(text));
+        if !self.quiet {
+            notes.iter().for_each(|text| output::note(text));
+        }
         self.say_what_was_wrong(&survey, &warnings);
         if survey.origin.complete {
             self.drop_checkpoint(warnings.is_empty());
         }
         if let Some(path) = &checkpoint {
+            // Also where nothing but errors is wanted: it is not complete.
             let path = escape_path(path);
             output::note(&format!("interrupted; resume with: granulo survey --resume {path}{}", self.results_again()));
         } else if !survey.origin.complete {
@@ -318,12 +369,13 @@ impl SurveyArguments {
     /// The options that a resumed survey needs again to write the same results.
     fn results_again(&self) -> String {
         let named = [("-o", &self.output), ("--report", &self.report), ("--fsstats", &self.fsstats)];
-        let given = named.iter().filter_map(|(flag, path)| path.as_ref().map(|path| (flag, path)));
-        given.map(|(flag, path)| format!(" {flag} {}", escape_path(path))).collect()
+        let given = named.iter().filter_map(|(flag, path)| path.as_ref().map(|path| (*flag, escape_path(path))));
+        let name = self.name.iter().map(|name| ("--name", escape(name.as_bytes())));
+        given.chain(name).map(|(flag, value)| format!(" {flag} {value}")).collect()
     }
 
     fn say_what_was_wrong(&self, survey: &Survey, warnings: &[Error]) {
-        if !survey.origin.method_reason.is_empty() {
+        if !survey.origin.method_reason.is_empty() && !self.quiet {
             output::note(&format!("walked instead of scanning inodes: {}", survey.origin.method_reason));
         }
         for inconsistency in &survey.origin.inconsistencies {

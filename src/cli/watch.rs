@@ -13,6 +13,7 @@ use crate::io::write_atomically;
 use crate::progress::Snapshot;
 use crate::scan::default_threads;
 use crate::survey::file::{Detail, write};
+use crate::survey::owner_ages::DEFAULT_BREAKS_DAYS;
 use crate::survey::places::DEFAULT_LIMIT;
 use crate::survey::run::{MethodChoice, Request as SurveyRequest};
 use crate::survey::{Options, Snapshots};
@@ -118,6 +119,7 @@ impl WatchArguments {
             snapshots: if self.include_snapshots { Snapshots::Include } else { Snapshots::Skip },
             excluded: self.exclude.clone(),
             small_file_bytes: self.small,
+            age_breaks_days: DEFAULT_BREAKS_DAYS.to_vec(),
         };
         let mut survey = SurveyRequest::new(vec![self.mount.clone()]);
         survey.options = options;

@@ -14,6 +14,7 @@ use super::tier::{Allowance, Fit, Profile, Tier, Tiers, cutoffs, scale};
 use crate::document::Unread;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::{Model, Wanted, kinds};
+use crate::program;
 use crate::units::{SMALL_FILE_BYTES, format_size};
 
 /// What a plan should answer.
@@ -65,6 +66,9 @@ pub struct Plan {
     pub schema: String,
     /// Version that wrote it.
     pub granulo_version: String,
+    /// Commit that wrote it, with `+changed` where the tree differed from it; `None` if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granulo_commit: Option<String>,
     /// The population.
     pub source: Source,
     /// Space by block size.
@@ -199,7 +203,8 @@ pub fn plan(population: &Population, about: About, request: &Request) -> Result<
     let bills = bills(population, request, &models);
     Ok(Plan {
         schema: SCHEMA.to_owned(),
-        granulo_version: env!("CARGO_PKG_VERSION").to_owned(),
+        granulo_version: program::VERSION.to_owned(),
+        granulo_commit: program::commit().map(str::to_owned),
         source: Source {
             name: about.name,
             files: population.files(),

@@ -22,6 +22,9 @@ pub struct Document {
     pub schema: &'static str,
     /// Version that wrote it.
     pub granulo_version: &'static str,
+    /// Commit that wrote it, with `+changed` where the tree differed from it; `None` if unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub granulo_commit: Option<&'static str>,
     /// The model of the tree: the name of a survey, a table, a profile, a law.
     pub source: String,
     /// Where the tree is, escaped.

@@ -8,11 +8,12 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::cache::sentences;
-use super::page::{Scripts, assemble};
+use super::page::{Part, Scripts};
 use crate::mrc::published::{Matrix, fig_5};
 use crate::mrc::study::Study;
 
 const SCRIPTS: Scripts = Scripts {
+    kind: "cache",
     sections: include_str!("../../web/cache-sections.js"),
     details: "",
     script: include_str!("../../web/cache.js"),
@@ -30,10 +31,18 @@ struct Page<'a> {
 /// # Errors
 /// Any error of `out`.
 pub(crate) fn write(studies: &[Study], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
+    part(studies)?.write(generated_at, out)
+}
+
+/// The part on a page with other results.
+///
+/// # Errors
+/// When the data cannot be JSON.
+pub(crate) fn part(studies: &[Study]) -> io::Result<Part> {
     let title = match studies {
         [only] => format!("Cache study of {}", only.trace),
         several => format!("Cache study of {} traces", several.len()),
     };
     let words = studies.iter().flat_map(sentences).collect();
-    assemble(&title, generated_at, &Page { words, studies, fig_5: fig_5() }, &SCRIPTS, out)
+    Part::new(title, &Page { words, studies, fig_5: fig_5() }, &SCRIPTS)
 }

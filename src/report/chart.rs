@@ -1,11 +1,27 @@
-//! Text on a terminal of 80 columns: bars of Unicode blocks, columns, shortened paths.
+//! Text on a terminal of 80 columns or more: bars of Unicode blocks, columns, shortened paths.
 //!
 //! Lines are broken by own code: ten lines, because the crate `textwrap` has to be told first what belongs together.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use unicode_width::UnicodeWidthStr;
 
-/// Width of all output.
+/// Width of output where there is no terminal, and the least of all: tables need it.
 pub(super) const COLUMNS: usize = 80;
+/// Prose is hard to read in longer lines, and tables do not need them.
+const MOST_COLUMNS: usize = 160;
+
+static WIDTH: AtomicUsize = AtomicUsize::new(COLUMNS);
+
+/// Sets the width of the terminal.
+pub(crate) fn set_columns(columns: usize) {
+    WIDTH.store(columns.clamp(COLUMNS, MOST_COLUMNS), Relaxed);
+}
+
+/// Width of output: that of the terminal, if there is one.
+pub(super) fn columns() -> usize {
+    WIDTH.load(Relaxed)
+}
 
 /// Units that belong to the number before them.
 const UNITS: [&str; 10] = ["%", "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"];

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use anstyle::Style;
 
-use super::chart::{COLUMNS, right, shorten, wrap};
+use super::chart::{columns, right, shorten, wrap};
+use super::growth::write_growth;
 use crate::survey::Resolution;
 use crate::survey::compare::{Compared, Comparison};
 use crate::units::{format_count, format_size};
@@ -21,12 +22,24 @@ const LABEL: usize = 10;
 /// # Errors
 /// Any error of `out`.
 pub(crate) fn write_comparison(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+    if let Some(growth) = &comparison.growth {
+        write_growth(growth, out)?;
+        writeln!(out)?;
+    }
+    let names: Vec<String> = comparison.sources.iter().map(|source| source.name.clone()).collect();
+    let labels = labels(&names, width_of(names.len().min(SOURCES_ACROSS)));
+    if labels != names {
+        for (label, name) in labels.iter().zip(&names) {
+            writeln!(out, "{FAINT}{label}: {}{FAINT:#}", shorten(name, columns() - label.len() - 2))?;
+        }
+        writeln!(out)?;
+    }
     let sources: Vec<usize> = (0..comparison.sources.len()).collect();
     for (index, group) in sources.chunks(SOURCES_ACROSS).enumerate() {
         if index > 0 {
             writeln!(out)?;
         }
-        write_columns(comparison, group, out)?;
+        write_columns(comparison, &labels, group, out)?;
     }
     writeln!(out, "\n{HEADING}Distance (Kolmogorov-Smirnov: largest difference between cumulative curves){HEADING:#}")?;
     for pair in &comparison.distances {
@@ -39,7 +52,7 @@ pub(crate) fn write_comparison(comparison: &Comparison, out: &mut dyn Write) -> 
             pair.by_bytes,
             format_size(pair.by_bytes_at.into()),
         );
-        for text in wrap(&text, COLUMNS) {
+        for text in wrap(&text, columns()) {
             writeln!(out, "{text}")?;
         }
     }
@@ -49,13 +62,34 @@ pub(crate) fn write_comparison(comparison: &Comparison, out: &mut dyn Write) -> 
     Ok(())
 }
 
+/// Columns of one of `sources` that are side by side.
+fn width_of(sources: usize) -> usize {
+    ((columns() - LABEL) / sources.max(1)).min(16)
+}
+
+/// What the columns are called: the names, or letters where shortened names could not be told apart.
+fn labels(names: &[String], width: usize) -> Vec<String> {
+    let short: Vec<String> = names.iter().map(|name| shorten(name, width.saturating_sub(1))).collect();
+    let is_alike = |(index, name): (usize, &String)| short[..index].contains(name);
+    if short.iter().enumerate().any(is_alike) || names.len() == 2 && short != names {
+        return (0..names.len()).map(letters).collect();
+    }
+    names.to_vec()
+}
+
+/// A, B, …, Z, A2, B2, ….
+fn letters(index: usize) -> String {
+    let letter = char::from(b'A' + (index % 26) as u8);
+    if index < 26 { letter.to_string() } else { format!("{letter}{}", index / 26 + 1) }
+}
+
 /// Everything except the distances, for the sources of a group.
-fn write_columns(comparison: &Comparison, group: &[usize], out: &mut dyn Write) -> io::Result<()> {
-    let width = ((COLUMNS - LABEL) / group.len().max(1)).min(16);
+fn write_columns(comparison: &Comparison, labels: &[String], group: &[usize], out: &mut dyn Write) -> io::Result<()> {
+    let width = width_of(group.len());
     let names = |out: &mut dyn Write| {
         write!(out, "{FAINT}{:LABEL$}", "")?;
         for &source in group {
-            write!(out, "{}", right(&shorten(&comparison.sources[source].name, width - 1), width))?;
+            write!(out, "{}", right(&shorten(&labels[source], width - 1), width))?;
         }
         writeln!(out, "{FAINT:#}")
     };

@@ -17,24 +17,27 @@ use crate::units::fraction;
 
 const TEMPLATE: &str = include_str!("../../web/report.html");
 /// Style and scripts that all pages share, by their placeholders in the template.
-const SHARED: [(&str, &str); 5] = [
+const SHARED: [(&str, &str); 6] = [
     ("css", include_str!("../../web/report.css")),
     ("charts", include_str!("../../web/vendor/echarts.granulo.min.js")),
     ("format", include_str!("../../web/format.js")),
+    ("save", include_str!("../../web/save.js")),
     ("figure", include_str!("../../web/figure.js")),
     ("shell", include_str!("../../web/shell.js")),
 ];
 
 /// Scripts of one kind of page: its sections, more of them, and the script that assembles them.
 pub(super) struct Scripts {
+    pub(super) kind: &'static str,
     pub(super) sections: &'static str,
     pub(super) details: &'static str,
     pub(super) script: &'static str,
 }
 
 const SCRIPTS: Scripts = Scripts {
+    kind: "survey",
     sections: include_str!("../../web/sections.js"),
-    details: include_str!("../../web/places.js"),
+    details: concat!(include_str!("../../web/treemap.js"), include_str!("../../web/places.js")),
     script: include_str!("../../web/report.js"),
 };
 
@@ -66,6 +69,14 @@ struct PublishedRecord {
 /// # Errors
 /// Any error of `out`.
 pub fn write(surveys: &[Survey], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
+    part(surveys)?.write(generated_at, out)
+}
+
+/// The part of `surveys` on a page with other results.
+///
+/// # Errors
+/// When the data cannot be JSON.
+pub(crate) fn part(surveys: &[Survey]) -> io::Result<Part> {
     let title = match surveys {
         [only] => only.origin.name.clone().unwrap_or_else(|| "Anonymous survey".to_owned()),
         several => format!("{} populations", several.len()),
@@ -84,46 +95,101 @@ pub fn write(surveys: &[Survey], generated_at: i64, out: &mut dyn Write) -> io::
             .map(|table| PublishedRecord { name: table.name, title: table.title, curve: curve(table.distribution()) })
             .collect(),
     };
-    assemble(&title, generated_at, &page, &SCRIPTS, out)
+    Part::new(title, &page, &SCRIPTS)
 }
 
-/// The data of a page, of whatever kind: the scripts read them.
+/// A page, or one of several results on a page: its title and its data.
+pub struct Part {
+    title: String,
+    /// The fields of the data, as a JSON object.
+    json: String,
+    scripts: &'static Scripts,
+}
+
+impl Part {
+    /// A part with `title` and `data`, which the scripts show.
+    ///
+    /// # Errors
+    /// When the data cannot be JSON.
+    pub(super) fn new(title: String, data: &impl Serialize, scripts: &'static Scripts) -> io::Result<Part> {
+        Ok(Part { title, json: serde_json::to_string(data)?, scripts })
+    }
+
+    /// Writes the part as a page of its own; `generated_at` is in seconds since 1970.
+    ///
+    /// # Errors
+    /// Any error of `out`.
+    pub fn write(&self, generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
+        let all = with_fields(&head(&self.title, generated_at)?, &self.json);
+        let Scripts { sections, details, script, .. } = *self.scripts;
+        write_template(&self.title, &all, [sections, details, script], out)
+    }
+}
+
+/// Writes several parts as one page with a contents list.
+///
+/// # Errors
+/// Any error of `out`.
+pub(crate) fn write_together(parts: &[Part], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
+    let title = format!("{} results", parts.len());
+    let mut fields = Vec::new();
+    let mut used: Vec<&Scripts> = Vec::new();
+    for part in parts {
+        let head = serde_json::to_string(&PartHead { kind: part.scripts.kind, title: &part.title })?;
+        fields.push(with_fields(&head, &part.json));
+        if used.iter().all(|scripts| scripts.kind != part.scripts.kind) {
+            used.push(part.scripts);
+        }
+    }
+    let all = with_fields(&head(&title, generated_at)?, &format!("{{\"parts\":[{}]}}", fields.join(",")));
+    let joined =
+        |of: fn(&Scripts) -> &'static str| used.iter().map(|scripts| of(scripts)).collect::<Vec<_>>().join("\n");
+    let [sections, details, script] =
+        [joined(|scripts| scripts.sections), joined(|scripts| scripts.details), joined(|scripts| scripts.script)];
+    write_template(&title, &all, [&sections, &details, &script], out)
+}
+
 #[derive(Serialize)]
-struct PageData<'a, D> {
+struct PartHead<'a> {
+    kind: &'static str,
+    title: &'a str,
+}
+
+/// What the data of every page begin with.
+#[derive(Serialize)]
+struct Head<'a> {
     schema: &'static str,
     title: &'a str,
     generated_at: String,
     granulo_version: &'static str,
-    #[serde(flatten)]
-    data: &'a D,
 }
 
-/// Assembles a page from the template, title, data and scripts; `generated_at` is in seconds since 1970.
-///
-/// # Errors
-/// Any error of `out`.
-pub(super) fn assemble(
-    title: &str,
-    generated_at: i64,
-    data: &impl Serialize,
-    scripts: &Scripts,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let all = PageData {
+fn head(title: &str, generated_at: i64) -> io::Result<String> {
+    let head = Head {
         schema: "granulo/report/1",
         title,
         generated_at: format_time(generated_at),
         granulo_version: env!("CARGO_PKG_VERSION"),
-        data,
     };
-    let json = for_script(&serde_json::to_string(&all)?);
+    Ok(serde_json::to_string(&head)?)
+}
+
+/// Two JSON objects that both have fields, as one.
+fn with_fields(first: &str, second: &str) -> String {
+    format!("{},{}", first.strip_suffix('}').unwrap_or(first), second.strip_prefix('{').unwrap_or(second))
+}
+
+/// Assembles a page from the template, its title, its data as JSON, and the scripts of its kinds.
+fn write_template(title: &str, json: &str, scripts: [&str; 3], out: &mut dyn Write) -> io::Result<()> {
+    let json = for_script(json);
     let title = for_text(&format!("{title} – granulo"));
+    let [sections, details, script] = scripts;
     fill(TEMPLATE, |name| match name {
         "title" => Some(&title),
         "data" => Some(&json),
-        "sections" => Some(scripts.sections),
-        "details" => Some(scripts.details),
-        "script" => Some(scripts.script),
+        "sections" => Some(sections),
+        "details" => Some(details),
+        "script" => Some(script),
         _ => SHARED.iter().find(|(part, _)| *part == name).map(|(_, text)| *text),
     })
     .try_for_each(|piece| out.write_all(piece.as_bytes()))

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anstyle::Style;
 
-use super::chart::{COLUMNS, wrap};
+use super::chart::{columns, wrap};
 
 pub(super) const HEADING: Style = Style::new().bold();
 pub(super) const FAINT: Style = Style::new().dimmed();
@@ -12,14 +12,14 @@ pub(super) const FAINT: Style = Style::new().dimmed();
 /// An empty line and a heading.
 pub(super) fn heading(text: &str, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)?;
-    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{HEADING}{line}{HEADING:#}"))
+    wrap(text, columns()).iter().try_for_each(|line| writeln!(out, "{HEADING}{line}{HEADING:#}"))
 }
 
 pub(super) fn prose(text: &str, out: &mut dyn Write) -> io::Result<()> {
-    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{line}"))
+    wrap(text, columns()).iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
 /// A remark.
 pub(super) fn faint(text: &str, out: &mut dyn Write) -> io::Result<()> {
-    wrap(text, COLUMNS).iter().try_for_each(|line| writeln!(out, "{FAINT}{line}{FAINT:#}"))
+    wrap(text, columns()).iter().try_for_each(|line| writeln!(out, "{FAINT}{line}{FAINT:#}"))
 }

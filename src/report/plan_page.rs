@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::page::{Scripts, assemble};
+use super::page::{Part, Scripts};
 use super::plan_words::{fit_sentence, recommendation_sentences, source_sentence};
 use crate::distribution::published;
 use crate::layout::Model;
@@ -14,6 +14,7 @@ use crate::plan::{Plan, systems};
 use crate::units::{GIB, KIB, MIB};
 
 const SCRIPTS: Scripts = Scripts {
+    kind: "plan",
     sections: include_str!("../../web/plan-sections.js"),
     details: include_str!("../../web/plan-tier.js"),
     script: include_str!("../../web/plan.js"),
@@ -49,6 +50,14 @@ struct Curve<'a> {
 /// # Errors
 /// Any error of `out`.
 pub(crate) fn write(plan: &Plan, models: &[Model], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
+    part(plan, models)?.write(generated_at, out)
+}
+
+/// The part on a page with other results.
+///
+/// # Errors
+/// When the data cannot be JSON.
+pub(crate) fn part(plan: &Plan, models: &[Model]) -> io::Result<Part> {
     let name = plan.source.name.as_deref().unwrap_or("anonymous survey");
     let sizes_bytes = sizes();
     let curve = |model| Curve::of(model, &sizes_bytes);
@@ -62,7 +71,7 @@ pub(crate) fn write(plan: &Plan, models: &[Model], generated_at: i64, out: &mut 
         plan,
         curves: Curves { models: models.iter().map(curve).collect(), sizes_bytes: sizes_bytes.clone() },
     };
-    assemble(&format!("Plan for {name}"), generated_at, &page, &SCRIPTS, out)
+    Part::new(format!("Plan for {name}"), &page, &SCRIPTS)
 }
 
 /// Whether this name alone opens a source.

@@ -1,20 +1,21 @@
-//! A survey on a terminal: 80 columns, colour only where it is shown (the writer strips it elsewhere).
+//! A survey on a terminal: its width or 80 columns, colour only where it is shown (the writer strips it elsewhere).
 
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::chart::{COLUMNS, bar, left, right, shorten, wrap};
+use super::chart::{bar, columns, left, right, shorten, wrap};
 use super::paragraphs::{FAINT, HEADING, heading};
 use super::systems::write_facts;
-use super::words::{remarks, sentences};
+use super::words::{file_system_words, file_systems, remarks, sentences};
 use crate::distribution::published::Published;
 use crate::distribution::{Bucket, Distribution, Weight};
 use crate::plan::{BLOCK_SIZES, BlockSize, block_sizes};
 use crate::population::profiles::Profile;
-use crate::survey::answers::Answers;
+use crate::survey::answers::{Answers, Quantiles};
 use crate::survey::file::{format_time, up_to};
 use crate::survey::measure::{ByteMeasure, Measure};
+use crate::survey::owner_ages::older;
 use crate::survey::places::{DirectoryRow, Kind, KindTable, Places, Ranking, Tally, TopDirectories};
 use crate::survey::{Method, Survey};
 use crate::units::{KIB, escape, format_count, format_share, format_size, fraction};
@@ -34,8 +35,16 @@ const EXTENSIONS_SHOWN: usize = 8;
 /// # Errors
 /// Any error of `out`.
 pub fn write_summary(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
-    let title = survey.origin.name.as_deref().unwrap_or("anonymous survey");
-    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(title, COLUMNS))?;
+    write_summary_of(survey, None, out)
+}
+
+/// The same with `shown` rows in each list, as far as the survey has them.
+///
+/// # Errors
+/// Any error of `out`.
+pub fn write_summary_of(survey: &Survey, shown: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
+    let title = survey.origin.title().unwrap_or_else(|| "anonymous survey".to_owned());
+    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&title, columns()))?;
     let mut facts = Vec::new();
     if let Some(taken_at) = survey.origin.taken_at {
         facts.push(format!("surveyed {}", format_time(taken_at)));
@@ -43,20 +52,25 @@ pub fn write_summary(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
     match survey.origin.method {
         Method::Walk => facts.push(format!("in {:.2} s", survey.origin.elapsed_seconds)),
         Method::InodeScan => facts.push(format!("in {:.2} s, by its inodes", survey.origin.elapsed_seconds)),
-        Method::Merge | Method::Fsstats | Method::Published => {}
+        Method::Merge | Method::Fsstats | Method::Published | Method::List => {}
     }
     if !facts.is_empty() {
         writeln!(out, "{FAINT}{}{FAINT:#}", facts.join(" "))?;
     }
+    for (host, found) in file_systems(survey) {
+        for line in wrap(&file_system_words(host, found), columns()) {
+            writeln!(out, "{FAINT}{line}{FAINT:#}")?;
+        }
+    }
     writeln!(out)?;
     for sentence in sentences(survey) {
-        for line in wrap(&sentence, COLUMNS) {
+        for line in wrap(&sentence, columns()) {
             writeln!(out, "{line}")?;
         }
     }
     let remarks = remarks(survey);
     if !remarks.is_empty() {
-        for line in wrap(&format!("Also: {}.", remarks.join("; ")), COLUMNS) {
+        for line in wrap(&format!("Also: {}.", remarks.join("; ")), columns()) {
             writeln!(out, "{FAINT}{line}{FAINT:#}")?;
         }
     }
@@ -69,7 +83,7 @@ pub fn write_summary(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
     write_block_sizes(survey, out)?;
     write_ages(survey, out)?;
     if let Some(places) = &survey.places {
-        write_places(places, survey, out)?;
+        write_places(places, survey, shown, out)?;
     }
     Ok(())
 }
@@ -160,12 +174,15 @@ fn write_ages(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
     if survey.distributions.of(Measure::MtimeAge).is_empty() {
         return Ok(());
     }
-    const EDGES: [(u64, &str); 6] =
-        [(0, "1 day"), (6, "1 week"), (29, "30 days"), (89, "90 days"), (364, "1 year"), (1824, "5 years")];
+    /// Breaks side by side.
+    const ACROSS: usize = 6;
+    let breaks = &survey.origin.options.age_breaks_days;
+    let breaks = &breaks[breaks.len().saturating_sub(ACROSS)..];
+    let edges: Vec<u64> = breaks.iter().map(|days| days.saturating_sub(1)).collect();
     heading("Ages: share younger than", out)?;
     write!(out, "{FAINT}{:>22}", "")?;
-    for (_, label) in EDGES {
-        write!(out, "{label:>9}")?;
+    for days in breaks {
+        write!(out, "{:>9}", age_words(*days))?;
     }
     writeln!(out, "{FAINT:#}")?;
     let ages = [
@@ -174,28 +191,88 @@ fn write_ages(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
         ("read", Measure::AtimeAge, ByteMeasure::AtimeAge),
     ];
     for (label, by_files, by_bytes) in ages {
-        age_row(&format!("{label:>15} files"), survey.distributions.of(by_files), &EDGES, out)?;
-        age_row(&format!("{:>15} bytes", ""), survey.distributions.by_bytes(by_bytes), &EDGES, out)?;
+        age_row(&format!("{label:>15} files"), survey.distributions.of(by_files), &edges, out)?;
+        age_row(&format!("{:>15} bytes", ""), survey.distributions.by_bytes(by_bytes), &edges, out)?;
     }
     Ok(())
 }
 
-fn age_row<W: Weight>(
-    label: &str,
-    ages: &Distribution<W>,
-    edges: &[(u64, &str)],
-    out: &mut dyn Write,
-) -> io::Result<()> {
+/// An age in words: years and days where it is a whole number of them.
+fn age_words(days: u64) -> String {
+    match days {
+        1 => "1 day".to_owned(),
+        7 => "1 week".to_owned(),
+        365 => "1 year".to_owned(),
+        _ if days.is_multiple_of(365) => format!("{} years", days / 365),
+        _ => format!("{} days", format_count(days.into())),
+    }
+}
+
+/// Bytes of each owner that were not read, and not written, for at least as long as each of the last breaks.
+fn write_owner_ages(places: &Places, shown: usize, out: &mut dyn Write) -> io::Result<()> {
+    let Some(ages) = places.owner_ages.as_ref().filter(|ages| !ages.ranked().is_empty()) else { return Ok(()) };
+    const ACROSS: usize = 4;
+    let breaks = ages.breaks_days();
+    let first = breaks.len().saturating_sub(ACROSS);
+    heading("Bytes of each owner that nobody read, or wrote, for at least", out)?;
+    write!(out, "{FAINT}{:>12}", "all")?;
+    for days in &breaks[first..] {
+        write!(out, "{:>11}", age_words(*days))?;
+    }
+    writeln!(out, "{:>7}  owner{FAINT:#}", "")?;
+    let mut rows = ages.ranked();
+    rows.sort_by_key(|(owner, files)| (std::cmp::Reverse(files.total().size_bytes), *owner));
+    for (owner, files) in rows.iter().take(shown) {
+        let label = match owner {
+            Kind::Named(uid) => owner_words(places, *uid),
+            Kind::Anonymous(_) => "(omitted)".to_owned(),
+        };
+        let total = format_size(files.total().size_bytes);
+        for (what, classes, total, label) in
+            [("read", &files.read, total.as_str(), label.as_str()), ("written", &files.written, "", "")]
+        {
+            write!(out, "{}", right(total, 12))?;
+            for index in first..breaks.len() {
+                write!(out, "{}", right(&format_size(older(classes, index + 1).size_bytes), 11))?;
+            }
+            writeln!(out, "{FAINT}{what:>8}{FAINT:#}  {}", shorten(label, columns() - 68))?;
+        }
+    }
+    Ok(())
+}
+
+/// The largest single files.
+fn write_largest(places: &Places, shown: usize, out: &mut dyn Write) -> io::Result<()> {
+    let Some(files) = places.files.as_ref().filter(|files| !files.rows().is_empty()) else { return Ok(()) };
+    heading("Largest files", out)?;
+    writeln!(out, "{FAINT}{:>12}{:>12}  file{FAINT:#}", "size", "allocated")?;
+    for file in files.rows().iter().take(shown) {
+        let path = file.path.as_ref().map_or_else(|| "(omitted)".to_owned(), |path| escape(path));
+        let [size, allocated] = [file.size_bytes, file.allocated_bytes].map(|bytes| format_size(bytes.into()));
+        writeln!(out, "{}{}  {}", right(&size, 12), right(&allocated, 12), shorten(&path, columns() - 26))?;
+    }
+    Ok(())
+}
+
+fn owner_words(places: &Places, uid: u32) -> String {
+    match places.owner_names.get(&uid) {
+        Some(name) => format!("{name} ({uid})"),
+        None => uid.to_string(),
+    }
+}
+
+fn age_row<W: Weight>(label: &str, ages: &Distribution<W>, edges: &[u64], out: &mut dyn Write) -> io::Result<()> {
     write!(out, "{label:>22}")?;
     let whole = ages.count();
-    for (days, _) in edges {
+    for days in edges {
         write!(out, "{}", right(&format_share(fraction(ages.up_to(*days).count, whole)), 9))?;
     }
     writeln!(out)
 }
 
-fn write_places(places: &Places, survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
+fn write_places(places: &Places, survey: &Survey, shown: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
     let small = format_size(survey.origin.options.small_file_bytes.into());
+    let (rows, extensions) = (shown.unwrap_or(PLACES_SHOWN), shown.unwrap_or(EXTENSIONS_SHOWN));
     let lists: [(&TopDirectories, Ranking, String); 3] = [
         (&places.own, Ranking::SmallFiles, format!("Directories with the most small files ({small} or less)")),
         (&places.subtree, Ranking::SmallFiles, "… including everything below".to_owned()),
@@ -205,22 +282,20 @@ fn write_places(places: &Places, survey: &Survey, out: &mut dyn Write) -> io::Re
         if !top.list(ranking).is_empty() {
             heading(&title, out)?;
             directory_header(out)?;
-            for row in top.list(ranking).iter().take(PLACES_SHOWN) {
+            for row in top.list(ranking).iter().take(rows) {
                 directory_row(row, out)?;
             }
         }
     }
-    let owner = |uid: &u32| match places.owner_names.get(uid) {
-        Some(name) => format!("{name} ({uid})"),
-        None => uid.to_string(),
-    };
-    kind_table("Owners", &places.owners, owner, PLACES_SHOWN, out)?;
+    write_largest(places, rows, out)?;
+    kind_table("Owners", &places.owners, |uid| owner_words(places, *uid), rows, out)?;
+    write_owner_ages(places, rows, out)?;
     let extension = |extension: &crate::survey::places::Extension| match extension.text() {
         "" => "(none)".to_owned(),
         text if text.starts_with('(') => text.to_owned(),
         text => format!(".{text}"),
     };
-    kind_table("File types, by extension", &places.extensions, extension, EXTENSIONS_SHOWN, out)
+    kind_table("File types, by extension", &places.extensions, extension, extensions, out)
 }
 
 fn tally_header(label: &str, out: &mut dyn Write) -> io::Result<()> {
@@ -243,7 +318,7 @@ fn directory_header(out: &mut dyn Write) -> io::Result<()> {
 
 fn directory_row(row: &DirectoryRow, out: &mut dyn Write) -> io::Result<()> {
     let path = match &row.path {
-        Some(path) => shorten(&escape(path), COLUMNS - 46),
+        Some(path) => shorten(&escape(path), columns() - 46),
         None => format!("(at depth {})", row.depth),
     };
     writeln!(out, "{}  {path}", tally_columns(&row.tally))
@@ -271,7 +346,7 @@ fn kind_table<K: Eq + std::hash::Hash + Ord + Copy>(
             Kind::Named(key) => label(key),
             Kind::Anonymous(_) => "(omitted)".to_owned(),
         };
-        writeln!(out, "{}  {}", tally_columns(tally), shorten(&label, COLUMNS - 46))?;
+        writeln!(out, "{}  {}", tally_columns(tally), shorten(&label, columns() - 46))?;
     }
     if table.max_error() > 0 {
         let text = format!(
@@ -287,9 +362,15 @@ fn kind_table<K: Eq + std::hash::Hash + Ord + Copy>(
 ///
 /// # Errors
 /// Any error of `out`.
-pub fn write_answers(survey: &Survey, cutoffs: &[u64], blocks: &[u64], out: &mut dyn Write) -> io::Result<()> {
+pub fn write_answers(
+    survey: &Survey,
+    cutoffs: &[u64],
+    blocks: &[u64],
+    fractions: &[f64],
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let sizes = survey.distributions.of(Measure::FileSize);
-    let answers = Answers::of(survey, cutoffs, blocks);
+    let answers = Answers::of(survey, cutoffs, blocks).with_quantiles(survey, fractions);
     if !cutoffs.is_empty() {
         heading("Files of this size or smaller", out)?;
         writeln!(out, "{FAINT}{:>14}{:>16}{:>9}{:>12}{:>9}{FAINT:#}", "cutoff", "files", "", "bytes", "")?;
@@ -313,8 +394,26 @@ pub fn write_answers(survey: &Survey, cutoffs: &[u64], blocks: &[u64], out: &mut
         write_growth(&answers.block_sizes, out)?;
         write_deciles(sizes, &answers.block_sizes.iter().collect::<Vec<_>>(), out)?;
     }
+    write_quantiles(&answers.quantiles, out)?;
     if blocks.iter().any(|block_bytes| survey.padding.is_none() || !BLOCK_SIZES.contains(block_bytes)) {
         writeln!(out, "{FAINT}Figures for files above 64 KiB are estimates, within 1 % of each file.{FAINT:#}")?;
+    }
+    Ok(())
+}
+
+fn write_quantiles(rows: &[Quantiles], out: &mut dyn Write) -> io::Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    heading("Values up to which a share lies: sizes, and days since files were written and read", out)?;
+    write!(out, "{FAINT}{:>10}{:>11}{:>11}", "share", "size", "by bytes")?;
+    writeln!(out, "{:>12}{:>10}{:>10}{:>10}{FAINT:#}", "written", "by bytes", "read", "by bytes")?;
+    for row in rows {
+        write!(out, "{}", right(&format_share(row.fraction), 10))?;
+        let sizes = [row.file_size, row.file_size_by_total].map(|bytes| right(&format_size(bytes.into()), 11));
+        let ages = [row.mtime_age, row.mtime_age_bytes, row.atime_age, row.atime_age_bytes];
+        let ages = ages.map(|days| right(&format_count(days.into()), 10));
+        writeln!(out, "{}  {}", sizes.join(""), ages.join(""))?;
     }
     Ok(())
 }
@@ -389,7 +488,7 @@ pub fn write_profiles(profiles: &[Profile], source: &str, out: &mut dyn Write) -
             format_size(profile.sizes.max().into())
         )?;
     }
-    for line in wrap(source, COLUMNS) {
+    for line in wrap(source, columns()) {
         writeln!(out, "{FAINT}{line}{FAINT:#}")?;
     }
     Ok(())
@@ -409,7 +508,7 @@ pub fn write_published(tables: &[Published], out: &mut dyn Write) -> io::Result<
             sources.push(table.source);
         }
     }
-    for line in sources.iter().flat_map(|source| wrap(source, COLUMNS)) {
+    for line in sources.iter().flat_map(|source| wrap(source, columns())) {
         writeln!(out, "{FAINT}{line}{FAINT:#}")?;
     }
     Ok(())

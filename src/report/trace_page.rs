@@ -6,11 +6,12 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::page::{Scripts, assemble};
+use super::page::{Part, Scripts};
 use crate::plan::Operations;
 use crate::trace::summary::Document;
 
 const SCRIPTS: Scripts = Scripts {
+    kind: "trace",
     sections: include_str!("../../web/trace-sections.js"),
     details: "",
     script: include_str!("../../web/trace.js"),
@@ -36,6 +37,14 @@ struct Decile {
 /// # Errors
 /// Any error of `out`.
 pub(crate) fn write(traces: &[(Document, Vec<String>)], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
+    part(traces)?.write(generated_at, out)
+}
+
+/// The part on a page with other results.
+///
+/// # Errors
+/// When the data cannot be JSON.
+pub(crate) fn part(traces: &[(Document, Vec<String>)]) -> io::Result<Part> {
     let then = Operations::published();
     let deciles = then.reads.deciles().into_iter().zip(then.writes.deciles());
     let row = |(tenth, (read_bytes, write_bytes)): (u32, (u64, u64))| Decile {
@@ -59,5 +68,5 @@ pub(crate) fn write(traces: &[(Document, Vec<String>)], generated_at: i64, out: 
         traces: traces.iter().map(|(document, _)| document).collect(),
         published: (1..).zip(deciles).map(row).collect(),
     };
-    assemble(&title, generated_at, &page, &SCRIPTS, out)
+    Part::new(title, &page, &SCRIPTS)
 }

@@ -2,6 +2,7 @@
 
 use crate::distribution::published;
 use crate::plan::block_size;
+use crate::survey::machine::FileSystem;
 use crate::survey::measure::Measure;
 use crate::survey::{Method, Resolution, Survey};
 use crate::units::{KIB, format_count, format_share, format_size, fraction};
@@ -51,12 +52,11 @@ fn of_sizes(survey: &Survey) -> Vec<String> {
     let allocated = survey.allocated_bytes();
     // Merged surveys may know it of some files only.
     if survey.distributions.of(Measure::Allocated).count() == files {
-        let excess = allocated as f64 / bytes as f64 - 1.0;
-        let more = if excess >= 0.0 { "more" } else { "less" };
-        let difference = format_share(excess.abs());
-        let allocated = format_size(allocated);
-        sentences
-            .push(format!("The file system has allocated {allocated} for them, {difference} {more} than their size."));
+        sentences.push(format!(
+            "The file system has allocated {} for them{}.",
+            format_size(allocated),
+            overhead(survey)
+        ));
     }
     sentences.push(block_size_costs(survey));
     let empty = sizes.up_to(0).count;
@@ -71,6 +71,28 @@ fn of_sizes(survey: &Survey) -> Vec<String> {
         ));
     }
     sentences
+}
+
+/// Overhead as a share of what is allocated, and apart from it what sparse files have not allocated.
+fn overhead(survey: &Survey) -> String {
+    let (size, allocated) = (survey.size_bytes(), survey.allocated_bytes());
+    // Only the sums by owner tell the two apart.
+    let beyond = survey.places.as_ref().map(|places| {
+        let rows = places.owners.ranked().iter().map(|(_, tally)| tally.overhead_bytes).sum::<u128>();
+        rows + places.owners.rest().overhead_bytes
+    });
+    match beyond {
+        Some(beyond) => {
+            let sparse = (beyond + size).saturating_sub(allocated);
+            let sparse = match sparse {
+                0 => String::new(),
+                bytes => format!("; {} of their size are not allocated (holes, compression)", format_size(bytes)),
+            };
+            format!(", {} of it beyond their size{sparse}", format_share(fraction(beyond, allocated)))
+        }
+        None if size > allocated => format!(", {} less than their size", format_size(size - allocated)),
+        None => format!(", {} of it beyond their size", format_share(survey.overhead_fraction())),
+    }
 }
 
 /// Where the figures come from, and what they lack.
@@ -127,6 +149,42 @@ fn block_size_costs(survey: &Survey) -> String {
         format_share(sixty_four.growth_fraction),
         format_share(four.single_block_fraction),
     )
+}
+
+/// File systems that are named in a summary, at most.
+const FILE_SYSTEMS: usize = 5;
+
+/// The first file systems of a survey, each with its host where there are several.
+pub(crate) fn file_systems(survey: &Survey) -> impl Iterator<Item = (Option<&str>, &FileSystem)> {
+    let machines = &survey.origin.machines;
+    let of_each = machines.iter().flat_map(move |machine| {
+        let host = (machines.len() > 1).then_some(machine.host.as_str());
+        machine.file_systems.iter().map(move |found| (host, found))
+    });
+    of_each.take(FILE_SYSTEMS)
+}
+
+/// A file system in one phrase: what it is, and how full it was.
+pub(crate) fn file_system_words(host: Option<&str>, found: &FileSystem) -> String {
+    let mut words = String::from("file system");
+    if let Some(host) = host {
+        words.push_str(&format!(" of {host}"));
+    }
+    if let Some(label) = &found.label {
+        words.push_str(&format!(" \"{label}\""));
+    }
+    let kind = if found.kind.is_empty() { "unknown type" } else { &found.kind };
+    words.push_str(&format!(": {kind} on {}", found.device));
+    if !found.mount_point.is_empty() {
+        words.push_str(&format!(" at {}", found.mount_point));
+    }
+    if let (Some(capacity), Some(free)) = (found.capacity_bytes, found.free_bytes) {
+        words.push_str(&format!(", {} free of {}", format_size(free.into()), format_size(capacity.into())));
+    }
+    if let (Some(inodes), Some(used)) = (found.inodes, found.used_inodes()) {
+        words.push_str(&format!(", {} of the inodes in use", format_share(fraction(used.into(), inodes.into()))));
+    }
+    words
 }
 
 /// Other entries, what was skipped and what looked wrong, as short phrases; empty if there was nothing.

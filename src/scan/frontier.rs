@@ -7,9 +7,9 @@
 //!
 //! Invariants: a node is on the stack if and only if it has pending names; `unfinished` = pending names + children that
 //! are open and not finished + names in it that wait for a decision ([`Waiting`](super::place::Waiting)) + 1 while it
-//! is listed; a node keeps its descriptor until its last child was opened, unless the budget of
-//! descriptors is used up; it is then reopened from its nearest open ancestor, one name at a time (so no path is ever
-//! too long).
+//! is listed + 1 if other processes list it too ([`Division`](super::division::Division)); a node keeps its descriptor
+//! until its last child was opened, unless the budget of descriptors is used up; it is then reopened from its nearest
+//! open ancestor, one name at a time (so no path is ever too long).
 //!
 //! The checkpoint of a paused walk is exactly this tree ([`Snapshot`]).
 
@@ -252,6 +252,8 @@ pub(super) struct Frontier<T> {
 
 struct Shared<T> {
     stack: Vec<Arc<Node<T>>>,
+    /// Directories that other processes list too: only what all have found finishes them.
+    divided: Vec<Arc<Node<T>>>,
     busy: usize,
     /// Workers that wait for work.
     idle: usize,
@@ -270,12 +272,12 @@ impl<T: Tally> Frontier<T> {
             state.pending = roots;
         }
         let stack = if lock(&top.state).pending.is_empty() { Vec::new() } else { vec![Arc::new(top)] };
-        Frontier::with_stack(stack, kept_limit)
+        Frontier::with(stack, Vec::new(), kept_limit)
     }
 
-    fn with_stack(stack: Vec<Arc<Node<T>>>, kept_limit: usize) -> Frontier<T> {
+    fn with(stack: Vec<Arc<Node<T>>>, divided: Vec<Arc<Node<T>>>, kept_limit: usize) -> Frontier<T> {
         Frontier {
-            shared: Mutex::new(Shared { stack, busy: 0, idle: 0, paused: false, stopped: false }),
+            shared: Mutex::new(Shared { stack, divided, busy: 0, idle: 0, paused: false, stopped: false }),
             work: Condvar::new(),
             quiet: Condvar::new(),
             kept: Arc::new(AtomicUsize::new(0)),
@@ -346,6 +348,12 @@ impl<T: Tally> Frontier<T> {
         false
     }
 
+    /// Keeps a directory unfinished, because other processes list it too.
+    pub(super) fn divide(&self, node: &Arc<Node<T>>) {
+        node.hold();
+        lock(&self.shared).divided.push(node.clone());
+    }
+
     fn keep(&self, mut descriptor: Descriptor) -> Option<Arc<Descriptor>> {
         if self.kept.fetch_add(1, Ordering::Relaxed) < self.kept_limit {
             descriptor.kept = Some(self.kept.clone());
@@ -368,7 +376,7 @@ impl<T: Tally> Frontier<T> {
         while shared.busy > 0 {
             shared = unpoisoned(self.quiet.wait(shared));
         }
-        let result = observe(Snapshot::of(&shared.stack, held()));
+        let result = observe(Snapshot::of(&shared.stack, held(), &shared.divided));
         shared.paused = false;
         self.work.notify_all();
         result
@@ -429,6 +437,8 @@ pub(crate) struct Snapshot<T> {
     stack: Vec<u32>,
     /// The nodes that wait for the decision on a name, once for each; [`TOP`] for a name in no directory.
     held: Vec<u32>,
+    /// The nodes that other processes list too.
+    divided: Vec<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -444,11 +454,15 @@ struct SavedNode<T> {
 }
 
 impl<T: Tally> Snapshot<T> {
-    fn of(stack: &[Arc<Node<T>>], held: impl IntoIterator<Item = Option<Arc<Node<T>>>>) -> Snapshot<T> {
+    fn of(
+        stack: &[Arc<Node<T>>],
+        held: impl IntoIterator<Item = Option<Arc<Node<T>>>>,
+        divided: &[Arc<Node<T>>],
+    ) -> Snapshot<T> {
         let mut positions = std::collections::HashMap::new();
         let mut nodes = Vec::new();
         let held: Vec<Option<Arc<Node<T>>>> = held.into_iter().collect();
-        for node in stack.iter().chain(held.iter().flatten()) {
+        for node in stack.iter().chain(held.iter().flatten()).chain(divided) {
             if positions.contains_key(&Arc::as_ptr(node)) {
                 continue;
             }
@@ -467,12 +481,18 @@ impl<T: Tally> Snapshot<T> {
         let position = |node: &Arc<Node<T>>| positions[&Arc::as_ptr(node)];
         let stack = stack.iter().map(position).collect();
         let held = held.iter().map(|node| node.as_ref().map_or(TOP, position)).collect();
-        Snapshot { nodes, stack, held }
+        let divided = divided.iter().map(position).collect();
+        Snapshot { nodes, stack, held, divided }
     }
 
     /// Replaces each device number with its current one, as returned by `now`.
     pub(super) fn renumber_devices(&mut self, now: &impl Fn(u64) -> u64) {
         self.nodes.iter_mut().for_each(|node| node.root_device = now(node.root_device));
+    }
+
+    /// The sums of all unfinished directories: of their entries, and of finished directories below them.
+    pub(super) fn sums(&self) -> impl Iterator<Item = &T> {
+        self.nodes.iter().flat_map(|node| [&node.own, &node.below])
     }
 
     /// Folds the sums of all unfinished directories, deepest first, like `finish`: the calls that
@@ -518,6 +538,10 @@ impl<T: Tally> Snapshot<T> {
         for &position in self.held.iter().filter(|&&position| position != TOP) {
             *awaited.get_mut(position as usize).ok_or("a name is in a directory that does not exist")? += 1;
         }
+        for &position in &self.divided {
+            let awaited = awaited.get_mut(position as usize).filter(|_| position != TOP);
+            *awaited.ok_or("a directory that was divided does not exist")? += 1;
+        }
         for (position, (saved, awaited)) in self.nodes.iter().zip(awaited).enumerate() {
             // A directory without any would be finished, and not in the snapshot.
             if saved.unfinished != awaited + saved.pending.count() || saved.unfinished == 0 && position > 0 {
@@ -548,7 +572,58 @@ impl<T: Tally> Snapshot<T> {
         }
         let node = |&position: &u32| (position != TOP).then(|| nodes[position as usize].clone());
         let held = self.held.iter().map(node).collect();
-        Ok((Frontier::with_stack(stack, kept_limit), held))
+        let divided = self.divided.iter().map(|&position| nodes[position as usize].clone()).collect();
+        Ok((Frontier::with(stack, divided, kept_limit), held))
+    }
+
+    /// The snapshots of finished walks that divided their trees, as one: the same directory in several has the sums of
+    /// all, and those that wait for names keep the order of the snapshots.
+    ///
+    /// # Errors
+    /// A description of the contradiction in the data, or that a walk was not finished.
+    pub(super) fn join(parts: &[Snapshot<T>]) -> Result<Snapshot<T>, &'static str> {
+        let mut joined = Snapshot { nodes: Vec::new(), stack: Vec::new(), held: Vec::new(), divided: Vec::new() };
+        let mut known = std::collections::HashMap::new();
+        for part in parts {
+            if !part.stack.is_empty() {
+                return Err("its walk was not finished");
+            }
+            // This checks all positions.
+            part.restore_nodes()?;
+            let mut positions: Vec<u32> = Vec::with_capacity(part.nodes.len());
+            for (position, node) in part.nodes.iter().enumerate() {
+                let parent = if position == 0 { TOP } else { positions[node.parent as usize] };
+                let key = (position == 0, parent, node.name.clone());
+                let at = *known.entry(key).or_insert_with(|| {
+                    joined.nodes.push(SavedNode { parent, own: T::default(), below: T::default(), ..node.clone() });
+                    joined.nodes.len() as u32 - 1
+                });
+                let sums = &mut joined.nodes[at as usize];
+                sums.own.add(&node.own);
+                sums.below.add(&node.below);
+                positions.push(at);
+            }
+            joined.held.extend(part.held.iter().map(|&held| positions.get(held as usize).copied().unwrap_or(TOP)));
+            joined.divided.extend(part.divided.iter().map(|&divided| positions[divided as usize]));
+        }
+        joined.divided.sort_unstable();
+        joined.divided.dedup();
+        joined.nodes.iter_mut().for_each(|node| node.unfinished = 0);
+        let children = joined.nodes.iter().skip(1).map(|node| node.parent);
+        let held = joined.held.iter().copied().filter(|&position| position != TOP);
+        for position in children.chain(held).chain(joined.divided.iter().copied()).collect::<Vec<_>>() {
+            joined.nodes[position as usize].unfinished += 1;
+        }
+        Ok(joined)
+    }
+
+    /// Restores the nodes that wait for the decision on a name, and those that are divided.
+    ///
+    /// # Errors
+    /// A description of the contradiction in the data.
+    pub(super) fn waiting(&self) -> Result<(Held<T>, Vec<Arc<Node<T>>>), &'static str> {
+        let (frontier, held) = self.restore(0)?;
+        Ok((held, unpoisoned(frontier.shared.into_inner()).divided))
     }
 }
 

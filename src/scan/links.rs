@@ -65,6 +65,15 @@ pub(crate) struct Met<N> {
     pub decided: Option<N>,
 }
 
+/// What came of adding an entry of another set.
+#[derive(Debug)]
+pub(crate) struct Joined<N> {
+    /// The name that is not the smallest.
+    pub displaced: N,
+    /// The smallest of all names, if all were met.
+    pub decided: Option<N>,
+}
+
 /// The numbers of one entry of the set as data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SeenLink {
@@ -74,6 +83,11 @@ pub(crate) struct SeenLink {
 }
 
 impl SeenLink {
+    /// The device that contains the file.
+    pub(crate) fn device(&self) -> u64 {
+        self.device
+    }
+
     /// Replaces its device number with the current one, as returned by `now`.
     pub(crate) fn renumber_device(&mut self, now: &impl Fn(u64) -> u64) {
         self.device = now(self.device);
@@ -134,6 +148,31 @@ impl<N> LinkSet<N> {
         }
         links.sort_unstable_by_key(|(link, _)| (link.device, link.inode));
         links
+    }
+
+    /// Adds an entry of the snapshot of a set that met other names: of a file with `link_count` names, the smallest of
+    /// which in that set is `name`. `None` if the file is unknown here.
+    pub(crate) fn join(
+        &self,
+        link: SeenLink,
+        link_count: u32,
+        name: N,
+        is_before: impl FnOnce(&N, &N) -> bool,
+    ) -> Option<Joined<N>> {
+        let key = Key { inode: link.inode, device: self.device_number(link.device) };
+        let mut shard = lock(&self.shards[link.inode as usize % SHARDS]);
+        let Some(seen) = shard.get_mut(&key) else {
+            shard.insert(key, Seen { unseen: link.unseen.max(1), smallest: name });
+            return None;
+        };
+        let displaced =
+            if is_before(&name, &seen.smallest) { std::mem::replace(&mut seen.smallest, name) } else { name };
+        // A link created during the scans must not make this less than 1.
+        let met = link_count.saturating_sub(link.unseen).max(1);
+        seen.unseen = seen.unseen.saturating_sub(met);
+        let is_last = seen.unseen == 0;
+        let decided = if is_last { shard.remove(&key).map(|seen| seen.smallest) } else { None };
+        Some(Joined { displaced, decided })
     }
 
     /// Adds an entry of a snapshot.

@@ -5,6 +5,7 @@
 //! content of a directory is summed in the visitor's own [`Tally`]; when everything below a directory has been seen,
 //! its sums are added to its parent, so that sums over subtrees cost memory only for unfinished directories.
 
+pub(crate) mod division;
 pub(crate) mod exclude;
 mod frontier;
 pub mod inodes;
@@ -95,6 +96,13 @@ pub struct Stat {
     pub ctime: Timestamp,
     /// Last read.
     pub atime: Timestamp,
+}
+
+impl Stat {
+    /// Day of the last change of the content, since 1970; 0 if that was before, the last if it was after 2149.
+    pub fn modified_day(&self) -> u16 {
+        self.mtime.seconds.div_euclid(86_400).clamp(0, u16::MAX.into()) as u16
+    }
 }
 
 /// Names (or paths) and the attributes of their inodes: some entries of one directory, or rows of a table.
@@ -262,6 +270,8 @@ pub(crate) struct WalkOptions {
     pub include_snapshots: bool,
     /// What to leave out.
     pub exclude: exclude::Exclude,
+    /// Which part to walk; `None`: all.
+    pub division: Option<division::Division>,
 }
 
 /// Names of directories that hold snapshots of their parent (NetApp, Panasas; snapper; ZFS; Isilon, Dell).

@@ -60,6 +60,14 @@ impl<T: Tally> Parent<T> {
         self.place.path()
     }
 
+    /// Its position, if it is a directory of an inode scan.
+    pub fn position(&self) -> Option<u32> {
+        match self.place {
+            Place::Position(position) => Some(position),
+            Place::Root | Place::Walked(_) => None,
+        }
+    }
+
     /// Its inode number, if any of the entries is a file with several names; otherwise 0.
     pub fn inode(&self) -> u64 {
         self.inode

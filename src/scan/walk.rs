@@ -24,12 +24,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, RawDir, Statx, StatxAttributes, StatxFlags, openat, readlinkat_raw, statx,
+    AtFlags, CWD, FileType, Mode, OFlags, RawDir, Statx, StatxAttributes, StatxFlags, openat, readlinkat_raw, statx,
 };
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::frontier::{Descriptor, Frontier, NameList, Node, Work, finish_upwards};
+use super::division::Division;
+use super::frontier::{Descriptor, Frontier, Held, NameList, Node, Work, finish_upwards, join};
 use super::mounts::is_pseudo_file_system;
 use super::place::{Parent, Place, Waiting};
 use super::{
@@ -85,9 +86,45 @@ impl<T: Tally> State<T> {
         self.mounts.iter_mut().for_each(|(device, _)| *device = now(*device));
     }
 
+    /// The sums of all unfinished directories: of their entries, and of finished directories below them.
+    pub(crate) fn sums(&self) -> impl Iterator<Item = &T> {
+        self.frontier.sums()
+    }
+
     /// Reports to `visitor` that the unfinished directories are finished, as if there were nothing more below them.
     pub(crate) fn finish_early<V: Visitor<Tally = T>>(self, visitor: &V) {
         self.frontier.fold(|node, own, below| visitor.finished(0, Directory { place: node }, own, below));
+    }
+}
+
+fn places<T: Tally>(held: Held<T>) -> Vec<Place<T>> {
+    held.into_iter().map(|node| node.map_or(Place::Root, |node| Place::Walked(Waiting::on(node)))).collect()
+}
+
+/// What walks that divided their trees leave together: the places that wait for names, and the divided directories.
+pub(crate) struct Remainder<T> {
+    divided: Vec<Arc<Node<T>>>,
+}
+
+impl<T: Tally> Remainder<T> {
+    /// What finished walks leave, and the places that they held, as each passed them to [`Walk::paused`], in the order
+    /// of the walks.
+    ///
+    /// # Errors
+    /// A description of the contradiction in the states.
+    pub(crate) fn of(states: &[State<T>]) -> Result<(Remainder<T>, Vec<Place<T>>), &'static str> {
+        let frontiers: Vec<Snapshot<T>> = states.iter().map(|state| state.frontier.clone()).collect();
+        let (held, divided) = Snapshot::join(&frontiers)?.waiting()?;
+        Ok((Remainder { divided }, places(held)))
+    }
+
+    /// Reports to `visitor` that the divided directories are finished, once no name waits any more.
+    pub(crate) fn finish<V: Visitor<Tally = T>>(self, visitor: &V) {
+        for node in self.divided {
+            if node.settle(&T::default(), None) {
+                finish_upwards(node, |node, own, below| visitor.finished(0, Directory { place: node }, own, below));
+            }
+        }
     }
 }
 
@@ -130,10 +167,16 @@ impl<'v, V: Visitor> Walk<'v, V> {
         let mut pending = NameList::default();
         // The stack is last in, first out: the last root pushed is walked first.
         for (path, _) in directories.iter().rev() {
-            pending.push(path.as_os_str().as_bytes());
+            let path = path.as_os_str().as_bytes();
+            if is_opened(settings.division, 0, || path.to_vec()) {
+                pending.push(path);
+            }
         }
         for (path, stat) in directories.iter().chain(&others) {
-            visitor.root(path.as_os_str().as_bytes(), stat);
+            let path = path.as_os_str().as_bytes();
+            if settings.division.is_none_or(|division| division.has(path)) {
+                visitor.root(path, stat);
+            }
         }
         let frontier = Frontier::new(pending, descriptor_budget(settings.threads));
         (Walk { frontier, visitor, settings, roots, mounts: Mutex::default() }, unusable)
@@ -153,10 +196,8 @@ impl<'v, V: Visitor> Walk<'v, V> {
         let stats = settings.roots.iter().filter_map(identity);
         let roots = stats.map(|(stat, _)| (stat.device, stat.inode)).collect();
         let (frontier, held) = state.frontier.restore(descriptor_budget(settings.threads))?;
-        let place = |node: Option<_>| node.map_or(Place::Root, |node| Place::Walked(Waiting::on(node)));
-        let held = held.into_iter().map(place).collect();
         let mounts = Mutex::new(state.mounts.iter().copied().collect());
-        Ok((Walk { frontier, visitor, settings, roots, mounts }, held))
+        Ok((Walk { frontier, visitor, settings, roots, mounts }, places(held)))
     }
 
     /// Walks to the end (or until [`stop`](Self::stop), or until the visitor wants no more), calling `on_tick` on this
@@ -226,14 +267,25 @@ impl<'v, V: Visitor> Walk<'v, V> {
         let node = Arc::new(Node::child(&work.parent, work.name, root_device));
         // The last child was opened: this closes its parent.
         drop(work.descriptor);
+        let division = self.settings.division.filter(|division| division.is_above(node.depth()));
+        if division.is_some() {
+            self.frontier.divide(&node);
+        }
+        let is_counted = division.is_none_or(|division| division.has(&node.path()));
         let (mut own, mut pending) = (V::Tally::default(), NameList::default());
         let finished = match opened {
             Ok((fd, _)) => {
-                self.list_open(&node, fd.as_fd(), buffers, &mut own, &mut pending);
+                if is_counted {
+                    self.list_open(&node, fd.as_fd(), buffers, &mut own, &mut pending);
+                } else {
+                    self.list_directories(&node, fd.as_fd(), buffers, &mut pending);
+                }
                 self.frontier.listed(&node, Descriptor::new(fd), pending, &own)
             }
             Err(errno) => {
-                self.report("open the directory", errno, buffers.worker, || node.path());
+                if is_counted {
+                    self.report("open the directory", errno, buffers.worker, || node.path());
+                }
                 node.settle(&own, None)
             }
         };
@@ -294,7 +346,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
             entries += 1;
             match self.examine(node, fd, name) {
                 Ok(Examined::Counted(stat)) => {
-                    if stat.kind == Kind::Directory {
+                    if stat.kind == Kind::Directory && self.is_opened(node, bytes) {
                         pending.push(bytes);
                     }
                     if stat.kind == Kind::File && stat.link_count > 1 && parent.inode == 0 {
@@ -331,6 +383,39 @@ impl<'v, V: Visitor> Walk<'v, V> {
             batch.clear();
         }
         self.visitor.listed(*worker, directory, entries);
+    }
+
+    /// Whether this walk opens a child directory: in the divided part of a tree, another process may.
+    fn is_opened(&self, node: &Node<V::Tally>, name: &[u8]) -> bool {
+        is_opened(self.settings.division, node.depth() + 1, || join(node.path(), name))
+    }
+
+    /// Lists a directory whose entries another process counts, for the directories in it.
+    fn list_directories(
+        &self,
+        node: &Arc<Node<V::Tally>>,
+        fd: BorrowedFd<'_>,
+        buffers: &mut Buffers,
+        pending: &mut NameList,
+    ) {
+        let below_root = if self.settings.exclude.needs_path() { node.path_below_root() } else { Vec::new() };
+        let mut listing = RawDir::new(fd, buffers.listing.spare_capacity_mut());
+        // What cannot be read, that process reports.
+        while let Some(Ok(entry)) = listing.next() {
+            let (name, bytes) = (entry.file_name(), entry.file_name().to_bytes());
+            if !matches!(entry.file_type(), FileType::Directory | FileType::Unknown)
+                || matches!(bytes, b"." | b"..")
+                || self.settings.exclude.matches(&below_root, bytes)
+                || !self.is_opened(node, bytes)
+            {
+                continue;
+            }
+            if let Ok(Examined::Counted(stat)) = self.examine(node, fd, name)
+                && stat.kind == Kind::Directory
+            {
+                pending.push(bytes);
+            }
+        }
     }
 
     fn examine(&self, node: &Node<V::Tally>, directory: BorrowedFd<'_>, name: &CStr) -> Result<Examined, Errno> {
@@ -378,6 +463,11 @@ impl<'v, V: Visitor> Walk<'v, V> {
             self.visitor.failed(operation, errno.into(), &path);
         }
     }
+}
+
+/// Whether a walk with this division opens a directory at a depth.
+fn is_opened(division: Option<Division>, depth: u32, path: impl Fn() -> Vec<u8>) -> bool {
+    division.is_none_or(|division| division.is_above(depth) || division.has(&path()))
 }
 
 enum Examined {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Survey;
-use super::measure::Measure;
+use super::measure::{ByteMeasure, Measure};
 use crate::plan::{BlockSize, block_size};
 use crate::units::fraction;
 
@@ -14,6 +14,46 @@ pub struct Answers {
     pub cutoffs: Vec<Cutoff>,
     /// Space for each block size.
     pub block_sizes: Vec<BlockSize>,
+    /// Values below which a share lies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub quantiles: Vec<Quantiles>,
+}
+
+/// Values below which a share lies, with it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Quantiles {
+    /// The share.
+    pub fraction: f64,
+    /// Size of a file, by files.
+    pub file_size: u64,
+    /// Size of a file, by bytes.
+    pub file_size_by_total: u64,
+    /// Days since the content of a file changed, by files.
+    pub mtime_age: u64,
+    /// The same by bytes.
+    pub mtime_age_bytes: u64,
+    /// Days since a file was read, by files.
+    pub atime_age: u64,
+    /// The same by bytes.
+    pub atime_age_bytes: u64,
+}
+
+impl Quantiles {
+    fn of(survey: &Survey, fraction: f64) -> Quantiles {
+        // Parts of a thousandth of a per cent.
+        let (part, whole) = ((fraction * 1e5).round() as u128, 100_000);
+        let of = |measure| survey.distributions.of(measure).quantile(part, whole);
+        let by_bytes = |measure| survey.distributions.by_bytes(measure).quantile(part, whole);
+        Quantiles {
+            fraction,
+            file_size: of(Measure::FileSize),
+            file_size_by_total: survey.distributions.of(Measure::FileSize).quantile_by_sum(part, whole),
+            mtime_age: of(Measure::MtimeAge),
+            mtime_age_bytes: by_bytes(ByteMeasure::MtimeAge),
+            atime_age: of(Measure::AtimeAge),
+            atime_age_bytes: by_bytes(ByteMeasure::AtimeAge),
+        }
+    }
 }
 
 /// The files of a size or smaller.
@@ -52,11 +92,19 @@ impl Answers {
         Answers {
             cutoffs: cutoffs_bytes.iter().map(cutoff).collect(),
             block_sizes: block_sizes_bytes.iter().map(block).collect(),
+            quantiles: Vec::new(),
         }
+    }
+
+    /// The same, and what shares lie below: from 0 to 1, to a thousandth of a per cent.
+    #[must_use]
+    pub fn with_quantiles(self, survey: &Survey, fractions: &[f64]) -> Answers {
+        let quantiles = fractions.iter().map(|&fraction| Quantiles::of(survey, fraction)).collect();
+        Answers { quantiles, ..self }
     }
 
     /// Whether nothing was asked.
     pub fn is_empty(&self) -> bool {
-        self.cutoffs.is_empty() && self.block_sizes.is_empty()
+        self.cutoffs.is_empty() && self.block_sizes.is_empty() && self.quantiles.is_empty()
     }
 }

@@ -4,8 +4,7 @@
 //! the walk, and the files with names still to come; nothing in it is ever executed. A resumed survey has the result
 //! that an uninterrupted survey of the unchanged tree would have had.
 //!
-//! Layout: 24 bytes of text that name the format and its version, the length of the body (u64, little endian), its
-//! XXH3-64 (u64, little endian), the body (postcard). Every field of the body is checked before it is used.
+//! The body of its file is in postcard. Every field of it is checked before it is used.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -14,24 +13,30 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use twox_hash::XxHash3_64;
 
 use super::collect::{Collector, LinkNameData, Shard};
 use super::errors::{ErrorLog, Example, KindCount};
 use super::measure::{ByteMeasure, Distributions, Measure};
-use super::places::{Places, Tally};
+use super::places::Places;
+use super::sealed::Kind;
+use super::tree::{DirectoryTree, Sums};
 use super::{Counts, Options, OtherAllocated, OverheadBySize};
 use crate::distribution::{Distribution, Encoded};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{read_bounded, write_atomically};
 use crate::plan::Padding;
+use crate::scan::division::Division;
 use crate::scan::links::SeenLink;
 use crate::scan::place::Place;
 use crate::scan::walk;
 
-const MAGIC: &[u8; 24] = b"granulo checkpoint v3  \n";
-const MAGIC_OF_ANY_VERSION: &[u8] = b"granulo checkpoint v";
-const HEADER_BYTES: usize = MAGIC.len() + 16;
+const KIND: Kind = Kind {
+    name: b"granulo checkpoint v4  \n",
+    of_any_version: b"granulo checkpoint v",
+    noun: "checkpoint",
+    operation: "read the checkpoint",
+    advice: "start the survey again",
+};
 
 /// An interrupted survey.
 #[derive(Serialize, Deserialize)]
@@ -41,6 +46,8 @@ pub struct Checkpoint {
     root_identities: Vec<Option<(u64, u64)>>,
     /// What the result depends on.
     pub(super) options: Options,
+    /// The part of the tree that is surveyed; `None`: all of it.
+    pub(super) division: Option<Division>,
     /// Rows of the lists of directories.
     pub(super) limit: usize,
     /// Whether the result will have no names.
@@ -53,17 +60,18 @@ pub struct Checkpoint {
     pub(super) elapsed_seconds: f64,
     file_table: Option<(Vec<u8>, u32)>,
     counts: Counts,
-    other_allocated: OtherAllocated,
+    pub(super) other_allocated: OtherAllocated,
     distributions: Vec<Encoded>,
-    overhead_by_size: OverheadBySize,
-    padding: Padding,
-    places: Places,
-    errors_by_kind: Vec<KindCount>,
+    pub(super) overhead_by_size: OverheadBySize,
+    pub(super) padding: Padding,
+    pub(super) places: Places,
+    tree: DirectoryTree,
+    pub(super) errors_by_kind: Vec<KindCount>,
     error_examples: Vec<Example>,
     /// Files with names still to come, in the order of the places that the walk holds.
     links: Vec<(SeenLink, LinkNameData)>,
     /// What remains to be done.
-    pub(crate) walk: walk::State<Tally>,
+    pub(crate) walk: walk::State<Sums>,
 }
 
 /// What a checkpoint records besides what was collected.
@@ -72,6 +80,8 @@ pub(super) struct Session<'a> {
     pub(super) roots: &'a [PathBuf],
     /// What the result depends on.
     pub(super) options: &'a Options,
+    /// The part of the tree that is surveyed; `None`: all of it.
+    pub(super) division: Option<Division>,
     /// Rows of the lists of directories.
     pub(super) limit: usize,
     /// Whether the result will have no names.
@@ -86,7 +96,7 @@ pub(super) struct Session<'a> {
 
 impl Checkpoint {
     /// Checkpoint of `collector` with the unfinished part of the walk. Closes the current part of the table of files.
-    pub(super) fn of(session: &Session<'_>, collector: &Collector, walk: walk::State<Tally>) -> Checkpoint {
+    pub(super) fn of(session: &Session<'_>, collector: &Collector, walk: walk::State<Sums>) -> Checkpoint {
         let shard = collector.whole();
         let (errors, links) = collector.rest();
         let counted = Measure::ALL.into_iter().map(|measure| Encoded::from(shard.distributions.of(measure)));
@@ -95,6 +105,7 @@ impl Checkpoint {
             roots: session.roots.iter().map(|root| root.as_os_str().as_bytes().to_vec()).collect(),
             root_identities: session.roots.iter().map(|root| identity(root)).collect(),
             options: session.options.clone(),
+            division: session.division,
             limit: session.limit,
             anonymous: session.anonymous,
             taken_at: session.taken_at,
@@ -109,6 +120,7 @@ impl Checkpoint {
             overhead_by_size: shard.overhead_by_size,
             padding: shard.padding,
             places: shard.places,
+            tree: shard.tree,
             errors_by_kind: errors.by_kind(),
             error_examples: errors.examples().to_vec(),
             links,
@@ -119,6 +131,11 @@ impl Checkpoint {
     /// Roots as given.
     pub fn roots(&self) -> Vec<PathBuf> {
         self.roots.iter().map(|root| path_of(root)).collect()
+    }
+
+    /// Which shard it is of, and of how many, with the depth of the division.
+    pub fn shard(&self) -> Option<(u32, u32, u32)> {
+        self.division.map(|division| (division.index + 1, division.count, division.depth))
     }
 
     /// Where the table of files will be, and how many of its parts are closed.
@@ -155,8 +172,18 @@ impl Checkpoint {
     /// # Errors
     /// A sentence that names the contradiction in the checkpoint.
     pub(crate) fn restore(&self, collector: &mut Collector) -> std::result::Result<(), &'static str> {
+        let (shard, errors) = self.collected()?;
+        collector.restore(shard, errors);
+        Ok(())
+    }
+
+    /// What was collected, except for files with names still to come.
+    pub(super) fn collected(&self) -> std::result::Result<(Shard, ErrorLog), &'static str> {
         if self.distributions.len() != Measure::ALL.len() + ByteMeasure::ALL.len() {
             return Err("it has an unexpected number of distributions");
+        }
+        if self.division.is_some_and(|division| !division.is_valid()) {
+            return Err("the number of a part is wrong");
         }
         let mut distributions = Distributions::default();
         let (counted, weighted) = self.distributions.split_at(Measure::ALL.len());
@@ -169,6 +196,9 @@ impl Checkpoint {
         if !self.counts.is_plausible() || !self.overhead_by_size.is_whole() {
             return Err("a count is too large");
         }
+        if self.places.owner_ages.as_ref().is_some_and(|ages| !ages.is_sound()) {
+            return Err("the ages by owner do not belong to their breaks");
+        }
         let shard = Shard {
             counts: self.counts.clone(),
             other_allocated: self.other_allocated,
@@ -176,11 +206,20 @@ impl Checkpoint {
             overhead_by_size: self.overhead_by_size.clone(),
             padding: self.padding,
             places: self.places.clone(),
+            tree: self.tree.clone(),
             ..Shard::new(self.places.limit())
         };
-        let errors = ErrorLog::from_parts(self.errors_by_kind.clone(), self.error_examples.clone());
-        collector.restore(shard, errors);
-        Ok(())
+        Ok((shard, ErrorLog::from_parts(self.errors_by_kind.clone(), self.error_examples.clone())))
+    }
+
+    /// Files with names still to come, in the order of the places that the walk holds.
+    pub(super) fn links(&self) -> &[(SeenLink, LinkNameData)] {
+        &self.links
+    }
+
+    /// Replaces each device number of these files.
+    pub(super) fn renumber_links(&mut self, number: impl Fn(u64) -> u64) {
+        self.links.iter_mut().for_each(|(link, _)| link.renumber_device(&number));
     }
 
     /// Restores the files with names still to come, with the places that the walk holds for them.
@@ -190,7 +229,7 @@ impl Checkpoint {
     pub(crate) fn restore_links(
         &self,
         collector: &Collector,
-        held: Vec<Place<Tally>>,
+        held: Vec<Place<Sums>>,
     ) -> std::result::Result<(), &'static str> {
         if held.len() != self.links.len() {
             return Err("the files with several names are not those of the walk");
@@ -221,50 +260,19 @@ impl Checkpoint {
 
     /// Reads a checkpoint from bytes; see [`read`](Self::read).
     pub fn parse(bytes: &[u8]) -> Result<Checkpoint> {
-        let fail = |kind, cause: &str| Error::new(kind, "read the checkpoint", cause);
-        let damaged = |cause: &str| fail(ErrorKind::Corrupt, cause).advise("start the survey again");
-        if !bytes.starts_with(MAGIC) {
-            return Err(if bytes.starts_with(MAGIC_OF_ANY_VERSION) && bytes.len() >= MAGIC.len() {
-                fail(ErrorKind::NewerVersion, "it was written by another version of granulo")
-                    .advise("resume with that version, or start again")
-            } else {
-                fail(ErrorKind::NotRecognised, "it is not a granulo checkpoint")
-            });
-        }
-        let Some((header, body)) = bytes.split_at_checked(HEADER_BYTES) else {
-            return Err(damaged("it is truncated"));
-        };
-        let number = |at: usize| {
-            let word: [u8; 8] = header[at..at + 8].try_into().unwrap_or_default();
-            u64::from_le_bytes(word)
-        };
-        if number(MAGIC.len()) != body.len() as u64 {
-            return Err(damaged("it is truncated"));
-        }
-        if number(MAGIC.len() + 8) != XxHash3_64::oneshot(body) {
-            return Err(damaged("its checksum is wrong"));
-        }
-        postcard::from_bytes(body).map_err(|_| damaged("its fields do not match its length"))
+        let body = KIND.open(bytes)?;
+        postcard::from_bytes(body).map_err(|_| KIND.damaged("its fields do not match its length"))
     }
 }
 
 /// A body with the header that makes it a checkpoint.
 pub(crate) fn with_header(body: &[u8]) -> Vec<u8> {
-    let words = [body.len() as u64, XxHash3_64::oneshot(body)].map(u64::to_le_bytes);
-    [MAGIC, &words[0][..], &words[1][..], body].concat()
+    KIND.seal(body)
 }
 
 /// Whether `path` may be written as a checkpoint: it is one, or does not exist.
 pub(crate) fn may_be_written(path: &Path) -> bool {
-    use std::io::Read;
-    let mut start = Vec::new();
-    match std::fs::File::open(path) {
-        Ok(file) => {
-            let read = file.take(MAGIC_OF_ANY_VERSION.len() as u64).read_to_end(&mut start);
-            read.is_ok() && start == MAGIC_OF_ANY_VERSION
-        }
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-    }
+    KIND.may_be_written(path)
 }
 
 fn identity(root: &Path) -> Option<(u64, u64)> {

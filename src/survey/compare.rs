@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::file::{UpToRow, up_to};
+use super::file::{UpToRow, format_time, up_to};
+use super::growth::{Growth, growth, is_of_one_tree};
 use super::measure::Measure;
 use super::{Resolution, Survey};
 use crate::distribution::{Distribution, distance};
@@ -18,6 +19,10 @@ pub struct Comparison {
     pub up_to: Vec<CumulativeRow>,
     /// Distances of every pair.
     pub distances: Vec<Pair>,
+    /// What changed, if there are two sources and they are surveys of one tree; from the earlier to the later, whatever
+    /// their order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub growth: Option<Growth>,
 }
 
 /// One population.
@@ -25,6 +30,12 @@ pub struct Comparison {
 pub struct Compared {
     /// What it is called here.
     pub name: String,
+    /// The host, if it is of one machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// When it was taken, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken_at: Option<String>,
     /// How fine its data are.
     pub resolution: Resolution,
     /// Number of files.
@@ -72,6 +83,8 @@ pub fn compare(surveys: &[Survey], names: &[String]) -> Comparison {
     let sizes: Vec<&Distribution> = surveys.iter().map(|survey| survey.distributions.of(Measure::FileSize)).collect();
     let sources = surveys.iter().zip(names).zip(&sizes).map(|((survey, name), sizes)| Compared {
         name: name.clone(),
+        host: survey.origin.host().map(str::to_owned),
+        taken_at: survey.origin.taken_at.map(format_time),
         resolution: survey.origin.resolution,
         files: sizes.count(),
         size_bytes: sizes.total(),
@@ -93,7 +106,14 @@ pub fn compare(surveys: &[Survey], names: &[String]) -> Comparison {
             });
         }
     }
-    Comparison { schema: "granulo/compare/1", sources: sources.collect(), up_to: rows(&sizes), distances }
+    let growth = match surveys {
+        [one, other] if is_of_one_tree(one, other) && one.origin.taken_at > other.origin.taken_at => {
+            Some(growth(other, one))
+        }
+        [one, other] if is_of_one_tree(one, other) => Some(growth(one, other)),
+        _ => None,
+    };
+    Comparison { schema: "granulo/compare/1", sources: sources.collect(), up_to: rows(&sizes), distances, growth }
 }
 
 /// Rows up to the largest file of any source; a source that ends earlier stays at 1.

@@ -15,20 +15,21 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::errors::{ErrorLog, Example, KindCount};
+use super::machine::Machine;
 use super::measure::{ByteMeasure, Distributions, Measure};
-use super::places::{DirectoryRow, Extension, Kind, KindTable, Places, Ranking, Tally, TopDirectories};
+use super::places_file::{MOST_BYTES, PlacesRecord, safe};
+use super::tree_file::TreeRecord;
 use super::{Counts, MOST, Method, Options, Origin, OtherAllocated, OverheadBySize, Resolution, Survey};
 use crate::distribution::{Bucket, Distribution, Encoded, Weight, bucket_number};
 use crate::document::check_printable_strings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::systems::Fact;
 use crate::plan::{BlockSize, Padding, block_sizes};
-use crate::units::{escape, fraction, unescape};
+use crate::program;
+use crate::units::{escape, fraction};
 
 const KIND: &str = "granulo/survey/";
 const VERSION: u32 = 1;
-/// Upper bound of a sum of bytes in a file.
-const MOST_BYTES: u128 = 1 << 117;
 
 /// How much of the distributions is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,8 +127,11 @@ pub fn parse_time(text: &str) -> Option<i64> {
 pub struct Document<'a> {
     schema: String,
     granulo_version: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    granulo_commit: Option<&'static str>,
     name: &'a Option<String>,
     roots: &'a [String],
+    machines: &'a [Machine],
     method: Method,
     #[serde(skip_serializing_if = "str::is_empty")]
     method_reason: &'a str,
@@ -154,6 +158,8 @@ pub struct Document<'a> {
     block_sizes: Vec<BlockSize>,
     #[serde(rename = "where")]
     places: Option<PlacesRecord>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tree: Option<TreeRecord>,
     errors: ErrorsRecord,
 }
 
@@ -164,9 +170,11 @@ impl<'a> Document<'a> {
         let sizes = survey.distributions.of(Measure::FileSize);
         Document {
             schema: format!("{KIND}{VERSION}"),
-            granulo_version: env!("CARGO_PKG_VERSION"),
+            granulo_version: program::VERSION,
+            granulo_commit: program::commit(),
             name: &origin.name,
             roots: &origin.roots,
+            machines: &origin.machines,
             method: origin.method,
             method_reason: &origin.method_reason,
             consistent: (origin.method == Method::InodeScan).then_some(origin.inconsistencies.is_empty()),
@@ -196,6 +204,7 @@ impl<'a> Document<'a> {
             up_to: up_to(sizes),
             block_sizes: block_sizes(sizes, survey.padding.as_ref()),
             places: survey.places.as_ref().map(PlacesRecord::of),
+            tree: survey.tree.as_ref().map(|tree| TreeRecord::of(tree, origin.anonymous)),
             errors: ErrorsRecord { by_kind: survey.errors.by_kind(), examples: survey.errors.examples().to_vec() },
         }
     }
@@ -332,175 +341,6 @@ struct ErrorsRecord {
     examples: Vec<Example>,
 }
 
-/// A row of any list: its subject, and its sums.
-#[derive(Serialize, Deserialize)]
-struct TallyRow<K> {
-    #[serde(flatten)]
-    key: K,
-    files: u64,
-    small_files: u64,
-    size_bytes: u128,
-    small_size_bytes: u128,
-    allocated_bytes: u128,
-    overhead_bytes: u128,
-    #[serde(default)]
-    directories: u64,
-}
-
-impl<K> TallyRow<K> {
-    fn of(key: K, tally: &Tally) -> TallyRow<K> {
-        let Tally { files, small_files, size_bytes, small_size_bytes, allocated_bytes, overhead_bytes, directories } =
-            *tally;
-        TallyRow { key, files, small_files, size_bytes, small_size_bytes, allocated_bytes, overhead_bytes, directories }
-    }
-
-    fn tally(&self) -> std::result::Result<Tally, String> {
-        let counts = [self.files, self.small_files, self.directories];
-        let bytes = [self.size_bytes, self.small_size_bytes, self.allocated_bytes, self.overhead_bytes];
-        if counts.iter().any(|&count| count > MOST) || bytes.iter().any(|&sum| sum > MOST_BYTES) {
-            return Err("the counts in a row of the places are too large".to_owned());
-        }
-        Ok(Tally {
-            files: self.files,
-            small_files: self.small_files,
-            size_bytes: self.size_bytes,
-            small_size_bytes: self.small_size_bytes,
-            allocated_bytes: self.allocated_bytes,
-            overhead_bytes: self.overhead_bytes,
-            directories: self.directories,
-        })
-    }
-}
-
-#[derive(Serialize, Deserialize)]
-struct DirectoryKey {
-    path: Option<String>,
-    depth: u32,
-}
-
-#[derive(Serialize, Deserialize)]
-struct OwnerKey {
-    uid: Option<u32>,
-    name: Option<String>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct ExtensionKey {
-    extension: Option<String>,
-}
-
-/// A row without a key: the rows that were folded together.
-#[derive(Serialize, Deserialize)]
-struct NoKey {}
-
-#[derive(Serialize, Deserialize)]
-struct PlacesRecord {
-    limit: usize,
-    directories: DirectoriesRecord,
-    owners: TableRecord<OwnerKey>,
-    extensions: TableRecord<ExtensionKey>,
-}
-
-type Lists = BTreeMap<String, Vec<TallyRow<DirectoryKey>>>;
-
-#[derive(Serialize, Deserialize)]
-struct DirectoriesRecord {
-    own: Lists,
-    subtree: Lists,
-}
-
-#[derive(Serialize, Deserialize)]
-struct TableRecord<K> {
-    complete: bool,
-    max_error: u64,
-    rest: TallyRow<NoKey>,
-    rows: Vec<TallyRow<K>>,
-}
-
-impl PlacesRecord {
-    fn of(places: &Places) -> PlacesRecord {
-        let lists = |top: &TopDirectories| -> Lists {
-            let row = |row: &DirectoryRow| {
-                let path = row.path.as_ref().map(|path| escape(path));
-                TallyRow::of(DirectoryKey { path, depth: row.depth }, &row.tally)
-            };
-            let list = |ranking: Ranking| (ranking.name().to_owned(), top.list(ranking).iter().map(row).collect());
-            Ranking::ALL.into_iter().map(list).collect()
-        };
-        PlacesRecord {
-            limit: places.limit(),
-            directories: DirectoriesRecord { own: lists(&places.own), subtree: lists(&places.subtree) },
-            owners: TableRecord::of(&places.owners, |kind| match kind {
-                Kind::Named(uid) => OwnerKey { uid: Some(*uid), name: places.owner_names.get(uid).cloned() },
-                Kind::Anonymous(_) => OwnerKey { uid: None, name: None },
-            }),
-            extensions: TableRecord::of(&places.extensions, |kind| match kind {
-                Kind::Named(extension) => ExtensionKey { extension: Some(extension.text().to_owned()) },
-                Kind::Anonymous(_) => ExtensionKey { extension: None },
-            }),
-        }
-    }
-
-    fn places(&self) -> std::result::Result<Places, String> {
-        let limit = self.limit.min(1 << 20);
-        let top = |lists: &Lists| -> std::result::Result<TopDirectories, String> {
-            let mut rows: [Vec<DirectoryRow>; 4] = Default::default();
-            for ranking in Ranking::ALL {
-                for row in lists.get(ranking.name()).map_or(&[][..], |list| list) {
-                    let path = match &row.key.path {
-                        None => None,
-                        Some(path) => Some(unescape(path).ok_or("a path of the places is not escaped correctly")?),
-                    };
-                    rows[ranking as usize].push(DirectoryRow { path, depth: row.key.depth, tally: row.tally()? });
-                }
-            }
-            Ok(TopDirectories::from_lists(limit, rows))
-        };
-        let owner = |rank: u64, key: &OwnerKey| Ok(key.uid.map_or(Kind::Anonymous(rank), Kind::Named));
-        let extension = |rank: u64, key: &ExtensionKey| match &key.extension {
-            None => Ok(Kind::Anonymous(rank)),
-            Some(text) => Extension::from_text(text).map(Kind::Named).ok_or("a kind of file is not an extension"),
-        };
-        Ok(Places {
-            own: top(&self.directories.own)?,
-            subtree: top(&self.directories.subtree)?,
-            owners: self.owners.table(owner)?,
-            owner_names: self
-                .owners
-                .rows
-                .iter()
-                .filter_map(|row| Some((row.key.uid?, safe(row.key.name.clone()?))))
-                .collect(),
-            extensions: self.extensions.table(extension)?,
-        })
-    }
-}
-
-impl<K> TableRecord<K> {
-    fn of<T: Eq + std::hash::Hash + Ord + Copy>(table: &KindTable<T>, key: impl Fn(&T) -> K) -> TableRecord<K> {
-        TableRecord {
-            complete: table.max_error() == 0,
-            max_error: table.max_error(),
-            rest: TallyRow::of(NoKey {}, table.rest()),
-            rows: table.ranked().iter().map(|(kind, tally)| TallyRow::of(key(kind), tally)).collect(),
-        }
-    }
-
-    fn table<T: Eq + std::hash::Hash + Ord + Copy>(
-        &self,
-        kind: impl Fn(u64, &K) -> std::result::Result<T, &'static str>,
-    ) -> std::result::Result<KindTable<T>, String> {
-        let mut rows = Vec::with_capacity(self.rows.len());
-        for (rank, row) in self.rows.iter().enumerate() {
-            rows.push((kind(rank as u64, &row.key)?, row.tally()?));
-        }
-        if self.max_error > MOST {
-            return Err("the error of a table of the places is too large".to_owned());
-        }
-        Ok(KindTable::from_parts(rows, self.rest.tally()?, self.max_error))
-    }
-}
-
 /// The document as read: the values that cannot be derived.
 #[derive(Deserialize)]
 struct Stored {
@@ -508,6 +348,8 @@ struct Stored {
     name: Option<String>,
     #[serde(default)]
     roots: Vec<String>,
+    #[serde(default)]
+    machines: Vec<Machine>,
     method: Method,
     #[serde(default)]
     method_reason: String,
@@ -534,6 +376,8 @@ struct Stored {
     overhead_by_size: StoredOverhead,
     #[serde(rename = "where")]
     places: Option<PlacesRecord>,
+    #[serde(default)]
+    tree: Option<TreeRecord>,
     #[serde(default)]
     errors: ErrorsRecord,
 }
@@ -568,14 +412,6 @@ fn known_distributions<'de, D: Deserializer<'de>>(
         }
     }
     deserializer.deserialize_map(Known)
-}
-
-/// Text of a file in displayable form: escapes what should have been escaped already.
-fn safe(text: String) -> String {
-    match unescape(&text) {
-        Some(bytes) if escape(&bytes) == text => text,
-        _ => escape(text.as_bytes()),
-    }
 }
 
 #[derive(Deserialize)]
@@ -663,6 +499,7 @@ impl Stored {
             origin: Origin {
                 name: self.name.map(safe),
                 roots: self.roots.into_iter().map(safe).collect(),
+                machines: self.machines.into_iter().map(|machine| machine.map_text(&safe)).collect(),
                 method: self.method,
                 method_reason: safe(self.method_reason),
                 inconsistencies: self.inconsistencies.into_iter().map(safe).collect(),
@@ -682,6 +519,7 @@ impl Stored {
             overhead_by_size,
             padding,
             places: self.places.map(|places| places.places()).transpose()?,
+            tree: self.tree.map(|tree| tree.tree(MOST, MOST_BYTES)).transpose()?,
             errors: ErrorLog::from_parts(
                 self.errors.by_kind.into_iter().map(KindCount::map_text(safe)).collect(),
                 self.errors.examples.into_iter().map(Example::map_text(safe)).collect(),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::collect::Collector;
 use super::request::{Incremental, MemoryBound, MethodChoice, Moments, Outcome, Request, TICK, named, origin};
-use super::{Method, Origin, Snapshots};
+use super::{Method, Origin, Snapshots, machine};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
 use crate::scan::Stat;
@@ -391,6 +391,10 @@ impl InodeScan {
             without_names: scope.without_names,
             ..origin(request, moments.taken_at, moments.started.elapsed().as_secs_f64(), !ended.stopped)
         };
+        if self.target.root.is_none() && self.target.mount.is_none() {
+            let machines = origin.machines.iter_mut();
+            machines.for_each(|machine| machine.file_systems = vec![machine::of_image(path)]);
+        }
         let mut survey = collector.survey();
         if scope.without_names {
             // The locations of files were not requested, and a snapshot directory is like any other.

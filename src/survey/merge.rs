@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::measure::Measure;
-use super::{Method, Resolution, Snapshots, Survey};
+use super::{Method, Origin, Resolution, Snapshots, Survey, machine};
 use crate::distribution::Distribution;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -19,7 +19,11 @@ pub fn merge(surveys: Vec<Survey>) -> Result<Survey> {
     let mut surveys = surveys.into_iter();
     let fail = |cause: &str| Error::new(ErrorKind::Usage, "merge the surveys", cause);
     let mut whole = surveys.next().ok_or_else(|| fail("there are no surveys"))?;
-    let mut names: Vec<String> = whole.origin.name.take().into_iter().collect();
+    // Names alone do not say which of several machines they are of.
+    let host = whole.origin.host().map(str::to_owned);
+    let is_one = surveys.as_slice().iter().all(|other| other.origin.host() == host.as_deref());
+    let name = |origin: &Origin| if is_one { origin.name.clone() } else { origin.title() };
+    let mut names: Vec<String> = name(&whole.origin).into_iter().collect();
     if whole.origin.method == Method::Published {
         return Err(published());
     }
@@ -28,7 +32,8 @@ pub fn merge(surveys: Vec<Survey>) -> Result<Survey> {
             return Err(published());
         }
         let (mine, theirs) = (&whole.origin.options, &other.origin.options);
-        if whole.origin.method != Method::Fsstats && other.origin.method != Method::Fsstats {
+        let has_options = |survey: &Survey| !matches!(survey.origin.method, Method::Fsstats | Method::List);
+        if has_options(&whole) && has_options(&other) {
             if mine.hard_links != theirs.hard_links {
                 return Err(
                     fail("they count hard links differently").advise("take them again with the same --hard-links")
@@ -40,7 +45,7 @@ pub fn merge(surveys: Vec<Survey>) -> Result<Survey> {
                 );
             }
         }
-        names.extend(other.origin.name.clone());
+        names.extend(name(&other.origin));
         add(&mut whole, other);
     }
     whole.origin.method = Method::Merge;
@@ -75,11 +80,14 @@ fn add(whole: &mut Survey, other: Survey) {
         // A survey without names cannot regain them, and the sum must not reveal to which survey the named rows belong.
         origin.anonymous = true;
         whole.places.iter_mut().for_each(|places| places.anonymise());
+        whole.tree.iter_mut().for_each(|tree| tree.anonymise());
         whole.errors.anonymise();
         origin.roots.clear();
+        origin.machines.clear();
         origin.options.excluded.clear();
     } else {
         origin.roots.extend(theirs.roots);
+        machine::merge(&mut origin.machines, theirs.machines);
         for glob in theirs.options.excluded {
             if !origin.options.excluded.contains(&glob) {
                 origin.options.excluded.push(glob);
@@ -129,6 +137,19 @@ fn add(whole: &mut Survey, other: Survey) {
             mine.merge(&theirs);
             Some(mine)
         }
+        _ => None,
+    };
+    whole.tree = match (whole.tree.take(), other.tree) {
+        (Some(mut mine), Some(mut theirs)) => {
+            if origin.anonymous {
+                theirs.anonymise();
+                mine.merge_anonymous(&theirs);
+            } else {
+                mine.merge(&theirs);
+            }
+            Some(mine)
+        }
+        // A picture of a part would be taken for one of the whole.
         _ => None,
     };
     whole.errors.merge(&other.errors);

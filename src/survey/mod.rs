@@ -3,7 +3,7 @@
 //! A [`Survey`] is plain data of bounded size, whatever the number of files: distributions ([`measure`]), counts, and
 //! the places that hold most ([`places`]). It is taken by [`take`](run::take) from a scan, read from a survey file
 //! ([`mod@file`]), an fsstats CSV ([`fsstats`]) or a published table ([`source`]), added with [`mod@merge`], and set
-//! beside others by [`mod@compare`].
+//! beside others by [`mod@compare`]; of one tree at several times by [`mod@growth`] and [`history`].
 
 mod ages;
 pub mod answers;
@@ -14,14 +14,27 @@ pub mod errors;
 pub mod file;
 mod file_table;
 pub mod fsstats;
+pub mod growth;
+pub mod history;
 pub(crate) mod inode_scan;
+mod kind;
+pub mod largest;
+pub mod listed;
+pub mod machine;
 pub mod measure;
 pub mod merge;
+pub mod owner_ages;
+pub mod part;
 pub mod places;
+mod places_file;
 mod recent;
 pub(crate) mod request;
 pub mod run;
+mod sealed;
 pub mod source;
+pub mod tree;
+mod tree_file;
+pub mod tree_kinds;
 
 pub use checkpoint::Checkpoint;
 
@@ -32,8 +45,10 @@ use crate::plan::systems::Fact;
 use crate::plan::{Padding, Population, Tree};
 use crate::units::{SMALL_FILE_BYTES, fraction};
 use errors::ErrorLog;
+use machine::Machine;
 use measure::{Distributions, Measure};
 use places::Places;
+use tree::DirectoryTree;
 
 /// A measured (or published) file population.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -52,6 +67,8 @@ pub struct Survey {
     pub padding: Option<Padding>,
     /// The places that hold most; `None` where the source does not say.
     pub places: Option<Places>,
+    /// The directories that hold most, as a tree; `None` where the source does not say.
+    pub tree: Option<DirectoryTree>,
     /// What could not be read.
     pub errors: ErrorLog,
 }
@@ -63,6 +80,8 @@ pub struct Origin {
     pub name: Option<String>,
     /// Roots as given, escaped; empty when anonymous.
     pub roots: Vec<String>,
+    /// The machines and their file systems; empty when anonymous or unknown.
+    pub machines: Vec<Machine>,
     /// How the files were enumerated.
     pub method: Method,
     /// Why this method was used, where it is not the requested one; otherwise empty.
@@ -94,6 +113,7 @@ impl Default for Origin {
         Origin {
             name: None,
             roots: Vec::new(),
+            machines: Vec::new(),
             method: Method::Walk,
             method_reason: String::new(),
             inconsistencies: Vec::new(),
@@ -125,6 +145,8 @@ pub enum Method {
     Fsstats,
     /// A published table.
     Published,
+    /// A list or table of sizes by another program.
+    List,
 }
 
 /// Resolution of the data behind the distributions.
@@ -175,6 +197,8 @@ pub struct Options {
     pub excluded: Vec<String>,
     /// Largest size that counts as small among the places.
     pub small_file_bytes: u64,
+    /// Where the classes of ages of each owner begin, in days.
+    pub age_breaks_days: Vec<u64>,
 }
 
 impl Default for Options {
@@ -185,6 +209,7 @@ impl Default for Options {
             snapshots: Snapshots::Skip,
             excluded: Vec::new(),
             small_file_bytes: SMALL_FILE_BYTES,
+            age_breaks_days: owner_ages::DEFAULT_BREAKS_DAYS.to_vec(),
         }
     }
 }

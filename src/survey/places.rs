@@ -12,10 +12,10 @@ use std::hash::Hash;
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
+pub use super::kind::{KINDS, Kind};
+use super::largest::LargestFiles;
+use super::owner_ages::OwnerAges;
 use crate::scan;
-
-/// Smallest number of keys that a table of owners or extensions holds.
-pub const KINDS: usize = 4096;
 
 /// Rows of a list of directories unless requested otherwise.
 pub const DEFAULT_LIMIT: usize = 20;
@@ -64,6 +64,21 @@ impl Tally {
             overhead_bytes: allocated_bytes.saturating_sub(size_bytes).into(),
             directories: 0,
         }
+    }
+}
+
+impl Tally {
+    /// Whether all of `tallies` together are at most `count` and `bytes` in every field.
+    pub(super) fn are_within<'a>(tallies: impl IntoIterator<Item = &'a Tally>, count: u64, bytes: u128) -> bool {
+        let (mut counts, mut sums) = ([0u64; 3], [0u128; 4]);
+        tallies.into_iter().all(|tally| {
+            let of_tally = [tally.files, tally.small_files, tally.directories];
+            let bytes_of = [tally.size_bytes, tally.small_size_bytes, tally.allocated_bytes, tally.overhead_bytes];
+            let add = |sum: &mut u64, more: u64| sum.checked_add(more).map(|total| *sum = total);
+            let add_bytes = |sum: &mut u128, more: u128| sum.checked_add(more).map(|total| *sum = total);
+            counts.iter_mut().zip(of_tally).all(|(sum, more)| add(sum, more).is_some() && *sum <= count)
+                && sums.iter_mut().zip(bytes_of).all(|(sum, more)| add_bytes(sum, more).is_some() && *sum <= bytes)
+        })
     }
 }
 
@@ -178,6 +193,11 @@ impl TopDirectories {
     /// Lists of at most `limit` rows.
     pub fn new(limit: usize) -> TopDirectories {
         TopDirectories { limit, lists: Default::default() }
+    }
+
+    /// Rows that a list may have.
+    pub fn limit(&self) -> usize {
+        self.limit
     }
 
     /// The list of a ranking: by falling figure, then by rising path.
@@ -362,6 +382,11 @@ impl<K: Eq + Hash + Ord + Copy> KindTable<K> {
         rows
     }
 
+    /// The sums of all rows.
+    pub(super) fn tallies(&self) -> impl Iterator<Item = &Tally> {
+        self.rows.values().chain([&self.rest])
+    }
+
     /// The rows that were folded together.
     pub fn rest(&self) -> &Tally {
         &self.rest
@@ -380,15 +405,6 @@ impl<K: Eq + Hash + Ord + Copy> KindTable<K> {
     }
 }
 
-/// The key of a table: the value itself, or only a rank when anonymous.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Kind<K> {
-    /// The owner or extension itself.
-    Named(K),
-    /// Omitted; numbered so that rows stay distinct.
-    Anonymous(u64),
-}
-
 /// Everything about where the files are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Places {
@@ -402,6 +418,10 @@ pub struct Places {
     pub owner_names: BTreeMap<u32, String>,
     /// By extension.
     pub extensions: KindTable<Kind<Extension>>,
+    /// Ages by owner; `None` if they are not known, or were merged from surveys with different breaks.
+    pub owner_ages: Option<OwnerAges>,
+    /// The largest files; `None` if not known.
+    pub files: Option<LargestFiles>,
 }
 
 impl Places {
@@ -413,6 +433,8 @@ impl Places {
             owners: KindTable::default(),
             owner_names: BTreeMap::new(),
             extensions: KindTable::default(),
+            owner_ages: None,
+            files: Some(LargestFiles::new(limit)),
         }
     }
 
@@ -434,6 +456,20 @@ impl Places {
             self.owner_names.entry(*uid).or_insert_with(|| name.clone());
         }
         merge_kinds(&mut self.extensions, &other.extensions);
+        self.owner_ages = match (self.owner_ages.take(), &other.owner_ages) {
+            (Some(mut mine), Some(theirs)) if mine.breaks_days() == theirs.breaks_days() => {
+                mine.merge(theirs);
+                Some(mine)
+            }
+            _ => None,
+        };
+        self.files = match (self.files.take(), &other.files) {
+            (Some(mut mine), Some(theirs)) => {
+                mine.merge(theirs);
+                Some(mine)
+            }
+            _ => None,
+        };
     }
 
     /// Records the names of the owners; `name_of` returns a name, escaped.
@@ -452,6 +488,8 @@ impl Places {
         self.owner_names.clear();
         self.owners = anonymous(&self.owners);
         self.extensions = anonymous(&self.extensions);
+        self.owner_ages.iter_mut().for_each(OwnerAges::anonymise);
+        self.files.iter_mut().for_each(LargestFiles::anonymise);
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::places::DEFAULT_LIMIT;
-use super::{Method, Options, Origin, Resolution, Survey};
+use super::{Method, Options, Origin, Resolution, Survey, machine};
 use crate::error::Error;
 use crate::scan::default_threads;
 use crate::scan::walk::display_root;
@@ -26,7 +26,9 @@ pub struct Request {
     pub threads: usize,
     /// Rows of the lists of directories.
     pub limit: usize,
-    /// Leave out every name and path.
+    /// Name of the survey; `None`: its roots.
+    pub name: Option<String>,
+    /// Leave out every name and path, and the machine.
     pub anonymous: bool,
     /// What ages are relative to, seconds since 1970; `None`: now.
     pub reference_time: Option<i64>,
@@ -34,6 +36,8 @@ pub struct Request {
     pub file_table: Option<PathBuf>,
     /// Where and how often to write checkpoints. An inode scan writes none.
     pub checkpoints: Option<CheckpointPlan>,
+    /// Which part of the trees to survey, for processes that divide them; `None`: all.
+    pub shard: Option<Shard>,
     /// How to enumerate files.
     pub method: MethodChoice,
     /// Whether names may be omitted where that is faster: an inode scan then reads no directories.
@@ -52,10 +56,12 @@ impl Request {
             options: Options::default(),
             threads: default_threads(),
             limit: DEFAULT_LIMIT,
+            name: None,
             anonymous: false,
             reference_time: None,
             file_table: None,
             checkpoints: None,
+            shard: None,
             method: MethodChoice::Auto,
             without_names: false,
             incremental: None,
@@ -71,6 +77,19 @@ pub struct MemoryBound {
     pub bytes: u64,
     /// Where an unnamed file is created.
     pub directory: PathBuf,
+}
+
+/// One of several processes that divide trees among them.
+#[derive(Debug, Clone)]
+pub struct Shard {
+    /// Its number, from 1.
+    pub number: u32,
+    /// Number of processes, at least `number`.
+    pub count: u32,
+    /// Depth of the directories that one process walks whole; `None`: the smallest at which there are enough.
+    pub depth: Option<u32>,
+    /// Where the partial survey is written.
+    pub target: PathBuf,
 }
 
 /// Files that hold the names of directories.
@@ -129,7 +148,8 @@ pub(crate) fn origin(request: &Request, taken_at: i64, elapsed_seconds: f64, com
     let anonymous = request.anonymous;
     let excluded = if anonymous { Vec::new() } else { request.options.excluded.clone() };
     Origin {
-        name: (!anonymous).then(|| roots.join(" + ")),
+        name: (!anonymous).then(|| request.name.clone().unwrap_or_else(|| roots.join(" + "))),
+        machines: if anonymous { Vec::new() } else { vec![machine::here(&request.roots)] },
         roots: if anonymous { Vec::new() } else { roots },
         method: Method::Walk,
         method_reason: String::new(),
@@ -152,6 +172,7 @@ pub(crate) fn named(survey: Survey, origin: Origin) -> Survey {
     survey.places.iter_mut().for_each(|places| places.name_owners(owner_name));
     if survey.origin.anonymous {
         survey.places.iter_mut().for_each(|places| places.anonymise());
+        survey.tree.iter_mut().for_each(|tree| tree.anonymise());
         survey.errors.anonymise();
     }
     survey

@@ -6,11 +6,14 @@ use super::checkpoint::{Checkpoint, Session};
 use super::collect::Collector;
 use super::file_table::FileTable;
 use super::inode_scan::{self, Chosen};
-pub use super::request::{CheckpointPlan, Incremental, MemoryBound, MethodChoice, Outcome, Request};
+use super::owner_ages::{MOST_BREAKS, are_breaks};
+use super::part::Part;
+pub use super::request::{CheckpointPlan, Incremental, MemoryBound, MethodChoice, Outcome, Request, Shard};
 use super::request::{Moments, TICK, named, origin};
 use super::{Origin, Snapshots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
+use crate::scan::division::{Division, depth_for};
 use crate::scan::exclude::Exclude;
 use crate::scan::walk::{Walk, display_root};
 use crate::scan::{Visitor, WalkOptions};
@@ -33,6 +36,14 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
         let cause = "a table of files has paths, but an anonymous survey has none";
         return Err(Error::new(ErrorKind::Usage, "take the survey", cause).advise("omit --files or --anonymous"));
     }
+    let division = match &resumed {
+        Some(checkpoint) => checkpoint.division,
+        None => request.shard.as_ref().map(|shard| division(shard, &request)).transpose()?,
+    };
+    if division.is_some() && request.shard.is_none() {
+        let cause = "it is of a shard, which writes a partial survey";
+        return Err(Error::new(ErrorKind::Usage, "resume the survey", cause).advise("add -o FILE"));
+    }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
     let started = Instant::now();
     let taken_at = resumed.as_ref().map_or(now, |checkpoint| checkpoint.taken_at);
@@ -40,7 +51,7 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
         resumed.as_ref().map_or(request.reference_time.unwrap_or(now), |checkpoint| checkpoint.reference_time);
     let elapsed_before = resumed.as_ref().map_or(0.0, |checkpoint| checkpoint.elapsed_seconds);
     let mut method_reason = String::new();
-    if resumed.is_none() {
+    if resumed.is_none() && division.is_none() {
         let session = Moments { taken_at, reference_time, started };
         match inode_scan::choose(&request)? {
             Chosen::Walk { reason } => method_reason = reason,
@@ -50,9 +61,16 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
             },
         }
     }
-    let settings = settings(&request)?;
+    if !are_breaks(&request.options.age_breaks_days) {
+        let cause = format!("breaks of ages are 1 to {MOST_BREAKS} numbers of days that rise");
+        return Err(Error::new(ErrorKind::Usage, "take the survey", cause));
+    }
+    let settings = settings(&request, division)?;
     let mut collector =
         Collector::new(&request.options, request.threads, reference_time, request.limit).with_progress(progress);
+    if division.is_some() {
+        collector = collector.divided();
+    }
     let table = match &resumed {
         Some(checkpoint) => checkpoint.file_table(),
         None => request.file_table.clone().map(|target| (target, 0)),
@@ -67,6 +85,7 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
     let session = |elapsed: Duration| Session {
         roots: &request.roots,
         options: &request.options,
+        division,
         limit: request.limit,
         anonymous: request.anonymous,
         taken_at,
@@ -114,8 +133,17 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
                 },
             );
         }
+        if let Some(shard) = request.shard.as_ref().filter(|_| complete) {
+            walk.paused(
+                || collector.held(),
+                |state| {
+                    let checkpoint = Checkpoint::of(&session(started.elapsed()), &collector, state);
+                    Part::of(&request, &collector, checkpoint).write(&shard.target)
+                },
+            )?;
+        }
         collector.decide_links();
-        if !complete {
+        if !complete || division.is_some() {
             walk.paused(Vec::new, |state| state.finish_early(&collector));
         }
         complete
@@ -134,13 +162,23 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
     Ok(Outcome { survey, checkpoint: written.map(|(path, _)| path), warnings, notes })
 }
 
-fn settings(request: &Request) -> Result<WalkOptions> {
+/// The part of the trees that a shard walks.
+fn division(shard: &Shard, request: &Request) -> Result<Division> {
+    let depth = shard.depth.unwrap_or_else(|| depth_for(&request.roots, shard.count));
+    let division = Division { index: shard.number.wrapping_sub(1), count: shard.count, depth };
+    let cause = || format!("there is no shard {} of {} that divides at depth {depth}", shard.number, shard.count);
+    let error = || Error::new(ErrorKind::Usage, "take the survey", cause()).advise("number shards from 1: --shard 1/8");
+    if division.is_valid() { Ok(division) } else { Err(error()) }
+}
+
+fn settings(request: &Request, division: Option<Division>) -> Result<WalkOptions> {
     Ok(WalkOptions {
         roots: request.roots.clone(),
         threads: request.threads.max(1),
         one_file_system: request.options.one_file_system,
         include_snapshots: request.options.snapshots == Snapshots::Include,
         exclude: Exclude::new(&request.options.excluded)?,
+        division,
     })
 }
 

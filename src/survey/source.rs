@@ -1,15 +1,22 @@
-//! Sources: anything that describes a population. A survey file, an fsstats CSV, or the name of a published table.
+//! Sources: anything that describes a population. A survey file, an fsstats CSV, a list of sizes, or the name of a
+//! published table.
 
+use std::io::Read;
 use std::path::Path;
 
 use super::measure::Measure;
-use super::{Method, Origin, Resolution, Survey, file, fsstats};
+use super::{Method, Origin, Resolution, Survey, file, fsstats, listed, part};
 use crate::distribution::Distribution;
 use crate::distribution::published::{self, Published};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::read_bounded;
 use crate::plan::systems::{self, FactKind, System, SystemPopulation};
 use crate::units::escape;
+
+/// The name of standard input as a source.
+pub const STANDARD_INPUT: &str = "-";
+/// The longest standard input: 400 million sizes.
+const MOST_BYTES: u64 = 4 << 30;
 
 /// A population, with remarks on how it was read.
 #[derive(Debug)]
@@ -32,6 +39,19 @@ pub fn open(source: &Path) -> Result<Source> {
     if let Some(system) = source.to_str().and_then(systems::find) {
         return of_system(&system);
     }
+    if source.as_os_str() == STANDARD_INPUT {
+        let mut bytes = Vec::new();
+        std::io::stdin()
+            .lock()
+            .take(MOST_BYTES + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| Error::io("read", Path::new("standard input"), error))?;
+        if bytes.len() as u64 > MOST_BYTES {
+            let cause = "it is longer than 4 GiB";
+            return Err(Error::new(ErrorKind::NotRecognised, "read", cause).at(Path::new("standard input")));
+        }
+        return of_bytes(&bytes, Path::new("standard input"));
+    }
     let bytes = read_bounded("read the source", source).map_err(|error| match error.kind() {
         ErrorKind::NotFound => error
             .advise(format!("name a survey, an fsstats CSV, one of {}, or a system of granulo show panasas", names())),
@@ -40,15 +60,32 @@ pub fn open(source: &Path) -> Result<Source> {
             .advise("survey it first: granulo survey DIR -o FILE"),
         _ => error,
     })?;
+    of_bytes(&bytes, source)
+}
+
+/// The source in a file; `source` is its path, for its name and errors.
+fn of_bytes(bytes: &[u8], source: &Path) -> Result<Source> {
     let name = escape(source.file_name().map_or(&b""[..], |name| std::os::unix::ffi::OsStrExt::as_bytes(name)));
-    if file::looks_like(&bytes) {
-        return Ok(Source { survey: file::read(&bytes, source)?, warnings: Vec::new() });
+    if file::looks_like(bytes) {
+        return Ok(Source { survey: file::read(bytes, source)?, warnings: Vec::new() });
     }
-    if fsstats::looks_like(&bytes) {
-        let (survey, warnings) = fsstats::read(&bytes, &name).map_err(|error| error.at(source))?;
+    if fsstats::looks_like(bytes) {
+        let (survey, warnings) = fsstats::read(bytes, &name).map_err(|error| error.at(source))?;
         return Ok(Source { survey, warnings });
     }
-    let cause = if bytes.is_empty() { "it is empty" } else { "it is neither a granulo survey nor an fsstats CSV" };
+    if part::looks_like(bytes) {
+        let error = Error::new(ErrorKind::Usage, "read the source", "it is one shard of a survey").at(source);
+        return Err(error.advise("add all shards up first: granulo merge SHARDS -o FILE.json"));
+    }
+    if let Some(read) = listed::read(bytes, &name) {
+        let (survey, warnings) = read?;
+        return Ok(Source { survey, warnings });
+    }
+    let cause = if bytes.is_empty() {
+        "it is empty"
+    } else {
+        "it is neither a granulo survey nor an fsstats CSV, nor a list of sizes"
+    };
     Err(Error::new(ErrorKind::NotRecognised, "read the source", cause)
         .at(source)
         .advise("write one with: granulo survey PATH -o FILE"))

@@ -17,6 +17,7 @@ use crate::scan::{
 use crate::survey::collect::Collector;
 use crate::survey::places::Tally;
 use crate::survey::request::{Request, named, origin};
+use crate::survey::tree::Sums;
 use crate::survey::{Origin, Snapshots, Survey};
 
 /// Entries per batch.
@@ -48,8 +49,8 @@ struct Passed {
     /// Position of its parent; its own for the root.
     parent: u32,
     depth: u32,
-    own: Tally,
-    below: Tally,
+    own: Sums,
+    below: Sums,
 }
 
 /// Where a directory is, for the collector.
@@ -123,7 +124,7 @@ impl Composition<'_> {
                 meanwhile();
             }
             let own = self.pass_directory(inode, position, depth, &mut batch, &mut pending);
-            self.passed.push(Passed { inode, parent, depth, own, below: Tally::default() });
+            self.passed.push(Passed { inode, parent, depth, own, below: Sums::default() });
         }
     }
 
@@ -134,7 +135,7 @@ impl Composition<'_> {
         depth: u32,
         batch: &mut Batch,
         pending: &mut Vec<(InodeSlot, u32, u32)>,
-    ) -> Tally {
+    ) -> Sums {
         let location = Location { tree: self.tree, inode, depth, root: self.root };
         let directory = Directory::at(&location);
         let trouble = self.tree.trouble(inode);
@@ -143,7 +144,7 @@ impl Composition<'_> {
         }
         let below_root = if self.exclude.needs_path() { self.tree.path(inode) } else { Vec::new() };
         let parent = Parent::at_position(position, self.tree.number(inode));
-        let (mut own, mut entries) = (Tally::default(), 0);
+        let (mut own, mut entries) = (Sums::default(), 0);
         for child in self.tree.children(inode) {
             let name = self.tree.text(child);
             if self.exclude.matches(&below_root, name) {
@@ -204,9 +205,10 @@ impl Composition<'_> {
             let Passed { inode, parent, depth: at_depth, mut own, below } = self.passed[position];
             let location = Location { tree: self.tree, inode, depth: at_depth, root: self.root };
             own.add(&self.collector.late(position as u32));
+            self.collector.located(position as u32, Directory::at(&location));
             let subtree = self.collector.finished(0, Directory::at(&location), &own, &below);
             if at_depth <= depth {
-                all.push(DirectorySums { path: self.tree.path(inode), depth: at_depth, sums: subtree });
+                all.push(DirectorySums { path: self.tree.path(inode), depth: at_depth, sums: subtree.tally });
             }
             if position > 0 {
                 self.passed[parent as usize].below.add(&subtree);

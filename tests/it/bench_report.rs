@@ -31,14 +31,31 @@ fn a_result_becomes_a_page() {
 }
 
 #[test]
+fn results_of_different_kinds_are_parts_of_one_page() {
+    let sandbox = sandbox();
+    let (one, page) = (result(sandbox.path(), "one.json"), sandbox.path().join("page.html"));
+    let plan = sandbox.path().join("plan.json");
+    fs::write(&plan, run(["plan", "vu-2005", "--model", "ext4", "--json"]).ended(0).stdout).unwrap();
+    run(args!["report", &one, &plan, "vu-2005", "vu-1984", "-o", &page]).ended(0);
+    let text = fs::read_to_string(&page).unwrap();
+    assert!(text.contains("<title>3 results – granulo</title>"));
+    let (_, data) = text.split_once("id=\"data\">").unwrap();
+    let data: serde_json::Value = serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap();
+    let parts: Vec<_> = data["parts"].as_array().unwrap().iter().map(|part| (&part["kind"], &part["title"])).collect();
+    assert_eq!(parts[0], (&"survey".into(), &"2 populations".into()));
+    assert_eq!(parts[1], (&"plan".into(), &"Plan for vu-2005".into()));
+    assert_eq!(parts[2], (&"bench".into(), &"300 empty files in one directory".into()));
+    assert_eq!(data["parts"][0]["sources"].as_array().unwrap().len(), 2);
+    assert!(!text.contains("{{"), "a part of the template was not filled");
+}
+
+#[test]
 fn what_is_no_result_is_refused() {
     let sandbox = sandbox();
     let (one, page) = (result(sandbox.path(), "one.json"), sandbox.path().join("page.html"));
-    let mixed = run(args!["report", &one, "vu-2005", "-o", &page]).ended(2);
-    assert!(mixed.said().contains("each have their own page"), "{}", mixed.said());
-    // What is neither is named, not the mixture; a result is not replaced by its page.
+    // What is no result is named; a result is not replaced by its page.
     let missing = run(args!["report", &one, "nothing.json", "-o", &page]).ended(2).said();
-    assert!(missing.contains("nothing.json") && !missing.contains("own page"), "{missing}");
+    assert!(missing.contains("nothing.json"), "{missing}");
     let onto_itself = run(args!["report", &one, "-o", &one]).ended(2).said();
     assert!(onto_itself.contains("would replace the result"), "{onto_itself}");
     let text = fs::read_to_string(&one).unwrap();

@@ -159,7 +159,7 @@ fn is_any(block: &[u8]) -> bool {
 fn comparable(document: &Value) -> Value {
     let mut document = document.clone();
     let fields = document.as_object_mut().unwrap();
-    for field in ["taken_at", "elapsed_seconds", "method", "consistent", "inconsistencies", "errors", "where"] {
+    for field in ["taken_at", "elapsed_seconds", "method", "consistent", "inconsistencies", "errors", "where", "tree"] {
         fields.remove(field);
     }
     document

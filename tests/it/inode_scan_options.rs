@@ -47,6 +47,7 @@ fn without_names_everything_else_is_the_same() {
         let mut whole = survey([args!["--method", "inode-scan"], options.clone()].concat());
         let mut alone = survey([args!["--method", "inode-scan", "--without-names"], options].concat());
         assert_eq!((&alone["without_names"], &alone["where"]), (&true.into(), &Value::Null));
+        assert_eq!(alone.get("tree"), None);
         assert_eq!(whole.get("without_names"), None);
         for measure in OF_NAMES {
             assert!(whole["distributions"][measure]["count"].as_u64().unwrap() > 0);
@@ -55,7 +56,7 @@ fn without_names_everything_else_is_the_same() {
                 survey["distributions"].as_object_mut().unwrap().remove(measure);
             }
         }
-        assert_same(&whole, &alone, &["where", "without_names"]);
+        assert_same(&whole, &alone, &["where", "tree", "without_names"]);
     }
     // Snapshots are included even if not requested, and this is reported.
     let alone = survey(args!["--as-of", AS_OF, "--without-names", &root]);
@@ -282,7 +283,7 @@ fn a_device_is_surveyed_wherever_it_is_mounted() {
     let scan = scan_of(&root);
     let device = survey(args!["--as-of", AS_OF, device_at(&root)]);
     assert_eq!(device["method"], "inode-scan");
-    let paths = ["where", "name", "roots"];
+    let paths = ["where", "tree", "name", "roots"];
     assert_same(&scan, &device, &paths);
     // A directory that is mounted elsewhere is a part of its file system, not all of it.
     let script = r#"

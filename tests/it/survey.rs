@@ -244,7 +244,7 @@ fn the_same_root_given_twice_counts_once() {
     slash.push("/");
     let dotted = sandbox.path().join("t/../t/.");
     let document = survey(args![&root, slash, dotted, sandbox.path().join("link"), "--as-of", AS_OF]);
-    assert_same(&once, &document, &["roots", "name", "where"]);
+    assert_same(&once, &document, &["roots", "name", "where", "tree"]);
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn a_root_inside_another_root_counts_once() {
     let once = survey(args![sandbox.path(), "--as-of", AS_OF]);
     for roots in [[sandbox.path(), &inner], [&inner, sandbox.path()]] {
         let document = survey(args![roots[0], roots[1], "--as-of", AS_OF]);
-        assert_same(&flat(&once), &flat(&document), &["roots", "name", "where"]);
+        assert_same(&flat(&once), &flat(&document), &["roots", "name", "where", "tree"]);
         // Each root is the top of what is below it.
         let depths = &document["distributions"]["directory_depth"];
         assert_eq!((&depths["count"], &depths["total"]), (&json!(4), &json!(2)));
@@ -482,4 +482,45 @@ fn a_survey_file_says_what_json_on_standard_output_says() {
     assert_eq!(printed["schema"], "granulo/survey/1");
     assert_eq!(printed["method"], "walk");
     assert!(!sandbox.path().join("s.json.checkpoint").exists());
+}
+
+/// The tree of a survey by name: files with everything below, and bytes of its own.
+fn tree(document: &Value) -> Vec<(String, u128, u128)> {
+    let nodes = document["tree"]["nodes"].as_array().unwrap();
+    let row = |node: &Value| {
+        let name = node["name"].as_str().unwrap_or("-").to_owned();
+        (name, number(&node["subtree"]["files"]), number(&node["own"]["size_bytes"]))
+    };
+    nodes.iter().map(row).collect()
+}
+
+#[test]
+fn the_tree_of_directories_adds_up_and_tells_owner_and_kind() {
+    let sandbox = sandbox();
+    let root = sandbox.path();
+    write_file(root.join("top.txt"), 10);
+    write_file(root.join("a/b/deep.png"), 300);
+    let file = write_file(root.join("a/b/linked.rs"), 70);
+    fs::hard_link(&file, root.join("a/second.rs")).unwrap();
+    write_file(root.join("c/data.csv"), 5);
+    fs::create_dir(root.join("empty")).unwrap();
+    let document = survey(args![root, "--threads", "3"]);
+    let found = tree(&document);
+    let names: Vec<&str> = found.iter().map(|(name, ..)| name.as_str()).collect();
+    assert_eq!(names, [root.to_str().unwrap(), "a", "b", "c"]);
+    assert_eq!((found[0].1, found[1].1, found[3].1), (4, 2, 1));
+    assert_eq!(found.iter().map(|(_, _, own)| own).sum::<u128>(), number(&document["totals"]["size_bytes"]));
+    let nodes = &document["tree"]["nodes"];
+    assert_eq!([&nodes[0]["parent"], &nodes[2]["parent"]], [&Value::Null, &json!(1)]);
+    let uids = nodes[0]["subtree"]["uids"].as_array().unwrap();
+    assert_eq!(uids[0], uids[1]);
+    // Code and text, then images, then data, in the order of the kinds.
+    assert_eq!(nodes[0]["subtree"]["kind_bytes"], json!([80, 0, 300, 0, 0, 0, 5]));
+
+    assert_eq!(document["tree"], survey(args![root, "--threads", "1"])["tree"]);
+    let anonymous = survey(args![root, "--anonymous"]);
+    let shape: Vec<_> = tree(&anonymous).into_iter().map(|(name, files, _)| (name, files)).collect();
+    let same: Vec<_> = found.into_iter().map(|(_, files, _)| ("-".to_owned(), files)).collect();
+    assert_eq!(shape, same);
+    assert_eq!(anonymous["tree"]["nodes"][0]["subtree"]["uids"], Value::Null);
 }

@@ -176,6 +176,36 @@ const counts = {
   sparse_files: times(over.filter((value) => value < 0).length), symlinks_absolute: times(210), symlinks_relative: times(690), vanished: 2, excluded: 140,
   snapshot_directories_skipped: 1, mount_points_skipped: 0, future_times: 6,
 };
+/** A tree whose parts add up: names with the files in each directory itself, of an age and an owner of their own. */
+function treeOf(shape) {
+  const KINDS = ["code and text", "documents", "images", "sound and video", "archives", "programs", "data", "other"];
+  const nodes = [];
+  const add = (into, sums) => {
+    for (const [key, value] of Object.entries(sums)) {
+      if (key === "kind_bytes") value.forEach((bytes, at) => { into.kind_bytes[at] = (into.kind_bytes[at] ?? 0) + bytes; });
+      else if (key === "uids") into.uids = value && [Math.min(into.uids?.[0] ?? value[0], value[0]), Math.max(into.uids?.[1] ?? 0, value[1])];
+      else into[key] += value;
+    }
+  };
+  const enter = ([name, number, children], parent, depth) => {
+    const at = nodes.length;
+    const own = { files: number, small_files: Math.floor(number * 0.8), size_bytes: number * (40_000 + 9_000 * (at % 5)), small_size_bytes: Math.floor(number * 0.8) * 6100,
+      allocated_bytes: number * (42_000 + 9_000 * (at % 5)), overhead_bytes: number * 2_000, directories: 1, day_bytes: 0, uids: number ? [at % 3 ? 1000 : 0, at % 3 ? 1000 : 0] : null,
+      kind_bytes: KINDS.map((_, kind) => (kind === at % 8 ? number * 40_000 : 0)) };
+    own.day_bytes = own.size_bytes * (at % 6 === 5 ? 3_650 : 20_778 - 400 * at);
+    const subtree = structuredClone(own);
+    nodes.push({ parent, name, depth, subtree, own });
+    for (const child of children) add(subtree, enter(child, at, depth + 1));
+    return subtree;
+  };
+  enter(shape, null, 0);
+  return { limit: 250, kinds: KINDS, nodes };
+}
+const leaf = (name, number) => [name, number, []];
+const tree = treeOf(["/srv/data", 900, [
+  ["projects", 0, [["sequencing", 0, [["2026", 0, [["run-0417", 1_000, [leaf("lane-3", 400_000), leaf("lane-4", 250_000)]], leaf("run-0418", 300_000)]]]]]],
+  leaf("<script>alert(8)</script>", 220_000), leaf("<img src=x onerror=alert(9)>", 90_000), leaf("${alert(4)}{{data}}$&", 60_000), leaf("line\\nbreak\\xff", 40_000), leaf("small", 12),
+]]);
 const survey = {
   schema: "granulo/survey/1", granulo_version: "0.1.0", name: "/srv/data", roots: ["/srv/data", "/srv/<b>old</b> data"], method: "walk", resolution: "exact",
   taken_at: "2026-11-21T07:06:12Z", elapsed_seconds: 12.418, complete: false, anonymous: false,
@@ -197,6 +227,7 @@ const survey = {
       rows: table(["py", "", "json", "png", "(numeric)", "h", "txt", "(other)", "c", "gz", "so", "md", "html", "parquet"].map((extension) => ({ extension }))),
     },
   },
+  tree,
   errors: {
     by_kind: [{ operation: "open directory", kind: "permission denied", count: 14 }, { operation: "stat", kind: "input/output error", count: 3 }],
     examples: [{ path: "/srv/data/<img src=x onerror=alert(7)>", operation: "open directory", cause: "Permission denied (os error 13)" },

@@ -17,7 +17,7 @@ import { page as render } from "./template.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const fixture = readFileSync(join(here, "fixture.json"), "utf8");
-const CHARTS = ["buckets", "cumulative", "block-size", "overhead-by-size", "ages", "directories", "owners", "extensions", "distribution"];
+const CHARTS = ["tree", "buckets", "cumulative", "block-size", "overhead-by-size", "ages", "directories", "owners", "extensions", "distribution"];
 
 /** A page made from the fixture after `change`, as a file. */
 function variant(name, change = () => {}) {
@@ -189,6 +189,76 @@ describe("a page with hostile names", () => {
     }
   }));
 
+  const tiles = (page) => page.$$eval('[data-chart="tree"] svg text', (nodes) => nodes.map((node) => node.textContent));
+  const trail = (page) => page.$$eval("#figure-tree .trail > *", (nodes) => nodes.map((node) => node.textContent));
+
+  test("opens with a picture that leads down and back", () => visit(file, DESKTOP, async (page) => {
+    const box = await chart(page, "tree").boundingBox();
+    assert.ok(box.y < DESKTOP.viewport.height - 100, `the picture begins at ${box.y}`);
+    // A chain of directories that hold nothing else is one.
+    assert.ok((await tiles(page)).includes("projects/sequencing/2026"), (await tiles(page)).join("|"));
+    assert.deepEqual(await trail(page), ["/srv/data"]);
+    await hover(page, "tree", 0.1, 0.5);
+    assert.match(await tip(page, "tree").innerText(), /projects[^]*share of the bytes/);
+    await chart(page, "tree").focus();
+    await page.keyboard.press("Enter");
+    await settle(page);
+    assert.deepEqual(await trail(page), ["/srv/data", "projects/sequencing/2026"]);
+    assert.ok((await tiles(page)).includes("run-0418"));
+    await page.click("#figure-tree details.data summary");
+    assert.match(await page.innerText("#figure-tree .data-body"), /run-0417[^]*651,000/);
+    await page.click("#figure-tree .trail button");
+    await settle(page);
+    assert.deepEqual(await trail(page), ["/srv/data"]);
+    const at = await chart(page, "tree").boundingBox();
+    await page.mouse.click(at.x + 40, at.y + at.height * 0.6);
+    await settle(page);
+    assert.equal((await trail(page)).length > 1, true, "a click leads down");
+  }));
+
+  test("colours and measures change the picture", () => visit(file, DESKTOP, async (page) => {
+    const fills = () => page.$$eval('[data-chart="tree"] svg path', (nodes) => nodes.map((node) => `${node.getAttribute("d")} ${node.getAttribute("fill")}`).join());
+    const seen = new Set([await fills()]);
+    for (const key of ["hue:owner", "hue:kind", "measure:files", "measure:small", "measure:overhead"]) {
+      await page.click(`#figure-tree [data-control="${key}"]`);
+      await settle(page);
+      seen.add(await fills());
+    }
+    assert.ok(seen.size > 3, `${seen.size} pictures`);
+    assert.match(await page.innerText("#figure-tree .legend"), /code and text/);
+  }));
+
+  test("saves charts and tables", () => visit(file, DESKTOP, async (page) => {
+    const saved = async (selector) => {
+      const [download] = await Promise.all([page.waitForEvent("download"), page.click(selector)]);
+      return { name: download.suggestedFilename(), content: readFileSync(await download.path()) };
+    };
+    for (const name of ["tree", "buckets", "directories"]) {
+      const svg = await saved(`#figure-${name} .save button:nth-child(1)`);
+      assert.equal(svg.name, `granulo-${name}.svg`);
+      assert.match(svg.content.toString(), /^<svg xmlns[^]*<\/svg>$/);
+      const png = await saved(`#figure-${name} .save button:nth-child(2)`);
+      assert.equal(png.content.subarray(1, 4).toString(), "PNG");
+      assert.ok(png.content.length > 4000, `${name}: ${png.content.length} bytes`);
+    }
+    const csv = (await saved("#figure-owners .scroll .save button")).content.toString();
+    assert.match(csv, /^Owner,Files,Small files,/);
+    assert.match(csv, /\r\n[^,]+,\d{4,},\d+/);
+    assert.match(csv, /<script>alert\(6\)<\/script>,/);
+    const formula = await page.evaluate(() => Save.csv({ columns: [{ title: "a" }, { title: "b" }], rows: [["=1+1", "−1,234.5"], ["x\"y,z", { text: "1 KiB", value: 1024 }]] }));
+    assert.equal(formula, "a,b\r\n'=1+1,-1234.5\r\n\"x\"\"y,z\",1024\r\n");
+  }));
+
+  test("tooltips stand beside what they explain", () => visit(file, DESKTOP, async (page) => {
+    for (const [name, x, y] of [["buckets", 0.3, 0.2], ["buckets", 0.9, 0.2], ["directories", 0.3, 0.3], ["tree", 0.2, 0.5]]) {
+      const box = await hover(page, name, x, y);
+      const shown = await tip(page, name).boundingBox();
+      const [px, py] = [box.x + box.width * x, box.y + box.height * y];
+      const covers = px > shown.x && px < shown.x + shown.width && py > shown.y && py < shown.y + shown.height;
+      assert.ok(!covers, `${name}: the pointer at ${px}, ${py} is under ${JSON.stringify(shown)}`);
+    }
+  }));
+
   test("keeps integers beyond 2^53 exact", () => visit(file, DESKTOP, async (page) => {
     await page.selectOption("#figure-distribution select", "allocated");
     await settle(page);
@@ -205,7 +275,7 @@ describe("a page of a published table", () => {
     source.curve = data.published[1].curve;
     source.words = [];
     Object.assign(source.survey, {
-      name: "vu-2005", roots: [], method: "published", resolution: "buckets", taken_at: null, elapsed_seconds: 0, complete: true, where: null,
+      name: "vu-2005", roots: [], method: "published", resolution: "buckets", taken_at: null, elapsed_seconds: 0, complete: true, where: null, tree: null,
       overhead_by_size: { positive: [], negative: [] }, errors: { by_kind: [], examples: [] },
       counts: { files: 1_700_000, directories: 0, symlinks: 0, special: 0, hard_links_skipped: 0, errors: 0, empty_files: 19_000 },
     });
@@ -223,12 +293,17 @@ describe("a page of an anonymous survey beside another source", () => {
     second.survey.name = "web-2005";
     second.survey.method = "published";
     second.survey.where = null;
+    delete second.survey.tree;
     second.curve = data.published[2].curve;
     const { survey } = source;
     Object.assign(survey, { name: null, roots: [], anonymous: true, complete: true });
     survey.options.excluded = [];
     survey.errors.examples = [];
     for (const scope of Object.values(survey.where.directories)) for (const list of Object.values(scope)) for (const row of list) row.path = null;
+    for (const node of survey.tree.nodes) {
+      node.name = null;
+      node.own.uids = node.subtree.uids = null;
+    }
     for (const row of survey.where.owners.rows) Object.assign(row, { uid: null, name: null });
     for (const row of survey.where.extensions.rows) row.extension = null;
     data.sources.push(second);
@@ -238,11 +313,44 @@ describe("a page of an anonymous survey beside another source", () => {
   test("switches between its sources", () => visit(file, DESKTOP, async (page) => {
     await page.selectOption("#source", "1");
     await settle(page);
-    await assertDrawn(page, CHARTS.filter((name) => !["directories", "owners", "extensions"].includes(name)));
+    await assertDrawn(page, CHARTS.filter((name) => !["tree", "directories", "owners", "extensions"].includes(name)));
     await assertNoGaps(page);
     await page.selectOption("#source", "0");
     await settle(page);
     await assertDrawn(page, CHARTS);
+  }));
+});
+
+describe("a page of several results", () => {
+  const file = variant("together", (data) => {
+    const [source] = data.sources;
+    const later = structuredClone(source);
+    later.survey.taken_at = "2026-11-28T07:06:12Z";
+    later.survey.totals.size_bytes += 1 << 30;
+    for (const at of [0, 1, 2, 3]) later.survey.tree.nodes[at].subtree.size_bytes += 1 << 30;
+    data.parts = [{ kind: "survey", title: "First <b>", sources: data.sources, published: data.published },
+      { kind: "survey", title: "Two", sources: [source, later], published: [] }];
+    delete data.sources;
+  });
+
+  test("has a contents list that leads to each", () => visit(file, DESKTOP, async (page) => {
+    assert.deepEqual(await page.$$eval(".contents button", (nodes) => nodes.map((node) => node.textContent)), ["Survey First <b>", "Survey Two"]);
+    await assertDrawn(page, CHARTS);
+    await page.click(".contents li:nth-child(2) button");
+    await settle(page);
+    assert.match(page.url(), /#part-2$/);
+    assert.equal(await page.innerText(".contents [aria-current]"), "Survey Two");
+    await assertDrawn(page, CHARTS);
+    await assertNoGaps(page);
+  }));
+
+  test("begins with the difference of two surveys", () => visit(file, PHONE, async (page) => {
+    await page.click(".contents li:nth-child(2) button");
+    await settle(page);
+    const text = await page.innerText("main");
+    assert.ok(text.indexOf("Difference") < text.indexOf("Median size"), "the figures stand before the difference");
+    assert.match(text, /Bytes[^\n]*\+1 GiB/);
+    await assertNoOverflow(page);
   }));
 });
 
@@ -257,6 +365,7 @@ describe("a page with nothing in it", () => {
     source.curve = [{ size_bytes: 0, files_fraction: 0, bytes_fraction: 0 }];
     source.survey.up_to = [];
     source.survey.where = { limit: 20, directories: { own: {}, subtree: {} }, owners: { complete: true, max_error: 0, rows: [] }, extensions: { complete: true, max_error: 0, rows: [] } };
+    source.survey.tree = null;
     source.survey.overhead_by_size = { positive: [], negative: [] };
     for (const key of Object.keys(source.survey.counts)) source.survey.counts[key] = 0;
     for (const key of Object.keys(source.survey.totals)) source.survey.totals[key] = 0;

@@ -27,7 +27,8 @@ function holds(file) {
   const { plan } = data;
   const tiered = plan.fast_tiers.length > 0;
   const priced = plan.fast_tiers.some((tier) => tier.costs.length);
-  const charts = ["block-size", "layouts", "files", tiered && "fast-tier", priced && "costs"].filter(Boolean);
+  const asked = plan.operations || plan.caching || plan.recommendation?.tolerance_fraction !== 0.05;
+  const charts = ["layouts", tiered && "fast-tier", priced && "costs", "files", asked && "block-size"].filter(Boolean);
 
   test("is one file below 1.5 MB that may load nothing", () => assertAlone(file, 1_500_000));
 
@@ -36,10 +37,17 @@ function holds(file) {
     await assertNoGaps(page);
     await assertNoOverflow(page);
     await shoot(page, name, "desktop-light");
+    await page.$$eval("details.words", (nodes) => nodes.forEach((node) => { node.open = true; }));
     const text = await page.innerText("#page");
     for (const sentence of data.words) assert.ok(text.includes(sentence), sentence);
     for (const { model } of plan.models) assert.ok(text.includes(model), model);
     assert.match(text, /works offline/);
+    if (tiered) {
+      const card = await page.innerText("#card");
+      assert.ok(card.includes(plan.fast_tiers[0].model) && /What to buy/.test(card), card);
+      for (const line of plan.fast_tiers[0].settings ?? []) assert.ok(card.includes(line), line);
+      assert.ok((await page.locator("#card").boundingBox()).y < 400, "the card is not what the page opens with");
+    }
     // Every time, by cache and block size.
     const cells = await page.$$eval("#caches td", (all) => all.length);
     assert.equal(cells, (plan.caching?.times ?? []).reduce((sum, at) => sum + at.seconds.length, 0));
@@ -56,6 +64,7 @@ function holds(file) {
     assert.match(await tip(page, "files").innerText(), /File of [\d.]+ KiB/);
     await hover(page, "layouts", 0.3, 0.1);
     assert.match(await tip(page, "layouts").innerText(), /total/);
+    if (!asked) return;
     await chart(page, "block-size").focus();
     for (let i = 0; i < 3; i += 1) await page.keyboard.press("ArrowRight");
     await settle(page);

@@ -17,10 +17,11 @@ export function page(json) {
     css: read("report.css"),
     charts: read("vendor/echarts.granulo.min.js"),
     format: read("format.js"),
+    save: read("save.js"),
     figure: read("figure.js"),
     shell: read("shell.js"),
     sections: read("sections.js"),
-    details: read("places.js"),
+    details: read("treemap.js") + read("places.js"),
     script: read("report.js"),
     data: escapeJson(json),
   };

@@ -189,7 +189,7 @@ impl Shared {
         }
         if let Some(path) = &self.report {
             let runs = [NamedRun { name: "this run".to_owned(), document: document.clone() }];
-            write_atomically(path, |out| page::write(&runs, super::survey::now(), out))?;
+            write_atomically(path, |out| page::part(&runs)?.write(super::survey::now(), out))?;
             output::note(&format!("wrote {}", escape_path(path)));
         }
         match self.json {

@@ -18,6 +18,7 @@ use crate::mrc::device::{self, Device};
 use crate::mrc::policy::Policy;
 use crate::mrc::study::{self, Study, StudyRequest, Writes};
 use crate::plan::Caching;
+use crate::program;
 use crate::progress::Snapshot;
 use crate::report;
 use crate::trace::{Source, open};
@@ -228,6 +229,7 @@ impl CacheArguments {
             request.base_seconds = *base;
         }
         let mut study = request.study(&found, escape_path(&self.opening.trace), events.notes(&*source));
+        study.granulo_commit = program::commit().map(str::to_owned);
         study.beside = bench_result.as_ref().and_then(|of| of.beside(&request, &found, bases.as_deref()));
         self.finish(&study, &*source)
     }

@@ -84,6 +84,8 @@ pub(super) fn survey_back(directory: &Path, reference_time: i64, quiet: bool, pr
         roots: vec![directory.to_owned()],
         options: Options { snapshots: Snapshots::Include, ..Options::default() },
         threads: default_threads(),
+        name: None,
+        shard: None,
         limit: 0,
         anonymous: false,
         reference_time: Some(reference_time),

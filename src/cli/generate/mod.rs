@@ -18,6 +18,7 @@ use crate::population::design::Amount;
 use crate::population::document::{Document, MadeFiles, Plan, SCHEMA};
 use crate::population::make::{MakeOptions, make};
 use crate::population::{Allowed, Content, Design, Made, Room, SizeLaw};
+use crate::program;
 use crate::progress::{Progress, Snapshot};
 use crate::report::generate::{progress_words, write_plan, write_result};
 use crate::survey::Survey;
@@ -260,7 +261,8 @@ impl GenerateArguments {
         }
         Document {
             schema: SCHEMA,
-            granulo_version: env!("CARGO_PKG_VERSION"),
+            granulo_version: program::VERSION,
+            granulo_commit: program::commit(),
             source: tree.name.clone(),
             directory: escape_path(&self.directory),
             seed: self.seed,

@@ -4,6 +4,7 @@ mod cache;
 mod create;
 mod fill;
 mod metadata;
+mod noise;
 mod pack;
 pub mod page;
 pub mod words;
@@ -18,6 +19,7 @@ use crate::bench::result::{CacheState, Details, Document, Subject};
 use crate::units::{format_count, format_duration, format_share, format_size};
 
 pub(super) const TIMES: Style = AnsiColor::Cyan.on_default();
+const WARNING: Style = AnsiColor::Yellow.on_default();
 
 /// Largest width of the name of a subject.
 const NAME_COLUMNS: usize = 16;
@@ -52,6 +54,7 @@ pub fn write_document(document: &Document, out: &mut dyn Write) -> io::Result<()
         Details::Metadata(details) => metadata::write(document, details, out)?,
     }
     write_words(document, out)?;
+    write_warnings(document, out)?;
     write_notes(document, out)
 }
 
@@ -63,6 +66,17 @@ fn write_words(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     }
     heading("In words", out)?;
     sentences.iter().flat_map(|sentence| wrap(sentence, COLUMNS)).try_for_each(|line| writeln!(out, "{line}"))
+}
+
+/// Where the figures are not to be trusted.
+fn write_warnings(document: &Document, out: &mut dyn Write) -> io::Result<()> {
+    for warning in noise::warnings(document) {
+        writeln!(out)?;
+        for line in wrap(&format!("Warning: {warning}"), COLUMNS) {
+            writeln!(out, "{WARNING}{line}{WARNING:#}")?;
+        }
+    }
+    Ok(())
 }
 
 fn title(document: &Document) -> String {

@@ -4,19 +4,21 @@
 //! n-th operation are thinned out, with the rounds of a run joined.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 
 use serde::Serialize;
 
+use super::noise::warnings;
 use super::title;
 use super::words::sentences;
 use crate::bench::metadata::published::{Figure, table_3};
 use crate::bench::result::{CreatePhase, Details, Document};
 use crate::bench::samples::{CurveBin, Spread};
 use crate::mrc::published::{Matrix, fig_5};
-use crate::report::page::{Scripts, assemble};
+use crate::report::page::{Part, Scripts};
 
 const SCRIPTS: Scripts = Scripts {
+    kind: "bench",
     sections: include_str!("../../../web/bench-sections.js"),
     details: include_str!("../../../web/bench-details.js"),
     script: include_str!("../../../web/bench.js"),
@@ -37,6 +39,8 @@ pub struct NamedRun {
 #[derive(Serialize)]
 struct Page<'a> {
     words: Vec<String>,
+    /// Where the figures are not to be trusted.
+    warnings: Vec<String>,
     runs: Vec<RunRecord<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     table_3: Option<Vec<Figure>>,
@@ -60,11 +64,11 @@ struct Curve {
     points: Vec<(f64, f64, f64, f64)>,
 }
 
-/// Writes the page; `generated_at` is in seconds since 1970.
+/// The part on a page with other results.
 ///
 /// # Errors
-/// Any error of `out`.
-pub fn write(runs: &[NamedRun], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
+/// When the data cannot be JSON.
+pub fn part(runs: &[NamedRun]) -> io::Result<Part> {
     let has = |is_it: fn(&Details) -> bool| runs.iter().any(|run| is_it(&run.document.details));
     let title_of_all = match runs {
         [only] => title(&only.document),
@@ -75,11 +79,18 @@ pub fn write(runs: &[NamedRun], generated_at: i64, out: &mut dyn Write) -> io::R
             [only] => sentences(&only.document),
             several => several.iter().map(|run| format!("{}: {}.", run.name, title(&run.document))).collect(),
         },
+        warnings: runs
+            .iter()
+            .flat_map(|run| {
+                let of = if runs.len() > 1 { format!("{}: ", run.name) } else { String::new() };
+                warnings(&run.document).into_iter().map(move |warning| format!("{of}{warning}"))
+            })
+            .collect(),
         runs: runs.iter().map(RunRecord::of).collect(),
         table_3: has(|details| matches!(details, Details::Metadata(_))).then(table_3),
         fig_5: has(|details| matches!(details, Details::Cache(_))).then(fig_5),
     };
-    assemble(&title_of_all, generated_at, &page, &SCRIPTS, out)
+    Part::new(title_of_all, &page, &SCRIPTS)
 }
 
 impl<'a> RunRecord<'a> {

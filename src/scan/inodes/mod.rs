@@ -36,7 +36,7 @@ use std::io;
 
 use super::exclude::Exclude;
 use super::place::Parent;
-use super::{Batch, Stat, Visitor};
+use super::{Batch, Directory, Stat, Visitor};
 use crate::sys::spill::Spill;
 
 /// A kind of file system whose inode tables can be read.
@@ -207,6 +207,10 @@ pub enum Named {
         allocated_bytes: u64,
         /// Its number of names.
         link_count: u32,
+        /// Its owner.
+        uid: u32,
+        /// Day of the last change of its content, since 1970; within the range of the type.
+        day: u16,
     },
     /// Anything else.
     Other,
@@ -233,6 +237,9 @@ pub trait InodeVisitor: Visitor {
 
     /// All names were received.
     fn named(&self);
+
+    /// The directory at a position has a path now: all its names were received, and it is about to be finished.
+    fn located(&self, position: u32, directory: Directory<'_>);
 
     /// What else counts in the directory at a position: decided after its names were received.
     fn late(&self, position: u32) -> Self::Tally;

@@ -1,8 +1,8 @@
-//! Records of inodes until their names are read: eight bytes each, for millions of inodes.
+//! Records of inodes until their names are read: twelve bytes each, for millions of inodes.
 //!
-//! A record has the kind, whether a name was found, and the size and allocation of a file up to 16 GiB. Larger files,
-//! those with several names, and damaged inodes are stored separately. The record of a directory has its position among
-//! the directories.
+//! Eight of them have the kind, whether a name was found, and the size and allocation of a file up to 16 GiB; four have
+//! the day of its last change and the number of its owner among those of its part. Larger files, those with several
+//! names, and damaged inodes are stored separately. The record of a directory has its position among the directories.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -30,6 +30,8 @@ const SIZE_BITS: u32 = 35;
 const SECTORS_SHIFT: u32 = SIZE_SHIFT + SIZE_BITS;
 const SECTORS_BITS: u32 = u64::BITS - SECTORS_SHIFT;
 const SECTOR_BYTES: u64 = 512;
+/// Owners that a part numbers; the files of further ones are stored separately.
+const MOST_OWNERS: usize = 64;
 
 /// A file whose attributes need more than eight bytes.
 #[derive(Debug)]
@@ -37,12 +39,17 @@ pub(super) struct Aside {
     pub(super) size_bytes: u64,
     pub(super) allocated_bytes: u64,
     pub(super) link_count: u32,
+    uid: u32,
+    day: u16,
     names: AtomicU32,
 }
 
 /// The records of a part while it is being read.
 pub(super) struct PartRecords {
     packed: SpilledVec<AtomicU64, Spill>,
+    /// Of each file that is not in `aside`: its day, and above it the number of its owner.
+    traits: SpilledVec<u32, Spill>,
+    owners: Vec<u32>,
     aside: HashMap<u32, Aside>,
     damaged: HashMap<u32, Damage>,
 }
@@ -59,6 +66,9 @@ pub(super) enum Known {
         size_bytes: u64,
         allocated_bytes: u64,
         link_count: u32,
+        uid: u32,
+        /// Day of the last change of its content, since 1970.
+        day: u16,
     },
     /// The position among the directories.
     Directory(u32),
@@ -70,11 +80,16 @@ pub(super) enum Known {
 #[inline]
 fn known(part: &PartRecords, slot: Slot, record: u64) -> Known {
     match record & KIND_BITS {
-        FILE => Known::File {
-            size_bytes: record >> SIZE_SHIFT & ((1 << SIZE_BITS) - 1),
-            allocated_bytes: (record >> SECTORS_SHIFT) * SECTOR_BYTES,
-            link_count: 1,
-        },
+        FILE => {
+            let traits = part.traits.get(slot.offset).copied().unwrap_or_default();
+            Known::File {
+                size_bytes: record >> SIZE_SHIFT & ((1 << SIZE_BITS) - 1),
+                allocated_bytes: (record >> SECTORS_SHIFT) * SECTOR_BYTES,
+                link_count: 1,
+                uid: part.owners.get((traits >> u16::BITS) as usize).copied().unwrap_or_default(),
+                day: traits as u16,
+            }
+        }
         DIRECTORY => Known::Directory((record >> SIZE_SHIFT) as u32),
         OTHER => Known::Other,
         DAMAGED => Known::Damaged,
@@ -84,6 +99,8 @@ fn known(part: &PartRecords, slot: Slot, record: u64) -> Known {
             size_bytes: aside.size_bytes,
             allocated_bytes: aside.allocated_bytes,
             link_count: aside.link_count,
+            uid: aside.uid,
+            day: aside.day,
         }),
         _ => Known::Free,
     }
@@ -93,7 +110,9 @@ impl PartRecords {
     pub(super) fn new(slots: usize, spill: &Spill) -> PartRecords {
         let mut packed = SpilledVec::with_capacity_in(slots, spill.clone());
         packed.resize_with(slots, || AtomicU64::new(FREE));
-        PartRecords { packed, aside: HashMap::new(), damaged: HashMap::new() }
+        let mut traits = SpilledVec::with_capacity_in(slots, spill.clone());
+        traits.resize(slots, 0);
+        PartRecords { packed, traits, owners: Vec::new(), aside: HashMap::new(), damaged: HashMap::new() }
     }
 
     /// Records an inode that is unreadable.
@@ -123,12 +142,29 @@ impl PartRecords {
         if !whole || stat.link_count != 1 || stat.size_bytes >> SIZE_BITS != 0 || sectors >> SECTORS_BITS != 0 {
             return self.set_aside(offset, stat);
         }
+        let owner = self.owner(stat.uid).and_then(|owner| u16::try_from(owner).ok());
+        let (Some(owner), Some(traits)) = (owner, self.traits.get_mut(offset)) else {
+            return self.set_aside(offset, stat);
+        };
+        *traits = u32::from(owner) << u16::BITS | u32::from(stat.modified_day());
         FILE | stat.size_bytes << SIZE_SHIFT | sectors << SECTORS_SHIFT
     }
 
+    /// The number of an owner among those of this part, unless there are too many to look through.
+    fn owner(&mut self, uid: u32) -> Option<usize> {
+        let known = self.owners.iter().position(|&known| known == uid);
+        known.or_else(|| {
+            (self.owners.len() < MOST_OWNERS).then(|| {
+                self.owners.push(uid);
+                self.owners.len() - 1
+            })
+        })
+    }
+
     fn set_aside(&mut self, offset: usize, stat: &Stat) -> u64 {
-        let Stat { size_bytes, allocated_bytes, link_count, .. } = *stat;
-        self.aside.insert(offset as u32, Aside { size_bytes, allocated_bytes, link_count, names: AtomicU32::new(0) });
+        let Stat { size_bytes, allocated_bytes, link_count, uid, .. } = *stat;
+        let (day, names) = (stat.modified_day(), AtomicU32::new(0));
+        self.aside.insert(offset as u32, Aside { size_bytes, allocated_bytes, link_count, uid, day, names });
         ASIDE
     }
 }
@@ -143,6 +179,8 @@ impl Records {
         let used = records.packed.iter_mut().rposition(|place| *place.get_mut() != FREE).map_or(0, |last| last + 1);
         records.packed.truncate(used);
         records.packed.shrink_to_fit();
+        records.traits.truncate(used);
+        records.traits.shrink_to_fit();
         if let Some(place) = self.parts.get(part) {
             // Every part is read once.
             let _ = place.set(records);
@@ -241,7 +279,7 @@ mod tests {
         records.set(1, part);
         for (offset, &(size, allocated, links)) in cases.iter().enumerate() {
             let slot = Slot { part: 1, offset };
-            let Known::File { size_bytes, allocated_bytes, link_count } = records.get(slot) else { panic!() };
+            let Known::File { size_bytes, allocated_bytes, link_count, .. } = records.get(slot) else { panic!() };
             assert_eq!((size_bytes, allocated_bytes, link_count), (size, allocated, links));
             assert_eq!(records.names(slot), 0);
             records.meet(slot);

@@ -406,6 +406,7 @@ impl<'s, S: InodeSource, V: InodeVisitor> Scan<'s, S, V> {
             }
             let mut sums = V::restored(&own.tally);
             sums.add(&self.visitor.late(directory));
+            self.visitor.located(directory, place);
             self.visitor.finished(0, place, &sums, below)
         };
         tree.visit(enter, |below: &mut V::Tally, left| below.add(&left), leave);
@@ -579,8 +580,8 @@ impl<S: InodeSource, V: InodeVisitor> Reader<'_, S, V> {
                 }
                 Named::Other
             }
-            Known::File { size_bytes, allocated_bytes, link_count } => {
-                Named::File { device: scan.scope.device, inode, size_bytes, allocated_bytes, link_count }
+            Known::File { size_bytes, allocated_bytes, link_count, uid, day } => {
+                Named::File { device: scan.scope.device, inode, size_bytes, allocated_bytes, link_count, uid, day }
             }
             Known::Other => Named::Other,
         };

@@ -9,16 +9,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{Collector, FileRow, Shard};
 use crate::locks::lock;
-use crate::scan::links::{Link, SeenLink};
+use crate::scan::links::{Joined, Link, SeenLink};
 use crate::scan::place::{Parent, Place};
 use crate::scan::{self, Batch, Stat, Visitor, join};
 use crate::survey::HardLinks;
-use crate::survey::places::Tally;
+use crate::survey::places::Extension;
+use crate::survey::tree::{Sums, Traits};
 
 /// The smallest name of a file that was met, and what is needed to count the file there.
 #[derive(Debug)]
 pub(super) struct LinkName {
-    pub(super) place: Place<Tally>,
+    pub(super) place: Place<Sums>,
     pub(super) data: LinkNameData,
 }
 
@@ -27,6 +28,8 @@ pub(super) struct LinkName {
 pub(in crate::survey) struct LinkNameData {
     /// Inode number of its directory; 0 for a root.
     directory: u64,
+    /// Its own inode number.
+    inode: u64,
     /// The name; the whole path of a root.
     pub(super) name: Box<[u8]>,
     pub(super) file: LinkedFile,
@@ -40,6 +43,7 @@ pub(super) struct LinkedFile {
     pub(super) size_bytes: u64,
     pub(super) allocated_bytes: u64,
     pub(super) link_count: u32,
+    pub(super) traits: Traits,
 }
 
 /// A name that is being met.
@@ -47,13 +51,13 @@ pub(super) struct MetName<'a> {
     pub(super) link: Link,
     pub(super) file: LinkedFile,
     pub(super) name: &'a [u8],
-    pub(super) parent: &'a Parent<Tally>,
+    pub(super) parent: &'a Parent<Sums>,
 }
 
 impl LinkedFile {
     pub(super) fn of(stat: &Stat) -> LinkedFile {
         let Stat { size_bytes, allocated_bytes, link_count, .. } = *stat;
-        LinkedFile { size_bytes, allocated_bytes, link_count }
+        LinkedFile { size_bytes, allocated_bytes, link_count, traits: Traits::of(stat) }
     }
 }
 
@@ -70,12 +74,27 @@ impl MetName<'_> {
     /// The name to keep; its directory waits for the decision.
     pub(super) fn keep(&self, row: Option<&Stat>) -> LinkName {
         let row = row.map(|stat| Box::new(*stat));
-        let data = LinkNameData { directory: self.parent.inode(), name: self.name.into(), file: self.file, row };
+        let data = LinkNameData {
+            directory: self.parent.inode(),
+            inode: self.link.inode,
+            name: self.name.into(),
+            file: self.file,
+            row,
+        };
         LinkName { place: self.parent.hold(), data }
     }
 }
 
 impl LinkName {
+    /// Whether it comes before another name of the same file.
+    fn is_before(&self, other: &LinkName) -> bool {
+        let key = |name: &LinkName| (name.data.directory, name.data.name.clone());
+        match key(self).cmp(&key(other)) {
+            std::cmp::Ordering::Equal => self.place.path() < other.place.path(),
+            different => different.is_lt(),
+        }
+    }
+
     /// Its whole path.
     pub(super) fn path(&self) -> Vec<u8> {
         join(self.place.path(), &self.data.name)
@@ -86,7 +105,7 @@ impl LinkName {
 #[derive(Default)]
 pub(super) struct FollowUp {
     /// What counts in the directory of the batch.
-    own: Tally,
+    own: Sums,
     /// Names that are no longer the smallest.
     displaced: Vec<LinkName>,
     /// The smallest names of files of which all were met.
@@ -95,14 +114,51 @@ pub(super) struct FollowUp {
 
 impl Collector {
     /// The places of undecided names, in the order of [`rest`](Self::rest).
-    pub(in crate::survey) fn held(&self) -> Vec<Place<Tally>> {
+    pub(in crate::survey) fn held(&self) -> Vec<Place<Sums>> {
         self.links.snapshot(|name| name.place.clone()).into_iter().map(|(_, place)| place).collect()
     }
 
+    /// The devices of undecided names, in order, each with the path of one of them.
+    pub(in crate::survey) fn undecided_devices(&self) -> Vec<(u64, Vec<u8>)> {
+        let links = self.links.snapshot(|name| name.path());
+        let mut devices: Vec<(u64, Vec<u8>)> = Vec::new();
+        for (link, path) in links {
+            if devices.last().is_none_or(|(device, _)| *device != link.device()) {
+                devices.push((link.device(), path));
+            }
+        }
+        devices
+    }
+
     /// Continues with the undecided names of a checkpoint.
-    pub(in crate::survey) fn restore_links(&self, links: &[(SeenLink, LinkNameData)], held: Vec<Place<Tally>>) {
+    pub(in crate::survey) fn restore_links(&self, links: &[(SeenLink, LinkNameData)], held: Vec<Place<Sums>>) {
         for ((link, data), place) in links.iter().zip(held) {
             self.links.restore(*link, LinkName { place, data: data.clone() });
+        }
+    }
+
+    /// Adds the undecided names of one of the parts of a divided walk, which may be names of files that others met too.
+    pub(in crate::survey) fn join_links(&self, links: &[(SeenLink, LinkNameData)], held: Vec<Place<Sums>>) {
+        for ((link, data), place) in links.iter().zip(held) {
+            let name = LinkName { place, data: data.clone() };
+            let joined = self.links.join(*link, data.file.link_count, name, LinkName::is_before);
+            let Some(Joined { displaced, decided }) = joined else { continue };
+            let mut shard = self.shard(0);
+            let mut sums = Sums::default();
+            // Each part left its first name for the decision: all but one are names like others.
+            match (self.hard_links, &displaced.data.row) {
+                (HardLinks::Once, _) => shard.counts.hard_links_skipped += 1,
+                (_, Some(stat)) => {
+                    shard.files(&[self.row(stat, 1)], self);
+                    let extension = Extension::of(last_component(&displaced.data.name));
+                    sums = self.sums_at(&displaced.data.file, 1, extension);
+                    shard.add_extension(extension, &sums.tally);
+                }
+                (_, None) => {}
+            }
+            drop(shard);
+            self.release(0, displaced.place, &sums);
+            decided.into_iter().for_each(|name| self.count_decided(0, name));
         }
     }
 
@@ -115,29 +171,42 @@ impl Collector {
 
     /// Counts a file at its smallest name.
     fn count_decided(&self, worker: usize, name: LinkName) {
-        let tally = self.tally_at(&name.data.file, 0);
-        self.shard(worker).add_extension(last_component(&name.data.name), &tally);
+        let extension = Extension::of(last_component(&name.data.name));
+        let sums = self.sums_at(&name.data.file, 0, extension);
+        let mut shard = self.shard(worker);
+        shard.add_extension(extension, &sums.tally);
+        if let Some(stat) = name.data.row.as_deref().filter(|_| self.is_divided) {
+            let counted = shard.files(&[self.row(stat, 0)], self);
+            self.advance(0, &counted);
+        }
+        drop(shard);
+        if let Place::Position(position) = name.place {
+            self.offer_unlocated(position, &sums.tally, name.data.inode, &name.data.name);
+        } else {
+            let (size_bytes, allocated_bytes) = (sums.tally.size_bytes as u64, sums.tally.allocated_bytes as u64);
+            self.shard(worker).offer_file(size_bytes, allocated_bytes, name.data.inode, || name.path());
+        }
         if let (Some(table), Some(stat)) = (&self.file_table, &name.data.row) {
             let mut row = Batch::default();
             row.push(&name.path(), **stat);
             table.add(row);
         }
-        self.release(worker, name.place, &tally);
+        self.release(worker, name.place, &sums);
     }
 
     /// Adds `tally` to the sums of the directory of a name that was undecided.
-    fn release(&self, worker: usize, place: Place<Tally>, tally: &Tally) {
+    fn release(&self, worker: usize, place: Place<Sums>, sums: &Sums) {
         match place {
             Place::Root => {}
             Place::Walked(directory) => {
-                directory.release(tally, |directory, own, below| self.finished(worker, directory, own, below));
+                directory.release(sums, |directory, own, below| self.finished(worker, directory, own, below));
             }
             Place::Position(position) => {
                 let mut late = lock(&self.late);
-                let sums = late.entry(position).or_default();
-                let mut sum = Tally::from(&*sums);
-                scan::Tally::add(&mut sum, tally);
-                *sums = sum.into();
+                let packed = late.entry(position).or_default();
+                let mut whole = Sums::from(&*packed);
+                scan::Tally::add(&mut whole, sums);
+                *packed = whole.into();
             }
         }
     }
@@ -161,12 +230,17 @@ impl Collector {
         let found = self.links.meet(met.link, |known| met.is_before(known), || met.keep(row));
         if self.hard_links == HardLinks::Shared {
             // Every name but the smallest counts for its share at once.
-            let tally = self.tally_at(&met.file, 1);
+            let sums_as = |name: &[u8]| {
+                let extension = Extension::of(last_component(name));
+                (extension, self.sums_at(&met.file, 1, extension))
+            };
             if let Some(displaced) = &found.displaced {
-                shard.add_extension(last_component(&displaced.data.name), &tally);
+                let (extension, sums) = sums_as(&displaced.data.name);
+                shard.add_extension(extension, &sums.tally);
             } else if !found.smallest {
-                shard.add_extension(last_component(met.name), &tally);
-                scan::Tally::add(&mut after.own, &tally);
+                let (extension, sums) = sums_as(met.name);
+                shard.add_extension(extension, &sums.tally);
+                scan::Tally::add(&mut after.own, &sums);
             }
         }
         after.displaced.extend(found.displaced);
@@ -175,20 +249,23 @@ impl Collector {
     }
 
     /// What has to wait until the shard is free again.
-    pub(super) fn follow_up(&self, worker: usize, after: FollowUp, own: &mut Tally) {
+    pub(super) fn follow_up(&self, worker: usize, after: FollowUp, own: &mut Sums) {
         scan::Tally::add(own, &after.own);
         for name in after.displaced {
             let shared = self.hard_links == HardLinks::Shared;
-            let tally = if shared { self.tally_at(&name.data.file, 1) } else { Tally::default() };
-            self.release(worker, name.place, &tally);
+            let extension = Extension::of(last_component(&name.data.name));
+            let sums = if shared { self.sums_at(&name.data.file, 1, extension) } else { Sums::default() };
+            self.release(worker, name.place, &sums);
         }
         after.decided.into_iter().for_each(|name| self.count_decided(worker, name));
     }
 
-    /// The sums of a file at one of its names: the smallest is number 0.
-    pub(super) fn tally_at(&self, file: &LinkedFile, number: u32) -> Tally {
+    /// The sums of a file at one of its names, which has `extension`: the smallest is number 0.
+    #[inline]
+    pub(super) fn sums_at(&self, file: &LinkedFile, number: u32, extension: Extension) -> Sums {
         let share = |bytes| self.share(bytes, file.link_count, number);
-        self.tally(share(file.size_bytes), share(file.allocated_bytes))
+        let (size_bytes, allocated_bytes) = (share(file.size_bytes), share(file.allocated_bytes));
+        Sums::of_file(self.tally(size_bytes, allocated_bytes), size_bytes, file.traits, extension)
     }
 
     /// The row of a file with several names, if its attributes count at this one. Which name they count for is decided
@@ -198,13 +275,17 @@ impl Collector {
         shard: &mut Shard,
         name: &[u8],
         stat: &Stat,
-        parent: &Parent<Tally>,
+        parent: &Parent<Sums>,
         after: &mut FollowUp,
     ) -> Option<FileRow> {
         let met = MetName { link: Link::from(stat), file: LinkedFile::of(stat), name, parent };
         let once = self.hard_links == HardLinks::Once;
-        let with_row = once && self.file_table.is_some();
+        let with_row = self.is_divided || once && self.file_table.is_some();
         let ordinal = self.meet(shard, &met, with_row.then_some(stat), after);
+        if self.is_divided && ordinal == 0 {
+            // Another process may meet a first name of the file too.
+            return None;
+        }
         if once && ordinal > 0 {
             shard.counts.hard_links_skipped += 1;
             return None;

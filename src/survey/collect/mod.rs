@@ -21,9 +21,12 @@ use crate::scan::{self, Batch, Directory, Skipped, Stat, Timestamp, Visitor};
 use crate::survey::ages::AgeCounts;
 use crate::survey::errors::ErrorLog;
 use crate::survey::file_table::FileTable;
+use crate::survey::largest::{LargeFile, Unlocated};
 use crate::survey::measure::{Distributions, Measure};
-use crate::survey::places::{Extension, Packed, Places, Tally};
+use crate::survey::owner_ages::OwnerAges;
+use crate::survey::places::{Extension, Places, Tally};
 use crate::survey::recent::Recent;
+use crate::survey::tree::{DirectoryTree, PackedSums, Sums, Traits, TreeRow};
 use crate::survey::{Counts, HardLinks, Options, OtherAllocated, OverheadBySize, Survey};
 use crate::units::escape;
 pub(super) use link_names::LinkNameData;
@@ -41,12 +44,17 @@ pub struct Collector {
     shards: Vec<Mutex<Shard>>,
     links: LinkSet<LinkName>,
     /// Sums of directories of an inode scan that were decided after the directory was read.
-    late: Mutex<HashMap<u32, Packed>>,
+    late: Mutex<HashMap<u32, PackedSums>>,
+    /// Large files of an inode scan.
+    unlocated: Unlocated,
     errors: Mutex<ErrorLog>,
     hard_links: HardLinks,
     small_file_bytes: u64,
     reference_time: i64,
     pub(super) file_table: Option<FileTable>,
+    /// Whether other processes may meet names of the same files. The first name of a file is then counted only once
+    /// it is decided which one counts.
+    is_divided: bool,
     progress: Progress,
 }
 
@@ -59,6 +67,7 @@ pub(super) struct Shard {
     pub(super) overhead_by_size: OverheadBySize,
     pub(super) padding: Padding,
     pub(super) places: Places,
+    pub(super) tree: DirectoryTree,
     /// Owners that are not in the tables of `places` yet.
     pub(super) owners: Recent<u32>,
     pub(super) extensions: Recent<Extension>,
@@ -75,6 +84,7 @@ impl Shard {
             overhead_by_size: OverheadBySize::default(),
             padding: Padding::default(),
             places: Places::new(limit),
+            tree: DirectoryTree::default(),
             owners: Recent::default(),
             extensions: Recent::default(),
             ages: AgeCounts::default(),
@@ -86,6 +96,7 @@ impl Shard {
         self.ages.settle(&mut self.distributions);
         self.owners.settle(&mut self.places.owners);
         self.extensions.settle(&mut self.places.extensions);
+        self.tree.settle();
         self
     }
 
@@ -95,8 +106,8 @@ impl Shard {
     }
 
     #[inline]
-    fn add_extension(&mut self, name: &[u8], tally: &Tally) {
-        self.extensions.add(&mut self.places.extensions, Extension::of(name), tally);
+    fn add_extension(&mut self, extension: Extension, tally: &Tally) {
+        self.extensions.add(&mut self.places.extensions, extension, tally);
     }
 
     fn merge(&mut self, other: &Shard) {
@@ -106,6 +117,15 @@ impl Shard {
         self.overhead_by_size.merge(&other.overhead_by_size);
         self.padding.merge(&other.padding);
         self.places.merge(&other.places);
+        self.tree.merge(&other.tree);
+    }
+
+    /// Considers a file for the largest ones.
+    #[inline]
+    fn offer_file(&mut self, size_bytes: u64, allocated_bytes: u64, inode: u64, path: impl FnOnce() -> Vec<u8>) {
+        if let Some(files) = self.places.files.as_mut().filter(|files| files.may_enter(size_bytes)) {
+            files.offer(LargeFile { path: Some(path()), size_bytes, allocated_bytes, inode });
+        }
     }
 
     fn overhead(&mut self, size_bytes: u64, allocated_bytes: u64, names: u32) {
@@ -139,6 +159,12 @@ impl Shard {
                 let (days, future) = row.ages[time];
                 self.counts.future_times += u64::from(future);
                 self.ages.add(&mut self.distributions, time, days, row.size_bytes);
+            }
+        }
+        if let Some(owner_ages) = &mut self.places.owner_ages {
+            for row in rows {
+                let [(written, _), _, (read, _)] = row.ages;
+                owner_ages.add(row.uid, written, read, row.size_bytes);
             }
         }
         let mut sums = Tally::default();
@@ -204,19 +230,33 @@ impl Collector {
     /// A collector for a scan with `threads`; ages will be relative to `reference_time` (seconds since 1970), lists of
     /// directories will have `limit` rows.
     pub fn new(options: &Options, threads: usize, reference_time: i64, limit: usize) -> Collector {
+        let shard = || {
+            let mut shard = Shard::new(limit);
+            shard.places.owner_ages = Some(OwnerAges::new(&options.age_breaks_days));
+            Mutex::new(shard)
+        };
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let shards = threads.min(cores).clamp(1, SHARDS);
         Collector {
-            shards: (0..shards).map(|_| Mutex::new(Shard::new(limit))).collect(),
+            shards: (0..shards).map(|_| shard()).collect(),
             links: LinkSet::default(),
             late: Mutex::default(),
+            unlocated: Unlocated::new(limit),
             errors: Mutex::default(),
             hard_links: options.hard_links,
             small_file_bytes: options.small_file_bytes,
             reference_time,
             file_table: None,
+            is_divided: false,
             progress: Progress::default(),
         }
+    }
+
+    /// The same, for a part of a divided walk, or for its parts together.
+    #[must_use]
+    pub(super) fn divided(mut self) -> Collector {
+        self.is_divided = true;
+        self
     }
 
     /// The same, and counts in `progress`, from 0: regular files, directories, bytes and errors, exact at the end.
@@ -265,6 +305,12 @@ impl Collector {
         (lock(&self.errors).clone(), self.links.snapshot(|name| name.data.clone()))
     }
 
+    /// Adds what another collector has, without its links.
+    pub(super) fn join(&self, shard: &Shard, errors: &ErrorLog) {
+        lock(&self.shards[0]).merge(shard);
+        lock(&self.errors).merge(errors);
+    }
+
     /// Continues from the contents of a checkpoint.
     pub(super) fn restore(&mut self, shard: Shard, errors: ErrorLog) {
         let counts = &shard.counts;
@@ -287,6 +333,7 @@ impl Collector {
             overhead_by_size: whole.overhead_by_size,
             padding: Some(whole.padding),
             places: Some(whole.places),
+            tree: Some(whole.tree).filter(|tree| !tree.is_empty()),
             errors: unpoisoned(self.errors.into_inner()),
             ..Survey::default()
         }
@@ -322,13 +369,23 @@ impl Collector {
         }
     }
 
-    /// The row of a file at a name that alone decides what the file counts for here.
+    /// The row of a file at a name that alone decides what the file counts for here, which is added to `own`.
     #[inline]
-    fn decided_row(&self, shard: &mut Shard, name: &[u8], stat: &Stat) -> FileRow {
+    fn decided_row(&self, shard: &mut Shard, name: &[u8], stat: &Stat, own: &mut Sums) -> FileRow {
         // Number 1: undivided, or divisible by the number of names.
         let row = self.row(stat, 1);
-        shard.add_extension(name, &self.tally(row.size_bytes, row.allocated_bytes));
+        let (extension, traits) = (Extension::of(name), Traits::of(stat));
+        shard.add_extension(extension, &self.tally(row.size_bytes, row.allocated_bytes));
+        own.hues.add_file(row.size_bytes, traits, extension);
         row
+    }
+
+    /// Considers a file in a directory without a path for the largest ones.
+    #[inline]
+    fn offer_unlocated(&self, position: u32, tally: &Tally, inode: u64, name: &[u8]) {
+        let [size_bytes, allocated_bytes] = [tally.size_bytes, tally.allocated_bytes].map(|sum| sum as u64);
+        let file = || LargeFile { path: Some(name.to_vec()), size_bytes, allocated_bytes, inode };
+        self.unlocated.offer(position, size_bytes, file);
     }
 
     fn advance(&self, directories: u64, of_batch: &Tally) {
@@ -337,9 +394,9 @@ impl Collector {
 }
 
 impl Visitor for Collector {
-    type Tally = Tally;
+    type Tally = Sums;
 
-    fn entries(&self, worker: usize, directory: Directory<'_>, parent: &Parent<Tally>, batch: &Batch, own: &mut Tally) {
+    fn entries(&self, worker: usize, directory: Directory<'_>, parent: &Parent<Sums>, batch: &Batch, own: &mut Sums) {
         let mut files = Vec::with_capacity(batch.len());
         let (mut linked, mut after) = (Vec::new(), FollowUp::default());
         let mut directories = 0;
@@ -352,7 +409,9 @@ impl Visitor for Collector {
                 if undecided {
                     linked.extend(self.undecided_row(&mut shard, name, stat, parent, &mut after));
                 } else {
-                    files.push(self.decided_row(&mut shard, name, stat));
+                    let row = self.decided_row(&mut shard, name, stat, own);
+                    shard.offer_file(row.size_bytes, row.allocated_bytes, stat.inode, || directory.path_of(name));
+                    files.push(row);
                 }
                 if let Some((path, rows)) = &mut rows
                     && !(undecided && self.hard_links == HardLinks::Once)
@@ -365,7 +424,7 @@ impl Visitor for Collector {
             }
         }
         let mut of_batch = shard.files(&files, self);
-        scan::Tally::add(own, &of_batch);
+        scan::Tally::add(&mut own.tally, &of_batch);
         if !linked.is_empty() {
             scan::Tally::add(&mut of_batch, &shard.files(&linked, self));
         }
@@ -392,11 +451,13 @@ impl Visitor for Collector {
         let file = if undecided {
             self.undecided_row(&mut shard, path, stat, &Parent::of_root(), &mut after)
         } else {
-            Some(self.decided_row(&mut shard, last_component(path), stat))
+            let row = self.decided_row(&mut shard, last_component(path), stat, &mut Sums::default());
+            shard.offer_file(row.size_bytes, row.allocated_bytes, stat.inode, || path.to_vec());
+            Some(row)
         };
         let tally = file.map_or_else(Tally::default, |file| shard.files(&[file], self));
         drop(shard);
-        self.follow_up(0, after, &mut Tally::default());
+        self.follow_up(0, after, &mut Sums::default());
         self.advance(0, &tally);
         if let Some(table) = &self.file_table
             && !(undecided && self.hard_links == HardLinks::Once)
@@ -413,13 +474,15 @@ impl Visitor for Collector {
         shard.distributions.of_mut(Measure::DirectoryDepth).record(directory.depth().into());
     }
 
-    fn finished(&self, worker: usize, directory: Directory<'_>, own: &Tally, below: &Tally) -> Tally {
-        let own = Tally { directories: 1, ..*own };
+    fn finished(&self, worker: usize, directory: Directory<'_>, own: &Sums, below: &Sums) -> Sums {
+        let own = Sums { tally: Tally { directories: 1, ..own.tally }, ..*own };
         let mut subtree = own;
         scan::Tally::add(&mut subtree, below);
+        let depth = directory.depth();
         let mut shard = self.shard(worker);
-        shard.places.own.offer(directory.depth(), &own, || directory.path());
-        shard.places.subtree.offer(directory.depth(), &subtree, || directory.path());
+        shard.places.own.offer(depth, &own.tally, || directory.path());
+        shard.places.subtree.offer(depth, &subtree.tally, || directory.path());
+        shard.tree.offer(TreeRow { depth, own, subtree }, || directory.path());
         subtree
     }
 
@@ -447,7 +510,7 @@ impl Visitor for Collector {
 }
 
 impl InodeVisitor for Collector {
-    type Kept = Packed;
+    type Kept = PackedSums;
 
     fn inodes(&self, worker: usize, batch: &[(Stat, u32)]) {
         let mut rows = Vec::with_capacity(batch.len());
@@ -475,29 +538,35 @@ impl InodeVisitor for Collector {
         self.advance(directories, &of_batch);
     }
 
-    fn kept(own: Tally) -> Packed {
+    fn kept(own: Sums) -> PackedSums {
         own.into()
     }
 
-    fn restored(kept: &Packed) -> Tally {
+    fn restored(kept: &PackedSums) -> Sums {
         kept.into()
     }
 
-    fn names(&self, worker: usize, parent: &Parent<Tally>, batch: &Batch<Named>, own: &mut Tally) {
+    fn names(&self, worker: usize, parent: &Parent<Sums>, batch: &Batch<Named>, own: &mut Sums) {
         let mut after = FollowUp::default();
         let mut shard = self.shard(worker);
         for (name, named) in batch.iter() {
             shard.distributions.of_mut(Measure::NameLength).record(name.len() as u64);
-            let Named::File { device, inode, size_bytes, allocated_bytes, link_count } = *named else { continue };
-            let file = LinkedFile { size_bytes, allocated_bytes, link_count };
+            let Named::File { device, inode, size_bytes, allocated_bytes, link_count, uid, day } = *named else {
+                continue;
+            };
+            let file = LinkedFile { size_bytes, allocated_bytes, link_count, traits: Traits { uid, day } };
             if self.is_undecided(&file) {
                 let met = MetName { link: Link { device, inode, link_count }, file, name, parent };
                 self.meet(&mut shard, &met, None, &mut after);
                 continue;
             }
-            let tally = self.tally_at(&file, 1);
-            shard.add_extension(name, &tally);
-            scan::Tally::add(own, &tally);
+            let extension = Extension::of(name);
+            let sums = self.sums_at(&file, 1, extension);
+            if let Some(position) = parent.position() {
+                self.offer_unlocated(position, &sums.tally, inode, name);
+            }
+            shard.add_extension(extension, &sums.tally);
+            scan::Tally::add(own, &sums);
         }
         drop(shard);
         self.follow_up(worker, after, own);
@@ -507,8 +576,17 @@ impl InodeVisitor for Collector {
         self.decide_links();
     }
 
-    fn late(&self, position: u32) -> Tally {
-        lock(&self.late).get(&position).map_or_else(Tally::default, Tally::from)
+    fn located(&self, position: u32, directory: Directory<'_>) {
+        let files = self.unlocated.take(position, &|| directory.path());
+        if !files.is_empty() {
+            let mut shard = self.shard(0);
+            let largest = &mut shard.places.files;
+            files.into_iter().for_each(|file| largest.iter_mut().for_each(|largest| largest.offer(file.clone())));
+        }
+    }
+
+    fn late(&self, position: u32) -> Sums {
+        lock(&self.late).get(&position).map_or_else(Sums::default, Sums::from)
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::{Buckets, HISTOGRAMS, Histogram, KB, LINEAR_LAST, LINEAR_WIDTH, Population};
 use crate::distribution::{Distribution, Weight};
+use crate::program;
 use crate::survey::Survey;
 use crate::units::fraction;
 
@@ -16,7 +17,7 @@ const LAST_DATE: u64 = 253_402_300_799;
 /// # Errors
 /// Any error of `out`.
 pub fn write(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
-    let version = env!("CARGO_PKG_VERSION");
+    let version = program::VERSION;
     let taken_at = survey.origin.taken_at.and_then(|at| u64::try_from(at).ok()).filter(|&at| at <= LAST_DATE);
     let date = taken_at.map(|at| humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(at)));
     let date = date.map(|date| format!(" ({date})")).unwrap_or_default();

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{BLOCK_SIZES, FileCounts, Interval, Pattern, ReadWrite, Side, SizeRow, Summary, UNKNOWN_SIZE};
 use crate::distribution::{Bucket, Distribution, Encoded};
+use crate::program;
 use crate::trace::{Clock, Detail, Kind, Problems, Source};
 use crate::units::escape;
 
@@ -12,6 +13,8 @@ use crate::units::escape;
 pub struct Document {
     schema: &'static str,
     granulo_version: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    granulo_commit: Option<&'static str>,
     name: String,
     recorder: String,
     command: Option<String>,
@@ -136,7 +139,8 @@ impl Document {
         };
         Document {
             schema: "granulo/trace/1",
-            granulo_version: env!("CARGO_PKG_VERSION"),
+            granulo_version: program::VERSION,
+            granulo_commit: program::commit(),
             name: name.to_owned(),
             recorder: origin.recorder.clone(),
             command: origin.command.clone(),

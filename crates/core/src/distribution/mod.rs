@@ -327,6 +327,11 @@ impl<W: Weight> Distribution<W> {
         self.quantiles(&[numerator], denominator, |cell| cell.count)[0]
     }
 
+    /// The smallest value such that at least `numerator / denominator` of the total is in values up to it.
+    pub fn quantile_by_sum(&self, numerator: u128, denominator: u128) -> u64 {
+        self.quantiles(&[numerator], denominator, |cell| cell.sum)[0]
+    }
+
     fn deciles_of(&self, mass: impl Fn(&Cell) -> u128) -> [u64; 10] {
         let quantiles = self.quantiles(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 10, mass);
         quantiles.try_into().unwrap_or([0; 10])

@@ -86,6 +86,9 @@ pub struct Study {
     pub schema: String,
     /// Version that wrote it.
     pub granulo_version: String,
+    /// Commit that wrote it, with `+changed` where the tree differed from it; `None` if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granulo_commit: Option<String>,
     /// Name of the trace.
     pub trace: String,
     /// Whether the trace was read to the end.
@@ -500,6 +503,7 @@ impl StudyRequest {
         Study {
             schema: SCHEMA.to_owned(),
             granulo_version: env!("CARGO_PKG_VERSION").to_owned(),
+            granulo_commit: None,
             trace,
             complete: found.complete,
             seen: found.seen,

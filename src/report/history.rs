@@ -1,0 +1,222 @@
+//! Histories of trees: tables and curves on a terminal, and CSV.
+
+use std::io::{self, Write};
+
+use super::chart::{bar, columns, left, right, shorten};
+use super::growth::{count, size};
+use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
+use crate::survey::history::{Forecast, History, Point, TreeHistory};
+use crate::units::{format_count, format_share, format_size, fraction};
+
+/// Rows of a table.
+const ROWS: usize = 30;
+/// Columns of a bar.
+const BAR: usize = 22;
+
+/// Each tree with its surveys, curves, growth, and when it will be full.
+///
+/// # Errors
+/// Any error of `out`.
+pub(crate) fn write_history(history: &History, out: &mut dyn Write) -> io::Result<()> {
+    for (index, tree) in history.trees.iter().enumerate() {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        write_tree(tree, out)?;
+    }
+    Ok(())
+}
+
+fn write_tree(tree: &TreeHistory, out: &mut dyn Write) -> io::Result<()> {
+    let title = match &tree.host {
+        Some(host) => format!("{} on {host}", tree.name),
+        None => tree.name.clone(),
+    };
+    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&title, columns()))?;
+    let (Some(first), Some(last)) = (tree.points.first(), tree.points.last()) else { return Ok(()) };
+    let surveys = format_count(tree.points.len() as u128);
+    match tree.points.len() {
+        1 => writeln!(out, "{FAINT}1 survey, {}{FAINT:#}", first.taken_at)?,
+        _ => writeln!(out, "{FAINT}{surveys} surveys, {} to {}{FAINT:#}", first.taken_at, last.taken_at)?,
+    }
+    writeln!(out)?;
+    if tree.files.is_none() {
+        prose("Growth needs surveys of at least two times.", out)?;
+    }
+    for sentence in growth(tree) {
+        prose(&sentence, out)?;
+    }
+    for forecast in &tree.forecasts {
+        prose(&full(forecast), out)?;
+    }
+    write_table(tree, out)?;
+    write_curves(tree, out)
+}
+
+fn growth(tree: &TreeHistory) -> Vec<String> {
+    let (Some(files), Some(bytes)) = (tree.files, tree.size_bytes) else { return Vec::new() };
+    let when = if bytes.recent_per_day.is_some() { "in the last 30 days" } else { "over all surveys" };
+    let mut sentences = vec![format!(
+        "{} files and {} a day {when}.",
+        files_a_day(files.current()),
+        size(bytes.current().round() as i128)
+    )];
+    if bytes.recent_per_day.is_some() {
+        let (files, bytes) = (files_a_day(files.per_day), size(bytes.per_day.round() as i128));
+        sentences.push(format!("Over all surveys: {files} files and {bytes} a day."));
+    }
+    sentences
+}
+
+/// A number a day, with its sign; of few, with decimals.
+fn files_a_day(number: f64) -> String {
+    match number.abs() {
+        few if (0.001..10.0).contains(&few) => format!("{}{few:.3}", if number < 0.0 { '−' } else { '+' }),
+        _ => count(number.round() as i128),
+    }
+}
+
+fn full(forecast: &Forecast) -> String {
+    let per_day = forecast.trend.current();
+    let (left, per_day) = match forecast.of {
+        "bytes" => (format_size(forecast.left.into()), size(per_day.round() as i128)),
+        of => (format!("{} {of}", format_count(forecast.left.into())), files_a_day(per_day)),
+    };
+    match (forecast.days, &forecast.full_at) {
+        (Some(days), Some(at)) => {
+            let day = at.split('T').next().unwrap_or_default();
+            format!("The file system has {left} left and changes by {per_day} a day: full in {days:.0} days, on {day}.")
+        }
+        _ => format!("The file system has {left} left and changes by {per_day} a day: not full for many years."),
+    }
+}
+
+/// At most [`ROWS`] points, evenly chosen, the last with them.
+fn chosen(points: &[Point]) -> Vec<&Point> {
+    let step = points.len().div_ceil(ROWS).max(1);
+    let mut rows: Vec<&Point> = points.iter().rev().step_by(step).collect();
+    rows.reverse();
+    rows
+}
+
+fn write_table(tree: &TreeHistory, out: &mut dyn Write) -> io::Result<()> {
+    let rows = chosen(&tree.points);
+    heading("Files and bytes by survey", out)?;
+    writeln!(out, "{FAINT}{:16}{:>14}{:>12}{:>12}  size{FAINT:#}", "taken (UTC)", "files", "size", "in use")?;
+    let most = tree.points.iter().map(|point| point.size_bytes).max().unwrap_or(0);
+    for point in &rows {
+        let used = point.used_bytes.zip(point.capacity_bytes);
+        let used = used.map(|(used, all)| format_share(fraction(used.into(), all.into()))).unwrap_or_default();
+        let time: String = point.taken_at.replace('T', " ").chars().take(16).collect();
+        writeln!(
+            out,
+            "{}{}{}{}  {}",
+            left(&time, 16),
+            right(&format_count(point.files.into()), 14),
+            right(&format_size(point.size_bytes), 12),
+            right(&used, 12),
+            bar(fraction(point.size_bytes, most), BAR),
+        )?;
+    }
+    if rows.len() < tree.points.len() {
+        let all = format_count(tree.points.len() as u128);
+        faint(&format!("{} of {all} surveys are shown; --csv and --json have all.", rows.len()), out)?;
+    }
+    Ok(())
+}
+
+/// One line a figure, by time, from its least to its most.
+fn write_curves(tree: &TreeHistory, out: &mut dyn Write) -> io::Result<()> {
+    let (Some(first), Some(last)) = (tree.points.first(), tree.points.last()) else { return Ok(()) };
+    if first.taken_at_seconds == last.taken_at_seconds {
+        return Ok(());
+    }
+    heading("Curves by time, each from its least to its most", out)?;
+    type Figure = (&'static str, fn(&Point) -> Option<u128>, fn(u128) -> String);
+    let figures: [Figure; 5] = [
+        ("files", |point| Some(point.files.into()), format_count),
+        ("small files", |point| Some(point.small_files.into()), format_count),
+        ("size", |point| Some(point.size_bytes), format_size),
+        ("space in use", |point| point.used_bytes.map(u128::from), format_size),
+        ("inodes in use", |point| point.used_inodes.map(u128::from), format_count),
+    ];
+    for (label, figure, format) in figures {
+        let known: Vec<(i64, u128)> =
+            tree.points.iter().filter_map(|point| Some((point.taken_at_seconds, figure(point)?))).collect();
+        let (Some(least), Some(most)) = (known.iter().map(|p| p.1).min(), known.iter().map(|p| p.1).max()) else {
+            continue;
+        };
+        let curve = curve(&known, (first.taken_at_seconds, last.taken_at_seconds), columns() - 44);
+        let ends = format!("{} to {}", format(least), format(most));
+        writeln!(out, "{} {curve}  {FAINT}{ends}{FAINT:#}", left(label, 13))?;
+    }
+    Ok(())
+}
+
+/// A curve in eighths of a line; between two points, the earlier holds.
+fn curve(points: &[(i64, u128)], (from, to): (i64, i64), width: usize) -> String {
+    const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let (least, most) = (points.iter().map(|p| p.1).min().unwrap_or(0), points.iter().map(|p| p.1).max().unwrap_or(0));
+    let level = |value: u128| {
+        let share = if most > least { (value - least) as f64 / (most - least) as f64 } else { 0.0 };
+        LEVELS[((share * 7.0).round() as usize).min(7)]
+    };
+    let column = |at: usize| {
+        // The end of the column.
+        let time = from + ((to - from) as f64 * (at + 1) as f64 / width as f64).round() as i64;
+        points.iter().take_while(|(taken_at, _)| *taken_at <= time).last().map_or(' ', |(_, value)| level(*value))
+    };
+    (0..width).map(column).collect()
+}
+
+/// All points of all trees, with a line of names.
+///
+/// # Errors
+/// Any error of `out`.
+pub(crate) fn write_csv(history: &History, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "name,host,source,taken_at,files,small_files,directories,size_bytes,allocated_bytes,capacity_bytes,used_bytes,\
+         available_bytes,inodes,used_inodes"
+    )?;
+    for tree in &history.trees {
+        for point in &tree.points {
+            let texts = [&tree.name, tree.host.as_deref().unwrap_or_default(), &point.source, &point.taken_at];
+            let texts = texts.map(quoted).join(",");
+            let sums = format!(
+                "{},{},{},{},{}",
+                point.files, point.small_files, point.directories, point.size_bytes, point.allocated_bytes
+            );
+            let room = [point.capacity_bytes, point.used_bytes, point.available_bytes, point.inodes, point.used_inodes];
+            let room = room.map(|figure| figure.map(|figure| figure.to_string()).unwrap_or_default()).join(",");
+            writeln!(out, "{texts},{sums},{room}")?;
+        }
+    }
+    Ok(())
+}
+
+/// A field of a CSV (RFC 4180).
+fn quoted(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_holds_until_the_next_point() {
+        assert_eq!(curve(&[(0, 5), (50, 12), (100, 5)], (0, 100), 4), "▁██▁");
+        assert_eq!(curve(&[(0, 5), (100, 5)], (0, 100), 3), "▁▁▁");
+        assert_eq!(curve(&[(60, 1), (100, 2)], (0, 100), 4), "  ▁█");
+    }
+
+    #[test]
+    fn fields_with_commas_and_quotes_are_quoted() {
+        assert_eq!(quoted("/a b"), "/a b");
+        assert_eq!(quoted("/a,\"b\""), "\"/a,\"\"b\"\"\"");
+    }
+}

@@ -1,0 +1,274 @@
+//! Parts of a survey: what one of several processes that divided a tree among them leaves, and all of them together.
+//!
+//! A part is a finished walk as a checkpoint: what was counted, and what only all parts together decide, namely files
+//! with names in several parts, which count nothing yet, and the sums of directories that were divided. Joining all
+//! parts gives exactly the survey that one walk would have given (docs/METHOD.md, section 23). The file systems of files
+//! with several names are told by what they say of themselves, because device numbers differ between machines.
+//!
+//! The body of its file is in postcard. Every field of it is checked before it is used.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::statvfs;
+use serde::{Deserialize, Serialize};
+
+use super::Survey;
+use super::checkpoint::Checkpoint;
+use super::collect::Collector;
+use super::machine::{self, Machine};
+use super::places::Tally;
+use super::request::{Request, named, origin};
+use super::sealed::Kind;
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::{read_bounded, write_atomically};
+use crate::mounts::mounts;
+use crate::scan::division::Division;
+use crate::scan::walk::Remainder;
+use crate::units::escape;
+
+const KIND: Kind = Kind {
+    name: b"granulo partial v1     \n",
+    of_any_version: b"granulo partial v",
+    noun: "partial survey",
+    operation: "read the partial survey",
+    advice: "take that shard again",
+};
+
+/// Upper bounds of any count and any sum of bytes in a part: of the 16,384 that there may be, none overflows.
+const MOST: u64 = 1 << 49;
+const MOST_BYTES: u128 = 1 << 113;
+
+/// One of the parts of a survey.
+#[derive(Serialize, Deserialize)]
+pub struct Part {
+    name: Option<String>,
+    machines: Vec<Machine>,
+    /// What the devices of files with names in other parts are called on every machine.
+    devices: Vec<(u64, String)>,
+    checkpoint: Checkpoint,
+}
+
+/// All parts of a survey that are there, together.
+#[derive(Debug)]
+pub struct Joined {
+    /// The survey; not complete if parts are missing.
+    pub survey: Survey,
+    /// Numbers of the parts that are missing, from 1.
+    pub missing: Vec<u32>,
+    /// Number of parts.
+    pub count: u32,
+    /// Remarks for people.
+    pub warnings: Vec<String>,
+}
+
+impl Part {
+    /// The part that a finished walk leaves.
+    pub(super) fn of(request: &Request, collector: &Collector, checkpoint: Checkpoint) -> Part {
+        let devices = collector.undecided_devices();
+        Part {
+            name: request.name.clone(),
+            machines: if request.anonymous { Vec::new() } else { vec![machine::here(&request.roots)] },
+            devices: devices.into_iter().map(|(device, path)| (device, identity(device, &path))).collect(),
+            checkpoint,
+        }
+    }
+
+    /// Writes it durably and atomically to `path`.
+    ///
+    /// # Errors
+    /// Any error of writing; a file at `path` is then unchanged.
+    pub(super) fn write(&self, path: &Path) -> Result<()> {
+        let fail =
+            |cause: postcard::Error| Error::new(ErrorKind::Io, "write the partial survey", cause.to_string()).at(path);
+        let body = postcard::to_stdvec(self).map_err(fail)?;
+        write_atomically(path, |out| out.write_all(&KIND.seal(&body)))
+    }
+
+    /// Reads a part, if the file at `path` is one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NewerVersion`] or [`ErrorKind::Corrupt`], or any error of reading.
+    pub fn read(path: &Path) -> Result<Option<Part>> {
+        let bytes = read_bounded("read the source", path)?;
+        if !KIND.looks_like(&bytes) {
+            return Ok(None);
+        }
+        Part::parse(&bytes).map(Some).map_err(|error| error.at(path))
+    }
+
+    /// Reads a part from bytes; see [`read`](Self::read).
+    ///
+    /// # Errors
+    /// The same, and [`ErrorKind::NotRecognised`].
+    pub fn parse(bytes: &[u8]) -> Result<Part> {
+        let body = KIND.open(bytes)?;
+        postcard::from_bytes(body).map_err(|_| KIND.damaged("its fields do not match its length"))
+    }
+
+    fn division(&self) -> Result<Division> {
+        let division = self.checkpoint.division.filter(Division::is_valid);
+        division.ok_or_else(|| KIND.damaged("it has no number"))
+    }
+}
+
+/// Whether a file begins like a part.
+pub(super) fn looks_like(bytes: &[u8]) -> bool {
+    KIND.looks_like(bytes)
+}
+
+/// A body with the header that makes it a part.
+pub(crate) fn with_header(body: &[u8]) -> Vec<u8> {
+    KIND.seal(body)
+}
+
+/// What the file system at a path is called on every machine: its own identity, else where a network file system comes
+/// from, else its number on this machine.
+fn identity(device: u64, path: &[u8]) -> String {
+    let path = Path::new(OsStr::from_bytes(path));
+    if let Some(found) = statvfs(path).ok().filter(|found| found.f_fsid != 0) {
+        return format!("fsid {:x}", found.f_fsid);
+    }
+    let mounts = mounts().unwrap_or_default();
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let above = mounts.iter().filter(|mount| real.starts_with(&mount.point));
+    let mount = above.max_by_key(|mount| mount.point.as_os_str().len());
+    match mount {
+        Some(mount) if mount.source.as_bytes().contains(&b':') || mount.source.as_bytes().starts_with(b"//") => {
+            escape(&[mount.kind.as_bytes(), b" ", mount.source.as_bytes()].concat())
+        }
+        _ => format!("device {device:x} of {}", machine::host()),
+    }
+}
+
+/// All of `parts`, at least one, together.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] when they are not parts of one survey, or one is there twice; [`ErrorKind::Corrupt`] when one
+/// contradicts itself.
+pub fn join(mut parts: Vec<Part>) -> Result<Joined> {
+    let fail = |cause: String, advice: &str| Error::new(ErrorKind::Usage, "merge the shards", cause).advise(advice);
+    parts.sort_by_key(|part| part.checkpoint.division.map(|division| division.index));
+    let divisions = parts.iter().map(Part::division).collect::<Result<Vec<Division>>>()?;
+    let (Some(first), Some(division)) = (parts.first(), divisions.first().copied()) else {
+        return Err(fail("there are none".to_owned(), "name at least one"));
+    };
+    let settings = |part: &Part| {
+        let Checkpoint { options, limit, anonymous, .. } = &part.checkpoint;
+        (part.checkpoint.roots(), options.clone(), *limit, *anonymous)
+    };
+    for (part, theirs) in parts.iter().zip(&divisions).skip(1) {
+        if settings(part) != settings(first) || theirs.count != division.count {
+            return Err(fail(
+                "they are not of one survey: roots, options or the number of shards differ".to_owned(),
+                "merge those that were taken with the same command",
+            ));
+        }
+        if theirs.depth != division.depth {
+            return Err(fail(
+                format!(
+                    "the tree changed: shard {} divided it at depth {}, shard {} at depth {}",
+                    division.index + 1,
+                    division.depth,
+                    theirs.index + 1,
+                    theirs.depth
+                ),
+                "take them again with the same --shard-depth",
+            ));
+        }
+    }
+    if let Some(twice) = divisions.windows(2).find(|pair| pair[0].index == pair[1].index) {
+        return Err(fail(format!("shard {} is there twice", twice[0].index + 1), "name each once"));
+    }
+    let mut warnings = Vec::new();
+    let references = || parts.iter().map(|part| part.checkpoint.reference_time);
+    let reference_time = references().min().unwrap_or_default();
+    let later_seconds = references().max().unwrap_or_default() - reference_time;
+    if later_seconds > 0 {
+        warnings.push(format!(
+            "the ages of some shards are relative to a time that is up to {later_seconds} s later: \
+             give all of them the same --as-of"
+        ));
+    }
+    let present = |index: &u32| divisions.iter().any(|division| division.index == *index);
+    let missing: Vec<u32> = (0..division.count).filter(|index| !present(index)).map(|index| index + 1).collect();
+    let collector = collected(&mut parts, reference_time)?;
+
+    let Some(first) = parts.first() else { unreachable!("there is one") };
+    let mut request = Request::new(first.checkpoint.roots());
+    request.options = first.checkpoint.options.clone();
+    request.anonymous = first.checkpoint.anonymous;
+    request.name = first.name.clone();
+    let taken_at = parts.iter().map(|part| part.checkpoint.taken_at).min().unwrap_or_default();
+    let elapsed_seconds = parts.iter().map(|part| part.checkpoint.elapsed_seconds).fold(0.0, f64::max);
+    let mut origin = origin(&request, taken_at, elapsed_seconds, missing.is_empty());
+    origin.reference_time = Some(reference_time);
+    origin.machines.clear();
+    parts.into_iter().for_each(|part| machine::merge(&mut origin.machines, part.machines));
+    let survey = named(collector.survey(), origin);
+    Ok(Joined { survey, missing, count: division.count, warnings })
+}
+
+/// Whether no sum of as many parts as there may be can overflow.
+fn is_plausible(part: &Part) -> bool {
+    let Checkpoint { other_allocated, overhead_by_size, padding, places, walk, .. } = &part.checkpoint;
+    let tables = places.owners.tallies().chain(places.extensions.tallies());
+    let overheads = overhead_by_size.positive.iter().chain(&overhead_by_size.negative);
+    let bytes = [other_allocated.directories_bytes, other_allocated.symlinks_bytes];
+    let errors = [places.owners.max_error(), places.extensions.max_error()];
+    let mut ages = places.owner_ages.iter().flat_map(|ages| ages.sums());
+    let log = &part.checkpoint.errors_by_kind;
+    bytes.iter().chain(&padding.0).all(|&bytes| bytes <= MOST_BYTES)
+        && overheads.into_iter().all(|&(count, bytes)| count <= MOST && bytes <= MOST_BYTES)
+        && errors.into_iter().chain(log.iter().map(|kind| kind.count)).all(|count| count <= MOST)
+        && Tally::are_within(tables, MOST, MOST_BYTES)
+        && Tally::are_within(walk.sums().map(|sums| &sums.tally), MOST, MOST_BYTES)
+        && ages.all(|sums| sums.files <= MOST && sums.size_bytes <= MOST_BYTES)
+}
+
+/// What all parts counted, and what they decide together.
+fn collected(parts: &mut [Part], reference_time: i64) -> Result<Collector> {
+    let contradiction = |cause: &str| KIND.damaged(cause);
+    let (options, limit) = match parts.first() {
+        Some(first) => (first.checkpoint.options.clone(), first.checkpoint.limit),
+        None => unreachable!("there is one"),
+    };
+    if !parts.iter().all(is_plausible) {
+        return Err(contradiction("a sum is too large"));
+    }
+    let collector = Collector::new(&options, 1, reference_time, limit).divided();
+    let states: Vec<_> = parts.iter().map(|part| part.checkpoint.walk.clone()).collect();
+    let (remainder, held) = Remainder::of(&states).map_err(contradiction)?;
+    let mut held = held.into_iter();
+    let mut devices: Vec<String> = Vec::new();
+    for part in parts {
+        let (shard, errors) = part.checkpoint.collected().map_err(contradiction)?;
+        collector.join(&shard, &errors);
+        for (_, name) in &part.devices {
+            if !devices.contains(name) {
+                devices.push(name.clone());
+            }
+        }
+        let number = |device: u64| {
+            let name = &part.devices.iter().find(|(known, _)| *known == device)?.1;
+            devices.iter().position(|known| known == name).map(|at| at as u64)
+        };
+        if part.checkpoint.links().iter().any(|(link, _)| number(link.device()).is_none()) {
+            return Err(contradiction("a file is on a device that has no name"));
+        }
+        part.checkpoint.renumber_links(|device| number(device).unwrap_or(device));
+        let links = part.checkpoint.links();
+        let places: Vec<_> = held.by_ref().take(links.len()).collect();
+        if places.len() != links.len() {
+            return Err(contradiction("the files with several names are not those of the walk"));
+        }
+        collector.join_links(links, places);
+    }
+    if held.next().is_some() {
+        return Err(contradiction("the files with several names are not those of the walk"));
+    }
+    collector.decide_links();
+    remainder.finish(&collector);
+    Ok(collector)
+}
