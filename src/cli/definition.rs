@@ -15,8 +15,9 @@ const GROUPS: [(&str, &[(&str, &str)]); 5] = [
             ("survey", "Sizes, space, ages, names and locations, in one pass over a tree"),
             ("watch", "Keep a survey true while files change"),
             ("show", "Print any result, or a published population"),
-            ("compare", "Compare populations: shares, deciles, distances"),
-            ("merge", "Merge surveys of disjoint trees"),
+            ("compare", "Compare populations: what grew, shares, deciles, distances"),
+            ("history", "Show how a tree grows, from many surveys of it"),
+            ("merge", "Merge surveys of disjoint trees, or the shards of one"),
         ],
     ),
     (
@@ -57,8 +58,7 @@ const GROUPS: [(&str, &[(&str, &str)]); 5] = [
 const EXAMPLES: &str = "Examples:
   granulo survey /srv -o srv.json --report srv.html
   granulo plan srv.json --model zfs --model ceph --fast 2TB
-  granulo store init s && granulo store import s /srv/pictures
-";
+  granulo store init s && granulo store import s /srv/pictures";
 
 /// Variables with defaults of options, for jobs of cron and systemd: option, variable, and the commands that have it
 /// (all, if none is named).

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::get::Target;
 use super::progress::{transfer_words, with_total};
+use super::target::Target;
 use super::{Ended, output, say_reports, usage_error};
 use crate::cli::progress::during;
 use crate::cli::signals;

@@ -4,10 +4,8 @@
 //! that version is freed meanwhile, the read fails and never returns a mixture.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, IsTerminal, Seek, Write};
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::io::{self, IsTerminal, Seek};
+use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
@@ -16,11 +14,11 @@ use super::archive;
 use super::keys::{expand, topmost};
 use super::log::{find_versions, say_what_is_missing};
 use super::progress::transfer_words;
+use super::target::Target;
 use super::{Ended, StateToRead, find, key, not_found, or_damage, or_damage_to, output, shown, usage_error};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::{AtomicFile, open_target};
 use crate::progress::Progress;
 use crate::report::store::ObjectType;
 use crate::store::{Content, Key, Listed, Store};
@@ -31,8 +29,8 @@ const ZEROES_BYTES: u64 = MIB;
 
 /// Write the content of files to standard output, or objects as a tar archive
 ///
-/// Several files follow each other. KEY may be a pattern: '*', '?', '[…]' and '{…}' match within a name, '**' any number
-/// of directories; a key that exists is only that key. With --tar, directories come with everything below them.
+/// Several files follow each other. KEY may be a pattern: '*', '?', '[…]' and '{…}' match within a name, '**' any
+/// number of directories; a key that exists is only that key. With --tar, directories come with everything below them.
 ///
 /// Every byte is verified before it is written. On damage that redundancy cannot repair, the output up to it is
 /// correct and the exit status is 1; with -o, no file is created.
@@ -322,44 +320,6 @@ fn fill(hole: std::ops::Range<u64>, target: &mut Target, progress: &Progress) ->
         left -= length;
     }
     Ok(())
-}
-
-/// The destination of the content. Standard output gets the raw bytes, without the colour filter for text.
-pub(super) struct Target {
-    pub(super) file: File,
-    path: Option<PathBuf>,
-    atomic: Option<AtomicFile>,
-}
-
-impl Target {
-    pub(super) fn open(path: Option<&Path>) -> Result<Target> {
-        let Some(path) = path else {
-            let file = io::stdout().as_fd().try_clone_to_owned();
-            let file = file.map_err(|error| Error::io("write to", Path::new("standard output"), error))?;
-            return Ok(Target { file: file.into(), path: None, atomic: None });
-        };
-        let (file, atomic) = open_target(path)?;
-        Ok(Target { file, path: Some(path.to_owned()), atomic })
-    }
-
-    pub(super) fn is_standard_output(&self) -> bool {
-        self.path.is_none()
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all(bytes)
-    }
-
-    fn failed(&self, error: io::Error) -> Error {
-        match &self.path {
-            Some(path) => Error::io("write", path, error),
-            None => Error::io("write to", Path::new("standard output"), error),
-        }
-    }
-
-    pub(super) fn commit(self) -> Result<()> {
-        self.atomic.map_or(Ok(()), AtomicFile::commit)
-    }
 }
 
 #[cfg(test)]

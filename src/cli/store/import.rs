@@ -29,11 +29,11 @@ const MILLISECONDS_BETWEEN_LOOKS: u8 = 100;
 /// Import a directory tree or a tar archive into a store
 ///
 /// The content of SOURCE is stored below the root, or below --prefix, with everything a file system records: owners,
-/// modes, times to the nanosecond, hard and symbolic links, extended attributes, holes, special files. Objects
-/// already present with the same type, size, time, mode and owner are skipped: rerun the command to resume an
-/// interrupted import, or to bring a store up to date (nothing is removed without --delete). With --verify, their content is read, and
-/// what is damaged in the store is replaced: this is how a backup restores it. Unreadable files are reported, and the
-/// rest is imported.
+/// modes, times to the nanosecond, hard and symbolic links, extended attributes, holes, special files. Objects already
+/// present with the same type, size, time, mode and owner are skipped: rerun the command to resume an interrupted
+/// import, or to bring a store up to date (nothing is removed without --delete). With --verify, their content is read,
+/// and what is damaged in the store is replaced: this is how a backup restores it. Unreadable files are reported, and
+/// the rest is imported.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store import /srv/s /data/pictures --prefix pictures\n  granulo store import /srv/s /data/pictures --prefix pictures --delete --exclude .git\n  granulo store import /srv/s backup.tar\n  \
@@ -56,8 +56,8 @@ pub(super) struct ImportArguments {
     no_atime: bool,
     #[command(flatten)]
     patterns: Patterns,
-    /// Afterwards remove from the store what is below --prefix and not in SOURCE; not what is excluded. Only if all of SOURCE
-    /// could be examined
+    /// Afterwards remove from the store what is below --prefix and not in SOURCE; not what is excluded. Only if all of
+    /// SOURCE could be examined
     #[arg(long)]
     delete: bool,
     /// Stay on the file system of SOURCE

@@ -52,7 +52,8 @@ fn matches(store: &Store, argument: &OsStr, operation: &'static str) -> Result<V
     keys.dedup();
     if keys.is_empty() {
         let pattern = Path::new(argument);
-        let error = Error::new(ErrorKind::NotFound, operation, "no key matches this pattern").at(pattern);
+        let error = Error::new(ErrorKind::NotFound, operation, "no such key, and none that matches it as a pattern")
+            .at(pattern);
         return Err(error.advise("list the keys with granulo store ls; '*' stays within a directory, '**' does not"));
     }
     Ok(keys)

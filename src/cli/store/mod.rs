@@ -33,6 +33,7 @@ mod scrub;
 mod snapshot;
 mod stat;
 mod status;
+mod target;
 mod unpin;
 
 use std::ffi::OsStr;

@@ -1,5 +1,5 @@
-//! `granulo store rm`: remove objects, and directories with everything below them, in one batch; prints what will be removed before
-//! removing it.
+//! `granulo store rm`: remove objects, and directories with everything below them, in one batch; prints what will be
+//! removed before removing it.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -21,9 +21,10 @@ use crate::units::{format_count, format_size};
 
 /// Remove objects from a store and, with -r, directories with everything below them
 ///
-/// KEY may be a pattern: '*', '?', '[…]' and '{…}' match within a name, '**' any number of directories; a key that exists
-/// is only that key. Nothing is removed if one KEY is missing. First shows how many objects and bytes will be removed, without asking; --dry-run stops there. When the command
-/// returns, the removal is durable. Free the space with granulo store compact.
+/// KEY may be a pattern: '*', '?', '[…]' and '{…}' match within a name, '**' any number of directories; a key that
+/// exists is only that key. Nothing is removed if one KEY is missing. First shows how many objects and bytes will be
+/// removed, without asking; --dry-run stops there. When the command returns, the removal is durable. Free the space
+/// with granulo store compact.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store rm /srv/s logs/today\n  granulo store rm /srv/s logs -r --dry-run\n  granulo store rm /srv/s 'logs/2025-*' old.log\n  granulo store rm /srv/s / -r"

@@ -6,7 +6,8 @@
 //! archive cannot hold, are left out and counted.
 //!
 //! Memory: one piece of content, and the first name of each file with several. Survives: objects that are damaged; what
-//! cannot be read before its header is left out, what turns out damaged later is zeros from there on. Both are reported.
+//! cannot be read before its header is left out, what turns out damaged later is zeros from there on. Both are
+//! reported.
 
 use std::io::{self, Write};
 use std::path::Path;

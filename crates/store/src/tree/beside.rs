@@ -1,5 +1,5 @@
-//! The listings of a store beside a walk of the source: both in key order, so that each finds the other's entry without a
-//! look-up, and what only the store has appears on the way.
+//! The listings of a store beside a walk of the source: both in key order, so that each finds the other's entry without
+//! a look-up, and what only the store has appears on the way.
 //!
 //! Memory: one listing per directory on the path, and each object that only the store has, a directory counting once.
 

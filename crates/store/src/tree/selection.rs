@@ -13,13 +13,14 @@ type Decide = dyn Fn(&Path, bool) -> bool + Send + Sync;
 pub struct Selection(Option<Arc<Decide>>);
 
 impl Selection {
-    /// Takes what `decide` returns true for, with the path below the root of the source, and whether it is a directory. A
-    /// directory that is not taken is not read.
+    /// Takes what `decide` returns true for, with the path below the root of the source, and whether it is a directory.
+    /// A directory that is not taken is not read.
     ///
     /// ```
     /// use granulo_store::tree::Selection;
     ///
-    /// let pictures = Selection::by(|path, is_directory| is_directory || path.extension().is_some_and(|it| it == "jpg"));
+    /// let pictures = Selection::by(|path, is_directory| is_directory || path.extension().is_some_and(|it| it ==
+    /// "jpg"));
     /// # let _ = pictures;
     /// ```
     pub fn by(decide: impl Fn(&Path, bool) -> bool + Send + Sync + 'static) -> Selection {
