@@ -15,9 +15,9 @@ const GROUPS: [(&str, &[(&str, &str)]); 5] = [
             ("survey", "Sizes, space, ages, names and locations, in one pass over a tree"),
             ("watch", "Keep a survey true while files change"),
             ("show", "Print any result, or a published population"),
-            ("compare", "Compare populations: shares, deciles, distances"),
-            ("history", "Show how a tree grows, and when its file system will be full"),
-            ("merge", "Merge surveys of disjoint trees"),
+            ("compare", "Compare populations: what grew, shares, deciles, distances"),
+            ("history", "Show how a tree grows, from many surveys of it"),
+            ("merge", "Merge surveys of disjoint trees, or the shards of one"),
         ],
     ),
     (

@@ -83,7 +83,7 @@ impl Part {
         let fail =
             |cause: postcard::Error| Error::new(ErrorKind::Io, "write the partial survey", cause.to_string()).at(path);
         let body = postcard::to_stdvec(self).map_err(fail)?;
-        write_atomically(path, |out| out.write_all(&KIND.seal(&body)))
+        write_atomically(path, |out| out.write_all(&with_header(&body)))
     }
 
     /// Reads a part, if the file at `path` is one.
