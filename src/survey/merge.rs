@@ -40,9 +40,8 @@ pub fn merge(surveys: Vec<Survey>) -> Result<Survey> {
                 );
             }
             if mine.small_file_bytes != theirs.small_file_bytes && whole.places.is_some() && other.places.is_some() {
-                return Err(
-                    fail("they have different cutoffs for small files").advise("take them again with the same --small")
-                );
+                return Err(fail("they have different cutoffs for small files")
+                    .advise("take them again with the same --cutoff"));
             }
         }
         names.extend(name(&other.origin));

@@ -34,7 +34,7 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
     }
     if request.anonymous && request.file_table.is_some() {
         let cause = "a table of files has paths, but an anonymous survey has none";
-        return Err(Error::new(ErrorKind::Usage, "take the survey", cause).advise("omit --files or --anonymous"));
+        return Err(Error::new(ErrorKind::Usage, "take the survey", cause).advise("omit --files-out or --anonymous"));
     }
     let division = match &resumed {
         Some(checkpoint) => checkpoint.division,

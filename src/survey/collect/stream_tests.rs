@@ -39,7 +39,7 @@ fn count(collector: &Collector, thread: u64, files: u64) {
     let mut random = Random::new(thread);
     let parent = Parent::of_root();
     for directory in (thread..files / FILES_A_DIRECTORY).step_by(THREADS as usize) {
-        let (at, mut own) = (At(directory), Tally::default());
+        let (at, mut own) = (At(directory), Sums::default());
         let place = Directory::at(&at);
         for batch_of in 0..FILES_A_DIRECTORY / FILES_A_BATCH {
             let mut batch = Batch::default();
@@ -66,7 +66,7 @@ fn count(collector: &Collector, thread: u64, files: u64) {
             collector.entries(thread as usize, place, &parent, &batch, &mut own);
         }
         collector.listed(thread as usize, place, FILES_A_DIRECTORY);
-        collector.finished(thread as usize, place, &own, &Tally::default());
+        collector.finished(thread as usize, place, &own, &Sums::default());
     }
 }
 
