@@ -123,8 +123,8 @@ pub(super) struct SurveyArguments {
     /// Resume an interrupted survey; paths and selection come from the checkpoint
     #[arg(long, value_name = "CHECKPOINT", conflicts_with_all = ["paths", "files", "anonymous", "top", "small", "age_breaks", "as_of", "hard_links", "one_file_system", "exclude", "include_snapshots", "method", "without_names", "incremental", "memory", "shard"], help_heading = "Execution")]
     resume: Option<PathBuf>,
-    /// Print nothing but errors: no summary, no progress, no notes
-    #[arg(short, long, conflicts_with = "json", help_heading = "Execution")]
+    /// Print nothing but errors (and what --json prints): no summary, no progress, no notes
+    #[arg(short, long, help_heading = "Execution")]
     quiet: bool,
 }
 
@@ -324,14 +324,11 @@ impl SurveyArguments {
                     .extend(write_atomically(path, |out| page::write(std::slice::from_ref(&survey), now(), out)).err());
             }
         }
-        let printed = if self.quiet {
-            Ok(Ended::Well)
-        } else if let Some(shard) = shard {
-            output::print(|out| shard::write_end(shard, &survey, out))
-        } else if self.json {
-            output::print_document(|out| write(&survey, Detail::Full, out))
-        } else {
-            output::print(|out| terminal::write_summary_of(&survey, self.top, out))
+        let printed = match (shard, self.json, self.quiet) {
+            (None, true, _) => output::print_document(|out| write(&survey, Detail::Full, out)),
+            (_, _, true) => Ok(Ended::Well),
+            (Some(shard), ..) => output::print(|out| shard::write_end(shard, &survey, out)),
+            (None, ..) => output::print(|out| terminal::write_summary_of(&survey, self.top, out)),
         };
         if !self.quiet {
             notes.iter().for_each(|text| output::note(text));

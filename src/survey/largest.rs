@@ -1,8 +1,8 @@
 //! The largest single files, in bounded memory.
 //!
-//! Files of equal size are ranked by inode number and name, which every kind of scan knows of a file at once: the
-//! result depends neither on the order in which files are found nor on how. An inode scan knows paths only at its end,
-//! so until then [`Unlocated`] has the positions of directories.
+//! Files of equal size are ranked by name and then by path: the result depends neither on the order in which files are
+//! found nor on how. An inode scan knows paths only at its end, so until then [`Unlocated`] has the positions of
+//! directories, and more files of one size and name than the list may have, of which paths decide.
 
 use std::cmp::Ordering;
 use std::sync::Mutex;
@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use serde::{Deserialize, Serialize};
 
 use crate::locks::lock;
+
+/// Files of one size and name beyond the limit, at most: of more, those in the directories that were found first stay.
+const MOST_TIED: usize = 4096;
 
 /// A file, as it counts at one name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,8 +24,6 @@ pub struct LargeFile {
     pub size_bytes: u64,
     /// Its allocated bytes.
     pub allocated_bytes: u64,
-    /// Its inode number; 0 when anonymous.
-    pub inode: u64,
 }
 
 impl LargeFile {
@@ -33,7 +34,7 @@ impl LargeFile {
     /// The larger one first.
     fn compare(&self, other: &LargeFile) -> Ordering {
         let by_size = other.size_bytes.cmp(&self.size_bytes);
-        let by_name = || (self.inode, self.name(), &self.path).cmp(&(other.inode, other.name(), &other.path));
+        let by_name = || (self.name(), &self.path).cmp(&(other.name(), &other.path));
         by_size.then_with(by_name).then_with(|| self.allocated_bytes.cmp(&other.allocated_bytes))
     }
 }
@@ -82,7 +83,7 @@ impl LargestFiles {
 
     /// Forgets every name.
     pub(super) fn anonymise(&mut self) {
-        self.rows.iter_mut().for_each(|file| (file.path, file.inode) = (None, 0));
+        self.rows.iter_mut().for_each(|file| file.path = None);
         self.rows.sort_by(LargeFile::compare);
     }
 }
@@ -112,12 +113,12 @@ impl Unlocated {
         let mut rows = lock(&self.rows);
         let at = rows.partition_point(|other| other.1.compare(&row.1).then(other.0.cmp(&row.0)) == Ordering::Less);
         rows.insert(at, row);
-        rows.truncate(self.limit);
-        if rows.len() == self.limit
-            && let Some((_, last)) = rows.last()
-        {
-            self.least_bytes.store(last.size_bytes, Relaxed);
-        }
+        let Some((_, last)) = rows.get(self.limit - 1) else { return };
+        self.least_bytes.store(last.size_bytes, Relaxed);
+        let key = |file: &LargeFile| (file.size_bytes, file.name().map(<[u8]>::to_vec));
+        let last = key(last);
+        let tied = rows[self.limit..].iter().take_while(|(_, file)| key(file) == last).count();
+        rows.truncate(self.limit + tied.min(MOST_TIED));
     }
 
     /// The files of a directory, which now has a path.
@@ -140,36 +141,40 @@ impl Unlocated {
 mod tests {
     use super::*;
 
-    fn file(path: &str, size_bytes: u64, inode: u64) -> LargeFile {
-        LargeFile { path: Some(path.as_bytes().to_vec()), size_bytes, allocated_bytes: size_bytes, inode }
+    fn file(path: &str, size_bytes: u64) -> LargeFile {
+        LargeFile { path: Some(path.as_bytes().to_vec()), size_bytes, allocated_bytes: size_bytes }
+    }
+
+    fn paths(files: &[LargeFile]) -> Vec<&str> {
+        files.iter().filter_map(|file| std::str::from_utf8(file.path.as_ref()?).ok()).collect()
     }
 
     #[test]
     fn the_largest_stay_in_whatever_order() {
-        let files = [file("a/x", 5, 3), file("b/y", 9, 1), file("a/z", 5, 2), file("c", 0, 9), file("d", 1, 4)];
+        let files = [file("a/x", 5), file("b/y", 9), file("c/x", 5), file("c", 0), file("d/w", 5)];
         let mut forwards = LargestFiles::new(3);
         files.iter().for_each(|file| forwards.offer(file.clone()));
         let mut backwards = LargestFiles::new(3);
         files.iter().rev().for_each(|file| backwards.offer(file.clone()));
         assert_eq!(forwards, backwards);
-        let inodes: Vec<u64> = forwards.rows().iter().map(|file| file.inode).collect();
-        assert_eq!(inodes, [1, 2, 3]);
+        assert_eq!(paths(forwards.rows()), ["b/y", "d/w", "a/x"]);
         let mut both = LargestFiles::new(2);
         both.merge(&forwards);
         assert_eq!(both.rows().len(), 2);
         both.anonymise();
-        assert!(both.rows().iter().all(|file| file.path.is_none() && file.inode == 0));
+        assert!(both.rows().iter().all(|file| file.path.is_none()));
     }
 
     #[test]
-    fn positions_become_paths() {
+    fn positions_become_paths_and_ties_wait_for_them() {
         let unlocated = Unlocated::new(2);
-        for (position, name, size, inode) in [(7, "x", 5, 3), (8, "y", 9, 1), (7, "z", 4, 2)] {
-            unlocated.offer(position, size, || file(name, size, inode));
+        for (position, name, size) in [(7, "x", 5), (8, "y", 9), (7, "z", 4), (9, "x", 5), (9, "w", 1)] {
+            unlocated.offer(position, size, || file(name, size));
         }
-        let path = |files: Vec<LargeFile>| files.into_iter().filter_map(|file| file.path).collect::<Vec<_>>();
-        assert_eq!(path(unlocated.take(7, &|| b"/r/a".to_vec())), [b"/r/a/x".to_vec()]);
+        // Of the two with one size and name, paths decide.
+        assert_eq!(paths(&unlocated.take(7, &|| b"/r/b".to_vec())), ["/r/b/x"]);
         assert!(unlocated.take(7, &|| panic!("there is none")).is_empty());
-        assert_eq!(path(unlocated.take(8, &|| b"/r".to_vec())), [b"/r/y".to_vec()]);
+        assert_eq!(paths(&unlocated.take(9, &|| b"/r/a".to_vec())), ["/r/a/x"]);
+        assert_eq!(paths(&unlocated.take(8, &|| b"/r".to_vec())), ["/r/y"]);
     }
 }

@@ -114,8 +114,6 @@ struct FileRecord {
     path: Option<String>,
     size_bytes: u64,
     allocated_bytes: u64,
-    #[serde(default)]
-    inode: u64,
 }
 
 type Lists = BTreeMap<String, Vec<TallyRow<DirectoryKey>>>;
@@ -234,18 +232,18 @@ impl OwnerAgesRecord {
 
 impl FileRecord {
     fn of(file: &LargeFile) -> FileRecord {
-        let LargeFile { path, size_bytes, allocated_bytes, inode } = file;
+        let LargeFile { path, size_bytes, allocated_bytes } = file;
         let path = path.as_ref().map(|path| escape(path));
-        FileRecord { path, size_bytes: *size_bytes, allocated_bytes: *allocated_bytes, inode: *inode }
+        FileRecord { path, size_bytes: *size_bytes, allocated_bytes: *allocated_bytes }
     }
 }
 
 fn largest(rows: &[FileRecord], limit: usize) -> std::result::Result<LargestFiles, String> {
     let mut files = LargestFiles::new(limit);
-    for FileRecord { path, size_bytes, allocated_bytes, inode } in rows {
+    for FileRecord { path, size_bytes, allocated_bytes } in rows {
         let path = path.as_ref().map(|path| unescape(path).ok_or("a path of the places is not escaped correctly"));
         let path = path.transpose()?;
-        files.offer(LargeFile { path, size_bytes: *size_bytes, allocated_bytes: *allocated_bytes, inode: *inode });
+        files.offer(LargeFile { path, size_bytes: *size_bytes, allocated_bytes: *allocated_bytes });
     }
     Ok(files)
 }

@@ -88,8 +88,8 @@ fn whoever_shows_a_survey_without_names_says_so() {
     let (root, directory) = (image.root(), sandbox());
     populate(&root);
     let path = |name: &str| directory.path().join(name);
-    run(args!["survey", "-q", "--as-of", AS_OF, "--without-names", &root, "-o", path("alone.json")]).ended(0);
-    run(args!["survey", "-q", "--as-of", AS_OF, &root, "-o", path("whole.json")]).ended(0);
+    run(args!["survey", "--as-of", AS_OF, "--without-names", &root, "-o", path("alone.json")]).ended(0);
+    run(args!["survey", "--as-of", AS_OF, &root, "-o", path("whole.json")]).ended(0);
     let words = "Names were not read (--without-names)";
     let flat = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
     for all in [&[][..], &["--all"]] {
@@ -114,8 +114,7 @@ fn whoever_shows_a_survey_without_names_says_so() {
 
 /// A survey that stores its names and uses those of `old`; and its messages.
 fn incremental(root: &Path, old: &Path, new: &Path) -> (Value, String) {
-    let arguments =
-        args!["survey", "-q", "--as-of", AS_OF, "--method", "inode-scan", root, "--incremental", old, "-o", new];
+    let arguments = args!["survey", "--as-of", AS_OF, "--method", "inode-scan", root, "--incremental", old, "-o", new];
     let ran = run(arguments).ended(0);
     (serde_json::from_slice(&fs::read(new).unwrap()).unwrap(), ran.said().to_owned())
 }
@@ -173,7 +172,7 @@ fn what_did_not_change_is_not_read_and_the_survey_is_the_same() {
         let kept = nightly.to_str().unwrap();
         let other = directory.path().join("other.json");
         let partly = arguments(&["--json", "--incremental", kept, "-o", other.to_str().unwrap()]);
-        let partly = run([args!["survey", "-q"], partly].concat()).ended(0).json();
+        let partly = run([args!["survey"], partly].concat()).ended(0).json();
         assert_same(&survey(arguments(&[])), &partly, &[]);
     }
 }
@@ -246,7 +245,7 @@ fn names_that_cannot_be_gone_by_are_not() {
     assert!(said.contains("it belongs to another file system"), "{said}");
     let ran = run(args!["survey", "--method", "walk", &root, "--incremental", &old, "-o", &new]).ended(2);
     assert!(ran.said().contains("a walk reads everything"), "{}", ran.said());
-    let ran = run(args!["survey", "-q", root.join("d1"), "--incremental", &old, "-o", &new]).ended(0);
+    let ran = run(args!["survey", root.join("d1"), "--incremental", &old, "-o", &new]).ended(0);
     assert!(ran.said().contains("--incremental has no effect"), "{}", ran.said());
 }
 

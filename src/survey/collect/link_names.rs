@@ -28,8 +28,6 @@ pub(super) struct LinkName {
 pub(in crate::survey) struct LinkNameData {
     /// Inode number of its directory; 0 for a root.
     directory: u64,
-    /// Its own inode number.
-    inode: u64,
     /// The name; the whole path of a root.
     pub(super) name: Box<[u8]>,
     pub(super) file: LinkedFile,
@@ -74,13 +72,7 @@ impl MetName<'_> {
     /// The name to keep; its directory waits for the decision.
     pub(super) fn keep(&self, row: Option<&Stat>) -> LinkName {
         let row = row.map(|stat| Box::new(*stat));
-        let data = LinkNameData {
-            directory: self.parent.inode(),
-            inode: self.link.inode,
-            name: self.name.into(),
-            file: self.file,
-            row,
-        };
+        let data = LinkNameData { directory: self.parent.inode(), name: self.name.into(), file: self.file, row };
         LinkName { place: self.parent.hold(), data }
     }
 }
@@ -181,10 +173,10 @@ impl Collector {
         }
         drop(shard);
         if let Place::Position(position) = name.place {
-            self.offer_unlocated(position, &sums.tally, name.data.inode, &name.data.name);
+            self.offer_unlocated(position, &sums.tally, &name.data.name);
         } else {
             let (size_bytes, allocated_bytes) = (sums.tally.size_bytes as u64, sums.tally.allocated_bytes as u64);
-            self.shard(worker).offer_file(size_bytes, allocated_bytes, name.data.inode, || name.path());
+            self.shard(worker).offer_file(size_bytes, allocated_bytes, || name.path());
         }
         if let (Some(table), Some(stat)) = (&self.file_table, &name.data.row) {
             let mut row = Batch::default();

@@ -122,9 +122,9 @@ impl Shard {
 
     /// Considers a file for the largest ones.
     #[inline]
-    fn offer_file(&mut self, size_bytes: u64, allocated_bytes: u64, inode: u64, path: impl FnOnce() -> Vec<u8>) {
+    fn offer_file(&mut self, size_bytes: u64, allocated_bytes: u64, path: impl FnOnce() -> Vec<u8>) {
         if let Some(files) = self.places.files.as_mut().filter(|files| files.may_enter(size_bytes)) {
-            files.offer(LargeFile { path: Some(path()), size_bytes, allocated_bytes, inode });
+            files.offer(LargeFile { path: Some(path()), size_bytes, allocated_bytes });
         }
     }
 
@@ -382,9 +382,9 @@ impl Collector {
 
     /// Considers a file in a directory without a path for the largest ones.
     #[inline]
-    fn offer_unlocated(&self, position: u32, tally: &Tally, inode: u64, name: &[u8]) {
+    fn offer_unlocated(&self, position: u32, tally: &Tally, name: &[u8]) {
         let [size_bytes, allocated_bytes] = [tally.size_bytes, tally.allocated_bytes].map(|sum| sum as u64);
-        let file = || LargeFile { path: Some(name.to_vec()), size_bytes, allocated_bytes, inode };
+        let file = || LargeFile { path: Some(name.to_vec()), size_bytes, allocated_bytes };
         self.unlocated.offer(position, size_bytes, file);
     }
 
@@ -410,7 +410,7 @@ impl Visitor for Collector {
                     linked.extend(self.undecided_row(&mut shard, name, stat, parent, &mut after));
                 } else {
                     let row = self.decided_row(&mut shard, name, stat, own);
-                    shard.offer_file(row.size_bytes, row.allocated_bytes, stat.inode, || directory.path_of(name));
+                    shard.offer_file(row.size_bytes, row.allocated_bytes, || directory.path_of(name));
                     files.push(row);
                 }
                 if let Some((path, rows)) = &mut rows
@@ -452,7 +452,7 @@ impl Visitor for Collector {
             self.undecided_row(&mut shard, path, stat, &Parent::of_root(), &mut after)
         } else {
             let row = self.decided_row(&mut shard, last_component(path), stat, &mut Sums::default());
-            shard.offer_file(row.size_bytes, row.allocated_bytes, stat.inode, || path.to_vec());
+            shard.offer_file(row.size_bytes, row.allocated_bytes, || path.to_vec());
             Some(row)
         };
         let tally = file.map_or_else(Tally::default, |file| shard.files(&[file], self));
@@ -563,7 +563,7 @@ impl InodeVisitor for Collector {
             let extension = Extension::of(name);
             let sums = self.sums_at(&file, 1, extension);
             if let Some(position) = parent.position() {
-                self.offer_unlocated(position, &sums.tally, inode, name);
+                self.offer_unlocated(position, &sums.tally, name);
             }
             shard.add_extension(extension, &sums.tally);
             scan::Tally::add(own, &sums);
