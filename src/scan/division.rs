@@ -40,6 +40,11 @@ impl Division {
         XxHash3_64::oneshot(path) % u64::from(self.count) == u64::from(self.index)
     }
 
+    /// Whether directories at a depth are opened only by the process that has them.
+    pub(super) fn is_divided_at(&self, depth: u32) -> bool {
+        depth == self.depth
+    }
+
     /// Whether directories at a depth are listed by all.
     pub(super) fn is_above(&self, depth: u32) -> bool {
         depth < self.depth

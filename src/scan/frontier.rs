@@ -253,7 +253,7 @@ pub(super) struct Frontier<T> {
 struct Shared<T> {
     stack: Vec<Arc<Node<T>>>,
     /// Directories that other processes list too: only what all have found finishes them.
-    divided: Vec<Arc<Node<T>>>,
+    divided: Divided<T>,
     busy: usize,
     /// Workers that wait for work.
     idle: usize,
@@ -424,6 +424,9 @@ impl<T> Shared<T> {
 
 /// The directories of names that wait for a decision; `None`: a name in no directory.
 pub(super) type Held<T> = Vec<Option<Arc<Node<T>>>>;
+
+/// Directories that other processes list too.
+pub(super) type Divided<T> = Vec<Arc<Node<T>>>;
 
 /// Index of the parent of the roots in a [`Snapshot`].
 const TOP: u32 = 0;
@@ -621,7 +624,7 @@ impl<T: Tally> Snapshot<T> {
     ///
     /// # Errors
     /// A description of the contradiction in the data.
-    pub(super) fn waiting(&self) -> Result<(Held<T>, Vec<Arc<Node<T>>>), &'static str> {
+    pub(super) fn waiting(&self) -> Result<(Held<T>, Divided<T>), &'static str> {
         let (frontier, held) = self.restore(0)?;
         Ok((held, unpoisoned(frontier.shared.into_inner()).divided))
     }

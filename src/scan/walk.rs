@@ -30,7 +30,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::division::Division;
-use super::frontier::{Descriptor, Frontier, Held, NameList, Node, Work, finish_upwards, join};
+use super::frontier::{Descriptor, Divided, Frontier, Held, NameList, Node, Work, finish_upwards, join};
 use super::mounts::is_pseudo_file_system;
 use super::place::{Parent, Place, Waiting};
 use super::{
@@ -103,7 +103,7 @@ fn places<T: Tally>(held: Held<T>) -> Vec<Place<T>> {
 
 /// What walks that divided their trees leave together: the places that wait for names, and the divided directories.
 pub(crate) struct Remainder<T> {
-    divided: Vec<Arc<Node<T>>>,
+    divided: Divided<T>,
 }
 
 impl<T: Tally> Remainder<T> {
@@ -467,7 +467,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
 
 /// Whether a walk with this division opens a directory at a depth.
 fn is_opened(division: Option<Division>, depth: u32, path: impl Fn() -> Vec<u8>) -> bool {
-    division.is_none_or(|division| division.is_above(depth) || division.has(&path()))
+    division.is_none_or(|division| !division.is_divided_at(depth) || division.has(&path()))
 }
 
 enum Examined {

@@ -387,7 +387,7 @@ fn wrong_requests_are_refused_before_anything_is_done() {
         (args!["--step", "0%"], "levels"),
         (args!["--weight=-2"], "k must be a number"),
         (args!["--smallest", "2MiB", "--largest", "1MiB"], "above max"),
-        (args!["--repeats", "0"], "repeats"),
+        (args!["--rounds", "0"], "--rounds"),
         (args!["--directories", "0"], "--directories"),
         (args!["--content", "text"], "text"),
         (args!["--fs", "zfs"], "zfs"),

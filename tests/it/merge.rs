@@ -95,7 +95,7 @@ fn surveys_with_other_rules_are_not_added() {
     assert!(said.contains("hard links") && said.contains("--hard-links"), "{said}");
     let small = keep(s, "small.json", &[&b], &["--small", "1000"]);
     let said = run(args!["merge", &once, &small, "-o", &sum]).ended(2).said();
-    assert!(said.contains("small") && said.contains("--small"), "{said}");
+    assert!(said.contains("small") && said.contains("--cutoff"), "{said}");
     assert!(!sum.exists());
 }
 

@@ -117,7 +117,7 @@ fn what_cannot_be_read_is_reported_by_one_shard() {
     let root = sandbox.path().join("tree");
     odd_tree(&root);
     for closed in ["a/1", "d", "h/i/3"] {
-        fs::set_permissions(root.join(closed), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(root.join(closed), fs::Permissions::from_mode(0o000)).unwrap();
     }
     // Its entries can be listed, and not examined.
     fs::set_permissions(root.join("b/c"), fs::Permissions::from_mode(0o744)).unwrap();
