@@ -87,7 +87,8 @@ pub mod fuzzing {
         let _ = collector.survey().size_bytes();
     }
 
-    /// Whatever is read as a shard of a survey without an error is added up or refused. The bytes are tried unchanged, and as a body behind a header with the right checksum.
+    /// Whatever is read as a shard of a survey without an error is added up or refused. The bytes are tried unchanged,
+    /// and as a body behind a header with the right checksum.
     ///
     /// # Panics
     /// If that does not hold.

@@ -14,8 +14,8 @@ use crate::survey::merge::{merge, overlapping_roots};
 
 /// Merge surveys of disjoint trees: the result equals one survey of them all
 ///
-/// A file hard-linked from two of the trees counts in both; ages stay relative to the time of each survey. Shards of one
-/// survey (granulo survey --shard) become that survey exactly, with files linked from several of them counted once.
+/// A file hard-linked from two of the trees counts in both; ages stay relative to the time of each survey. Shards of
+/// one survey (granulo survey --shard) become that survey exactly, with files linked from several of them counted once.
 #[derive(Debug, Args)]
 pub(super) struct MergeArguments {
     /// Survey files, shards of a survey, or fsstats CSVs

@@ -223,7 +223,7 @@ impl SurveyArguments {
         self.finish(outcome?, shard.as_ref())
     }
 
-    /// The shard to take, or to go on with.
+    /// The shard to take, or to resume.
     fn shard(&self, resumed: Option<&Checkpoint>) -> Result<Option<Shard>> {
         let asked = self.shard.map(|(number, count)| (number, count, self.shard_depth));
         let interrupted =

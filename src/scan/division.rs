@@ -35,7 +35,8 @@ impl Division {
         self.index < self.count && self.count <= MOST_PARTS && self.depth <= DEEPEST
     }
 
-    /// Whether this part has what is at `path`: the entries of a directory, the tree below it, or a file that is a root.
+    /// Whether this part has what is at `path`: the entries of a directory, the tree below it, or a file that is a
+    /// root.
     pub(crate) fn has(&self, path: &[u8]) -> bool {
         XxHash3_64::oneshot(path) % u64::from(self.count) == u64::from(self.index)
     }

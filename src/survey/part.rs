@@ -2,8 +2,8 @@
 //!
 //! A part is a finished walk as a checkpoint: what was counted, and what only all parts together decide, namely files
 //! with names in several parts, which count nothing yet, and the sums of directories that were divided. Joining all
-//! parts gives exactly the survey that one walk would have given (docs/METHOD.md, section 23). The file systems of files
-//! with several names are told by what they say of themselves, because device numbers differ between machines.
+//! parts gives exactly the survey that one walk would have given (docs/METHOD.md, section 23). The file systems of
+//! files with several names are told by what they say of themselves, because device numbers differ between machines.
 //!
 //! The body of its file is in postcard. Every field of it is checked before it is used.
 
