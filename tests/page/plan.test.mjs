@@ -247,20 +247,20 @@ if (!pages.length) {
     });
     const bare = (plan) => Object.assign(plan, { fast_tiers: [], tiers: [], tier_model: null, operations: null, caching: null, bills: [], currency: null });
 
-    shape("no fast tier, no trace, no prices", ({ plan }) => bare(plan), ["block-size", "layouts", "files"]);
+    shape("no fast tier, no trace, no prices", ({ plan }) => bare(plan), ["layouts", "files"]);
     shape("one layout, no recommendation", ({ plan, curves }) => {
       bare(plan);
       plan.models.length = 1;
       curves.models.length = 1;
       plan.recommendation = null;
-    }, ["block-size", "layouts", "files"]);
+    }, ["layouts", "files"]);
     shape("nothing but zeros", ({ plan, curves }) => {
       bare(plan);
       for (const model of plan.models) Object.assign(model, { allocated_bytes: 0, metadata_bytes: 0, total_bytes: 0, tree_bytes: null, overhead_fraction: 0 });
       for (const row of plan.block_sizes) Object.assign(row, { allocated_bytes: 0, growth_fraction: 0, single_block_fraction: 1 });
       for (const curve of curves.models) curve.allocated_bytes.fill(0);
       Object.assign(plan.source, { size_bytes: 0, largest_bytes: 0 });
-    }, ["block-size", "layouts", "files"]);
+    }, ["layouts", "files"]);
     if (dataOf(pages[0]).plan.fast_tiers.length) {
       shape("fast bytes that are left open", ({ plan }) => {
         for (const tier of plan.fast_tiers) {
@@ -268,7 +268,7 @@ if (!pages.length) {
           for (const point of tier.curve) point.fast_least_bytes = Math.floor(Number(point.fast_bytes) * 0.6);
         }
         plan.bills = [];
-      }, ["block-size", "layouts", "files", "fast-tier"], async (page) => {
+      }, ["layouts", "fast-tier", "files", "block-size"], async (page) => {
         assert.match((await answers(page, 1))["Fast tier"], / to /);
         assert.match(await page.innerText("#figure-fast-tier"), /Shaded/);
         assert.ok(await page.locator('[data-chart="fast-tier"] svg path[fill-opacity], [data-chart="fast-tier"] svg [opacity]').count() > 0, "no shade");
@@ -279,7 +279,7 @@ if (!pages.length) {
           Object.assign(tier.curve[0], { fast_least_bytes: 0, fast_bytes: 0, fast_fraction: 0, fast_device_bytes: 0 });
         }
         plan.bills = [];
-      }, ["block-size", "layouts", "files", "fast-tier"], async (page) => {
+      }, ["layouts", "fast-tier", "files", "block-size"], async (page) => {
         await slide(page, "try-cutoff", 0);
         await page.fill("#try-capacity-text", "1");
         await settle(page);
@@ -293,7 +293,7 @@ if (!pages.length) {
         plan.fast_tiers[0].costs = [];
         plan.fast_tiers[0].curve.at(-1).fast_bytes = "big:92233720368547758070";
         plan.bills = [];
-      }, ["block-size", "layouts", "files", "fast-tier"], async (page) => {
+      }, ["layouts", "fast-tier", "files", "block-size"], async (page) => {
         assert.match(await page.innerText(".keys"), /9,007,199,254,740,993/);
       }, (text) => text.replace(/"big:(\d+)"/g, "$1"));
     }
