@@ -1,7 +1,7 @@
 //! The largest single files, in bounded memory.
 //!
 //! Files of equal size are ranked by name and then by path: the result depends neither on the order in which files are
-//! found nor on how. An inode scan knows paths only at its end, so until then [`Unlocated`] has the positions of
+//! found nor on how. An inode scan knows paths only at its end, so until then `Unlocated` has the positions of
 //! directories, and more files of one size and name than the list may have, of which paths decide.
 
 use std::cmp::Ordering;

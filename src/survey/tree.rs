@@ -25,7 +25,7 @@ const HELD: usize = 16 * KEPT;
 pub struct Traits {
     /// Its owner.
     pub uid: u32,
-    /// Day of the last change of its content, see [`Stat::modified_day`].
+    /// Day of the last change of its content, see `Stat::modified_day`.
     pub day: u16,
 }
 
