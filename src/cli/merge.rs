@@ -35,13 +35,7 @@ impl MergeArguments {
         for root in overlapping_roots(&surveys) {
             output::warn(&format!("{root} is in more than one survey: its files count twice"));
         }
-        let whole = match surveys.pop() {
-            Some(whole) if only_shards => whole,
-            last => {
-                surveys.extend(last);
-                merge(surveys)?
-            }
-        };
+        let whole = if only_shards { surveys.remove(0) } else { merge(surveys)? };
         if let Some(path) = &self.output {
             write_atomically(path, |out| write(&whole, Detail::Full, out))?;
         }

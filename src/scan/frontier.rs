@@ -584,7 +584,10 @@ impl<T: Tally> Snapshot<T> {
     ///
     /// # Errors
     /// A description of the contradiction in the data, or that a walk was not finished.
-    pub(super) fn join(parts: &[Snapshot<T>]) -> Result<Snapshot<T>, &'static str> {
+    pub(super) fn join<'s>(parts: impl IntoIterator<Item = &'s Snapshot<T>>) -> Result<Snapshot<T>, &'static str>
+    where
+        T: 's,
+    {
         let mut joined = Snapshot { nodes: Vec::new(), stack: Vec::new(), held: Vec::new(), divided: Vec::new() };
         let mut known = std::collections::HashMap::new();
         for part in parts {

@@ -112,9 +112,14 @@ impl<T: Tally> Remainder<T> {
     ///
     /// # Errors
     /// A description of the contradiction in the states.
-    pub(crate) fn of(states: &[State<T>]) -> Result<(Remainder<T>, Vec<Place<T>>), &'static str> {
-        let frontiers: Vec<Snapshot<T>> = states.iter().map(|state| state.frontier.clone()).collect();
-        let (held, divided) = Snapshot::join(&frontiers)?.waiting()?;
+    pub(crate) fn of<'s>(
+        states: impl IntoIterator<Item = &'s State<T>>,
+    ) -> Result<(Remainder<T>, Vec<Place<T>>), &'static str>
+    where
+        T: 's,
+    {
+        let frontiers = states.into_iter().map(|state| &state.frontier);
+        let (held, divided) = Snapshot::join(frontiers)?.waiting()?;
         Ok((Remainder { divided }, places(held)))
     }
 

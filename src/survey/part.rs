@@ -238,8 +238,8 @@ fn collected(parts: &mut [Part], reference_time: i64) -> Result<Collector> {
         return Err(contradiction("a sum is too large"));
     }
     let collector = Collector::new(&options, 1, reference_time, limit).divided();
-    let states: Vec<_> = parts.iter().map(|part| part.checkpoint.walk.clone()).collect();
-    let (remainder, held) = Remainder::of(&states).map_err(contradiction)?;
+    let states = parts.iter().map(|part| &part.checkpoint.walk);
+    let (remainder, held) = Remainder::of(states).map_err(contradiction)?;
     let mut held = held.into_iter();
     let mut devices: Vec<String> = Vec::new();
     for part in parts {
