@@ -11,7 +11,8 @@ use tempfile::TempDir;
 
 use crate::args;
 use crate::harness::{
-    Ran, assert_same, binary, finish, granulo, granulo_as_nobody, in_mount_namespace, run, sandbox, write_file,
+    Ran, assert_same, binary, finish, granulo, granulo_as_nobody, in_mount_namespace, run, sandbox, without_wishes,
+    write_file,
 };
 use crate::model::AS_OF;
 use crate::store_place::can_trace;
@@ -242,11 +243,20 @@ fn an_interrupted_shard_is_resumed() {
     let sharded = Sharded::new(Vec::new());
     let roots = [sharded.path("tree")];
     let target = sharded.path("part-1-of-2");
-    let mut command = crate::harness::without_wishes(Command::new("strace"));
-    command.args(["-f", "-qqq", "-e", "trace=getdents64", "-e", "inject=getdents64:signal=INT:when=60"]);
-    command.args(["-o", "/dev/null"]).arg(binary());
-    command.args(sharded.survey().args(["--threads", "1", "--shard", "1/2", "--shard-depth", "2", "-o"]).get_args());
-    let ran = finish(command.arg(&target).args(&roots)).ended(1);
+    let traced = |more: &[&str], log: &Path| {
+        let mut command = without_wishes(Command::new("strace"));
+        command.args(["-f", "-qqq", "-e", "trace=getdents64"]).args(more).arg("-o").arg(log).arg(binary());
+        command
+            .args(sharded.survey().args(["--threads", "1", "--shard", "1/2", "--shard-depth", "2", "-o"]).get_args());
+        finish(command.arg(&target).args(&roots))
+    };
+    // How many directories a shard has depends on the path of the sandbox: count them, and stop in the middle.
+    let log = sharded.path("calls");
+    traced(&[], &log).ended(0);
+    fs::remove_file(&target).unwrap();
+    let calls = fs::read_to_string(&log).unwrap().lines().filter(|line| line.contains("getdents64(")).count();
+    let signal = format!("inject=getdents64:signal=INT:when={}", calls / 2);
+    let ran = traced(&["-e", &signal], Path::new("/dev/null")).ended(1);
     assert!(ran.said().contains("--resume") && !target.exists(), "{}", ran.said());
     let checkpoint = sharded.path("part-1-of-2.checkpoint");
     let said = run(args!["survey", "--resume", &checkpoint]).ended(2).said();
