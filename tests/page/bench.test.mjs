@@ -8,8 +8,8 @@ import assert from "node:assert/strict";
 import { basename, delimiter, resolve } from "node:path";
 import { describe, test } from "node:test";
 import {
-  DESKTOP, HOSTILE, assertAlone, assertDrawn, assertFitsPhone, assertFollowsDark, assertNoGaps, assertNoOverflow, chart, dataOf, hover, settle,
-  shoot, tip, useEverything, variant, visit,
+  DESKTOP, HOSTILE, assertAlone, assertDrawn, assertFitsPhone, assertFollowsDark, assertNoGaps, assertNoOverflow, assertTurnsIntoPhone, chart, dataOf, hover,
+  settle, shoot, tip, useEverything, variant, visit,
 } from "./browser.mjs";
 
 const pages = (process.env.GRANULO_BENCH_PAGE ?? "").split(delimiter).filter(Boolean).map((file) => resolve(file));
@@ -86,6 +86,7 @@ if (!pages.length) {
   }), DESKTOP, async (page) => {
     assert.ok((await page.innerText("#page")).includes(HOSTILE));
     await useEverything(page);
+    await assertTurnsIntoPhone(page);
   }));
 
   test("an interrupted run says so, and what is missing is not drawn", () => visit(variant(pages[0], "half-bench", (data) => {

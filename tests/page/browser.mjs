@@ -26,7 +26,7 @@ after(async () => {
 
 const DATA = /(<script type="application\/json" id="data">)([\s\S]*?)(<\/script>)/;
 export const dataOf = (file) => JSON.parse(DATA.exec(readFileSync(file, "utf8"))[2]);
-export const HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>${alert(3)}{{data}}$&";
+export const HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>${alert(3)}{{data}}$&" + "/path/of-a-trace".repeat(9);
 
 /** A page after `change` of its data, which gets the text of the JSON back to change that too. */
 export function variant(from, name, change, rewrite = (text) => text) {
@@ -107,6 +107,13 @@ export async function assertNoGaps(page) {
 export async function assertNoOverflow(page) {
   const [content, width] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
   assert.ok(content <= width, `the page is ${content} px wide in ${width}`);
+}
+
+/** That a page that is open on a desk fits a phone, whose width no name may exceed. */
+export async function assertTurnsIntoPhone(page) {
+  await page.setViewportSize(PHONE.viewport);
+  await settle(page);
+  await assertNoOverflow(page);
 }
 
 /** Every button and choice of every figure, and every data table. */

@@ -8,8 +8,8 @@ import assert from "node:assert/strict";
 import { basename, delimiter, resolve } from "node:path";
 import { describe, test } from "node:test";
 import {
-  DESKTOP, HOSTILE, assertAlone, assertDrawn, assertFitsPhone, assertFollowsDark, assertNoGaps, assertNoOverflow, chart, dataOf, hover, settle,
-  shoot, tip, useEverything, variant, visit,
+  DESKTOP, HOSTILE, assertAlone, assertDrawn, assertFitsPhone, assertFollowsDark, assertNoGaps, assertNoOverflow, assertTurnsIntoPhone, chart, dataOf, hover,
+  settle, shoot, tip, useEverything, variant, visit,
 } from "./browser.mjs";
 
 const pagesOf = (name) => (process.env[name] ?? "").split(delimiter).filter(Boolean).map((file) => resolve(file));
@@ -75,6 +75,7 @@ function all(variable, chartsOf, pointed, hostile, empty) {
   }), DESKTOP, async (page) => {
     assert.ok((await page.innerText("#page")).includes(HOSTILE));
     await useEverything(page);
+    await assertTurnsIntoPhone(page);
   }));
 
   test(`a page without results says that there is nothing: ${variable}`, () => visit(variant(pages[0], `no-${variable}`, empty), DESKTOP, async (page) => {
