@@ -23,7 +23,7 @@ FUZZ_RUSTFLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: quick hooks check test test-twice test-pjdfs test-mount test-mount-proof test-python test-page fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-mount bench-python bench-all man dist test-dist notices
+.PHONY: quick hooks check test test-twice test-pjdfs test-mount test-mount-proof test-python test-page fuzz-build fuzz torture torture-binary torture-watch bench-survey bench-plan bench-trace bench-generate bench-mrc bench-index bench-index-scale bench-store bench-mount bench-python bench-all man dist test-dist notices
 
 quick:            ## for whoever works on it: formatting, unit tests with few simulated crashes, layers, words, help; under 3 minutes once built
 	cargo fmt --all --check
@@ -73,8 +73,10 @@ test-page:        ## the pages in headless Chromium (needs node and chromium)
 	  GRANULO_BENCH_PAGE=$$(ls $(CURDIR)/target/page/bench-*.html | paste -sd:) \
 	  GRANULO_TRACE_PAGE=$$(ls $(CURDIR)/target/page/trace-*.html | paste -sd:) GRANULO_CACHE_PAGE=$(CURDIR)/target/page/cache.html npm test
 
-fuzz:             ## each fuzz target for FUZZ_SECONDS
-	RUSTFLAGS="$(FUZZ_RUSTFLAGS)" cargo build --release --manifest-path fuzz/Cargo.toml --target $(HOST)
+fuzz-build:       ## the fuzz targets
+	RUSTFLAGS="$(FUZZ_RUSTFLAGS)" cargo build --locked --release --manifest-path fuzz/Cargo.toml --target $(HOST)
+
+fuzz: fuzz-build  ## each fuzz target for FUZZ_SECONDS
 	for target in $(FUZZ_TARGETS); do \
 	  mkdir -p fuzz/corpus/$$target && \
 	  ./fuzz/target/$(HOST)/release/$$target -seed=$(FUZZ_SEED) -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -timeout=20 -print_final_stats=1 \

@@ -90,7 +90,7 @@ fn shards_together_are_the_survey_of_one_walk() {
         let sharded = Sharded::new(options);
         let roots = [sharded.path("tree")];
         let whole = sharded.whole(&roots);
-        for (count, more) in [(1, &[][..]), (2, &[]), (7, &["--shard-depth", "3"]), (64, &["--threads", "1"])] {
+        for (count, more) in [(1, &[][..]), (2, &[]), (7, &["--shard-depth", "3"]), (24, &["--threads", "1"])] {
             // The order of the shards does not matter.
             let parts = (1..=count).rev().map(|number| sharded.take(&roots, number, count, more));
             let merged = sharded.merged(parts.collect::<Vec<_>>()).ended(0);
