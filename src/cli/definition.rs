@@ -3,6 +3,7 @@
 //!
 //! Every command that is not hidden is in one group, which a test holds.
 
+use clap::builder::BoolishValueParser;
 use clap::{Command, CommandFactory};
 
 use super::Arguments;
@@ -61,11 +62,11 @@ const EXAMPLES: &str = "Examples:
   granulo store init s && granulo store import s /srv/pictures";
 
 /// Variables with defaults of options, for jobs of cron and systemd: option, variable, and the commands that have it
-/// (all, if none is named).
-const ENVIRONMENT: [(&str, &str, &[&str]); 4] = [
+/// (all, if none is named). An option that excludes or needs another is not among them, as clap takes what comes from
+/// the environment for given: `GRANULO_MEMORY` is read where it matters.
+const ENVIRONMENT: [(&str, &str, &[&str]); 3] = [
     ("quiet", "GRANULO_QUIET", &[]),
     ("threads", "GRANULO_THREADS", &["survey", "watch"]),
-    ("memory", "GRANULO_MEMORY", &["survey"]),
     ("scratch", "GRANULO_SCRATCH", &[]),
 ];
 
@@ -92,8 +93,13 @@ fn template(command: &Command) -> String {
 fn with_environment(mut command: Command) -> Command {
     for (option, variable, commands) in ENVIRONMENT {
         let is_meant = commands.is_empty() || commands.contains(&command.get_name());
-        if is_meant && command.get_arguments().any(|argument| argument.get_id() == option) {
-            command = command.mut_arg(option, |argument| argument.env(variable).hide_env(true));
+        let is_set = std::env::var_os(variable).is_some_and(|value| !value.is_empty());
+        if is_meant && is_set && command.get_arguments().any(|argument| argument.get_id() == option) {
+            command = command.mut_arg(option, |argument| {
+                let is_switch = !argument.get_action().takes_values();
+                let argument = if is_switch { argument.value_parser(BoolishValueParser::new()) } else { argument };
+                argument.env(variable).hide_env(true)
+            });
         }
     }
     command.mut_subcommands(with_environment)
@@ -119,15 +125,13 @@ mod tests {
 
     #[test]
     fn every_variable_belongs_to_an_option() {
-        fn variables(command: &Command, onto: &mut Vec<String>) {
-            let of = command.get_arguments().filter_map(|argument| argument.get_env());
-            onto.extend(of.map(|name| name.to_string_lossy().into_owned()));
-            command.get_subcommands().for_each(|below| variables(below, onto));
+        fn has(command: &Command, option: &str, commands: &[&str]) -> bool {
+            let is_meant = commands.is_empty() || commands.contains(&command.get_name());
+            is_meant && command.get_arguments().any(|argument| argument.get_id() == option)
+                || command.get_subcommands().any(|below| has(below, option, commands))
         }
-        let mut found = Vec::new();
-        variables(&command(), &mut found);
-        for (_, variable, _) in ENVIRONMENT {
-            assert!(found.iter().any(|name| name == variable), "{variable}");
+        for (option, variable, commands) in ENVIRONMENT {
+            assert!(has(&Arguments::command(), option, commands), "{variable}");
         }
     }
 }

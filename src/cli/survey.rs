@@ -102,7 +102,7 @@ pub(super) struct SurveyArguments {
     #[arg(long, value_name = "SIZE", value_parser = memory_bound, conflicts_with = "incremental", help_heading = "Execution")]
     memory: Option<u64>,
     /// Directory for that file, not in memory itself [default: $TMPDIR, else /tmp]
-    #[arg(long, value_name = "DIR", requires = "memory", help_heading = "Execution")]
+    #[arg(long, value_name = "DIR", help_heading = "Execution")]
     scratch: Option<PathBuf>,
     /// Survey one of N shards of the trees, number I from 1, as one of N processes that divide them. Writes a partial
     /// survey to -o; granulo merge adds all shards up to exactly the survey that one process would have taken
@@ -191,6 +191,9 @@ fn memory_bound(text: &str) -> std::result::Result<u64, String> {
     if bytes < SMALLEST_MEMORY_BYTES { Err("it must be at least 24MiB".to_owned()) } else { Ok(bytes) }
 }
 
+/// The default of `--memory`.
+const MEMORY_VARIABLE: &str = "GRANULO_MEMORY";
+
 /// Fails if a result could not be written to `target`, which is not a device.
 pub(super) fn check_target(target: &Path) -> Result<()> {
     let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -267,7 +270,7 @@ impl SurveyArguments {
                 .zip(self.output.as_ref())
                 .map(|(old, output)| Incremental { old: beside(old, ".names"), new: beside(output, ".names") }),
             memory: self
-                .memory
+                .memory_bytes()?
                 .map(|bytes| MemoryBound { bytes, directory: self.scratch.clone().unwrap_or_else(std::env::temp_dir) }),
             file_table: self.files.clone(),
             checkpoints: self.checkpoint_path().map(|path| CheckpointPlan {
@@ -275,6 +278,18 @@ impl SurveyArguments {
                 every: (self.checkpoint_every > 0.0).then(|| Duration::from_secs_f64(self.checkpoint_every * 60.0)),
             }),
         })
+    }
+
+    /// The bound given, or that of the environment, which yields to the options that exclude one.
+    fn memory_bytes(&self) -> Result<Option<u64>> {
+        let excluded = self.incremental.is_some() || self.shard.is_some() || self.resume.is_some();
+        let of_environment = || std::env::var(MEMORY_VARIABLE).ok().filter(|text| !text.is_empty() && !excluded);
+        match (self.memory, of_environment()) {
+            (None, Some(text)) => memory_bound(&text)
+                .map(Some)
+                .map_err(|cause| usage_error(format!("{MEMORY_VARIABLE} is '{text}': {cause}"))),
+            (given, _) => Ok(given),
+        }
     }
 
     fn checkpoint_path(&self) -> Option<PathBuf> {

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use super::collect::Collector;
-use super::request::{Incremental, MemoryBound, MethodChoice, Moments, Outcome, Request, TICK, named, origin};
+use super::request::{Incremental, MemoryBound, MethodChoice, Moments, Outcome, Request, TICK, machines, named, origin};
 use super::{Method, Origin, Snapshots, machine};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
@@ -389,6 +389,7 @@ impl InodeScan {
             method: Method::InodeScan,
             inconsistencies,
             without_names: scope.without_names,
+            machines: machines(request),
             ..origin(request, moments.taken_at, moments.started.elapsed().as_secs_f64(), !ended.stopped)
         };
         if self.target.root.is_none() && self.target.mount.is_none() {

@@ -19,7 +19,7 @@ use super::checkpoint::Checkpoint;
 use super::collect::Collector;
 use super::machine::{self, Machine};
 use super::places::Tally;
-use super::request::{Request, named, origin};
+use super::request::{Request, machines, named, origin};
 use super::sealed::Kind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{read_bounded, write_atomically};
@@ -69,7 +69,7 @@ impl Part {
         let devices = collector.undecided_devices();
         Part {
             name: request.name.clone(),
-            machines: if request.anonymous { Vec::new() } else { vec![machine::here(&request.roots)] },
+            machines: machines(request),
             devices: devices.into_iter().map(|(device, path)| (device, identity(device, &path))).collect(),
             checkpoint,
         }
@@ -91,11 +91,11 @@ impl Part {
     /// # Errors
     /// [`ErrorKind::NewerVersion`] or [`ErrorKind::Corrupt`], or any error of reading.
     pub fn read(path: &Path) -> Result<Option<Part>> {
-        let bytes = read_bounded("read the source", path)?;
-        if !KIND.looks_like(&bytes) {
+        let operation = "read the source";
+        if !KIND.is_at(path).map_err(|error| Error::io(operation, path, error))? {
             return Ok(None);
         }
-        Part::parse(&bytes).map(Some).map_err(|error| error.at(path))
+        Part::parse(&read_bounded(operation, path)?).map(Some).map_err(|error| error.at(path))
     }
 
     /// Reads a part from bytes; see [`read`](Self::read).
@@ -204,7 +204,6 @@ pub fn join(mut parts: Vec<Part>) -> Result<Joined> {
     let elapsed_seconds = parts.iter().map(|part| part.checkpoint.elapsed_seconds).fold(0.0, f64::max);
     let mut origin = origin(&request, taken_at, elapsed_seconds, missing.is_empty());
     origin.reference_time = Some(reference_time);
-    origin.machines.clear();
     parts.into_iter().for_each(|part| machine::merge(&mut origin.machines, part.machines));
     let survey = named(collector.survey(), origin);
     Ok(Joined { survey, missing, count: division.count, warnings })

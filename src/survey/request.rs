@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::places::DEFAULT_LIMIT;
-use super::{Method, Options, Origin, Resolution, Survey, machine};
+use super::machine::{self, Machine};
+use super::{Method, Options, Origin, Resolution, Survey};
 use crate::error::Error;
 use crate::scan::default_threads;
 use crate::scan::walk::display_root;
@@ -142,14 +143,14 @@ pub(super) struct Moments {
     pub(super) started: Instant,
 }
 
-/// The origin of a survey by a walk.
+/// The origin of a survey by a walk, without the machine.
 pub(crate) fn origin(request: &Request, taken_at: i64, elapsed_seconds: f64, complete: bool) -> Origin {
     let roots: Vec<String> = request.roots.iter().map(|root| escape(display_root(root))).collect();
     let anonymous = request.anonymous;
     let excluded = if anonymous { Vec::new() } else { request.options.excluded.clone() };
     Origin {
         name: (!anonymous).then(|| request.name.clone().unwrap_or_else(|| roots.join(" + "))),
-        machines: if anonymous { Vec::new() } else { vec![machine::here(&request.roots)] },
+        machines: Vec::new(),
         roots: if anonymous { Vec::new() } else { roots },
         method: Method::Walk,
         method_reason: String::new(),
@@ -164,6 +165,11 @@ pub(crate) fn origin(request: &Request, taken_at: i64, elapsed_seconds: f64, com
         anonymous,
         options: Options { excluded, ..request.options.clone() },
     }
+}
+
+/// The machine that surveys the roots, unless nothing may say which it is.
+pub(crate) fn machines(request: &Request) -> Vec<Machine> {
+    if request.anonymous { Vec::new() } else { vec![machine::here(&request.roots)] }
 }
 
 /// The survey with its origin and the names of owners, or without any names.

@@ -9,7 +9,7 @@ use super::inode_scan::{self, Chosen};
 use super::owner_ages::{MOST_BREAKS, are_breaks};
 use super::part::Part;
 pub use super::request::{CheckpointPlan, Incremental, MemoryBound, MethodChoice, Outcome, Request, Shard};
-use super::request::{Moments, TICK, named, origin};
+use super::request::{Moments, TICK, machines, named, origin};
 use super::{Origin, Snapshots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
@@ -157,7 +157,8 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
     }
     let elapsed_seconds = session(started.elapsed()).elapsed_seconds;
     let origin = origin(&request, taken_at, elapsed_seconds, complete);
-    let origin = Origin { reference_time: Some(reference_time), method_reason, ..origin };
+    let origin =
+        Origin { machines: machines(&request), reference_time: Some(reference_time), method_reason, ..origin };
     let survey = named(collector.survey(), origin);
     Ok(Outcome { survey, checkpoint: written.map(|(path, _)| path), warnings, notes })
 }

@@ -73,15 +73,15 @@ impl Kind {
         bytes.starts_with(self.of_any_version)
     }
 
+    /// Whether the file at `path` begins like one.
+    pub(super) fn is_at(&self, path: &Path) -> std::io::Result<bool> {
+        let mut start = Vec::new();
+        File::open(path)?.take(self.of_any_version.len() as u64).read_to_end(&mut start)?;
+        Ok(self.looks_like(&start))
+    }
+
     /// Whether `path` may be overwritten with one: it is one, or does not exist.
     pub(super) fn may_be_written(&self, path: &Path) -> bool {
-        let mut start = Vec::new();
-        match File::open(path) {
-            Ok(file) => {
-                let read = file.take(self.of_any_version.len() as u64).read_to_end(&mut start);
-                read.is_ok() && self.looks_like(&start)
-            }
-            Err(error) => error.kind() == IoErrorKind::NotFound,
-        }
+        self.is_at(path).unwrap_or_else(|error| error.kind() == IoErrorKind::NotFound)
     }
 }

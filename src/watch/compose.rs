@@ -16,7 +16,7 @@ use crate::scan::{
 };
 use crate::survey::collect::Collector;
 use crate::survey::places::Tally;
-use crate::survey::request::{Request, named, origin};
+use crate::survey::request::{Request, machines, named, origin};
 use crate::survey::tree::Sums;
 use crate::survey::{Origin, Snapshots, Survey};
 
@@ -109,7 +109,7 @@ pub(super) fn compose(
     composition.collector.named();
     let sums = composition.pass_sums(depth.unwrap_or(0));
     let origin = origin(request, moment.taken_at, moment.elapsed_seconds, true);
-    let origin = Origin { reference_time: Some(reference_time), ..origin };
+    let origin = Origin { machines: machines(request), reference_time: Some(reference_time), ..origin };
     (named(composition.collector.survey(), origin), sums)
 }
 

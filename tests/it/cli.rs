@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::args;
-use crate::harness::{finish, granulo, has_program, run, sandbox, skip};
+use crate::harness::{finish, granulo, has_program, run, sandbox, skip, write_file};
 
 /// The commands that the help lists.
 pub fn commands() -> Vec<String> {
@@ -82,6 +82,31 @@ fn there_is_a_man_page_for_every_command() {
     assert_eq!(printed, fs::read_to_string(sandbox.path().join("granulo.1")).unwrap());
     let missing = sandbox.path().join("missing");
     assert!(run(args!["man", "--directory", &missing]).ended(2).said().contains("missing"));
+}
+
+#[test]
+fn the_environment_has_defaults_that_yield_to_options() {
+    let sandbox = sandbox();
+    let tree = sandbox.path().join("tree");
+    write_file(tree.join("file"), 1000);
+    let survey = |variables: &[(&str, &str)], options: &[&str], status| {
+        let mut command = granulo();
+        command.arg("survey").args(options).arg(&tree).current_dir(sandbox.path()).envs(variables.iter().copied());
+        finish(&mut command).ended(status)
+    };
+    for (value, is_quiet) in [("1", true), ("yes", true), ("0", false), ("", false)] {
+        assert_eq!(survey(&[("GRANULO_QUIET", value)], &[], 0).text().is_empty(), is_quiet, "GRANULO_QUIET={value}");
+    }
+    let all = [("GRANULO_MEMORY", "24MiB"), ("GRANULO_SCRATCH", "/tmp"), ("GRANULO_THREADS", "2")];
+    survey(&all, &["-o", "whole.json"], 0);
+    survey(&all, &["--incremental", "whole.json", "-o", "again.json"], 0);
+    survey(&all, &["--shard", "1/1", "-o", "part"], 0);
+    survey(&all, &["--memory", "32MiB"], 0);
+    survey(&[("GRANULO_MEMORY", "little")], &["--memory", "32MiB"], 0);
+    for variable in ["GRANULO_MEMORY", "GRANULO_THREADS", "GRANULO_QUIET"] {
+        let said = survey(&[(variable, "little")], &[], 2).said();
+        assert!(said.contains("little") || said.contains(variable), "{said}");
+    }
 }
 
 #[test]
