@@ -9,8 +9,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::args;
-use crate::harness::{granulo, run, sandbox};
+use crate::harness::{binary, finish, granulo, run, sandbox, without_wishes, write_file};
 use crate::store_cli::{complains, on, put, store};
+use crate::store_place::can_trace;
 
 fn keys(home: &Path) -> String {
     on("ls", home, ["-R"]).ended(0).text()
@@ -97,6 +98,34 @@ fn cp_copies_files_and_trees_and_refuses_what_would_be_lost() {
     complains(&on("cp", &home, ["-r", "a", "a/sub"]).ended(2), &["into itself"]);
     complains(&on("cp", &home, ["c", "copy", "--no-replace"]).ended(2), &["exists"]);
     complains(&on("cp", &home, ["c", "a/1", "copy"]).ended(2), &["not a directory"]);
+    on("check", &home, ["--deep"]).ended(0);
+}
+
+#[test]
+fn a_directory_is_replaced_only_by_a_file_that_can_be_read_and_not_with_what_is_excluded() {
+    let place = sandbox();
+    let source = place.path().join("source");
+    let file = write_file(source.join("turned/inside"), 10);
+    write_file(source.join("other/k.tmp"), 10);
+    let home = place.path().join("store");
+    run(args!["store", "init", &home]).ended(0);
+    run(args!["store", "import", &home, &source]).ended(0);
+    for name in ["turned", "other"] {
+        fs::remove_dir_all(source.join(name)).unwrap();
+        write_file(source.join(name), 5);
+    }
+    assert!(!file.exists());
+    let import = args!["store", "import", &home, &source, "--delete", "--exclude", "*.tmp"];
+    if can_trace() {
+        let mut strace = without_wishes(Command::new("strace"));
+        strace.args(["-f", "-qqq", "-P", "turned", "-e", "trace=openat", "-e", "inject=openat:error=EACCES"]);
+        complains(&finish(strace.args(["-o", "/dev/null"]).arg(binary()).args(&import)).ended(1), &["source/turned"]);
+        assert_eq!(keys(&home), "other\nother/k.tmp\nturned\nturned/inside\n");
+    }
+    complains(&run(import).ended(1), &["source/other", "excluded"]);
+    assert_eq!(keys(&home), "other\nother/k.tmp\nturned\n");
+    run(args!["store", "import", &home, &source, "--delete"]).ended(0);
+    assert_eq!(keys(&home), "other\nturned\n");
     on("check", &home, ["--deep"]).ended(0);
 }
 

@@ -86,6 +86,21 @@ pub(super) fn remove(store: &Store, gone: Vec<Listed>, options: &ImportOptions) 
     Ok(removed)
 }
 
+/// Whether the selection leaves anything below a directory of the store.
+pub(super) fn keeps_any(store: &Store, directory: &Key, options: &ImportOptions) -> Result<bool> {
+    let ImportOptions { prefix, selection, .. } = options;
+    if selection.is_everything() {
+        return Ok(false);
+    }
+    for below in store.walk(directory)? {
+        let below = below?;
+        if !selection.takes(prefix, &below.key, below.entry.kind == Kind::Directory) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// How many objects [`remove`] would remove.
 pub(super) fn count(store: &Store, gone: Vec<Listed>, options: &ImportOptions) -> Result<u64> {
     let mut count = 0;

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::fs::FileType;
 
-use super::beside::{Beside, count, remove};
+use super::beside::{Beside, count, keeps_any, remove};
 use super::names::{Handover, SharedNames};
 use super::posix::{FileStatus, Identity};
 use super::put::Putter;
@@ -258,8 +258,7 @@ struct PieceBounds {
 struct Planner<'s, 'l, 'w> {
     store: &'s Store,
     ledger: &'l Ledger<'w>,
-    verify: bool,
-    delete: bool,
+    options: &'l ImportOptions,
     tree: SourceTree<'l, 'w>,
     sender: SyncSender<TaskBatch>,
     beside: Beside<'s>,
@@ -280,7 +279,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
     fn new(
         store: &'s Store,
         ledger: &'l Ledger<'w>,
-        options: &ImportOptions,
+        options: &'l ImportOptions,
         tree: SourceTree<'l, 'w>,
         sender: SyncSender<TaskBatch>,
         bounds: PieceBounds,
@@ -288,8 +287,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
         Planner {
             store,
             ledger,
-            verify: options.verify,
-            delete: options.delete,
+            options,
             tree,
             sender,
             beside: Beside::new(store, options.delete),
@@ -316,7 +314,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
         self.send();
         let Planner { unchanged, replaced, .. } = self;
         let own_directories = self.tree.own_directories;
-        let gone = match (self.delete, self.tree.unread) {
+        let gone = match (self.options.delete, self.tree.unread) {
             (false, _) => Gone::Unwanted,
             (true, 0) => Gone::Known(self.beside.into_gone()),
             (true, _) => Gone::Unknown,
@@ -332,15 +330,25 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
             WalkStep::Entry(found) => (found, false),
         };
         let stored_directory = listed.as_ref().map(|listed| listed.entry.kind == Kind::Directory);
-        if !is_directory && stored_directory == Some(true) && !self.delete {
-            // An import never removes the content of a directory on its own.
-            let error = Error::new(ErrorKind::Exists, "import", "the store has a directory with this name");
-            let error = error.at(&self.tree.path_of(&found.key));
+        let replaces_directory = !is_directory && stored_directory == Some(true);
+        // An import never removes the content of a directory on its own.
+        if replaces_directory && (!self.options.delete || keeps_any(self.store, &found.key, self.options)?) {
+            let cause = match self.options.delete {
+                true => "the store has a directory with this name, and excluded objects in it",
+                false => "the store has a directory with this name",
+            };
+            let error = Error::new(ErrorKind::Exists, "import", cause).at(&self.tree.path_of(&found.key));
             self.ledger.report(error.advise("to replace it, remove it first: granulo store rm -r"));
             return Ok(());
         }
         let replace = stored_directory.is_some_and(|stored| stored != is_directory);
         match self.action(&found.status, listed.as_ref())? {
+            // Alone in its piece, which is dropped with the removal of the directory if the file cannot be read.
+            Some(action) if replaces_directory => {
+                self.send();
+                self.push(Task { found, action, replace }, is_directory);
+                self.send();
+            }
             Some(action) => self.push(Task { found, action, replace }, is_directory),
             None => {
                 self.ledger.advance(1, 0);
@@ -354,7 +362,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
     /// What to do; `None` if it is unchanged.
     fn action(&mut self, status: &FileStatus, listed: Option<&Listed>) -> Result<Option<Action>> {
         let same = listed.filter(|listed| is_same(status, listed));
-        let if_damaged = |same: &Listed| self.verify.then(|| Action::PutIfDamaged(Box::new(same.clone())));
+        let if_damaged = |same: &Listed| self.options.verify.then(|| Action::PutIfDamaged(Box::new(same.clone())));
         if status.file_type() != FileType::RegularFile {
             return Ok(same.map_or(Some(Action::Put), if_damaged));
         }
@@ -375,7 +383,7 @@ impl<'s, 'l, 'w> Planner<'s, 'l, 'w> {
         self.names.first(status.identity, status.link_count.into(), slot.clone());
         let claimed = there.filter(|&number| self.claimed.insert(number)).zip(same);
         match claimed {
-            Some((_, same)) if self.verify && !is_intact(self.store, same)? => {
+            Some((_, same)) if self.options.verify && !is_intact(self.store, same)? => {
                 self.replaced += 1;
                 Ok(Some(Action::PutShared(slot)))
             }

@@ -154,11 +154,10 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         let mut objects = 0;
         let mut failed = None;
         for task in tasks {
-            let unchanged_before = self.done.unchanged;
             if failed.is_none() && !self.ledger.is_over() {
                 match self.put(&mut batch, &task) {
-                    Ok(()) if self.done.unchanged > unchanged_before => {}
-                    Ok(()) => {
+                    Ok(false) => {}
+                    Ok(true) => {
                         objects += 1;
                         self.held_bytes += HELD_BYTES;
                     }
@@ -185,18 +184,19 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         }
     }
 
-    fn put(&mut self, batch: &mut Batch<'s>, task: &Task) -> Result<()> {
+    /// Returns whether something was stored: not if it is unchanged, or cannot be read, which is reported.
+    fn put(&mut self, batch: &mut Batch<'s>, task: &Task) -> Result<bool> {
         if task.replace && task.found.status.file_type() != FileType::Directory {
             batch.remove_tree(&task.found.key)?;
         }
         let done = match &task.action {
             Action::PutIfShared if self.is_as_alone(&task.found.key)? => {
                 self.done.unchanged += 1;
-                return Ok(());
+                return Ok(false);
             }
             Action::PutIfDamaged(listed) if is_intact(self.store, listed)? => {
                 self.done.unchanged += 1;
-                return Ok(());
+                return Ok(false);
             }
             Action::PutIfDamaged(_) => {
                 self.done.replaced += 1;
@@ -209,16 +209,16 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         };
         let path = || (self.path_of)(&task.found.key);
         match done {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(true),
             // Any error of a stream that was asked to stop.
-            Err(_) if self.ledger.is_interrupted() => Ok(()),
+            Err(_) if self.ledger.is_interrupted() => Ok(false),
             Err(PutFailure::Source(error)) => {
                 self.ledger.report(Error::io("import", &path(), error));
-                Ok(())
+                Ok(false)
             }
             Err(PutFailure::Store(error)) if error.kind() == ErrorKind::Usage => {
                 self.ledger.report(error.at(&path()));
-                Ok(())
+                Ok(false)
             }
             Err(PutFailure::Store(error)) => Err(error),
         }
