@@ -89,7 +89,15 @@ use granulo_core::{io, locks, random, tables};
 pub use granulo_store as store;
 use granulo_sys as sys;
 
-/// The README's examples, compiled and run as tests.
+/// The examples of the README and of the guides that have any, compiled and run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub struct Readme;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/plan.md")]
+pub struct PlanGuide;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/store.md")]
+pub struct StoreGuide;
