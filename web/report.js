@@ -13,14 +13,25 @@ Pages.add("survey", (data) => {
     walk: "walked the tree", "inode-scan": "scanned inode tables", merge: "merged from several surveys", fsstats: "read from an fsstats file", published: "published table",
   };
 
+  /** Kind, size and room of a file system. */
+  function fileSystem({ kind, capacity_bytes, available_bytes }) {
+    const room = known(capacity_bytes) && known(available_bytes) ? [`${size(capacity_bytes)}, ${size(available_bytes)} free`] : [];
+    return [kind, ...room].filter(Boolean).join(", ");
+  }
+
   function header(shown) {
     const { survey } = shown;
+    const machines = survey.machines ?? [];
+    const hosts = machines.map(({ host }) => host).filter(Boolean);
+    const systems = machines.flatMap((machine) => machine.file_systems ?? []);
     return Shell.head({
       kicker: "File size survey",
       title: data.title || "File size survey",
       roots: shown.roots.join() === data.title ? [] : shown.roots,
       facts: [
-        ["Source", survey.method ? METHODS[survey.method] ?? survey.method : null],
+        ["Machine", hosts.join(", ")],
+        ["File system", systems.length > 2 ? `${systems.length} of them` : systems.map(fileSystem).join("; ")],
+        ["Method", survey.method ? METHODS[survey.method] ?? survey.method : null],
         ["Taken", survey.taken_at ? Format.time(survey.taken_at) : null],
         ["Duration", num(survey.elapsed_seconds) > 0 ? Format.duration(survey.elapsed_seconds) : null],
       ].filter(([, value]) => value),

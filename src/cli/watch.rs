@@ -147,7 +147,8 @@ impl Observer for Results<'_> {
     fn document(&mut self, document: &Document<'_>) {
         let WatchArguments { mount, output, prometheus: metrics, by_directory, by_owner, .. } = self.arguments;
         let survey = output.iter().map(|path| write_atomically(path, |out| write(document.survey, Detail::Full, out)));
-        let mount = escape_path(mount);
+        // Metrics outlive the directory in which the command was typed.
+        let mount = escape_path(&mount.canonicalize().unwrap_or_else(|_| mount.clone()));
         let wanted = Wanted { by_directory: by_directory.is_some(), by_owner: *by_owner };
         let metrics = metrics.iter().map(|path: &PathBuf| {
             write_atomically(Path::new(path), |out| prometheus::write(&mount, document, wanted, out))

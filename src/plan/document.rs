@@ -15,7 +15,7 @@ use crate::document::Unread;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::{Model, Wanted, kinds};
 use crate::program;
-use crate::units::{SMALL_FILE_BYTES, format_size};
+use crate::units::SMALL_FILE_BYTES;
 
 /// What a plan should answer.
 #[derive(Debug)]
@@ -255,8 +255,8 @@ fn fast_tiers(population: &Population, request: &Request, spaces: &[ModelSpace],
         .zip(spaces)
         .filter_map(|(model, space)| Some((model, Tiers::new(population, model, space, request.allowance)?)))
         .collect();
-    if let Some(device_bytes) = request.fast_device_bytes {
-        check_fast(&tiered, device_bytes, request.allowance.growth_fraction)?;
+    if request.fast_device_bytes.is_some() {
+        check_fast(&tiered)?;
     }
     let mut points = cutoffs(population.sizes.max(), POINTS_PER_OCTAVE);
     points.extend(request.cutoffs.iter().copied().chain([usual]));
@@ -303,7 +303,7 @@ fn fast_tiers(population: &Population, request: &Request, spaces: &[ModelSpace],
     Ok(tiered.into_iter().map(of).collect())
 }
 
-fn check_fast(tiered: &[(&Model, Tiers)], device_bytes: u64, growth_fraction: f64) -> Result<()> {
+fn check_fast(tiered: &[(&Model, Tiers)]) -> Result<()> {
     if tiered.is_empty() {
         let with: Vec<&str> = kinds()
             .iter()
@@ -313,18 +313,6 @@ fn check_fast(tiered: &[(&Model, Tiers)], device_bytes: u64, growth_fraction: f6
         return Err(refuse(
             "a fast tier was requested, but no chosen model has one",
             format!("models with a fast tier are {}", with.join(", ")),
-        ));
-    }
-    let everything = tiered.iter().map(|(_, tiers)| tiers.everything_bytes()).max().unwrap_or(0);
-    let needed = scale(everything, 1.0 + growth_fraction);
-    if u128::from(device_bytes) >= needed {
-        return Err(refuse(
-            format!(
-                "a fast tier of {} is larger than all data, which needs {}",
-                format_size(device_bytes.into()),
-                format_size(needed)
-            ),
-            "no tiers are needed: put everything on fast devices, or reduce --fast",
         ));
     }
     Ok(())

@@ -41,7 +41,7 @@ fn write_tree(tree: &TreeHistory, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out)?;
     if tree.files.is_none() {
-        prose("Growth needs surveys of at least two times.", out)?;
+        prose("Growth needs surveys that are at least a day apart.", out)?;
     }
     for sentence in growth(tree) {
         prose(&sentence, out)?;

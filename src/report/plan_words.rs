@@ -68,7 +68,7 @@ pub(super) fn recommendation_sentences(plan: &Plan) -> Vec<String> {
     if chosen.served.is_none() {
         sentences.push("Read and write sizes may suggest a different size: add --trace.".to_owned());
     } else if plan.caching.is_none() {
-        sentences.push("A small cache may suggest a smaller one: add --cache.".to_owned());
+        sentences.push("A small cache may suggest a smaller one: add --cache-size.".to_owned());
     }
     vec![sentences.join(" ")]
 }
@@ -126,7 +126,7 @@ pub(super) fn fit_sentence(plan: &Plan, tier: &FastTier, fit: &Fit) -> String {
             "does not even hold the metadata, which needs {}.",
             format_size(tier.curve.first().map_or(0, |lowest| lowest.fast_bytes))
         ),
-        Some(at) if at.cutoff_bytes >= plan.source.largest_bytes => "holds everything.".to_owned(),
+        Some(at) if at.cutoff_bytes >= plan.source.largest_bytes => "holds everything; no slow tier is needed.".to_owned(),
         Some(at) if at.cutoff_bytes == 0 => "holds all metadata, but no files with content.".to_owned(),
         Some(at) => format!(
             "holds all metadata and every file up to {}: {} of the files and {} of the bytes.",

@@ -9,7 +9,7 @@ use std::hash::Hash;
 
 use serde::Serialize;
 
-use super::Survey;
+use super::{Options, Survey};
 use super::file::format_time;
 use super::measure::{ByteMeasure, Measure};
 use super::places::{Extension, Kind, KindTable, Places, Ranking, Tally, TopDirectories};
@@ -204,11 +204,25 @@ pub fn growth(earlier: &Survey, later: &Survey) -> Growth {
         _ => growth.notes.push("one of the surveys does not say where its files are".to_owned()),
     }
     if earlier.origin.options != later.origin.options {
-        growth
-            .notes
-            .push("they were taken with different options, so part of the difference may be due to these".to_owned());
+        let differing = differing_options(&earlier.origin.options, &later.origin.options).join(", ");
+        growth.notes.push(format!(
+            "they were taken with different options ({differing}), so part of the difference may be due to these"
+        ));
     }
     growth
+}
+
+/// Names of the options that differ.
+fn differing_options(earlier: &Options, later: &Options) -> Vec<&'static str> {
+    let all = [
+        ("--hard-links", earlier.hard_links != later.hard_links),
+        ("--one-file-system", earlier.one_file_system != later.one_file_system),
+        ("--include-snapshots", earlier.snapshots != later.snapshots),
+        ("--exclude", earlier.excluded != later.excluded),
+        ("--small", earlier.small_file_bytes != later.small_file_bytes),
+        ("--age-breaks", earlier.age_breaks_days != later.age_breaks_days),
+    ];
+    all.into_iter().filter(|(_, differs)| *differs).map(|(option, _)| option).collect()
 }
 
 /// Files written in the last `elapsed` seconds before `later`.

@@ -205,11 +205,14 @@ fn forecast(of: &'static str, left: u64, trend: Trend, now: i64) -> Forecast {
     Forecast { of, left, trend, days, full_at }
 }
 
-/// How fast a figure grows; `None` where fewer than two surveys at different times have it.
+/// How fast a figure grows; `None` where no two surveys that have it are a day apart: less says little of a day.
 fn trend(points: &[Point], figure: &dyn Fn(&Point) -> Option<f64>) -> Option<Trend> {
     let day = |point: &Point| point.taken_at_seconds as f64 / SECONDS_A_DAY;
     let all: Vec<(f64, f64)> = points.iter().filter_map(|point| Some((day(point), figure(point)?))).collect();
     let last = all.last()?.0;
+    if last - all.first()?.0 < 1.0 {
+        return None;
+    }
     let recent: Vec<(f64, f64)> = all.iter().filter(|(day, _)| *day >= last - RECENT_DAYS).copied().collect();
     let spans_days = recent.first().is_some_and(|first| last - first.0 >= 1.0);
     let recent_per_day = if recent.len() >= 3 && spans_days { median_slope(&recent) } else { None };

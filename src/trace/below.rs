@@ -1,12 +1,15 @@
 //! A source filtered to the files below some directories.
 
-use super::{Findings, Operation, Source};
+use super::{Findings, Operation, Origin, Source};
 use crate::error::Result;
+use crate::units::escape;
 
 /// The files of another source at or below some paths. Numbers and names do not change.
 pub struct Below {
     inner: Box<dyn Source>,
     paths: Vec<Vec<u8>>,
+    /// That of the other source, and which paths were kept.
+    origin: Origin,
     /// For each file: whether it is kept.
     kept: Vec<bool>,
 }
@@ -26,7 +29,18 @@ impl Below {
             }
             path
         };
-        Below { inner, paths: paths.into_iter().map(without_slash).collect(), kept: Vec::new() }
+        let paths = paths.into_iter().map(without_slash).collect();
+        let mut below = Below { origin: inner.origin().clone(), inner, paths, kept: Vec::new() };
+        below.find_origin();
+        below
+    }
+
+    /// Brings the origin up to date: some sources know all of it only at their end.
+    fn find_origin(&mut self) {
+        let root = |path: &Vec<u8>| if path.is_empty() { "/".to_owned() } else { escape(path) };
+        let paths = self.paths.iter().map(root).collect::<Vec<_>>().join(", ");
+        self.origin = self.inner.origin().clone();
+        self.origin.notes.push(format!("Only operations on files at or below {paths}."));
     }
 
     fn keeps(&mut self, file: u32) -> bool {
@@ -48,11 +62,12 @@ impl Source for Below {
                 return Ok(Some(operation));
             }
         }
+        self.find_origin();
         Ok(None)
     }
 
     fn findings(&self) -> Findings<'_> {
-        self.inner.findings()
+        Findings { origin: &self.origin, ..self.inner.findings() }
     }
 
     fn progress(&self) -> (u64, Option<u64>) {
@@ -85,5 +100,7 @@ mod tests {
         assert_eq!(kept(&["/a/"]), [0, 1, 2]);
         assert_eq!(kept(&["/a/bc", "/x/y"]), [1, 3]);
         assert_eq!(kept(&["/"]), [0, 1, 2, 3]);
+        let below = Below::new(Box::new(listed.clone()), vec![b"/a/".to_vec(), b"/x".to_vec()]);
+        assert_eq!(below.origin().notes, ["Only operations on files at or below /a, /x."]);
     }
 }

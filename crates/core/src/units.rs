@@ -127,6 +127,8 @@ pub fn format_share(fraction: f64) -> String {
     } else if percent >= 1000.0 {
         format!("{} %", format_count(percent.round() as u128))
     } else {
+        // No negative zero.
+        let percent = if percent > -0.05 && percent < 0.0 { 0.0 } else { percent };
         format!("{percent:.1} %")
     }
 }

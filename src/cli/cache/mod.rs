@@ -344,7 +344,7 @@ pub(super) fn caching(trace: &Path, cache_bytes: u64, device: &Device) -> Result
     }
     let mut source = open(trace, None).map_err(|error| match error.kind() {
         ErrorKind::NotRecognised => refuse("it has sizes but no files, so nothing is known about reuse")
-            .advise("--cache needs a trace; see granulo trace record"),
+            .advise("--cache-size needs a trace; see granulo trace record"),
         _ => error,
     })?;
     let request = StudyRequest {

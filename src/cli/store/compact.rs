@@ -142,6 +142,9 @@ impl CompactArguments {
         if !self.json {
             let verb = if self.dry_run { "Would rewrite" } else { "Rewriting" };
             output::print(|out| writeln!(out, "{verb} {}", planned_words(&plan)))?;
+            if plan.segments.is_empty() && plan.extents.is_empty() && !self.all {
+                self.say_what_is_dead(store)?;
+            }
         }
         let done = if self.dry_run { None } else { Some(self.run_with_progress(store, &options)?) };
         super::say_postponed(done.as_ref().map_or(&plan.postponed, |done| &done.postponed).len());
@@ -152,6 +155,19 @@ impl CompactArguments {
             output::print(|out| writeln!(out, "{}", done_words(done)))?;
         }
         Ok(ended)
+    }
+
+    /// Says what no segment has enough of.
+    fn say_what_is_dead(&self, store: &Store) -> Result<()> {
+        let dead_bytes = store.status(false)?.dead_bytes;
+        if dead_bytes > 0 {
+            let dead = format_size(dead_bytes.into());
+            output::note(&format!(
+                "{dead} are dead, but nothing has {} % of it; a smaller --dead, or --all, frees them",
+                self.dead
+            ));
+        }
+        Ok(())
     }
 
     fn run_with_progress(&self, store: &Store, options: &CompactOptions) -> Result<Compacted> {

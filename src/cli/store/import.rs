@@ -69,7 +69,7 @@ pub(super) struct ImportArguments {
     /// Show what would be imported, then stop
     #[arg(long)]
     dry_run: bool,
-    /// Do not show progress
+    /// Print nothing but problems (and what --json prints)
     #[arg(short, long)]
     quiet: bool,
     /// Print the result as JSON
@@ -205,8 +205,8 @@ impl ImportArguments {
             let mut texts = vec![format!("{} has {counts}, {size}; nothing was imported.", escape_path(&self.source))];
             if self.delete {
                 let removals = count_words(&[(measured.removals, "object", "objects")]);
-                let removals = if removals.is_empty() { "nothing".to_owned() } else { removals };
-                texts.push(format!("Only the store has {removals}."));
+                let removals = if removals.is_empty() { "Nothing".to_owned() } else { removals };
+                texts.push(format!("{removals} would be removed from the store."));
             }
             output::print(|out| write_sentences(&texts, out))?;
         }
@@ -238,7 +238,7 @@ impl ImportArguments {
             let document = self.document(summary, options);
             let complete = end.is_whole;
             super::completeness::print_json(&ImportDocument { complete, failed_devices: failed, ..document })?;
-        } else {
+        } else if !self.quiet {
             output::print(|out| write_sentences(&sentences(summary), out))?;
         }
         Ok(if amiss { Ended::Amiss } else { Ended::Well })

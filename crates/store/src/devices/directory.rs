@@ -236,8 +236,10 @@ impl Device for Directory {
 
     fn room(&self) -> io::Result<Room> {
         let room = statvfs(&self.root)?;
+        // As df counts: what is reserved for root is neither taken nor available.
+        let blocks = room.f_blocks.saturating_sub(room.f_bfree).saturating_add(room.f_bavail);
         Ok(Room {
-            total_bytes: room.f_blocks.saturating_mul(room.f_frsize),
+            total_bytes: blocks.saturating_mul(room.f_frsize),
             available_bytes: room.f_bavail.saturating_mul(room.f_frsize),
         })
     }

@@ -570,7 +570,10 @@ impl<'m> Scrubber<'m> {
     }
 
     fn flaw(&mut self, row: &SegmentRow, flaw: DamagedRecords) -> Result<()> {
-        let mut cause = format!("{} records were damaged on this copy", format_count(flaw.records.into()));
+        let mut cause = match flaw.records {
+            1 => "1 record was damaged on this copy".to_owned(),
+            many => format!("{} records were damaged on this copy", format_count(many.into())),
+        };
         let repaired_bytes = self.repaired(self.engine.repair_segment(row.number, flaw.range.clone()), &mut cause)?;
         let repaired_bytes = repaired_bytes.unwrap_or(0);
         for &device in &flaw.devices {
