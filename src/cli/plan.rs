@@ -127,7 +127,8 @@ impl PlanArguments {
         let about = About { name: survey.origin.name.clone(), notes, facts: survey.origin.facts.clone() };
         let plan = plan(&survey.population(), about, &request)
             .map_err(|error| if error.path().is_none() { error.at(path) } else { error })?;
-        if request.prices.is_some() && plan.bills.is_empty() && plan.fast_tiers.iter().all(|tier| tier.costs.is_empty()) {
+        if request.prices.is_some() && plan.bills.is_empty() && plan.fast_tiers.iter().all(|tier| tier.costs.is_empty())
+        {
             output::warn("the prices are not used: no chosen model has a fast tier or a price for requests and bytes");
         }
         if let Some(page) = &self.report {

@@ -126,7 +126,9 @@ pub(super) fn fit_sentence(plan: &Plan, tier: &FastTier, fit: &Fit) -> String {
             "does not even hold the metadata, which needs {}.",
             format_size(tier.curve.first().map_or(0, |lowest| lowest.fast_bytes))
         ),
-        Some(at) if at.cutoff_bytes >= plan.source.largest_bytes => "holds everything; no slow tier is needed.".to_owned(),
+        Some(at) if at.cutoff_bytes >= plan.source.largest_bytes => {
+            "holds everything; no slow tier is needed.".to_owned()
+        }
         Some(at) if at.cutoff_bytes == 0 => "holds all metadata, but no files with content.".to_owned(),
         Some(at) => format!(
             "holds all metadata and every file up to {}: {} of the files and {} of the bytes.",

@@ -9,10 +9,10 @@ use std::hash::Hash;
 
 use serde::Serialize;
 
-use super::{Options, Survey};
 use super::file::format_time;
 use super::measure::{ByteMeasure, Measure};
 use super::places::{Extension, Kind, KindTable, Places, Ranking, Tally, TopDirectories};
+use super::{Options, Survey};
 use crate::units::escape;
 
 /// Rows of a list, at most, unless the surveys have longer ones.

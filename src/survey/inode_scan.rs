@@ -8,7 +8,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use super::collect::Collector;
-use super::request::{Incremental, MemoryBound, MethodChoice, Moments, Outcome, Request, TICK, machines, named, origin};
+use super::request::{
+    Incremental, MemoryBound, MethodChoice, Moments, Outcome, Request, TICK, machines, named, origin,
+};
 use super::{Method, Origin, Snapshots, machine};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;

@@ -4,8 +4,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::places::DEFAULT_LIMIT;
 use super::machine::{self, Machine};
+use super::places::DEFAULT_LIMIT;
 use super::{Method, Options, Origin, Resolution, Survey};
 use crate::error::Error;
 use crate::scan::default_threads;

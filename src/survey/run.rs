@@ -157,8 +157,7 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
     }
     let elapsed_seconds = session(started.elapsed()).elapsed_seconds;
     let origin = origin(&request, taken_at, elapsed_seconds, complete);
-    let origin =
-        Origin { machines: machines(&request), reference_time: Some(reference_time), method_reason, ..origin };
+    let origin = Origin { machines: machines(&request), reference_time: Some(reference_time), method_reason, ..origin };
     let survey = named(collector.survey(), origin);
     Ok(Outcome { survey, checkpoint: written.map(|(path, _)| path), warnings, notes })
 }

@@ -66,8 +66,10 @@ impl Image {
         Some(image)
     }
 
-    /// Unmounts it, so that the image is complete.
+    /// Unmounts it, so that the image is complete, even if a mount namespace of another test still holds the mount.
     pub fn unmount(&mut self) {
+        // What is no file system of the kernel may refuse it, and is not held.
+        let _ = Command::new("mount").args(["-o", "remount,ro"]).arg(self.root()).output();
         run(Command::new("umount").arg(self.root()));
         self.mounted = false;
     }

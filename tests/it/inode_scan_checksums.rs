@@ -51,6 +51,9 @@ impl Specimen {
     /// Surveys of an image by a walk and by an inode scan of the same mount; `None` if the kernel refuses to mount it.
     fn both(&self, image: &[u8]) -> Option<[Ran; 2]> {
         let (path, root) = (self.directory.path().join("image"), self.root());
+        // A new file: a mount namespace that another test made meanwhile may hold the mount before this one, and mount(8)
+        // takes a loop device that still has the same file, with its cache of the image before.
+        fs::remove_file(&path).or_else(|error| if path.exists() { Err(error) } else { Ok(()) }).unwrap();
         fs::write(&path, image).unwrap();
         let mounted = Command::new("mount").args(["-o", "ro,loop"]).arg(&path).arg(&root).output().unwrap();
         if !mounted.status.success() {
