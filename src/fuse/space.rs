@@ -37,8 +37,12 @@ impl FileSystem {
                 Class::Fast if has_fast => (1, u64::from(geometry.copies.max(1))),
                 _ => (1, 1),
             };
-            let free_bytes = statvfs(&device.path).map_or(found.available_bytes, |of| of.f_bfree * of.f_frsize);
-            room.total_bytes += found.total_bytes / denominator * numerator;
+            // With what is reserved for root, as statfs(2) has it.
+            let (total_bytes, free_bytes) = statvfs(&device.path)
+                .map_or((found.total_bytes, found.available_bytes), |of| {
+                    (of.f_blocks * of.f_frsize, of.f_bfree * of.f_frsize)
+                });
+            room.total_bytes += total_bytes / denominator * numerator;
             room.free_bytes += free_bytes / denominator * numerator;
             room.available_bytes += found.available_bytes / denominator * numerator;
         }

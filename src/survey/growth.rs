@@ -219,7 +219,7 @@ fn differing_options(earlier: &Options, later: &Options) -> Vec<&'static str> {
         ("--one-file-system", earlier.one_file_system != later.one_file_system),
         ("--include-snapshots", earlier.snapshots != later.snapshots),
         ("--exclude", earlier.excluded != later.excluded),
-        ("--small", earlier.small_file_bytes != later.small_file_bytes),
+        ("--cutoff", earlier.small_file_bytes != later.small_file_bytes),
         ("--age-breaks", earlier.age_breaks_days != later.age_breaks_days),
     ];
     all.into_iter().filter(|(_, differs)| *differs).map(|(option, _)| option).collect()

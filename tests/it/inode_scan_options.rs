@@ -203,7 +203,6 @@ fn a_bound_of_memory_that_makes_no_sense_is_refused() {
     for (more, cause) in [
         (args!["--memory", "1MiB", &root], "it must be at least 24MiB"),
         (args!["--memory", "64MiB", "--incremental", "old.json", "-o", "new.json", &root], "cannot be used with"),
-        (args!["--scratch", tree.path(), &root], "--memory"),
         (args!["--memory", "64MiB", "--scratch", tree.path().join("none"), &root], "name another directory"),
         (args!["--memory", "64MiB", "--scratch", "/dev/shm", &root], "its files are in memory (tmpfs)"),
     ] {

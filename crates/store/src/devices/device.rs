@@ -48,7 +48,7 @@ impl From<NotAFile> for io::Error {
 /// Space on a device, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// Size of the file system that contains the directory.
+    /// Size of the file system that contains the directory, without what is reserved for root.
     pub total_bytes: u64,
     /// Bytes that this user may still write.
     pub available_bytes: u64,
