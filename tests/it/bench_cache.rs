@@ -20,7 +20,7 @@ use crate::harness::{
 const MIB: u64 = 1 << 20;
 
 /// Whether memory can be limited here; reports it like a skipped test.
-fn can_limit() -> bool {
+pub fn can_limit() -> bool {
     let usable = is_root() && !group_parents().is_empty();
     if !usable {
         skip("it limits memory, which needs root and the memory controller of cgroups");

@@ -15,7 +15,7 @@ fn keep(root: &Path, file: &Path, more: &[&str]) -> Value {
 }
 
 /// The survey in `file` as if it had been taken that many days ago, with that many bytes in use.
-fn date(file: &Path, days: i64, used: u64) {
+pub fn date(file: &Path, days: i64, used: u64) {
     let mut document: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
     let day = 1 + 27 - days;
     document["taken_at"] = format!("2026-02-{day:02}T00:00:00Z").into();

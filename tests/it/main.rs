@@ -50,6 +50,7 @@ mod population;
 mod power_disk;
 mod resume;
 mod same;
+mod schemas;
 mod shards;
 mod sources;
 mod store_cli;
