@@ -119,10 +119,12 @@ fn a_directory_is_replaced_only_by_a_file_that_can_be_read_and_not_with_what_is_
     if can_trace() {
         let mut strace = without_wishes(Command::new("strace"));
         strace.args(["-f", "-qqq", "-P", "turned", "-e", "trace=openat", "-e", "inject=openat:error=EACCES"]);
-        complains(&finish(strace.args(["-o", "/dev/null"]).arg(binary()).args(&import)).ended(1), &["source/turned"]);
+        let said = finish(strace.args(["-o", "/dev/null"]).arg(binary()).args(&import)).ended(1).said();
+        assert!(said.contains("source/turned"), "{said}");
         assert_eq!(keys(&home), "other\nother/k.tmp\nturned\nturned/inside\n");
     }
-    complains(&run(import).ended(1), &["source/other", "excluded"]);
+    let said = run(import).ended(1).said();
+    assert!(said.contains("source/other") && said.contains("excluded"), "{said}");
     assert_eq!(keys(&home), "other\nother/k.tmp\nturned\n");
     run(args!["store", "import", &home, &source, "--delete"]).ended(0);
     assert_eq!(keys(&home), "other\nturned\n");

@@ -78,7 +78,7 @@ impl Place {
         fs::write(&path, archive).unwrap();
         if !has_program("python3") {
             skip("peak memory is measured by python3");
-            return (run(args!["store", "import", "-q", &self.store, &path]), None);
+            return (run(args!["store", "import", &self.store, &path]), None);
         }
         let measure = "import resource, subprocess, sys\n\
             code = subprocess.call(sys.argv[2:])\n\
@@ -86,7 +86,7 @@ impl Place {
             sys.exit(code)";
         let peak = self.sandbox.path().join("peak");
         let mut command = without_wishes(Command::new("python3"));
-        command.args(["-c", measure]).arg(&peak).arg(binary()).args(["store", "import", "-q"]);
+        command.args(["-c", measure]).arg(&peak).arg(binary()).args(["store", "import"]);
         let ran = finish(command.arg(&self.store).arg(&path));
         assert!(!ran.said().contains("panicked at"), "{}", ran.said());
         (ran, Some(fs::read_to_string(peak).unwrap().parse().unwrap()))

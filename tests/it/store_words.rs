@@ -106,14 +106,14 @@ fn a_damaged_object_is_named_with_what_helps_and_an_import_of_the_backup_replace
     says(&place.run_on("get", [large]).ended(1), &helps);
 
     // What is there is not read again, unless that is requested.
-    let ran = place.run_on("import", args!["--quiet", &source]).ended(0);
+    let ran = place.run_on("import", args![&source]).ended(0);
     says(&ran, &["already there"]);
     place.run_on("load", [""; 0]).ended(1);
     let ran = place.run_on("import", args!["--quiet", "--verify", "--json", &source]).ended(0);
     let document: Value = serde_json::from_slice(&ran.stdout).unwrap();
     assert_eq!((&document["damaged_replaced"], &document["files"]), (&Value::from(3), &Value::from(3)), "{document}");
     place.is_whole();
-    let ran = place.run_on("import", args!["--quiet", "--verify", &source]).ended(0);
+    let ran = place.run_on("import", args!["--verify", &source]).ended(0);
     says(&ran, &["Imported nothing"]);
     assert_eq!(place.run_on("stat", ["--json", "i1/d0/also"]).ended(0).json()["names"], 2);
 }
@@ -134,7 +134,7 @@ fn an_archive_restores_what_is_damaged_too() {
     damage(&place, 0, "i1/d1/0001");
     place.run_on("import", args!["--quiet", &archive]).ended(0);
     place.run_on("load", [""; 0]).ended(1);
-    says(&place.run_on("import", args!["--quiet", "--verify", &archive]).ended(0), &["1 damaged object was"]);
+    says(&place.run_on("import", args!["--verify", &archive]).ended(0), &["1 damaged object was"]);
     place.is_whole();
 }
 
