@@ -114,7 +114,7 @@ pub(crate) fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Bo
             };
             Err(Error::new(ErrorKind::Busy, "open the store for writing", who)
                 .at(directory)
-                .advise("wait for it to end (--wait waits); the store can still be read"))
+                .advise("wait for it to end; the store can still be read"))
         }
     }
 }
