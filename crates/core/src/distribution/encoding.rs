@@ -93,8 +93,7 @@ impl<W: Weight> TryFrom<&Encoded> for Distribution<W> {
             if most > BINS_SUM_LIMIT || sum < least || sum > most {
                 return Err("the sum of a bin of a distribution does not match its range and count");
             }
-            distribution.bins[bin_index(low)] = weight;
-            distribution.sums[bin_index(low)] = sum;
+            distribution.add_bin(bin_index(low), weight, sum);
         }
         match (encoded.bin_min, encoded.bin_max, encoded.bin_low.first(), encoded.bin_high.last()) {
             (None, None, None, None) => {}

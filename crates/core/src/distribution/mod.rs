@@ -27,13 +27,13 @@ pub use spread::{Interval, spread};
 pub const EXACT_LIMIT: u64 = 1 << EXACT_EXPONENT;
 
 const EXACT_EXPONENT: u32 = 16;
-const EXACT_CELLS: usize = EXACT_LIMIT as usize + 1;
-/// Exact cells that are tracked together.
+/// Exact cells that are allocated together, when a value of one of them is first counted.
 const PAGE: usize = 512;
-const PAGES: usize = EXACT_CELLS.div_ceil(PAGE);
+const PAGES: usize = (EXACT_LIMIT as usize + 1).div_ceil(PAGE);
 const BINS_EXPONENT: u32 = 7;
+const OCTAVES: usize = 64 - EXACT_EXPONENT as usize;
 const OCTAVE_CELLS: usize = 1 + (1 << BINS_EXPONENT);
-const BINS: usize = (64 - EXACT_EXPONENT as usize) * OCTAVE_CELLS;
+const BINS: usize = OCTAVES * OCTAVE_CELLS;
 
 /// The weight of a value: a number of files in a `u64`, or of bytes in a `u128`.
 pub trait Weight:
@@ -119,32 +119,39 @@ pub struct UpTo {
 
 /// The distribution of a population of values, exact up to [`EXACT_LIMIT`] and better than 1 % above.
 ///
-/// Needs 0.6 MB (1.2 MB with `u128` weights) of address space; only the pages that were written are resident.
+/// Takes 1.4 KiB, and memory for what was counted: 4 KiB (8 KiB with `u128` weights) for each 512 neighbouring values
+/// up to the limit, 3 KiB (4 KiB) for each octave above.
 #[derive(Clone)]
 pub struct Distribution<W: Weight = u64> {
-    /// Which pages of `exact` are non-empty: the others are never read, so they need no memory and no time.
-    touched: [bool; PAGES],
-    exact: Box<[W; EXACT_CELLS]>,
-    bins: Box<[W; BINS]>,
-    sums: Box<[u128; BINS]>,
+    exact: [Option<Box<[W; PAGE]>>; PAGES],
+    octaves: [Option<Box<Octave<W>>>; OCTAVES],
     /// Smallest and largest value above [`EXACT_LIMIT`]; `(u64::MAX, 0)` if there is none.
     binned_min: u64,
     binned_max: u64,
 }
 
-/// A zeroed array that is allocated on the heap, without a copy on the stack.
-fn zeroed<T: Clone + Default, const N: usize>() -> Box<[T; N]> {
-    let cells = vec![T::default(); N].into_boxed_slice();
-    cells.try_into().unwrap_or_else(|_| unreachable!("the slice has N cells"))
+/// The cells of an octave above [`EXACT_LIMIT`]: weight, and sum of the values.
+#[derive(Clone, PartialEq)]
+struct Octave<W: Weight> {
+    counts: [W; OCTAVE_CELLS],
+    sums: [u128; OCTAVE_CELLS],
+}
+
+impl<W: Weight> Octave<W> {
+    fn empty() -> Box<Octave<W>> {
+        Box::new(Octave { counts: [W::default(); OCTAVE_CELLS], sums: [0; OCTAVE_CELLS] })
+    }
+}
+
+fn empty_page<W: Weight>() -> Box<[W; PAGE]> {
+    Box::new([W::default(); PAGE])
 }
 
 impl<W: Weight> Default for Distribution<W> {
     fn default() -> Self {
         Distribution {
-            touched: [false; PAGES],
-            exact: zeroed(),
-            bins: zeroed(),
-            sums: zeroed(),
+            exact: [const { None }; PAGES],
+            octaves: [const { None }; OCTAVES],
             binned_min: u64::MAX,
             binned_max: 0,
         }
@@ -159,10 +166,8 @@ impl<W: Weight> std::fmt::Debug for Distribution<W> {
 
 impl<W: Weight> PartialEq for Distribution<W> {
     fn eq(&self, other: &Self) -> bool {
-        self.exact == other.exact
-            && self.bins == other.bins
-            && self.sums == other.sums
-            && (self.binned_min, self.binned_max) == (other.binned_min, other.binned_max)
+        // Cells with a weight of 0 count nothing, allocated or not.
+        (self.binned_min, self.binned_max) == (other.binned_min, other.binned_max) && self.cells().eq(other.cells())
     }
 }
 
@@ -194,57 +199,63 @@ impl<W: Weight> Distribution<W> {
     pub fn add(&mut self, value: u64, weight: W) {
         if value <= EXACT_LIMIT {
             let index = value as usize;
-            self.exact[index] += weight;
-            self.touched[index / PAGE] = true;
+            self.exact[index / PAGE].get_or_insert_with(empty_page)[index % PAGE] += weight;
         } else {
-            let index = bin_index(value);
-            self.bins[index] += weight;
-            self.sums[index] += u128::from(value) * weight.into();
+            self.add_bin(bin_index(value), weight, u128::from(value) * weight.into());
             self.binned_min = self.binned_min.min(value);
             self.binned_max = self.binned_max.max(value);
         }
     }
 
+    /// Adds a weight and a sum to a bin.
+    #[inline]
+    fn add_bin(&mut self, index: usize, weight: W, sum: u128) {
+        let octave = self.octaves[index / OCTAVE_CELLS].get_or_insert_with(Octave::empty);
+        octave.counts[index % OCTAVE_CELLS] += weight;
+        octave.sums[index % OCTAVE_CELLS] += sum;
+    }
+
     /// Adds every value of `other`.
     pub fn merge(&mut self, other: &Distribution<W>) {
-        for page in other.touched_pages() {
-            for (mine, theirs) in self.exact[page.clone()].iter_mut().zip(&other.exact[page.clone()]) {
-                *mine += *theirs;
-            }
-            self.touched[page.start / PAGE] = true;
+        for (mine, theirs) in self.exact.iter_mut().zip(&other.exact) {
+            let Some(theirs) = theirs else { continue };
+            let mine = mine.get_or_insert_with(empty_page);
+            mine.iter_mut().zip(theirs.iter()).for_each(|(mine, theirs)| *mine += *theirs);
         }
-        if other.binned_max == 0 {
-            return;
-        }
-        for (mine, theirs) in self.bins.iter_mut().zip(other.bins.iter()) {
-            *mine += *theirs;
-        }
-        for (mine, theirs) in self.sums.iter_mut().zip(other.sums.iter()) {
-            *mine += *theirs;
+        for (mine, theirs) in self.octaves.iter_mut().zip(&other.octaves) {
+            let Some(theirs) = theirs else { continue };
+            let mine = mine.get_or_insert_with(Octave::empty);
+            mine.counts.iter_mut().zip(&theirs.counts).for_each(|(mine, theirs)| *mine += *theirs);
+            mine.sums.iter_mut().zip(&theirs.sums).for_each(|(mine, theirs)| *mine += *theirs);
         }
         self.binned_min = self.binned_min.min(other.binned_min);
         self.binned_max = self.binned_max.max(other.binned_max);
     }
 
-    /// The non-empty parts of `exact`.
-    fn touched_pages(&self) -> impl DoubleEndedIterator<Item = std::ops::Range<usize>> + '_ {
-        let touched = self.touched.iter().enumerate().filter(|(_, touched)| **touched);
-        touched.map(|(page, _)| page * PAGE..((page + 1) * PAGE).min(EXACT_CELLS))
-    }
-
     /// Every non-empty cell, by ascending value.
     pub fn cells(&self) -> impl Iterator<Item = Cell> + '_ {
-        let exact = self.touched_pages().flatten().filter_map(|value| {
-            let (value, count) = (value as u64, self.exact[value].into());
-            (count > 0).then(|| Cell { low: value, high: value, count, sum: u128::from(value) * count })
-        });
-        let binned = if self.binned_max == 0 { 0 } else { BINS };
-        let bins = (0..binned).filter_map(|index| {
-            let count = self.bins[index].into();
-            let (low, high) = bin_range(index);
-            (count > 0).then(|| Cell { low, high, count, sum: self.sums[index] })
-        });
-        exact.chain(bins)
+        self.exact_cells().chain(self.bins())
+    }
+
+    fn exact_cells(&self) -> impl DoubleEndedIterator<Item = Cell> + '_ {
+        let pages = self.exact.iter().enumerate().filter_map(|(page, cells)| Some((page * PAGE, cells.as_ref()?)));
+        pages.flat_map(|(first, cells)| {
+            cells.iter().enumerate().filter_map(move |(within, &count)| {
+                let (value, count) = ((first + within) as u64, count.into());
+                (count > 0).then(|| Cell { low: value, high: value, count, sum: u128::from(value) * count })
+            })
+        })
+    }
+
+    fn bins(&self) -> impl Iterator<Item = Cell> + '_ {
+        let octaves = self.octaves.iter().enumerate().filter_map(|(octave, cells)| Some((octave, cells.as_ref()?)));
+        octaves.flat_map(|(octave, cells)| {
+            cells.counts.iter().zip(&cells.sums).enumerate().filter_map(move |(within, (&count, &sum))| {
+                let (low, high) = bin_range(octave * OCTAVE_CELLS + within);
+                let count = count.into();
+                (count > 0).then_some(Cell { low, high, count, sum })
+            })
+        })
     }
 
     /// Weight of all values.
@@ -279,13 +290,7 @@ impl<W: Weight> Distribution<W> {
     /// The exact largest value; 0 if empty.
     pub fn max(&self) -> u64 {
         match self.binned_max {
-            0 => {
-                let last = |page: std::ops::Range<usize>| {
-                    let within = self.exact[page.clone()].iter().rposition(|&weight| weight.into() > 0);
-                    within.map(|within| (page.start + within) as u64)
-                };
-                self.touched_pages().rev().find_map(last).unwrap_or(0)
-            }
+            0 => self.exact_cells().next_back().map_or(0, |cell| cell.low),
             max => max,
         }
     }
