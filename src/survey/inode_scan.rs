@@ -18,6 +18,7 @@ use crate::scan::Stat;
 use crate::scan::exclude::Exclude;
 use crate::scan::inodes::btrfs::{self, Btrfs, Choice};
 use crate::scan::inodes::ext::Ext;
+use crate::scan::inodes::kernel::MountedXfs;
 use crate::scan::inodes::medium::Device;
 use crate::scan::inodes::remember::{RememberedNames, Remembering};
 use crate::scan::inodes::target::ScanTarget;
@@ -54,6 +55,8 @@ enum Opened {
     Ext(Box<Ext<Device>>),
     Btrfs(Box<Btrfs<Device>>),
     Xfs(Box<Xfs<Device>>),
+    /// Where the kernel has most inodes in memory.
+    MountedXfs(MountedXfs),
 }
 
 /// Chooses the method for a request.
@@ -96,7 +99,7 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
             Some((path, target)) => {
                 match obstacle(request, &target).map_or_else(|| InodeScan::open(target, request, path), Err) {
                     Ok(scan) => {
-                        match too_empty(&scan).or_else(|| reserved(&scan)).or_else(|| in_memory(request, &scan)) {
+                        match too_empty(&scan).or_else(|| reserved(&scan)).or_else(|| memory_suffices(request, &scan)) {
                             None => Chosen::Scan(scan),
                             Some(reason) => Chosen::Walk { reason },
                         }
@@ -145,16 +148,29 @@ fn too_empty(InodeScan { target, source }: &InodeScan) -> Option<String> {
     })
 }
 
-/// Why a walk would be as fast: on XFS, an inode scan reads from the device what the kernel may have in memory. That
-/// does not matter if it does not read directories, or not again.
-fn in_memory(request: &Request, InodeScan { target, source }: &InodeScan) -> Option<String> {
+/// How many inodes of a mounted file system with many the kernel has in memory, and how many are in use, if it has most
+/// of them.
+fn in_memory(target: &ScanTarget) -> Option<(u64, u64)> {
+    let (in_use, in_memory) = (target.inodes_in_use()?, target.inodes_in_memory()?);
+    (in_use > FEW_INODES && in_memory / 4 > in_use / 5).then_some((in_memory, in_use))
+}
+
+/// Why a walk would be as fast: on XFS, an inode scan of the device reads what the kernel may have in memory. That does
+/// not matter if it does not read directories, or not again.
+fn memory_suffices(request: &Request, InodeScan { target, source }: &InodeScan) -> Option<String> {
     let reads_directories = !request.without_names && request.incremental.is_none();
     let (Opened::Xfs(_), true) = (source, reads_directories) else { return None };
-    let (in_use, in_memory) = (target.inodes_in_use()?, target.inodes_in_memory()?);
-    (in_use > FEW_INODES && in_memory / 4 > in_use / 5).then(|| {
-        let [in_memory, in_use] = [in_memory, in_use].map(|count| format_count(count.into()));
-        format!("the kernel has {in_memory} of {in_use} inodes in memory, so a walk is as fast")
-    })
+    let counts: [u64; 2] = in_memory(target)?.into();
+    let [in_memory, in_use] = counts.map(|count| format_count(count.into()));
+    Some(format!("the kernel has {in_memory} of {in_use} inodes in memory, so a walk is as fast"))
+}
+
+/// A mounted XFS of which the kernel has most inodes in memory, opened so that it is asked for them.
+fn asked_of_kernel(target: &ScanTarget, request: &Request) -> Option<MountedXfs> {
+    let point = target.mount_point().filter(|_| request.incremental.is_none())?;
+    in_memory(target)?;
+    // An old kernel, or one that refuses, leaves the device.
+    MountedXfs::open(point, target.device).ok()
 }
 
 /// What a mounted XFS counts as allocated, and only the kernel knows of which file.
@@ -258,12 +274,13 @@ pub(crate) fn each_inode(request: &Request, found: &mut dyn FnMut(&Stat)) -> Res
         return refuse("only ext2, ext3, ext4, xfs and btrfs can be scanned".to_owned());
     };
     let scan = InodeScan::open(target, request, path)?;
-    if let Some(reason) = too_empty(&scan).or_else(|| in_memory(request, &scan)) {
+    if let Some(reason) = too_empty(&scan).or_else(|| memory_suffices(request, &scan)) {
         return refuse(reason);
     }
     let is_sound = match &scan.source {
         Opened::Ext(ext) => each_inode_of(&**ext, found),
         Opened::Xfs(xfs) => each_inode_of(&**xfs, found),
+        Opened::MountedXfs(xfs) => each_inode_of(xfs, found),
         Opened::Btrfs(btrfs) => each_inode_of(&**btrfs, found) && btrfs.replaced() == 0,
     };
     if is_sound { Ok(()) } else { refuse("some inodes could not be read".to_owned()) }
@@ -305,10 +322,13 @@ impl InodeScan {
                 _ => error,
             }),
             Some(FileSystem::Ext) => open_ext(device, &target),
-            Some(FileSystem::Xfs) => {
-                let device = past_cache(&target.device_path)?;
-                Xfs::open(device, target.device, false).map(|xfs| Opened::Xfs(Box::new(xfs)))
-            }
+            Some(FileSystem::Xfs) => match asked_of_kernel(&target, request) {
+                Some(xfs) => Ok(Opened::MountedXfs(xfs)),
+                None => {
+                    let device = past_cache(&target.device_path)?;
+                    Xfs::open(device, target.device, false).map(|xfs| Opened::Xfs(Box::new(xfs)))
+                }
+            },
             Some(FileSystem::Btrfs) => {
                 let identifier =
                     btrfs::identifier(&past_cache(&target.device_path)?).map_err(|error| error.at(path))?;
@@ -323,6 +343,7 @@ impl InodeScan {
         let whole = match &source {
             Opened::Ext(ext) => target.root.is_none_or(|root| root == ext.root()),
             Opened::Xfs(xfs) => target.root.is_none_or(|root| root == xfs.root()),
+            Opened::MountedXfs(xfs) => target.root.is_none_or(|root| root == xfs.root()),
             Opened::Btrfs(btrfs) => btrfs.start() == btrfs.root(),
         };
         if request.without_names && !whole {
@@ -339,6 +360,7 @@ impl InodeScan {
         match &self.source {
             Opened::Ext(ext) => self.scan(&**ext, self.target.root, request, moments, progress),
             Opened::Xfs(xfs) => self.scan(&**xfs, self.target.root, request, moments, progress),
+            Opened::MountedXfs(xfs) => self.scan(xfs, self.target.root, request, moments, progress),
             Opened::Btrfs(btrfs) => self.scan(&**btrfs, Some(btrfs.start()), request, moments, progress),
         }
     }
@@ -434,6 +456,10 @@ impl InodeScan {
                     found.push(cause.to_owned());
                 }
             }
+            Opened::MountedXfs(_) if changed => {
+                found.push("the file system changed while its inodes were being read".to_owned());
+            }
+            Opened::MountedXfs(_) => {}
             // Committed data stays, whatever follows, except where something reused the space of deleted data.
             Opened::Btrfs(btrfs) => {
                 found.extend_from_slice(btrfs.warnings());

@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use granulo::testing::scan::inodes::kernel::MountedXfs;
 use granulo::testing::scan::inodes::xfs::Xfs;
-use granulo::testing::scan::inodes::{Scan, Scope};
+use granulo::testing::scan::inodes::{Ended, Scan, Scope};
 use granulo::testing::survey::Collector;
 use granulo_core::random::Random;
 use rustix::fs::syncfs;
+use rustix::io::Errno;
 use serde_json::Value;
 
 use crate::args;
@@ -319,6 +321,62 @@ fn blocks_reserved_for_copy_on_write_are_a_reason_to_walk() {
     drop(file);
     remount(&root);
     compare(&root, &[], &[]);
+}
+
+#[test]
+fn the_kernel_is_asked_for_what_it_has_in_memory() {
+    let Some(image) = mounted(&["-m", "reflink=1"]) else { return };
+    let root = image.root();
+    populate(&root, 12, true);
+    // So many that the device is not read for them.
+    for directory in 0..70 {
+        let directory = root.join(format!("many/{directory}"));
+        fs::create_dir_all(&directory).unwrap();
+        (0..1000).for_each(|number| drop(File::create(directory.join(format!("{number}"))).unwrap()));
+    }
+    let gone = write_file(root.join("gone"), 5000);
+    let open = File::open(&gone).unwrap();
+    fs::remove_file(gone).unwrap();
+    // Blocks that are reserved for copy-on-write are in the kernel's memory only.
+    let first = write_file(root.join("first"), 4 << 20);
+    command(Command::new("cp").arg("--reflink=always").arg(&first).arg(root.join("second")));
+    let file = File::options().write(true).open(&first).unwrap();
+    file.write_all_at(&[7; 4096], 1 << 20).unwrap();
+    syncfs(&file).unwrap();
+    let walked = survey(args!["--method", "walk", &root]);
+    let source = match MountedXfs::open(&root, 1) {
+        Err(error) if error.raw_os_error() == Some(Errno::NOTTY.raw_os_error()) => {
+            return skip("the kernel is too old");
+        }
+        source => source.unwrap(),
+    };
+    for (threads, counted_by_name) in [(1, false), (3, false), (3, true)] {
+        let scope = Scope { counted_by_name, threads, device: 1, ..Scope::default() };
+        let collector = Collector::new(&granulo::survey::Options::default(), threads, 0, 20);
+        let ended = Scan::new(&source, &collector, &scope).run(Duration::from_secs(60), || {}).unwrap();
+        assert_eq!(ended, Ended::default());
+        let found = collector.survey();
+        let counts = &found.counts;
+        for (name, count) in [
+            ("files", counts.files),
+            ("hard_links_skipped", counts.hard_links_skipped),
+            ("directories", counts.directories),
+            ("symlinks_absolute", counts.symlinks_absolute),
+            ("symlinks_relative", counts.symlinks_relative),
+            ("errors", counts.errors),
+        ] {
+            assert_eq!(walked["counts"][name], count, "{name}");
+        }
+        assert_eq!(walked["distributions"]["allocated"]["total"], found.allocated_bytes() as u64);
+    }
+    // The same by the program. It reads the device if something else drops the kernel's caches; then nothing may be
+    // reserved.
+    drop((file, open));
+    remount(&root);
+    compare(&root, &[], &[]);
+    compare(&root, &["--hard-links", "each"], &[]);
+    compare(&root.join("deep"), &["--exclude", "*.7"], &[]);
+    assert_eq!(survey(args![&root])["method"], "inode-scan");
 }
 
 #[test]

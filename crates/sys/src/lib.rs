@@ -1,10 +1,12 @@
 //! File handles: names of inodes that outlive their paths (name_to_handle_at(2), open_by_handle_at(2)); and, in
-//! [`sealed`] and [`spill`], memory that processes share and none can change, and memory within a bound.
+//! [`sealed`] and [`spill`], memory that processes share and none can change, and memory within a bound; and, in
+//! [`bulkstat`], the inodes of a mounted XFS.
 //!
 //! This is the only package of the workspace with unsafe code: thin wrappers of system calls that neither rustix nor
 //! nix offers. Each `unsafe` block says why it is sound. The wrappers take and return owned values and slices, so that
 //! no caller can break their assumptions.
 
+pub mod bulkstat;
 pub mod sealed;
 pub mod spill;
 
@@ -51,7 +53,8 @@ struct Buffer {
     f_handle: [u8; MOST_HANDLE_BYTES],
 }
 
-/// The handle of what `name` in `directory` refers to; a symbolic link is not followed.
+/// The handle of what the path `name` below `directory` leads to, or of `directory` itself if it is empty; a symbolic
+/// link at its end is not followed.
 ///
 /// # Errors
 /// Those of name_to_handle_at(2): `EOPNOTSUPP` if the file system has no handles.

@@ -11,8 +11,8 @@
 //! [`Scope::counted_by_name`] counts what names lead to, reading the tables twice. A scan that leaves something out
 //! begins that way.
 //!
-//! [`ext`] reads ext2, ext3 and ext4, [`btrfs`] and [`xfs`] read the file systems of those names. [`target`] identifies
-//! what a path refers to, and [`medium`] reads it.
+//! [`ext`] reads ext2, ext3 and ext4, [`btrfs`] and [`xfs`] read the file systems of those names; [`kernel`] asks the
+//! kernel for a mounted XFS. [`target`] identifies what a path refers to, and [`medium`] reads it.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
@@ -22,6 +22,7 @@ mod checksum;
 mod directories;
 pub mod ext;
 mod fields;
+pub mod kernel;
 pub mod medium;
 mod records;
 pub mod remember;

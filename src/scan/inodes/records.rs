@@ -242,6 +242,7 @@ impl Records {
     pub(super) fn miscounted(&self) -> u64 {
         let parts = self.parts.iter().filter_map(OnceLock::get);
         let of_part = |part: &PartRecords| {
+            part.packed.allocator().relieve();
             let single = part.packed.iter().map(|place| place.load(Relaxed));
             let unmet = single.filter(|record| matches!(record & KIND_BITS, FILE | OTHER) && record & MET == 0).count();
             let aside = part.aside.values().filter(|aside| aside.names.load(Relaxed) != aside.link_count).count();

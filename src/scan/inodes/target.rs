@@ -142,6 +142,11 @@ impl ScanTarget {
         }
     }
 
+    /// Where it is mounted with its root, if it is.
+    pub fn mount_point(&self) -> Option<&Path> {
+        self.mount.as_ref().filter(|mount| mount.root == b"/").map(Mount::point)
+    }
+
     /// Number of inodes in use in the mounted file system.
     pub fn inodes_in_use(&self) -> Option<u64> {
         let StatVfs { f_files, f_ffree, .. } = statvfs(self.mount.as_ref()?.point()).ok()?;

@@ -7,8 +7,8 @@ use crate::sys::spill::Spill;
 
 /// Marks an unknown parent.
 const NONE: u32 = u32::MAX;
-/// Directories between two looks at the memory of the process.
-const DIRECTORIES_A_LOOK: usize = 4096;
+/// Directories between two looks at the memory of the process: few, as each may have rows on several pages.
+const DIRECTORIES_A_LOOK: usize = 64;
 
 /// A directory's name in its parent.
 pub(super) struct Link {
@@ -189,7 +189,7 @@ impl Tree {
 /// Looks at the memory of the process at some of the steps of a loop over directories.
 pub(super) fn look(spill: &Spill, step: usize) {
     if step.is_multiple_of(DIRECTORIES_A_LOOK) {
-        spill.relieve();
+        spill.relieve_now();
     }
 }
 

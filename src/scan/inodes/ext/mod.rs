@@ -50,7 +50,7 @@ const AHEAD_PARTS: usize = 4;
 const WAITS_MS: [u64; 2] = [1, 128];
 /// How long to wait in all: what is still wrong then is damaged.
 const ALL_WAITS_MS: u64 = 2000;
-/// Symlink targets up to this size are in the inode.
+/// Symlink targets shorter than this are in the inode, with a NUL after them.
 const SHORT_TARGET_BYTES: u64 = BLOCK_BYTES as u64;
 
 /// An ext2, ext3 or ext4 file system.
@@ -207,9 +207,8 @@ impl<M: Medium> Ext<M> {
         inode::decode(&self.superblock, number, bytes, self.device)
     }
 
-    /// Reads the blocks of symlink targets, in device order.
-    fn finish_targets(&self, buffers: &mut Buffers, found: &mut impl FnMut(Found<Listing>)) {
-        let mut targets = std::mem::take(&mut buffers.targets);
+    /// Reports the symlinks whose targets are in blocks, which it reads in device order.
+    fn finish_targets(&self, targets: &mut Vec<SymlinkTarget>, found: &mut impl FnMut(Found<Listing>)) {
         targets.sort_unstable_by_key(|target| target.block);
         for SymlinkTarget { offset, mut stat, block } in targets.drain(..) {
             let read = block.ok_or_else(|| damaged("its target is not in the expected place")).and_then(|block| {
@@ -228,7 +227,6 @@ impl<M: Medium> Ext<M> {
                 }
             }
         }
-        buffers.targets = targets;
     }
 
     /// Decodes the inodes of a piece of a table; `first` is the slot of its first inode.
@@ -351,7 +349,7 @@ impl<M: Medium> InodeSource for Ext<M> {
                 }
             }
         }
-        self.finish_targets(buffers, found);
+        self.finish_targets(&mut buffers.targets, found);
     }
 
     fn position(&self, listing: &Listing) -> u64 {

@@ -305,7 +305,7 @@ impl<M: Medium> Xfs<M> {
         }
     }
 
-    /// Reads the blocks of symlink targets, in device order.
+    /// Reports the symlinks whose targets are in blocks, which it reads in device order.
     fn finish_targets(&self, targets: &mut Vec<SymlinkTarget>, found: &mut dyn FnMut(Found<Listing>)) {
         targets.sort_unstable_by_key(|target| target.place);
         for SymlinkTarget { place, offset, mut stat } in targets.drain(..) {
