@@ -81,6 +81,39 @@ fn a_log_that_ended_too_early_stays_accepted() {
     }
 }
 
+#[test]
+fn an_end_stays_accepted_though_its_continuation_was_released() {
+    let sandbox = TempDir::new().unwrap();
+    let (home, how) = (sandbox.path().join("s"), OpenOptions::default());
+    let store = Store::create(&home, &Plan::default()).unwrap();
+    store.put(&key("a"), &file(), b"a").unwrap();
+    let end = store.engine().writer().unwrap().position;
+    store.put(&key("b"), &file(), b"b").unwrap();
+    let path = home.join(segment_path(store.engine().segment_id(end.segment)));
+    kill(store);
+    // The next writer goes on in a segment of its own, and the one after it again.
+    for name in ["c", "d"] {
+        let store = Store::open(&home).unwrap();
+        store.put(&key(name), &file(), &bytes(1, 10_000)).unwrap();
+        kill(store);
+    }
+    let store = Store::open(&home).unwrap();
+    store.remove(&key("c")).unwrap();
+    let dead = CompactOptions { choice: Choice::Dead(50), ..CompactOptions::default() };
+    store.compact(&dead, &Progress::default()).unwrap();
+    drop(store);
+    FileOptions::new().write(true).open(path).unwrap().set_len(end.offset.0).unwrap();
+    assert_eq!(causes(&rebuild_index(&home, &how).unwrap()), [Cause::Damage]);
+    let plan = plan_repair(&home, &how, None, &mut |_| {}, &Progress::default()).unwrap();
+    let options = RepairOptions { accept: true, ..RepairOptions::default() };
+    assert!(repair(&home, &how, &plan, options, &mut |_, _| {}, &Progress::default()).unwrap().is_accepted);
+    for _ in 0..3 {
+        let store = rebuild_index(&home, &how).unwrap();
+        let has = |name: &str| store.entry(&key(name)).unwrap().is_some();
+        assert_eq!((causes(&store), ["a", "b", "c", "d"].map(has)), (vec![], [true, false, false, true]));
+    }
+}
+
 /// An object has two versions, and the index knows the first.
 struct Tail {
     sandbox: TempDir,
