@@ -92,9 +92,10 @@ fn surveys_in(directory: &Path) -> Result<Vec<PathBuf>> {
     }
     paths.sort();
     paths.retain(|path| {
-        // One that cannot be read is told of later.
+        // One that cannot be read, or is truncated, is reported when it is added.
         let Ok(text) = read_bounded("read the survey", path) else { return true };
-        Unread::new(&text).map_or_else(|| file::looks_like(&text), |document| document.is_of("granulo/survey/1"))
+        let is_cut = || file::looks_like(&text) && serde_json::from_slice::<serde::de::IgnoredAny>(&text).is_err();
+        Unread::new(&text).map_or_else(is_cut, |document| document.is_of("granulo/survey/1"))
     });
     Ok(paths)
 }

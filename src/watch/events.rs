@@ -186,16 +186,20 @@ impl Marked {
             }
             records = rest;
         }
+        // The kernel leaves out the record of an inode whose handle it cannot make.
+        self.lost |= !records.is_empty();
         if mask & OF_NAMES != 0 {
+            self.lost |= places[0].is_none();
             for (directory, name, kind) in places.into_iter().flatten() {
                 self.mark_name(directory, name, child, told(mask, kind));
             }
         }
         if mask & OF_INODES != 0 {
-            // An event on a directory names it `.` in itself.
+            // An event on a directory itself reports it with the name `.`, or without a name.
             let itself = places[0].filter(|(_, name, _)| matches!(*name, b"." | b"")).map(|(directory, ..)| directory);
-            if let Some(handle) = child.or(itself) {
-                self.mark_inode(handle, mask);
+            match child.or(itself) {
+                Some(handle) => self.mark_inode(handle, mask),
+                None => self.lost = true,
             }
         }
     }
@@ -478,8 +482,14 @@ mod tests {
     }
 
     #[test]
-    fn an_overflow_and_a_torn_event_count_as_lost() {
-        for bytes in [event(OVERFLOW, &[]), event(MODIFY, &[])[..20].to_vec(), vec![0; 24]] {
+    fn an_overflow_and_what_cannot_be_interpreted_count_as_lost() {
+        let nameless = event(CREATE, &[record(INFO_FID, 1, None)]);
+        let torn = event(CREATE, &[vec![2, 0, 3, 0]]);
+        let of_nothing = [event(MODIFY, &[]), event(CREATE, &[])];
+        for bytes in [event(OVERFLOW, &[]), event(MODIFY, &[])[..20].to_vec(), vec![0; 24], nameless, torn]
+            .into_iter()
+            .chain(of_nothing)
+        {
             let mut marked = Marked::default();
             marked.read(&bytes);
             assert!(marked.lost && marked.len() == 0);

@@ -73,6 +73,7 @@ fn a_history_says_how_fast_a_tree_grows_and_when_it_is_full() {
         date(&file, 9 - 3 * step as i64, 1_000_000 * (step + 1));
     }
     fs::write(surveys.join("other.json"), "{\"schema\": \"granulo/plan/1\"}").unwrap();
+    fs::write(surveys.join("package.json"), "{\"name\": \"another program's\"}").unwrap();
     fs::write(surveys.join("notes.txt"), "no survey").unwrap();
     let ran = run(args!["history", &surveys]).ended(0);
     assert_eq!(ran.said(), "");
