@@ -80,7 +80,7 @@ impl Borrowed {
         for entry in fs::read_dir(directory).map_err(fail)? {
             let name = entry.map_err(fail)?.file_name();
             if name != OF_THE_FILE_SYSTEM {
-                return Err(refuse(directory, &name));
+                return Err(refuse(directory, &name, &cleared));
             }
         }
         let scratch = Scratch::create(directory)?;
@@ -110,7 +110,8 @@ impl Drop for Taken {
     }
 }
 
-fn refuse(directory: &Path, name: &std::ffi::OsStr) -> Error {
+/// The error of a directory that has something of this name in it.
+fn refuse(directory: &Path, name: &std::ffi::OsStr, cleared: &Cleared) -> Error {
     const OPERATION: &str = "measure in";
     let advice = "name an empty directory, or one that does not exist yet";
     if crate::store::is_store(directory) {
@@ -118,9 +119,12 @@ fn refuse(directory: &Path, name: &std::ffi::OsStr) -> Error {
         return Error::new(ErrorKind::Exists, OPERATION, cause).at(directory).advise(advice);
     }
     let of_a_run = name.to_str().is_some_and(|name| super::scratch::owner(name).is_some());
-    let cause = match of_a_run {
-        true => "another run is using it".to_owned(),
-        false => format!("it is not empty: it has {}", volume::shown(Path::new(name))),
+    let shown = volume::shown(Path::new(name));
+    let kept = cleared.kept.iter().find(|(path, _)| path.file_name() == Some(name));
+    let cause = match kept {
+        Some((_, why)) => format!("a killed run left {shown} in it: {why}"),
+        None if of_a_run => format!("another run is using it, or left {shown} in it"),
+        None => format!("it is not empty: it has {shown}"),
     };
     Error::new(ErrorKind::Exists, OPERATION, cause).at(directory).advise(advice)
 }
