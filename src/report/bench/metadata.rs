@@ -226,7 +226,7 @@ fn write_responses(document: &Document, details: &MetadataDetails, out: &mut dyn
     ];
     for (what, value) in figures {
         for beside in subjects.chunks(SUBJECTS_BESIDE) {
-            heading(&format!("{what} (only …: rate achieved)"), out)?;
+            heading(&format!("{what} (only …: rate achieved, a second)"), out)?;
             write_heads("offered", beside, &document.subjects, out)?;
             for &offered in &rates {
                 let of = |at: usize| -> Vec<&LoadPoint> {
@@ -256,7 +256,8 @@ fn response(points: &[&LoadPoint], value: fn(&LoadPoint) -> f64) -> String {
     match points {
         [] => "–".to_owned(),
         _ if share < crate::bench::metadata::SUSTAINED_FRACTION => {
-            format!("{TOO_MUCH}{}", rate(median(&|point| point.achieved_per_second)))
+            let achieved = rate(median(&|point| point.achieved_per_second));
+            format!("{TOO_MUCH}{}", achieved.trim_end_matches("/s"))
         }
         _ => format_duration(median(&|point| value(point)) / 1e3),
     }
