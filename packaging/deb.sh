@@ -33,6 +33,7 @@ install -D -m 644 "$here/systemd/granulo-survey.service" "$root/lib/systemd/syst
 install -D -m 644 "$here/systemd/granulo-survey.timer" "$root/lib/systemd/system/granulo-survey.timer"
 install -D -m 644 "$here/systemd/granulo-survey.default" "$root/etc/default/granulo-survey"
 install -m 644 "$from/README.md" "$from/THIRD-PARTY.md" "$documents"
+cp -r --no-preserve=mode,ownership "$from/docs" "$documents"
 install -m 644 "$from/LICENSE" "$documents/copyright"
 gzip -9nc "$from/CHANGELOG.md" > "$documents/changelog.gz"
 mkdir "$root/DEBIAN"

@@ -35,6 +35,8 @@ for target in "${targets[@]}"; do
   mkdir -p "$dist/$name/man" "$dist/$name/completions"
   install -m 755 "$binary" "$dist/$name/granulo"
   cp README.md LICENSE CHANGELOG.md packaging/THIRD-PARTY.md "$dist/$name"
+  # What the README links to.
+  cp -r docs "$dist/$name"
   # A binary for another processor cannot write its own pages: those of an earlier target are the same.
   if "$dist/$name/granulo" --version > /dev/null 2>&1; then
     "$dist/$name/granulo" man --directory "$dist/$name/man"
