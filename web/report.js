@@ -10,7 +10,7 @@ Pages.add("survey", (data) => {
   // ---------------------------------------------------------------- header
 
   const METHODS = {
-    walk: "walked the tree", "inode-scan": "scanned inode tables", merge: "merged from several surveys", fsstats: "read from an fsstats file", published: "published table",
+    walk: "walked the tree", "inode-scan": "scanned inode tables", merge: "merged from several surveys", fsstats: "read from an fsstats file", published: "published table", list: "read from a list of sizes",
   };
 
   /** Kind, size and room of a file system. */

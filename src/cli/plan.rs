@@ -109,7 +109,7 @@ impl PlanArguments {
         let request = Request {
             models: models(&self.model)?,
             cutoffs: self.cutoff.clone(),
-            usual_bytes: SMALL_FILE_BYTES,
+            default_cutoff_bytes: SMALL_FILE_BYTES,
             fast_device_bytes: self.fast,
             allowance: Allowance { growth_fraction: self.growth, fill_fraction: self.fill },
             operations: self.trace.as_deref().map(read_operations).transpose()?,

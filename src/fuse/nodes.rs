@@ -78,7 +78,8 @@ impl Table {
         self.nodes.get(number).map_or(0, Node::look_ups)
     }
 
-    /// Forgets what is neither open nor changed, if nobody holds it; and the node, if the kernel does not know it.
+    /// Drops the `Live` of an object if nobody holds it and its state need not stay (`LiveState::is_needed`); then the
+    /// node, if there is no `Live` and the kernel has no look-ups of it.
     fn trim(&mut self, number: ObjectNumber) {
         if let Some(live) = self.live.get(&number)
             && Arc::strong_count(live) == 1
@@ -142,7 +143,7 @@ impl Nodes {
         }
     }
 
-    /// Whether the kernel knows an object.
+    /// Whether there is a node of an object: the kernel knows it, or something of it is live.
     pub(super) fn is_known(&self, number: ObjectNumber) -> bool {
         lock(&self.table).nodes.get(number).is_some()
     }

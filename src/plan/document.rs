@@ -27,7 +27,7 @@ pub struct Request {
     /// refer.
     pub cutoffs: Vec<u64>,
     /// The usual cutoff where no cutoff is specified.
-    pub usual_bytes: u64,
+    pub default_cutoff_bytes: u64,
     /// Capacity of a fast tier, to find the cutoff that it holds.
     pub fast_device_bytes: Option<u64>,
     /// What to allow for.
@@ -43,12 +43,12 @@ pub struct Request {
 }
 
 impl Request {
-    /// The space of each layout, with the defaults of `granulo plan`.
+    /// Asks for the space of each layout, with the defaults of `granulo plan`.
     pub fn new(models: Vec<Model>) -> Request {
         Request {
             models,
             cutoffs: Vec::new(),
-            usual_bytes: SMALL_FILE_BYTES,
+            default_cutoff_bytes: SMALL_FILE_BYTES,
             fast_device_bytes: None,
             allowance: Allowance::default(),
             operations: None,
@@ -184,7 +184,7 @@ pub fn plan(population: &Population, about: About, request: &Request) -> Result<
         return Err(refuse("the source has no files", "survey a tree with files"));
     }
     let largest_bytes = population.sizes.max();
-    let usual_cutoff_bytes = request.cutoffs.first().copied().unwrap_or(request.usual_bytes);
+    let usual_cutoff_bytes = request.cutoffs.first().copied().unwrap_or(request.default_cutoff_bytes);
     let rows = block_sizes(population.sizes, population.padding);
     let operations = request
         .operations

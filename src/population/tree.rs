@@ -286,7 +286,7 @@ fn enrich(level: &mut [u64], rest: &mut [u64], wanted: u64, random: &mut Random)
 }
 
 /// Entries and children of each directory where depths are not known: up to half of the entries of a directory are
-/// directories, in order, until there are enough; up to all of them where there are more directories than files.
+/// directories, in order, until there are enough; up to all of them where the halves would not suffice.
 fn breadth_first(mut pool: Vec<u64>) -> (Vec<u64>, Vec<u64>) {
     let directories = pool.len() as u64;
     let half: u128 = pool.iter().map(|&entries| u128::from(entries.div_ceil(2))).sum();

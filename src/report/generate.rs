@@ -9,7 +9,7 @@ use crate::population::document::{Aging, Document, MadeFiles, MeasureDistance};
 use crate::population::extents::Fragmentation;
 use crate::progress::Snapshot;
 use crate::survey::measure::Measure;
-use crate::units::{format_count, format_share, format_size};
+use crate::units::{format_count, format_counted, format_share, format_size};
 
 const HEADING: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();
@@ -24,8 +24,8 @@ pub(crate) fn write_plan(document: &Document, out: &mut dyn Write) -> io::Result
     writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&title, COLUMNS))?;
     let mut sentences = vec![format!(
         "Planned: {} in {}, {} ({} bytes), the largest {}; {}; seed {}.",
-        counted(plan.files.into(), "file", "files"),
-        counted(plan.directories.into(), "directory", "directories"),
+        format_counted(plan.files, "file", "files"),
+        format_counted(plan.directories, "directory", "directories"),
         format_size(plan.size_bytes),
         format_count(plan.size_bytes),
         format_size(plan.largest_bytes.into()),
@@ -86,8 +86,8 @@ fn made_words(document: &Document, made: &MadeFiles) -> String {
         .map(|bytes| format!(" The file system has allocated {} for the files.", format_size(bytes)));
     let there = format!(
         "{} in {}, {}",
-        counted(made.files.into(), "file", "files"),
-        counted(made.directories.into(), "directory", "directories"),
+        format_counted(made.files, "file", "files"),
+        format_counted(made.directories, "directory", "directories"),
         format_size(made.size_bytes.into())
     );
     if document.aging.is_some() {
@@ -193,10 +193,6 @@ fn content_words(document: &Document) -> String {
     }
 }
 
-fn counted(count: u128, one: &str, many: &str) -> String {
-    format!("{} {}", format_count(count), if count == 1 { one } else { many })
-}
-
 fn write_sentences(sentences: &[String], out: &mut dyn Write) -> io::Result<()> {
     for line in sentences.iter().flat_map(|sentence| wrap(sentence, COLUMNS)) {
         writeln!(out, "{line}")?;
@@ -210,7 +206,7 @@ fn write_aging(aging: &Aging, out: &mut dyn Write) -> io::Result<()> {
         "Aged by {} operations in {:.2} s: {} created and {} deleted in total; the file system is {} full.",
         format_count(aging.operations.into()),
         aging.elapsed_seconds,
-        counted(aging.created.into(), "file", "files"),
+        format_counted(aging.created, "file", "files"),
         format_count(aging.deleted.into()),
         format_share(aging.fill_fraction),
     );

@@ -201,10 +201,12 @@ fn printed(tier: &Tier, plan: &Plan) -> bool {
     size >= 4 * KIB || size == 0 || is_asked(tier, plan)
 }
 
+/// Whether its row is always printed: its cutoff was requested, or is the usual one.
 fn is_asked(tier: &Tier, plan: &Plan) -> bool {
     tier.cutoff_bytes == plan.usual_cutoff_bytes || plan.asked_cutoffs_bytes.contains(&tier.cutoff_bytes)
 }
 
+/// The tiers of the first layout that has any, which `plan.tiers` are about.
 fn write_tiers(plan: &Plan, first: &FastTier, out: &mut dyn Write) -> io::Result<()> {
     heading(&format!("Fast tier of {}: metadata, and files up to a cutoff", first.model), out)?;
     writeln!(
@@ -213,7 +215,7 @@ fn write_tiers(plan: &Plan, first: &FastTier, out: &mut dyn Write) -> io::Result
         "cutoff", "files", "bytes", "fast", "of all", "to buy"
     )?;
     let mut rows: Vec<&Tier> = plan.tiers.iter().filter(|tier| printed(tier, plan)).collect();
-    // Identical rows at the end are printed once.
+    // Once nearly everything is fast, larger cutoffs need the same space: only the first such row is printed.
     let says_the_same = |row: &Tier, kept: &Tier| {
         kept.fast_fraction > 0.9 && format_size(row.fast_bytes) == format_size(kept.fast_bytes)
     };
@@ -227,7 +229,8 @@ fn write_tiers(plan: &Plan, first: &FastTier, out: &mut dyn Write) -> io::Result
     };
     faint(
         &format!(
-            "Fast: including redundancy. To buy: filled to at most {}{growth}. Cutoffs are exact up to 64 KiB, within 1 % above.",
+            "Fast: including redundancy. To buy: filled to at most {}{growth}. Cutoffs are exact up to 64 KiB, within \
+             1 % above.",
             format_share(first.fill_fraction)
         ),
         out,

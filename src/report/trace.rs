@@ -11,7 +11,7 @@ use crate::distribution::{Bucket, Distribution};
 use crate::survey::file::format_time;
 use crate::trace::summary::{BLOCK_SIZES, Pattern, Side, SizeRow, Summary, UNKNOWN_SIZE};
 use crate::trace::{Clock, Detail, Kind, Source, published};
-use crate::units::{MIB, format_count, format_duration, format_share, format_size, fraction};
+use crate::units::{MIB, format_count, format_counted, format_duration, format_share, format_size, fraction};
 
 const READS: Style = AnsiColor::Cyan.on_default();
 const WRITES: Style = AnsiColor::Magenta.on_default();
@@ -60,10 +60,6 @@ fn write_facts(summary: &Summary, source: &dyn Source, out: &mut dyn Write) -> i
     }
 }
 
-fn plural(count: u64, one: &str, many: &str) -> String {
-    format!("{} {}", format_count(count.into()), if count == 1 { one } else { many })
-}
-
 /// The summary in a few sentences.
 pub fn sentences(summary: &Summary, source: &dyn Source) -> Vec<String> {
     let origin = source.origin();
@@ -72,13 +68,13 @@ pub fn sentences(summary: &Summary, source: &dyn Source) -> Vec<String> {
         Clock::None => String::new(),
         _ => format!(" in {}", format_duration(summary.span_seconds())),
     };
-    let operations = plural(summary.operations, "operation", "operations");
+    let operations = format_counted(summary.operations, "operation", "operations");
     sentences.push(match source.processes().len() as u64 {
         0 if summary.files.touched == 0 => format!("{operations}{time}."),
         processes => format!(
             "{operations}{time} by {} on {}.",
-            plural(processes, "process", "processes"),
-            plural(summary.files.touched, "file or directory", "files and directories"),
+            format_counted(processes, "process", "processes"),
+            format_counted(summary.files.touched, "file or directory", "files and directories"),
         ),
     });
     let (reads, writes) = (&summary.sides.reads, &summary.sides.writes);
@@ -88,7 +84,7 @@ pub fn sentences(summary: &Summary, source: &dyn Source) -> Vec<String> {
             continue;
         }
         let requests = match summary.has_requests {
-            true => format!(", by {}", plural(side.requests.count() as u64, "request", "requests")),
+            true => format!(", by {}", format_counted(side.requests.count() as u64, "request", "requests")),
             false => String::new(),
         };
         sentences.push(format!(
@@ -99,7 +95,7 @@ pub fn sentences(summary: &Summary, source: &dyn Source) -> Vec<String> {
                 1 => "of 1 file was".to_owned(),
                 many => format!("of {} files were", format_count(many.into())),
             },
-            plural(side.whole.count() as u64, "whole-file operation", "whole-file operations"),
+            format_counted(side.whole.count() as u64, "whole-file operation", "whole-file operations"),
             format_size(match summary.has_requests {
                 true => side.requests.quantile(1, 2).into(),
                 false => side.whole.quantile(1, 2).into(),
@@ -235,7 +231,7 @@ fn write_deciles(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
         if reads.empty + writes.empty > 0 {
             let text = format!(
                 "Excluded: {} that transferred nothing, mostly at the end of a file.",
-                plural(reads.empty + writes.empty, "request", "requests")
+                format_counted(reads.empty + writes.empty, "request", "requests")
             );
             faint(&text, out)?;
         }

@@ -115,6 +115,12 @@ pub fn format_count(count: u128) -> String {
     text
 }
 
+/// Formats a count with its noun: `1 file`, `1,234 files`.
+pub fn format_counted(count: impl Into<u128>, one: &str, many: &str) -> String {
+    let count = count.into();
+    format!("{} {}", format_count(count), if count == 1 { one } else { many })
+}
+
 /// Formats a share in per cent: `12.3 %`; `<0.1 %` and `>99.9 %` if rounding would hide that it is neither 0 nor all.
 pub fn format_share(fraction: f64) -> String {
     let percent = fraction * 100.0;

@@ -69,7 +69,7 @@ pub(crate) fn offsets_of(rows: &Rows, indices: &[u32]) -> Result<Vec<u64>> {
     Ok(offsets)
 }
 
-/// Reads rows into `buffer`, which has the sum of their sizes.
+/// Reads rows into `buffer`, which has the sum of their sizes. All of them must exist ([`offsets_of`] checks that).
 ///
 /// # Errors
 /// The first file that cannot be read, with its name.
@@ -83,6 +83,7 @@ pub(crate) fn read_rows(
     let listed: Vec<_> = indices.iter().filter_map(|&index| rows.get(index as usize)).collect();
     let places: Vec<RecordPlace> = listed.iter().map(|row| row.place).collect();
     let slots = Slots::new(buffer, listed.iter().map(|row| row.size_bytes as usize));
+    // What fails here is read again below, by its name: that succeeds, or says why not.
     store.read_places(&places, threads, |at, content| {
         let _ = content.is_ok_and(|content| slots.fill(at, content));
     });
@@ -94,7 +95,7 @@ pub(crate) fn read_rows(
         let is_listed =
             object.is_some_and(|object| object.entry.id == listed[at].place.id && slots.fill(at, object.content));
         if !is_listed {
-            let cause = "it was changed or removed since it was listed, and its space was freed";
+            let cause = "it was changed or removed since it was listed, and what was listed can no longer be read";
             return Err(Error::new(ErrorKind::NotFound, "read", cause)
                 .at(&key.to_path())
                 .advise("list the store again, or keep the first listing open: its files are kept for it"));

@@ -232,7 +232,7 @@ pub fn fill(
 ) -> Result<Document> {
     let content = if request.is_random { Content::random(run.seed()) } else { Content::zero() };
     let mut samples = Vec::new();
-    let mut complete = make_whole(&mut places, progress)?;
+    let mut complete = fill_holes(&mut places, progress)?;
     if complete {
         complete = read_devices(request, &mut places, &content, progress, &mut samples)?;
     }
@@ -290,7 +290,7 @@ pub fn fill(
 }
 
 /// Writes zeros to the holes of the images of file systems that were created for the run; returns whether it finished.
-fn make_whole(places: &mut [Prepared], progress: &Progress) -> Result<bool> {
+fn fill_holes(places: &mut [Prepared], progress: &Progress) -> Result<bool> {
     for place in places {
         let name = place.name().to_owned();
         let Some(image) = place.image() else { continue };

@@ -9,13 +9,12 @@ use super::MountArguments;
 use super::options::Options;
 use crate::cli::progress::during;
 use crate::cli::store::devices::{checked, say_what_is_wrong};
-use crate::cli::store::problems::counted;
 use crate::cli::{Ended, output, signals, usage_error};
 use crate::erofs::{self, Imaged};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Progress, Snapshot};
 use crate::store::{CheckOptions, OpenOptions, PinnedSnapshot, Store};
-use crate::units::{escape, escape_path, format_count, format_duration, format_size};
+use crate::units::{escape, escape_path, format_count, format_counted, format_duration, format_size};
 
 /// Mounts the current state of the store.
 pub(super) fn run(arguments: &MountArguments, options: &Options) -> Result<Ended> {
@@ -127,15 +126,18 @@ fn prefetched(at: &Snapshot) -> String {
 
 fn words(imaged: &Imaged) -> String {
     let (inodes, files) = (imaged.inodes, imaged.files.len() as u64);
-    let mut words =
-        format!("{}, in an image of {}", counted(inodes, "inode", "inodes"), format_size(imaged.image_bytes.into()));
+    let mut words = format!(
+        "{}, in an image of {}",
+        format_counted(inodes, "inode", "inodes"),
+        format_size(imaged.image_bytes.into())
+    );
     if files > 0 {
         let mapped = format_size(imaged.mapped_bytes.into());
-        words += &format!(" that points to {mapped} in {} of the store", counted(files, "file", "files"));
+        words += &format!(" that points to {mapped} in {} of the store", format_counted(files, "file", "files"));
     }
     if imaged.copied_files > 0 {
         let copied = format_size(imaged.copied_bytes.into());
-        words += &format!("; {copied} of {} copied", counted(imaged.copied_files, "file", "files"));
+        words += &format!("; {copied} of {} copied", format_counted(imaged.copied_files, "file", "files"));
     }
     words
 }

@@ -3,14 +3,14 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::problems::{ProblemRecord, counted, word};
+use super::problems::{ProblemRecord, word};
 use super::progress::maintenance_words;
 use super::{Ended, StoreToWrite, output};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
 use crate::store::{CheckOptions, CheckReport, Problem, rebuild_index};
-use crate::units::{format_count, format_size, parse_size};
+use crate::units::{format_count, format_counted, format_size, parse_size};
 
 /// Problems that are kept for JSON; further ones are only counted.
 const KEPT: usize = 10_000;
@@ -129,9 +129,9 @@ fn document(report: &CheckReport, index_rebuilt: bool, problems: Vec<ProblemReco
 pub(super) fn words(report: &CheckReport, store_is_complete: bool) -> String {
     let looked = format!(
         "{}, {}, {}{}",
-        counted(report.keys, "key", "keys"),
-        counted(report.segments, "segment", "segments"),
-        counted(report.tables, "table", "tables"),
+        format_counted(report.keys, "key", "keys"),
+        format_counted(report.segments, "segment", "segments"),
+        format_counted(report.tables, "table", "tables"),
         match report.is_deep {
             true => format!(", every byte of {}", format_size(report.verified_bytes.into())),
             false => ", metadata".to_owned(),
@@ -157,6 +157,8 @@ pub(super) fn words(report: &CheckReport, store_is_complete: bool) -> String {
     match parts.is_empty() {
         true if store_is_complete => format!("{looked}: no problems{end}"),
         true => format!("{looked}: no problems in what is present, but the store is incomplete{end}"),
-        false => format!("{looked}: {}: {}{end}", counted(report.problems(), "problem", "problems"), parts.join(", ")),
+        false => {
+            format!("{looked}: {}: {}{end}", format_counted(report.problems(), "problem", "problems"), parts.join(", "))
+        }
     }
 }

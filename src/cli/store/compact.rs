@@ -3,7 +3,6 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::problems::counted;
 use super::progress::maintenance_words;
 use super::{Ended, StoreToWrite, or_damage, output, with_failures};
 use crate::cli::progress::during;
@@ -11,7 +10,7 @@ use crate::cli::signals;
 use crate::error::Result;
 use crate::store::geometry::Alignment;
 use crate::store::{Choice, CompactOptions, CompactPlan, Compacted, Store};
-use crate::units::{format_size, parse_percent, parse_size};
+use crate::units::{format_counted, format_size, parse_percent, parse_size};
 
 /// Free the space of removed and replaced objects, and restore the order of groups
 ///
@@ -196,14 +195,14 @@ fn how_it_ended(done: &Compacted) -> Ended {
 fn planned_words(plan: &CompactPlan) -> String {
     let mut words = format!(
         "{}: {} of {} to move",
-        counted(plan.segments.len() as u64, "segment", "segments"),
-        counted(plan.live_records(), "record", "records"),
+        format_counted(plan.segments.len() as u64, "segment", "segments"),
+        format_counted(plan.live_records(), "record", "records"),
         format_size(plan.live_bytes().into()),
     );
     if !plan.extents.is_empty() {
         words.push_str(&format!(
             "; {}: {} to copy",
-            counted(plan.extents.len() as u64, "extent file", "extent files"),
+            format_counted(plan.extents.len() as u64, "extent file", "extent files"),
             format_size(plan.live_unit_bytes().into())
         ));
     }
@@ -219,13 +218,13 @@ fn done_words(done: &Compacted) -> String {
         Ok(bytes) => format!("{} freed", format_size(bytes.into())),
         Err(_) => format!("{} more used", format_size(done.gained_bytes.unsigned_abs().into())),
     };
-    let mut words = counted(done.moved_records, "record moved", "records moved");
+    let mut words = format_counted(done.moved_records, "record moved", "records moved");
     if done.moved_unit_bytes > 0 {
         words.push_str(&format!(", {} of stripe units copied", format_size(done.moved_unit_bytes.into())));
     }
     words.push_str(&format!(", {gained}"));
     if done.kept_removals > 0 {
-        words.push_str(&format!(", {}", counted(done.kept_removals, "removal kept", "removals kept")));
+        words.push_str(&format!(", {}", format_counted(done.kept_removals, "removal kept", "removals kept")));
     }
     if done.waiting_bytes > 0 {
         words.push_str(&format!("; {} wait for readers to finish", format_size(done.waiting_bytes.into())));

@@ -8,11 +8,11 @@ use std::sync::Mutex;
 
 use serde::Serialize;
 
-use super::problems::counted;
 use crate::cli::{Ended, output};
 use crate::error::Result;
 use crate::locks::lock;
 use crate::store::{Completeness, Store};
+use crate::units::format_counted;
 
 static FOUND: Mutex<Option<Completeness>> = Mutex::new(None);
 
@@ -23,7 +23,7 @@ pub(super) fn say_completeness(store: &Store) {
         0 => {}
         detached => output::warn(&format!(
             "{} had no parent: {} now in lost+found, with everything in {}",
-            counted(detached, "directory", "directories"),
+            format_counted(detached, "directory", "directories"),
             if detached == 1 { "it is" } else { "they are" },
             if detached == 1 { "it" } else { "them" }
         )),
@@ -42,7 +42,7 @@ pub(super) fn say_postponed(segments: usize) {
     if segments > 0 {
         output::warn(&format!(
             "{} until missing devices return or are rebuilt: new ones would have fewer copies",
-            counted(segments as u64, "segment stays", "segments stay")
+            format_counted(segments as u64, "segment stays", "segments stay")
         ));
     }
 }

@@ -8,14 +8,13 @@ use std::time::Instant;
 use clap::Args;
 use serde::Serialize;
 
-use super::problems::counted;
 use super::progress::{transfer_words, with_total};
 use super::{Ended, StateToRead, key, or_damage, output};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
 use crate::store::{Kind, LoadedObject};
-use crate::units::{format_count, format_size};
+use crate::units::{format_count, format_counted, format_size};
 
 /// Damaged objects that are named; further ones are only counted.
 const NAMED: u64 = 20;
@@ -121,7 +120,7 @@ impl LoadDocument {
         };
         format!(
             "{}, {} in {:.2} s, {} MB/s, {verified}",
-            counted(self.objects, "object", "objects"),
+            format_counted(self.objects, "object", "objects"),
             format_size(self.content_bytes.into()),
             self.seconds,
             format_count(self.megabytes_per_second.round() as u128),

@@ -229,6 +229,9 @@ impl StoreToWrite {
                     }
                     std::thread::sleep(BETWEEN_ATTEMPTS);
                 }
+                (Err(error), None) if error.kind() == ErrorKind::Busy => {
+                    return Err(error.advise("wait for it to end (--wait does); the store can still be read"));
+                }
                 (opened, _) => return opened,
             }
         }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::store::{Problem, Remedy};
-use crate::units::{escape_path, format_count};
+use crate::units::escape_path;
 
 /// A problem.
 #[derive(Debug, Serialize)]
@@ -55,9 +55,4 @@ pub(super) fn word(remedy: Remedy) -> &'static str {
         Remedy::Harmless => "harmless",
         Remedy::Lost => "lost",
     }
-}
-
-/// A count with its noun.
-pub(in crate::cli) fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{} {}", format_count(count.into()), if count == 1 { one } else { many })
 }

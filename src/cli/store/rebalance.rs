@@ -3,14 +3,13 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::problems::counted;
 use super::progress::maintenance_words;
 use super::{Ended, StoreToWrite, or_damage, output, with_failures};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
 use crate::store::{RebalancePlan, Rebalanced, Store};
-use crate::units::{format_size, parse_size};
+use crate::units::{format_counted, format_size, parse_size};
 
 /// Move overflowed records from slow devices back to fast ones, up to the low watermark
 ///
@@ -103,7 +102,7 @@ fn planned_words(plan: &RebalancePlan, is_dry: bool) -> String {
         (count, _) => format!(
             "{verb} {} in {} to fast devices",
             format_size(plan.live_bytes().into()),
-            counted(count as u64, "segment", "segments")
+            format_counted(count as u64, "segment", "segments")
         ),
     };
     if !plan.left.is_empty() {
@@ -119,7 +118,7 @@ fn planned_words(plan: &RebalancePlan, is_dry: bool) -> String {
 fn done_words(done: &Rebalanced) -> String {
     let mut words = format!(
         "{} of {} moved",
-        counted(done.moved_records, "record", "records"),
+        format_counted(done.moved_records, "record", "records"),
         format_size(done.moved_bytes.into())
     );
     if done.waiting_bytes > 0 {

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::problems::counted;
 use super::progress::maintenance_words;
 use super::{Ended, OpenedStore, checked, output, usage_error, with_failures};
 use crate::cli::progress::during;
@@ -15,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::geometry::{DeviceEntry, DeviceState};
 use crate::store::ids::DeviceNumber;
 use crate::store::{OpenOptions, RebuildOptions, RebuildPlan, RebuildReport, Store};
-use crate::units::{format_count, format_size, parse_size};
+use crate::units::{format_count, format_counted, format_size, parse_size};
 
 /// Rebuild a lost device, onto a new directory or into spare space
 ///
@@ -143,9 +142,9 @@ impl RebuildArguments {
                 out,
                 "{verb} what was on device {}: {} ({}), units of {} ({}), {} together",
                 device,
-                counted(plan.segments, "segment", "segments"),
+                format_counted(plan.segments, "segment", "segments"),
                 format_size(plan.segment_bytes.into()),
-                counted(plan.objects, "large object", "large objects"),
+                format_counted(plan.objects, "large object", "large objects"),
                 format_size(plan.unit_bytes.into()),
                 format_size(plan.total_bytes().into())
             )?;

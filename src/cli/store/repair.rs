@@ -4,7 +4,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::check::words;
-use super::problems::{ProblemRecord, counted, line, word};
+use super::problems::{ProblemRecord, line, word};
 use super::progress::maintenance_words;
 use super::{Ended, StoreToWrite, output};
 use crate::cli::progress::during;
@@ -12,7 +12,7 @@ use crate::cli::signals;
 use crate::error::Result;
 use crate::store::ids::DeviceNumber;
 use crate::store::{Problem, RepairOptions, RepairPlan, RepairReport, plan_repair, repair, take_side};
-use crate::units::{format_count, format_size, parse_size};
+use crate::units::{format_count, format_counted, format_size, parse_size};
 
 /// Lost objects that are printed; JSON lists more.
 const PRINTED: usize = 1000;
@@ -203,7 +203,7 @@ impl RepairArguments {
                     "  {:<10} {:<16} {:>14} {bytes:>12}",
                     word(*remedy),
                     kind.name(),
-                    counted(line.problems, "problem", "problems")
+                    format_counted(line.problems, "problem", "problems")
                 )?;
             }
             for problem in plan.lost.iter().take(PRINTED) {
@@ -249,20 +249,20 @@ fn print_report(report: &RepairReport, knows_all: bool) -> Result<Ended> {
             (report.dropped, "lost object removed", "lost objects removed"),
         ];
         for (count, one, many) in counts.into_iter().filter(|(count, ..)| *count > 0) {
-            writeln!(out, "{}", counted(count, one, many))?;
+            writeln!(out, "{}", format_counted(count, one, many))?;
         }
         for problem in &report.left {
             writeln!(out, "{}", line(problem, false))?;
         }
         if report.scrub.failed > 0 {
-            let repairs = counted(report.scrub.failed, "repair", "repairs");
+            let repairs = format_counted(report.scrub.failed, "repair", "repairs");
             writeln!(
                 out,
                 "{repairs} failed, and may not last although they can be read back now: see to the device, and rerun"
             )?;
         }
         if report.unplanned > 0 {
-            let problems = counted(report.unplanned, "problem", "problems");
+            let problems = format_counted(report.unplanned, "problem", "problems");
             writeln!(
                 out,
                 "{problems} with lost objects that the plan does not list: nothing of them was dropped; rerun"

@@ -3,14 +3,14 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::problems::{ProblemRecord, counted, line};
+use super::problems::{ProblemRecord, line};
 use super::progress::maintenance_words;
 use super::{Ended, StoreToWrite, output};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
 use crate::store::{Problem, ScrubOptions};
-use crate::units::{format_count, format_size, parse_size};
+use crate::units::{format_count, format_counted, format_size, parse_size};
 
 /// Problems that are kept for JSON; further ones are only counted.
 const KEPT: usize = 10_000;
@@ -97,7 +97,7 @@ impl ScrubArguments {
             let verified = format_size(report.verified_bytes.into());
             let index = format_size(report.index_bytes.into());
             let (found, repaired) =
-                (counted(report.found, "problem", "problems"), format_count(report.repaired.into()));
+                (format_counted(report.found, "problem", "problems"), format_count(report.repaired.into()));
             output::print(|out| {
                 writeln!(
                     out,

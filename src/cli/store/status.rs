@@ -5,14 +5,13 @@ use std::io::{self, Write};
 use clap::Args;
 use serde::Serialize;
 
-use super::problems::counted;
 use super::snapshot::HeldRecord;
 use super::{Ended, StoreToRead, output};
 use crate::error::Result;
 use crate::report::store::{format_minute, write_sentences};
 use crate::store::ids::DeviceNumber;
 use crate::store::{Census, DeviceState, DeviceStatus, HeldBySnapshots, StoreStatus, Time};
-use crate::units::{escape, escape_path, format_count, format_share, format_size, format_time};
+use crate::units::{escape, escape_path, format_count, format_counted, format_share, format_size, format_time};
 
 /// Show the devices of a store, how full they are, and pending work
 ///
@@ -156,7 +155,7 @@ fn write_status(status: &StoreStatus, held: &HeldBySnapshots, out: &mut dyn Writ
         ),
     )?;
     if status.sees_log {
-        let dead = counted(status.dead_records, "record", "records");
+        let dead = format_counted(status.dead_records, "record", "records");
         line("dead", format!("{dead}, {} with commits", size(status.dead_bytes)))?;
     }
     if status.overflowed_bytes > 0 {
@@ -183,8 +182,8 @@ fn write_status(status: &StoreStatus, held: &HeldBySnapshots, out: &mut dyn Writ
         line("waiting", format!("{} will be freed when readers finish", size(status.waiting_bytes)))?;
     }
     if let [.., newest] = &held.snapshots[..] {
-        let snapshots = counted(held.snapshots.len() as u64, "snapshot", "snapshots");
-        let objects = counted(held.all.objects, "object", "objects");
+        let snapshots = format_counted(held.snapshots.len() as u64, "snapshot", "snapshots");
+        let objects = format_counted(held.all.objects, "object", "objects");
         line("snapshots", format!("{snapshots}, the newest {}", escape(&newest.snapshot.name)))?;
         line("", format!("they alone keep {objects}, {}", format_size(held.all.size_bytes)))?;
     }
@@ -234,9 +233,9 @@ fn known(status: &StoreStatus, bytes: u64) -> String {
 fn in_use_words(status: &StoreStatus) -> String {
     format!(
         "{}, {}, in {}",
-        counted(status.live_records, "record", "records"),
+        format_counted(status.live_records, "record", "records"),
         format_size(status.live_bytes.into()),
-        counted(status.segments, "segment", "segments")
+        format_counted(status.segments, "segment", "segments")
     )
 }
 

@@ -524,12 +524,15 @@ impl InodeVisitor for Collector {
             }
             let counted = if self.hard_links == HardLinks::Once { (*names).min(1) } else { *names };
             shard.counts.hard_links_skipped += u64::from(names - counted);
-            // A damaged inode may claim billions of names: they are counted a few at a time.
+            // A damaged inode may claim billions of names: in pieces, so that memory stays bounded and a stop ends it.
             for ordinal in 0..counted {
                 rows.push(self.row(stat, ordinal));
                 if rows.len() >= MOST_ROWS {
                     scan::Tally::add(&mut of_batch, &shard.files(&rows, self));
                     rows.clear();
+                    if self.progress.should_stop() {
+                        break;
+                    }
                 }
             }
         }

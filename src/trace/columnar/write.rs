@@ -18,6 +18,7 @@ pub struct Writer<W: Write> {
     before: Operation,
     in_block: usize,
     operations: u64,
+    /// Names of files and of processes that were written.
     files: usize,
     processes: usize,
     raw: Vec<u8>,

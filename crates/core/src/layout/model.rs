@@ -34,7 +34,7 @@ pub fn kinds() -> &'static [&'static Kind] {
 /// A layout with its name and options.
 #[derive(Debug)]
 pub struct Model {
-    /// As it was written.
+    /// As it was written, with its options.
     pub name: String,
     /// Its kind.
     pub kind: &'static Kind,

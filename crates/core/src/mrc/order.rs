@@ -19,7 +19,9 @@ pub(super) struct Order {
     words: Vec<u64>,
     /// A Fenwick tree of the set slots in each group before the current one.
     sums: Vec<u32>,
+    /// The slot that is used next.
     next: u32,
+    /// Number of set slots.
     set: u32,
     /// Number of set slots in groups before the current one.
     closed: u32,
@@ -37,7 +39,7 @@ impl Order {
         Order::with_set(0)
     }
 
-    /// With the first `set` slots set, and room for more.
+    /// With the first `set` slots set, and room for more. Slots are 32 bits: at most 2³⁰ may be set.
     fn with_set(set: u32) -> Order {
         let slots = (set as usize * SLOTS_FOR_EACH).max(LEAST_SLOTS).next_multiple_of(GROUP_BITS as usize);
         let groups = slots / GROUP_BITS as usize;

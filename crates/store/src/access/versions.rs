@@ -465,11 +465,13 @@ impl<'e> Search<'e> {
         }
     }
 
-    /// The versions, newest first, and the damage; `current` are the ids that the index has.
+    /// The versions, newest first, and the damage. `current`: the ids of what the key has now; none if it does not
+    /// exist.
     fn end(self, current: &BTreeSet<u64>) -> (Vec<Version>, Vec<Damage>) {
         let (objects, names): (Vec<Met>, Vec<Met>) = self.met.into_values().partition(|met| met.is_object);
         let links = leads_to(&names);
         let ids: Vec<(ObjectNumber, u64)> = objects.iter().map(|met| (met.entry.number, met.entry.id)).collect();
+        // A version lasts until the next one of its object: it counts if the name led to the object in that time.
         let is_of_name = |met: &Met| {
             let later = ids.iter().filter(|(number, id)| *number == met.entry.number && *id > met.entry.id);
             let until = later.map(|(_, id)| *id).min().unwrap_or(u64::MAX);
@@ -486,6 +488,7 @@ impl<'e> Search<'e> {
         let newest = names.last().map(|met| met.entry.id);
         let mut had: Option<ObjectNumber> = None;
         for mut met in names {
+            // A rename writes the new name, then the removal of the old one.
             let is_renamed = |(number, ..): &(ObjectNumber, ObjectNumber, Vec<u8>)| had == Some(*number);
             let beside = met.beside.take().filter(is_renamed).filter(|_| met.removed == Some(Removed::Name));
             had = met.entry.kind.is_used().then_some(met.entry.number);

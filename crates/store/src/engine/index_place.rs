@@ -138,7 +138,8 @@ fn no_device(slots: &[Slot]) -> Error {
     Error::new(ErrorKind::Lost, "open the store", format!("no device is in service: {}", causes.join("; ")))
 }
 
-/// The highest number of a table on any device that can be listed: one that cannot gets no copy of the index.
+/// The highest number of a table on any device that can be listed. One that cannot is dropped when the index is
+/// published, if it still cannot then.
 ///
 /// # Errors
 /// None can be listed.
@@ -154,7 +155,7 @@ fn highest_table(slots: &[Slot]) -> Result<u64> {
         };
         listed += 1;
         let number = |name: &str| table_number(name.strip_suffix(TEMPORARY).unwrap_or(name));
-        // What is no file has a name too.
+        // A directory or a link can have the name of a table, too, and is in its way.
         let others = slot.device.list_others(INDEX_DIRECTORY).unwrap_or_default().into_iter().map(|(name, _)| name);
         let names = files.into_iter().map(|(name, _)| name).chain(others);
         highest = names.filter_map(|name| number(&name)).fold(highest, u64::max);

@@ -8,14 +8,13 @@ use serde::Serialize;
 
 use self::difference::DifferenceArguments;
 use self::expiry::Expiry;
-use super::problems::counted;
 use super::{Ended, StoreToRead, StoreToWrite, output, usage_error, with_failures};
 use crate::cli::survey::now;
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::write_snapshots;
 use crate::store::{SnapshotHeld, SnapshotRow, Store};
 use crate::survey::file::format_time as rfc3339;
-use crate::units::escape;
+use crate::units::{escape, format_counted};
 
 /// Keep the current state of a store by a name, and list, compare and remove such snapshots
 ///
@@ -233,7 +232,7 @@ impl RemoveArguments {
             let what = if self.dry_run { "would remove" } else { "removed" };
             removed.iter().try_for_each(|row| writeln!(out, "{what} {}", escape(&row.name)))?;
             if self.names.is_empty() {
-                writeln!(out, "{} kept", counted(kept.len() as u64, "snapshot is", "snapshots are"))?;
+                writeln!(out, "{} kept", format_counted(kept.len() as u64, "snapshot is", "snapshots are"))?;
             }
             Ok(())
         })

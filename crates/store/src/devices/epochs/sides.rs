@@ -14,9 +14,9 @@ pub(crate) struct Side {
 }
 
 /// The sides of what was seen: one, unless some devices have diverged. A `witness` (a home, or the superblock from
-/// which the search began) is not a device and is on no side, but may know a newer epoch; one that is older than all
-/// that a device still has says nothing. `written` says of a newest epoch whether something was written in it, if that
-/// is known.
+/// which the search began) is not a device: its history may be a side, which then has no devices. One whose epochs are
+/// all older than those that a device still has is ignored. `written` says of a newest epoch whether something was
+/// written in it, if that is known.
 pub(crate) fn sides(
     seen: &SeenHistories<'_>,
     witnesses: &[&History],

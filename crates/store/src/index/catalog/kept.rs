@@ -557,8 +557,8 @@ impl Inner {
     }
 
     /// Writes a manifest with `state` to the devices of the index, and removes the journal of the old one. Devices that
-    /// fail are dropped, and the others get another manifest that does not name them. One that could not be read is not
-    /// written: the old one stays.
+    /// fail are dropped, and the others get another manifest that does not name them. If a list is too long for the
+    /// format, nothing is written: the old one stays.
     fn replace(&mut self, store: &[u8; 16], mut state: State) -> Result<()> {
         let old = self.current.as_ref().map(|current| current.head.journal);
         let seed = u128::from_le_bytes(random_identity()?) as u64;
@@ -582,7 +582,7 @@ impl Inner {
             if files.is_empty() {
                 // A device may have it all the same: its version is used up.
                 self.state.version = self.state.version.max(state.version);
-                let Some((place, error)) = failures.pop() else {
+                let Some((place, error)) = failures.into_iter().next() else {
                     return Err(Error::new(ErrorKind::Lost, "write the index", "no device is in service"));
                 };
                 return Err(Error::io("write the manifest of the index", &manifest::place(&*place.device), error));

@@ -276,7 +276,7 @@ pub(crate) fn replace(
     let random = random_identity().map_err(|error| io::Error::other(error.to_string()))?;
     let temporary = format!("{INDEX_DIRECTORY}/{NAME}-{:032x}{TEMPORARY}", u128::from_le_bytes(random));
     let frames = match device.open(&journal::path(journal), Mode::Create) {
-        // Left by a writer that died before it renamed its manifest.
+        // Left by a writer that died before it renamed its manifest, or by a try that failed on another device.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             device.remove(&journal::path(journal))?;
             device.open(&journal::path(journal), Mode::Create)?

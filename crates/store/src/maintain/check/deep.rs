@@ -21,7 +21,7 @@ use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::names::segment_path;
 use crate::format::record::decode_directories;
 use crate::index::catalog::SegmentRow;
-use crate::units::format_count;
+use crate::units::{format_count, format_counted};
 
 /// What the pass through the log leaves for later.
 #[derive(Default)]
@@ -131,12 +131,8 @@ impl Checker<'_> {
         }
         for &device in &flaw.devices {
             let place = self.engine.devices.place(device, &segment_path(row.id()));
-            let cause = match flaw.records {
-                1 => "a record is damaged on this copy and intact on another".to_owned(),
-                records => {
-                    format!("{} records are damaged on this copy and intact on another", format_count(records.into()))
-                }
-            };
+            let damaged = format_counted(flaw.records, "record is", "records are");
+            let cause = format!("{damaged} damaged on this copy and intact on another");
             let problem = Problem::new(ProblemKind::Record, place, cause, Remedy::Repair).on(device);
             let mut problem = problem.within(row.number, flaw.range.clone());
             problem.key.clone_from(&flaw.key);

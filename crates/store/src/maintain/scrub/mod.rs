@@ -32,7 +32,7 @@ use crate::format::names::segment_path;
 use crate::format::segment::FIRST_BATCH_AT;
 use crate::index::catalog::SegmentRow;
 use crate::progress::Progress;
-use crate::units::format_count;
+use crate::units::format_counted;
 
 /// Position of the current or interrupted scrub: segment and offset.
 const POSITION: &str = "scrub.position";
@@ -570,10 +570,8 @@ impl<'m> Scrubber<'m> {
     }
 
     fn flaw(&mut self, row: &SegmentRow, flaw: DamagedRecords) -> Result<()> {
-        let mut cause = match flaw.records {
-            1 => "1 record was damaged on this copy".to_owned(),
-            many => format!("{} records were damaged on this copy", format_count(many.into())),
-        };
+        let damaged = format_counted(flaw.records, "record was", "records were");
+        let mut cause = format!("{damaged} damaged on this copy");
         let repaired_bytes = self.repaired(self.engine.repair_segment(row.number, flaw.range.clone()), &mut cause)?;
         let repaired_bytes = repaired_bytes.unwrap_or(0);
         for &device in &flaw.devices {
