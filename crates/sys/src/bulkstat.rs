@@ -63,7 +63,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Calls the kernel for at most `count` records from inode `first` on; returns them, and where to go on.
+    /// Calls the kernel for at most `count` records from inode `first` on; returns them, and where to continue.
     fn call<const RECORD: usize>(
         &mut self,
         file_system: BorrowedFd<'_>,
@@ -119,7 +119,7 @@ pub fn inode_chunks(file_system: BorrowedFd<'_>, buffer: &mut Buffer) -> io::Res
     }
 }
 
-/// At most `count` inodes in use from number `first` on, and the number to go on with; none if there are none.
+/// At most `count` inodes in use from number `first` on, and the number to continue with; none if there are none.
 ///
 /// # Errors
 /// Those of [`inode_chunks`], and of reading the first inode: `EUCLEAN` if it is damaged.

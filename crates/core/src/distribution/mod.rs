@@ -123,8 +123,8 @@ pub struct UpTo {
 /// up to the limit, 3 KiB (4 KiB) for each octave above.
 #[derive(Clone)]
 pub struct Distribution<W: Weight = u64> {
-    exact: [Option<Box<[W; PAGE]>>; PAGES],
-    octaves: [Option<Box<Octave<W>>>; OCTAVES],
+    exact: Box<[Option<Box<[W; PAGE]>>; PAGES]>,
+    octaves: Box<[Option<Box<Octave<W>>>; OCTAVES]>,
     /// Smallest and largest value above [`EXACT_LIMIT`]; `(u64::MAX, 0)` if there is none.
     binned_min: u64,
     binned_max: u64,
@@ -150,8 +150,8 @@ fn empty_page<W: Weight>() -> Box<[W; PAGE]> {
 impl<W: Weight> Default for Distribution<W> {
     fn default() -> Self {
         Distribution {
-            exact: [const { None }; PAGES],
-            octaves: [const { None }; OCTAVES],
+            exact: Box::new([const { None }; PAGES]),
+            octaves: Box::new([const { None }; OCTAVES]),
             binned_min: u64::MAX,
             binned_max: 0,
         }
@@ -217,12 +217,12 @@ impl<W: Weight> Distribution<W> {
 
     /// Adds every value of `other`.
     pub fn merge(&mut self, other: &Distribution<W>) {
-        for (mine, theirs) in self.exact.iter_mut().zip(&other.exact) {
+        for (mine, theirs) in self.exact.iter_mut().zip(other.exact.iter()) {
             let Some(theirs) = theirs else { continue };
             let mine = mine.get_or_insert_with(empty_page);
             mine.iter_mut().zip(theirs.iter()).for_each(|(mine, theirs)| *mine += *theirs);
         }
-        for (mine, theirs) in self.octaves.iter_mut().zip(&other.octaves) {
+        for (mine, theirs) in self.octaves.iter_mut().zip(other.octaves.iter()) {
             let Some(theirs) = theirs else { continue };
             let mine = mine.get_or_insert_with(Octave::empty);
             mine.counts.iter_mut().zip(&theirs.counts).for_each(|(mine, theirs)| *mine += *theirs);
