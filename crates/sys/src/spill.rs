@@ -33,6 +33,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 pub const SMALLEST_BYTES: usize = 1024;
 /// The file grows by this much, or by the size of a larger block.
 const EXTENT_BYTES: usize = 16 << 20;
+/// A hole in the file costs up to a millisecond, so the space of smaller blocks is not given back.
+const SMALLEST_GIVEN_BACK_BYTES: usize = 1 << 20;
 /// Blocks begin at multiples of this: a cache line.
 const ALIGNMENT_BYTES: usize = 64;
 /// `TMPFS_MAGIC` in Linux `include/uapi/linux/magic.h`.
@@ -189,8 +191,11 @@ impl Arena {
         extents.mapped.range(..=address).next_back().is_some_and(|(&start, &length)| address - start < length)
     }
 
-    /// Gives the space of the whole pages in a range of a mapping back to the file system.
+    /// Gives the space of the whole pages in a range of a mapping back to the file system, if it is worth the hole.
     fn give_back(&self, start: usize, length: usize) {
+        if length < SMALLEST_GIVEN_BACK_BYTES {
+            return;
+        }
         let begin = start.next_multiple_of(self.page_bytes);
         let end = (start + length) / self.page_bytes * self.page_bytes;
         if begin < end {
@@ -245,7 +250,11 @@ unsafe impl Allocator for Spill {
     unsafe fn deallocate(&self, block: NonNull<u8>, layout: Layout) {
         let address = block.as_ptr() as usize;
         match self.0.as_deref().filter(|arena| layout.size() >= SMALLEST_BYTES && arena.has(address)) {
-            Some(arena) => arena.give_back(address, layout.size()),
+            Some(arena) => {
+                arena.give_back(address, layout.size());
+                // Whoever drops the rows of many blocks reads them.
+                self.relieve();
+            }
             // SAFETY: the block is not in the arena, so the global allocator made it, with this layout.
             None => unsafe { Global.deallocate(block, layout) },
         }
