@@ -275,6 +275,8 @@ impl FileSystem {
         for live in self.nodes.all_live() {
             let mut state = lock(&live.state);
             let was_written = state.is_dirty;
+            // The kernel may have met it under another name since.
+            state.is_unplaced &= self.nodes.place(live.number).is_none();
             let committed = self.commit(&live, &mut state);
             if state.is_idle() {
                 self.let_go(&live, &mut state);

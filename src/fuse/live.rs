@@ -36,6 +36,8 @@ pub(super) struct LiveState {
     pub(super) is_dirty: bool,
     /// It has no name, or no longer.
     pub(super) is_nameless: bool,
+    /// It has names, but none that is known here: only what is open of it finds it.
+    pub(super) is_unplaced: bool,
     /// When it has lost a name, if nothing was known of it then.
     pub(super) lost_name: Option<Time>,
     /// When it was last committed for the sake of what came next.
@@ -92,18 +94,19 @@ impl Live {
 }
 
 impl LiveState {
-    /// Whether it must stay: it is open, or more is here than the store has. What has no name stays as long as the
-    /// kernel knows it.
+    /// Whether it must stay: it is open, or more is here than the store has. What has no name, or none that is known,
+    /// stays as long as the kernel knows it.
     pub(super) fn is_needed(&self, is_known: bool) -> bool {
-        match self.is_nameless {
-            true => self.opens > 0 || is_known,
-            false => self.opens > 0 || self.is_dirty || self.handle.is_some(),
+        match (self.is_nameless, self.is_unplaced) {
+            (true, _) => self.opens > 0 || is_known,
+            (false, true) => self.opens > 0 || self.is_dirty || is_known,
+            (false, false) => self.opens > 0 || self.is_dirty || self.handle.is_some(),
         }
     }
 
     /// Whether its handle can be closed: it can be opened again.
     pub(super) fn is_idle(&self) -> bool {
-        self.opens == 0 && !self.is_dirty && !self.is_nameless
+        self.opens == 0 && !self.is_dirty && !self.is_nameless && !self.is_unplaced
     }
 }
 

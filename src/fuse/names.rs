@@ -236,18 +236,19 @@ impl FileSystem {
 
     fn remove(&self, directory: ObjectNumber, name: &[u8], key: &Key, entry: &Entry) -> Outcome<Reply> {
         let now = now();
-        self.before_removal(entry)?;
+        self.before_removal(directory, name, entry)?;
         self.change(|batch| batch.remove(key).map(drop)).inspect_err(|_| self.after_failure(entry))?;
         self.lost_name(directory, name, entry, now)?;
         self.touch_directory(directory, now, -i64::from(entry.kind == Kind::Directory))?;
         Ok(Reply::empty())
     }
 
-    /// What the kernel knows may still be used when its last name is gone. So a file is opened, and everything else is
-    /// read before; it stays until the kernel forgets it.
-    fn before_removal(&self, entry: &Entry) -> Outcome<()> {
+    /// What the kernel knows may still be used when its last name is gone, or the last one that is known here. So a
+    /// file is opened, and everything else is read before; it stays until the kernel forgets it.
+    fn before_removal(&self, directory: ObjectNumber, name: &[u8], entry: &Entry) -> Outcome<()> {
         let number = entry.number;
-        if self.store.names_of(number) > 1 || !self.nodes.is_known(number) {
+        let is_last = self.store.names_of(number) <= 1;
+        if !self.nodes.is_known(number) || (!is_last && self.nodes.has_other_name(number, directory, name)) {
             return Ok(());
         }
         let live = self.nodes.hold(number);
@@ -255,16 +256,22 @@ impl FileSystem {
         match entry.kind {
             // Nothing of it is read yet: most files that are removed are not in use.
             Kind::File | Kind::Large => _ = self.open_handle(number, &mut state)?,
-            _ => _ = self.info(&live, &mut state)?,
+            _ => {
+                self.info(&live, &mut state)?;
+                if !is_last {
+                    self.commit(&live, &mut state)?;
+                }
+            }
         }
-        state.is_nameless = true;
+        (state.is_nameless, state.is_unplaced) = (is_last, !is_last);
         Ok(())
     }
 
     /// It was not removed after all.
     fn after_failure(&self, entry: &Entry) {
         if let Some(live) = self.nodes.held(entry.number) {
-            lock(&live.state).is_nameless = false;
+            let mut state = lock(&live.state);
+            (state.is_nameless, state.is_unplaced) = (false, false);
         }
     }
 
@@ -273,12 +280,14 @@ impl FileSystem {
         let number = entry.number;
         self.nodes.unnamed(number, directory, name);
         if self.store.names_of(number) > 0 {
-            // Its change time changes with the number of its names; if the kernel knows none of the others, it stays.
+            // Its change time changes with the number of its names; the store has it if something finds it there.
             let live = self.nodes.hold(number);
             let mut state = lock(&live.state);
             if let Ok(info) = self.info(&live, &mut state) {
                 info.attributes.ctime = Some(now);
-                self.mark_written(&live, &mut state, 0);
+                if state.handle.is_some() || self.nodes.place(number).is_some() {
+                    self.mark_written(&live, &mut state, 0);
+                }
             }
             return Ok(());
         }
@@ -353,7 +362,7 @@ impl FileSystem {
         let is_directory = |entry: &Entry| i64::from(entry.kind == Kind::Directory);
         let gone = there.filter(|_| flags != EXCHANGE);
         if let Some(gone) = &gone {
-            self.before_removal(gone)?;
+            self.before_removal(new_directory, new_name, gone)?;
         }
         let renamed = self.change(|batch| match flags {
             EXCHANGE => batch.exchange(&from, &to),

@@ -148,6 +148,14 @@ impl Nodes {
         lock(&self.table).nodes.get(number).is_some()
     }
 
+    /// Whether an object that is known has another known name than this.
+    pub(super) fn has_other_name(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) -> bool {
+        let table = lock(&self.table);
+        let others = table.others.get(&number).into_iter().flatten().map(Place::parts);
+        let mut all = table.nodes.get(number).and_then(Node::place).into_iter().chain(others);
+        all.any(|place| place != (directory, name))
+    }
+
     /// A place where an object is named, as far as is known.
     pub(super) fn place(&self, number: ObjectNumber) -> Option<Place> {
         let table = lock(&self.table);

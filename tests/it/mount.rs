@@ -202,6 +202,63 @@ fn a_file_lives_as_long_as_it_is_open() {
     mounted.unmount();
 }
 
+/// After a remount, the kernel has met each file under one of its names only.
+#[test]
+fn an_open_file_loses_the_only_name_that_the_kernel_knows() {
+    let Some(place) = Place::with(&["--cutoff", "16KiB"]) else { return };
+    let mounted = place.mount();
+    for size in [1000, 200_000] {
+        for way in ["removed", "replaced"] {
+            let name = |which: &str| mounted.root.join(format!("{way} {size} {which}"));
+            fs::write(name("one"), content(size)).unwrap();
+            fs::hard_link(name("one"), name("other")).unwrap();
+            symlink("target", name("link")).unwrap();
+            fs::hard_link(name("link"), name("other link")).unwrap();
+        }
+    }
+    mounted.unmount();
+    let mounted = place.mount();
+    for size in [1000, 200_000] {
+        for way in ["removed", "replaced"] {
+            let name = |which: &str| mounted.root.join(format!("{way} {size} {which}"));
+            let open = OpenOptions::new().read(true).write(true).open(name("one")).unwrap();
+            fs::symlink_metadata(name("link")).unwrap();
+            for which in ["one", "link"] {
+                match way {
+                    "removed" => fs::remove_file(name(which)).unwrap(),
+                    _ => {
+                        fs::write(name("new"), "new").unwrap();
+                        fs::rename(name("new"), name(which)).unwrap();
+                    }
+                }
+            }
+            let mut bytes = vec![0; size];
+            open.read_exact_at(&mut bytes, 0).unwrap();
+            assert!(bytes == content(size), "{way}, {size} bytes");
+            open.write_all_at(b"written", 10).unwrap();
+            open.set_permissions(Permissions::from_mode(0o640)).unwrap();
+            open.sync_all().unwrap();
+            let found = open.metadata().unwrap();
+            assert_eq!((found.nlink(), found.len(), found.mode() & 0o777), (1, size as u64, 0o640));
+            bytes[10..17].copy_from_slice(b"written");
+            assert!(fs::read(name("other")).unwrap() == bytes, "{way}, {size} bytes");
+            drop(open);
+            assert_eq!(fs::read_link(name("other link")).unwrap(), Path::new("target"));
+        }
+    }
+    rustix::fs::syncfs(File::open(&mounted.root).unwrap()).unwrap();
+    mounted.unmount();
+    place.check();
+    let mounted = place.mount();
+    for size in [1000, 200_000] {
+        for way in ["removed", "replaced"] {
+            let found = fs::read(mounted.root.join(format!("{way} {size} other"))).unwrap();
+            assert!(found.len() == size && &found[10..17] == b"written");
+        }
+    }
+    mounted.unmount();
+}
+
 #[test]
 fn holes_are_holes() {
     const BLOCK: u64 = 65_536;
