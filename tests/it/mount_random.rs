@@ -2,7 +2,7 @@
 //! tree after each hundred.
 //!
 //! Several threads work at once, each in a directory of its own with a seed of its own, so that what each sees follows
-//! from its seed. `GRANULO_MOUNT_OPERATIONS` is the number of operations of each (2,000), `GRANULO_MOUNT_SEED` the seed
+//! from its seed. `GRANULO_MOUNT_OPERATIONS` is the number of operations of each (12,000), `GRANULO_MOUNT_SEED` the seed
 //! of the first (1); a failure prints the seed and the last operations.
 
 use std::collections::VecDeque;
@@ -345,7 +345,7 @@ fn work(one: PathBuf, other: PathBuf, seed: u64, operations: u64) {
 
 #[test]
 fn random_operations_have_the_same_outcome_as_on_another_file_system() {
-    let (operations, seed) = (setting("GRANULO_MOUNT_OPERATIONS", 2000), setting("GRANULO_MOUNT_SEED", 1));
+    let (operations, seed) = (setting("GRANULO_MOUNT_OPERATIONS", 12_000), setting("GRANULO_MOUNT_SEED", 1));
     let Some(place) = Place::with(&["--cutoff", "16KiB"]) else { return };
     let beside = place.sandbox.path().join("beside");
     fs::create_dir(&beside).unwrap();
