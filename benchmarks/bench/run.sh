@@ -5,8 +5,7 @@
 #                                              create-mounted pack-mounted metadata-mounted with the store mounted as well
 #
 # Needs root, 45 GiB of free disk where $TMPDIR is, and a quiet machine for about an hour (with those mounted, half an
-# hour more; they are not in the default). Commands stand below; the
-# seed is the default.
+# hour more; they are not in the default). Commands stand below; the seed is the default.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-benchmarks/runs/$(date +%F)-bench}
