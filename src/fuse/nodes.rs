@@ -100,11 +100,10 @@ impl Table {
         }
     }
 
-    /// Whether an object is known under a name.
-    fn is_named(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) -> bool {
+    /// The known names of an object, each with its directory.
+    fn names(&self, number: ObjectNumber) -> impl Iterator<Item = (ObjectNumber, &[u8])> {
         let others = self.others.get(&number).into_iter().flatten().map(Place::parts);
-        let mut all = self.nodes.get(number).and_then(Node::place).into_iter().chain(others);
-        all.any(|place| place == (directory, name))
+        self.nodes.get(number).and_then(Node::place).into_iter().chain(others)
     }
 
     /// An object that is known has another name.
@@ -122,7 +121,7 @@ impl Nodes {
     pub(super) fn met(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) {
         let mut table = lock(&self.table);
         table.nodes.get_or_make(number).add_look_up();
-        if !table.is_named(number, directory, name) {
+        if !table.names(number).any(|known| known == (directory, name)) {
             table.name(number, directory, name);
         }
     }
@@ -150,10 +149,7 @@ impl Nodes {
 
     /// Whether an object that is known has another known name than this.
     pub(super) fn has_other_name(&self, number: ObjectNumber, directory: ObjectNumber, name: &[u8]) -> bool {
-        let table = lock(&self.table);
-        let others = table.others.get(&number).into_iter().flatten().map(Place::parts);
-        let mut all = table.nodes.get(number).and_then(Node::place).into_iter().chain(others);
-        all.any(|place| place != (directory, name))
+        lock(&self.table).names(number).any(|known| known != (directory, name))
     }
 
     /// A place where an object is named, as far as is known.

@@ -173,6 +173,8 @@ fn asked_of_kernel(target: &ScanTarget, request: &Request) -> Option<MountedXfs>
     MountedXfs::open(point, target.device).ok()
 }
 
+/// What keeps a scan of a mounted file system from describing one moment.
+const CHANGED: &str = "the file system changed while its inodes were being read";
 /// What a mounted XFS counts as allocated, and only the kernel knows of which file.
 const RESERVED: &str = "blocks are reserved for copy-on-write, and only the kernel knows which files they count for";
 
@@ -436,7 +438,7 @@ impl InodeScan {
             Opened::Ext(ext) => {
                 found.extend_from_slice(ext.warnings());
                 if changed {
-                    found.push("the file system changed while its inodes were being read".to_owned());
+                    found.push(CHANGED.to_owned());
                 }
                 if self.target.mount.is_none() && ext.needs_recovery() {
                     let cause = "its journal has changes that were not written back: it was not unmounted, or is \
@@ -447,7 +449,7 @@ impl InodeScan {
             Opened::Xfs(xfs) => {
                 found.extend_from_slice(xfs.warnings());
                 if self.target.mount.is_some() && (changed || xfs.has_changed()) {
-                    found.push("the file system changed while its inodes were being read".to_owned());
+                    found.push(CHANGED.to_owned());
                 }
                 found.extend(reserved(self));
                 if self.target.mount.is_none() && xfs.was_replayed() {
@@ -456,10 +458,7 @@ impl InodeScan {
                     found.push(cause.to_owned());
                 }
             }
-            Opened::MountedXfs(_) if changed => {
-                found.push("the file system changed while its inodes were being read".to_owned());
-            }
-            Opened::MountedXfs(_) => {}
+            Opened::MountedXfs(_) => found.extend(changed.then(|| CHANGED.to_owned())),
             // Committed data stays, whatever follows, except where something reused the space of deleted data.
             Opened::Btrfs(btrfs) => {
                 found.extend_from_slice(btrfs.warnings());

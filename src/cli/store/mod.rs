@@ -230,7 +230,7 @@ impl StoreToWrite {
                     std::thread::sleep(BETWEEN_ATTEMPTS);
                 }
                 (Err(error), None) if error.kind() == ErrorKind::Busy => {
-                    return Err(error.advise("wait for it to end (--wait does); the store can still be read"));
+                    return Err(error.advise("try again later, or add --wait; the store can still be read"));
                 }
                 (opened, _) => return opened,
             }

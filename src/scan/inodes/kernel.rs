@@ -76,15 +76,7 @@ impl MountedXfs {
     }
 
     fn open_inode(&self, inode: u64, generation: u32, flags: OFlags) -> io::Result<OwnedFd> {
-        let mut handle = [0; 16];
-        let [kind, number, of_number] = [0..4, 4..12, 12..16];
-        for (place, bytes) in [
-            (kind, &HANDLE_KIND.to_ne_bytes()[..]),
-            (number, &inode.to_ne_bytes()),
-            (of_number, &generation.to_ne_bytes()),
-        ] {
-            handle.get_mut(place).ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(bytes);
-        }
+        let handle = [&HANDLE_KIND.to_ne_bytes()[..], &inode.to_ne_bytes(), &generation.to_ne_bytes()].concat();
         open_handle(self.root.as_fd(), &handle, flags)
     }
 
