@@ -572,7 +572,8 @@ impl Store {
         self.engine().names_of(file)
     }
 
-    /// Everything known about a key; reads its record.
+    /// Everything known about a key. Reads its record, unless the index shows all its attributes
+    /// ([`Entry::is_plain`]).
     ///
     /// # Errors
     /// As [`read`](Self::read).

@@ -208,6 +208,14 @@ impl Engine {
         let mut buffer = Vec::new();
         self.with_found(key.stored(), |found| {
             let entry = found.entry;
+            let on_copies = |location: Location| {
+                self.copies(location.segment).len() as u64 * (location.record_bytes + LISTED_BYTES)
+            };
+            let names = found.shared.map_or(1, |file| self.names_of(file));
+            if entry.is_plain {
+                let (attributes, allocated_bytes) = (Attributes::shown_by(&entry), on_copies(entry.location));
+                return Ok(Status { entry, attributes, names, shared: found.shared, allocated_bytes });
+            }
             let (head, descriptor) = match entry.kind {
                 Kind::Large => {
                     let record = self.read_entry(&entry, &mut buffer)?;
@@ -216,9 +224,6 @@ impl Engine {
                 _ => (self.read_head(&entry, &mut buffer)?, None),
             };
             let attributes = self.attributes_of(&entry, &head)?;
-            let on_copies = |location: Location| {
-                self.copies(location.segment).len() as u64 * (location.record_bytes + LISTED_BYTES)
-            };
             let changed = match entry.attributes_id {
                 0 => None,
                 id => self.snapshot().attributes_record(&head.object_key(), id)?,
@@ -226,7 +231,6 @@ impl Engine {
             let records = [Some(entry.location), changed.map(|changed| changed.location)];
             let units = descriptor.iter().flat_map(Descriptor::runs).map(|run| run.length_bytes).sum::<u64>();
             let allocated_bytes = records.into_iter().flatten().map(on_copies).sum::<u64>() + units;
-            let names = found.shared.map_or(1, |file| self.names_of(file));
             Ok(Status { entry, attributes, names, shared: found.shared, allocated_bytes })
         })
     }

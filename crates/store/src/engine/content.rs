@@ -101,6 +101,7 @@ pub(crate) fn entry_of(kind: Kind, attributes: &Attributes, now: Time) -> Entry 
         id: 0,
         number: ObjectNumber::NONE,
         attributes_id: 0,
+        is_plain: kind.plain_code().is_some() && attributes.are_shown_by_an_entry(now),
         location: Location::NONE,
         size_bytes: 0,
         mode: attributes.mode,

@@ -3,7 +3,7 @@
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 use super::decode::Decoder;
-use super::entry::Time;
+use super::entry::{Entry, Time};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Offset of the change time.
@@ -100,6 +100,19 @@ impl Attributes {
     /// The change time of what is written at `now`.
     pub(crate) fn changed(&self, now: Time) -> Time {
         self.ctime.unwrap_or(now)
+    }
+
+    /// Whether an entry of an index shows all of them, if they are written at `now`.
+    pub(crate) fn are_shown_by_an_entry(&self, now: Time) -> bool {
+        let is_born_then = self.btime.is_none_or(|born| born == self.changed(now));
+        is_born_then && self.atime.is_none() && self.xattrs.is_empty() && self.holes.is_none()
+    }
+
+    /// Those that an entry shows, which are [all](Entry::is_plain) of them.
+    pub(crate) fn shown_by(entry: &Entry) -> Attributes {
+        let Entry { mode, uid, gid, mtime, ctime, .. } = *entry;
+        let ctime = Some(ctime);
+        Attributes { mode, uid, gid, mtime, ctime, btime: ctime, ..Attributes::default() }
     }
 
     /// The same with every time set, written at `now`.

@@ -59,6 +59,12 @@ impl Kind {
         self < Kind::Removal || self == Kind::Attributes
     }
 
+    /// What an index stores for one without other attributes than its entry shows; `None` for kinds of which it is not
+    /// said.
+    pub(crate) fn plain_code(self) -> Option<u8> {
+        PLAIN_KINDS.iter().find(|(kind, _)| *kind == self).map(|&(_, code)| code)
+    }
+
     /// Whether its attributes may be in a record of their own.
     pub(crate) fn is_file(self) -> bool {
         matches!(self, Kind::File | Kind::Large)
@@ -68,6 +74,34 @@ impl Kind {
 /// Kinds in an index of files whose attributes were changed alone.
 const FILE_WITH_ATTRIBUTES_ID: u8 = 13;
 const LARGE_WITH_ATTRIBUTES_ID: u8 = 14;
+/// Kinds in an index of objects without other attributes than the entry shows, by the codes of kinds that are in none.
+const PLAIN_KINDS: [(Kind, u8); 4] = [(Kind::File, 8), (Kind::Directory, 9), (Kind::Symlink, 10), (Kind::Special, 11)];
+
+/// What an index stores in place of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StoredKind {
+    /// The kind.
+    pub(crate) kind: Kind,
+    /// The id of a record with its attributes follows.
+    pub(crate) has_attributes_id: bool,
+    /// See [`Entry::is_plain`].
+    pub(crate) is_plain: bool,
+}
+
+impl StoredKind {
+    /// Inverse of [`Entry::stored_kind`].
+    pub(crate) fn of(byte: u8) -> Option<StoredKind> {
+        if let Some(&(kind, _)) = PLAIN_KINDS.iter().find(|(_, stored)| *stored == byte) {
+            return Some(StoredKind { kind, has_attributes_id: false, is_plain: true });
+        }
+        let (kind, has_attributes_id) = match byte {
+            FILE_WITH_ATTRIBUTES_ID => (Kind::File, true),
+            LARGE_WITH_ATTRIBUTES_ID => (Kind::Large, true),
+            byte => (Kind::from_byte(byte)?, false),
+        };
+        Some(StoredKind { kind, has_attributes_id, is_plain: false })
+    }
+}
 
 /// A point in time: whole seconds since 1970 plus nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -119,6 +153,9 @@ pub struct Entry {
     pub number: ObjectNumber,
     /// Id of the record with its attributes, if they were changed alone since; else 0.
     pub attributes_id: u64,
+    /// Its record is known to have no attributes but those shown here: the time of birth is the change time, and there
+    /// are no others. Never set if they were changed alone, or for a large file, whose record is needed in any case.
+    pub is_plain: bool,
     /// Location of the record. For a removal in a sorted table it is unknown (all zero).
     pub location: Location,
     /// Size of the object in bytes, holes included; the length of the target for a symlink, 0 for a directory; **for a
@@ -147,35 +184,26 @@ impl Entry {
         ObjectNumber(self.size_bytes)
     }
 
-    /// The kind as an index stores it: one that says whether the id of a record with its attributes follows.
+    /// The kind as an index stores it: one that says which attributes are elsewhere.
     pub(crate) fn stored_kind(&self) -> u8 {
         match (self.kind, self.attributes_id) {
             (Kind::File, 1..) => FILE_WITH_ATTRIBUTES_ID,
             (Kind::Large, 1..) => LARGE_WITH_ATTRIBUTES_ID,
-            (kind, _) => kind as u8,
-        }
-    }
-
-    /// Inverse of [`stored_kind`](Self::stored_kind): the kind, and whether that id follows.
-    pub(crate) fn of_stored_kind(byte: u8) -> Option<(Kind, bool)> {
-        match byte {
-            FILE_WITH_ATTRIBUTES_ID => Some((Kind::File, true)),
-            LARGE_WITH_ATTRIBUTES_ID => Some((Kind::Large, true)),
-            byte => Some((Kind::from_byte(byte)?, false)),
+            (kind, _) => kind.plain_code().filter(|_| self.is_plain).unwrap_or(kind as u8),
         }
     }
 
     /// The same object with the attributes of a record of their own.
     pub(crate) fn with_attributes(self, of: &Entry) -> Entry {
         assert_eq!((of.kind, of.number), (Kind::Attributes, self.number), "they are those of this object");
-        Entry { attributes_id: of.id, ..self.showing(of) }
+        Entry { attributes_id: of.id, is_plain: false, ..self.showing(of) }
     }
 
     /// The same record, found again at another place, of an object whose attributes may have been changed alone.
     pub(crate) fn with_attributes_as(self, known: &Entry) -> Entry {
         match known.attributes_id {
             0 => self,
-            id => Entry { attributes_id: id, ..self.showing(known) },
+            id => Entry { attributes_id: id, is_plain: false, ..self.showing(known) },
         }
     }
 
@@ -191,6 +219,7 @@ impl Entry {
             id,
             number: ObjectNumber::NONE,
             attributes_id: 0,
+            is_plain: false,
             location,
             size_bytes: 0,
             mode: 0,

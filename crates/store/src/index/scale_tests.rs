@@ -129,6 +129,7 @@ fn entry_of(turn: u64, order: Order) -> Entry {
         id,
         number: ObjectNumber(id),
         attributes_id: 0,
+        is_plain: true,
         location,
         size_bytes: SIZE_BYTES,
         mode: 0o100_644,

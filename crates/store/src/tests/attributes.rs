@@ -276,3 +276,67 @@ fn attributes_are_read_and_changed_at_the_same_time() {
     });
     assert_eq!(store.stat(&key("a")).unwrap().unwrap().attributes.uid, ROUNDS - 1);
 }
+
+/// Whether the index shows all attributes of each object; `stat` says the same as reading.
+fn plain(store: &Store) -> Vec<(String, bool)> {
+    let mut buffer = crate::Buffer::default();
+    let listed: Vec<Listed> = store.walk(&Key::root()).unwrap().map(Result::unwrap).collect();
+    let mut all = Vec::new();
+    for Listed { key, .. } in listed {
+        let stat = store.stat(&key).unwrap().unwrap();
+        let object = store.read(&key, &mut buffer).unwrap().unwrap();
+        assert_eq!((&stat.attributes, stat.entry), (&object.attributes, object.entry), "{key}");
+        all.push((key.to_string(), stat.entry.is_plain));
+    }
+    all
+}
+
+#[test]
+fn no_record_is_read_for_attributes_that_the_index_shows() {
+    use std::os::unix::fs::FileExt;
+    let sandbox = TempDir::new().unwrap();
+    for (name, home, store) in stores(sandbox.path()) {
+        let (early, late) = (Time { seconds: 5, nanoseconds: 6 }, Time { seconds: 7, nanoseconds: 8 });
+        let others = [
+            ("born", Attributes { btime: Some(early), ctime: Some(late), ..file() }),
+            ("read", Attributes { atime: Some(early), ..file() }),
+            ("xattr", given(3)),
+        ];
+        let mut batch = store.batch(Durability::Batch);
+        batch.directory(&key("d"), &Attributes::of_directory(early)).unwrap();
+        batch.commit().unwrap();
+        for (path, size) in [("changed", 2_000), ("file", 2_000), ("linked", 2_000), ("moved", 2_000), ("small", 20)] {
+            store.put(&key(&format!("d/{path}")), &file(), &bytes(5, size)).unwrap();
+        }
+        store.put(&key("d/large"), &file(), &bytes(6, 300_000)).unwrap();
+        others.iter().for_each(|(path, attributes)| store.put(&key(path), attributes, b"content").unwrap());
+        for (path, is_plain) in plain(&store) {
+            assert_eq!(is_plain, path.starts_with('d') && path != "d/large", "{name}: {path}");
+        }
+
+        store.set_attributes(&key("d/changed"), &file()).unwrap();
+        store.set_attributes(&key("d/small"), &file()).unwrap();
+        store.rename(&key("d/moved"), &key("moved"), Existing::Refuse).unwrap();
+        store.hard_link(&key("d/linked"), &key("link")).unwrap();
+        let expected = plain(&store);
+        let still: Vec<&str> = expected.iter().filter(|(_, is)| *is).map(|(path, _)| &path[..]).collect();
+        assert_eq!(still, ["d", "d/file"], "what was written again is older than its last change: {name}");
+        drop(store);
+        let store = rebuild_index(&home, &OpenOptions::default()).unwrap();
+        assert_eq!(plain(&store), expected, "{name}");
+
+        // The records themselves are damaged.
+        let locations = ["d/file", "xattr"].map(|path| store.entry(&key(path)).unwrap().unwrap().entry.location);
+        let engine = store.engine();
+        for location in locations {
+            let path_in_device = crate::format::names::segment_path(engine.segment_id(location.segment));
+            for device in engine.copies(location.segment) {
+                let path = engine.devices.place(device, &path_in_device);
+                let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+                file.write_all_at(&[0; 40], location.offset.0).unwrap();
+            }
+        }
+        assert_eq!(store.stat(&key("d/file")).unwrap().unwrap().attributes.mode, file().mode, "{name}");
+        assert_eq!(store.stat(&key("xattr")).unwrap_err().kind(), ErrorKind::Corrupt, "{name}");
+    }
+}

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crate::format::entry::{Entry, Location, Time};
+use crate::format::entry::{Entry, Location, StoredKind, Time};
 use crate::format::ids::{LogOffset, ObjectNumber, SegmentNumber};
 use crate::io::varint::{put, take, take_bytes, unzigzag, zigzag};
 
@@ -63,13 +63,14 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<KeyChanges> {
 }
 
 fn decode_entry(bytes: &[u8], at: &mut usize, kind: u8) -> Option<Entry> {
-    let (kind, has_attributes_id) = Entry::of_stored_kind(kind)?;
+    let StoredKind { kind, has_attributes_id, is_plain } = StoredKind::of(kind)?;
     let mut number = || take(bytes, at);
     let mut entry = Entry {
         kind,
         id: number()?,
         number: ObjectNumber::stored(number()?)?,
         attributes_id: 0,
+        is_plain,
         location: Location { segment: SegmentNumber(number()?), offset: LogOffset(number()?), record_bytes: number()? },
         size_bytes: number()?,
         mode: number()?.try_into().ok()?,

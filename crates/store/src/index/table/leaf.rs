@@ -6,7 +6,7 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
-use crate::format::entry::{Entry, Kind, Location, Time};
+use crate::format::entry::{Entry, Kind, Location, StoredKind, Time};
 use crate::format::ids::{LogOffset, ObjectNumber, SegmentNumber};
 use crate::io::varint::{put, take, unzigzag, zigzag};
 
@@ -48,6 +48,7 @@ pub(crate) struct LeafEntry {
     id: u64,
     number: ObjectNumber,
     attributes_id: u64,
+    is_plain: bool,
     location: Location,
     size_bytes: u64,
     class: u64,
@@ -63,8 +64,8 @@ impl LeafEntry {
             return Some(Entry::removal(self.id, self.location));
         }
         let &(mode, uid, gid) = classes.get(usize::try_from(self.class).ok()?)?;
-        let LeafEntry { kind, id, number, attributes_id, location, size_bytes, mtime, ctime, .. } = *self;
-        Some(Entry { kind, id, number, attributes_id, location, size_bytes, mode, uid, gid, mtime, ctime })
+        let LeafEntry { kind, id, number, attributes_id, is_plain, location, size_bytes, mtime, ctime, .. } = *self;
+        Some(Entry { kind, id, number, attributes_id, is_plain, location, size_bytes, mode, uid, gid, mtime, ctime })
     }
 }
 
@@ -84,6 +85,9 @@ pub(crate) fn refuse(entry: &Entry) -> Option<&'static str> {
         }
         kind if entry.attributes_id > 0 && !(kind.is_file() && entry.attributes_id > entry.id) => {
             Some("it cannot have attributes of their own with this id")
+        }
+        kind if entry.is_plain && (kind.plain_code().is_none() || entry.attributes_id > 0) => {
+            Some("it has attributes that it does not show")
         }
         _ if entry.mtime.nanoseconds.max(entry.ctime.nanoseconds) >= 1_000_000_000 => {
             Some("the nanoseconds of its time are a second or more")
@@ -156,7 +160,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, before: &mut Previous, entry: &Entry, cl
 pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Previous) -> Option<LeafEntry> {
     let tag = *bytes.get(*at)?;
     *at += 1;
-    let (kind, has_attributes_id) = Entry::of_stored_kind(tag & KIND_BITS)?;
+    let StoredKind { kind, has_attributes_id, is_plain } = StoredKind::of(tag & KIND_BITS)?;
     let id = before.id.wrapping_add(unzigzag(take(bytes, at)?) as u64);
     before.id = id;
     if !kind.is_used() {
@@ -167,6 +171,7 @@ pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Previous) -> Opt
             id,
             number: ObjectNumber::NONE,
             attributes_id: 0,
+            is_plain: false,
             location,
             size_bytes: 0,
             class: 0,
@@ -206,7 +211,7 @@ pub(crate) fn decode(bytes: &[u8], at: &mut usize, before: &mut Previous) -> Opt
     before.place = Some((segment, LogOffset(offset.0.checked_add(record_bytes)?)));
     let location = Location { segment, offset, record_bytes };
     let number = ObjectNumber::stored(number)?;
-    Some(LeafEntry { kind, id, number, attributes_id, location, size_bytes, class, mtime, ctime })
+    Some(LeafEntry { kind, id, number, attributes_id, is_plain, location, size_bytes, class, mtime, ctime })
 }
 
 #[inline(always)]
@@ -224,6 +229,7 @@ mod tests {
             id,
             number: ObjectNumber(id),
             attributes_id: 0,
+            is_plain: false,
             location: Location { segment: SegmentNumber(3), offset: LogOffset(offset), record_bytes },
             size_bytes,
             mode: 0o100_644,
@@ -313,12 +319,28 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_that_shows_all_attributes_says_so() {
+        let (mut out, mut before) = (Vec::new(), Previous::default());
+        let kinds = [Kind::File, Kind::Directory, Kind::Symlink, Kind::Special];
+        let entries = kinds.map(|kind| Entry { kind, is_plain: true, ..file(7, 80, 20_064, 20_000) });
+        entries.iter().for_each(|entry| encode(&mut out, &mut before, entry, 0));
+        let (mut at, mut before) = (0, Previous::default());
+        for entry in entries {
+            assert_eq!(refuse(&entry), None);
+            assert_eq!(decode(&out, &mut at, &mut before).unwrap().resolve(&[(0o100_644, 1, 2)]), Some(entry));
+        }
+        for wrong in [Entry { kind: Kind::Large, ..entries[0] }, Entry { attributes_id: 8, ..entries[0] }] {
+            assert!(refuse(&wrong).is_some());
+        }
+    }
+
+    #[test]
     fn what_refers_to_nothing_or_overflows_is_refused() {
         let nothing_before = [Kind::File as u8 | ADJACENT, 0, 1, 0, 0, 0, 0];
         assert_eq!(decode(&nothing_before, &mut 0, &mut Previous::default()), None);
         let larger_than_its_record = [Kind::File as u8 | SIZE_BELOW_RECORD, 0, 1, 1, 1, 5, 0, 0, 0];
         assert_eq!(decode(&larger_than_its_record, &mut 0, &mut Previous::default()), None);
-        for tag in [0, Kind::TreeRemoval as u8, Kind::Commit as u8, Kind::Removal as u8 | ADJACENT] {
+        for tag in [0, 15, Kind::Removal as u8 | ADJACENT] {
             assert_eq!(decode(&[tag, 0, 1, 1, 1, 1, 0, 0, 0], &mut 0, &mut Previous::default()), None, "{tag}");
         }
         let number_of_none = [Kind::File as u8 | NUMBERED, zigzag(5) as u8, 5, 1, 1, 1, 0, 0, 0, 0];

@@ -46,7 +46,8 @@ pub(crate) fn any_entry() -> impl Strategy<Value = Entry> {
             // For every third object this is the first record.
             let number = ObjectNumber(if id % 3 == 0 { id } else { id.div_ceil(2) });
             let attributes_id = if kind.is_file() && id % 5 == 0 { id + 1 + seconds as u64 % 1000 } else { 0 };
-            Entry { kind, id, number, attributes_id, location, size_bytes, mode, uid, gid, mtime, ctime }
+            let is_plain = kind.plain_code().is_some() && attributes_id == 0 && id % 2 == 0;
+            Entry { kind, id, number, attributes_id, is_plain, location, size_bytes, mode, uid, gid, mtime, ctime }
         })
 }
 
@@ -91,6 +92,7 @@ pub(crate) fn imported(count: u64) -> BTreeMap<Vec<u8>, Entry> {
                 id: number + 1,
                 number: ObjectNumber(number + 1),
                 attributes_id: 0,
+                is_plain: true,
                 location: Location {
                     segment: SegmentNumber(1 + number / 3000),
                     offset: LogOffset(offset),
