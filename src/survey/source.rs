@@ -1,5 +1,5 @@
-//! Sources: anything that describes a population. A survey file, an fsstats CSV, a list of sizes, or the name of a
-//! published table.
+//! Sources: anything that describes a population. A survey file, an fsstats CSV, a list of sizes, a table of files, or
+//! the name of a published table.
 
 use std::io::Read;
 use std::path::Path;
@@ -52,6 +52,11 @@ pub fn open(source: &Path) -> Result<Source> {
         }
         return of_bytes(&bytes, Path::new("standard input"));
     }
+    if listed::table::looks_like(source) {
+        let (mut survey, warnings) = listed::table::read(source)?;
+        survey.origin.name = Some(name_of(source));
+        return Ok(Source { survey, warnings });
+    }
     let bytes = read_bounded("read the source", source).map_err(|error| match error.kind() {
         ErrorKind::NotFound => error
             .advise(format!("name a survey, an fsstats CSV, one of {}, or a system of granulo show panasas", names())),
@@ -63,9 +68,14 @@ pub fn open(source: &Path) -> Result<Source> {
     of_bytes(&bytes, source)
 }
 
+/// The name of a population in a file.
+fn name_of(source: &Path) -> String {
+    escape(source.file_name().map_or(&b""[..], |name| std::os::unix::ffi::OsStrExt::as_bytes(name)))
+}
+
 /// The source in a file; `source` is its path, for its name and errors.
 fn of_bytes(bytes: &[u8], source: &Path) -> Result<Source> {
-    let name = escape(source.file_name().map_or(&b""[..], |name| std::os::unix::ffi::OsStrExt::as_bytes(name)));
+    let name = name_of(source);
     if file::looks_like(bytes) {
         return Ok(Source { survey: file::read(bytes, source)?, warnings: Vec::new() });
     }

@@ -156,12 +156,11 @@ fn other_files_are_told_apart_in_words() {
     };
     let said = with(b"");
     assert!(said.contains("empty") && said.contains("granulo survey"), "{said}");
-    for bytes in
-        [&b"hello\n"[..], b"\xff\xfe\x00\x01", b"[1,2,3]", b"\"text\"", b"PAR1PAR1", b"granulo checkpoint v2  \n"]
-    {
+    for bytes in [&b"hello\n"[..], b"\xff\xfe\x00\x01", b"[1,2,3]", b"\"text\"", b"granulo checkpoint v2  \n"] {
         let said = with(bytes);
         assert!(said.contains("neither a granulo survey") || said.contains("not JSON"), "{said}");
     }
+    assert!(with(b"PAR1PAR1").contains("not a whole table, or damaged"));
     assert!(with(b"{}").contains("without a schema"));
     assert!(with(b"{\"schema\":\"granulo/compare/1\"}").contains("granulo/compare/1"));
     assert!(with(b"{\"schema\":\"granulo/plan/1\"}").contains("missing field"));
@@ -414,4 +413,37 @@ fn every_command_that_takes_a_source_takes_a_csv() {
     assert!(run(args!["merge", &csv, &csv, "--json"]).ended(0).json()["counts"]["files"] == 64);
     run(args!["report", &csv, "vu-1984", "-o", &page]).ended(0);
     assert!(fs::read_to_string(&page).unwrap().contains("f.csv"));
+}
+
+#[test]
+fn a_table_of_files_is_a_source_as_the_survey_beside_it() {
+    let sandbox = sandbox();
+    let (root, table) = (sandbox.path().join("tree"), sandbox.path().join("files.parquet"));
+    small_tree(&root);
+    let survey = run(args!["survey", &root, "--files-out", &table, "--json"]).ended(0).json();
+    let read = run(args!["show", &table, "--json"]).ended(0).json();
+    assert_eq!(read["method"], "list");
+    assert_eq!(read["name"], "files.parquet");
+    for measure in ["file_size", "allocated"] {
+        assert_eq!(read["distributions"][measure], survey["distributions"][measure], "{measure}");
+    }
+    for counted in ["files", "empty_files", "sparse_files"] {
+        assert_eq!(read["counts"][counted], survey["counts"][counted], "{counted}");
+    }
+    let rows = |document: &Value, ranked: &str| -> Vec<(Value, Value, Value)> {
+        let rows = document["where"][ranked]["rows"].as_array().unwrap();
+        rows.iter()
+            .map(|row| (row["files"].clone(), row["size_bytes"].clone(), row["allocated_bytes"].clone()))
+            .collect()
+    };
+    for ranked in ["owners", "extensions"] {
+        assert_eq!(rows(&read, ranked), rows(&survey, ranked), "{ranked}");
+        assert!(!rows(&read, ranked).is_empty());
+    }
+    run(args!["plan", &table]).ended(0);
+
+    let whole = fs::read(&table).unwrap();
+    fs::write(&table, &whole[..whole.len() / 2]).unwrap();
+    refused(&table);
+    run(args!["compare", "vu-2005", &table]).ended(2);
 }

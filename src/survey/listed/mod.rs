@@ -1,11 +1,12 @@
-//! Populations as other programs write them: sizes one a line, tables of buckets, and the JSON of ncdu.
+//! Populations as lists: sizes one a line, tables of buckets, the JSON of ncdu, and tables of files as Parquet.
 //!
-//! None of it has times or owners, so a survey of it has none. Nothing here trusts its input: numbers are bounded, text
-//! is escaped wherever it is printed, and work is linear in the input.
+//! None of it has times that are counted, so a survey of it has none. Nothing here trusts its input: numbers are
+//! bounded, text is escaped wherever it is printed, and work is linear in the input.
 
 mod buckets;
 mod ncdu;
 mod sizes;
+pub(super) mod table;
 
 use super::measure::Measure;
 use super::places::{Extension, Kind, Places, Tally};
@@ -74,9 +75,18 @@ impl Listed {
         if let Some(name) = name {
             let tally = Tally::of_file(size_bytes, allocated_bytes.unwrap_or(0), size_bytes <= SMALL_FILE_BYTES);
             let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
-            let places = self.survey.places.get_or_insert_with(|| Places { files: None, ..Places::new(0) });
-            places.extensions.add(Kind::Named(Extension::of(last)), &tally);
+            self.places().extensions.add(Kind::Named(Extension::of(last)), &tally);
         }
+    }
+
+    /// Counts a file that was added for its owner.
+    fn add_owner(&mut self, uid: u32, size_bytes: u64, allocated_bytes: Option<u64>) {
+        let tally = Tally::of_file(size_bytes, allocated_bytes.unwrap_or(0), size_bytes <= SMALL_FILE_BYTES);
+        self.places().owners.add(Kind::Named(uid), &tally);
+    }
+
+    fn places(&mut self) -> &mut Places {
+        self.survey.places.get_or_insert_with(|| Places { files: None, ..Places::new(0) })
     }
 
     fn overhead(&mut self, size_bytes: u64, allocated_bytes: u64) {
