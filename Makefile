@@ -71,7 +71,8 @@ test-page:        ## the pages in headless Chromium (needs node and chromium)
 	cd tests/page && npm ci --no-audit --no-fund && \
 	  GRANULO_PAGE=$(CURDIR)/target/page/src.html GRANULO_PLAN_PAGE=$(CURDIR)/target/page/plan.html \
 	  GRANULO_BENCH_PAGE=$$(ls $(CURDIR)/target/page/bench-*.html | paste -sd:) \
-	  GRANULO_TRACE_PAGE=$$(ls $(CURDIR)/target/page/trace-*.html | paste -sd:) GRANULO_CACHE_PAGE=$(CURDIR)/target/page/cache.html npm test
+	  GRANULO_TRACE_PAGE=$$(ls $(CURDIR)/target/page/trace-*.html | paste -sd:) GRANULO_CACHE_PAGE=$(CURDIR)/target/page/cache.html \
+	  GRANULO_STORE_PAGE=$(CURDIR)/target/page/store.html npm test
 
 fuzz-build:       ## the fuzz targets
 	RUSTFLAGS="$(FUZZ_RUSTFLAGS)" cargo build --locked --release --manifest-path fuzz/Cargo.toml --target $(HOST)

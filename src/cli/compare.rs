@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::report::write_surveys;
 use super::{Ended, output, sources};
 use crate::error::Result;
 use crate::report::compare::write_comparison;
@@ -28,14 +29,21 @@ pub(super) struct CompareArguments {
     /// Print the comparison as JSON
     #[arg(long)]
     json: bool,
+    /// Write a page with the populations side by side to this file, as granulo report does
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
 }
 
 impl CompareArguments {
     pub(super) fn run(self) -> Result<Ended> {
         let surveys = sources::open_all(&self.sources)?;
-        let comparison = compare(&surveys, &sources::names(&surveys, &self.sources));
+        let names = sources::names(&surveys, &self.sources);
+        let comparison = compare(&surveys, &names);
         if let Some(path) = &self.output {
             output::write_json(path, &comparison)?;
+        }
+        if let Some(page) = &self.report {
+            write_surveys(surveys, names, (&self.sources, page))?;
         }
         if self.json {
             output::print_json(&comparison)

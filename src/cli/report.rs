@@ -14,7 +14,8 @@ use crate::layout::Model;
 use crate::plan::Plan;
 use crate::report::bench::page::{self as bench_page, NamedRun};
 use crate::report::page::Part;
-use crate::report::{cache_page, page, plan_page, trace_page};
+use crate::report::{cache_page, page, plan_page, store_page, trace_page};
+use crate::survey::Survey;
 use crate::units::escape_path;
 
 /// Create one self-contained HTML page from any results
@@ -23,7 +24,8 @@ use crate::units::escape_path;
 /// plans, become one page with a contents list.
 #[derive(Debug, Args)]
 pub(super) struct ReportArguments {
-    /// Survey files, fsstats CSVs, published tables; plans, bench results, cache results (JSON); traces
+    /// Survey files, fsstats CSVs, published tables; plans, bench results, cache results, the status of stores (JSON);
+    /// traces
     #[arg(value_name = "RESULT", required = true)]
     results: Vec<PathBuf>,
     /// Write the page to this file
@@ -33,8 +35,9 @@ pub(super) struct ReportArguments {
 
 impl ReportArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        self.check_output()?;
+        refuse_to_replace(&self.results, &self.output)?;
         let (mut plans, mut runs, mut studies, mut traces) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut stores = Vec::new();
         // Surveys, or nothing that is known: then the error names them.
         let mut others = Vec::new();
         let mut ended = Ended::Well;
@@ -48,6 +51,7 @@ impl ReportArguments {
                 Some(Stored::Plan(plan)) => plans.push(*plan),
                 Some(Stored::Bench(document)) => runs.push((path.as_path(), *document)),
                 Some(Stored::CacheStudy(study)) => studies.push(*study),
+                Some(Stored::StoreStatus(status)) => stores.push(*status),
                 None => others.push(path.clone()),
             }
         }
@@ -67,6 +71,9 @@ impl ReportArguments {
         if !studies.is_empty() {
             parts.push(self.made(cache_page::part(&studies))?);
         }
+        if !stores.is_empty() {
+            parts.push(self.made(store_page::part(&stores))?);
+        }
         write_atomically(&self.output, |out| match &parts[..] {
             [only] => only.write(super::survey::now(), out),
             several => page::write_together(several, super::survey::now(), out),
@@ -75,33 +82,52 @@ impl ReportArguments {
         Ok(ended)
     }
 
-    /// Refuses to replace a result by its own page.
-    fn check_output(&self) -> Result<()> {
-        let identity = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
-        let output = identity(&self.output);
-        match self.results.iter().find(|path| output.is_some() && identity(path) == output) {
-            Some(path) => {
-                Err(usage_error("the page would replace the result").at(path).advise("write it to another file"))
-            }
-            None => Ok(()),
-        }
-    }
-
     /// The surveys side by side.
     fn surveys(&self, paths: &[PathBuf]) -> Result<Part> {
-        let mut surveys = sources::open_all(paths)?;
+        let surveys = sources::open_all(paths)?;
         let names = sources::names(&surveys, paths);
-        for (survey, name) in surveys.iter_mut().zip(names) {
-            if !survey.origin.anonymous {
-                survey.origin.name = Some(name);
-            }
-        }
-        self.made(page::part(&surveys))
+        self.made(side_by_side(surveys, names))
     }
 
     fn made(&self, part: std::io::Result<Part>) -> Result<Part> {
         part.map_err(|error| Error::io("write", &self.output, error))
     }
+}
+
+/// Refuses to replace a result by its own page.
+fn refuse_to_replace(results: &[PathBuf], page: &Path) -> Result<()> {
+    let identity = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    let output = identity(page);
+    match results.iter().find(|path| output.is_some() && identity(path) == output) {
+        Some(path) => Err(usage_error("the page would replace the result").at(path).advise("write it to another file")),
+        None => Ok(()),
+    }
+}
+
+/// Surveys under these names, side by side.
+fn side_by_side(mut surveys: Vec<Survey>, names: Vec<String>) -> std::io::Result<Part> {
+    for (survey, name) in surveys.iter_mut().zip(names) {
+        if !survey.origin.anonymous {
+            survey.origin.name = Some(name);
+        }
+    }
+    page::part(&surveys)
+}
+
+/// Writes the page of surveys from `sources`, side by side.
+///
+/// # Errors
+/// The page would replace a source; any error of writing it.
+pub(super) fn write_surveys(
+    surveys: Vec<Survey>,
+    names: Vec<String>,
+    (sources, page): (&[PathBuf], &Path),
+) -> Result<()> {
+    refuse_to_replace(sources, page)?;
+    let part = side_by_side(surveys, names).map_err(|error| Error::io("write", page, error))?;
+    write_atomically(page, |out| part.write(super::survey::now(), out))?;
+    output::note(&format!("wrote {}", escape_path(page)));
+    Ok(())
 }
 
 fn named(runs: Vec<(&Path, Document)>) -> Vec<NamedRun> {

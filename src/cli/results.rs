@@ -1,7 +1,10 @@
-//! Result files that are not sources of sizes: plans, bench results and cache studies.
+//! Result files that are not sources of sizes: plans, bench results, cache studies, and the status of stores.
 
 use std::path::Path;
 
+use serde_json::Value;
+
+use super::store::STORE_STATUS;
 use crate::bench::result::{self, Document};
 use crate::document::Unread;
 use crate::error::{Error, Result};
@@ -14,6 +17,7 @@ pub(super) enum Stored {
     Plan(Box<Plan>),
     Bench(Box<Document>),
     CacheStudy(Box<Study>),
+    StoreStatus(Box<Value>),
 }
 
 /// The result in a file; `None` for anything else, which may be a source.
@@ -25,8 +29,11 @@ pub(super) fn read(path: &Path) -> Result<Option<Stored>> {
     let text = read_bounded("read the result", path)?;
     let Some(document) = Unread::new(&text) else { return Ok(None) };
     let study = || document.read("read the cache study", study::SCHEMA, "write it again with granulo cache -o");
+    let status =
+        || document.read("read the status of a store", STORE_STATUS, "write it again with granulo store status --json");
     let stored = boxed(plan::read_document(&document), Stored::Plan)
         .or_else(|| boxed(study(), Stored::CacheStudy))
+        .or_else(|| boxed(status(), Stored::StoreStatus))
         .or_else(|| boxed(result::read_document(&document), Stored::Bench));
     stored.transpose().map_err(|error: Error| error.at(path))
 }

@@ -128,14 +128,20 @@ impl ShowArguments {
     /// Prints a plan, a bench or caches as on the original run.
     fn stored(&self, stored: &Stored) -> Result<Ended> {
         if self.asks_for_sizes() {
-            return Err(usage_error("plans, bench results and cache results accept only --json")
-                .advise("use the survey they were made from"));
+            return Err(usage_error(
+                "plans, bench results, cache results and the status of a store accept only --json",
+            )
+            .advise("use the survey they were made from"));
         }
         match stored {
             Stored::CacheStudy(study) if self.json => output::print_json(study),
             Stored::CacheStudy(study) => output::print(|out| report::cache::write_study(study, out)),
             Stored::Plan(plan) if self.json => output::print_json(plan),
             Stored::Plan(plan) => output::print(|out| report::plan::write_plan(plan, out)),
+            Stored::StoreStatus(status) if self.json => output::print_json(status),
+            Stored::StoreStatus(status) => {
+                output::print(|out| report::store::write_sentences(&report::store_page::sentences(status), out))
+            }
             Stored::Bench(document) if self.json => output::print_json(document),
             Stored::Bench(document) => output::print(|out| report::bench::write_document(document, out)),
         }

@@ -15,6 +15,7 @@ pub(crate) mod plan;
 pub(crate) mod plan_page;
 mod plan_words;
 pub(crate) mod store;
+pub(crate) mod store_page;
 pub(crate) mod systems;
 pub mod terminal;
 pub mod trace;

@@ -51,6 +51,12 @@ fn two_surveys_of_a_tree_say_first_what_grew() {
     let first = &growth["directories"]["by_size"][0];
     assert!(first["path"].as_str().unwrap().ends_with("stays/deep/er"), "{first}");
     assert_eq!(first["size_bytes"]["least"], 100_000);
+    let page = sandbox.path().join("page.html");
+    let ran = run(args!["compare", &old, &new, "--report", &page]).ended(0);
+    assert_eq!(ran.text(), text);
+    assert!(ran.said().contains("wrote ") && fs::read_to_string(&page).unwrap().contains("stays/deep/er"));
+    let replaced = run(args!["compare", &old, &new, "--report", &old]).ended(2).said();
+    assert!(replaced.contains("the page would replace the result"), "{replaced}");
     // In the other order it is the same, and other trees do not grow.
     let back = run(args!["compare", "--json", &new, &old]).ended(0).json();
     assert_eq!(&back["growth"], growth);

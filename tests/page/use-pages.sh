@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pages of a small trace, for the page tests: one trace, two together, and caches.
+# Pages of a small trace and of a store, for the page tests: one trace, two together, caches, and the store.
 #
 #   tests/page/use-pages.sh GRANULO DIR
 set -euo pipefail
@@ -11,3 +11,10 @@ source=$(cd "$(dirname "$0")/../.." && pwd)
 "$granulo" report "$out/all.gtrace" -o "$out/trace-one.html"
 "$granulo" report "$out/all.gtrace" "$out/docs.gtrace" -o "$out/trace-two.html"
 "$granulo" cache "$out/all.gtrace" --policy all --cache-size 64K..4M --quiet --report "$out/cache.html" > /dev/null
+devices=()
+for disk in fast/0 fast/1 slow/2 slow/3 slow/4; do devices+=("--${disk%/*}" "$out/disks/$disk"); done
+"$granulo" store init "$out/store" "${devices[@]}" > /dev/null
+"$granulo" store import "$out/store" "$source/docs" --quiet > /dev/null
+"$granulo" store snapshot create "$out/store" before > /dev/null
+"$granulo" store rm "$out/store" METHOD.md > /dev/null
+"$granulo" store status "$out/store" --count --report "$out/store.html" > /dev/null

@@ -1,8 +1,9 @@
-// The pages of traces and of caches in headless Chromium: `npm ci && npm test`.
+// The pages of traces, caches and stores in headless Chromium: `npm ci && npm test`.
 //
 //   GRANULO_TRACE_PAGE   pages that `granulo report` wrote of traces (several: separated by ':'), such as one of one
 //                        trace and one of two
 //   GRANULO_CACHE_PAGE   pages that it wrote of results of `granulo cache`
+//   GRANULO_STORE_PAGE   pages that `granulo store status --report` wrote
 //   GRANULO_REQUIRE_ALL  1: fail, instead of skipping, where there is no such page
 import assert from "node:assert/strict";
 import { basename, delimiter, resolve } from "node:path";
@@ -90,3 +91,11 @@ all("GRANULO_TRACE_PAGE", chartsOfTraces, { "trace-sizes": /Up to/, "one-block":
 all("GRANULO_CACHE_PAGE", chartsOfCaches, { "misses-0": /Cache of/ }, (data) => {
   for (const study of data.studies) [study.trace, study.notes] = [HOSTILE, [HOSTILE]];
 }, (data) => { data.studies = []; });
+
+all("GRANULO_STORE_PAGE", () => [], {}, (data) => {
+  for (const store of data.stores) {
+    store.home = HOSTILE;
+    for (const device of store.devices) [device.path, device.trouble] = [HOSTILE, HOSTILE];
+    for (const snapshot of store.snapshots) snapshot.name = HOSTILE;
+  }
+}, (data) => { data.stores = []; });

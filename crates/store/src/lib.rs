@@ -139,7 +139,7 @@ pub use maintain::repair::{
     PlanLine, RepairOptions, RepairPlan, RepairReport, plan_repair, rebuild_index, repair, take_side,
 };
 pub use maintain::scrub::{ScrubOptions, ScrubReport, ScrubStatus};
-pub use maintain::status::{Census, DeviceStatus, StoreStatus};
+pub use maintain::status::{AgedSegments, Census, DeviceStatus, StoreStatus};
 
 use crate::error::{Error, Result};
 use crate::format::ids::DeviceNumber;

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use serde::Serialize;
 
 use crate::cli::{Ended, output};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::locks::lock;
 use crate::store::{Completeness, Store};
 use crate::units::format_counted;
@@ -99,4 +99,13 @@ struct With<'d, D: Serialize> {
 /// Prints a document with these findings.
 pub(super) fn print_json(document: &impl Serialize) -> Result<Ended> {
     output::print_json(&With { document, completeness: completeness_record() })
+}
+
+/// The same as a value, for a page.
+///
+/// # Errors
+/// It cannot be JSON.
+pub(super) fn json(document: &impl Serialize) -> Result<serde_json::Value> {
+    let value = serde_json::to_value(With { document, completeness: completeness_record() });
+    value.map_err(|error| Error::new(ErrorKind::Io, "make the page", error.to_string()))
 }

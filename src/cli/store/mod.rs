@@ -47,6 +47,7 @@ use clap::{Args, Subcommand};
 
 use self::completeness::{say_completeness, say_postponed, with_completeness};
 use self::devices::{OpenedStore, checked, say_what_is_wrong};
+pub(super) use self::status::STORE_STATUS;
 use super::{Ended, output, usage_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::{ObjectType, count_words};

@@ -1,6 +1,7 @@
 //! `granulo store status`: devices and their fill levels, live and dead bytes, redundancy, the last scrub.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
@@ -8,26 +9,35 @@ use serde::Serialize;
 use super::snapshot::HeldRecord;
 use super::{Ended, StoreToRead, output};
 use crate::error::Result;
+use crate::io::write_atomically;
 use crate::report::store::{format_minute, write_sentences};
+use crate::report::store_page;
 use crate::store::ids::DeviceNumber;
-use crate::store::{Census, DeviceState, DeviceStatus, HeldBySnapshots, StoreStatus, Time};
+use crate::store::{AgedSegments, Census, DeviceState, DeviceStatus, HeldBySnapshots, StoreStatus, Time};
 use crate::units::{escape, escape_path, format_count, format_counted, format_share, format_size, format_time};
 
 /// Show the devices of a store, how full they are, and pending work
 ///
 /// The exit status is 1 if a device has a problem.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  granulo store status /srv/s\n  granulo store status /srv/s --count --json")]
+#[command(after_help = "Examples:\n  granulo store status /srv/s\n  granulo store status /srv/s --count --json\n  \
+    granulo store status /srv/s --report s.html")]
 pub(super) struct StatusArguments {
     #[command(flatten)]
     at: StoreToRead,
-    /// Also count files, directories and links, which reads the whole index
+    /// Also count files, directories and links, which reads the whole index, and segments by age
     #[arg(long)]
     count: bool,
     /// Print as JSON
     #[arg(long)]
     json: bool,
+    /// Write a page with devices, segments by age, snapshots, and what a rebuild would write
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
 }
+
+/// Kind and version of the document.
+pub(crate) const STORE_STATUS: &str = "granulo/store-status/1";
 
 #[derive(Serialize)]
 struct StatusDocument {
@@ -63,6 +73,15 @@ struct StatusDocument {
     latched: Option<String>,
     writer: bool,
     counts: Option<CountsDocument>,
+    segment_ages: Option<Vec<AgeDocument>>,
+}
+
+#[derive(Serialize)]
+struct AgeDocument {
+    younger_than_days: Option<u32>,
+    segments: u64,
+    live_bytes: u64,
+    dead_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -98,9 +117,15 @@ impl StatusArguments {
         super::say_completeness(&store);
         let status = store.status(self.count)?;
         let held = store.held_by_snapshots()?;
+        let ages = if self.count || self.report.is_some() { Some(store.segment_ages()?) } else { None };
         let is_amiss = status.devices.iter().any(DeviceStatus::is_in_trouble);
+        if let Some(page) = &self.report {
+            let document = super::completeness::json(&document(&status, &held, ages.as_deref()))?;
+            write_atomically(page, |out| store_page::write(&[document], crate::cli::survey::now(), out))?;
+            output::note(&format!("wrote {}", escape_path(page)));
+        }
         if self.json {
-            super::completeness::print_json(&document(&status, &held))?;
+            super::completeness::print_json(&document(&status, &held, ages.as_deref()))?;
         } else {
             output::print(|out| write_status(&status, &held, out))?;
         }
@@ -249,7 +274,13 @@ fn census_words(census: &Census) -> String {
     )
 }
 
-fn document(status: &StoreStatus, held: &HeldBySnapshots) -> StatusDocument {
+fn document(status: &StoreStatus, held: &HeldBySnapshots, ages: Option<&[AgedSegments]>) -> StatusDocument {
+    let age = |of: &AgedSegments| AgeDocument {
+        younger_than_days: of.younger_than_days,
+        segments: of.segments,
+        live_bytes: of.live_bytes,
+        dead_bytes: of.dead_bytes,
+    };
     let device = |device: &DeviceStatus| DeviceDocument {
         number: device.number.0,
         class: super::class_name(device.class),
@@ -274,7 +305,7 @@ fn document(status: &StoreStatus, held: &HeldBySnapshots) -> StatusDocument {
         large_size_bytes: census.large_size_bytes,
     };
     StatusDocument {
-        schema: "granulo/store-status/1",
+        schema: STORE_STATUS,
         home: escape_path(&status.home),
         epoch: format!("{:016x}", status.epoch),
         epoch_began_seconds: status.epoch_began_nanoseconds.div_euclid(1_000_000_000),
@@ -306,5 +337,6 @@ fn document(status: &StoreStatus, held: &HeldBySnapshots) -> StatusDocument {
         latched: status.latched.clone(),
         writer: status.has_writer,
         counts: status.census.as_ref().map(counts),
+        segment_ages: ages.map(|ages| ages.iter().map(age).collect()),
     }
 }

@@ -147,6 +147,7 @@ mod tests {
             id: 1,
             number: ObjectNumber(1),
             attributes_id: 0,
+            is_plain: true,
             location,
             size_bytes,
             mode,

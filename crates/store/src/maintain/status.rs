@@ -15,6 +15,8 @@ use crate::error::Result;
 use crate::format::entry::Kind;
 use crate::format::geometry::{Alignment, Class, DeviceState};
 use crate::format::ids::DeviceNumber;
+use crate::format::names::SegmentName;
+use crate::format::rows::SegmentRow;
 use crate::index::catalog::manifest;
 use crate::index::copies::IndexDevice;
 
@@ -163,7 +165,59 @@ pub(crate) fn explain_trouble(slot: &Slot) -> Option<String> {
     }
 }
 
+/// The segments of an age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AgedSegments {
+    /// They were begun less than so many days ago, and not less than the class before says; `None`: or earlier.
+    pub younger_than_days: Option<u32>,
+    /// How many there are.
+    pub segments: u64,
+    /// Bytes of live records in them, of one copy.
+    pub live_bytes: u64,
+    /// Bytes of dead ones and of commits, of one copy.
+    pub dead_bytes: u64,
+}
+
+/// Ends of the classes of ages, in days.
+const AGES_DAYS: [u32; 4] = [1, 7, 30, 365];
+
+impl AgedSegments {
+    fn none_of_each() -> Vec<AgedSegments> {
+        let ends = AGES_DAYS.into_iter().map(Some).chain([None]);
+        ends.map(|younger_than_days| AgedSegments { younger_than_days, segments: 0, live_bytes: 0, dead_bytes: 0 })
+            .collect()
+    }
+
+    fn has(&self, age_nanoseconds: i64) -> bool {
+        const DAY_NANOSECONDS: i64 = 86_400 * 1_000_000_000;
+        self.younger_than_days.is_none_or(|days| age_nanoseconds / DAY_NANOSECONDS < days.into())
+    }
+}
+
 impl Engine {
+    /// When a segment was begun, by the first of its headers that can be read, in nanoseconds since 1970.
+    fn began(&self, segment: &SegmentRow) -> Option<i64> {
+        let (slots, name) = (self.devices.slots(), SegmentName::from(segment.id()));
+        let copies = segment.devices.iter().filter_map(|device| slots.get(device.index()));
+        let mut headers = copies.filter(|slot| slot.is_readable());
+        headers.find_map(|slot| slot.segment_header(name, &self.geometry().store)).map(|it| it.created_nanoseconds)
+    }
+
+    fn segment_ages(&self) -> Result<Vec<AgedSegments>> {
+        self.refresh()?;
+        let (view, now) = (self.view().clone(), self.platform.now_nanoseconds());
+        let mut classes = AgedSegments::none_of_each();
+        for row in view.state.segments.values().filter(|row| !self.is_superseded(row.number)) {
+            let Some(began) = self.began(row) else { continue };
+            let class = classes.iter_mut().find(|class| class.has(now.saturating_sub(began)));
+            let class = class.expect("the last class has every age");
+            class.segments += 1;
+            class.live_bytes += row.live_bytes;
+            class.dead_bytes += dead_bytes(row).map_err(|error| error.at(&self.home))?;
+        }
+        Ok(classes)
+    }
+
     pub(crate) fn status(&self, with_census: bool) -> Result<StoreStatus> {
         self.refresh()?;
         let view = self.view().clone();
@@ -273,5 +327,14 @@ impl Store {
     /// Errors of reading the index.
     pub fn status(&self, with_census: bool) -> Result<StoreStatus> {
         self.engine().status(with_census)
+    }
+
+    /// The segments by the time since they were begun, youngest first. Reads the header of each; one of which no header
+    /// can be read is left out.
+    ///
+    /// # Errors
+    /// Errors of reading the index.
+    pub fn segment_ages(&self) -> Result<Vec<AgedSegments>> {
+        self.engine().segment_ages()
     }
 }
