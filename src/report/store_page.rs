@@ -64,8 +64,5 @@ pub(crate) fn sentences(store: &Value) -> Vec<String> {
         device["trouble"].as_str().map(|trouble| format!("Device {} {trouble}.", device["number"]))
     });
     let redundancy = store["redundancy"].as_array().map_or(&[][..], Vec::as_slice);
-    troubles
-        .chain([first])
-        .chain(redundancy.iter().filter_map(|it| it.as_str().map(str::to_owned)))
-        .collect()
+    troubles.chain([first]).chain(redundancy.iter().filter_map(|it| it.as_str().map(str::to_owned))).collect()
 }
