@@ -121,7 +121,7 @@ fn entry(id: u64, place: u64) -> Entry {
         id,
         number: ObjectNumber(id),
         attributes_id: 0,
-        is_plain: id % 2 == 0,
+        is_plain: id.is_multiple_of(2),
         location,
         size_bytes: 10,
         mode: 0o100_600,

@@ -46,7 +46,7 @@ pub(crate) fn any_entry() -> impl Strategy<Value = Entry> {
             // For every third object this is the first record.
             let number = ObjectNumber(if id % 3 == 0 { id } else { id.div_ceil(2) });
             let attributes_id = if kind.is_file() && id % 5 == 0 { id + 1 + seconds as u64 % 1000 } else { 0 };
-            let is_plain = kind.plain_code().is_some() && attributes_id == 0 && id % 2 == 0;
+            let is_plain = kind.plain_code().is_some() && attributes_id == 0 && id.is_multiple_of(2);
             Entry { kind, id, number, attributes_id, is_plain, location, size_bytes, mode, uid, gid, mtime, ctime }
         })
 }
