@@ -68,7 +68,7 @@ const Stores = (() => {
 
   function snapshots(data) {
     const parts = data.stores.filter((store) => store.snapshots?.length).map((store) => el("div", { class: "block" }, el("h3", { class: "name" }, titled(data, "Snapshots", store)),
-      el("p", { class: "note" }, `They alone keep ${count(store.held_objects)} objects, ${size(store.held_size_bytes)}.`), table({
+      el("p", { class: "note" }, `They alone keep ${count(store.held_objects)} ${num(store.held_objects) === 1 ? "object" : "objects"}, ${size(store.held_size_bytes)}.`), table({
         caption: "Snapshots", columns: [{ title: "Name", text: true }, { title: "Taken", text: true }, { title: "Objects it alone keeps" }, { title: "Size" }],
         rows: store.snapshots.map((one) => [{ text: one.name, name: true }, date(one.created_seconds), count(one.alone_objects), size(one.alone_size_bytes)]),
       })));
