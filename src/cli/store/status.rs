@@ -118,14 +118,15 @@ impl StatusArguments {
         let status = store.status(self.count)?;
         let held = store.held_by_snapshots()?;
         let ages = if self.count || self.report.is_some() { Some(store.segment_ages()?) } else { None };
+        let document = document(&status, &held, ages.as_deref());
         let is_amiss = status.devices.iter().any(DeviceStatus::is_in_trouble);
         if let Some(page) = &self.report {
-            let document = super::completeness::json(&document(&status, &held, ages.as_deref()))?;
-            write_atomically(page, |out| store_page::write(&[document], crate::cli::survey::now(), out))?;
+            let value = super::completeness::json(&document)?;
+            write_atomically(page, |out| store_page::write(&[value], crate::cli::survey::now(), out))?;
             output::note(&format!("wrote {}", escape_path(page)));
         }
         if self.json {
-            super::completeness::print_json(&document(&status, &held, ages.as_deref()))?;
+            super::completeness::print_json(&document)?;
         } else {
             output::print(|out| write_status(&status, &held, out))?;
         }

@@ -73,7 +73,7 @@ impl Listed {
             self.overhead(size_bytes, allocated_bytes);
         }
         if let Some(name) = name {
-            let tally = Tally::of_file(size_bytes, allocated_bytes.unwrap_or(0), size_bytes <= SMALL_FILE_BYTES);
+            let tally = tally_of(size_bytes, allocated_bytes);
             let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
             self.places().extensions.add(Kind::Named(Extension::of(last)), &tally);
         }
@@ -81,8 +81,7 @@ impl Listed {
 
     /// Counts a file that was added for its owner.
     fn add_owner(&mut self, uid: u32, size_bytes: u64, allocated_bytes: Option<u64>) {
-        let tally = Tally::of_file(size_bytes, allocated_bytes.unwrap_or(0), size_bytes <= SMALL_FILE_BYTES);
-        self.places().owners.add(Kind::Named(uid), &tally);
+        self.places().owners.add(Kind::Named(uid), &tally_of(size_bytes, allocated_bytes));
     }
 
     fn places(&mut self) -> &mut Places {
@@ -116,6 +115,10 @@ impl Listed {
         }
         (survey, self.warnings)
     }
+}
+
+fn tally_of(size_bytes: u64, allocated_bytes: Option<u64>) -> Tally {
+    Tally::of_file(size_bytes, allocated_bytes.unwrap_or(0), size_bytes <= SMALL_FILE_BYTES)
 }
 
 /// The lines of a text that are not empty, each with its number from 1.

@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::{DataType, Int32Type, Int64Type};
+use parquet::data_type::{ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::schema::types::SchemaDescriptor;
@@ -118,12 +118,7 @@ fn count_group(
     let numbers = |column: Option<usize>| column.map(|column| Numbers::of(group, column)).transpose();
     let mut sizes = Numbers::of(group, columns.size)?.ok_or(Problem::WithoutSizes)?;
     let (mut allocated, mut uids) = (numbers(columns.allocated)?.flatten(), numbers(columns.uid)?.flatten());
-    let mut paths = match columns.path.map(|column| group.get_column_reader(column)).transpose()? {
-        Some(ColumnReader::ByteArrayColumnReader(reader)) => {
-            Some(Column::new(reader, group, columns.path.unwrap_or_default()))
-        }
-        _ => None,
-    };
+    let mut paths = columns.path.map(|column| texts(group, column)).transpose()?.flatten();
     let mut without_size = 0;
     loop {
         let sizes = sizes.next()?;
@@ -185,6 +180,14 @@ impl<T: DataType> Column<T> {
     }
 }
 
+/// A column of texts; `None` if it has something else.
+fn texts(group: &dyn RowGroupReader, column: usize) -> std::result::Result<Option<Column<ByteArrayType>>, Problem> {
+    Ok(match group.get_column_reader(column)? {
+        ColumnReader::ByteArrayColumnReader(reader) => Some(Column::new(reader, group, column)),
+        _ => None,
+    })
+}
+
 /// A column of integers that are not negative, of either width.
 enum Numbers {
     Wide(Column<Int64Type>),
@@ -214,7 +217,7 @@ impl Numbers {
 mod tests {
     use std::sync::Arc;
 
-    use parquet::data_type::{ByteArray, ByteArrayType};
+    use parquet::data_type::ByteArray;
     use parquet::file::properties::WriterProperties;
     use parquet::file::writer::SerializedFileWriter;
     use parquet::schema::parser::parse_message_type;

@@ -658,9 +658,8 @@ impl Accounts for EngineAccounts<'_> {
         let own = Entry { attributes_id: 0, ..entry };
         match self.engine.read_head(&entry, &mut buffer) {
             Ok(head) => {
-                let Some(attributes) = Attributes::decode(head.attributes) else { return Ok(own) };
-                let shown = entry_of(own.kind, &attributes, Time::default());
-                Ok(Entry { is_plain: shown.is_plain, ..own.showing(&shown) })
+                let attributes = Attributes::decode(head.attributes);
+                Ok(attributes.map_or(own, |attributes| own.showing(&entry_of(own.kind, &attributes, Time::default()))))
             }
             Err(_) if self.is_lenient || self.engine.stays_damaged(entry.location) => Ok(own),
             Err(error) => Err(error),

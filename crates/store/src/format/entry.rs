@@ -196,20 +196,21 @@ impl Entry {
     /// The same object with the attributes of a record of their own.
     pub(crate) fn with_attributes(self, of: &Entry) -> Entry {
         assert_eq!((of.kind, of.number), (Kind::Attributes, self.number), "they are those of this object");
-        Entry { attributes_id: of.id, is_plain: false, ..self.showing(of) }
+        Entry { attributes_id: of.id, ..self.showing(of) }
     }
 
     /// The same record, found again at another place, of an object whose attributes may have been changed alone.
     pub(crate) fn with_attributes_as(self, known: &Entry) -> Entry {
         match known.attributes_id {
             0 => self,
-            id => Entry { attributes_id: id, is_plain: false, ..self.showing(known) },
+            id => Entry { attributes_id: id, ..self.showing(known) },
         }
     }
 
-    /// The same with what a listing shows of another's attributes.
+    /// The same with what a listing shows of another's attributes, and whether those are all.
     pub(crate) fn showing(self, of: &Entry) -> Entry {
-        Entry { mode: of.mode, uid: of.uid, gid: of.gid, mtime: of.mtime, ctime: of.ctime, ..self }
+        let Entry { is_plain, mode, uid, gid, mtime, ctime, .. } = *of;
+        Entry { is_plain, mode, uid, gid, mtime, ctime, ..self }
     }
 
     /// A tombstone of a key.

@@ -312,13 +312,11 @@ impl Batch<'_> {
             let attributes = changed(attributes, decode_attributes(new.attributes)?);
             attributes.encode(now, &mut stored)?;
             new.attributes = &stored;
-            let Entry { is_plain, mode, uid, gid, mtime, ctime, .. } = entry_of(entry.kind, &attributes, now);
-            entry = Entry { is_plain, mode, uid, gid, mtime, ctime, ..entry };
+            entry = entry.showing(&entry_of(entry.kind, &attributes, now));
         } else if entry.kind != Kind::Link {
             stored = changed_again(new.attributes, now).ok_or_else(unknown_attributes)?;
             new.attributes = &stored;
-            let is_plain = entry_of(entry.kind, &decode_attributes(&stored)?, now).is_plain;
-            entry = Entry { ctime: now, is_plain, ..entry };
+            entry = entry.showing(&entry_of(entry.kind, &decode_attributes(&stored)?, now));
         }
         new.encode(self.alignment, &mut self.records)?;
         // The checksum accompanies the content from the first write on: memory that flips in between is detected.
