@@ -141,6 +141,11 @@ impl Devices {
         &self.marks
     }
 
+    /// The mark in the superblock of a device, as last read or written.
+    pub(crate) fn mark_on(&self, device: DeviceNumber) -> Option<LogMark> {
+        self.known().devices.get(device.index())?.as_ref()?.superblock.mark
+    }
+
     /// All devices of the geometry.
     pub(crate) fn slots(&self) -> Arc<Vec<Slot>> {
         Arc::clone(&locks::read(&self.slots))

@@ -11,6 +11,7 @@ pub(crate) mod moving;
 mod objects;
 pub(crate) mod problem;
 pub(crate) mod quarantine;
+mod readmission;
 pub(crate) mod rebalance;
 pub(crate) mod rebuild;
 pub(crate) mod repair;

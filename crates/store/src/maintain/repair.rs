@@ -17,24 +17,21 @@ use crate::devices::extents::Touched;
 use crate::devices::host::Host;
 use crate::devices::names;
 use crate::devices::platform::Platform;
-use crate::devices::slot::{Slot, Trouble};
 use crate::engine::Engine;
 use crate::engine::copies::Damaged;
 use crate::engine::displaced;
 use crate::engine::divergence::{Rejected, take};
-use crate::engine::locking::{Access, is_of_disk};
+use crate::engine::locking::Access;
 use crate::engine::open::open;
 use crate::engine::pace::{Pace, outcome};
 use crate::engine::proven;
 use crate::engine::unknown_epochs::follow;
-use crate::error::{Error, ErrorKind, Result, os_message};
-use crate::format::entry::Kind;
-use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
-use crate::format::names::{SEGMENTS, segment_path};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::ids::{DeviceNumber, SegmentNumber};
+use crate::format::names::SEGMENTS;
 use crate::format::record::checksum;
 use crate::index::catalog::{Change, ExtentRow, SegmentRow};
 use crate::log::completeness::{Cause, Completeness};
-use crate::log::scan::SegmentScan;
 use crate::progress::Progress;
 use crate::{OpenOptions, Store};
 
@@ -45,8 +42,6 @@ const NAMED_BYTES: usize = 4 << 20;
 /// tests.
 pub(crate) const LISTED: usize = if cfg!(test) { 32 } else { 100_000 };
 const LISTED_BYTES: usize = 4 << 20;
-/// Most large objects whose units are sought on a device without a sound superblock.
-const ASKED: usize = 64;
 
 /// How a store is repaired.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -478,7 +473,7 @@ impl Store {
     ) -> Result<()> {
         let engine = self.engine();
         engine.close_active_segment()?;
-        report.admitted = engine.admit()?;
+        report.admitted = engine.admit(pace)?;
         report.index_files = engine.repair_index(pace)?;
         let slots = engine.devices.slots();
         report.admitted.iter().try_for_each(|device| engine.remove_index(&slots[device.index()]))?;
@@ -498,35 +493,6 @@ impl Store {
 }
 
 impl Engine {
-    /// Returns devices to service whose content belongs to this store: stale ones, and ones without a sound superblock.
-    /// One that cannot be written stays out of service.
-    pub(crate) fn admit(&self) -> Result<Vec<DeviceNumber>> {
-        let mut admitted = Vec::new();
-        for slot in self.devices.slots().iter() {
-            if matches!(slot.trouble, Some(Trouble::Stale { .. } | Trouble::Damaged | Trouble::Unmarked))
-                && let Err(error) = self.platform.lock(&slot.path)
-                && is_of_disk(&error)
-            {
-                let failed = Trouble::Failed(os_message(&error));
-                self.devices.change_slot(slot.entry.number, |slot| slot.trouble = Some(failed));
-                continue;
-            }
-            let is_ours = match slot.trouble {
-                Some(Trouble::Stale { .. }) => true,
-                Some(Trouble::Damaged | Trouble::Unmarked | Trouble::Empty) => self.has_ours(slot)?,
-                _ => false,
-            };
-            if is_ours {
-                admitted.push(slot.entry.number);
-            }
-        }
-        for &device in &admitted {
-            self.devices.change_slot(device, |slot| slot.trouble = None);
-            self.extents.forget(device);
-        }
-        Ok(admitted)
-    }
-
     /// Makes truncated extent files as long as their accounts, where parity has what was in them: the units in use are
     /// repaired, and there may be dead ones behind them. A file that cannot be extended is found by the next check.
     ///
@@ -549,55 +515,6 @@ impl Engine {
             }
         }
         self.extents.sync(&touched)
-    }
-
-    /// Whether a directory without a sound superblock has a segment or a stripe unit that the accounts have on this
-    /// device.
-    pub(crate) fn has_ours(&self, slot: &Slot) -> Result<bool> {
-        let view = self.view().clone();
-        let number = slot.entry.number;
-        let geometry = self.geometry();
-        for row in view.state.segments.values().filter(|row| row.devices.contains(&number)) {
-            let Ok(file) = names::open(&*slot.device, &segment_path(row.id()), crate::devices::device::Mode::Read)
-            else {
-                continue;
-            };
-            let (header, _) =
-                SegmentScan::new(vec![(number, file)], self.seed(row.id()), LogOffset::START).header(row.id().into());
-            if header.is_some_and(|header| header.store == geometry.store && header.id == row.id()) {
-                return Ok(true);
-            }
-        }
-        if !view.state.extents.values().any(|row| row.device == number && row.live_bytes > 0) {
-            // Nothing is stored on it: a directory whose superblock is damaged is still a device; an empty one may be a
-            // mount point.
-            return Ok(slot.trouble == Some(Trouble::Damaged));
-        }
-        // Checksums identify units: they are read from the device as if it were in service.
-        let mut asked = 0;
-        let files =
-            crate::devices::extents::ExtentFiles::new(std::sync::Arc::new(Alone { number, slot: slot.clone() }));
-        let snapshot = view.snapshot();
-        let mut scan = snapshot.scan_versions_from(&[])?;
-        while let Some((_, entry)) = scan.next_entry()? {
-            if entry.kind != Kind::Large {
-                continue;
-            }
-            let Ok(descriptor) = self.descriptor(entry) else { continue };
-            let wanted = descriptor.chunks.iter().map(|chunk| of_device(chunk, number)).sum::<usize>();
-            if wanted == 0 {
-                continue;
-            }
-            let wrong = files.verify(&descriptor, &mut |_| Ok(()))?;
-            if wrong.iter().filter(|unit| unit.device == number).count() < wanted {
-                return Ok(true);
-            }
-            asked += 1;
-            if asked >= ASKED {
-                break;
-            }
-        }
-        Ok(false)
     }
 
     /// Removes files from the directories of segments that do not belong to the store.
@@ -659,37 +576,5 @@ impl Engine {
             row.devices.dedup();
             Change { segments: vec![row], durable: true, ..Change::default() }
         })
-    }
-}
-
-/// Units of a chunk that have bytes and are on a device.
-fn of_device(chunk: &crate::format::descriptor::Chunk, device: DeviceNumber) -> usize {
-    let stripes = chunk.stripes;
-    let Some(component) = chunk.components.iter().position(|component| component.device == device) else { return 0 };
-    (0..stripes.count()).filter(|&stripe| stripes.unit_length(stripe, stripes.unit_in(stripe, component)) > 0).count()
-}
-
-/// A view of one device alone.
-#[derive(Debug)]
-struct Alone {
-    number: DeviceNumber,
-    slot: Slot,
-}
-
-impl crate::devices::extents::DeviceSource for Alone {
-    fn device(&self, number: DeviceNumber) -> Option<std::sync::Arc<dyn crate::devices::device::Device>> {
-        (number == self.number).then(|| std::sync::Arc::clone(&self.slot.device))
-    }
-
-    fn device_to_write(&self, _: DeviceNumber) -> Option<std::sync::Arc<dyn crate::devices::device::Device>> {
-        None
-    }
-
-    fn directory(&self, _: DeviceNumber) -> std::path::PathBuf {
-        self.slot.path.clone()
-    }
-
-    fn epoch(&self) -> u32 {
-        0
     }
 }

@@ -84,8 +84,8 @@ impl Engine {
 /// Bytes in one read near an unreadable place.
 const PAGE_BYTES: u64 = 4096;
 
-/// Writes the bytes of a range again in place.
-fn write_again(file: &Arc<dyn DeviceFile>, range: Range<u64>) -> io::Result<()> {
+/// Writes the bytes of a range again in place; they are not synced.
+pub(super) fn write_again(file: &Arc<dyn DeviceFile>, range: Range<u64>) -> io::Result<()> {
     const PIECE_BYTES: u64 = 1 << 20;
     let mut bytes = Vec::new();
     let (mut at, mut most_bytes) = (range.start, PIECE_BYTES);

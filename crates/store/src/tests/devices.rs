@@ -13,6 +13,7 @@ use super::{bytes, devices_below, file, key};
 use crate::devices::directory::Directory;
 use crate::devices::slot::Trouble;
 use crate::engine::locking::Access;
+use crate::engine::pace::Pace;
 use crate::error::{Error, ErrorKind};
 use crate::format::history::{EpochEntry, MOST_EPOCHS};
 use crate::format::ids::{DeviceNumber, Epoch};
@@ -74,7 +75,7 @@ fn a_device_that_was_away_for_longer_than_histories_reach_is_repaired() {
     std::fs::rename(&away, &fast[1]).unwrap();
     let store = Store::open(&home).unwrap();
     assert_eq!(store.engine().devices.slots()[1].trouble, Some(Trouble::Stale { missed: MOST_EPOCHS }));
-    assert_eq!(store.engine().admit().unwrap(), [DeviceNumber(1)]);
+    assert_eq!(store.engine().admit(&mut Pace::new(None, &Progress::default())).unwrap(), [DeviceNumber(1)]);
 }
 
 #[test]
@@ -94,7 +95,7 @@ fn a_device_that_failed_before_another_is_admitted_stays_out_of_service() {
     let engine = store.engine();
     // Before the admission, not within it: there is no place to wait in.
     engine.devices.fail(DeviceNumber(0), &Error::new(ErrorKind::Io, "write", "it broke"));
-    assert_eq!(engine.admit().unwrap(), [DeviceNumber(2)]);
+    assert_eq!(engine.admit(&mut Pace::new(None, &Progress::default())).unwrap(), [DeviceNumber(2)]);
     let slots = engine.devices.slots();
     assert!(matches!(slots[0].trouble, Some(Trouble::Failed(_))) && slots[2].trouble.is_none(), "{slots:?}");
 }

@@ -48,7 +48,7 @@ fn compaction_waits_for_the_mirror_that_is_away() {
     drop(store);
     std::fs::rename(&dead, &fast[0]).unwrap();
     let store = Store::open(&home).unwrap();
-    assert_eq!(store.engine().admit().unwrap(), [DeviceNumber(1)]);
+    assert_eq!(store.engine().admit(&mut Pace::new(None, &Progress::default())).unwrap(), [DeviceNumber(1)]);
     store.engine().complete_copies(&mut Pace::new(None, &Progress::default())).unwrap();
     let Compacted { postponed, segments, .. } = store.compact(&ALL, &Progress::default()).unwrap();
     assert!(postponed.is_empty() && segments > 1, "{segments}");

@@ -80,6 +80,47 @@ fn what_is_adopted_from_one_copy_bears_as_many_losses_as_the_rest() {
     }
 }
 
+/// A sync fails on a device; the others go on; a repair takes it back, whose content reads well, from memory.
+#[test]
+fn what_a_failed_sync_left_in_memory_is_on_a_device_that_returned() {
+    for (shape, device) in [(Shape::Triple, 6), (Shape::Triple, 0), (Shape::Raid5, 3), (Shape::Mirror, 1)] {
+        for (operations, repair) in
+            (0..14).flat_map(|operations| [(operations, Step::Repair), (operations, Step::DropLost)])
+        {
+            keeps(shape, |seed| {
+                let unacknowledged = |work, seed| Step::Batch(work, Durability::None, seed);
+                let (one, other) = (unacknowledged(Work::Large, seed), unacknowledged(Work::Small, seed + 1));
+                let steps = vec![large(seed + 2), one, other, Step::Fails(device, operations), repair.clone()];
+                let lost = match shape {
+                    Shape::Triple if device == 6 => vec![gone(3), gone(5)],
+                    Shape::Triple => vec![gone(1), gone(2)],
+                    Shape::Raid5 => vec![gone(4)],
+                    _ => vec![gone(0)],
+                };
+                [steps, vec![Step::Close, Step::DropPages(seed)], lost, vec![Step::Look]].concat()
+            });
+        }
+    }
+}
+
+/// The same with a repair that is interrupted, and one that is done.
+#[test]
+fn a_return_that_is_interrupted_begins_again() {
+    for (shape, device) in [(Shape::Triple, 6), (Shape::Mirror, 1)] {
+        for operations in 0..40 {
+            keeps_with(3, shape, |seed| {
+                let one = Step::Batch(Work::Large, Durability::None, seed);
+                let other = Step::Batch(Work::Small, Durability::None, seed + 1);
+                let end = if seed % 2 == 0 { End::Kill } else { End::Power(seed) };
+                let steps = vec![one, other, Step::Fails(device, seed % 10), Step::Close];
+                let steps = [steps, vec![cut(operations, end, Step::Repair), Step::Repair, Step::Close]].concat();
+                let lost = if shape == Shape::Mirror { vec![gone(0)] } else { vec![gone(3), gone(5)] };
+                [steps, vec![Step::DropPages(seed)], lost, vec![Step::Look]].concat()
+            });
+        }
+    }
+}
+
 #[test]
 fn the_number_of_an_extent_file_that_was_given_back_is_not_given_again() {
     for shape in [Shape::One, Shape::FourAlike] {
