@@ -128,7 +128,8 @@ impl Engine {
         (SegmentNumber(counted.map_or(0, |entry| entry.segments_begun + 1)), LogOffset::START)
     }
 
-    /// Writes the units again whose records are not in the proven part of the log. A device on which that fails is left.
+    /// Writes the units again whose records are not in the proven part of the log. A device on which that fails keeps
+    /// the error.
     ///
     /// # Errors
     /// [`ErrorKind::Interrupted`] if the work is asked to stop; errors of reading the index.
