@@ -330,6 +330,12 @@ impl DeviceFile for HostFile {
         }
     }
 
+    fn drop_cache(&self) {
+        // Whether it fails or not, what is then read is on the device.
+        let _ = self.file.sync_data();
+        let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
+    }
+
     fn will_read(&self, offset: u64, length: u64) {
         if let Some(length) = NonZeroU64::new(length) {
             let _ = fadvise(&self.file, offset, Some(length), Advice::WillNeed);

@@ -259,6 +259,19 @@ impl File {
         waiting.into_iter().for_each(|(change, _)| self.change(change));
     }
 
+    /// As [`drop_doubtful`](Self::drop_doubtful), unless that would change the size, which is not in pages.
+    pub(crate) fn drop_doubtful_content(&mut self, random: &mut Random) {
+        let end = self.base.bytes.len() as u64;
+        let is_of_content = |change: &FileChange| match change {
+            FileChange::Write(offset, data) => offset + data.len() as u64 <= end,
+            FileChange::Size(_) => false,
+        };
+        if self.log.iter().all(|(change, _)| is_of_content(change)) {
+            let luck = Luck::draw(random);
+            self.drop_doubtful(luck, random);
+        }
+    }
+
     /// What a crash leaves.
     pub(crate) fn remains(&self, luck: Luck, random: &mut Random) -> File {
         if self.log.is_empty() {

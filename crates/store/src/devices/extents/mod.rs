@@ -362,6 +362,13 @@ impl ExtentFiles {
         cache.open.insert((device, file), CachedFile { file: opened.clone(), writable, last_used });
     }
 
+    /// Has the next reads of a file, if it exists, ask the device: see [`DeviceFile::drop_cache`].
+    pub(crate) fn drop_cache(&self, device: DeviceNumber, file: u32) {
+        if let Ok(open) = self.open(device, file, false) {
+            open.file.drop_cache();
+        }
+    }
+
     /// Creates a file of this epoch; [`io::ErrorKind::AlreadyExists`] if the number is taken.
     fn create(&self, device: DeviceNumber, file: u32) -> io::Result<OpenExtent> {
         let on = self.source.device_to_write(device).ok_or(io::ErrorKind::NotFound)?;

@@ -7,8 +7,10 @@
 //! segment by segment; the units of a large object are read when its record is met. A writer of the same process may
 //! continue meanwhile. The catalog has a note of the progress, so that an interrupted scrub can resume, and one of when
 //! and with what result the last scrub ended. Repairs only write the correct bytes: after a crash a flaw is unchanged
-//! or repaired.
+//! or repaired. A file is synced and its cached pages are dropped before it is read: memory may have what the device has
+//! not, of a repair that failed or was killed.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -288,12 +290,23 @@ pub(crate) struct Scrubber<'m> {
     /// Whether this pass found the index lost and stopped; the same in `report` may be from before a rebuild.
     lacks_index: bool,
     noted: Instant,
+    /// Extent files that were met: they are read from their devices.
+    uncached: BTreeSet<(DeviceNumber, u32)>,
 }
 
 impl<'m> Scrubber<'m> {
     pub(crate) fn new(engine: &'m Engine, found: &'m mut dyn FnMut(&Problem, bool), keeps_notes: bool) -> Scrubber<'m> {
         let (report, objects) = (ScrubReport::default(), ObjectPaths::default());
-        Scrubber { engine, report, found, objects, keeps_notes, lacks_index: false, noted: Instant::now() }
+        Scrubber {
+            engine,
+            report,
+            found,
+            objects,
+            keeps_notes,
+            lacks_index: false,
+            noted: Instant::now(),
+            uncached: BTreeSet::new(),
+        }
     }
 
     fn found(&mut self, problem: Problem, is_repaired: bool) {
@@ -428,6 +441,7 @@ impl<'m> Scrubber<'m> {
         if from == LogOffset::START {
             self.sizes(row, pace)?;
         }
+        engine.open_segment_copies(row.id(), &row.devices).iter().for_each(|(_, file)| file.drop_cache());
         let snapshot = view.snapshot();
         let mut flaws = Flaws::default();
         let mut verified_to = from;
@@ -603,6 +617,11 @@ impl<'m> Scrubber<'m> {
     /// Verifies the units of a large object.
     fn large(&mut self, key: &[u8], descriptor: &Descriptor, pace: &mut Pace<'_>) -> Result<()> {
         let engine = self.engine;
+        for run in descriptor.runs() {
+            if self.uncached.insert((run.device, run.file)) {
+                engine.extents.drop_cache(run.device, run.file);
+            }
+        }
         let wrong = engine.extents.verify(descriptor, &mut |bytes| pace.spend(bytes))?;
         let is_read = |device: DeviceNumber| engine.devices.readable(device).is_some();
         let read = descriptor.runs().filter(|run| is_read(run.device));

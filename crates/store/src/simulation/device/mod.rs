@@ -11,6 +11,7 @@ use super::media::{File, FileChange, FileContent, LONGEST_FILE_BYTES, NameChange
 use super::mishap::{Betrayal, FileKind};
 use super::world::{DeviceOperation, Disk, World, WorldState};
 use crate::devices::device::{Device, DeviceFile, Mode, Room};
+use crate::random::Random;
 
 /// Size of an unlimited device, in bytes.
 const ENDLESS_BYTES: u64 = 1 << 44;
@@ -391,6 +392,15 @@ impl DeviceFile for SimulatedFile {
                 file.sync();
                 Ok(())
             }
+        }
+    }
+
+    fn drop_cache(&self) {
+        let _ = self.sync();
+        let mut state = self.device.world.state();
+        let mut random = Random::new(state.random.any());
+        if let Ok(file) = self.in_state(&mut state) {
+            file.drop_doubtful_content(&mut random);
         }
     }
 

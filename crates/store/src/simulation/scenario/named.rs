@@ -121,6 +121,31 @@ fn a_return_that_is_interrupted_begins_again() {
     }
 }
 
+/// Damage is made good, and the sync of that fails.
+#[test]
+fn what_a_failed_repair_left_in_memory_is_made_good_by_the_next() {
+    for (shape, device, kind) in [
+        (Shape::Triple, 6, FileKind::Extent),
+        (Shape::Raid5, 3, FileKind::Extent),
+        (Shape::Mirror, 1, FileKind::Segment),
+        (Shape::Triple, 0, FileKind::Segment),
+    ] {
+        for operations in 0..14 {
+            keeps(shape, |seed| {
+                let steps = vec![large(seed), small(seed), Step::Close, rot(device, kind, seed), Step::Open];
+                let steps = [steps, vec![Step::Fails(device, operations), Step::Scrub, Step::Close]].concat();
+                let lost = match shape {
+                    Shape::Triple if device == 6 => vec![gone(3), gone(5)],
+                    Shape::Triple => vec![gone(1), gone(2)],
+                    Shape::Raid5 => vec![gone(4)],
+                    _ => vec![gone(0)],
+                };
+                [steps, vec![Step::Repair, Step::Close, Step::DropPages(seed)], lost, vec![Step::Look]].concat()
+            });
+        }
+    }
+}
+
 #[test]
 fn the_number_of_an_extent_file_that_was_given_back_is_not_given_again() {
     for shape in [Shape::One, Shape::FourAlike] {
