@@ -123,8 +123,8 @@ pub(crate) trait DeviceFile: Send + Sync + Debug {
     /// Starts write-back of the dirty bytes in a range without waiting, so that a later [`sync`](Self::sync) has little
     /// to do; a hint without guarantees.
     fn start_writeback(&self, offset: u64, length: u64);
-    /// Syncs the file and drops what is cached of it, so that the next read asks the device: what a failed sync left only
-    /// in memory is no longer seen. A hint: its size, and pages in use elsewhere, stay.
+    /// Syncs the file and drops what is cached of it, so that the next read asks the device: what a failed sync left
+    /// only in memory is no longer seen. A hint: its size, and pages in use elsewhere, stay.
     fn drop_cache(&self) {}
     /// Announces that a range will be read soon, so that the device can begin; a hint without guarantees.
     fn will_read(&self, _offset: u64, _length: u64) {}

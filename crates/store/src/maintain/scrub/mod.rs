@@ -7,8 +7,8 @@
 //! segment by segment; the units of a large object are read when its record is met. A writer of the same process may
 //! continue meanwhile. The catalog has a note of the progress, so that an interrupted scrub can resume, and one of when
 //! and with what result the last scrub ended. Repairs only write the correct bytes: after a crash a flaw is unchanged
-//! or repaired. A file is synced and its cached pages are dropped before it is read: memory may have what the device has
-//! not, of a repair that failed or was killed.
+//! or repaired. A file is synced and its cached pages are dropped before it is read: memory may have what the device
+//! has not, of a repair that failed or was killed.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
