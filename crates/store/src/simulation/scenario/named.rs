@@ -80,6 +80,16 @@ fn what_is_adopted_from_one_copy_bears_as_many_losses_as_the_rest() {
     }
 }
 
+/// As many losses as a shape bears, of other devices with what `device` has.
+fn most_losses_beside(shape: Shape, device: usize) -> Vec<Step> {
+    match (shape, device) {
+        (Shape::Triple, 6) => vec![gone(3), gone(5)],
+        (Shape::Triple, _) => vec![gone(1), gone(2)],
+        (Shape::Raid5, _) => vec![gone(4)],
+        _ => vec![gone(0)],
+    }
+}
+
 /// A sync fails on a device; the others go on; a repair takes it back, whose content reads well, from memory.
 #[test]
 fn what_a_failed_sync_left_in_memory_is_on_a_device_that_returned() {
@@ -91,13 +101,8 @@ fn what_a_failed_sync_left_in_memory_is_on_a_device_that_returned() {
                 let unacknowledged = |work, seed| Step::Batch(work, Durability::None, seed);
                 let (one, other) = (unacknowledged(Work::Large, seed), unacknowledged(Work::Small, seed + 1));
                 let steps = vec![large(seed + 2), one, other, Step::Fails(device, operations), repair.clone()];
-                let lost = match shape {
-                    Shape::Triple if device == 6 => vec![gone(3), gone(5)],
-                    Shape::Triple => vec![gone(1), gone(2)],
-                    Shape::Raid5 => vec![gone(4)],
-                    _ => vec![gone(0)],
-                };
-                [steps, vec![Step::Close, Step::DropPages(seed)], lost, vec![Step::Look]].concat()
+                [steps, vec![Step::Close, Step::DropPages(seed)], most_losses_beside(shape, device), vec![Step::Look]]
+                    .concat()
             });
         }
     }
@@ -114,8 +119,7 @@ fn a_return_that_is_interrupted_begins_again() {
                 let end = if seed % 2 == 0 { End::Kill } else { End::Power(seed) };
                 let steps = vec![one, other, Step::Fails(device, seed % 10), Step::Close];
                 let steps = [steps, vec![cut(operations, end, Step::Repair), Step::Repair, Step::Close]].concat();
-                let lost = if shape == Shape::Mirror { vec![gone(0)] } else { vec![gone(3), gone(5)] };
-                [steps, vec![Step::DropPages(seed)], lost, vec![Step::Look]].concat()
+                [steps, vec![Step::DropPages(seed)], most_losses_beside(shape, device), vec![Step::Look]].concat()
             });
         }
     }
@@ -134,13 +138,13 @@ fn what_a_failed_repair_left_in_memory_is_made_good_by_the_next() {
             keeps(shape, |seed| {
                 let steps = vec![large(seed), small(seed), Step::Close, rot(device, kind, seed), Step::Open];
                 let steps = [steps, vec![Step::Fails(device, operations), Step::Scrub, Step::Close]].concat();
-                let lost = match shape {
-                    Shape::Triple if device == 6 => vec![gone(3), gone(5)],
-                    Shape::Triple => vec![gone(1), gone(2)],
-                    Shape::Raid5 => vec![gone(4)],
-                    _ => vec![gone(0)],
-                };
-                [steps, vec![Step::Repair, Step::Close, Step::DropPages(seed)], lost, vec![Step::Look]].concat()
+                [
+                    steps,
+                    vec![Step::Repair, Step::Close, Step::DropPages(seed)],
+                    most_losses_beside(shape, device),
+                    vec![Step::Look],
+                ]
+                .concat()
             });
         }
     }
