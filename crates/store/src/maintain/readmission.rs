@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::rewrite::write_again;
-use crate::devices::device::{Device, DeviceFile, Mode};
+use crate::devices::device::{Device, DeviceFile, Mode, NotAFile};
 use crate::devices::extents::{DeviceSource, ExtentFiles, file_number};
 use crate::devices::names;
 use crate::devices::slot::{Slot, Trouble};
@@ -166,7 +166,8 @@ impl Engine {
             let path = segment_path(row.id());
             let fail = |error| slot.error("make the log durable", &path, error);
             let file = match names::open(&*slot.device, &path, Mode::Write) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                // Nothing of the log is there: the repair tells of it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound || NotAFile::is(&error) => continue,
                 other => other.map_err(fail)?,
             };
             let begin = if row.number == *segment { *offset } else { LogOffset::START };
@@ -233,10 +234,10 @@ impl Returning {
     fn write_again(&mut self, run: Run) -> Result<()> {
         if self.unsynced.as_ref().is_none_or(|(file, _)| *file != run.file) {
             self.sync()?;
+            let is_first = self.renamed.insert(run.file);
             let mut opened = Vec::new();
             for name in self.extents.get(&run.file).into_iter().flatten() {
                 let path = format!("{EXTENTS}/{name}");
-                let is_first = self.renamed.insert(run.file);
                 let fail = |error| self.error(&path, error);
                 if is_first {
                     names::name_again(&*self.slot.device, &path, EXTENTS).map_err(fail)?;
@@ -246,11 +247,8 @@ impl Returning {
             self.unsynced = Some((run.file, opened));
         }
         let range = run.offset_bytes..run.offset_bytes + run.length_bytes;
-        let files = self.unsynced.iter().flat_map(|(_, files)| files);
-        files
-            .into_iter()
-            .try_for_each(|file| write_again(file, range.clone()))
-            .map_err(|error| self.error(EXTENTS, error))
+        let mut files = self.unsynced.iter().flat_map(|(_, files)| files);
+        files.try_for_each(|file| write_again(file, range.clone())).map_err(|error| self.error(EXTENTS, error))
     }
 
     fn sync(&mut self) -> Result<()> {

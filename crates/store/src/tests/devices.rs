@@ -79,6 +79,27 @@ fn a_device_that_was_away_for_longer_than_histories_reach_is_repaired() {
 }
 
 #[test]
+fn a_directory_in_place_of_a_segment_does_not_keep_a_device_from_returning() {
+    let sandbox = TempDir::new().unwrap();
+    let (home, fast) = mirror(&sandbox);
+    let away = sandbox.path().join("away");
+    std::fs::rename(&fast[1], &away).unwrap();
+    let without = OpenOptions { lost: Some(DeviceNumber(1)), ..OpenOptions::default() };
+    Store::open_with(&home, &without).unwrap().put(&key("g"), &file(), b"written alone").unwrap();
+    std::fs::rename(&away, &fast[1]).unwrap();
+    let segments: Vec<PathBuf> =
+        std::fs::read_dir(fast[1].join("segments")).unwrap().map(|found| found.unwrap().path()).collect();
+    assert!(!segments.is_empty());
+    for segment in segments {
+        std::fs::remove_file(&segment).unwrap();
+        std::fs::create_dir(&segment).unwrap();
+    }
+    let store = Store::open(&home).unwrap();
+    assert!(matches!(store.engine().devices.slots()[1].trouble, Some(Trouble::Stale { .. })));
+    assert_eq!(store.engine().admit(&mut Pace::new(None, &Progress::default())).unwrap(), [DeviceNumber(1)]);
+}
+
+#[test]
 fn a_device_that_failed_before_another_is_admitted_stays_out_of_service() {
     let sandbox = TempDir::new().unwrap();
     let home = sandbox.path().join("s");
