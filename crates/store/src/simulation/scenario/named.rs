@@ -97,12 +97,29 @@ fn what_a_failed_sync_left_in_memory_is_on_a_device_that_returned() {
         for (operations, repair) in
             (0..14).flat_map(|operations| [(operations, Step::Repair), (operations, Step::DropLost)])
         {
-            keeps(shape, |seed| {
+            keeps_with(5, shape, |seed| {
                 let unacknowledged = |work, seed| Step::Batch(work, Durability::None, seed);
                 let (one, other) = (unacknowledged(Work::Large, seed), unacknowledged(Work::Small, seed + 1));
                 let steps = vec![large(seed + 2), one, other, Step::Fails(device, operations), repair.clone()];
                 [steps, vec![Step::Close, Step::DropPages(seed)], most_losses_beside(shape, device), vec![Step::Look]]
                     .concat()
+            });
+        }
+    }
+}
+
+/// The same with a superblock that was damaged meanwhile, so that the device does not say up to where it is durable.
+#[test]
+fn what_a_failed_sync_left_in_memory_is_on_a_device_that_returned_without_a_superblock() {
+    for (shape, device) in [(Shape::Triple, 6), (Shape::Triple, 0), (Shape::Raid5, 3), (Shape::Mirror, 1)] {
+        for operations in 0..14 {
+            keeps_with(5, shape, |seed| {
+                let unacknowledged = |work, seed| Step::Batch(work, Durability::None, seed);
+                let (one, other) = (unacknowledged(Work::Large, seed), unacknowledged(Work::Small, seed + 1));
+                let steps = vec![large(seed + 2), one, other, Step::Fails(device, operations), Step::Close];
+                let damaged = Step::Rot(device, FileKind::Superblock, Rot::Emptied, seed);
+                let steps = [steps, vec![damaged, Step::Repair, Step::Close, Step::DropPages(seed)]].concat();
+                [steps, most_losses_beside(shape, device), vec![Step::Look]].concat()
             });
         }
     }
@@ -135,7 +152,7 @@ fn what_a_failed_repair_left_in_memory_is_made_good_by_the_next() {
         (Shape::Triple, 0, FileKind::Segment),
     ] {
         for operations in 0..14 {
-            keeps(shape, |seed| {
+            keeps_with(5, shape, |seed| {
                 let steps = vec![large(seed), small(seed), Step::Close, rot(device, kind, seed), Step::Open];
                 let steps = [steps, vec![Step::Fails(device, operations), Step::Scrub, Step::Close]].concat();
                 [
