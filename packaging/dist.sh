@@ -3,8 +3,10 @@
 #
 #   packaging/dist.sh [TARGET...]
 #
-# The default is x86_64-unknown-linux-musl, which is static and runs on any Linux of that processor, and
-# aarch64-unknown-linux-musl where a linker for it is found. GRANULO=FILE packs that binary, and builds nothing.
+# Every binary is static and runs on any Linux of its processor. The default is x86_64-unknown-linux-musl, or
+# x86_64-unknown-linux-gnu where Rust has no standard library for musl, and aarch64-unknown-linux-musl where a linker for
+# it is found. Linked with glibc, names of users and groups come from /etc/passwd and /etc/group only, unless the machine
+# has the same glibc. GRANULO=FILE packs that binary, and builds nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dist=target/dist
@@ -12,8 +14,10 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
   targets=(x86_64-unknown-linux-musl)
+  [ -d "$(rustc --print target-libdir --target "${targets[0]}")" ] || targets=(x86_64-unknown-linux-gnu)
   if command -v aarch64-linux-musl-gcc > /dev/null; then targets+=(aarch64-unknown-linux-musl); fi
 fi
+rm -rf "$dist"
 mkdir -p "$dist"
 for target in "${targets[@]}"; do
   binary=${GRANULO:-target/$target/release/granulo}
@@ -23,6 +27,7 @@ for target in "${targets[@]}"; do
         export CC_aarch64_unknown_linux_musl=aarch64-linux-musl-gcc
         export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=aarch64-linux-musl-gcc
         ;;
+      *-gnu) export RUSTFLAGS="-C target-feature=+crt-static" ;;
     esac
     cargo build --release --locked --target "$target" --bin granulo
     if ldd "$binary" 2> /dev/null | grep -q '=>'; then

@@ -7,10 +7,10 @@ set -euo pipefail
 dist=$(realpath "$1")
 suite=${2:-bookworm}
 case $(uname -m) in
-  x86_64) target=x86_64-unknown-linux-musl architecture=amd64 ;;
-  aarch64) target=aarch64-unknown-linux-musl architecture=arm64 ;;
+  x86_64) architecture=amd64 ;;
+  aarch64) architecture=arm64 ;;
 esac
-archive=$(ls "$dist"/granulo-*-"$target".tar.gz)
+archive=$(find "$dist" -name "granulo-*-$(uname -m)-unknown-linux-*.tar.gz")
 package=$(ls "$dist"/granulo_*_"$architecture".deb)
 (cd "$dist" && sha256sum --quiet --check SHA256SUMS)
 root=$(mktemp -d)

@@ -15,7 +15,7 @@ use crate::format::ids::DeviceNumber;
 use crate::format::superblock::{HOME_APART, Superblock, last_marked};
 use crate::units::{escape_path, format_time};
 
-const WRITING: &str = "open the store for writing";
+const WRITING: &str = "write to";
 
 impl Survey {
     /// The devices that cannot be read, without those that left the store and a lost one.

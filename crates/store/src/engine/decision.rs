@@ -89,7 +89,7 @@ impl Engine {
              the others have nothing newer",
             words.join(", ")
         );
-        Error::new(ErrorKind::Lost, "open the store for writing", cause)
+        Error::new(ErrorKind::Lost, "write to", cause)
             .at(&self.home)
             .advise("bring the missing devices back; --degraded writes without them")
     }

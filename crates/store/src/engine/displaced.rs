@@ -29,7 +29,7 @@ pub(crate) fn refuse_others(devices: &Devices, advice: &str) -> Result<()> {
             // A directory that cannot be listed is reported where its files are needed.
             let others = names::list_others(&*slot.device, directory).unwrap_or_default();
             if let Some((name, kind)) = others.into_iter().find(|(name, _)| is_ours(name)) {
-                return Err(Error::new(ErrorKind::NotRecognised, "open the store for writing with", kind.to_string())
+                return Err(Error::new(ErrorKind::NotRecognised, "write with", kind.to_string())
                     .at(&slot.path.join(directory).join(name))
                     .on_device(slot.entry.number.0)
                     .advise(advice));

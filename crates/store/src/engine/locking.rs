@@ -64,7 +64,7 @@ pub(super) fn locked(
     again.set_failed(&failed);
     again.may_write(platform, options)?;
     if !again.is_same_as(&found) {
-        return Err(Error::new(ErrorKind::Busy, "open the store for writing", "its devices changed meanwhile")
+        return Err(Error::new(ErrorKind::Busy, "write to", "its devices changed meanwhile")
             .at(directory)
             .advise("try again"));
     }
@@ -112,7 +112,7 @@ pub(crate) fn lock(platform: &dyn Platform, directory: &Path, locks: &mut Vec<Bo
                 Some(process) => format!("another process ({process}) has it open for writing"),
                 None => "another process has it open for writing".to_owned(),
             };
-            Err(Error::new(ErrorKind::Busy, "open the store for writing", who)
+            Err(Error::new(ErrorKind::Busy, "write to", who)
                 .at(directory)
                 .advise("wait for it to end; the store can still be read"))
         }

@@ -50,7 +50,7 @@ impl Beyond {
 
     /// Why no writer opens.
     pub(super) fn refusal(&self, home: &Path) -> Error {
-        Error::new(ErrorKind::Lost, "open the store for writing", self.missing().to_string())
+        Error::new(ErrorKind::Lost, "write to", self.missing().to_string())
             .at(home)
             .advise("granulo store repair follows the log and writes the superblocks again")
     }
