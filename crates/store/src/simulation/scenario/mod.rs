@@ -33,6 +33,7 @@ mod choices;
 mod disasters;
 mod named;
 mod random;
+mod returning;
 
 /// The devices of a store, and its redundancy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
