@@ -161,7 +161,9 @@ compdef _granulo_and_values granulo
 "#;
 
 const FISH: &str = r#"
-complete -c granulo -a '(granulo complete -- (commandline -opc)[2..-1] (commandline -ct) 2> /dev/null)'
+set -l __granulo_values '(granulo complete -- (commandline -opc)[2..-1] (commandline -ct) 2> /dev/null)'
+complete -c granulo -a $__granulo_values
+complete -c granulo -n "__fish_granulo_using_subcommand plan" -l model -x -a $__granulo_values
 "#;
 
 #[cfg(test)]
