@@ -16,7 +16,9 @@ use crate::survey::file::{Detail, parse_time, write};
 use crate::survey::machine::inodes_in_use;
 use crate::survey::owner_ages::DEFAULT_BREAKS_DAYS;
 use crate::survey::places::DEFAULT_LIMIT;
-use crate::survey::run::{CheckpointPlan, Incremental, MemoryBound, MethodChoice, Outcome, Request, Shard, take};
+use crate::survey::run::{
+    CheckpointPlan, Incremental, MemoryBound, MethodChoice, NcduTarget, Outcome, Request, Shard, take,
+};
 use crate::survey::{HardLinks, Options, Snapshots, Survey, fsstats};
 use crate::units::{escape, escape_path, parse_size};
 
@@ -47,6 +49,10 @@ pub(super) struct SurveyArguments {
     /// Write one row per file to this Parquet table, for DuckDB, Polars and others
     #[arg(long = "files-out", alias = "files", value_name = "FILE.parquet", help_heading = "Results")]
     files: Option<PathBuf>,
+    /// Write every entry to this file in the JSON of ncdu, to browse with ncdu -f FILE or gdu -f FILE. Memory stays
+    /// bounded; about 60 bytes per entry are kept in scratch space until the end
+    #[arg(long, value_name = "FILE.json", conflicts_with_all = ["anonymous", "shard", "resume"], help_heading = "Results")]
+    ncdu: Option<PathBuf>,
     /// Print the survey as JSON instead of the summary
     #[arg(long, help_heading = "Results")]
     json: bool,
@@ -90,18 +96,19 @@ pub(super) struct SurveyArguments {
     method: MethodArgument,
     /// Do not read directories in an inode scan: twice as fast, but without directory sizes, names, depths,
     /// extensions and locations. Where a walk is needed instead, it still has them
-    #[arg(long, conflicts_with_all = ["exclude", "files"], help_heading = "Execution")]
+    #[arg(long, conflicts_with_all = ["exclude", "files", "ncdu"], help_heading = "Execution")]
     without_names: bool,
     /// In an inode scan, read only directories that changed since OLD.json, an earlier survey with this option. Names
     /// are kept in OLD.json.names, and for the next survey beside the output. Without the old files, everything is
     /// read; the result is the same
-    #[arg(long, value_name = "OLD.json", requires = "output", conflicts_with_all = ["without_names", "anonymous", "files"], help_heading = "Execution")]
+    #[arg(long, value_name = "OLD.json", requires = "output", conflicts_with_all = ["without_names", "anonymous", "files", "ncdu"], help_heading = "Execution")]
     incremental: Option<PathBuf>,
     /// Bound on the memory of an inode scan: its tables are then in an unnamed file, of which so much is in memory. A
     /// walk has no tables
     #[arg(long, value_name = "SIZE", value_parser = memory_bound, conflicts_with = "incremental", help_heading = "Execution")]
     memory: Option<u64>,
-    /// Directory for that file, not in memory itself [default: $TMPDIR, else /tmp]
+    /// Directory for that file, not in memory itself, and for the scratch space of --ncdu [default: $TMPDIR, else /tmp;
+    /// of --ncdu, the directory of the result]
     #[arg(long, value_name = "DIR", help_heading = "Execution")]
     scratch: Option<PathBuf>,
     /// Survey one of N shards of the trees, number I from 1, as one of N processes that divide them. Writes a partial
@@ -273,6 +280,7 @@ impl SurveyArguments {
                 .memory_bytes()?
                 .map(|bytes| MemoryBound { bytes, directory: self.scratch.clone().unwrap_or_else(std::env::temp_dir) }),
             file_table: self.files.clone(),
+            ncdu: self.ncdu.clone().map(|path| NcduTarget { scratch: self.scratch_for(&path), path }),
             checkpoints: self.checkpoint_path().map(|path| CheckpointPlan {
                 path,
                 every: (self.checkpoint_every > 0.0).then(|| Duration::from_secs_f64(self.checkpoint_every * 60.0)),
@@ -292,6 +300,13 @@ impl SurveyArguments {
         }
     }
 
+    /// Where a result keeps what does not fit into memory until it is written.
+    fn scratch_for(&self, target: &Path) -> PathBuf {
+        let beside = || target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let own = || if is_device(target) { std::env::temp_dir() } else { beside().to_owned() };
+        self.scratch.clone().unwrap_or_else(own)
+    }
+
     fn checkpoint_path(&self) -> Option<PathBuf> {
         let output = || self.output.as_ref().filter(|path| !is_device(path)).map(|path| beside(path, ".checkpoint"));
         self.checkpoint.clone().or_else(|| self.resume.clone()).or_else(output)
@@ -299,7 +314,7 @@ impl SurveyArguments {
 
     /// Fails before the walk if a result could not be written after it.
     fn check_targets(&self) -> Result<()> {
-        let targets = [&self.output, &self.report, &self.fsstats, &self.files, &self.checkpoint_path()];
+        let targets = [&self.output, &self.report, &self.fsstats, &self.files, &self.ncdu, &self.checkpoint_path()];
         for (index, target) in targets.iter().enumerate() {
             let Some(target) = target else { continue };
             if targets[..index].iter().any(|other| other.as_ref() == Some(target)) {

@@ -248,6 +248,15 @@ pub trait Visitor: Sync {
     /// Something was left out `count` times.
     fn skipped(&self, worker: usize, what: Skipped, count: u64);
 
+    /// An entry with a name in a directory that is being listed was left out.
+    fn left_out(&self, worker: usize, _directory: Directory<'_>, _name: &[u8], what: Skipped) {
+        self.skipped(worker, what, 1);
+    }
+
+    /// An entry of a directory, or with `None` the directory itself, could not be read: the same failure goes to
+    /// [`failed`](Self::failed), for people.
+    fn unreadable(&self, _directory: Directory<'_>, _name: Option<&[u8]>) {}
+
     /// Something could not be read; the scan continues without it.
     fn failed(&self, operation: &'static str, error: std::io::Error, path: &dyn Fn() -> Vec<u8>);
 

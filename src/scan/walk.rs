@@ -290,6 +290,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
             Err(errno) => {
                 if is_counted {
                     self.report("open the directory", errno, buffers.worker, || node.path());
+                    self.visitor.unreadable(Directory { place: &*node }, None);
                 }
                 node.settle(&own, None)
             }
@@ -336,6 +337,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
                 Ok(entry) => entry,
                 Err(errno) => {
                     self.report("list the directory", errno, *worker, || node.path());
+                    self.visitor.unreadable(directory, None);
                     break;
                 }
             };
@@ -345,7 +347,7 @@ impl<'v, V: Visitor> Walk<'v, V> {
                 continue;
             }
             if self.settings.exclude.matches(&below_root, bytes) {
-                self.visitor.skipped(*worker, Skipped::Excluded, 1);
+                self.visitor.left_out(*worker, directory, bytes, Skipped::Excluded);
                 continue;
             }
             entries += 1;
@@ -371,13 +373,14 @@ impl<'v, V: Visitor> Walk<'v, V> {
                     } else {
                         entries -= 1;
                     }
-                    self.visitor.skipped(*worker, what, 1);
+                    self.visitor.left_out(*worker, directory, bytes, what);
                 }
                 Err(errno) => {
                     if is_gone(errno) {
                         entries -= 1;
                     } else {
                         self.visitor.name_alone(*worker, bytes);
+                        self.visitor.unreadable(directory, Some(bytes));
                     }
                     self.report("read the inode of", errno, *worker, || directory.path_of(bytes));
                 }

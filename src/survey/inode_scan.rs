@@ -84,6 +84,9 @@ pub(super) fn choose(request: &Request) -> Result<Chosen> {
             if request.file_table.is_some() {
                 return Err(usage("a table of files needs a walk").advise("omit --files or --method"));
             }
+            if request.ncdu.is_some() {
+                return Err(usage("an export for ncdu needs a walk").advise("omit --ncdu or --method"));
+            }
             let target = ScanTarget::of(path)?;
             if request.without_names && !target.mount_points.is_empty() {
                 return Err(names_needed("what is hidden below a mount point").at(path));
@@ -188,6 +191,9 @@ fn reserved(InodeScan { target, source }: &InodeScan) -> Option<String> {
 fn obstacle(request: &Request, target: &ScanTarget) -> Option<Error> {
     if request.file_table.is_some() {
         return Some(usage("a table of files needs a walk"));
+    }
+    if request.ncdu.is_some() {
+        return Some(usage("an export for ncdu needs a walk"));
     }
     if request.without_names && !target.mount_points.is_empty() {
         return Some(names_needed("what is hidden below a mount point"));

@@ -23,6 +23,7 @@ pub mod listed;
 pub mod machine;
 pub mod measure;
 pub mod merge;
+mod ncdu_export;
 pub mod owner_ages;
 pub mod part;
 pub mod places;

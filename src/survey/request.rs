@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::machine::{self, Machine};
+use super::ncdu_export::NcduTarget;
 use super::places::DEFAULT_LIMIT;
 use super::{Method, Options, Origin, Resolution, Survey};
 use crate::error::Error;
@@ -35,6 +36,8 @@ pub struct Request {
     pub reference_time: Option<i64>,
     /// Where to write one row per file.
     pub file_table: Option<PathBuf>,
+    /// Where to write every entry for ncdu.
+    pub ncdu: Option<NcduTarget>,
     /// Where and how often to write checkpoints. An inode scan writes none.
     pub checkpoints: Option<CheckpointPlan>,
     /// Which part of the trees to survey, for processes that divide them; `None`: all.
@@ -61,6 +64,7 @@ impl Request {
             anonymous: false,
             reference_time: None,
             file_table: None,
+            ncdu: None,
             checkpoints: None,
             shard: None,
             method: MethodChoice::Auto,

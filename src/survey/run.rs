@@ -6,6 +6,8 @@ use super::checkpoint::{Checkpoint, Session};
 use super::collect::Collector;
 use super::file_table::FileTable;
 use super::inode_scan::{self, Chosen};
+use super::ncdu_export::NcduExport;
+pub use super::ncdu_export::NcduTarget;
 use super::owner_ages::{MOST_BREAKS, are_breaks};
 use super::part::Part;
 pub use super::request::{CheckpointPlan, Incremental, MemoryBound, MethodChoice, Outcome, Request, Shard};
@@ -35,6 +37,9 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
     if request.anonymous && request.file_table.is_some() {
         let cause = "a table of files has paths, but an anonymous survey has none";
         return Err(Error::new(ErrorKind::Usage, "take the survey", cause).advise("omit --files-out or --anonymous"));
+    }
+    if let Some(cause) = request.ncdu.as_ref().and_then(|_| no_export(&request, resumed.is_some())) {
+        return Err(Error::new(ErrorKind::Usage, "take the survey", cause).advise("omit --ncdu"));
     }
     let division = match &resumed {
         Some(checkpoint) => checkpoint.division,
@@ -77,6 +82,9 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
     };
     if let Some((target, parts)) = table {
         collector = collector.with_file_table(FileTable::create(&target, parts)?);
+    }
+    if let Some(target) = request.ncdu.clone() {
+        collector = collector.with_ncdu_export(NcduExport::begin(target, &request.roots, taken_at)?);
     }
     if let Some(checkpoint) = &resumed {
         checkpoint.restore(&mut collector).map_err(contradiction)?;
@@ -155,11 +163,31 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
             table.abandon(written.as_ref().map_or(0, |(_, parts)| *parts));
         }
     }
+    if let Some(export) = collector.take_ncdu_export() {
+        if complete {
+            warnings.extend(export.complete().err());
+        } else {
+            notes.push("the export for ncdu is not written: only a survey that is not interrupted has it".to_owned());
+        }
+    }
     let elapsed_seconds = session(started.elapsed()).elapsed_seconds;
     let origin = origin(&request, taken_at, elapsed_seconds, complete);
     let origin = Origin { machines: machines(&request), reference_time: Some(reference_time), method_reason, ..origin };
     let survey = named(collector.survey(), origin);
     Ok(Outcome { survey, checkpoint: written.map(|(path, _)| path), warnings, notes })
+}
+
+/// Why a request cannot export every entry.
+fn no_export(request: &Request, is_resumed: bool) -> Option<&'static str> {
+    if request.anonymous {
+        Some("an export for ncdu has names, but an anonymous survey has none")
+    } else if request.shard.is_some() {
+        Some("an export for ncdu is of whole trees, but a shard is a part of them")
+    } else if is_resumed {
+        Some("an export for ncdu needs the whole walk, but an interrupted one goes on")
+    } else {
+        None
+    }
 }
 
 /// The part of the trees that a shard walks.

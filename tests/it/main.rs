@@ -43,6 +43,7 @@ mod mount_random;
 #[cfg(feature = "fuse")]
 mod mounted;
 mod nasty;
+mod ncdu;
 mod nfs_packets;
 mod output;
 mod plan;

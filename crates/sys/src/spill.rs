@@ -121,8 +121,11 @@ impl Spill {
     }
 }
 
-/// A file without a name. Where file systems cannot make one, its name is removed at once.
-fn unnamed_file(directory: &Path) -> io::Result<File> {
+/// A file without a name, open for reading and writing. Where file systems cannot make one, its name is removed at once.
+///
+/// # Errors
+/// Those of creating a file in `directory`.
+pub fn unnamed_file(directory: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::open(directory, flags | OFlags::TMPFILE, Mode::RUSR | Mode::WUSR) {
         Ok(file) => Ok(file.into()),

@@ -90,6 +90,7 @@ pub(super) fn survey_back(directory: &Path, reference_time: i64, quiet: bool, pr
         anonymous: false,
         reference_time: Some(reference_time),
         file_table: None,
+        ncdu: None,
         checkpoints: None,
         method: MethodChoice::Walk,
         without_names: false,

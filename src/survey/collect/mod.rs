@@ -23,6 +23,7 @@ use crate::survey::errors::ErrorLog;
 use crate::survey::file_table::FileTable;
 use crate::survey::largest::{LargeFile, Unlocated};
 use crate::survey::measure::{Distributions, Measure};
+use crate::survey::ncdu_export::NcduExport;
 use crate::survey::owner_ages::OwnerAges;
 use crate::survey::places::{Extension, Places, Tally};
 use crate::survey::recent::Recent;
@@ -52,6 +53,7 @@ pub struct Collector {
     small_file_bytes: u64,
     reference_time: i64,
     pub(super) file_table: Option<FileTable>,
+    ncdu_export: Option<NcduExport>,
     /// Whether other processes may meet names of the same files. The first name of a file is then counted only once
     /// it is decided which one counts.
     is_divided: bool,
@@ -247,6 +249,7 @@ impl Collector {
             small_file_bytes: options.small_file_bytes,
             reference_time,
             file_table: None,
+            ncdu_export: None,
             is_divided: false,
             progress: Progress::default(),
         }
@@ -282,6 +285,18 @@ impl Collector {
     /// Takes the table of files out, to be completed.
     pub fn take_file_table(&mut self) -> Option<FileTable> {
         self.file_table.take()
+    }
+
+    /// The same, and also exports every entry.
+    #[must_use]
+    pub(super) fn with_ncdu_export(mut self, export: NcduExport) -> Collector {
+        self.ncdu_export = Some(export);
+        self
+    }
+
+    /// Takes the export out, to be completed.
+    pub(super) fn take_ncdu_export(&mut self) -> Option<NcduExport> {
+        self.ncdu_export.take()
     }
 
     /// A shard to count into: any that is free, because a thread may be suspended while it holds one.
@@ -434,6 +449,9 @@ impl Visitor for Collector {
         if let (Some(table), Some((_, rows))) = (&self.file_table, rows) {
             table.add(rows);
         }
+        if let Some(export) = &self.ncdu_export {
+            export.entries(directory, batch);
+        }
     }
 
     fn name_alone(&self, worker: usize, name: &[u8]) {
@@ -441,6 +459,9 @@ impl Visitor for Collector {
     }
 
     fn root(&self, path: &[u8], stat: &Stat) {
+        if let Some(export) = &self.ncdu_export {
+            export.root(path, stat);
+        }
         let mut shard = self.shard(0);
         if stat.kind != scan::Kind::File {
             shard.other(stat, 1);
@@ -494,6 +515,19 @@ impl Visitor for Collector {
             Skipped::SnapshotDirectory => counts.snapshot_directories_skipped += count,
             Skipped::MountPoint => counts.mount_points_skipped += count,
             Skipped::Root => {}
+        }
+    }
+
+    fn left_out(&self, worker: usize, directory: Directory<'_>, name: &[u8], what: Skipped) {
+        self.skipped(worker, what, 1);
+        if let Some(export) = &self.ncdu_export {
+            export.left_out(directory, name, what);
+        }
+    }
+
+    fn unreadable(&self, directory: Directory<'_>, name: Option<&[u8]>) {
+        if let Some(export) = &self.ncdu_export {
+            export.unreadable(directory, name);
         }
     }
 

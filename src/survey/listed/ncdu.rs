@@ -1,14 +1,15 @@
-//! The JSON that ncdu exports (`ncdu -o FILE`, format 1; gdu writes the same): `[1, minor, {…}, directory]`, where a
-//! directory is a list of its own attributes and then its entries, and what is not a list is a file.
+//! The JSON that ncdu exports (`ncdu -o FILE`, <https://dev.yorhel.nl/ncdu/jsonfmt>, format 1; gdu and `granulo survey
+//! --ncdu` write the same): `[1, minor, {…}, directory]`, where a directory is a list of its own attributes and then its
+//! entries, and what is not a list is a file. Names are bytes, not necessarily UTF-8.
 //!
-//! It is read as a stream: only the directories that contain the current one are in memory. Files with several names
-//! (`hlnkc` with `ino`) count once.
+//! It is read as a stream, and not recursively, so that trees of any depth can be read: only what is needed of the
+//! directories around the current one is in memory. Files with several names (`hlnkc` with `ino`) count once.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error as DeError, IgnoredAny, Visitor};
 
 use super::{Listed, MOST_FILE_BYTES};
 use crate::survey::measure::Measure;
@@ -23,24 +24,112 @@ pub(super) fn looks_like(text: &[u8]) -> bool {
 }
 
 pub(super) fn read(text: &[u8]) -> Result<Listed, String> {
-    let mut tree = ReadTree { listed: Listed::new(), seen: HashSet::new() };
-    let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let read = deserializer.deserialize_seq(Export(&mut tree)).and_then(|()| deserializer.end());
-    read.map_err(|error| format!("it is not an export of ncdu: {error}"))?;
+    let mut tree = ReadTree { listed: Listed::new(), seen: HashSet::new(), open: Vec::new() };
+    let mut text = Text { whole: text, at: 0 };
+    text.document(&mut tree).map_err(|cause| format!("it is not an export of ncdu: {cause}"))?;
     Ok(tree.listed)
+}
+
+/// The rest of the document.
+struct Text<'t> {
+    whole: &'t [u8],
+    at: usize,
+}
+
+impl<'t> Text<'t> {
+    fn document(&mut self, tree: &mut ReadTree) -> Result<(), String> {
+        self.expect(b'[')?;
+        if self.value::<u64>()? != 1 {
+            return Err("its format is newer".to_owned());
+        }
+        for _ in 0..2 {
+            self.expect(b',')?;
+            self.value::<IgnoredAny>()?;
+        }
+        self.expect(b',')?;
+        self.expect(b'[')?;
+        tree.open(self.value()?);
+        while !tree.open.is_empty() {
+            match self.next()? {
+                b']' => tree.close(),
+                b',' if self.peek()? == b'[' => {
+                    self.at += 1;
+                    tree.open(self.value()?);
+                }
+                b',' => {
+                    let file = self.value()?;
+                    tree.file(&file);
+                }
+                other => return Err(self.unexpected(other)),
+            }
+        }
+        // Of what a newer version may add, nothing is known.
+        while self.next()? == b',' {
+            self.value::<IgnoredAny>()?;
+        }
+        match self.whole.get(self.at..).is_none_or(|rest| rest.trim_ascii().is_empty()) {
+            true if self.whole.get(self.at - 1) == Some(&b']') => Ok(()),
+            _ => Err("something follows its end".to_owned()),
+        }
+    }
+
+    /// The next byte that is not space, which stays where it is.
+    fn peek(&mut self) -> Result<u8, String> {
+        let rest = self.whole.get(self.at..).unwrap_or_default();
+        self.at += rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        self.whole.get(self.at).copied().ok_or_else(|| "it ends too early".to_owned())
+    }
+
+    fn next(&mut self) -> Result<u8, String> {
+        let byte = self.peek()?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    fn expect(&mut self, wanted: u8) -> Result<(), String> {
+        let byte = self.next()?;
+        if byte == wanted { Ok(()) } else { Err(self.unexpected(byte)) }
+    }
+
+    /// The error for a byte that was just read.
+    fn unexpected(&self, byte: u8) -> String {
+        format!("'{}' at byte {} is not expected there", byte.escape_ascii(), self.at)
+    }
+
+    /// A value that is no directory.
+    fn value<T: Deserialize<'t>>(&mut self) -> Result<T, String> {
+        let start = self.at;
+        let mut values = serde_json::Deserializer::from_slice(&self.whole[start..]).into_iter();
+        let value = values.next().ok_or("it ends too early")?;
+        self.at += values.byte_offset();
+        value.map_err(|error| {
+            let cause = error.to_string();
+            let cause = cause.split(" at line ").next().unwrap_or_default();
+            format!("{cause} in what begins at byte {start}")
+        })
+    }
 }
 
 struct ReadTree {
     listed: Listed,
     /// Device and inode of files with several names.
     seen: HashSet<(u64, u64)>,
+    /// The directories around the current one, and that.
+    open: Vec<OpenDirectory>,
+}
+
+struct OpenDirectory {
+    device: u64,
+    entries: u64,
+    /// Whether it was left out: ncdu writes those on other file systems as directories without entries.
+    is_left_out: bool,
 }
 
 /// Attributes of a file or directory.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Attributes {
-    name: String,
+    name: Name,
     asize: u64,
     dsize: u64,
     dev: u64,
@@ -48,103 +137,91 @@ struct Attributes {
     hlnkc: bool,
     notreg: bool,
     read_error: bool,
-    excluded: Option<String>,
+    excluded: Option<Name>,
 }
 
-/// The whole document.
-struct Export<'t>(&'t mut ReadTree);
+/// The bytes of a name.
+#[derive(Debug, Default)]
+struct Name(Vec<u8>);
 
-impl<'de> Visitor<'de> for Export<'_> {
-    type Value = ();
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
+        struct Bytes;
 
-    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("a list of version, attributes and a directory")
-    }
+        impl Visitor<'_> for Bytes {
+            type Value = Name;
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<(), A::Error> {
-        let missing = || A::Error::custom("it ends too early");
-        let major: u64 = sequence.next_element()?.ok_or_else(missing)?;
-        if major != 1 {
-            return Err(A::Error::custom("its format is newer"));
+            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str("a name")
+            }
+
+            fn visit_bytes<E: DeError>(self, bytes: &[u8]) -> Result<Name, E> {
+                Ok(Name(bytes.to_owned()))
+            }
+
+            fn visit_str<E: DeError>(self, text: &str) -> Result<Name, E> {
+                self.visit_bytes(text.as_bytes())
+            }
         }
-        sequence.next_element::<IgnoredAny>()?.ok_or_else(missing)?;
-        sequence.next_element::<IgnoredAny>()?.ok_or_else(missing)?;
-        let whole = Entry { tree: self.0, device: 0, depth: 0 };
-        sequence.next_element_seed(whole)?.ok_or_else(missing)?;
-        while sequence.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(())
-    }
-}
 
-/// A file or a directory.
-struct Entry<'t> {
-    tree: &'t mut ReadTree,
-    device: u64,
-    depth: u64,
-}
-
-impl<'de> DeserializeSeed<'de> for Entry<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Entry<'_> {
-    type Value = ();
-
-    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("a file, or the list of a directory")
-    }
-
-    fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<(), M::Error> {
-        let file = Attributes::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
-        self.tree.file(&file, self.device);
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<(), A::Error> {
-        let own: Attributes = sequence.next_element()?.ok_or_else(|| A::Error::custom("a directory is empty"))?;
-        let Entry { tree, device, depth } = self;
-        let device = if own.dev > 0 { own.dev } else { device };
-        let mut entries = 0;
-        while sequence.next_element_seed(Entry { tree: &mut *tree, device, depth: depth + 1 })?.is_some() {
-            entries += 1;
-        }
-        tree.directory(&own, entries, depth);
-        Ok(())
+        deserializer.deserialize_bytes(Bytes)
     }
 }
 
 impl ReadTree {
-    fn file(&mut self, file: &Attributes, device: u64) {
-        let survey = &mut self.listed.survey;
-        survey.distributions.of_mut(Measure::NameLength).record(file.name.len() as u64);
-        if file.read_error {
-            survey.counts.errors += 1;
-        } else if file.excluded.is_some() {
-            survey.counts.excluded += 1;
-        } else if file.notreg {
-            survey.counts.special += 1;
-        } else if file.hlnkc && !self.seen.insert((if file.dev > 0 { file.dev } else { device }, file.ino)) {
-            survey.counts.hard_links_skipped += 1;
-        } else {
-            let [size_bytes, allocated_bytes] = [file.asize, file.dsize].map(|bytes| bytes.min(MOST_FILE_BYTES));
-            self.listed.add(size_bytes, Some(allocated_bytes), Some(file.name.as_bytes()));
+    fn open(&mut self, own: Attributes) {
+        let depth = self.open.len() as u64;
+        let device = if own.dev > 0 { own.dev } else { self.device() };
+        let is_left_out = own.excluded.is_some();
+        if is_left_out {
+            self.file(&own);
+            return self.open.push(OpenDirectory { device, entries: 0, is_left_out });
         }
-    }
-
-    fn directory(&mut self, own: &Attributes, entries: u64, depth: u64) {
+        self.open.last_mut().into_iter().for_each(|parent| parent.entries += 1);
         let survey = &mut self.listed.survey;
         survey.counts.directories += 1;
         survey.counts.errors += u64::from(own.read_error);
         survey.other_allocated.directories_bytes += u128::from(own.dsize.min(MOST_FILE_BYTES));
         survey.distributions.of_mut(Measure::DirectorySize).record(own.asize.min(MOST_FILE_BYTES));
-        survey.distributions.of_mut(Measure::DirectoryEntries).record(entries);
         survey.distributions.of_mut(Measure::DirectoryDepth).record(depth);
         if depth > 0 {
-            survey.distributions.of_mut(Measure::NameLength).record(own.name.len() as u64);
+            survey.distributions.of_mut(Measure::NameLength).record(own.name.0.len() as u64);
+        }
+        self.open.push(OpenDirectory { device, entries: 0, is_left_out });
+    }
+
+    fn close(&mut self) {
+        if let Some(OpenDirectory { entries, is_left_out: false, .. }) = self.open.pop() {
+            self.listed.survey.distributions.of_mut(Measure::DirectoryEntries).record(entries);
+        }
+    }
+
+    /// The device of the current directory.
+    fn device(&self) -> u64 {
+        self.open.last().map_or(0, |directory| directory.device)
+    }
+
+    fn file(&mut self, file: &Attributes) {
+        let device = if file.dev > 0 { file.dev } else { self.device() };
+        let survey = &mut self.listed.survey;
+        if file.excluded.as_ref().is_some_and(|Name(why)| why == b"pattern") {
+            survey.counts.excluded += 1;
+            return;
+        }
+        self.open.last_mut().into_iter().for_each(|parent| parent.entries += 1);
+        survey.distributions.of_mut(Measure::NameLength).record(file.name.0.len() as u64);
+        if file.excluded.is_some() {
+            // Another file system (`otherfs`, `othfs`, `kernfs`): its name is there.
+            survey.counts.mount_points_skipped += 1;
+        } else if file.read_error {
+            survey.counts.errors += 1;
+        } else if file.notreg {
+            survey.counts.special += 1;
+        } else if file.hlnkc && !self.seen.insert((device, file.ino)) {
+            survey.counts.hard_links_skipped += 1;
+        } else {
+            let [size_bytes, allocated_bytes] = [file.asize, file.dsize].map(|bytes| bytes.min(MOST_FILE_BYTES));
+            self.listed.add(size_bytes, Some(allocated_bytes), Some(&file.name.0));
         }
     }
 }
@@ -175,8 +252,28 @@ mod tests {
         {
             assert!(read(wrong).is_err(), "{}", String::from_utf8_lossy(wrong));
         }
-        // Deeper than any stack.
-        let deep = [b"[1,0,{},".to_vec(), b"[{},".repeat(100_000)].concat();
-        assert!(read(&deep).is_err());
+    }
+
+    #[test]
+    fn trees_are_deeper_than_any_stack_and_names_are_bytes() {
+        let (down, up) = (b",[{\"name\":\"\xff\\u0001\"}".repeat(100_000), b"]".repeat(100_000));
+        let deep = [&b"[1,0,{}"[..], &down, &up, b"]\n"].concat();
+        let (survey, _) = read(&deep).unwrap().survey();
+        assert_eq!(survey.counts.directories, 100_000);
+        assert_eq!(survey.distributions.of(Measure::NameLength).total(), 2 * 99_999);
+        assert!(read(&deep[..deep.len() - 2]).err().unwrap().contains("too early"));
+        assert!(read(&[&deep[..], b"]"].concat()).err().unwrap().contains("follows"));
+    }
+
+    /// As in a walk: a pattern makes a name absent, while a mount point and what cannot be read have names.
+    #[test]
+    fn what_is_left_out_is_not_an_entry() {
+        let text = br#"[1,2,{},[{"name":"/t"},{"name":"x","dev":0,"excluded":"pattern"},
+            {"name":"z","excluded":"otherfs"},[{"name":"w","excluded":"othfs","mode":17407}],{"name":"y","read_error":true}]]"#;
+        let (survey, _) = read(text).unwrap().survey();
+        assert_eq!((survey.counts.excluded, survey.counts.errors, survey.counts.files), (1, 1, 0));
+        assert_eq!((survey.counts.mount_points_skipped, survey.counts.directories), (2, 1));
+        assert_eq!(survey.distributions.of(Measure::DirectoryEntries).total(), 3);
+        assert!(read(b"[1,2,{},[{\"name\":7}]]").err().unwrap().contains("byte 9"));
     }
 }
