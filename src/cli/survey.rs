@@ -50,7 +50,7 @@ pub(super) struct SurveyArguments {
     #[arg(long = "files-out", alias = "files", value_name = "FILE.parquet", help_heading = "Results")]
     files: Option<PathBuf>,
     /// Write every entry to this file in the JSON of ncdu, to browse with ncdu -f FILE or gdu -f FILE. Memory stays
-    /// bounded; about 60 bytes per entry are kept in scratch space until the end
+    /// bounded; about 40 bytes per entry are kept in scratch space until the end
     #[arg(long, value_name = "FILE.json", conflicts_with_all = ["anonymous", "shard", "resume"], help_heading = "Results")]
     ncdu: Option<PathBuf>,
     /// Print the survey as JSON instead of the summary

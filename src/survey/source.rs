@@ -1,6 +1,7 @@
-//! Sources: anything that describes a population. A survey file, an fsstats CSV, a list of sizes, a table of files, or
-//! the name of a published table.
+//! Sources: anything that describes a population. A survey file, an fsstats CSV, a list of another program, a table of
+//! files, or the name of a published table.
 
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -9,14 +10,16 @@ use super::{Method, Origin, Resolution, Survey, file, fsstats, listed, part};
 use crate::distribution::Distribution;
 use crate::distribution::published::{self, Published};
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::read_bounded;
+use crate::io::{READ_LIMIT_BYTES, read_bounded};
 use crate::plan::systems::{self, FactKind, System, SystemPopulation};
 use crate::units::escape;
 
 /// The name of standard input as a source.
 pub const STANDARD_INPUT: &str = "-";
-/// The longest standard input: 400 million sizes.
+/// The longest list: 400 million sizes, or 30 million entries in an export of ncdu.
 const MOST_BYTES: u64 = 4 << 30;
+/// What shows that a long file is a list.
+const HEAD_BYTES: usize = 4096;
 
 /// A population, with remarks on how it was read.
 #[derive(Debug)]
@@ -40,22 +43,16 @@ pub fn open(source: &Path) -> Result<Source> {
         return of_system(&system);
     }
     if source.as_os_str() == STANDARD_INPUT {
-        let mut bytes = Vec::new();
-        std::io::stdin()
-            .lock()
-            .take(MOST_BYTES + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|error| Error::io("read", Path::new("standard input"), error))?;
-        if bytes.len() as u64 > MOST_BYTES {
-            let cause = "it is longer than 4 GiB";
-            return Err(Error::new(ErrorKind::NotRecognised, "read", cause).at(Path::new("standard input")));
-        }
-        return of_bytes(&bytes, Path::new("standard input"));
+        let input = Path::new("standard input");
+        return of_bytes(&read_long(std::io::stdin().lock(), input)?, input);
     }
     if listed::table::looks_like(source) {
         let (mut survey, warnings) = listed::table::read(source)?;
         survey.origin.name = Some(name_of(source));
         return Ok(Source { survey, warnings });
+    }
+    if let Some(file) = long_list(source) {
+        return of_bytes(&read_long(file, source)?, source);
     }
     let bytes = read_bounded("read the source", source).map_err(|error| match error.kind() {
         ErrorKind::NotFound => error
@@ -66,6 +63,26 @@ pub fn open(source: &Path) -> Result<Source> {
         _ => error,
     })?;
     of_bytes(&bytes, source)
+}
+
+/// A file that is too long for a result of granulo, if it begins as a list.
+fn long_list(source: &Path) -> Option<File> {
+    let length = std::fs::metadata(source).ok().filter(std::fs::Metadata::is_file)?.len();
+    if length <= READ_LIMIT_BYTES {
+        return None;
+    }
+    let mut head = [0; HEAD_BYTES];
+    File::open(source).ok()?.read_exact(&mut head).ok()?;
+    listed::begins_as_list(&head).then(|| File::open(source).ok())?
+}
+
+fn read_long(input: impl Read, source: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    input.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(|error| Error::io("read", source, error))?;
+    if bytes.len() as u64 <= MOST_BYTES {
+        return Ok(bytes);
+    }
+    Err(Error::new(ErrorKind::NotRecognised, "read", "it is longer than 4 GiB").at(source))
 }
 
 /// The name of a population in a file.
@@ -94,7 +111,7 @@ fn of_bytes(bytes: &[u8], source: &Path) -> Result<Source> {
     let cause = if bytes.is_empty() {
         "it is empty"
     } else {
-        "it is neither a granulo survey nor an fsstats CSV, nor a list of sizes"
+        "it is neither a granulo survey nor an fsstats CSV, nor a list that granulo reads"
     };
     Err(Error::new(ErrorKind::NotRecognised, "read the source", cause)
         .at(source)

@@ -416,6 +416,35 @@ fn every_command_that_takes_a_source_takes_a_csv() {
 }
 
 #[test]
+fn reports_of_other_programs_are_sources_that_say_what_they_are() {
+    let sandbox = sandbox();
+    let lists = source_tree().join("tests/data/lists");
+    let (zdb, fprof, dust) =
+        (lists.join("zdb-level1techs.txt"), lists.join("fprof-atlas.txt"), sandbox.path().join("dust.json"));
+    fs::write(&dust, r#"{"size":"12K","name":"/t","children":[{"size":"8.0K","name":"/t/a.txt","children":[]}]}"#)
+        .unwrap();
+    let shown = |path: &Path| run(args!["show", path, "--json"]).ended(0);
+    for (path, name, said) in [
+        (&zdb, "zdb-level1techs.txt (blocks of a ZFS pool)", "not files"),
+        (&fprof, "fprof-atlas.txt", "is assumed"),
+        (&dust, "dust.json", "-o b"),
+    ] {
+        let ran = shown(path);
+        assert!(ran.said().contains(said), "{}", ran.said());
+        let document = ran.json();
+        assert_eq!((&document["name"], &document["method"]), (&name.into(), &"list".into()));
+        assert_eq!(document["resolution"], "buckets", "{name}");
+        assert!(run(args!["plan", path]).ended(0).text().contains(name));
+        run(args!["compare", path, "vu-2005"]).ended(0);
+        let cut = sandbox.path().join("cut");
+        let whole = fs::read_to_string(path).unwrap();
+        fs::write(&cut, whole.replace("8.00 KiB", "8.00 bytes").replace("4K:", "4K: x").replace("12K", "12Q")).unwrap();
+        refused(&cut);
+    }
+    assert_eq!(shown(&fprof).json()["counts"]["files"], 116_411_394);
+}
+
+#[test]
 fn a_table_of_files_is_a_source_as_the_survey_beside_it() {
     let sandbox = sandbox();
     let (root, table) = (sandbox.path().join("tree"), sandbox.path().join("files.parquet"));

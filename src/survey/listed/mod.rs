@@ -1,12 +1,17 @@
-//! Populations as lists: sizes one a line, tables of buckets, the JSON of ncdu, and tables of files as Parquet.
+//! Populations as other programs list them: sizes one a line, tables of buckets, the JSON of ncdu and dust, the reports
+//! of fprof and zdb, and tables of files as Parquet.
 //!
 //! None of it has times that are counted, so a survey of it has none. Nothing here trusts its input: numbers are
 //! bounded, text is escaped wherever it is printed, and work is linear in the input.
 
 mod buckets;
+mod dust;
+mod fprof;
 mod ncdu;
+mod rounded;
 mod sizes;
 pub(super) mod table;
+mod zdb;
 
 use super::measure::Measure;
 use super::places::{Extension, Kind, Places, Tally};
@@ -32,12 +37,19 @@ pub fn read(text: &[u8], name: &str) -> Option<Result<(Survey, Vec<String>)>> {
         buckets::read(text)
     } else if sizes::looks_like(text) {
         sizes::read(text)
+    } else if dust::looks_like(text) {
+        dust::read(text)
+    } else if fprof::looks_like(text) {
+        fprof::read(text)
+    } else if zdb::looks_like(text) {
+        zdb::read(text)
     } else {
         return None;
     };
     let named = |listed: Listed| {
+        let of = listed.of.map_or(String::new(), |of| format!(" ({of})"));
         let (mut survey, warnings) = listed.survey();
-        survey.origin.name = Some(name.to_owned());
+        survey.origin.name = Some(format!("{name}{of}"));
         (survey, warnings)
     };
     let corrupt = |cause: String| {
@@ -47,18 +59,25 @@ pub fn read(text: &[u8], name: &str) -> Option<Result<(Survey, Vec<String>)>> {
     Some(read.map(named).map_err(corrupt))
 }
 
+/// Whether a text that begins like this may be a long list.
+pub(super) fn begins_as_list(head: &[u8]) -> bool {
+    ncdu::looks_like(head) || buckets::looks_like(head) || sizes::looks_like(head) || dust::looks_like(head)
+}
+
 /// A survey that grows file by file.
 struct Listed {
     survey: Survey,
     padding: Padding,
     warnings: Vec<String>,
+    /// What it is a list of, where that is not files; added to its name.
+    of: Option<&'static str>,
 }
 
 impl Listed {
     fn new() -> Listed {
         let origin = Origin { method: Method::List, ..Origin::default() };
         let survey = Survey { origin, places: None, ..Survey::default() };
-        Listed { survey, padding: Padding::default(), warnings: Vec::new() }
+        Listed { survey, padding: Padding::default(), warnings: Vec::new(), of: None }
     }
 
     /// Counts a file, with its name (or path) if that is known.
