@@ -93,7 +93,8 @@ fn name_of(source: &Path) -> String {
 /// The source in a file; `source` is its path, for its name and errors.
 fn of_bytes(bytes: &[u8], source: &Path) -> Result<Source> {
     let name = name_of(source);
-    if file::looks_like(bytes) {
+    // The JSON of dust is an object, too, without a schema.
+    if file::looks_like(bytes) && !listed::begins_as_list(bytes) {
         return Ok(Source { survey: file::read(bytes, source)?, warnings: Vec::new() });
     }
     if fsstats::looks_like(bytes) {

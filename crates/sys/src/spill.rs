@@ -121,7 +121,8 @@ impl Spill {
     }
 }
 
-/// A file without a name, open for reading and writing. Where file systems cannot make one, its name is removed at once.
+/// A file without a name, open for reading and writing. Where file systems cannot make one, its name is removed at
+/// once.
 ///
 /// # Errors
 /// Those of creating a file in `directory`.

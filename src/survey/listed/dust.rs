@@ -3,8 +3,9 @@
 //!
 //! Sizes are texts: `4.0K` or `4.0Ki` below ten of a unit, `12K` above, cut to whole units; `123B`; with `-o b` exact,
 //! with `-o si` in powers of 1,000 (which looks the same as 1,024 in versions that write `K` for both: that is read as
-//! 1,024). They are allocated bytes, or sizes with `-s`, and nothing says which. Nor does it say what is a file: an entry
-//! without entries is read as one, which an empty directory is, too. So the result is as coarse as that, with warnings.
+//! 1,024). They are allocated bytes, or sizes with `-s`, and nothing says which. Nor does it say what is a file: an
+//! entry without entries is read as one, which an empty directory is, too. So the result is as coarse as that, with
+//! warnings.
 
 use serde::Deserialize;
 

@@ -1,6 +1,6 @@
 //! The JSON that ncdu exports (`ncdu -o FILE`, <https://dev.yorhel.nl/ncdu/jsonfmt>, format 1; gdu and `granulo survey
-//! --ncdu` write the same): `[1, minor, {…}, directory]`, where a directory is a list of its own attributes and then its
-//! entries, and what is not a list is a file. Names are bytes, not necessarily UTF-8.
+//! --ncdu` write the same): `[1, minor, {…}, directory]`, where a directory is a list of its own attributes and then
+//! its entries, and what is not a list is a file. Names are bytes, not necessarily UTF-8.
 //!
 //! It is read as a stream, and not recursively, so that trees of any depth can be read: only what is needed of the
 //! directories around the current one is in memory. Files with several names (`hlnkc` with `ino`) count once.

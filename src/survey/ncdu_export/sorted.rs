@@ -1,8 +1,8 @@
 //! Rows by key, in bounded memory: an external merge sort.
 //!
-//! Rows fill a buffer; a full one is sorted and becomes a *run* in an unnamed file. As soon as there are [`FAN_IN`] runs
-//! of a level they are merged into one of the next, and their space in the file is given back, so that the final merge
-//! has few. Few rows never reach a file. In a run a key is stored as its difference from the one before.
+//! Rows fill a buffer; a full one is sorted and becomes a *run* in an unnamed file. As soon as there are [`FAN_IN`]
+//! runs of a level they are merged into one of the next, and their space in the file is given back, so that the final
+//! merge has few. Few rows never reach a file. In a run a key is stored as its difference from the one before.
 
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
