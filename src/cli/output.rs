@@ -6,6 +6,7 @@ use std::path::Path;
 use super::Ended;
 use crate::error::{Error, Result};
 use crate::io::write_atomically;
+use crate::report::paragraphs::prose;
 
 /// Bytes of a document that are written in one call.
 const DOCUMENT_BUFFER_BYTES: usize = 64 << 10;
@@ -28,6 +29,11 @@ fn finish(mut out: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Ended::Well),
         Err(error) => Err(Error::io("write to", Path::new("standard output"), error)),
     }
+}
+
+/// Prints sentences in the width of the output.
+pub(super) fn print_words(words: &str) -> Result<Ended> {
+    print(|out| prose(words, out))
 }
 
 /// Prints a document for programs, which has no colours to strip.

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::chart::{bar, right};
+use super::chart::{bar, left, right};
+use super::table::{bar_columns, table};
 use super::terminal::exact_size;
 use crate::layout::Model;
 use crate::units::{format_count, format_share, format_size};
@@ -17,35 +18,37 @@ const BYTES: Style = AnsiColor::Magenta.on_default();
 /// # Errors
 /// Any error of `out`.
 pub(crate) fn write_allocations(model: &Model, sizes: &[u64], out: &mut dyn Write) -> io::Result<()> {
-    const BAR: usize = 20;
+    let width = bar_columns(20);
     let most = sizes.iter().map(|&size| model.layout.file(size).allocated_bytes).max().unwrap_or(0);
     let reports = model.layout.reported(0).is_some();
     let last = if reports { "reported" } else { "" };
-    writeln!(
-        out,
-        "{FAINT}{:>14}{:>14}{:>10}{:>12} {:BAR$}{last:>9}{FAINT:#}",
-        "size", "allocated", "more", "metadata", ""
-    )?;
-    for &size in sizes {
-        let space = model.layout.file(size);
-        let more = match size {
-            0 => "–".to_owned(),
-            _ => more_than(space.allocated_bytes as f64 / size as f64),
-        };
-        let filled = if most == 0 { 0.0 } else { space.allocated_bytes as f64 / most as f64 };
-        let reported = model.layout.reported(size).map_or(String::new(), |bytes| sized(bytes, 9));
+    table(out, |out| {
         writeln!(
             out,
-            "{} {} {} {} {BYTES}{}{BYTES:#}{}",
-            right(&sized(size.into(), 13), 13),
-            right(&sized(space.allocated_bytes, 13), 13),
-            right(&more, 9),
-            right(&sized(space.metadata_bytes, 11), 11),
-            super::chart::left(&bar(filled, BAR), if reports { BAR } else { 0 }),
-            right(&reported, if reports { 9 } else { 0 }),
+            "{FAINT}{:>14}{:>14}{:>10}{:>12} {:width$}{last:>9}{FAINT:#}",
+            "size", "allocated", "more", "metadata", ""
         )?;
-    }
-    Ok(())
+        for &size in sizes {
+            let space = model.layout.file(size);
+            let more = match size {
+                0 => "–".to_owned(),
+                _ => more_than(space.allocated_bytes as f64 / size as f64),
+            };
+            let filled = if most == 0 { 0.0 } else { space.allocated_bytes as f64 / most as f64 };
+            let reported = model.layout.reported(size).map_or(String::new(), |bytes| sized(bytes, 9));
+            writeln!(
+                out,
+                "{} {} {} {} {BYTES}{}{BYTES:#}{}",
+                right(&sized(size.into(), 13), 13),
+                right(&sized(space.allocated_bytes, 13), 13),
+                right(&more, 9),
+                right(&sized(space.metadata_bytes, 11), 11),
+                left(&bar(filled, width), if reports { width } else { 0 }),
+                right(&reported, if reports { 9 } else { 0 }),
+            )?;
+        }
+        Ok(())
+    })
 }
 
 /// The excess of a file over its size: in per cent, or as a multiple where that is shorter.

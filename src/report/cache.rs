@@ -1,11 +1,12 @@
-//! A trace against caches on a terminal: 80 columns, matrices of cache size by block size, and the findings in words.
+//! A trace against caches on a terminal: matrices of cache size by block size, and the findings in words.
 
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::chart::{COLUMNS, right, shorten};
+use super::chart::{COLUMNS, columns, right, shorten};
 use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
+use super::table::table;
 use crate::mrc::policy::Policy;
 use crate::mrc::study::{Beside, BlockSize, Cell, Study, Writes};
 use crate::units::{format_count, format_duration, format_share, format_size};
@@ -26,7 +27,7 @@ const USELESS_ROWS: usize = 1;
 /// # Errors
 /// Any error of `out`.
 pub(crate) fn write_study(study: &Study, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&format!("Cache study of {}", study.trace), COLUMNS))?;
+    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&format!("Cache study of {}", study.trace), columns()))?;
     prose(&source_sentence(study), out)?;
     if study.seen.reads + study.seen.writes == 0 {
         return Ok(());
@@ -127,25 +128,28 @@ fn source_sentence(study: &Study) -> String {
 fn write_block_sizes(study: &Study, out: &mut dyn Write) -> io::Result<()> {
     let sampled = study.block_sizes.iter().any(|block| block.rate < 1.0);
     heading("References by block size", out)?;
-    write!(
-        out,
-        "{FAINT}{:>LABEL_COLUMNS$}{:>15}{:>15}{:>12}{:>14}",
-        "block", "references", "blocks", "first", "enough"
-    )?;
-    writeln!(out, "{}{FAINT:#}", if sampled { right("sample", 12) } else { String::new() })?;
-    for block in &study.block_sizes {
+    table(out, |out| {
         write!(
             out,
-            "{SIZES}{}{SIZES:#}{}{}{}{}",
-            right(&size(block.block_bytes), LABEL_COLUMNS),
-            right(&count(block.references.all()), 15),
-            right(&count(block.blocks), 15),
-            right(&format_share(block.compulsory_ratio), 12),
-            right(&size(block.enough_bytes), 14),
+            "{FAINT}{:>LABEL_COLUMNS$}{:>15}{:>15}{:>12}{:>14}",
+            "block", "references", "blocks", "first", "enough"
         )?;
-        let sample = if block.rate < 1.0 { format_share(block.rate) } else { "all".to_owned() };
-        writeln!(out, "{}", if sampled { right(&sample, 12) } else { String::new() })?;
-    }
+        writeln!(out, "{}{FAINT:#}", if sampled { right("sample", 12) } else { String::new() })?;
+        for block in &study.block_sizes {
+            write!(
+                out,
+                "{SIZES}{}{SIZES:#}{}{}{}{}",
+                right(&size(block.block_bytes), LABEL_COLUMNS),
+                right(&count(block.references.all()), 15),
+                right(&count(block.blocks), 15),
+                right(&format_share(block.compulsory_ratio), 12),
+                right(&size(block.enough_bytes), 14),
+            )?;
+            let sample = if block.rate < 1.0 { format_share(block.rate) } else { "all".to_owned() };
+            writeln!(out, "{}", if sampled { right(&sample, 12) } else { String::new() })?;
+        }
+        Ok(())
+    })?;
     faint(
         "Blocks: distinct blocks. First: first references to a block (compulsory misses). Enough: the smallest cache without other \
          misses.",
@@ -174,23 +178,25 @@ fn write_matrix(
     figure: &dyn Fn(&Cell) -> (String, Style),
 ) -> io::Result<()> {
     let columns = columns_of_a_figure(blocks.len());
-    write!(out, "{FAINT}{}", right("cache", LABEL_COLUMNS))?;
-    for block in blocks {
-        write!(out, "{}", right(&size(block.block_bytes), columns))?;
-    }
-    writeln!(out, "{FAINT:#}")?;
-    for &cache_bytes in sizes {
-        write!(out, "{SIZES}{}{SIZES:#}", right(&size(cache_bytes), LABEL_COLUMNS))?;
+    table(out, |out| {
+        write!(out, "{FAINT}{}", right("cache", LABEL_COLUMNS))?;
         for block in blocks {
-            let (text, style) = match study.cell(cache_bytes, block.block_bytes) {
-                Some(cell) if cell.cache_blocks > 0 => figure(cell),
-                _ => ("–".to_owned(), FAINT),
-            };
-            write!(out, "{style}{}{style:#}", right(&text, columns))?;
+            write!(out, "{}", right(&size(block.block_bytes), columns))?;
         }
-        writeln!(out)?;
-    }
-    Ok(())
+        writeln!(out, "{FAINT:#}")?;
+        for &cache_bytes in sizes {
+            write!(out, "{SIZES}{}{SIZES:#}", right(&size(cache_bytes), LABEL_COLUMNS))?;
+            for block in blocks {
+                let (text, style) = match study.cell(cache_bytes, block.block_bytes) {
+                    Some(cell) if cell.cache_blocks > 0 => figure(cell),
+                    _ => ("–".to_owned(), FAINT),
+                };
+                write!(out, "{style}{}{style:#}", right(&text, columns))?;
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    })
 }
 
 /// A table for each block size: the policies side by side.
@@ -203,27 +209,32 @@ fn write_policies(study: &Study, sizes: &[u64], out: &mut dyn Write) -> io::Resu
     let columns = columns_of_a_figure(policies.len() + 1);
     for block in &study.block_sizes {
         heading(&format!("Miss ratio by policy, with {} blocks", size(block.block_bytes)), out)?;
-        write!(out, "{FAINT}{}{}", right("cache", LABEL_COLUMNS), right("curve", columns))?;
-        policies.iter().try_for_each(|policy| write!(out, "{}", right(policy.name(), columns)))?;
-        writeln!(out, "{FAINT:#}")?;
-        for &cache_bytes in sizes.iter().filter(|&&size| size >= block.block_bytes) {
-            let found = |policy: Policy| {
-                let cell = study.policies.iter().find(|cell| {
-                    cell.policy == policy && cell.cache_bytes == cache_bytes && cell.block_bytes == block.block_bytes
-                });
-                cell.and_then(|cell| cell.miss_ratio)
-            };
-            let lru = study.cell(cache_bytes, block.block_bytes).map(|cell| cell.misses.miss_ratio);
-            let all = || std::iter::once(lru).chain(policies.iter().map(|&policy| found(policy)));
-            let least = all().flatten().fold(f64::INFINITY, f64::min);
-            write!(out, "{SIZES}{}{SIZES:#}", right(&size(cache_bytes), LABEL_COLUMNS))?;
-            for ratio in all() {
-                let style = if ratio == Some(least) { BEST } else { Style::new() };
-                let text = ratio.map_or("–".to_owned(), format_share);
-                write!(out, "{style}{}{style:#}", right(&text, columns))?;
+        table(out, |out| {
+            write!(out, "{FAINT}{}{}", right("cache", LABEL_COLUMNS), right("curve", columns))?;
+            policies.iter().try_for_each(|policy| write!(out, "{}", right(policy.name(), columns)))?;
+            writeln!(out, "{FAINT:#}")?;
+            for &cache_bytes in sizes.iter().filter(|&&size| size >= block.block_bytes) {
+                let found = |policy: Policy| {
+                    let cell = study.policies.iter().find(|cell| {
+                        cell.policy == policy
+                            && cell.cache_bytes == cache_bytes
+                            && cell.block_bytes == block.block_bytes
+                    });
+                    cell.and_then(|cell| cell.miss_ratio)
+                };
+                let lru = study.cell(cache_bytes, block.block_bytes).map(|cell| cell.misses.miss_ratio);
+                let all = || std::iter::once(lru).chain(policies.iter().map(|&policy| found(policy)));
+                let least = all().flatten().fold(f64::INFINITY, f64::min);
+                write!(out, "{SIZES}{}{SIZES:#}", right(&size(cache_bytes), LABEL_COLUMNS))?;
+                for ratio in all() {
+                    let style = if ratio == Some(least) { BEST } else { Style::new() };
+                    let text = ratio.map_or("–".to_owned(), format_share);
+                    write!(out, "{style}{}{style:#}", right(&text, columns))?;
+                }
+                writeln!(out)?;
             }
-            writeln!(out)?;
-        }
+            Ok(())
+        })?;
     }
     if study.policies.iter().any(|cell| cell.miss_ratio.is_none()) {
         faint("–: stopped, because it exceeded its share of memory; raise --memory, or sample with --sample.", out)?;
@@ -235,17 +246,24 @@ fn write_targets(study: &Study, out: &mut dyn Write) -> io::Result<()> {
     for blocks in study.block_sizes.chunks(MOST_FIGURES) {
         let columns = columns_of_a_figure(blocks.len());
         heading("Smallest cache for a miss ratio", out)?;
-        write!(out, "{FAINT}{}", right("at most", LABEL_COLUMNS))?;
-        blocks.iter().try_for_each(|block| write!(out, "{}", right(&size(block.block_bytes), columns)))?;
-        writeln!(out, "{FAINT:#}")?;
-        for at in 0..blocks.first().map_or(0, |block| block.targets.len()) {
-            write!(out, "{SIZES}{}{SIZES:#}", right(&format_share(blocks[0].targets[at].miss_ratio), LABEL_COLUMNS))?;
-            for block in blocks {
-                let text = block.targets[at].cache_bytes.map_or("none".to_owned(), size);
-                write!(out, "{}", right(&text, columns))?;
+        table(out, |out| {
+            write!(out, "{FAINT}{}", right("at most", LABEL_COLUMNS))?;
+            blocks.iter().try_for_each(|block| write!(out, "{}", right(&size(block.block_bytes), columns)))?;
+            writeln!(out, "{FAINT:#}")?;
+            for at in 0..blocks.first().map_or(0, |block| block.targets.len()) {
+                write!(
+                    out,
+                    "{SIZES}{}{SIZES:#}",
+                    right(&format_share(blocks[0].targets[at].miss_ratio), LABEL_COLUMNS)
+                )?;
+                for block in blocks {
+                    let text = block.targets[at].cache_bytes.map_or("none".to_owned(), size);
+                    write!(out, "{}", right(&text, columns))?;
+                }
+                writeln!(out)?;
             }
-            writeln!(out)?;
-        }
+            Ok(())
+        })?;
     }
     Ok(())
 }
@@ -341,27 +359,30 @@ fn cliff_sentence(study: &Study) -> Option<String> {
 
 fn write_beside(beside: &Beside, out: &mut dyn Write) -> io::Result<()> {
     heading(&format!("Compared with {}: {}", beside.name, beside.workload), out)?;
-    writeln!(
-        out,
-        "{FAINT}{:<16}{:>9}{:>10}{:>10}{:>10}{:>9}{:>8}{:>8}{FAINT:#}",
-        "", "memory", "for cache", "measured", "predicted", "error", "read", "pred."
-    )?;
-    for cell in &beside.cells {
-        let percent = (100.0 * (cell.predicted_seconds / cell.measured_seconds - 1.0)).round();
-        let difference = if percent == 0.0 { "0 %".to_owned() } else { format!("{percent:+.0} %") };
+    table(out, |out| {
         writeln!(
             out,
-            "{:<16}{}{}{}{}{}{}{}",
-            shorten(&cell.subject, 16),
-            right(&size(cell.limit_bytes), 9),
-            right(&size(cell.cache_bytes), 10),
-            right(&format_duration(cell.measured_seconds), 10),
-            right(&format_duration(cell.predicted_seconds), 10),
-            right(&difference, 9),
-            right(&short_size(cell.measured_read_bytes), 8),
-            right(&short_size(cell.predicted_read_bytes), 8),
+            "{FAINT}{:<16}{:>9}{:>10}{:>10}{:>10}{:>9}{:>8}{:>8}{FAINT:#}",
+            "", "memory", "for cache", "measured", "predicted", "error", "read", "pred."
         )?;
-    }
+        for cell in &beside.cells {
+            let percent = (100.0 * (cell.predicted_seconds / cell.measured_seconds - 1.0)).round();
+            let difference = if percent == 0.0 { "0 %".to_owned() } else { format!("{percent:+.0} %") };
+            writeln!(
+                out,
+                "{:<16}{}{}{}{}{}{}{}",
+                shorten(&cell.subject, 16),
+                right(&size(cell.limit_bytes), 9),
+                right(&size(cell.cache_bytes), 10),
+                right(&format_duration(cell.measured_seconds), 10),
+                right(&format_duration(cell.predicted_seconds), 10),
+                right(&difference, 9),
+                right(&short_size(cell.measured_read_bytes), 8),
+                right(&short_size(cell.predicted_read_bytes), 8),
+            )?;
+        }
+        Ok(())
+    })?;
     if beside.is_fitted {
         faint("The time not spent on the device is fitted to the run with the largest memory.", out)?;
     }

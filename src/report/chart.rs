@@ -1,4 +1,4 @@
-//! Text on a terminal of 80 columns or more: bars of Unicode blocks, columns, shortened paths.
+//! Text on a terminal of 60 columns or more: bars of Unicode blocks, columns, shortened paths.
 //!
 //! Lines are broken by own code: ten lines, because the crate `textwrap` has to be told first what belongs together.
 
@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use unicode_width::UnicodeWidthStr;
 
-/// Width of output where there is no terminal, and the least of all: tables need it.
+/// Width of output where there is no terminal; tables are written for it, and fitted to others.
 pub(super) const COLUMNS: usize = 80;
+/// The least width: in less, sizes and counts side by side do not fit.
+const LEAST_COLUMNS: usize = 60;
 /// Prose is hard to read in longer lines, and tables do not need them.
 const MOST_COLUMNS: usize = 160;
 
@@ -15,16 +17,25 @@ static WIDTH: AtomicUsize = AtomicUsize::new(COLUMNS);
 
 /// Sets the width of the terminal.
 pub(crate) fn set_columns(columns: usize) {
-    WIDTH.store(columns.clamp(COLUMNS, MOST_COLUMNS), Relaxed);
+    WIDTH.store(columns.clamp(LEAST_COLUMNS, MOST_COLUMNS), Relaxed);
 }
 
 /// Width of output: that of the terminal, if there is one.
-pub(super) fn columns() -> usize {
+pub(crate) fn columns() -> usize {
     WIDTH.load(Relaxed)
 }
 
 /// Units that belong to the number before them.
 const UNITS: [&str; 10] = ["%", "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"];
+/// Others, of which prose may be broken before.
+const FURTHER_UNITS: [&str; 6] = ["s", "ms", "µs", "ns", "min", "x"];
+
+/// Whether a word is the unit of the figure before it, with or without a mark.
+pub(super) fn is_unit(word: &str) -> bool {
+    let word = word.trim_end_matches(['*', '†', ',', ';', ')']);
+    let word = word.strip_suffix("/s").unwrap_or(word);
+    UNITS.contains(&word) || FURTHER_UNITS.contains(&word)
+}
 
 /// Characters a column, at most: text may have any number of marks that have no width.
 const MARKS: usize = 8;
@@ -69,6 +80,12 @@ fn end(text: &str, width: usize) -> &str {
     let starts = text.char_indices().rev().take(MARKS * width).map(|(at, _)| at);
     let start = starts.take_while(|&start| text[start..].width() <= width).last().unwrap_or(text.len());
     &text[start..]
+}
+
+/// A, B, …, Z, A2, B2, …: what stands for a name that is too long.
+pub(super) fn letters(index: usize) -> String {
+    let letter = char::from(b'A' + (index % 26) as u8);
+    if index < 26 { letter.to_string() } else { format!("{letter}{}", index / 26 + 1) }
 }
 
 /// `text` broken into lines of at most `width` columns, at spaces, but not between a number and its unit.

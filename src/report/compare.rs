@@ -4,8 +4,9 @@ use std::io::{self, Write};
 
 use anstyle::Style;
 
-use super::chart::{columns, right, shorten, wrap};
+use super::chart::{columns, letters, right, shorten, wrap};
 use super::growth::write_growth;
+use super::paragraphs::{faint, heading};
 use crate::survey::Resolution;
 use crate::survey::compare::{Compared, Comparison};
 use crate::units::{format_count, format_size};
@@ -41,7 +42,7 @@ pub(crate) fn write_comparison(comparison: &Comparison, out: &mut dyn Write) -> 
         }
         write_columns(comparison, &labels, group, out)?;
     }
-    writeln!(out, "\n{HEADING}Distance (Kolmogorov-Smirnov: largest difference between cumulative curves){HEADING:#}")?;
+    heading("Distance (Kolmogorov-Smirnov: largest difference between cumulative curves)", out)?;
     for pair in &comparison.distances {
         let text = format!(
             "{} and {}: {:.3} by files (at {}), {:.3} by bytes (at {})",
@@ -57,7 +58,7 @@ pub(crate) fn write_comparison(comparison: &Comparison, out: &mut dyn Write) -> 
         }
     }
     if comparison.sources.iter().any(|source| source.resolution == Resolution::Buckets) {
-        writeln!(out, "{FAINT}Published tables and fsstats CSVs are interpolated between rows.{FAINT:#}")?;
+        faint("Published tables and fsstats CSVs are interpolated between rows.", out)?;
     }
     Ok(())
 }
@@ -75,12 +76,6 @@ fn labels(names: &[String], width: usize) -> Vec<String> {
         return (0..names.len()).map(letters).collect();
     }
     names.to_vec()
-}
-
-/// A, B, …, Z, A2, B2, ….
-fn letters(index: usize) -> String {
-    let letter = char::from(b'A' + (index % 26) as u8);
-    if index < 26 { letter.to_string() } else { format!("{letter}{}", index / 26 + 1) }
 }
 
 /// Everything except the distances, for the sources of a group.
@@ -107,7 +102,7 @@ fn write_columns(comparison: &Comparison, labels: &[String], group: &[usize], ou
     line(out, "mean", &each(&|source| format_size(source.mean.round() as u128)))?;
     line(out, "median", &each(&|source| format_size(source.deciles[4].into())))?;
     for (what, by_files) in [("files", true), ("bytes in files", false)] {
-        writeln!(out, "\n{HEADING}Per cent of the {what} of this size or smaller{HEADING:#}")?;
+        heading(&format!("Per cent of the {what} of this size or smaller"), out)?;
         names(out)?;
         for row in &comparison.up_to {
             let fractions = if by_files { &row.files_fraction } else { &row.bytes_fraction };

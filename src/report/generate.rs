@@ -2,17 +2,14 @@
 
 use std::io::{self, Write};
 
-use anstyle::Style;
-
-use super::chart::{COLUMNS, right, shorten, wrap};
+use super::chart::{columns, right, shorten};
+use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
+use super::table::table;
 use crate::population::document::{Aging, Document, MadeFiles, MeasureDistance};
 use crate::population::extents::Fragmentation;
 use crate::progress::Snapshot;
 use crate::survey::measure::Measure;
 use crate::units::{format_count, format_counted, format_share, format_size};
-
-const HEADING: Style = Style::new().bold();
-const FAINT: Style = Style::new().dimmed();
 
 /// The plan: what will be made, the space it needs, the space that stays free.
 ///
@@ -20,8 +17,8 @@ const FAINT: Style = Style::new().dimmed();
 /// Any error of `out`.
 pub(crate) fn write_plan(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     let plan = &document.plan;
-    let title = format!("{}, like {}", shorten(&document.directory, COLUMNS / 2), document.source);
-    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&title, COLUMNS))?;
+    let title = format!("{}, like {}", shorten(&document.directory, columns() / 2), document.source);
+    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&title, columns()))?;
     let mut sentences = vec![format!(
         "Planned: {} in {}, {} ({} bytes), the largest {}; {}; seed {}.",
         format_counted(plan.files, "file", "files"),
@@ -73,9 +70,7 @@ pub(crate) fn write_result(document: &Document, out: &mut dyn Write) -> io::Resu
     write_distances(document, out)?;
     if !document.notes.is_empty() {
         writeln!(out)?;
-        for line in document.notes.iter().flat_map(|note| wrap(note, COLUMNS)) {
-            writeln!(out, "{FAINT}{line}{FAINT:#}")?;
-        }
+        document.notes.iter().try_for_each(|note| faint(note, out))?;
     }
     Ok(())
 }
@@ -110,11 +105,11 @@ fn write_distances(document: &Document, out: &mut dyn Write) -> io::Result<()> {
         return Ok(());
     }
     let how = if document.made.is_some() { "surveyed on disk" } else { "as planned" };
-    writeln!(out, "\n{HEADING}Distance from the source, {how}{HEADING:#}")?;
-    writeln!(out, "{FAINT}{:>16}{:>12}{:>18}{:>12}{:>16}{FAINT:#}", "", "by count", "at", "by bytes", "at")?;
-    for row in &document.distances {
-        write_distance(row, out)?;
-    }
+    heading(&format!("Distance from the source, {how}"), out)?;
+    table(out, |out| {
+        writeln!(out, "{FAINT}{:>16}{:>12}{:>18}{:>12}{:>16}{FAINT:#}", "", "by count", "at", "by bytes", "at")?;
+        document.distances.iter().try_for_each(|row| write_distance(row, out))
+    })?;
     if document.plan.operations.is_some() {
         return Ok(());
     }
@@ -149,10 +144,7 @@ fn write_distances(document: &Document, out: &mut dyn Write) -> io::Result<()> {
             from + if bounds.least_by_bytes > bounds.by_bytes { &too_few } else { "" }
         }
     };
-    for line in wrap(&words, COLUMNS) {
-        writeln!(out, "{FAINT}{line}{FAINT:#}")?;
-    }
-    Ok(())
+    faint(&words, out)
 }
 
 fn write_distance(row: &MeasureDistance, out: &mut dyn Write) -> io::Result<()> {
@@ -194,10 +186,7 @@ fn content_words(document: &Document) -> String {
 }
 
 fn write_sentences(sentences: &[String], out: &mut dyn Write) -> io::Result<()> {
-    for line in sentences.iter().flat_map(|sentence| wrap(sentence, COLUMNS)) {
-        writeln!(out, "{line}")?;
-    }
-    Ok(())
+    sentences.iter().try_for_each(|sentence| prose(sentence, out))
 }
 
 /// How it aged, and the fragmentation of files and free space.
@@ -216,24 +205,27 @@ fn write_aging(aging: &Aging, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)?;
     write_sentences(&[sentence], out)?;
     let (Some(first), last) = (&aging.first, &aging.last) else { return Ok(()) };
-    writeln!(out, "\n{HEADING}Fragmentation{HEADING:#}")?;
-    writeln!(out, "{FAINT}{:>26}{:>16}{:>16}{FAINT:#}", "", "after filling", "now")?;
-    let mut row = |label: &str, figure: &dyn Fn(&Fragmentation) -> Option<String>| {
-        let figures = [Some(first), last.as_ref()].map(|seen| seen.and_then(figure).unwrap_or_else(|| "–".to_owned()));
-        writeln!(out, "{}{}{}", right(label, 26), right(&figures[0], 16), right(&figures[1], 16))
-    };
-    row("extents per file", &|seen| Some(format!("{:.3}", seen.extents_per_file)))?;
-    row("fragmented files", &|seen| Some(format_share(seen.fragmented_fraction)))?;
-    row("most in one file", &|seen| Some(format_count(seen.most_extents.into())))?;
-    if first.free.is_none() {
-        return Ok(());
-    }
-    row("free space extents", &|seen| Some(format_count(seen.free.as_ref()?.extents.into())))?;
-    row("mean size", &|seen| Some(format_size(seen.free.as_ref()?.mean_bytes as u128)))?;
-    if first.free.as_ref().is_some_and(|free| free.largest_bytes.is_some()) {
-        row("largest", &|seen| Some(format_size(seen.free.as_ref()?.largest_bytes?.into())))?;
-    }
-    Ok(())
+    heading("Fragmentation", out)?;
+    table(out, |out| {
+        writeln!(out, "{FAINT}{:>26}{:>16}{:>16}{FAINT:#}", "", "after filling", "now")?;
+        let mut row = |label: &str, figure: &dyn Fn(&Fragmentation) -> Option<String>| {
+            let figures =
+                [Some(first), last.as_ref()].map(|seen| seen.and_then(figure).unwrap_or_else(|| "–".to_owned()));
+            writeln!(out, "{}{}{}", right(label, 26), right(&figures[0], 16), right(&figures[1], 16))
+        };
+        row("extents per file", &|seen| Some(format!("{:.3}", seen.extents_per_file)))?;
+        row("fragmented files", &|seen| Some(format_share(seen.fragmented_fraction)))?;
+        row("most in one file", &|seen| Some(format_count(seen.most_extents.into())))?;
+        if first.free.is_none() {
+            return Ok(());
+        }
+        row("free space extents", &|seen| Some(format_count(seen.free.as_ref()?.extents.into())))?;
+        row("mean size", &|seen| Some(format_size(seen.free.as_ref()?.mean_bytes as u128)))?;
+        if first.free.as_ref().is_some_and(|free| free.largest_bytes.is_some()) {
+            row("largest", &|seen| Some(format_size(seen.free.as_ref()?.largest_bytes?.into())))?;
+        }
+        Ok(())
+    })
 }
 
 /// Progress of aging, for the progress line.

@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::chart::{columns, right, shorten};
+use super::chart::right;
 use super::paragraphs::{FAINT, faint, heading, prose};
+use super::table::table;
 use crate::survey::growth::{Bounds, Change, Changed, Growth, SizeChange};
 use crate::units::{format_count, format_duration, format_size};
 
@@ -115,11 +116,13 @@ fn list(title: &str, label: &str, rows: Vec<(String, String, String)>, out: &mut
         return Ok(());
     }
     heading(title, out)?;
-    writeln!(out, "{FAINT}{:>16}{:>16}  {label}{FAINT:#}", "files", "size")?;
-    for (name, files, bytes) in rows {
-        writeln!(out, "{}{}  {}", right(&files, 16), right(&bytes, 16), shorten(&name, columns() - 34))?;
-    }
-    Ok(())
+    table(out, |out| {
+        writeln!(out, "{FAINT}{:>16}{:>16}\t{label}{FAINT:#}", "files", "size")?;
+        for (name, files, bytes) in rows {
+            writeln!(out, "{}{}\t{name}", right(&files, 16), right(&bytes, 16))?;
+        }
+        Ok(())
+    })
 }
 
 /// The ranges of sizes that changed most, in the order of sizes.

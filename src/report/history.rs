@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use super::chart::{bar, columns, left, right, shorten};
 use super::growth::{count, size};
 use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
+use super::table::{bar_columns, table};
 use crate::survey::history::{Forecast, History, Point, TreeHistory};
 use crate::units::{format_count, format_share, format_size, fraction};
 
@@ -36,8 +37,8 @@ fn write_tree(tree: &TreeHistory, out: &mut dyn Write) -> io::Result<()> {
     let (Some(first), Some(last)) = (tree.points.first(), tree.points.last()) else { return Ok(()) };
     let surveys = format_count(tree.points.len() as u128);
     match tree.points.len() {
-        1 => writeln!(out, "{FAINT}1 survey, {}{FAINT:#}", first.taken_at)?,
-        _ => writeln!(out, "{FAINT}{surveys} surveys, {} to {}{FAINT:#}", first.taken_at, last.taken_at)?,
+        1 => faint(&format!("1 survey, {}", first.taken_at), out)?,
+        _ => faint(&format!("{surveys} surveys, {} to {}", first.taken_at, last.taken_at), out)?,
     }
     writeln!(out)?;
     if tree.files.is_none() {
@@ -102,22 +103,25 @@ fn chosen(points: &[Point]) -> Vec<&Point> {
 fn write_table(tree: &TreeHistory, out: &mut dyn Write) -> io::Result<()> {
     let rows = chosen(&tree.points);
     heading("Files and bytes by survey", out)?;
-    writeln!(out, "{FAINT}{:16}{:>14}{:>12}{:>12}  size{FAINT:#}", "taken (UTC)", "files", "size", "in use")?;
     let most = tree.points.iter().map(|point| point.size_bytes).max().unwrap_or(0);
-    for point in &rows {
-        let used = point.used_bytes.zip(point.capacity_bytes);
-        let used = used.map(|(used, all)| format_share(fraction(used.into(), all.into()))).unwrap_or_default();
-        let time: String = point.taken_at.replace('T', " ").chars().take(16).collect();
-        writeln!(
-            out,
-            "{}{}{}{}  {}",
-            left(&time, 16),
-            right(&format_count(point.files.into()), 14),
-            right(&format_size(point.size_bytes), 12),
-            right(&used, 12),
-            bar(fraction(point.size_bytes, most), BAR),
-        )?;
-    }
+    table(out, |out| {
+        writeln!(out, "{FAINT}{:16}{:>14}{:>12}{:>12}  size{FAINT:#}", "taken (UTC)", "files", "size", "in use")?;
+        for point in &rows {
+            let used = point.used_bytes.zip(point.capacity_bytes);
+            let used = used.map(|(used, all)| format_share(fraction(used.into(), all.into()))).unwrap_or_default();
+            let time: String = point.taken_at.replace('T', " ").chars().take(16).collect();
+            writeln!(
+                out,
+                "{}{}{}{}  {}",
+                left(&time, 16),
+                right(&format_count(point.files.into()), 14),
+                right(&format_size(point.size_bytes), 12),
+                right(&used, 12),
+                bar(fraction(point.size_bytes, most), bar_columns(BAR)),
+            )?;
+        }
+        Ok(())
+    })?;
     if rows.len() < tree.points.len() {
         let all = format_count(tree.points.len() as u128);
         faint(&format!("{} of {all} surveys are shown; --csv and --json have all.", rows.len()), out)?;

@@ -1,4 +1,4 @@
-//! Headings and paragraphs on a terminal: 80 columns, bold and faint where the terminal supports it.
+//! Headings and paragraphs on a terminal: in its width, bold and faint where the terminal supports it.
 
 use std::io::{self, Write};
 
@@ -15,7 +15,7 @@ pub(super) fn heading(text: &str, out: &mut dyn Write) -> io::Result<()> {
     wrap(text, columns()).iter().try_for_each(|line| writeln!(out, "{HEADING}{line}{HEADING:#}"))
 }
 
-pub(super) fn prose(text: &str, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn prose(text: &str, out: &mut dyn Write) -> io::Result<()> {
     wrap(text, columns()).iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 

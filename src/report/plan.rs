@@ -1,13 +1,14 @@
-//! A plan on a terminal: 80 columns.
+//! A plan on a terminal.
 
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::chart::{COLUMNS, bar, left, right, shorten, wrap};
+use super::chart::{COLUMNS, bar, columns, left, right, shorten, wrap};
 use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
 use super::plan_words::{costs_sentence, fit_sentence, recommendation_sentences, source_sentence};
 use super::systems::write_facts;
+use super::table::{bar_columns, table};
 use super::terminal::exact_size;
 use crate::layout::Kind;
 use crate::plan::tier::{RATIOS, Tier};
@@ -33,7 +34,7 @@ pub(crate) fn write_plan(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "{HEADING}{}{HEADING:#}",
-        shorten(plan.source.name.as_deref().unwrap_or("anonymous survey"), COLUMNS)
+        shorten(plan.source.name.as_deref().unwrap_or("anonymous survey"), columns())
     )?;
     prose(&source_sentence(plan), out)?;
     write_facts(&plan.source.facts, out)?;
@@ -66,28 +67,31 @@ fn write_block_sizes(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     for sentence in recommendation_sentences(plan) {
         prose(&sentence, out)?;
     }
-    write!(out, "{FAINT}{:>10}{:>12}{:>12}{:>16}", "block", "allocated", "growth", "files in one")?;
-    if plan.operations.is_some() {
-        write!(out, "{:>14}{:>14}", "reads in one", "writes in one")?;
-    }
-    writeln!(out, "{FAINT:#}")?;
     let chosen = plan.recommendation.as_ref().map(|recommendation| recommendation.block_bytes);
-    for (index, row) in plan.block_sizes.iter().enumerate().filter(|(_, row)| BLOCKS.contains(&row.block_bytes)) {
-        let style = if chosen == Some(row.block_bytes) { FAST } else { Style::new() };
-        write!(
-            out,
-            "{style}{}{}{}{}",
-            right(&exact_size(row.block_bytes), 10),
-            right(&format_size(row.allocated_bytes), 12),
-            right(&format_share(row.growth_fraction), 12),
-            right(&format_share(row.single_block_fraction), 16),
-        )?;
-        if let Some(served) = plan.operations.as_ref().and_then(|operations| operations.served.get(index)) {
-            write!(out, "{}", right(&format_share(served.reads_fraction), 14))?;
-            write!(out, "{}", right(&format_share(served.writes_fraction), 14))?;
+    table(out, |out| {
+        write!(out, "{FAINT}{:>10}{:>12}{:>12}{:>16}", "block", "allocated", "growth", "files in one")?;
+        if plan.operations.is_some() {
+            write!(out, "{:>14}{:>14}", "reads in one", "writes in one")?;
         }
-        writeln!(out, "{style:#}")?;
-    }
+        writeln!(out, "{FAINT:#}")?;
+        for (index, row) in plan.block_sizes.iter().enumerate().filter(|(_, row)| BLOCKS.contains(&row.block_bytes)) {
+            let style = if chosen == Some(row.block_bytes) { FAST } else { Style::new() };
+            write!(
+                out,
+                "{style}{}{}{}{}",
+                right(&exact_size(row.block_bytes), 10),
+                right(&format_size(row.allocated_bytes), 12),
+                right(&format_share(row.growth_fraction), 12),
+                right(&format_share(row.single_block_fraction), 16),
+            )?;
+            if let Some(served) = plan.operations.as_ref().and_then(|operations| operations.served.get(index)) {
+                write!(out, "{}", right(&format_share(served.reads_fraction), 14))?;
+                write!(out, "{}", right(&format_share(served.writes_fraction), 14))?;
+            }
+            writeln!(out, "{style:#}")?;
+        }
+        Ok(())
+    })?;
     plan.caching.as_ref().map_or(Ok(()), |caching| write_caching(caching, chosen, out))
 }
 
@@ -101,75 +105,91 @@ fn write_caching(caching: &Caching, chosen: Option<u64>, out: &mut dyn Write) ->
         None => "Time by block size and cache, of compilations that the source measured",
     };
     heading(title, out)?;
-    write!(out, "{FAINT}{:>10}", "block")?;
-    for at in &caching.times {
-        write!(out, "{}", right(&exact_size(at.cache_bytes), 10))?;
-    }
-    writeln!(out, "{FAINT:#}")?;
-    for (index, row) in caching.rows.iter().enumerate() {
-        let style = if chosen == Some(row.block_bytes) { FAST } else { Style::new() };
-        write!(out, "{style}{}", right(&exact_size(row.block_bytes), 10))?;
+    table(out, |out| {
+        write!(out, "{FAINT}{:>10}", "block")?;
         for at in &caching.times {
-            write!(out, "{}", right(&at.seconds.get(index).copied().map(format_duration).unwrap_or_default(), 10))?;
+            write!(out, "{}", right(&exact_size(at.cache_bytes), 10))?;
         }
-        writeln!(out, "{style:#}")?;
-    }
-    Ok(())
+        writeln!(out, "{FAINT:#}")?;
+        for (index, row) in caching.rows.iter().enumerate() {
+            let style = if chosen == Some(row.block_bytes) { FAST } else { Style::new() };
+            write!(out, "{style}{}", right(&exact_size(row.block_bytes), 10))?;
+            for at in &caching.times {
+                write!(out, "{}", right(&at.seconds.get(index).copied().map(format_duration).unwrap_or_default(), 10))?;
+            }
+            writeln!(out, "{style:#}")?;
+        }
+        Ok(())
+    })
 }
 
 /// What the requests of a trace cost on a device, with one cache.
 fn write_requests(caching: &Caching, device: &str, chosen: Option<u64>, out: &mut dyn Write) -> io::Result<()> {
     let cache = exact_size(caching.cache_bytes);
     heading(&format!("A cache of {cache} (LRU) with the requests of the trace, on {device}"), out)?;
-    writeln!(out, "{FAINT}{:>10}{:>12}{:>16}{:>14}{:>12}{FAINT:#}", "block", "misses", "transfers", "fetched", "time")?;
-    for row in &caching.rows {
-        let style = if chosen == Some(row.block_bytes) { FAST } else { Style::new() };
-        write!(out, "{style}{}", right(&exact_size(row.block_bytes), 10))?;
-        let figures = [
-            (row.miss_ratio.map(format_share), 12),
-            (row.fetches.map(|fetches| format_count(fetches.round() as u128)), 16),
-            (row.fetched_bytes.map(|bytes| format_size(bytes as u128)), 14),
-        ];
-        figures
-            .into_iter()
-            .try_for_each(|(figure, width)| write!(out, "{}", right(&figure.unwrap_or_default(), width)))?;
-        writeln!(out, "{}{style:#}", right(&format_duration(row.seconds), 12))?;
-    }
-    Ok(())
+    table(out, |out| {
+        writeln!(
+            out,
+            "{FAINT}{:>10}{:>12}{:>16}{:>14}{:>12}{FAINT:#}",
+            "block", "misses", "transfers", "fetched", "time"
+        )?;
+        for row in &caching.rows {
+            let style = if chosen == Some(row.block_bytes) { FAST } else { Style::new() };
+            write!(out, "{style}{}", right(&exact_size(row.block_bytes), 10))?;
+            let figures = [
+                (row.miss_ratio.map(format_share), 12),
+                (row.fetches.map(|fetches| format_count(fetches.round() as u128)), 16),
+                (row.fetched_bytes.map(|bytes| format_size(bytes as u128)), 14),
+            ];
+            figures
+                .into_iter()
+                .try_for_each(|(figure, width)| write!(out, "{}", right(&figure.unwrap_or_default(), width)))?;
+            writeln!(out, "{}{style:#}", right(&format_duration(row.seconds), 12))?;
+        }
+        Ok(())
+    })
+}
+
+/// Columns of a model that has `wide` where there is room for them.
+fn name_columns(wide: usize) -> usize {
+    if columns() < COLUMNS { columns() / 4 } else { wide }
 }
 
 fn write_models(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
-    const NAME: usize = 30;
+    let name = name_columns(30);
     heading("Space by layout", out)?;
-    writeln!(
-        out,
-        "{FAINT}{:NAME$}{:>11}{:>10}{:>11}{:>11}{FAINT:#}",
-        "model", "allocated", "overhead", "metadata", "total"
-    )?;
-    for row in &plan.models {
-        let mark = match row {
-            _ if row.metadata_is_within => "*",
-            _ if row.metadata_is_memory => "†",
-            _ => " ",
-        };
+    table(out, |out| {
         writeln!(
             out,
-            "{}{}{}{}{mark}{}",
-            left(&label(&row.model, plan, NAME - 1), NAME),
-            right(&format_size(row.allocated_bytes), 11),
-            right(&format_share(row.overhead_fraction), 10),
-            right(&format_size(row.metadata_bytes), 11),
-            right(&format_size(row.total_bytes), 10),
+            "{FAINT}{:name$}{:>11}{:>10}{:>11}{:>11}{FAINT:#}",
+            "model", "allocated", "overhead", "metadata", "total"
         )?;
-        if let Some(reported) = row.reported_bytes {
+        for row in &plan.models {
+            let mark = match row {
+                _ if row.metadata_is_within => "*",
+                _ if row.metadata_is_memory => "†",
+                _ => " ",
+            };
             writeln!(
                 out,
-                "{FAINT}{:NAME$}{} as reported by the system{FAINT:#}",
-                "",
-                right(&format_size(reported), 11)
+                "{}{}{}{}{mark}{}",
+                left(&label(&row.model, plan, name - 1), name),
+                right(&format_size(row.allocated_bytes), 11),
+                right(&format_share(row.overhead_fraction), 10),
+                right(&format_size(row.metadata_bytes), 11),
+                right(&format_size(row.total_bytes), 10),
             )?;
+            if let Some(reported) = row.reported_bytes {
+                let reported = right(&format_size(reported), 11);
+                // Text across the other columns would keep them apart.
+                match columns() < COLUMNS {
+                    true => writeln!(out, "{FAINT}{:name$}{reported}{FAINT:#}", "  as reported")?,
+                    false => writeln!(out, "{FAINT}{:name$}{reported} as reported by the system{FAINT:#}", "")?,
+                }
+            }
         }
-    }
+        Ok(())
+    })?;
     faint(
         "Overhead: share of the allocated bytes that is not file data. Total: with metadata, and with \
          directories and symlinks if both source and model cover them. * Metadata is part of the \
@@ -179,7 +199,6 @@ fn write_models(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn tier_row(tier: &Tier, most: u128, out: &mut dyn Write) -> io::Result<()> {
-    const BAR: usize = 14;
     let label = cutoff_label(tier.cutoff_bytes);
     let fill = if most == 0 { 0.0 } else { tier.fast_bytes as f64 / most as f64 };
     writeln!(
@@ -191,7 +210,7 @@ fn tier_row(tier: &Tier, most: u128, out: &mut dyn Write) -> io::Result<()> {
         right(&format_size(tier.fast_bytes), 11),
         right(&format_share(tier.fast_fraction), 9),
         right(&format_size(tier.fast_device_bytes), 12),
-        bar(fill, BAR)
+        bar(fill, bar_columns(14))
     )
 }
 
@@ -209,11 +228,6 @@ fn is_asked(tier: &Tier, plan: &Plan) -> bool {
 /// The tiers of the first layout that has any, which `plan.tiers` are about.
 fn write_tiers(plan: &Plan, first: &FastTier, out: &mut dyn Write) -> io::Result<()> {
     heading(&format!("Fast tier of {}: metadata, and files up to a cutoff", first.model), out)?;
-    writeln!(
-        out,
-        "{FAINT}{:>12}{:>9}{:>9}{:>11}{:>9}{:>12}{FAINT:#}",
-        "cutoff", "files", "bytes", "fast", "of all", "to buy"
-    )?;
     let mut rows: Vec<&Tier> = plan.tiers.iter().filter(|tier| printed(tier, plan)).collect();
     // Once nearly everything is fast, larger cutoffs need the same space: only the first such row is printed.
     let says_the_same = |row: &Tier, kept: &Tier| {
@@ -221,7 +235,14 @@ fn write_tiers(plan: &Plan, first: &FastTier, out: &mut dyn Write) -> io::Result
     };
     rows.dedup_by(|row, kept| says_the_same(row, kept) && !is_asked(row, plan));
     let most = rows.last().map_or(0, |tier| tier.fast_bytes);
-    rows.iter().try_for_each(|tier| tier_row(tier, most, out))?;
+    table(out, |out| {
+        writeln!(
+            out,
+            "{FAINT}{:>12}{:>9}{:>9}{:>11}{:>9}{:>12}{FAINT:#}",
+            "cutoff", "files", "bytes", "fast", "of all", "to buy"
+        )?;
+        rows.iter().try_for_each(|tier| tier_row(tier, most, out))
+    })?;
     let growth = if plan.growth_fraction == 0.0 {
         String::new()
     } else {
@@ -242,29 +263,33 @@ fn write_tiers_by_model(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     if plan.fast_tiers.len() < 2 {
         return Ok(());
     }
-    for group in plan.fast_tiers.chunks(TIERS_ACROSS) {
+    let across = if columns() < COLUMNS { TIERS_ACROSS - 2 } else { TIERS_ACROSS };
+    for group in plan.fast_tiers.chunks(across) {
         heading("Fast bytes by layout, as a share of all bytes it stores", out)?;
-        write!(out, "{FAINT}{:>12}", "")?;
-        for tier in group {
-            write!(out, " {}", right(&kind_and_options(&tier.model, plan).0, 10))?;
-        }
-        write!(out, "\n{:>12}", "cutoff")?;
-        for tier in group {
-            write!(out, " {}", right(&shorten(&kind_and_options(&tier.model, plan).1, 10), 10))?;
-        }
-        writeln!(out, "{FAINT:#}")?;
-        let rows = plan
-            .tiers
-            .iter()
-            .filter(|tier| printed(tier, plan) && (COMPARED.contains(&tier.cutoff_bytes) || is_asked(tier, plan)));
-        for cutoff in rows.map(|tier| tier.cutoff_bytes) {
-            write!(out, "{}", right(&cutoff_label(cutoff), 12))?;
+        table(out, |out| {
+            write!(out, "{FAINT}{:>12}", "")?;
             for tier in group {
-                let at = tier.curve.iter().find(|at| at.cutoff_bytes == cutoff);
-                write!(out, " {}", right(&at.map_or(String::new(), |at| format_share(at.fast_fraction)), 10))?;
+                write!(out, " {}", right(&kind_and_options(&tier.model, plan).0, 10))?;
             }
-            writeln!(out)?;
-        }
+            write!(out, "\n{:>12}", "cutoff")?;
+            for tier in group {
+                write!(out, " {}", right(&shorten(&kind_and_options(&tier.model, plan).1, 10), 10))?;
+            }
+            writeln!(out, "{FAINT:#}")?;
+            let rows = plan
+                .tiers
+                .iter()
+                .filter(|tier| printed(tier, plan) && (COMPARED.contains(&tier.cutoff_bytes) || is_asked(tier, plan)));
+            for cutoff in rows.map(|tier| tier.cutoff_bytes) {
+                write!(out, "{}", right(&cutoff_label(cutoff), 12))?;
+                for tier in group {
+                    let at = tier.curve.iter().find(|at| at.cutoff_bytes == cutoff);
+                    write!(out, " {}", right(&at.map_or(String::new(), |at| format_share(at.fast_fraction)), 10))?;
+                }
+                writeln!(out)?;
+            }
+            Ok(())
+        })?;
     }
     Ok(())
 }
@@ -315,24 +340,29 @@ fn holds_label(largest_bytes: Option<u64>, plan: &Plan) -> String {
 fn write_fits(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     let Some(first) = plan.fast_tiers.iter().find_map(|tier| tier.fit.as_ref()) else { return Ok(()) };
     heading(&format!("Largest cutoff that a fast tier of {} holds", format_size(first.fast_device_bytes)), out)?;
+    let name = name_columns(26);
     let spills = format!("does not fit at {}", exact_size(plan.usual_cutoff_bytes));
-    writeln!(out, "{FAINT}{:26}{:>12}{:>9}{:>9}{:>24}{FAINT:#}", "model", "cutoff", "files", "bytes", spills)?;
-    for (tier, fit) in plan.fast_tiers.iter().filter_map(|tier| Some((tier, tier.fit.as_ref()?))) {
-        let spill = match fit.spill.spilled_bytes {
-            0 => "nothing".to_owned(),
-            bytes => format!("{} ({})", format_size(bytes), format_share(fit.spill.spilled_fraction)),
-        };
-        let share = |of: fn(&Tier) -> f64| fit.largest.as_ref().map_or("–".to_owned(), |tier| format_share(of(tier)));
-        writeln!(
-            out,
-            "{}{}{}{}{}",
-            left(&label(&tier.model, plan, 25), 26),
-            right(&holds_label(fit.largest.map(|tier| tier.cutoff_bytes), plan), 12),
-            right(&share(|tier| tier.small_file_fraction), 9),
-            right(&share(|tier| tier.small_data_fraction), 9),
-            right(&spill, 24)
-        )?;
-    }
+    table(out, |out| {
+        writeln!(out, "{FAINT}{:name$}{:>12}{:>9}{:>9}{:>24}{FAINT:#}", "model", "cutoff", "files", "bytes", spills)?;
+        for (tier, fit) in plan.fast_tiers.iter().filter_map(|tier| Some((tier, tier.fit.as_ref()?))) {
+            let spill = match fit.spill.spilled_bytes {
+                0 => "nothing".to_owned(),
+                bytes => format!("{} ({})", format_size(bytes), format_share(fit.spill.spilled_fraction)),
+            };
+            let share =
+                |of: fn(&Tier) -> f64| fit.largest.as_ref().map_or("–".to_owned(), |tier| format_share(of(tier)));
+            writeln!(
+                out,
+                "{}{}{}{}{}",
+                left(&label(&tier.model, plan, name - 1), name),
+                right(&holds_label(fit.largest.map(|tier| tier.cutoff_bytes), plan), 12),
+                right(&share(|tier| tier.small_file_fraction), 9),
+                right(&share(|tier| tier.small_data_fraction), 9),
+                right(&spill, 24)
+            )?;
+        }
+        Ok(())
+    })?;
     let fail: Vec<&str> =
         plan.fast_tiers.iter().filter(|tier| !tier.overflows).map(|tier| tier.model.as_str()).collect();
     let fail = match fail.is_empty() {
@@ -348,19 +378,23 @@ fn write_fits(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
 fn write_profiles(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     heading("Largest cutoff with 1.5, 3 and 10 % of fast to slow capacity", out)?;
     let enough = exact_size(plan.usual_cutoff_bytes);
-    write!(out, "{FAINT}{:30}", "model")?;
-    RATIOS.iter().try_for_each(|ratio| write!(out, "{:>14}", format_share(*ratio)))?;
-    writeln!(out, "{FAINT:#}")?;
-    for tier in &plan.fast_tiers {
-        write!(out, "{}", left(&label(&tier.model, plan, 29), 30))?;
-        for profile in &tier.profiles {
-            let style = if profile.fits { FAST } else { Style::new() };
-            let mark = if profile.fits { "* " } else { "" };
-            let label = format!("{mark}{}", holds_label(profile.largest_cutoff_bytes, plan));
-            write!(out, "{style}{}{style:#}", right(&label, 14))?;
+    let name = name_columns(30);
+    table(out, |out| {
+        write!(out, "{FAINT}{:name$}", "model")?;
+        RATIOS.iter().try_for_each(|ratio| write!(out, "{:>14}", format_share(*ratio)))?;
+        writeln!(out, "{FAINT:#}")?;
+        for tier in &plan.fast_tiers {
+            write!(out, "{}", left(&label(&tier.model, plan, name - 1), name))?;
+            for profile in &tier.profiles {
+                let style = if profile.fits { FAST } else { Style::new() };
+                let mark = if profile.fits { "* " } else { "" };
+                let label = format!("{mark}{}", holds_label(profile.largest_cutoff_bytes, plan));
+                write!(out, "{style}{}{style:#}", right(&label, 14))?;
+            }
+            writeln!(out)?;
         }
-        writeln!(out)?;
-    }
+        Ok(())
+    })?;
     let enough =
         if plan.usual_cutoff_bytes == 0 { "metadata".to_owned() } else { format!("metadata and files up to {enough}") };
     faint(&format!("* Enough for {enough}. Nothing: not even the metadata fits."), out)
@@ -396,34 +430,36 @@ fn write_answers(plan: &Plan, tier: &FastTier, out: &mut dyn Write) -> io::Resul
 
 fn write_costs(plan: &Plan, tier: &FastTier, out: &mut dyn Write) -> io::Result<()> {
     let currency = plan.currency.as_deref().unwrap_or("");
-    writeln!(out, "{FAINT}{:>14}{:>24}{:>24}{:>14}{FAINT:#}", "option", "fast devices", "slow devices", currency)?;
-    for cost in &tier.costs {
-        let way = match cost.cutoff_bytes {
-            Some(0) => "metadata".to_owned(),
-            Some(cutoff) => exact_size(cutoff),
-            None => format!("all {}", if cost.fast.is_some() { "fast" } else { "slow" }),
-        };
-        let devices = |purchase: &Option<crate::plan::cost::Purchase>| match purchase {
-            Some(purchase) => {
-                format!(
-                    "{} x {}",
-                    format_count(purchase.count),
-                    shorten(&crate::units::escape(purchase.device.as_bytes()), 16)
-                )
-            }
-            None => String::new(),
-        };
-        let mark = if tier.cheapest.as_ref() == Some(cost) { FAST } else { Style::new() };
-        writeln!(
-            out,
-            "{mark}{}{}{}{}{mark:#}",
-            right(&way, 14),
-            right(&devices(&cost.fast), 24),
-            right(&devices(&cost.slow), 24),
-            right(&format_count(cost.cost.round() as u128), 14)
-        )?;
-    }
-    Ok(())
+    table(out, |out| {
+        writeln!(out, "{FAINT}{:>14}{:>24}{:>24}{:>14}{FAINT:#}", "option", "fast devices", "slow devices", currency)?;
+        for cost in &tier.costs {
+            let way = match cost.cutoff_bytes {
+                Some(0) => "metadata".to_owned(),
+                Some(cutoff) => exact_size(cutoff),
+                None => format!("all {}", if cost.fast.is_some() { "fast" } else { "slow" }),
+            };
+            let devices = |purchase: &Option<crate::plan::cost::Purchase>| match purchase {
+                Some(purchase) => {
+                    format!(
+                        "{} x {}",
+                        format_count(purchase.count),
+                        shorten(&crate::units::escape(purchase.device.as_bytes()), 16)
+                    )
+                }
+                None => String::new(),
+            };
+            let mark = if tier.cheapest.as_ref() == Some(cost) { FAST } else { Style::new() };
+            writeln!(
+                out,
+                "{mark}{}{}{}{}{mark:#}",
+                right(&way, 14),
+                right(&devices(&cost.fast), 24),
+                right(&devices(&cost.slow), 24),
+                right(&format_count(cost.cost.round() as u128), 14)
+            )?;
+        }
+        Ok(())
+    })
 }
 
 fn write_bills(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
@@ -432,12 +468,20 @@ fn write_bills(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     }
     let currency = plan.currency.as_deref().unwrap_or("");
     heading("Object store bills", out)?;
-    writeln!(out, "{FAINT}{:30}{:>18}{:>24}{FAINT:#}", "model", format!("{currency} per month"), "requests (once)")?;
-    for bill in &plan.bills {
-        let model = left(&shorten(&bill.model, 29), 30);
-        writeln!(out, "{model}{}{}", right(&money(bill.month), 18), right(&money(bill.requests), 24))?;
-    }
-    Ok(())
+    table(out, |out| {
+        writeln!(
+            out,
+            "{FAINT}{:30}{:>18}{:>24}{FAINT:#}",
+            "model",
+            format!("{currency} per month"),
+            "requests (once)"
+        )?;
+        for bill in &plan.bills {
+            let model = left(&shorten(&bill.model, 29), 30);
+            writeln!(out, "{model}{}{}", right(&money(bill.month), 18), right(&money(bill.requests), 24))?;
+        }
+        Ok(())
+    })
 }
 
 fn money(amount: f64) -> String {
@@ -451,13 +495,18 @@ fn money(amount: f64) -> String {
 pub(crate) fn write_models_list(kinds: &[&Kind], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{HEADING}Layout models, with their options and defaults{HEADING:#}")?;
     for kind in kinds {
-        for (index, line) in wrap(kind.summary, COLUMNS - 9).iter().enumerate() {
+        for (index, line) in wrap(kind.summary, columns() - 9).iter().enumerate() {
             writeln!(out, "{FAST}{:9}{FAST:#}{line}", if index == 0 { kind.name } else { "" })?;
         }
         for option in kind.options {
             let what = format!("{} ({})", option.meaning, option.range.describe());
             let label = format!("{}={}", option.name, option.default);
-            for (index, line) in wrap(&what, COLUMNS - 34).iter().enumerate() {
+            if columns() < COLUMNS {
+                writeln!(out, "         {label}")?;
+                wrap(&what, columns() - 13).iter().try_for_each(|line| writeln!(out, "             {line}"))?;
+                continue;
+            }
+            for (index, line) in wrap(&what, columns() - 34).iter().enumerate() {
                 writeln!(out, "         {}{line}", left(if index == 0 { &label } else { "" }, 25))?;
             }
         }

@@ -1,9 +1,10 @@
-//! The 65 systems of Welch and Noer on a terminal, and what is published about one of them: 80 columns.
+//! The 65 systems of Welch and Noer on a terminal, and what is published about one of them.
 
 use std::io::{self, Write};
 
-use super::chart::{COLUMNS, left, right, wrap};
+use super::chart::{columns, left, right, wrap};
 use super::paragraphs::{FAINT, HEADING, faint, heading};
+use super::table::table;
 use crate::plan::systems::{AssessedSystem, Fact, FactKind, suited};
 use crate::plan::tier::RATIOS;
 use crate::units::{format_count, format_share, format_size};
@@ -29,7 +30,7 @@ pub(super) fn write_facts(facts: &[Fact], out: &mut dyn Write) -> io::Result<()>
             _ => String::new(),
         };
         let used = if fact.kind == FactKind::Contradiction { "" } else { &used };
-        for (index, line) in wrap(&format!("{}{used}", fact.words), COLUMNS - KIND).iter().enumerate() {
+        for (index, line) in wrap(&format!("{}{used}", fact.words), columns() - KIND).iter().enumerate() {
             writeln!(out, "{}{line}", left(if index == 0 { kind_word(fact.kind) } else { "" }, KIND))?;
         }
     }
@@ -53,48 +54,59 @@ pub(crate) fn write_systems(systems: &[AssessedSystem], out: &mut dyn Write) -> 
     write_tables(systems, out)?;
     write_shares(systems, out)?;
     heading("Number of systems for which a ratio of fast to slow capacity suffices", out)?;
-    writeln!(
-        out,
-        "{FAINT}{:>8}{:>22}{:>22}{:>26}{FAINT:#}",
-        "ratio", "descriptors, certain", "descriptors, possible", "with files <= 64 KiB"
-    )?;
-    for (ratio, suited) in RATIOS.iter().zip(suited(systems)) {
-        let counts = [suited.descriptors_certain, suited.descriptors_possible, suited.small_files_assumed];
-        let [certain, possible, assumed] = counts.map(|count| format!("{count} of 65"));
-        writeln!(out, "{:>8}{certain:>22}{possible:>22}{:>26}", format_share(*ratio), format!("{assumed}, assumed"))?;
-    }
-    Ok(())
+    table(out, |out| {
+        writeln!(
+            out,
+            "{FAINT}{:>8}{:>22}{:>22}{:>26}{FAINT:#}",
+            "ratio", "descriptors, certain", "descriptors, possible", "with files <= 64 KiB"
+        )?;
+        for (ratio, suited) in RATIOS.iter().zip(suited(systems)) {
+            let counts = [suited.descriptors_certain, suited.descriptors_possible, suited.small_files_assumed];
+            let [certain, possible, assumed] = counts.map(|count| format!("{count} of 65"));
+            writeln!(
+                out,
+                "{:>8}{certain:>22}{possible:>22}{:>26}",
+                format_share(*ratio),
+                format!("{assumed}, assumed")
+            )?;
+        }
+        Ok(())
+    })
 }
 
 /// The figures of the paper.
 fn write_tables(systems: &[AssessedSystem], out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{HEADING}The 65 file systems of Welch and Noer (2013): Tables I and II{HEADING:#}")?;
-    writeln!(out, "{FAINT}{:45}{:>10}{:>17}{:>8}{FAINT:#}", "", "", "entries", "name")?;
-    writeln!(
-        out,
-        "{FAINT}{:7}{:>11}{:>9}{:>9}{:>9}{:>10}{:>7}{:>10}{:>4}{:>4}{FAINT:#}",
-        "system", "files", "data", "mean", "largest", "direct.", "mean", "most", "avg", "max"
-    )?;
+    let title = "The 65 file systems of Welch and Noer (2013): Tables I and II";
+    wrap(title, columns()).iter().try_for_each(|line| writeln!(out, "{HEADING}{line}{HEADING:#}"))?;
     let mut has_contradiction = false;
-    for AssessedSystem { system, facts, .. } in systems {
-        let is_contradicted = facts.iter().any(Fact::is_contradiction_of_tables);
-        has_contradiction |= is_contradicted;
-        let name = format!("{}{}", system.name, if is_contradicted { CONTRADICTION } else { "" });
+    table(out, |out| {
+        writeln!(out, "{FAINT}{:45}{:>10}{:>17}{:>8}{FAINT:#}", "", "", "entries", "name")?;
         writeln!(
             out,
-            "{}{}{}{}{}{}{}{}{:>4}{:>4}",
-            left(&name, 7),
-            right(&format_count(system.files.into()), 11),
-            right(&format_size(system.size_bytes), 9),
-            right(&format_size(system.mean_bytes.into()), 9),
-            right(&format_size(system.max_bytes.into()), 9),
-            right(&format_count(system.directories.into()), 10),
-            right(&format_count(system.directory_entries_mean.into()), 7),
-            right(&format_count(system.directory_entries_max.into()), 10),
-            system.name_length_mean,
-            system.name_length_max
+            "{FAINT}{:7}{:>11}{:>9}{:>9}{:>9}{:>10}{:>7}{:>10}{:>4}{:>4}{FAINT:#}",
+            "system", "files", "data", "mean", "largest", "direct.", "mean", "most", "avg", "max"
         )?;
-    }
+        for AssessedSystem { system, facts, .. } in systems {
+            let is_contradicted = facts.iter().any(Fact::is_contradiction_of_tables);
+            has_contradiction |= is_contradicted;
+            let name = format!("{}{}", system.name, if is_contradicted { CONTRADICTION } else { "" });
+            writeln!(
+                out,
+                "{}{}{}{}{}{}{}{}{:>4}{:>4}",
+                left(&name, 7),
+                right(&format_count(system.files.into()), 11),
+                right(&format_size(system.size_bytes), 9),
+                right(&format_size(system.mean_bytes.into()), 9),
+                right(&format_size(system.max_bytes.into()), 9),
+                right(&format_count(system.directories.into()), 10),
+                right(&format_count(system.directory_entries_mean.into()), 7),
+                right(&format_count(system.directory_entries_max.into()), 10),
+                system.name_length_mean,
+                system.name_length_max
+            )?;
+        }
+        Ok(())
+    })?;
     if has_contradiction {
         let said = systems.iter().flat_map(|system| &system.facts).filter(|fact| fact.is_contradiction_of_tables());
         said.map(|fact| format!("{CONTRADICTION} {}.", fact.words)).try_for_each(|sentence| faint(&sentence, out))?;
@@ -105,26 +117,29 @@ fn write_tables(systems: &[AssessedSystem], out: &mut dyn Write) -> io::Result<(
 /// Descriptors and small files.
 fn write_shares(systems: &[AssessedSystem], out: &mut dyn Write) -> io::Result<()> {
     heading("Descriptors and small files", out)?;
-    writeln!(out, "{FAINT}{:8}{:^29}{:>11}{:>11}{FAINT:#}", "", "descriptors", "small", "")?;
-    writeln!(
-        out,
-        "{FAINT}{:8}{:>9}{:>9}{:>11}{:>11}{:>11}{FAINT:#}",
-        "system", "least", "most", "assumed", "files", "fast"
-    )?;
-    for AssessedSystem { system, shares, facts } in systems {
-        let is_published = facts.iter().any(|fact| fact.kind == FactKind::Published && fact.fitted.is_some());
+    table(out, |out| {
+        writeln!(out, "{FAINT}{:8}{:^29}{:>11}{:>11}{FAINT:#}", "", "descriptors", "small", "")?;
         writeln!(
             out,
-            "{:8}{}{}{}{}{}{}",
-            system.name,
-            right(&format_share(shares.descriptors_least_fraction), 9),
-            right(&format_share(shares.descriptors_most_fraction), 9),
-            right(&format_share(shares.descriptors_assumed_fraction), 11),
-            right(&format_share(shares.small_files_assumed_fraction), 11),
-            right(&format_share(shares.fast_to_slow_assumed), 11),
-            if is_published { " *" } else { "" }
+            "{FAINT}{:8}{:>9}{:>9}{:>11}{:>11}{:>11}{FAINT:#}",
+            "system", "least", "most", "assumed", "files", "fast"
         )?;
-    }
+        for AssessedSystem { system, shares, facts } in systems {
+            let is_published = facts.iter().any(|fact| fact.kind == FactKind::Published && fact.fitted.is_some());
+            writeln!(
+                out,
+                "{:8}{}{}{}{}{}{}",
+                system.name,
+                right(&format_share(shares.descriptors_least_fraction), 9),
+                right(&format_share(shares.descriptors_most_fraction), 9),
+                right(&format_share(shares.descriptors_assumed_fraction), 11),
+                right(&format_share(shares.small_files_assumed_fraction), 11),
+                right(&format_share(shares.fast_to_slow_assumed), 11),
+                if is_published { " *" } else { "" }
+            )?;
+        }
+        Ok(())
+    })?;
     faint(
         "Least, most: object descriptors (16 KiB per component object) as a share of the file data, for any distribution with these \
          numbers of files and bytes. Assumed: of the distribution used here. Small files: share of the files of 64 KiB or less. Fast: \

@@ -4,9 +4,10 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::chart::{bar, columns, left, right, shorten, wrap};
-use super::paragraphs::{FAINT, HEADING, heading};
+use super::chart::{COLUMNS, bar, columns, left, right, shorten, wrap};
+use super::paragraphs::{FAINT, HEADING, faint, heading};
 use super::systems::write_facts;
+use super::table::{bar_columns, table};
 use super::words::{file_system_words, file_systems, remarks, sentences};
 use crate::distribution::published::Published;
 use crate::distribution::{Bucket, Distribution, Weight};
@@ -89,28 +90,30 @@ pub fn write_summary_of(survey: &Survey, shown: Option<usize>, out: &mut dyn Wri
 }
 
 fn write_histogram(sizes: &Distribution, out: &mut dyn Write) -> io::Result<()> {
-    const BAR: usize = 14;
+    let width = bar_columns(14);
     heading("Files and bytes by size (each row from its size up to the next)", out)?;
-    writeln!(out, "{FAINT}{:>8}{:>14}{:>8} {:14}{:>10}{:>8}{FAINT:#}", "size", "files", "", "", "bytes", "")?;
     let buckets = sizes.buckets();
     let (files, bytes) = (sizes.count(), sizes.total());
     let most = |figure: fn(&Bucket) -> u128| buckets.iter().map(figure).max().unwrap_or(0);
     let (most_files, most_bytes) = (most(|b| b.count), most(|b| b.sum));
     let first = buckets.iter().position(|bucket| bucket.count > 0).unwrap_or(0);
-    for bucket in &buckets[first..] {
-        writeln!(
-            out,
-            "{}{}{} {FILES}{}{FILES:#}{}{} {BYTES}{}{BYTES:#}",
-            right(&format_size(bucket.low), 8),
-            right(&format_count(bucket.count), 14),
-            right(&format_share(fraction(bucket.count, files)), 8),
-            left(&bar(fraction(bucket.count, most_files), BAR), BAR),
-            right(&format_size(bucket.sum), 10),
-            right(&format_share(fraction(bucket.sum, bytes)), 8),
-            bar(fraction(bucket.sum, most_bytes), BAR),
-        )?;
-    }
-    Ok(())
+    table(out, |out| {
+        writeln!(out, "{FAINT}{:>8}{:>14}{:>8} {:width$}{:>10}{:>8}{FAINT:#}", "size", "files", "", "", "bytes", "")?;
+        for bucket in &buckets[first..] {
+            writeln!(
+                out,
+                "{}{}{} {FILES}{}{FILES:#}{}{} {BYTES}{}{BYTES:#}",
+                right(&format_size(bucket.low), 8),
+                right(&format_count(bucket.count), 14),
+                right(&format_share(fraction(bucket.count, files)), 8),
+                left(&bar(fraction(bucket.count, most_files), width), width),
+                right(&format_size(bucket.sum), 10),
+                right(&format_share(fraction(bucket.sum, bytes)), 8),
+                bar(fraction(bucket.sum, most_bytes), width),
+            )?;
+        }
+        Ok(())
+    })
 }
 
 /// A size to the byte: in the largest unit of which it is a multiple, with at most four digits, else in bytes.
@@ -133,39 +136,44 @@ fn write_block_sizes(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
 /// Space for each block size.
 fn write_growth(rows: &[BlockSize], out: &mut dyn Write) -> io::Result<()> {
     heading("Space by block size, growth over 1 KiB, and share of files that fit in one block", out)?;
-    writeln!(out, "{FAINT}{:>12}{:>12}{:>12}{:>12}{FAINT:#}", "block", "allocated", "growth", "one block")?;
-    for row in rows {
-        writeln!(
-            out,
-            "{}{}{}{}",
-            right(&exact_size(row.block_bytes), 12),
-            right(&format_size(row.allocated_bytes), 12),
-            right(&format_share(row.growth_fraction), 12),
-            right(&format_share(row.single_block_fraction), 12),
-        )?;
-    }
-    Ok(())
+    table(out, |out| {
+        writeln!(out, "{FAINT}{:>12}{:>12}{:>12}{:>12}{FAINT:#}", "block", "allocated", "growth", "one block")?;
+        for row in rows {
+            writeln!(
+                out,
+                "{}{}{}{}",
+                right(&exact_size(row.block_bytes), 12),
+                right(&format_size(row.allocated_bytes), 12),
+                right(&format_share(row.growth_fraction), 12),
+                right(&format_share(row.single_block_fraction), 12),
+            )?;
+        }
+        Ok(())
+    })
 }
 
 /// Fig. 3 of Tanenbaum, Herder and Bos: deciles, and the share of the disk in the smallest files.
 fn write_deciles(sizes: &Distribution, blocks: &[&BlockSize], out: &mut dyn Write) -> io::Result<()> {
-    const ACROSS: usize = 6;
+    let across = if columns() < COLUMNS { 4 } else { 6 };
     let (by_files, by_bytes) = (sizes.deciles(), sizes.deciles_by_sum());
-    for group in blocks.chunks(ACROSS) {
+    for group in blocks.chunks(across) {
         heading("Deciles by files and by bytes; per cent of disk space in the smallest files", out)?;
-        write!(out, "{FAINT}{:>7}{:>11}{:>11}", "decile", "files", "bytes")?;
-        for block in group {
-            write!(out, "{}", right(&format_size(block.block_bytes.into()), 8))?;
-        }
-        writeln!(out, "{FAINT:#}")?;
-        for tenth in 0..10 {
-            let (files, bytes) = (format_size(by_files[tenth].into()), format_size(by_bytes[tenth].into()));
-            write!(out, "{:>5} %{}{}", 10 * (tenth + 1), right(&files, 11), right(&bytes, 11))?;
+        table(out, |out| {
+            write!(out, "{FAINT}{:>7}{:>11}{:>11}", "decile", "files", "bytes")?;
             for block in group {
-                write!(out, "{:>8.2}", 100.0 * block.cumulative_weight[tenth])?;
+                write!(out, "{}", right(&format_size(block.block_bytes.into()), 8))?;
             }
-            writeln!(out)?;
-        }
+            writeln!(out, "{FAINT:#}")?;
+            for tenth in 0..10 {
+                let (files, bytes) = (format_size(by_files[tenth].into()), format_size(by_bytes[tenth].into()));
+                write!(out, "{:>5} %{}{}", 10 * (tenth + 1), right(&files, 11), right(&bytes, 11))?;
+                for block in group {
+                    write!(out, "{:>8.2}", 100.0 * block.cumulative_weight[tenth])?;
+                }
+                writeln!(out)?;
+            }
+            Ok(())
+        })?;
     }
     Ok(())
 }
@@ -174,27 +182,29 @@ fn write_ages(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
     if survey.distributions.of(Measure::MtimeAge).is_empty() {
         return Ok(());
     }
-    /// Breaks side by side.
-    const ACROSS: usize = 6;
+    // Breaks side by side.
+    let across = if columns() < COLUMNS { 4 } else { 6 };
     let breaks = &survey.origin.options.age_breaks_days;
-    let breaks = &breaks[breaks.len().saturating_sub(ACROSS)..];
+    let breaks = &breaks[breaks.len().saturating_sub(across)..];
     let edges: Vec<u64> = breaks.iter().map(|days| days.saturating_sub(1)).collect();
     heading("Ages: share younger than", out)?;
-    write!(out, "{FAINT}{:>22}", "")?;
-    for days in breaks {
-        write!(out, "{:>9}", age_words(*days))?;
-    }
-    writeln!(out, "{FAINT:#}")?;
     let ages = [
         ("content changed", Measure::MtimeAge, ByteMeasure::MtimeAge),
         ("inode changed", Measure::CtimeAge, ByteMeasure::CtimeAge),
         ("read", Measure::AtimeAge, ByteMeasure::AtimeAge),
     ];
-    for (label, by_files, by_bytes) in ages {
-        age_row(&format!("{label:>15} files"), survey.distributions.of(by_files), &edges, out)?;
-        age_row(&format!("{:>15} bytes", ""), survey.distributions.by_bytes(by_bytes), &edges, out)?;
-    }
-    Ok(())
+    table(out, |out| {
+        write!(out, "{FAINT}{:>22}", "")?;
+        for days in breaks {
+            write!(out, "{:>9}", age_words(*days))?;
+        }
+        writeln!(out, "{FAINT:#}")?;
+        for (label, by_files, by_bytes) in ages {
+            age_row(&format!("{label:>15} files"), survey.distributions.of(by_files), &edges, out)?;
+            age_row(&format!("{:>15} bytes", ""), survey.distributions.by_bytes(by_bytes), &edges, out)?;
+        }
+        Ok(())
+    })
 }
 
 /// An age in words: years and days where it is a whole number of them.
@@ -215,43 +225,47 @@ fn write_owner_ages(places: &Places, shown: usize, out: &mut dyn Write) -> io::R
     let breaks = ages.breaks_days();
     let first = breaks.len().saturating_sub(ACROSS);
     heading("Bytes of each owner that nobody read, or wrote, for at least", out)?;
-    write!(out, "{FAINT}{:>12}", "all")?;
-    for days in &breaks[first..] {
-        write!(out, "{:>11}", age_words(*days))?;
-    }
-    writeln!(out, "{:>7}  owner{FAINT:#}", "")?;
-    let mut rows = ages.ranked();
-    rows.sort_by_key(|(owner, files)| (std::cmp::Reverse(files.total().size_bytes), *owner));
-    for (owner, files) in rows.iter().take(shown) {
-        let label = match owner {
-            Kind::Named(uid) => owner_words(places, *uid),
-            Kind::Anonymous(_) => "(omitted)".to_owned(),
-        };
-        let total = format_size(files.total().size_bytes);
-        for (what, classes, total, label) in
-            [("read", &files.read, total.as_str(), label.as_str()), ("written", &files.written, "", "")]
-        {
-            write!(out, "{}", right(total, 12))?;
-            for index in first..breaks.len() {
-                write!(out, "{}", right(&format_size(older(classes, index + 1).size_bytes), 11))?;
-            }
-            writeln!(out, "{FAINT}{what:>8}{FAINT:#}  {}", shorten(label, columns() - 68))?;
+    table(out, |out| {
+        write!(out, "{FAINT}{:>12}", "all")?;
+        for days in &breaks[first..] {
+            write!(out, "{:>11}", age_words(*days))?;
         }
-    }
-    Ok(())
+        writeln!(out, "{:>8}\towner{FAINT:#}", "")?;
+        let mut rows = ages.ranked();
+        rows.sort_by_key(|(owner, files)| (std::cmp::Reverse(files.total().size_bytes), *owner));
+        for (owner, files) in rows.iter().take(shown) {
+            let label = match owner {
+                Kind::Named(uid) => owner_words(places, *uid),
+                Kind::Anonymous(_) => "(omitted)".to_owned(),
+            };
+            let total = format_size(files.total().size_bytes);
+            for (what, classes, total, label) in
+                [("read", &files.read, total.as_str(), label.as_str()), ("written", &files.written, "", "")]
+            {
+                write!(out, "{}", right(total, 12))?;
+                for index in first..breaks.len() {
+                    write!(out, "{}", right(&format_size(older(classes, index + 1).size_bytes), 11))?;
+                }
+                writeln!(out, "{FAINT}{what:>8}{FAINT:#}\t{label}")?;
+            }
+        }
+        Ok(())
+    })
 }
 
 /// The largest single files.
 fn write_largest(places: &Places, shown: usize, out: &mut dyn Write) -> io::Result<()> {
     let Some(files) = places.files.as_ref().filter(|files| !files.rows().is_empty()) else { return Ok(()) };
     heading("Largest files", out)?;
-    writeln!(out, "{FAINT}{:>12}{:>12}  file{FAINT:#}", "size", "allocated")?;
-    for file in files.rows().iter().take(shown) {
-        let path = file.path.as_ref().map_or_else(|| "(omitted)".to_owned(), |path| escape(path));
-        let [size, allocated] = [file.size_bytes, file.allocated_bytes].map(|bytes| format_size(bytes.into()));
-        writeln!(out, "{}{}  {}", right(&size, 12), right(&allocated, 12), shorten(&path, columns() - 26))?;
-    }
-    Ok(())
+    table(out, |out| {
+        writeln!(out, "{FAINT}{:>12}{:>12}\tfile{FAINT:#}", "size", "allocated")?;
+        for file in files.rows().iter().take(shown) {
+            let path = file.path.as_ref().map_or_else(|| "(omitted)".to_owned(), |path| escape(path));
+            let [size, allocated] = [file.size_bytes, file.allocated_bytes].map(|bytes| format_size(bytes.into()));
+            writeln!(out, "{}{}\t{path}", right(&size, 12), right(&allocated, 12))?;
+        }
+        Ok(())
+    })
 }
 
 fn owner_words(places: &Places, uid: u32) -> String {
@@ -281,10 +295,10 @@ fn write_places(places: &Places, survey: &Survey, shown: Option<usize>, out: &mu
     for (top, ranking, title) in lists {
         if !top.list(ranking).is_empty() {
             heading(&title, out)?;
-            directory_header(out)?;
-            for row in top.list(ranking).iter().take(rows) {
-                directory_row(row, out)?;
-            }
+            table(out, |out| {
+                tally_header("directory", out)?;
+                top.list(ranking).iter().take(rows).try_for_each(|row| directory_row(row, out))
+            })?;
         }
     }
     write_largest(places, rows, out)?;
@@ -299,7 +313,7 @@ fn write_places(places: &Places, survey: &Survey, shown: Option<usize>, out: &mu
 }
 
 fn tally_header(label: &str, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{FAINT}{:>12}{:>12}{:>10}{:>10}  {label}{FAINT:#}", "files", "small", "size", "overhead")
+    writeln!(out, "{FAINT}{:>12}{:>12}{:>10}{:>10}\t{label}{FAINT:#}", "files", "small", "size", "overhead")
 }
 
 fn tally_columns(tally: &Tally) -> String {
@@ -312,26 +326,22 @@ fn tally_columns(tally: &Tally) -> String {
     )
 }
 
-fn directory_header(out: &mut dyn Write) -> io::Result<()> {
-    tally_header("directory", out)
-}
-
 fn directory_row(row: &DirectoryRow, out: &mut dyn Write) -> io::Result<()> {
     let path = match &row.path {
-        Some(path) => shorten(&escape(path), columns() - 46),
+        Some(path) => escape(path),
         None => format!("(at depth {})", row.depth),
     };
-    writeln!(out, "{}  {path}", tally_columns(&row.tally))
+    writeln!(out, "{}\t{path}", tally_columns(&row.tally))
 }
 
 fn kind_table<K: Eq + std::hash::Hash + Ord + Copy>(
     title: &str,
-    table: &KindTable<Kind<K>>,
+    kinds: &KindTable<Kind<K>>,
     label: impl Fn(&K) -> String,
     shown: usize,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let rows = table.ranked();
+    let rows = kinds.ranked();
     if rows.is_empty() {
         return Ok(());
     }
@@ -340,20 +350,23 @@ fn kind_table<K: Eq + std::hash::Hash + Ord + Copy>(
         more => format!(" (and {} more)", format_count(more as u128)),
     };
     heading(&format!("{title}{more}"), out)?;
-    tally_header("", out)?;
-    for (kind, tally) in rows.iter().take(shown) {
-        let label = match kind {
-            Kind::Named(key) => label(key),
-            Kind::Anonymous(_) => "(omitted)".to_owned(),
-        };
-        writeln!(out, "{}  {}", tally_columns(tally), shorten(&label, columns() - 46))?;
-    }
-    if table.max_error() > 0 {
+    table(out, |out| {
+        tally_header("", out)?;
+        for (kind, tally) in rows.iter().take(shown) {
+            let label = match kind {
+                Kind::Named(key) => label(key),
+                Kind::Anonymous(_) => "(omitted)".to_owned(),
+            };
+            writeln!(out, "{}\t{label}", tally_columns(tally))?;
+        }
+        Ok(())
+    })?;
+    if kinds.max_error() > 0 {
         let text = format!(
             "Too many to track: each row may be short by up to {} files.",
-            format_count(table.max_error().into())
+            format_count(kinds.max_error().into())
         );
-        writeln!(out, "{FAINT}{text}{FAINT:#}")?;
+        faint(&text, out)?;
     }
     Ok(())
 }
@@ -373,8 +386,21 @@ pub fn write_answers(
     let answers = Answers::of(survey, cutoffs, blocks).with_quantiles(survey, fractions);
     if !cutoffs.is_empty() {
         heading("Files of this size or smaller", out)?;
-        writeln!(out, "{FAINT}{:>14}{:>16}{:>9}{:>12}{:>9}{FAINT:#}", "cutoff", "files", "", "bytes", "")?;
+        table(out, |out| write_cutoffs(&answers, out))?;
     }
+    if !blocks.is_empty() {
+        write_growth(&answers.block_sizes, out)?;
+        write_deciles(sizes, &answers.block_sizes.iter().collect::<Vec<_>>(), out)?;
+    }
+    write_quantiles(&answers.quantiles, out)?;
+    if blocks.iter().any(|block_bytes| survey.padding.is_none() || !BLOCK_SIZES.contains(block_bytes)) {
+        faint("Figures for files above 64 KiB are estimates, within 1 % of each file.", out)?;
+    }
+    Ok(())
+}
+
+fn write_cutoffs(answers: &Answers, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{FAINT}{:>14}{:>16}{:>9}{:>12}{:>9}{FAINT:#}", "cutoff", "files", "", "bytes", "")?;
     for at in &answers.cutoffs {
         let doubt = match at.doubt_files {
             0 => String::new(),
@@ -390,14 +416,6 @@ pub fn write_answers(
             right(&format_share(at.bytes_fraction), 9),
         )?;
     }
-    if !blocks.is_empty() {
-        write_growth(&answers.block_sizes, out)?;
-        write_deciles(sizes, &answers.block_sizes.iter().collect::<Vec<_>>(), out)?;
-    }
-    write_quantiles(&answers.quantiles, out)?;
-    if blocks.iter().any(|block_bytes| survey.padding.is_none() || !BLOCK_SIZES.contains(block_bytes)) {
-        writeln!(out, "{FAINT}Figures for files above 64 KiB are estimates, within 1 % of each file.{FAINT:#}")?;
-    }
     Ok(())
 }
 
@@ -406,16 +424,18 @@ fn write_quantiles(rows: &[Quantiles], out: &mut dyn Write) -> io::Result<()> {
         return Ok(());
     }
     heading("Values up to which a share lies: sizes, and days since files were written and read", out)?;
-    write!(out, "{FAINT}{:>10}{:>11}{:>11}", "share", "size", "by bytes")?;
-    writeln!(out, "{:>12}{:>10}{:>10}{:>10}{FAINT:#}", "written", "by bytes", "read", "by bytes")?;
-    for row in rows {
-        write!(out, "{}", right(&format_share(row.fraction), 10))?;
-        let sizes = [row.file_size, row.file_size_by_total].map(|bytes| right(&format_size(bytes.into()), 11));
-        let ages = [row.mtime_age, row.mtime_age_bytes, row.atime_age, row.atime_age_bytes];
-        let ages = ages.map(|days| right(&format_count(days.into()), 10));
-        writeln!(out, "{}  {}", sizes.join(""), ages.join(""))?;
-    }
-    Ok(())
+    table(out, |out| {
+        write!(out, "{FAINT}{:>10}{:>11}{:>11}", "share", "size", "by bytes")?;
+        writeln!(out, "{:>12}{:>10}{:>10}{:>10}{FAINT:#}", "written", "by bytes", "read", "by bytes")?;
+        for row in rows {
+            write!(out, "{}", right(&format_share(row.fraction), 10))?;
+            let sizes = [row.file_size, row.file_size_by_total].map(|bytes| right(&format_size(bytes.into()), 11));
+            let ages = [row.mtime_age, row.mtime_age_bytes, row.atime_age, row.atime_age_bytes];
+            let ages = ages.map(|days| right(&format_count(days.into()), 10));
+            writeln!(out, "{}  {}", sizes.join(""), ages.join(""))?;
+        }
+        Ok(())
+    })
 }
 
 /// Every distribution as a table of its buckets.
@@ -449,28 +469,30 @@ fn write_distribution<W: Weight>(
     }
     let number = |value: u128| if unit == "bytes" { format_size(value) } else { format_count(value) };
     heading(&format!("{name} ({unit})"), out)?;
-    writeln!(
-        out,
-        "{FAINT}count {} · min {} · max {} · mean {:.1} · median {}{FAINT:#}",
+    let figures = format!(
+        "count {} · min {} · max {} · mean {:.1} · median {}",
         format_count(distribution.count()),
         number(distribution.min().into()),
         number(distribution.max().into()),
         distribution.mean(),
         number(distribution.quantile(1, 2).into()),
-    )?;
+    );
+    faint(&figures, out)?;
     let (count, total) = (distribution.count(), distribution.total());
-    for bucket in distribution.buckets().iter().filter(|bucket| bucket.count > 0) {
-        writeln!(
-            out,
-            "{} –{}{}{}{}",
-            right(&number(bucket.low), 10),
-            right(&number(bucket.high), 11),
-            right(&format_count(bucket.count), 22),
-            right(&format_share(fraction(bucket.count, count)), 9),
-            right(&format_share(fraction(bucket.sum, total)), 9),
-        )?;
-    }
-    Ok(())
+    table(out, |out| {
+        for bucket in distribution.buckets().iter().filter(|bucket| bucket.count > 0) {
+            writeln!(
+                out,
+                "{} –{}{}{}{}",
+                right(&number(bucket.low), 10),
+                right(&number(bucket.high), 11),
+                right(&format_count(bucket.count), 22),
+                right(&format_share(fraction(bucket.count, count)), 9),
+                right(&format_share(fraction(bucket.sum, total)), 9),
+            )?;
+        }
+        Ok(())
+    })
 }
 
 /// The additional profiles that `generate` accepts, one per line.

@@ -1,11 +1,12 @@
-//! A trace on a terminal: 80 columns.
+//! A trace on a terminal.
 
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::chart::{COLUMNS, bar, right, shorten};
+use super::chart::{bar, columns, right, shorten};
 use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
+use super::table::{bar_columns, table};
 use super::terminal::exact_size;
 use crate::distribution::{Bucket, Distribution};
 use crate::survey::file::format_time;
@@ -26,7 +27,7 @@ const INTERVALS: usize = 16;
 /// # Errors
 /// Any error of `out`.
 pub fn write_trace(name: &str, summary: &Summary, source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(name, COLUMNS))?;
+    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(name, columns()))?;
     write_facts(summary, source, out)?;
     writeln!(out)?;
     prose(&sentences(summary, source).join(" "), out)?;
@@ -55,7 +56,7 @@ fn write_facts(summary: &Summary, source: &dyn Source, out: &mut dyn Write) -> i
     }
     writeln!(out, "{FAINT}{facts}{FAINT:#}")?;
     match &origin.command {
-        Some(command) => writeln!(out, "{FAINT}{}{FAINT:#}", shorten(command, COLUMNS)),
+        Some(command) => writeln!(out, "{FAINT}{}{FAINT:#}", shorten(command, columns())),
         None => Ok(()),
     }
 }
@@ -152,40 +153,42 @@ pub fn sentences(summary: &Summary, source: &dyn Source) -> Vec<String> {
 }
 
 fn write_kinds(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
-    const BAR: usize = 14;
+    let width = bar_columns(14);
     heading("Operations by kind", out)?;
-    writeln!(
-        out,
-        "{FAINT}{:>14}{:>13}{:>9} {:14}{:>9}{:>10}{:>9}{FAINT:#}",
-        "kind", "operations", "", "", "failed", "bytes", "time"
-    )?;
     let mut kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|&kind| summary.kind(kind).count > 0).collect();
     kinds.sort_by_key(|&kind| std::cmp::Reverse(summary.kind(kind).count));
     let most = kinds.first().map_or(0, |&kind| summary.kind(kind).count);
-    for kind in kinds {
-        let row = summary.kind(kind);
-        let style = match kind {
-            Kind::Read => READS,
-            Kind::Write => WRITES,
-            _ => Style::new(),
-        };
-        let bytes = if kind.moves_bytes() { format_size(row.bytes) } else { String::new() };
-        let time = if row.timed > 0 { format_duration(row.duration_ns as f64 / 1e9) } else { "–".to_owned() };
-        let failed = if row.failed > 0 { format_count(row.failed.into()) } else { String::new() };
-        let filled = bar(fraction(row.count.into(), most.into()), BAR);
-        let gap = " ".repeat(BAR - filled.chars().count());
+    table(out, |out| {
         writeln!(
             out,
-            "{}{}{} {style}{filled}{style:#}{gap}{}{}{}",
-            right(kind.name(), 14),
-            right(&format_count(row.count.into()), 13),
-            right(&format_share(fraction(row.count.into(), summary.operations.into())), 9),
-            right(&failed, 9),
-            right(&bytes, 10),
-            right(&time, 9),
+            "{FAINT}{:>14}{:>13}{:>9} {:width$}{:>9}{:>10}{:>9}{FAINT:#}",
+            "kind", "operations", "", "", "failed", "bytes", "time"
         )?;
-    }
-    Ok(())
+        for kind in kinds {
+            let row = summary.kind(kind);
+            let style = match kind {
+                Kind::Read => READS,
+                Kind::Write => WRITES,
+                _ => Style::new(),
+            };
+            let bytes = if kind.moves_bytes() { format_size(row.bytes) } else { String::new() };
+            let time = if row.timed > 0 { format_duration(row.duration_ns as f64 / 1e9) } else { "–".to_owned() };
+            let failed = if row.failed > 0 { format_count(row.failed.into()) } else { String::new() };
+            let filled = bar(fraction(row.count.into(), most.into()), width);
+            let gap = " ".repeat(width - filled.chars().count());
+            writeln!(
+                out,
+                "{}{}{} {style}{filled}{style:#}{gap}{}{}{}",
+                right(kind.name(), 14),
+                right(&format_count(row.count.into()), 13),
+                right(&format_share(fraction(row.count.into(), summary.operations.into())), 9),
+                right(&failed, 9),
+                right(&bytes, 10),
+                right(&time, 9),
+            )?;
+        }
+        Ok(())
+    })
 }
 
 /// The deciles of some sizes, or dashes where there are none.
@@ -196,15 +199,17 @@ fn deciles(sizes: &Distribution) -> [[String; 10]; 2] {
 
 /// Rows of tenths under labels.
 fn write_tenths(columns: &[(&str, &[String; 10])], out: &mut dyn Write) -> io::Result<()> {
-    write!(out, "{FAINT}{:>8}", "decile")?;
-    columns.iter().try_for_each(|(label, _)| write!(out, "{label:>12}"))?;
-    writeln!(out, "{FAINT:#}")?;
-    for tenth in 0..10 {
-        write!(out, "{:>6} %", 10 * (tenth + 1))?;
-        columns.iter().try_for_each(|(_, column)| write!(out, "{}", right(&column[tenth], 12)))?;
-        writeln!(out)?;
-    }
-    Ok(())
+    table(out, |out| {
+        write!(out, "{FAINT}{:>8}", "decile")?;
+        columns.iter().try_for_each(|(label, _)| write!(out, "{label:>12}"))?;
+        writeln!(out, "{FAINT:#}")?;
+        for tenth in 0..10 {
+            write!(out, "{:>6} %", 10 * (tenth + 1))?;
+            columns.iter().try_for_each(|(_, column)| write!(out, "{}", right(&column[tenth], 12)))?;
+            writeln!(out)?;
+        }
+        Ok(())
+    })
 }
 
 /// Fig. 4, with the other deciles.
@@ -245,25 +250,28 @@ fn share_or_none(share: f64, whole: u128) -> String {
 
 fn write_one_block(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     heading("Share served by one block", out)?;
-    write!(out, "{FAINT}{:>10}{:>12}{:>12}", "block", "reads", "writes")?;
-    if summary.has_requests {
-        write!(out, "{:>16}{:>16}", "read requests", "write requests")?;
-    }
-    writeln!(out, "{FAINT:#}")?;
     let (reads, writes) = (&summary.sides.reads, &summary.sides.writes);
-    for block in BLOCK_SIZES.into_iter().filter(|block| BLOCKS.contains(block)) {
-        write!(out, "{}", right(&exact_size(block), 10))?;
-        for side in [reads, writes] {
-            write!(out, "{}", right(&share_or_none(side.whole_served(block), side.whole.count()), 12))?;
-        }
+    table(out, |out| {
+        write!(out, "{FAINT}{:>10}{:>12}{:>12}", "block", "reads", "writes")?;
         if summary.has_requests {
-            for side in [reads, writes] {
-                let known: u64 = side.aligned.iter().sum();
-                write!(out, "{}", right(&share_or_none(side.requests_within(block), known.into()), 16))?;
-            }
+            write!(out, "{:>16}{:>16}", "read requests", "write requests")?;
         }
-        writeln!(out)?;
-    }
+        writeln!(out, "{FAINT:#}")?;
+        for block in BLOCK_SIZES.into_iter().filter(|block| BLOCKS.contains(block)) {
+            write!(out, "{}", right(&exact_size(block), 10))?;
+            for side in [reads, writes] {
+                write!(out, "{}", right(&share_or_none(side.whole_served(block), side.whole.count()), 12))?;
+            }
+            if summary.has_requests {
+                for side in [reads, writes] {
+                    let known: u64 = side.aligned.iter().sum();
+                    write!(out, "{}", right(&share_or_none(side.requests_within(block), known.into()), 16))?;
+                }
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    })?;
     let requests =
         if summary.has_requests { " Requests: those within one block, where the offset is known." } else { "" };
     faint(
@@ -279,64 +287,70 @@ fn row_label(number: usize) -> String {
 
 fn write_by_file_size(reads: &Side, writes: &Side, out: &mut dyn Write) -> io::Result<()> {
     heading("Whole-file operations and bytes by file size (from each size up to the next)", out)?;
-    writeln!(
-        out,
-        "{FAINT}{:>9}{:>11}{:>8}{:>11}{:>8}{:>11}{:>8}{:>11}{FAINT:#}",
-        "size", "reads", "", "bytes", "", "writes", "", "bytes"
-    )?;
-    let sum = |side: &Side, figure: fn(&SizeRow) -> u128| side.by_file_size.iter().map(figure).sum::<u128>();
-    let whole = |row: &SizeRow| u128::from(row.whole);
-    for (number, (read, write)) in reads.by_file_size.iter().zip(&writes.by_file_size).enumerate() {
-        if *read == SizeRow::default() && *write == SizeRow::default() {
-            continue;
-        }
-        let share = |part: u128, all: u128| if all == 0 { String::new() } else { format_share(fraction(part, all)) };
+    table(out, |out| {
         writeln!(
             out,
-            "{}{}{}{}{}{}{}{}",
-            right(&row_label(number), 9),
-            right(&format_count(read.whole.into()), 11),
-            right(&share(read.whole.into(), sum(reads, whole)), 8),
-            right(&format_size(read.bytes), 11),
-            right(&share(read.bytes, sum(reads, |row| row.bytes)), 8),
-            right(&format_count(write.whole.into()), 11),
-            right(&share(write.whole.into(), sum(writes, whole)), 8),
-            right(&format_size(write.bytes), 11),
+            "{FAINT}{:>9}{:>11}{:>8}{:>11}{:>8}{:>11}{:>8}{:>11}{FAINT:#}",
+            "size", "reads", "", "bytes", "", "writes", "", "bytes"
         )?;
-    }
-    Ok(())
+        let sum = |side: &Side, figure: fn(&SizeRow) -> u128| side.by_file_size.iter().map(figure).sum::<u128>();
+        let whole = |row: &SizeRow| u128::from(row.whole);
+        for (number, (read, write)) in reads.by_file_size.iter().zip(&writes.by_file_size).enumerate() {
+            if *read == SizeRow::default() && *write == SizeRow::default() {
+                continue;
+            }
+            let share =
+                |part: u128, all: u128| if all == 0 { String::new() } else { format_share(fraction(part, all)) };
+            writeln!(
+                out,
+                "{}{}{}{}{}{}{}{}",
+                right(&row_label(number), 9),
+                right(&format_count(read.whole.into()), 11),
+                right(&share(read.whole.into(), sum(reads, whole)), 8),
+                right(&format_size(read.bytes), 11),
+                right(&share(read.bytes, sum(reads, |row| row.bytes)), 8),
+                right(&format_count(write.whole.into()), 11),
+                right(&share(write.whole.into(), sum(writes, whole)), 8),
+                right(&format_size(write.bytes), 11),
+            )?;
+        }
+        Ok(())
+    })
 }
 
 fn write_patterns(reads: &Side, writes: &Side, out: &mut dyn Write) -> io::Result<()> {
     heading("Access patterns of requests", out)?;
-    writeln!(
-        out,
-        "{FAINT}{:>12}{:>16}{:>9}{:>9}{:>16}{:>9}{:>9}{FAINT:#}",
-        "", "read requests", "", "bytes", "write requests", "", "bytes"
-    )?;
-    for pattern in Pattern::ALL {
-        let of = |side: &Side| {
-            let share = side.patterns[pattern as usize];
-            let count = side.patterns.iter().map(|share| u128::from(share.count)).sum();
-            let bytes = side.patterns.iter().map(|share| share.bytes).sum();
-            (share, fraction(share.count.into(), count), fraction(share.bytes, bytes))
-        };
-        let ((read, read_count, read_bytes), (write, write_count, write_bytes)) = (of(reads), of(writes));
-        if read.count + write.count == 0 {
-            continue;
-        }
+    table(out, |out| {
         writeln!(
             out,
-            "{}{}{}{}{}{}{}",
-            right(pattern.name(), 12),
-            right(&format_count(read.count.into()), 16),
-            right(&format_share(read_count), 9),
-            right(&format_share(read_bytes), 9),
-            right(&format_count(write.count.into()), 16),
-            right(&format_share(write_count), 9),
-            right(&format_share(write_bytes), 9),
+            "{FAINT}{:>12}{:>16}{:>9}{:>9}{:>16}{:>9}{:>9}{FAINT:#}",
+            "", "read requests", "", "bytes", "write requests", "", "bytes"
         )?;
-    }
+        for pattern in Pattern::ALL {
+            let of = |side: &Side| {
+                let share = side.patterns[pattern as usize];
+                let count = side.patterns.iter().map(|share| u128::from(share.count)).sum();
+                let bytes = side.patterns.iter().map(|share| share.bytes).sum();
+                (share, fraction(share.count.into(), count), fraction(share.bytes, bytes))
+            };
+            let ((read, read_count, read_bytes), (write, write_count, write_bytes)) = (of(reads), of(writes));
+            if read.count + write.count == 0 {
+                continue;
+            }
+            writeln!(
+                out,
+                "{}{}{}{}{}{}{}",
+                right(pattern.name(), 12),
+                right(&format_count(read.count.into()), 16),
+                right(&format_share(read_count), 9),
+                right(&format_share(read_bytes), 9),
+                right(&format_count(write.count.into()), 16),
+                right(&format_share(write_count), 9),
+                right(&format_share(write_bytes), 9),
+            )?;
+        }
+        Ok(())
+    })?;
     faint(
         "First: first request after an open. Sequential: starts where the previous one ended. Strided: same distance from the previous one as that one from its predecessor.",
         out,
@@ -344,36 +358,38 @@ fn write_patterns(reads: &Side, writes: &Side, out: &mut dyn Write) -> io::Resul
 }
 
 fn write_rates(summary: &Summary, source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
-    const BAR: usize = 16;
+    let width = bar_columns(16);
     let rates = summary.rates.at_most(INTERVALS);
     if source.origin().clock == Clock::None || rates.intervals.len() < 2 {
         return Ok(());
     }
     let seconds = rates.width_ns as f64 / 1e9;
     heading(&format!("Rates per second, in intervals of {}", format_duration(seconds)), out)?;
-    writeln!(
-        out,
-        "{FAINT}{:>10}{:>13} {:16}{:>11}{:>13}{:>13}{FAINT:#}",
-        "from", "operations", "", "reads", "read", "written"
-    )?;
-    let most = rates.intervals.iter().map(|interval| interval.operations).max().unwrap_or(0);
-    for (number, interval) in rates.intervals.iter().enumerate() {
-        let rate = |count: u64| format_count((count as f64 / seconds).round() as u128);
-        let bytes = |bytes: u128| format!("{}/s", format_size((bytes as f64 / seconds).round() as u128));
-        let from = if number == 0 { "0 s".to_owned() } else { format_duration(number as f64 * seconds) };
-        let filled = bar(fraction(interval.operations.into(), most.into()), BAR);
-        let gap = " ".repeat(BAR - filled.chars().count());
+    table(out, |out| {
         writeln!(
             out,
-            "{}{} {READS}{filled}{READS:#}{gap}{}{}{}",
-            right(&from, 10),
-            right(&rate(interval.operations), 13),
-            right(&rate(interval.reads), 11),
-            right(&bytes(interval.read_bytes), 13),
-            right(&bytes(interval.write_bytes), 13),
+            "{FAINT}{:>10}{:>13} {:width$}{:>11}{:>13}{:>13}{FAINT:#}",
+            "from", "operations", "", "reads", "read", "written"
         )?;
-    }
-    Ok(())
+        let most = rates.intervals.iter().map(|interval| interval.operations).max().unwrap_or(0);
+        for (number, interval) in rates.intervals.iter().enumerate() {
+            let rate = |count: u64| format_count((count as f64 / seconds).round() as u128);
+            let bytes = |bytes: u128| format!("{}/s", format_size((bytes as f64 / seconds).round() as u128));
+            let from = if number == 0 { "0 s".to_owned() } else { format_duration(number as f64 * seconds) };
+            let filled = bar(fraction(interval.operations.into(), most.into()), width);
+            let gap = " ".repeat(width - filled.chars().count());
+            writeln!(
+                out,
+                "{}{} {READS}{filled}{READS:#}{gap}{}{}{}",
+                right(&from, 10),
+                right(&rate(interval.operations), 13),
+                right(&rate(interval.reads), 11),
+                right(&bytes(interval.read_bytes), 13),
+                right(&bytes(interval.write_bytes), 13),
+            )?;
+        }
+        Ok(())
+    })
 }
 
 fn write_problems(source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
@@ -382,7 +398,7 @@ fn write_problems(source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
         heading("Problems", out)?;
         for problem in problems {
             let text = format!("{} {}", format_count(problem.count.into()), problem.kind.words());
-            writeln!(out, "{}", shorten(&format!("{text} (first: {})", problem.first), COLUMNS))?;
+            writeln!(out, "{}", shorten(&format!("{text} (first: {})", problem.first), columns()))?;
         }
     }
     if !source.origin().notes.is_empty() {
@@ -431,7 +447,7 @@ mod tests {
         write_trace("a/name/that/is/long".repeat(9).as_str(), &summary, &listed, &mut out).unwrap();
         let text = String::from_utf8(anstream::adapter::strip_bytes(&out).into_vec()).unwrap();
         for line in text.lines() {
-            assert!(line.width() <= COLUMNS, "{} columns: {line}", line.width());
+            assert!(line.width() <= columns(), "{} columns: {line}", line.width());
         }
         for heading in
             ["Operations by kind", "Deciles of", "one block", "by file size", "Access patterns", "Rates", "Problems"]

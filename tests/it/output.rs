@@ -54,6 +54,28 @@ fn help_is_what_it_was_and_fits_a_hundred_columns() {
     }
 }
 
+#[test]
+fn summaries_have_the_width_of_the_terminal() {
+    let source = source_tree();
+    let small = source.join("tests/golden/small.survey.json");
+    for (name, arguments) in [
+        ("show-small", args!["show", &small]),
+        ("show-answers", args!["show", "vu-2005", "--cutoff", "12KiB", "--block-size", "128KiB", "--quantile", "50%"]),
+        ("compare-four", args!["compare", &small, "vu-1984", "vu-2005", "web-2005"]),
+        ("plan-vu-2005", args!["plan", "vu-2005"]),
+        ("systems", args!["show", "panasas"]),
+        ("allocate", args!["allocate", "zfs", "0", "1", "12KiB", "1MiB"]),
+    ] {
+        for columns in [60, 80, 140] {
+            let ran = finish(granulo().env("COLUMNS", columns.to_string()).args(&arguments)).ended(0);
+            fits(&ran.text(), columns);
+            assert_golden(&format!("widths/{name}-{columns}.txt"), &ran.text());
+        }
+        let narrow = finish(granulo().env("COLUMNS", "20").args(&arguments)).ended(0).text();
+        assert_eq!(narrow, finish(granulo().env("COLUMNS", "60").args(&arguments)).ended(0).text(), "60 is the least");
+    }
+}
+
 /// A tree that is the same everywhere, except for allocation and the times of the inodes.
 fn fixed_tree(root: &Path) {
     for (path, size, days) in [

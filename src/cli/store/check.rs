@@ -96,7 +96,7 @@ impl CheckArguments {
         printed?;
         match self.json {
             true => super::completeness::print_json(&document(&report, self.rebuild_index, problems))?,
-            false => output::print(|out| writeln!(out, "{}", words(&report, store.completeness().is_complete())))?,
+            false => output::print_words(&words(&report, store.completeness().is_complete()))?,
         };
         Ok(if report.is_complete && report.problems() == 0 { Ended::Well } else { Ended::Amiss })
     }

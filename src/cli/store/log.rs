@@ -12,6 +12,7 @@ use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::{ObjectType, format_minute};
+use crate::report::table::table;
 use crate::store::{Key, Kind, Removed, Store, Version, VersionContent, Versions};
 use crate::units::escape;
 
@@ -254,16 +255,17 @@ fn write(found: &Versions, out: &mut dyn Write) -> io::Result<()> {
             *width = text.len().max(*width);
         }
     }
-    let mut line = |mark: &str, row: &[String; 6], remark: &str| {
+    let line = |mark: &str, row: &[String; 6], remark: &str, out: &mut dyn Write| {
         let [id, kind, size, modified, changed, segment] = row;
         let [a, b, c, d, e, f] = widths;
         let text =
             format!("{mark} {id:>a$}  {kind:<b$}  {size:>c$}  {modified:<d$}  {changed:<e$}  {segment:>f$}  {remark}");
         writeln!(out, "{}", text.trim_end())
     };
-    line(" ", &header, "")?;
-    for (version, row) in found.versions.iter().zip(&rows) {
-        line(if version.is_current { "*" } else { " " }, row, &remark(found, version))?;
-    }
-    Ok(())
+    table(out, |out| {
+        line(" ", &header, "", out)?;
+        found.versions.iter().zip(&rows).try_for_each(|(version, row)| {
+            line(if version.is_current { "*" } else { " " }, row, &remark(found, version), out)
+        })
+    })
 }

@@ -13,6 +13,7 @@ use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::format_minute;
+use crate::report::table::table;
 use crate::store::ids::DeviceNumber;
 use crate::store::tree::{ExportOptions, export};
 use crate::store::{OpenOptions, Side, Store, Time};
@@ -162,22 +163,29 @@ fn record(one: &OpenSide, others: &[&Store]) -> SideRecord {
     }
 }
 
-/// A row for each side, as long as the screen is wide: the last of its epochs names it.
+/// A row for each side: the last of its epochs names it.
 fn write(opened: &[OpenSide], records: &[SideRecord], out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{:<16}  {:<16}  {:<12}  {:>12}  {:>12}", "epoch", "since (UTC)", "devices", "objects", "only here")?;
-    for (OpenSide { side, .. }, record) in opened.iter().zip(records) {
-        let epoch = record.epochs.last().map_or("", |epoch| &epoch.epoch);
-        let since =
-            side.epochs.first().map_or_else(String::new, |&(_, began)| format_minute(Time::of_nanoseconds(began)));
-        let mut devices: Vec<String> = record.devices.iter().map(u16::to_string).collect();
-        if devices.len() > 4 {
-            devices.truncate(3);
-            devices.push("…".to_owned());
+    table(out, |out| {
+        writeln!(
+            out,
+            "{:<16}  {:<16}  {:<12}  {:>12}  {:>12}",
+            "epoch", "since (UTC)", "devices", "objects", "only here"
+        )?;
+        for (OpenSide { side, .. }, record) in opened.iter().zip(records) {
+            let epoch = record.epochs.last().map_or("", |epoch| &epoch.epoch);
+            let since =
+                side.epochs.first().map_or_else(String::new, |&(_, began)| format_minute(Time::of_nanoseconds(began)));
+            let mut devices: Vec<String> = record.devices.iter().map(u16::to_string).collect();
+            if devices.len() > 4 {
+                devices.truncate(3);
+                devices.push("…".to_owned());
+            }
+            let number = |count: Option<u64>| count.map_or_else(|| "?".to_owned(), |count| format_count(count.into()));
+            let (objects, only_here) = (number(record.objects), number(record.objects_only_here));
+            writeln!(out, "{epoch:<16}  {since:<16}  {:<12}  {objects:>12}  {only_here:>12}", devices.join(", "))?;
         }
-        let number = |count: Option<u64>| count.map_or_else(|| "?".to_owned(), |count| format_count(count.into()));
-        let (objects, only_here) = (number(record.objects), number(record.objects_only_here));
-        writeln!(out, "{epoch:<16}  {since:<16}  {:<12}  {objects:>12}  {only_here:>12}", devices.join(", "))?;
-    }
+        Ok(())
+    })?;
     if opened.len() == 1 {
         writeln!(out, "The devices share one history, and no other was left.")?;
     } else if opened.iter().any(|one| one.side.is_current) {

@@ -98,12 +98,9 @@ impl ScrubArguments {
             let index = format_size(report.index_bytes.into());
             let (found, repaired) =
                 (format_counted(report.found, "problem", "problems"), format_count(report.repaired.into()));
-            output::print(|out| {
-                writeln!(
-                    out,
-                    "{verified} verified, and {index} of the index: {found}, {repaired} repaired{partial}{end}"
-                )
-            })?;
+            output::print_words(&format!(
+                "{verified} verified, and {index} of the index: {found}, {repaired} repaired{partial}{end}"
+            ))?;
         }
         let is_well = report.is_complete && !report.is_partial && report.found == 0;
         Ok(if is_well { Ended::Well } else { Ended::Amiss })

@@ -5,13 +5,16 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
+use unicode_width::UnicodeWidthStr;
 
 use super::snapshot::HeldRecord;
 use super::{Ended, StoreToRead, output};
 use crate::error::Result;
 use crate::io::write_atomically;
-use crate::report::store::{format_minute, write_sentences};
+use crate::report::chart::columns;
+use crate::report::store::{format_minute, write_fact, write_sentences};
 use crate::report::store_page;
+use crate::report::table::table;
 use crate::store::ids::DeviceNumber;
 use crate::store::{AgedSegments, Census, DeviceState, DeviceStatus, HeldBySnapshots, StoreStatus, Time};
 use crate::units::{escape, escape_path, format_count, format_counted, format_share, format_size, format_time};
@@ -134,36 +137,19 @@ impl StatusArguments {
     }
 }
 
-/// For people, in 80 columns; only paths may be longer.
+/// For people, in the width of the output; only paths may be longer.
 fn write_status(status: &StoreStatus, held: &HeldBySnapshots, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", escape_path(&status.home))?;
     write_sentences(&status.redundancy, out)?;
-    writeln!(out, "\n  #  class     full      total   segments      units  directory")?;
-    for device in &status.devices {
-        let full = device.fill_fraction().map_or_else(|| "-".to_owned(), format_share);
-        let total = device.room.map_or_else(|| "-".to_owned(), |room| format_size(room.total_bytes.into()));
-        writeln!(
-            out,
-            "{:>3}  {:<6} {full:>7} {total:>10} {:>10} {:>10}  {}",
-            device.number,
-            super::class_name(device.class),
-            known(status, device.segment_bytes),
-            known(status, device.unit_bytes),
-            escape_path(&device.path),
-        )?;
-        if let Some(trouble) = &device.trouble {
-            writeln!(out, "     device {} {trouble}", device.number)?;
-        } else if device.state_name() != "in use" {
-            writeln!(out, "     device {} is {}", device.number, device.state_name())?;
-        }
-    }
+    writeln!(out)?;
+    table(out, |out| write_devices(status, out))?;
     writeln!(out)?;
     if !status.sees_log {
         let unknown = "No device with records is present, so what the devices have is unknown.".to_owned();
         write_sentences(&[unknown], out)?;
         writeln!(out)?;
     }
-    let mut line = |name: &str, text: String| writeln!(out, "{name:<12} {text}");
+    let mut line = |name: &str, text: String| write_fact(name, 13, &text, out);
     let size = |bytes: u64| format_size(bytes.into());
     let count = |count: u64| format_count(count.into());
     if status.sees_log {
@@ -249,6 +235,36 @@ fn write_status(status: &StoreStatus, held: &HeldBySnapshots, out: &mut dyn Writ
         Some(cause) => line("read-only", cause.clone()),
         None => Ok(()),
     }
+}
+
+/// A row for each device, with its directory below where it does not fit beside.
+fn write_devices(status: &StoreStatus, out: &mut dyn Write) -> io::Result<()> {
+    const FIGURES: usize = 55;
+    let path = |device: &DeviceStatus| escape_path(&device.path);
+    let is_beside = status.devices.iter().all(|device| FIGURES + path(device).width() <= columns());
+    let title = if is_beside { "  directory" } else { "" };
+    writeln!(out, "  #  class     full      total   segments      units{title}")?;
+    for device in &status.devices {
+        let full = device.fill_fraction().map_or_else(|| "-".to_owned(), format_share);
+        let total = device.room.map_or_else(|| "-".to_owned(), |room| format_size(room.total_bytes.into()));
+        let row = format!(
+            "{:>3}  {:<6} {full:>7} {total:>10} {:>10} {:>10}",
+            device.number,
+            super::class_name(device.class),
+            known(status, device.segment_bytes),
+            known(status, device.unit_bytes),
+        );
+        match is_beside {
+            true => writeln!(out, "{row}  {}", path(device))?,
+            false => writeln!(out, "{row}\n\t     {}", path(device))?,
+        }
+        if let Some(trouble) = &device.trouble {
+            writeln!(out, "\t     device {} {trouble}", device.number)?;
+        } else if device.state_name() != "in use" {
+            writeln!(out, "\t     device {} is {}", device.number, device.state_name())?;
+        }
+    }
+    Ok(())
 }
 
 /// Bytes on a device, if they are known.

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use rustix::fs::FileType;
 use serde::Serialize;
 
-use super::chart::{COLUMNS, wrap};
+use super::chart::{columns, left, wrap};
 use super::terminal::exact_size;
 use crate::store::{Entry, Kind, Status};
 use crate::units::format_count;
@@ -116,7 +116,18 @@ pub(crate) fn count_words(counts: &[(u64, &str, &str)]) -> String {
 /// # Errors
 /// Any error of writing.
 pub(crate) fn write_sentences(sentences: &[String], out: &mut dyn Write) -> io::Result<()> {
-    wrap(&sentences.join(" "), COLUMNS).iter().try_for_each(|line| writeln!(out, "{line}"))
+    wrap(&sentences.join(" "), columns()).iter().try_for_each(|line| writeln!(out, "{line}"))
+}
+
+/// Writes something under its name, in `width` columns; what does not fit in the line continues below its beginning.
+///
+/// # Errors
+/// Any error of writing.
+pub(crate) fn write_fact(name: &str, width: usize, text: &str, out: &mut dyn Write) -> io::Result<()> {
+    for (index, line) in wrap(text, columns() - width).iter().enumerate() {
+        writeln!(out, "{}{line}", left(if index == 0 { name } else { "" }, width))?;
+    }
+    Ok(())
 }
 
 /// Writes all that is known about an object; `points_to` is the target of a symbolic link or the numbers of a device.
@@ -132,8 +143,8 @@ pub(crate) fn write_status(
 ) -> io::Result<()> {
     let Status { entry, attributes, .. } = status;
     let object_type = ObjectType::of(entry);
-    let mut line = |name: &str, value: &str| writeln!(out, "{name:>11}  {value}");
-    line("key", key)?;
+    writeln!(out, "{:>11}  {key}", "key")?;
+    let mut line = |name: &str, value: &str| write_fact(&format!("{name:>11}"), 13, value, out);
     line("type", object_type.name())?;
     if let Some(points_to) = points_to {
         line(if object_type.is_device() { "numbers" } else { "target" }, points_to)?;

@@ -4,6 +4,8 @@ use std::io::{self, Write};
 
 use super::count_words;
 use crate::report::chart::{left, right};
+use crate::report::paragraphs::prose;
+use crate::report::table::table;
 use crate::store::HeldBySnapshots;
 use crate::units::{escape, format_count, format_size, format_time};
 
@@ -17,17 +19,20 @@ pub(crate) fn write_snapshots(held: &HeldBySnapshots, out: &mut dyn Write) -> io
     }
     let names: Vec<String> = held.snapshots.iter().map(|one| escape(&one.snapshot.name)).collect();
     let width = names.iter().map(|name| unicode_width::UnicodeWidthStr::width(&name[..])).max().unwrap_or(0).max(4);
-    let mut row = |name: &str, taken: &str, objects: &str, size: &str| {
+    let row = |name: &str, taken: &str, objects: &str, size: &str, out: &mut dyn Write| {
         let (name, taken) = (left(name, width), left(taken, TIME_WIDTH));
         writeln!(out, "{name}  {taken}  {}  {}", right(objects, 12), right(size, 10))
     };
-    row("name", "taken", "alone", "size")?;
-    for (name, one) in names.iter().zip(&held.snapshots) {
-        let taken = format_time(one.snapshot.created_seconds());
-        row(name, &taken, &format_count(one.alone.objects.into()), &format_size(one.alone.size_bytes))?;
-    }
+    table(out, |out| {
+        row("name", "taken", "alone", "size", out)?;
+        for (name, one) in names.iter().zip(&held.snapshots) {
+            let taken = format_time(one.snapshot.created_seconds());
+            row(name, &taken, &format_count(one.alone.objects.into()), &format_size(one.alone.size_bytes), out)?;
+        }
+        Ok(())
+    })?;
     match count_words(&[(held.all.objects, "object", "objects")]) {
-        none if none.is_empty() => writeln!(out, "the current state has all that they have"),
-        objects => writeln!(out, "together they keep {objects}, {}", format_size(held.all.size_bytes)),
+        none if none.is_empty() => prose("the current state has all that they have", out),
+        objects => prose(&format!("together they keep {objects}, {}", format_size(held.all.size_bytes)), out),
     }
 }
