@@ -58,6 +58,7 @@ fn help_is_what_it_was_and_fits_a_hundred_columns() {
 fn summaries_have_the_width_of_the_terminal() {
     let source = source_tree();
     let small = source.join("tests/golden/small.survey.json");
+    let bench = |name: &str| source.join("benchmarks/runs/2026-11-21-bench").join(format!("{name}.json"));
     for (name, arguments) in [
         ("show-small", args!["show", &small]),
         ("show-answers", args!["show", "vu-2005", "--cutoff", "12KiB", "--block-size", "128KiB", "--quantile", "50%"]),
@@ -65,6 +66,11 @@ fn summaries_have_the_width_of_the_terminal() {
         ("plan-vu-2005", args!["plan", "vu-2005"]),
         ("systems", args!["show", "panasas"]),
         ("allocate", args!["allocate", "zfs", "0", "1", "12KiB", "1MiB"]),
+        ("bench-create", args!["show", bench("create")]),
+        ("bench-cache", args!["show", bench("cache")]),
+        ("bench-fill", args!["show", bench("fill")]),
+        ("bench-metadata", args!["show", bench("metadata")]),
+        ("bench-pack", args!["show", bench("pack")]),
     ] {
         for columns in [60, 80, 140] {
             let ran = finish(granulo().env("COLUMNS", columns.to_string()).args(&arguments)).ended(0);

@@ -3,10 +3,11 @@
 
 use std::io::{self, Write};
 
-use super::{FAINT, TIMES, heading};
+use super::{FAINT, TIMES, heading, table};
 use crate::bench::result::{CacheCell, CacheDetails, Document, FailureKind, Series, Subject};
 use crate::mrc::published::{Matrix, fig_5};
-use crate::report::chart::{COLUMNS, right, wrap};
+use crate::report::chart::{COLUMNS, right};
+use crate::report::paragraphs::prose;
 use crate::units::{format_duration, format_size};
 
 /// Columns of a cache size, and largest width of a figure.
@@ -62,23 +63,27 @@ fn write_group(
     let rounds = document.series.iter().map(|series| series.spread.count).max().unwrap_or(0);
     heading(&format!("{name}: run time{}", if rounds > 1 { ", median" } else { "" }), out)?;
     let blocks: Vec<u64> = subjects.iter().map(|&at| document.subjects[at].file_system.block_bytes).collect();
-    write_head(&blocks, out)?;
-    write_rows(details, subjects, out, &|at, size| time(times(at, size), cell(at, size)))?;
-    if rounds > 1 {
-        writeln!(out, "{FAINT}spread: standard deviation over the mean{FAINT:#}")?;
-        write_rows(details, subjects, out, &|at, size| match times(at, size) {
-            Some(series) if series.spread.count > 1 => format!("± {:.0} %", 100.0 * series.spread.normalised_deviation),
+    table(out, |out| {
+        write_head(&blocks, out)?;
+        write_rows(details, subjects, out, &|at, size| time(times(at, size), cell(at, size)))?;
+        if rounds > 1 {
+            writeln!(out, "\t{FAINT}spread: standard deviation over the mean{FAINT:#}")?;
+            write_rows(details, subjects, out, &|at, size| match times(at, size) {
+                Some(series) if series.spread.count > 1 => {
+                    format!("± {:.0} %", 100.0 * series.spread.normalised_deviation)
+                }
+                _ => "–".to_owned(),
+            })?;
+        }
+        writeln!(out, "\t{FAINT}read from the device per run{FAINT:#}")?;
+        write_rows(details, subjects, out, &|at, size| match cell(at, size) {
+            Some(cell) if times(at, size).is_some() => format_size(cell.read_bytes.into()),
             _ => "–".to_owned(),
         })?;
-    }
-    writeln!(out, "{FAINT}read from the device per run{FAINT:#}")?;
-    write_rows(details, subjects, out, &|at, size| match cell(at, size) {
-        Some(cell) if times(at, size).is_some() => format_size(cell.read_bytes.into()),
-        _ => "–".to_owned(),
-    })?;
-    writeln!(out, "{FAINT}largest page cache{FAINT:#}")?;
-    write_rows(details, subjects, out, &|at, size| {
-        cell(at, size).map_or("–".to_owned(), |cell| format_size(cell.page_cache_bytes.into()))
+        writeln!(out, "\t{FAINT}largest page cache{FAINT:#}")?;
+        write_rows(details, subjects, out, &|at, size| {
+            cell(at, size).map_or("–".to_owned(), |cell| format_size(cell.page_cache_bytes.into()))
+        })
     })
 }
 
@@ -126,15 +131,21 @@ fn write_rows(
 
 fn write_published(matrix: &Matrix, out: &mut dyn Write) -> io::Result<()> {
     heading("For comparison: Tanenbaum, Herder and Bos (2006), Fig. 5, compiling on a PC", out)?;
-    write_head(&matrix.block_sizes_bytes, out)?;
-    for (size, seconds) in &matrix.rows {
-        write!(out, "{TIMES}{}{TIMES:#}", right(&format_size((*size).into()), LABEL_COLUMNS))?;
-        for &seconds in seconds {
-            write!(out, "{}", right(&format_duration(seconds), columns_of_a_figure(matrix.block_sizes_bytes.len())))?;
+    table(out, |out| {
+        write_head(&matrix.block_sizes_bytes, out)?;
+        for (size, seconds) in &matrix.rows {
+            write!(out, "{TIMES}{}{TIMES:#}", right(&format_size((*size).into()), LABEL_COLUMNS))?;
+            for &seconds in seconds {
+                write!(
+                    out,
+                    "{}",
+                    right(&format_duration(seconds), columns_of_a_figure(matrix.block_sizes_bytes.len()))
+                )?;
+            }
+            writeln!(out)?;
         }
-        writeln!(out)?;
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 fn write_sentences(document: &Document, details: &CacheDetails, out: &mut dyn Write) -> io::Result<()> {
@@ -162,7 +173,7 @@ fn write_sentences(document: &Document, details: &CacheDetails, out: &mut dyn Wr
         ));
     }
     writeln!(out)?;
-    wrap(&sentences.join(" "), COLUMNS).iter().try_for_each(|line| writeln!(out, "{line}"))
+    prose(&sentences.join(" "), out)
 }
 
 fn published_ratio(matrix: &Matrix) -> f64 {

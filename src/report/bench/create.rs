@@ -3,10 +3,11 @@
 
 use std::io::{self, Write};
 
-use super::{FAINT, TIMES, caches, heading, name};
+use super::{FAINT, TIMES, caches, faint, heading, name, prose, table};
 use crate::bench::result::{CreateDetails, CreatePhase, Document};
 use crate::bench::samples::{CurveBin, Spread};
-use crate::report::chart::{COLUMNS, left, right, wrap};
+use crate::report::chart::{left, right};
+use crate::report::table::bar_columns;
 use crate::units::{format_count, format_duration, format_size};
 
 /// Columns of a curve.
@@ -54,48 +55,56 @@ fn write_totals(document: &Document, details: &CreateDetails, out: &mut dyn Writ
     let medians =
         if rounds > 1 { format!("; medians of {} rounds", format_count(rounds.into())) } else { String::new() };
     heading(&format!("Total time, and average per file{durable}{medians}"), out)?;
-    write!(out, "{FAINT}{:16}{:>10}", "", "files")?;
-    for phase in PHASES {
-        write!(out, "{phase:>9}{:>9}", "average")?;
-    }
-    writeln!(out, "{FAINT:#}")?;
-    for (at, subject) in document.subjects.iter().enumerate() {
-        let made = median(of(details, at, "create").map(|phase| phase.latencies.count as f64));
-        write!(out, "{}{}", name(subject), right(&format_count(made as u128), 10))?;
+    table(out, |out| {
+        write!(out, "{FAINT}{:16}{:>10}", "", "files")?;
         for phase in PHASES {
-            let taken = median(of(details, at, phase).map(|phase| phase.elapsed_seconds));
-            let average =
-                median(of(details, at, phase).map(|phase| phase.elapsed_seconds / phase.latencies.count.max(1) as f64));
-            let (taken, average) = match of(details, at, phase).next() {
-                Some(_) => (format_duration(taken), format_duration(average)),
-                None => ("–".to_owned(), "–".to_owned()),
-            };
-            write!(out, "{}{TIMES}{}{TIMES:#}", right(&taken, 9), right(&average, 9))?;
+            write!(out, "{phase:>9}{:>9}", "average")?;
         }
-        writeln!(out)?;
-    }
-    write!(out, "\n{FAINT}{:26}", "write-back afterwards")?;
-    for _ in PHASES {
-        write!(out, "{:>9}{:>9}", "sync", if rounds > 1 { "spread" } else { "" })?;
-    }
-    writeln!(out, "{FAINT:#}")?;
-    for (at, subject) in document.subjects.iter().enumerate() {
-        write!(out, "{}{:10}", name(subject), "")?;
-        for phase in PHASES {
-            let taken: Vec<f64> = of(details, at, phase).map(|phase| phase.elapsed_seconds).collect();
-            let sync = median(of(details, at, phase).map(|phase| phase.sync_seconds));
-            let sync = if taken.is_empty() { "–".to_owned() } else { format_duration(sync) };
-            let spread = match taken.len() {
-                0 | 1 => String::new(),
-                _ => format!("± {:.0} %", 100.0 * Spread::of(&taken).normalised_deviation),
-            };
-            write!(out, "{}{FAINT}{}{FAINT:#}", right(&sync, 9), right(&spread, 9))?;
+        writeln!(out, "{FAINT:#}")?;
+        for at in 0..document.subjects.len() {
+            let made = median(of(details, at, "create").map(|phase| phase.latencies.count as f64));
+            write!(out, "{}{}", name(document, at), right(&format_count(made as u128), 10))?;
+            for phase in PHASES {
+                let taken = median(of(details, at, phase).map(|phase| phase.elapsed_seconds));
+                let average = median(
+                    of(details, at, phase).map(|phase| phase.elapsed_seconds / phase.latencies.count.max(1) as f64),
+                );
+                let (taken, average) = match of(details, at, phase).next() {
+                    Some(_) => (format_duration(taken), format_duration(average)),
+                    None => ("–".to_owned(), "–".to_owned()),
+                };
+                write!(out, "{}{TIMES}{}{TIMES:#}", right(&taken, 9), right(&average, 9))?;
+            }
+            writeln!(out)?;
         }
-        writeln!(out)?;
-    }
+        Ok(())
+    })?;
+    writeln!(out)?;
+    table(out, |out| {
+        write!(out, "{FAINT}{:26}", "write-back afterwards")?;
+        for _ in PHASES {
+            write!(out, "{:>9}{:>9}", "sync", if rounds > 1 { "spread" } else { "" })?;
+        }
+        writeln!(out, "{FAINT:#}")?;
+        for at in 0..document.subjects.len() {
+            write!(out, "{}{:10}", name(document, at), "")?;
+            for phase in PHASES {
+                let taken: Vec<f64> = of(details, at, phase).map(|phase| phase.elapsed_seconds).collect();
+                let sync = median(of(details, at, phase).map(|phase| phase.sync_seconds));
+                let sync = if taken.is_empty() { "–".to_owned() } else { format_duration(sync) };
+                let spread = match taken.len() {
+                    0 | 1 => String::new(),
+                    _ => format!("± {:.0} %", 100.0 * Spread::of(&taken).normalised_deviation),
+                };
+                write!(out, "{}{FAINT}{}{FAINT:#}", right(&sync, 9), right(&spread, 9))?;
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    })?;
     match rounds {
         0 | 1 => Ok(()),
-        _ => writeln!(out, "{FAINT}Spread: standard deviation over the mean.{FAINT:#}"),
+        _ => faint("Spread: standard deviation over the mean.", out),
     }
 }
 
@@ -109,33 +118,36 @@ fn write_times(document: &Document, details: &CreateDetails, out: &mut dyn Write
         let state =
             details.phases.iter().find(|passed| passed.phase == phase).map_or("", |passed| caches(passed.caches));
         heading(&format!("Time per {phase}{order}; caches {state}"), out)?;
-        writeln!(
-            out,
-            "{FAINT}{:16}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{FAINT:#}",
-            "", "50 %", "90 %", "99 %", "99.9 %", "longest", "first", "last"
-        )?;
-        for (at, subject) in document.subjects.iter().enumerate() {
-            if of(details, at, phase).next().is_none() {
-                continue;
+        table(out, |out| {
+            writeln!(
+                out,
+                "{FAINT}{:16}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{FAINT:#}",
+                "", "50 %", "90 %", "99 %", "99.9 %", "longest", "first", "last"
+            )?;
+            for at in 0..document.subjects.len() {
+                if of(details, at, phase).next().is_none() {
+                    continue;
+                }
+                write!(out, "{}", name(document, at))?;
+                let figures: [fn(&CreatePhase) -> f64; 7] = [
+                    |phase| phase.latencies.p50_ns as f64,
+                    |phase| phase.latencies.p90_ns as f64,
+                    |phase| phase.latencies.p99_ns as f64,
+                    |phase| phase.latencies.p999_ns as f64,
+                    |phase| phase.latencies.max_ns as f64,
+                    |phase| phase.latencies.first_mean_ns,
+                    |phase| phase.latencies.last_mean_ns,
+                ];
+                for figure in figures {
+                    let value = median(of(details, at, phase).map(figure));
+                    write!(out, "{}", right(&format_duration(value / 1e9), 9))?;
+                }
+                writeln!(out)?;
             }
-            write!(out, "{}", name(subject))?;
-            let figures: [fn(&CreatePhase) -> f64; 7] = [
-                |phase| phase.latencies.p50_ns as f64,
-                |phase| phase.latencies.p90_ns as f64,
-                |phase| phase.latencies.p99_ns as f64,
-                |phase| phase.latencies.p999_ns as f64,
-                |phase| phase.latencies.max_ns as f64,
-                |phase| phase.latencies.first_mean_ns,
-                |phase| phase.latencies.last_mean_ns,
-            ];
-            for figure in figures {
-                let value = median(of(details, at, phase).map(figure));
-                write!(out, "{}", right(&format_duration(value / 1e9), 9))?;
-            }
-            writeln!(out)?;
-        }
+            Ok(())
+        })?;
     }
-    writeln!(out, "{FAINT}First, last: mean of the first and last 1,000.{FAINT:#}")
+    faint("First, last: mean of the first and last 1,000.", out)
 }
 
 fn order(name: &str) -> &'static str {
@@ -151,30 +163,33 @@ fn order(name: &str) -> &'static str {
 /// The n-th operation, in the first round: how the mean time changes on the way.
 fn write_curves(document: &Document, details: &CreateDetails, out: &mut dyn Write) -> io::Result<()> {
     heading("Time of the n-th operation, first to last (log scale of means)", out)?;
-    for (at, subject) in document.subjects.iter().enumerate() {
-        for phase in PHASES {
-            let Some(passed) = of(details, at, phase).next() else { continue };
-            let means = means(&passed.latencies.curve);
-            let low = means.iter().copied().fold(f64::INFINITY, f64::min);
-            let high = means.iter().copied().fold(0.0, f64::max);
-            if means.is_empty() {
-                continue;
+    let columns = bar_columns(CURVE_COLUMNS);
+    table(out, |out| {
+        for at in 0..document.subjects.len() {
+            for phase in PHASES {
+                let Some(passed) = of(details, at, phase).next() else { continue };
+                let means = means(&passed.latencies.curve, columns);
+                let low = means.iter().copied().fold(f64::INFINITY, f64::min);
+                let high = means.iter().copied().fold(0.0, f64::max);
+                if means.is_empty() {
+                    continue;
+                }
+                writeln!(
+                    out,
+                    "{} {phase:7}{TIMES}{}{TIMES:#}{FAINT}{}{FAINT:#}",
+                    name(document, at),
+                    left(&line(&means, low, high), columns),
+                    right(&format!("{}–{}", format_duration(low / 1e9), format_duration(high / 1e9)), 18),
+                )?;
             }
-            writeln!(
-                out,
-                "{} {phase:7}{TIMES}{}{TIMES:#}{FAINT}{}{FAINT:#}",
-                name(subject),
-                left(&line(&means, low, high), CURVE_COLUMNS),
-                right(&format!("{}–{}", format_duration(low / 1e9), format_duration(high / 1e9)), 18),
-            )?;
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// The mean of the operations in each column.
-fn means(curve: &[CurveBin]) -> Vec<f64> {
-    let columns = curve.len().min(CURVE_COLUMNS);
+fn means(curve: &[CurveBin], columns: usize) -> Vec<f64> {
+    let columns = curve.len().min(columns);
     let column = |at: usize| {
         let bins = &curve[at * curve.len() / columns..(at + 1) * curve.len() / columns];
         let (sum, count) =
@@ -198,9 +213,7 @@ fn write_limits(details: &CreateDetails, out: &mut dyn Write) -> io::Result<()> 
     for limit in details.phases.iter().filter_map(|phase| phase.limit.as_ref()) {
         if !said.contains(&limit) {
             said.push(limit);
-            for line in wrap(&format!("{limit}; {} were requested.", format_count(details.files.into())), COLUMNS) {
-                writeln!(out, "{line}")?;
-            }
+            prose(&format!("{limit}; {} were requested.", format_count(details.files.into())), out)?;
         }
     }
     Ok(())
@@ -217,10 +230,11 @@ mod tests {
         assert_eq!(line(&[100.0, 105.0], 100.0, 105.0), "▁▁");
         assert_eq!(line(&[0.0, 0.0], 0.0, 0.0), "▁▁");
         let bin = |first, mean_ns| CurveBin { first, count: 2, mean_ns, min_ns: 0, max_ns: 9 };
-        assert_eq!(means(&[bin(0, 1.0), bin(2, 3.0)]), [1.0, 3.0]);
+        assert_eq!(means(&[bin(0, 1.0), bin(2, 3.0)], CURVE_COLUMNS), [1.0, 3.0]);
         let many: Vec<CurveBin> = (0..2 * CURVE_COLUMNS as u64).map(|at| bin(at * 2, at as f64)).collect();
-        assert_eq!((means(&many).len(), means(&many)[0], means(&many)[37]), (38, 0.5, 74.5));
-        assert_eq!(means(&[]), Vec::<f64>::new());
+        let many = means(&many, CURVE_COLUMNS);
+        assert_eq!((many.len(), many[0], many[37]), (38, 0.5, 74.5));
+        assert_eq!(means(&[], CURVE_COLUMNS), Vec::<f64>::new());
     }
 
     #[test]

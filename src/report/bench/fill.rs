@@ -4,10 +4,10 @@
 use std::io::{self, Write};
 
 use super::create::line;
-use super::{FAINT, NAME_COLUMNS, TIMES, figure, heading, name_before_text};
+use super::{FAINT, NAME_COLUMNS, TIMES, faint, figure, heading, name_before_text, prose, table};
 use crate::bench::fill::Test;
 use crate::bench::result::{Document, FillDetails, FillLeftOut, Series, Subject};
-use crate::report::chart::{COLUMNS, left, right, shorten, wrap};
+use crate::report::chart::{COLUMNS, columns, left, right};
 use crate::units::{format_count, format_duration, format_share, format_size};
 
 /// Columns of a line over the levels.
@@ -35,9 +35,7 @@ pub(super) fn write(document: &Document, details: &FillDetails, out: &mut dyn Wr
         every(details.flush_every, "flushed around deletions", "not flushed"),
     );
     writeln!(out)?;
-    for line in wrap(&law, COLUMNS) {
-        writeln!(out, "{line}")?;
-    }
+    prose(&law, out)?;
     write_devices(document, out)?;
     write_lines(document, out)?;
     for (at, subject) in document.subjects.iter().enumerate() {
@@ -62,7 +60,7 @@ fn of(document: &Document, subject: usize, test: Test) -> impl Iterator<Item = &
 
 fn write_devices(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     for series in document.series.iter().filter(|series| series.measure == "device read") {
-        let subject = document.subjects.get(series.subject).map(name_before_text).unwrap_or_default();
+        let subject = name_before_text(document, series.subject);
         writeln!(
             out,
             "{subject}raw device read {TIMES}{}{TIMES:#} {FAINT}± {}{FAINT:#}",
@@ -76,40 +74,43 @@ fn write_devices(document: &Document, out: &mut dyn Write) -> io::Result<()> {
 /// Each test of each subject as a line over the levels.
 fn write_lines(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     heading("Each test from the lowest to the highest level: mean time and its range", out)?;
-    for (at, subject) in document.subjects.iter().enumerate() {
-        let mut is_first = true;
-        for test in Test::ALL {
-            let means: Vec<f64> = of(document, at, test).map(|series| series.spread.mean).collect();
-            if means.is_empty() {
-                continue;
+    let width = if columns() < COLUMNS { LINE_COLUMNS / 4 } else { LINE_COLUMNS };
+    table(out, |out| {
+        for at in 0..document.subjects.len() {
+            let mut is_first = true;
+            for test in Test::ALL {
+                let means: Vec<f64> = of(document, at, test).map(|series| series.spread.mean).collect();
+                if means.is_empty() {
+                    continue;
+                }
+                let low = means.iter().copied().fold(f64::INFINITY, f64::min);
+                let high = means.iter().copied().fold(0.0, f64::max);
+                // Wider steps with few levels, means of several with many.
+                let columns: Vec<f64> = (0..width)
+                    .map(|column| {
+                        let from = column * means.len() / width;
+                        let to = ((column + 1) * means.len() / width).max(from + 1);
+                        means[from..to].iter().sum::<f64>() / (to - from) as f64
+                    })
+                    .collect();
+                let test = match test {
+                    Test::RemoveDirectories => "remove directories",
+                    other => other.name(),
+                };
+                writeln!(
+                    out,
+                    "{}{}{TIMES}{}{TIMES:#} {FAINT}{}–{}{FAINT:#}",
+                    if is_first { name_before_text(document, at) } else { " ".repeat(NAME_COLUMNS) },
+                    left(test, 19),
+                    line(&columns, low, high),
+                    format_duration(low),
+                    format_duration(high),
+                )?;
+                is_first = false;
             }
-            let low = means.iter().copied().fold(f64::INFINITY, f64::min);
-            let high = means.iter().copied().fold(0.0, f64::max);
-            // Wider steps with few levels, means of several with many.
-            let columns: Vec<f64> = (0..LINE_COLUMNS)
-                .map(|column| {
-                    let from = column * means.len() / LINE_COLUMNS;
-                    let to = ((column + 1) * means.len() / LINE_COLUMNS).max(from + 1);
-                    means[from..to].iter().sum::<f64>() / (to - from) as f64
-                })
-                .collect();
-            let test = match test {
-                Test::RemoveDirectories => "remove directories",
-                other => other.name(),
-            };
-            writeln!(
-                out,
-                "{}{}{TIMES}{}{TIMES:#} {FAINT}{}–{}{FAINT:#}",
-                if is_first { name_before_text(subject) } else { " ".repeat(NAME_COLUMNS) },
-                left(test, 19),
-                line(&columns, low, high),
-                format_duration(low),
-                format_duration(high),
-            )?;
-            is_first = false;
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Mean, deviation and multiple of the first level, for each test at each level.
@@ -125,28 +126,45 @@ fn write_figures(
     }
     let repeats = Test::ALL.iter().flat_map(|test| of(document, at, *test)).map(|series| series.spread.count).max();
     let repeats = format_count(repeats.unwrap_or(0).into());
-    let subject = shorten(&subject.name, NAME_COLUMNS);
-    heading(&format!("{subject}: mean of {repeats}; ± relative deviation; multiple of the first level"), out)?;
+    heading(&format!("{}: mean of {repeats}; ± relative deviation; multiple of the first level", subject.name), out)?;
+    // In less than 80 columns, the tests of directories and those of files are two tables.
+    let all = Test::ALL.len();
+    let first = if columns() < COLUMNS { 3 } else { all };
+    for (index, tests) in [0..first, first..all].into_iter().filter(|tests| !tests.is_empty()).enumerate() {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        write_tests(document, details, at, tests, out)?;
+    }
+    Ok(())
+}
+
+/// What a group of tests is about, its columns, and its rows.
+fn write_tests(
+    document: &Document,
+    details: &FillDetails,
+    at: usize,
+    tests: std::ops::Range<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let count = |number: u64| format_count(number.into());
-    writeln!(
-        out,
-        "{FAINT}{:8}{}{}{}{FAINT:#}",
-        "",
-        right(&format!("{} directories", count(details.directories)), 3 * FIGURE_COLUMNS),
-        right(&format_size(details.file_bytes.into()), 2 * FIGURE_COLUMNS),
-        right(
-            &format!("{} of {}", count(details.small_files), format_size(details.small_bytes.into())),
-            2 * FIGURE_COLUMNS
-        ),
-    )?;
+    let about = [
+        (0..3, format!("{} directories", count(details.directories))),
+        (3..5, format_size(details.file_bytes.into())),
+        (5..7, format!("{} of {}", count(details.small_files), format_size(details.small_bytes.into()))),
+    ];
+    let about = about.iter().filter(|(of, _)| tests.contains(&of.start));
+    let about = about.map(|(of, text)| right(text, of.len() * FIGURE_COLUMNS)).collect::<String>();
+    writeln!(out, "{FAINT}{:8}{about}{FAINT:#}", "")?;
     write!(out, "{FAINT}{:>8}", "level")?;
-    for test in ["create", "find", "remove", "write", "read", "create", "delete"] {
+    for test in &["create", "find", "remove", "write", "read", "create", "delete"][tests.clone()] {
         write!(out, "{}", right(test, FIGURE_COLUMNS))?;
     }
     writeln!(out, "{FAINT:#}")?;
+    let tests = &Test::ALL[tests];
     for &level in &details.levels {
         let found: Vec<Option<&Series>> =
-            Test::ALL.iter().map(|test| of(document, at, *test).find(|series| series.level == Some(level))).collect();
+            tests.iter().map(|test| of(document, at, *test).find(|series| series.level == Some(level))).collect();
         if found.iter().all(Option::is_none) {
             continue;
         }
@@ -155,7 +173,7 @@ fn write_figures(
             None => right("–", FIGURE_COLUMNS),
         });
         writeln!(out, "{}{TIMES}{}{TIMES:#}", right(&format_share(level), 8), means.collect::<String>())?;
-        let spreads = Test::ALL.iter().zip(&found).map(|(test, series)| {
+        let spreads = tests.iter().zip(&found).map(|(test, series)| {
             let first = of(document, at, *test).next().map_or(0.0, |series| series.spread.mean);
             let text = series.map_or(String::new(), |series| beside(series, first));
             right(&text, FIGURE_COLUMNS)
@@ -181,30 +199,33 @@ fn beside(series: &Series, first: f64) -> String {
 
 fn write_levels(document: &Document, details: &FillDetails, out: &mut dyn Write) -> io::Result<()> {
     heading("Fill levels reached", out)?;
-    writeln!(
-        out,
-        "{FAINT}{:16}{:>8}{:>9}{:>9}{:>10}{:>10}{:>9}{:>9}{FAINT:#}",
-        "", "level", "reached", "after", "files", "bytes", "deleted", "extents"
-    )?;
-    for (at, subject) in document.subjects.iter().enumerate() {
-        let rows = details.reached.iter().filter(|row| row.subject == at);
-        for (index, row) in rows.enumerate() {
-            let extents = row.extents_per_file.map_or("–".to_owned(), |extents| format!("{extents:.2}"));
-            writeln!(
-                out,
-                "{}{}{}{}{}{}{}{}",
-                if index == 0 { name_before_text(subject) } else { " ".repeat(NAME_COLUMNS) },
-                right(&format_share(row.level), 8),
-                right(&format_share(row.reached), 9),
-                right(&format_share(row.after), 9),
-                right(&format_count(row.files.into()), 10),
-                right(&format_size(row.bytes.into()), 10),
-                right(&format_count(row.deleted.into()), 9),
-                right(&extents, 9),
-            )?;
+    table(out, |out| {
+        writeln!(
+            out,
+            "{FAINT}{:16}{:>8}{:>9}{:>9}{:>10}{:>10}{:>9}{:>9}{FAINT:#}",
+            "", "level", "reached", "after", "files", "bytes", "deleted", "extents"
+        )?;
+        for at in 0..document.subjects.len() {
+            let rows = details.reached.iter().filter(|row| row.subject == at);
+            for (index, row) in rows.enumerate() {
+                let extents = row.extents_per_file.map_or("–".to_owned(), |extents| format!("{extents:.2}"));
+                writeln!(
+                    out,
+                    "{}{}{}{}{}{}{}{}",
+                    if index == 0 { name_before_text(document, at) } else { " ".repeat(NAME_COLUMNS) },
+                    right(&format_share(row.level), 8),
+                    right(&format_share(row.reached), 9),
+                    right(&format_share(row.after), 9),
+                    right(&format_count(row.files.into()), 10),
+                    right(&format_size(row.bytes.into()), 10),
+                    right(&format_count(row.deleted.into()), 9),
+                    right(&extents, 9),
+                )?;
+            }
         }
-    }
-    writeln!(out, "{FAINT}Extents: mean of sampled files. After: fill level after the tests.{FAINT:#}")
+        Ok(())
+    })?;
+    faint("Extents: mean of sampled files. After: fill level after the tests.", out)
 }
 
 fn write_left_out(document: &Document, left_out: &[FillLeftOut], out: &mut dyn Write) -> io::Result<()> {
@@ -215,9 +236,7 @@ fn write_left_out(document: &Document, left_out: &[FillLeftOut], out: &mut dyn W
             true => format!("Skipped on {subject}: {level}: {cause}."),
             false => format!("Skipped on {subject} from {level} up: {}: {cause}.", tests.join(", ")),
         };
-        for line in wrap(&text, COLUMNS) {
-            writeln!(out, "{line}")?;
-        }
+        prose(&text, out)?;
     }
     Ok(())
 }

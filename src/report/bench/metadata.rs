@@ -3,17 +3,17 @@
 
 use std::io::{self, Write};
 
-use super::{FAINT, NAME_COLUMNS, TIMES, heading, name};
+use super::{FAINT, HEAD_COLUMNS, NAME_COLUMNS, TIMES, faint, heading, name, prose, short_name, table};
 use crate::bench::metadata::published::{Figure, figure};
 use crate::bench::result::{Document, LoadPoint, MetadataDetails, Series, Subject};
 use crate::bench::samples::Spread;
-use crate::report::chart::{COLUMNS, left, right, shorten, wrap};
+use crate::report::chart::{columns as output_columns, left, right};
 use crate::units::{format_count, format_duration, format_size};
 
 const FIGURE_COLUMNS: usize = 10;
 /// Subjects side by side, and the width of each.
 const SUBJECTS_BESIDE: usize = 5;
-const SUBJECT_COLUMNS: usize = 13;
+const SUBJECT_COLUMNS: usize = HEAD_COLUMNS + 1;
 /// Prefix of a load that was not sustained.
 const TOO_MUCH: &str = "only ";
 
@@ -42,9 +42,14 @@ pub(super) fn write(document: &Document, details: &MetadataDetails, out: &mut dy
     }
     write_speed_ups(document, details, out)?;
     for limit in &details.limits {
-        wrap(limit, COLUMNS).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        prose(limit, out)?;
     }
     Ok(())
+}
+
+/// How many subjects fit side by side.
+fn subjects_beside() -> usize {
+    ((output_columns() - NAME_COLUMNS + 1) / SUBJECT_COLUMNS).min(SUBJECTS_BESIDE)
 }
 
 fn rate(value: f64) -> String {
@@ -86,36 +91,39 @@ fn write_cold(document: &Document, details: &MetadataDetails, out: &mut dyn Writ
         return Ok(());
     }
     heading("Cold caches: full check, large directory, whole small files; medians", out)?;
-    for line in 0..2 {
-        write!(out, "{FAINT}{}", left("", NAME_COLUMNS))?;
-        for column in &columns {
-            write!(out, "{}", right(&column.heads[line], FIGURE_COLUMNS))?;
-        }
-        writeln!(out, "{FAINT:#}")?;
-    }
-    for (at, subject) in document.subjects.iter().enumerate() {
-        let found: Vec<Option<&Series>> =
-            columns.iter().map(|column| document.series_of(at, &column.measure)).collect();
-        write!(out, "{}", name(subject))?;
-        for series in &found {
-            let text = series.map_or("–".to_owned(), |series| match series.unit.as_str() {
-                "seconds" => format_duration(series.spread.median),
-                _ => rate(series.spread.median),
-            });
-            write!(out, "{}", right(&text, FIGURE_COLUMNS))?;
-        }
-        writeln!(out)?;
-        if found.iter().flatten().any(|series| series.spread.count > 1) {
+    table(out, |out| {
+        for line in 0..2 {
             write!(out, "{FAINT}{}", left("", NAME_COLUMNS))?;
-            for series in &found {
-                let text = series
-                    .map_or(String::new(), |series| format!("± {:.0} %", 100.0 * series.spread.normalised_deviation));
-                write!(out, "{}", right(&text, FIGURE_COLUMNS))?;
+            for column in &columns {
+                write!(out, "{}", right(&column.heads[line], FIGURE_COLUMNS))?;
             }
             writeln!(out, "{FAINT:#}")?;
         }
-    }
-    write_published_cold(&columns, out)
+        for at in 0..document.subjects.len() {
+            let found: Vec<Option<&Series>> =
+                columns.iter().map(|column| document.series_of(at, &column.measure)).collect();
+            write!(out, "{}", name(document, at))?;
+            for series in &found {
+                let text = series.map_or("–".to_owned(), |series| match series.unit.as_str() {
+                    "seconds" => format_duration(series.spread.median),
+                    _ => rate(series.spread.median),
+                });
+                write!(out, "{}", right(&text, FIGURE_COLUMNS))?;
+            }
+            writeln!(out)?;
+            if found.iter().flatten().any(|series| series.spread.count > 1) {
+                write!(out, "{FAINT}{}", left("", NAME_COLUMNS))?;
+                for series in &found {
+                    let text = series.map_or(String::new(), |series| {
+                        format!("± {:.0} %", 100.0 * series.spread.normalised_deviation)
+                    });
+                    write!(out, "{}", right(&text, FIGURE_COLUMNS))?;
+                }
+                writeln!(out, "{FAINT:#}")?;
+            }
+        }
+        write_published_cold(&columns, out)
+    })
 }
 
 fn write_published_cold(columns: &[Column], out: &mut dyn Write) -> io::Result<()> {
@@ -123,7 +131,7 @@ fn write_published_cold(columns: &[Column], out: &mut dyn Write) -> io::Result<(
     if published.iter().all(Option::is_none) {
         return Ok(());
     }
-    writeln!(out, "{FAINT}Welch and Noer (2013): 20 million files checked, a million listed, 60,000 read{FAINT:#}")?;
+    writeln!(out, "\t{FAINT}Welch and Noer (2013): 20 million files checked, a million listed, 60,000 read{FAINT:#}")?;
     let figures: [(&str, OfFigure); 2] =
         [("all on disks", |figure| figure.all_disk), ("hybrid", |figure| figure.hybrid)];
     for (label, of) in figures {
@@ -152,54 +160,56 @@ fn write_peaks(document: &Document, details: &MetadataDetails, out: &mut dyn Wri
         format_duration(details.window_seconds),
         format_duration(details.warm_up_seconds),
     );
-    for line in wrap(&facts, COLUMNS) {
-        writeln!(out, "{FAINT}{line}{FAINT:#}")?;
-    }
-    writeln!(
-        out,
-        "{FAINT}{}{:>14}{:>9}{:>16}{:>12}{:>12}{FAINT:#}",
-        left("", NAME_COLUMNS),
-        "peak rate",
-        "",
-        "mean response",
-        "median at ½",
-        "99 % at ½",
-    )?;
-    for (at, subject) in document.subjects.iter().enumerate() {
-        let Some(peak) = document.series_of(at, "peak load") else { continue };
-        let spread = if peak.spread.count > 1 {
-            format!("± {:.0} %", 100.0 * peak.spread.normalised_deviation)
-        } else {
-            String::new()
-        };
-        let response = document.series_of(at, "overall response time");
-        let half = half_load(details, at, peak.spread.median);
-        let time = |value: Option<f64>| value.map_or("–".to_owned(), format_duration);
+    faint(&facts, out)?;
+    table(out, |out| {
         writeln!(
             out,
-            "{}{}{FAINT}{}{FAINT:#}{}{}{}",
-            name(subject),
-            right(&rate(peak.spread.median), 14),
-            right(&spread, 9),
-            right(&time(response.map(|series| series.spread.median)), 16),
-            right(&time(half.map(|(p50, _)| p50)), 12),
-            right(&time(half.map(|(_, p99)| p99)), 12),
-        )?;
-    }
-    let Some(sfs) = figure("sfs") else { return Ok(()) };
-    writeln!(out, "{FAINT}Welch and Noer (2013), SPEC SFS 2008 on a ten-blade chassis{FAINT:#}")?;
-    let response = sfs.response_ms.unwrap_or_default();
-    for (label, most, response_ms) in [("all on disks", sfs.all_disk, response.0), ("hybrid", sfs.hybrid, response.1)] {
-        writeln!(
-            out,
-            "{TIMES}{}{}{:9}{}{TIMES:#}",
-            left(label, NAME_COLUMNS),
-            right(&rate(most), 14),
+            "{FAINT}{}{:>14}{:>9}{:>16}{:>12}{:>12}{FAINT:#}",
+            left("", NAME_COLUMNS),
+            "peak rate",
             "",
-            right(&format_duration(response_ms / 1e3), 16)
+            "mean response",
+            "median at ½",
+            "99 % at ½",
         )?;
-    }
-    Ok(())
+        for at in 0..document.subjects.len() {
+            let Some(peak) = document.series_of(at, "peak load") else { continue };
+            let spread = if peak.spread.count > 1 {
+                format!("± {:.0} %", 100.0 * peak.spread.normalised_deviation)
+            } else {
+                String::new()
+            };
+            let response = document.series_of(at, "overall response time");
+            let half = half_load(details, at, peak.spread.median);
+            let time = |value: Option<f64>| value.map_or("–".to_owned(), format_duration);
+            writeln!(
+                out,
+                "{}{}{FAINT}{}{FAINT:#}{}{}{}",
+                name(document, at),
+                right(&rate(peak.spread.median), 14),
+                right(&spread, 9),
+                right(&time(response.map(|series| series.spread.median)), 16),
+                right(&time(half.map(|(p50, _)| p50)), 12),
+                right(&time(half.map(|(_, p99)| p99)), 12),
+            )?;
+        }
+        let Some(sfs) = figure("sfs") else { return Ok(()) };
+        writeln!(out, "\t{FAINT}Welch and Noer (2013), SPEC SFS 2008 on a ten-blade chassis{FAINT:#}")?;
+        let response = sfs.response_ms.unwrap_or_default();
+        for (label, most, response_ms) in
+            [("all on disks", sfs.all_disk, response.0), ("hybrid", sfs.hybrid, response.1)]
+        {
+            writeln!(
+                out,
+                "{TIMES}{}{}{:9}{}{TIMES:#}",
+                left(label, NAME_COLUMNS),
+                right(&rate(most), 14),
+                "",
+                right(&format_duration(response_ms / 1e3), 16)
+            )?;
+        }
+        Ok(())
+    })
 }
 
 /// Median and 99th percentile of the response time at the largest load up to half of the achieved one.
@@ -225,23 +235,26 @@ fn write_responses(document: &Document, details: &MetadataDetails, out: &mut dyn
         ("99th percentile of the response time", |point| point.p99_ms),
     ];
     for (what, value) in figures {
-        for beside in subjects.chunks(SUBJECTS_BESIDE) {
+        for beside in subjects.chunks(subjects_beside()) {
             heading(&format!("{what} (only …: rate achieved, a second)"), out)?;
-            write_heads("offered", beside, &document.subjects, out)?;
-            for &offered in &rates {
-                let of = |at: usize| -> Vec<&LoadPoint> {
-                    let is_it = |point: &&LoadPoint| point.subject == at && point.offered_per_second == offered;
-                    details.load_points.iter().filter(is_it).collect()
-                };
-                if beside.iter().all(|&at| of(at).is_empty()) {
-                    continue;
+            table(out, |out| {
+                write_heads("offered", beside, &document.subjects, out)?;
+                for &offered in &rates {
+                    let of = |at: usize| -> Vec<&LoadPoint> {
+                        let is_it = |point: &&LoadPoint| point.subject == at && point.offered_per_second == offered;
+                        details.load_points.iter().filter(is_it).collect()
+                    };
+                    if beside.iter().all(|&at| of(at).is_empty()) {
+                        continue;
+                    }
+                    write!(out, "{TIMES}{}{TIMES:#}", right(&rate(offered), NAME_COLUMNS - 1))?;
+                    for &at in beside {
+                        write!(out, "{}", right(&response(&of(at), value), SUBJECT_COLUMNS))?;
+                    }
+                    writeln!(out)?;
                 }
-                write!(out, "{TIMES}{}{TIMES:#}", right(&rate(offered), NAME_COLUMNS - 1))?;
-                for &at in beside {
-                    write!(out, "{}", right(&response(&of(at), value), SUBJECT_COLUMNS))?;
-                }
-                writeln!(out)?;
-            }
+                Ok(())
+            })?;
         }
     }
     Ok(())
@@ -266,10 +279,7 @@ fn response(points: &[&LoadPoint], value: fn(&LoadPoint) -> f64) -> String {
 fn write_heads(label: &str, beside: &[usize], subjects: &[Subject], out: &mut dyn Write) -> io::Result<()> {
     write!(out, "{FAINT}{}", right(label, NAME_COLUMNS - 1))?;
     for &at in beside {
-        let called = subjects.get(at).map_or("", |subject| subject.name.as_str());
-        // The layout is enough to identify the store.
-        let called = called.strip_prefix("granulo ").map_or_else(|| called.to_owned(), |rest| format!("g. {rest}"));
-        write!(out, "{}", right(&shorten(&called, SUBJECT_COLUMNS - 1), SUBJECT_COLUMNS))?;
+        write!(out, "{}", right(&short_name(subjects, at, HEAD_COLUMNS), SUBJECT_COLUMNS))?;
     }
     writeln!(out, "{FAINT:#}")
 }
@@ -278,24 +288,28 @@ fn write_heads(label: &str, beside: &[usize], subjects: &[Subject], out: &mut dy
 fn write_operations(document: &Document, details: &MetadataDetails, out: &mut dyn Write) -> io::Result<()> {
     let subjects: Vec<usize> = (0..document.subjects.len()).collect();
     let lowest = details.load_points.iter().map(|point| point.offered_per_second).fold(f64::INFINITY, f64::min);
-    for beside in subjects.chunks(SUBJECTS_BESIDE) {
+    for beside in subjects.chunks(subjects_beside()) {
         heading(&format!("Operation times without queueing, at {}; means", rate(lowest)), out)?;
-        write_heads("", beside, &document.subjects, out)?;
-        for share in &details.mix {
-            write!(out, "{TIMES}{}{TIMES:#}", right(&share.operation, NAME_COLUMNS - 1))?;
-            for &at in beside {
-                let of = details
-                    .load_points
-                    .iter()
-                    .filter(|point| point.subject == at && point.offered_per_second == lowest);
-                let all = of.flat_map(|point| &point.operations).filter(|time| time.operation == share.operation);
-                let (sum, count) = all
-                    .fold((0.0, 0), |(sum, count), time| (sum + time.mean_ms * time.count as f64, count + time.count));
-                let text = if count == 0 { "–".to_owned() } else { format_duration(sum / count as f64 / 1e3) };
-                write!(out, "{}", right(&text, SUBJECT_COLUMNS))?;
+        table(out, |out| {
+            write_heads("", beside, &document.subjects, out)?;
+            for share in &details.mix {
+                write!(out, "{TIMES}{}{TIMES:#}", right(&share.operation, NAME_COLUMNS - 1))?;
+                for &at in beside {
+                    let of = details
+                        .load_points
+                        .iter()
+                        .filter(|point| point.subject == at && point.offered_per_second == lowest);
+                    let all = of.flat_map(|point| &point.operations).filter(|time| time.operation == share.operation);
+                    let (sum, count) = all.fold((0.0, 0), |(sum, count), time| {
+                        (sum + time.mean_ms * time.count as f64, count + time.count)
+                    });
+                    let text = if count == 0 { "–".to_owned() } else { format_duration(sum / count as f64 / 1e3) };
+                    write!(out, "{}", right(&text, SUBJECT_COLUMNS))?;
+                }
+                writeln!(out)?;
             }
-            writeln!(out)?;
-        }
+            Ok(())
+        })?;
     }
     Ok(())
 }
@@ -318,32 +332,34 @@ fn write_speed_ups(document: &Document, details: &MetadataDetails, out: &mut dyn
         return Ok(());
     }
     heading(&format!("Speed-up over {}", of.name), out)?;
-    write!(out, "{FAINT}{}", left("", NAME_COLUMNS))?;
-    for (_, head, _) in &measures {
-        write!(out, "{}", right(head, SUBJECT_COLUMNS))?;
-    }
-    writeln!(out, "{FAINT:#}")?;
-    for (at, subject) in document.subjects.iter().enumerate().filter(|(at, _)| *at != reference) {
-        write!(out, "{}", name(subject))?;
-        for (measure, ..) in &measures {
-            let ratio =
-                document.series_of(at, measure).zip(document.series_of(reference, measure)).map(|(mine, other)| {
-                    let ratio = mine.spread.median / other.spread.median.max(f64::MIN_POSITIVE);
-                    if mine.unit == "seconds" { 1.0 / ratio } else { ratio }
-                });
-            write!(out, "{}", right(&ratio.map_or("–".to_owned(), times), SUBJECT_COLUMNS))?;
+    table(out, |out| {
+        write!(out, "{FAINT}{}", left("", NAME_COLUMNS))?;
+        for (_, head, _) in &measures {
+            write!(out, "{}", right(head, SUBJECT_COLUMNS))?;
         }
-        writeln!(out)?;
-    }
-    write!(out, "{TIMES}{}", left("Welch and Noer", NAME_COLUMNS))?;
-    for (.., benchmark) in &measures {
-        write!(
-            out,
-            "{}",
-            right(&figure(benchmark).map_or("–".to_owned(), |figure| times(figure.speed_up())), SUBJECT_COLUMNS)
-        )?;
-    }
-    writeln!(out, "{TIMES:#}")
+        writeln!(out, "{FAINT:#}")?;
+        for at in (0..document.subjects.len()).filter(|at| *at != reference) {
+            write!(out, "{}", name(document, at))?;
+            for (measure, ..) in &measures {
+                let ratio =
+                    document.series_of(at, measure).zip(document.series_of(reference, measure)).map(|(mine, other)| {
+                        let ratio = mine.spread.median / other.spread.median.max(f64::MIN_POSITIVE);
+                        if mine.unit == "seconds" { 1.0 / ratio } else { ratio }
+                    });
+                write!(out, "{}", right(&ratio.map_or("–".to_owned(), times), SUBJECT_COLUMNS))?;
+            }
+            writeln!(out)?;
+        }
+        write!(out, "{TIMES}{}", left("Welch and Noer", NAME_COLUMNS))?;
+        for (.., benchmark) in &measures {
+            write!(
+                out,
+                "{}",
+                right(&figure(benchmark).map_or("–".to_owned(), |figure| times(figure.speed_up())), SUBJECT_COLUMNS)
+            )?;
+        }
+        writeln!(out, "{TIMES:#}")
+    })
 }
 
 /// A ratio with about three digits.
@@ -358,6 +374,7 @@ fn times(ratio: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::chart::COLUMNS;
 
     #[test]
     fn tables_fit_a_terminal() {

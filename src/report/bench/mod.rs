@@ -1,4 +1,4 @@
-//! Results of benches on a terminal: 80 columns, the measured subjects, tables, and remarks.
+//! Results of benches on a terminal: the measured subjects, tables, and remarks.
 
 mod cache;
 mod create;
@@ -13,23 +13,25 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::chart::{COLUMNS, left, right, shorten, wrap};
-use super::paragraphs::{FAINT, HEADING, heading};
+use super::chart::{columns, left, letters, right, shorten, wrap};
+use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
+use super::table::table;
 use crate::bench::result::{CacheState, Details, Document, Subject};
 use crate::units::{format_count, format_duration, format_share, format_size};
 
 pub(super) const TIMES: Style = AnsiColor::Cyan.on_default();
 const WARNING: Style = AnsiColor::Yellow.on_default();
 
-/// Largest width of the name of a subject.
+/// Largest width of the name of a subject, and where subjects stand side by side.
 const NAME_COLUMNS: usize = 16;
+const HEAD_COLUMNS: usize = 12;
 
 /// A whole result: subjects, tables, notes.
 ///
 /// # Errors
 /// Any error of `out`.
 pub fn write_document(document: &Document, out: &mut dyn Write) -> io::Result<()> {
-    for line in wrap(&title(document), COLUMNS) {
+    for line in wrap(&title(document), columns()) {
         writeln!(out, "{HEADING}{line}{HEADING:#}")?;
     }
     let host = &document.host;
@@ -42,9 +44,7 @@ pub fn write_document(document: &Document, out: &mut dyn Write) -> io::Result<()
         host.cpus,
         format_size(host.memory_bytes.into()),
     );
-    for line in wrap(&facts, COLUMNS) {
-        writeln!(out, "{FAINT}{line}{FAINT:#}")?;
-    }
+    faint(&facts, out)?;
     write_subjects(&document.subjects, out)?;
     match &document.details {
         Details::Create(details) => create::write(document, details, out)?,
@@ -65,14 +65,14 @@ fn write_words(document: &Document, out: &mut dyn Write) -> io::Result<()> {
         return Ok(());
     }
     heading("In words", out)?;
-    sentences.iter().flat_map(|sentence| wrap(sentence, COLUMNS)).try_for_each(|line| writeln!(out, "{line}"))
+    sentences.iter().try_for_each(|sentence| prose(sentence, out))
 }
 
 /// Where the figures are not to be trusted.
 fn write_warnings(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     for warning in noise::warnings(document) {
         writeln!(out)?;
-        for line in wrap(&format!("Warning: {warning}"), COLUMNS) {
+        for line in wrap(&format!("Warning: {warning}"), columns()) {
             writeln!(out, "{WARNING}{line}{WARNING:#}")?;
         }
     }
@@ -90,51 +90,82 @@ fn title(document: &Document) -> String {
 }
 
 /// The name of a subject, as wide as names in tables.
-pub(super) fn name(subject: &Subject) -> String {
-    left(&shorten(&subject.name, NAME_COLUMNS), NAME_COLUMNS)
+pub(super) fn name(document: &Document, subject: usize) -> String {
+    left(&short_name(&document.subjects, subject, NAME_COLUMNS), NAME_COLUMNS)
 }
 
 /// The same where text follows that the name must not touch.
-fn name_before_text(subject: &Subject) -> String {
-    left(&shorten(&subject.name, NAME_COLUMNS - 1), NAME_COLUMNS)
+fn name_before_text(document: &Document, subject: usize) -> String {
+    left(&short_name(&document.subjects, subject, NAME_COLUMNS - 1), NAME_COLUMNS)
+}
+
+/// What a subject is called in at most `width` columns, unlike every other: shortened names that could be confused
+/// begin with a letter.
+fn short_name(subjects: &[Subject], subject: usize, width: usize) -> String {
+    let name = subjects.get(subject).map_or("", |subject| subject.name.as_str());
+    if are_alike(subjects) && !is_short(name) {
+        shorten(&format!("{} {name}", letters(subject)), width)
+    } else {
+        shorten(name, width)
+    }
+}
+
+/// A name that is whole wherever it is printed.
+fn is_short(name: &str) -> bool {
+    shorten(name, HEAD_COLUMNS) == name
+}
+
+/// Whether two of the names look alike once they are shortened.
+fn are_alike(subjects: &[Subject]) -> bool {
+    [HEAD_COLUMNS, NAME_COLUMNS - 1, NAME_COLUMNS].into_iter().any(|width| {
+        let mut names: Vec<String> = subjects.iter().map(|subject| shorten(&subject.name, width)).collect();
+        names.sort();
+        names.windows(2).any(|pair| pair[0] == pair[1])
+    })
 }
 
 /// File systems and devices that were measured.
 fn write_subjects(subjects: &[Subject], out: &mut dyn Write) -> io::Result<()> {
     heading("Targets", out)?;
-    writeln!(
-        out,
-        "{FAINT}{}{:>15}{:>9}{:>10}{:>9}{:>9}  device{FAINT:#}",
-        left("", NAME_COLUMNS),
-        "file system",
-        "block",
-        "size",
-        "before",
-        "after",
-    )?;
-    for subject in subjects {
-        let device = &subject.device;
-        let slow = if device.emulated.is_some() { " slow" } else { "" };
-        let further = match subject.further_devices.len() {
-            0 => String::new(),
-            more => format!("+{more}"),
-        };
+    table(out, |out| {
         writeln!(
             out,
-            "{}{}{}{}{}{}  {}",
-            name(subject),
-            right(&subject.file_system.kind, 15),
-            right(&format_size(subject.file_system.block_bytes.into()), 9),
-            right(&format_size(subject.file_system.size_bytes.into()), 10),
-            right(&format_share(subject.fill_before), 9),
-            right(&format_share(subject.fill_after), 9),
-            shorten(&format!("{}{further}{slow}", device.name), COLUMNS - NAME_COLUMNS - 54),
+            "{FAINT}{}{:>15}{:>9}{:>10}{:>9}{:>9}\tdevice{FAINT:#}",
+            left("", NAME_COLUMNS),
+            "file system",
+            "block",
+            "size",
+            "before",
+            "after",
         )?;
-    }
-    let long = |subject: &&Subject| shorten(&subject.name, NAME_COLUMNS) != subject.name;
-    for subject in subjects.iter().filter(long) {
-        let line = format!("{} is {}", name(subject).trim_end(), subject.name);
-        writeln!(out, "{FAINT}{}{FAINT:#}", shorten(&line, COLUMNS))?;
+        for (at, subject) in subjects.iter().enumerate() {
+            let device = &subject.device;
+            let slow = if device.emulated.is_some() { " slow" } else { "" };
+            let further = match subject.further_devices.len() {
+                0 => String::new(),
+                more => format!("+{more}"),
+            };
+            writeln!(
+                out,
+                "{}{}{}{}{}{}\t{}{further}{slow}",
+                left(&short_name(subjects, at, NAME_COLUMNS), NAME_COLUMNS),
+                right(&subject.file_system.kind, 15),
+                right(&format_size(subject.file_system.block_bytes.into()), 9),
+                right(&format_size(subject.file_system.size_bytes.into()), 10),
+                right(&format_share(subject.fill_before), 9),
+                right(&format_share(subject.fill_after), 9),
+                device.name,
+            )?;
+        }
+        Ok(())
+    })?;
+    for (at, subject) in subjects.iter().enumerate() {
+        let short = short_name(subjects, at, NAME_COLUMNS);
+        match short == subject.name {
+            true => {}
+            false if are_alike(subjects) => faint(&format!("{} is {}", letters(at), subject.name), out)?,
+            false => faint(&format!("{short} is {}", subject.name), out)?,
+        }
     }
     Ok(())
 }
@@ -169,9 +200,7 @@ fn write_notes(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     }
     first.push_str(&format!("; seed {}.", document.seed));
     for note in [&first].into_iter().chain(&document.notes) {
-        for line in wrap(note, COLUMNS) {
-            writeln!(out, "{FAINT}{line}{FAINT:#}")?;
-        }
+        faint(note, out)?;
     }
     Ok(())
 }

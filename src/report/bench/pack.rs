@@ -3,10 +3,11 @@
 
 use std::io::{self, Write};
 
-use super::{FAINT, NAME_COLUMNS, TIMES, caches, heading, name_before_text};
+use super::{FAINT, NAME_COLUMNS, TIMES, caches, faint, heading, name_before_text, prose, table};
 use crate::bench::pack::Way;
 use crate::bench::result::{Document, PackDetails, PackPublished, Series, Subject};
-use crate::report::chart::{COLUMNS, bar, left, right, wrap};
+use crate::report::chart::{bar, left, right};
+use crate::report::table::bar_columns;
 use crate::units::{format_count, format_duration, format_share, format_size};
 
 const BAR_COLUMNS: usize = 16;
@@ -100,47 +101,51 @@ fn write_loads(document: &Document, details: &PackDetails, out: &mut dyn Write) 
             .fold(None, |most: Option<f64>, ratio| Some(most.map_or(ratio, |most| most.max(ratio))))
     });
     let most = ratios.fold(1.0, f64::max);
-    for (at, subject) in subjects() {
-        let one = one(document, at);
-        for (index, (load, series)) in loads(document, at).into_iter().enumerate() {
-            let seconds = series.spread.median;
-            let spread = match series.spread.count {
-                0 | 1 => String::new(),
-                _ => format!("± {}", format_share(series.spread.normalised_deviation)),
-            };
-            write!(
-                out,
-                "{}{}{TIMES}{}{TIMES:#}{FAINT}{}{FAINT:#}",
-                if index == 0 { name_before_text(subject) } else { " ".repeat(NAME_COLUMNS) },
-                left(&load, 16),
-                right(&format_duration(seconds), 10),
-                right(&spread, 11),
-            )?;
-            match one {
-                Some((_, one)) => writeln!(
+    let width = bar_columns(BAR_COLUMNS);
+    table(out, |out| {
+        for (at, subject) in subjects() {
+            let one = one(document, at);
+            for (index, (load, series)) in loads(document, at).into_iter().enumerate() {
+                let seconds = series.spread.median;
+                let spread = match series.spread.count {
+                    0 | 1 => String::new(),
+                    _ => format!("± {}", format_share(series.spread.normalised_deviation)),
+                };
+                write!(
                     out,
-                    "{} {TIMES}{}{TIMES:#}",
-                    right(&ratio(seconds, one), 9),
-                    bar(seconds / one / most, BAR_COLUMNS)
-                )?,
-                None => writeln!(out)?,
+                    "{}{}{TIMES}{}{TIMES:#}{FAINT}{}{FAINT:#}",
+                    if index == 0 { name_before_text(document, at) } else { " ".repeat(NAME_COLUMNS) },
+                    left(&load, 16),
+                    right(&format_duration(seconds), 10),
+                    right(&spread, 11),
+                )?;
+                match one {
+                    Some((_, one)) => writeln!(
+                        out,
+                        "{} {TIMES}{}{TIMES:#}",
+                        right(&ratio(seconds, one), 9),
+                        bar(seconds / one / most, width)
+                    )?,
+                    None => writeln!(out)?,
+                }
+            }
+            for row in published(details, subject) {
+                let PackPublished { system, one_file_seconds, many_files_seconds, .. } = row;
+                let figures =
+                    format!("{} versus {}", format_duration(*many_files_seconds), format_duration(*one_file_seconds));
+                writeln!(
+                    out,
+                    "{FAINT}{}{}{}{} {}{FAINT:#}",
+                    " ".repeat(NAME_COLUMNS),
+                    left(&format!("paper: {system}"), 16),
+                    right(&figures, 21),
+                    right(&ratio(*many_files_seconds, *one_file_seconds), 9),
+                    bar(many_files_seconds / one_file_seconds / most, width)
+                )?;
             }
         }
-        for row in published(details, subject) {
-            let PackPublished { system, one_file_seconds, many_files_seconds, .. } = row;
-            let figures =
-                format!("{} versus {}", format_duration(*many_files_seconds), format_duration(*one_file_seconds));
-            writeln!(
-                out,
-                "{FAINT}{}{}{}{} {}{FAINT:#}",
-                " ".repeat(NAME_COLUMNS),
-                left(&format!("paper: {system}"), 16),
-                right(&figures, 21),
-                right(&ratio(*many_files_seconds, *one_file_seconds), 9),
-                bar(many_files_seconds / one_file_seconds / most, BAR_COLUMNS)
-            )?;
-        }
-    }
+        Ok(())
+    })?;
     let mut remarks = Vec::new();
     let ones: Vec<Way> = subjects().filter_map(|(at, _)| Some(one(document, at)?.0)).collect();
     if let Some(way) = ones.first().filter(|way| ones.iter().all(|other| other == *way)) {
@@ -153,55 +158,52 @@ fn write_loads(document: &Document, details: &PackDetails, out: &mut dyn Write) 
             "Paper: Vorontsov, on an external disk after a reboot, many files versus one composite file.".to_owned(),
         );
     }
-    for line in wrap(&remarks.join(" "), COLUMNS) {
-        writeln!(out, "{FAINT}{line}{FAINT:#}")?;
-    }
-    Ok(())
+    faint(&remarks.join(" "), out)
 }
 
 /// Time to write everything, to make it durable, the combined rate, and the space needed.
 fn write_writing(document: &Document, details: &PackDetails, out: &mut dyn Write) -> io::Result<()> {
     heading("Time to write everything and make it durable, and space used", out)?;
-    writeln!(
-        out,
-        "{FAINT}{:31}{:>10}{:>10}{:>9}{:>11}{:>9}{FAINT:#}",
-        "", "write", "sync", "MB/s", "allocated", "overhead"
-    )?;
-    for (at, subject) in document.subjects.iter().enumerate() {
-        let mut is_first = true;
-        for way in Way::ALL {
-            let Some(created) = document.series_of(at, &format!("{} create", way.name())) else { continue };
-            let synced =
-                document.series_of(at, &format!("{} sync", way.name())).map_or(0.0, |series| series.spread.median);
-            let seconds = created.spread.median + synced;
-            let rate = details.bytes as f64 / 1e6 / seconds.max(1e-9);
-            let space = details.space.iter().find(|space| space.subject == at && space.way == way.name());
-            let allocated = space.map_or(0, |space| space.allocated_bytes);
-            let more = allocated as f64 / details.bytes.max(1) as f64 - 1.0;
-            writeln!(
-                out,
-                "{}{}{TIMES}{}{}{}{TIMES:#}{}{}",
-                if is_first { name_before_text(subject) } else { " ".repeat(NAME_COLUMNS) },
-                left(words(way.name()), 15),
-                right(&format_duration(created.spread.median), 10),
-                right(&format_duration(synced), 10),
-                right(&format_count(rate.round() as u128), 9),
-                right(&format_size(allocated.into()), 11),
-                right(&format_share(more), 9),
-            )?;
-            is_first = false;
+    table(out, |out| {
+        writeln!(
+            out,
+            "{FAINT}{:31}{:>10}{:>10}{:>9}{:>11}{:>9}{FAINT:#}",
+            "", "write", "sync", "MB/s", "allocated", "overhead"
+        )?;
+        for at in 0..document.subjects.len() {
+            let mut is_first = true;
+            for way in Way::ALL {
+                let Some(created) = document.series_of(at, &format!("{} create", way.name())) else { continue };
+                let synced =
+                    document.series_of(at, &format!("{} sync", way.name())).map_or(0.0, |series| series.spread.median);
+                let seconds = created.spread.median + synced;
+                let rate = details.bytes as f64 / 1e6 / seconds.max(1e-9);
+                let space = details.space.iter().find(|space| space.subject == at && space.way == way.name());
+                let allocated = space.map_or(0, |space| space.allocated_bytes);
+                let more = allocated as f64 / details.bytes.max(1) as f64 - 1.0;
+                writeln!(
+                    out,
+                    "{}{}{TIMES}{}{}{}{TIMES:#}{}{}",
+                    if is_first { name_before_text(document, at) } else { " ".repeat(NAME_COLUMNS) },
+                    left(words(way.name()), 15),
+                    right(&format_duration(created.spread.median), 10),
+                    right(&format_duration(synced), 10),
+                    right(&format_count(rate.round() as u128), 9),
+                    right(&format_size(allocated.into()), 11),
+                    right(&format_share(more), 9),
+                )?;
+                is_first = false;
+            }
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 fn write_failures(document: &Document, details: &PackDetails, out: &mut dyn Write) -> io::Result<()> {
     for failure in &details.failures {
         let subject = document.subjects.get(failure.subject).map_or("", |subject| &subject.name);
         let text = format!("Not measured: {} on {subject}: {}", words(&failure.way), failure.cause);
-        for line in wrap(&text, COLUMNS) {
-            writeln!(out, "{line}")?;
-        }
+        prose(&text, out)?;
     }
     Ok(())
 }
