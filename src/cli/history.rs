@@ -15,7 +15,8 @@ use crate::units::escape_path;
 
 /// Show how a tree grows, from many surveys of it, and when its file system will be full
 ///
-/// Surveys of several trees are told apart by their names, roots and hosts. Growth is the median of the slopes between
+/// Surveys of several trees are told apart by their names, roots and hosts; anonymous ones have none, and are listed
+/// without growth. Growth is the median of the slopes between
 /// all pairs of surveys; a forecast uses that of the last 30 days if these have at least three surveys.
 #[derive(Debug, Args)]
 #[command(

@@ -41,7 +41,13 @@ fn write_tree(tree: &TreeHistory, out: &mut dyn Write) -> io::Result<()> {
         _ => faint(&format!("{surveys} surveys, {} to {}", first.taken_at, last.taken_at), out)?,
     }
     writeln!(out)?;
-    if tree.files.is_none() {
+    if tree.anonymous && tree.points.len() > 1 {
+        prose(
+            "These surveys are anonymous: they do not say of which tree they are, so nothing is computed across them. \
+             Surveys with a name (granulo survey without --anonymous) have growth and curves.",
+            out,
+        )?;
+    } else if tree.files.is_none() {
         prose("Growth needs surveys that are at least a day apart.", out)?;
     }
     for sentence in growth(tree) {
@@ -51,7 +57,7 @@ fn write_tree(tree: &TreeHistory, out: &mut dyn Write) -> io::Result<()> {
         prose(&full(forecast), out)?;
     }
     write_table(tree, out)?;
-    write_curves(tree, out)
+    if tree.anonymous { Ok(()) } else { write_curves(tree, out) }
 }
 
 fn growth(tree: &TreeHistory) -> Vec<String> {

@@ -44,6 +44,8 @@ pub struct History {
 pub struct TreeHistory {
     /// Its name.
     pub name: String,
+    /// Whether the surveys are anonymous: they do not say of which tree they are, so there is no growth between them.
+    pub anonymous: bool,
     /// Its host, if all surveys have the same.
     pub host: Option<String>,
     /// Its roots, as in the surveys.
@@ -126,7 +128,8 @@ impl Trend {
 /// What is kept of surveys.
 #[derive(Debug, Clone, Default)]
 pub struct Collected {
-    trees: BTreeMap<(String, Vec<String>, String), Vec<Point>>,
+    /// By name, roots and host; no name is that of all anonymous surveys.
+    trees: BTreeMap<(Option<String>, Vec<String>, String), Vec<Point>>,
 }
 
 impl Collected {
@@ -134,7 +137,6 @@ impl Collected {
     pub fn add(&mut self, survey: &Survey, source: String) -> bool {
         let Some(taken_at) = survey.origin.taken_at else { return false };
         let origin = &survey.origin;
-        let name = origin.name.clone().unwrap_or_else(|| "anonymous survey".to_owned());
         let mut file_systems = origin.file_systems();
         let file_system = file_systems.next().filter(|_| file_systems.next().is_none());
         let point = Point {
@@ -152,7 +154,7 @@ impl Collected {
             inodes: file_system.and_then(|found| found.inodes),
             used_inodes: file_system.and_then(|found| found.used_inodes()),
         };
-        let key = (name, origin.roots.clone(), origin.host().unwrap_or_default().to_owned());
+        let key = (origin.name.clone(), origin.roots.clone(), origin.host().unwrap_or_default().to_owned());
         self.trees.entry(key).or_default().push(point);
         true
     }
@@ -177,9 +179,10 @@ fn small_files(survey: &Survey) -> u64 {
     u64::try_from(small.count).unwrap_or(u64::MAX)
 }
 
-fn tree(name: String, roots: Vec<String>, host: String, mut points: Vec<Point>) -> TreeHistory {
+fn tree(name: Option<String>, roots: Vec<String>, host: String, mut points: Vec<Point>) -> TreeHistory {
+    let anonymous = name.is_none();
     points.sort_by(|a, b| (a.taken_at_seconds, &a.source).cmp(&(b.taken_at_seconds, &b.source)));
-    let trend_of = |figure: &dyn Fn(&Point) -> Option<f64>| trend(&points, figure);
+    let trend_of = |figure: &dyn Fn(&Point) -> Option<f64>| if anonymous { None } else { trend(&points, figure) };
     let forecasts = points.last().map_or_else(Vec::new, |last| {
         let bytes = last.available_bytes.map(|left| ("bytes", left, trend_of(&|point| Some(point.used_bytes? as f64))));
         let free_inodes = last.inodes.zip(last.used_inodes).map(|(all, used)| all.saturating_sub(used));
@@ -188,7 +191,8 @@ fn tree(name: String, roots: Vec<String>, host: String, mut points: Vec<Point>) 
         both.filter_map(|(of, left, trend)| Some(forecast(of, left, trend?, last.taken_at_seconds))).collect()
     });
     TreeHistory {
-        name,
+        name: name.unwrap_or_else(|| "anonymous surveys".to_owned()),
+        anonymous,
         host: Some(host).filter(|host| !host.is_empty()),
         roots,
         files: trend_of(&|point| Some(point.files as f64)),
@@ -293,6 +297,22 @@ mod tests {
         let once = history(&[survey(0, 10, 500)]);
         assert_eq!((once.trees[0].files, once.trees[0].forecasts.len()), (None, 0));
         assert!(!Collected::default().add(&Survey::default(), String::new()));
+    }
+
+    #[test]
+    fn anonymous_surveys_are_not_taken_for_one_tree() {
+        let anonymous = |day| {
+            let mut survey = survey(day, 10 * (day as u64 + 1), 500);
+            survey.origin.name = None;
+            survey.origin.roots.clear();
+            survey.origin.machines.clear();
+            survey
+        };
+        let history = history(&[anonymous(0), survey(0, 10, 500), anonymous(2), survey(2, 20, 510)]);
+        let [unknown, known] = &history.trees[..] else { panic!("{history:?}") };
+        assert_eq!((unknown.anonymous, unknown.points.len(), unknown.forecasts.len()), (true, 2, 0));
+        assert_eq!((unknown.files, unknown.size_bytes, unknown.allocated_bytes), (None, None, None));
+        assert_eq!((known.anonymous, known.files.map(Trend::current)), (false, Some(5.0)));
     }
 
     #[test]
