@@ -261,6 +261,29 @@ fn stores(checker: &mut Checker) {
     checker.prints(&put);
     fs::rename(&kept, one).unwrap();
     checker.script(place.sandbox.path(), "a store with two sides");
+    damaged_superblock(checker);
+}
+
+/// A store that cannot be opened: each command says so in a document, too.
+fn damaged_superblock(checker: &mut Checker) {
+    let sandbox = sandbox();
+    let home = sandbox.path().join("home");
+    run(args!["store", "init", &home]).ended(0);
+    let superblock = home.join("superblock");
+    fs::write(&superblock, vec![0; 4096]).unwrap();
+    for command in ["status", "check", "scrub"] {
+        let ran = run(args!["store", command, &home, "--json"]).ended(2);
+        let document = ran.json();
+        checker.check(&document, command);
+        assert_eq!(document["command"], command);
+        assert_eq!(
+            (&document["error"]["kind"], &document["completeness"]["state"]),
+            (&"corrupt".into(), &"unknown".into())
+        );
+        assert_eq!(document["error"]["path"], superblock.to_str().unwrap(), "{document}");
+        assert!(ran.said().contains(document["error"]["message"].as_str().unwrap()), "{ran:?}");
+        assert_eq!(document["granulo_version"], env!("CARGO_PKG_VERSION"));
+    }
 }
 
 fn filled(checker: &mut Checker, place: &Place) {

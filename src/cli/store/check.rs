@@ -38,7 +38,7 @@ pub(super) struct CheckArguments {
     rate: Option<u64>,
     /// Print as JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 #[derive(Serialize)]

@@ -1,5 +1,5 @@
 //! Whether the store shows everything that it acknowledged. Every command reports this first, on standard error, in its
-//! exit status and in its JSON.
+//! exit status and in its JSON, which also says which granulo wrote it, and why a store cannot be read.
 //!
 //! A command opens one store, so the findings of the open are kept for the whole process. A repair opens it twice: with
 //! a rebuilt index, it may find more.
@@ -11,8 +11,9 @@ use serde::Serialize;
 use crate::cli::{Ended, output};
 use crate::error::{Error, ErrorKind, Result};
 use crate::locks::lock;
+use crate::program;
 use crate::store::{Completeness, Store};
-use crate::units::format_counted;
+use crate::units::{escape_path, format_counted};
 
 static FOUND: Mutex<Option<Completeness>> = Mutex::new(None);
 
@@ -89,16 +90,99 @@ pub(super) fn completeness_record() -> CompletenessRecord {
     CompletenessRecord { state: found.name(), missing: missing.collect(), tail }
 }
 
+/// Which granulo wrote a document; for those that are written in parts.
+#[derive(Debug, Serialize)]
+pub(super) struct ProgramRecord {
+    granulo_version: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    granulo_commit: Option<&'static str>,
+}
+
+/// This granulo.
+pub(super) fn program_record() -> ProgramRecord {
+    ProgramRecord { granulo_version: program::VERSION, granulo_commit: program::commit() }
+}
+
 #[derive(Serialize)]
 struct With<'d, D: Serialize> {
     #[serde(flatten)]
     document: &'d D,
-    completeness: CompletenessRecord,
+    #[serde(flatten)]
+    program: ProgramRecord,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completeness: Option<CompletenessRecord>,
+}
+
+impl<'d, D: Serialize> With<'d, D> {
+    fn of_open_store(document: &'d D) -> With<'d, D> {
+        With { document, program: program_record(), completeness: Some(completeness_record()) }
+    }
 }
 
 /// Prints a document with these findings.
 pub(super) fn print_json(document: &impl Serialize) -> Result<Ended> {
-    output::print_json(&With { document, completeness: completeness_record() })
+    output::print_json(&With::of_open_store(document))
+}
+
+/// Prints a document about a store that was not opened.
+pub(super) fn print_json_unopened(document: &impl Serialize) -> Result<Ended> {
+    output::print_json(&With { document, program: program_record(), completeness: None })
+}
+
+#[derive(Debug, Serialize)]
+struct ErrorDocument {
+    schema: &'static str,
+    command: &'static str,
+    error: ErrorRecord,
+}
+
+#[derive(Debug, Serialize)]
+struct ErrorRecord {
+    kind: &'static str,
+    message: String,
+    path: Option<String>,
+    device: Option<u16>,
+}
+
+/// A document in place of the one that a command with `--json` could not print; the error is reported as ever.
+pub(super) fn or_error_document(command: &'static str, is_json: bool, ended: Result<Ended>) -> Result<Ended> {
+    if let (true, Err(error)) = (is_json, &ended) {
+        let record = ErrorRecord {
+            kind: kind_name(error.kind()),
+            message: error.to_string(),
+            path: error.path().map(escape_path),
+            device: error.device(),
+        };
+        let document = ErrorDocument { schema: "granulo/store-error/1", command, error: record };
+        let unknown = CompletenessRecord { state: "unknown", missing: Vec::new(), tail: None };
+        let completeness = if lock(&FOUND).is_some() { completeness_record() } else { unknown };
+        // The error matters more than that it cannot be printed.
+        let _ = output::print_json(&With {
+            document: &document,
+            program: program_record(),
+            completeness: Some(completeness),
+        });
+    }
+    ended
+}
+
+/// The kind of an error in documents.
+fn kind_name(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Usage => "usage",
+        ErrorKind::NotFound => "not_found",
+        ErrorKind::PermissionDenied => "permission_denied",
+        ErrorKind::NotRecognised => "not_recognised",
+        ErrorKind::Corrupt => "corrupt",
+        ErrorKind::NewerVersion => "newer_version",
+        ErrorKind::NoSpace => "no_space",
+        ErrorKind::Busy => "busy",
+        ErrorKind::ReadOnly => "read_only",
+        ErrorKind::Exists => "exists",
+        ErrorKind::Lost => "lost",
+        ErrorKind::Interrupted => "interrupted",
+        _ => "io",
+    }
 }
 
 /// The same as a value, for a page.
@@ -106,6 +190,6 @@ pub(super) fn print_json(document: &impl Serialize) -> Result<Ended> {
 /// # Errors
 /// It cannot be JSON.
 pub(super) fn json(document: &impl Serialize) -> Result<serde_json::Value> {
-    let value = serde_json::to_value(With { document, completeness: completeness_record() });
+    let value = serde_json::to_value(With::of_open_store(document));
     value.map_err(|error| Error::new(ErrorKind::Io, "make the page", error.to_string()))
 }

@@ -134,7 +134,7 @@ impl InitArguments {
         let warnings = geometry.shared_file_systems(&self.store);
         warnings.iter().for_each(|warning| output::warn(warning));
         if self.json {
-            return output::print_json(&self.document(&geometry, warnings));
+            return super::completeness::print_json_unopened(&self.document(&geometry, warnings));
         }
         output::print(|out| write_sentences(&geometry.explain(), out))
     }

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use clap::Args;
 use serde::Serialize;
 
+use super::completeness::{ProgramRecord, program_record};
 use super::record::{ObjectRecord, device_numbers};
 use super::{Ended, StateToRead, Stop, find, is_damage, key, or_damage, output, write_while_reading};
 use crate::error::Result;
@@ -129,8 +130,9 @@ impl ListArguments {
         out: &mut dyn Write,
     ) -> std::result::Result<Ended, Stop> {
         let mut ended = Ended::Well;
-        write!(out, "{{\"schema\":\"granulo/store-ls/1\",\"key\":")?;
-        serde_json::to_writer(&mut *out, &top.to_string()).map_err(std::io::Error::from)?;
+        let head = Head { schema: "granulo/store-ls/1", program: program_record(), key: top.to_string() };
+        let head = serde_json::to_string(&head).map_err(std::io::Error::from)?;
+        out.write_all(head.trim_end_matches('}').as_bytes())?;
         write!(out, ",\"entries\":[")?;
         for (index, listed) in entries.enumerate() {
             let listed = listed?;
@@ -157,6 +159,15 @@ impl ListArguments {
         out.write_all(b"}\n")?;
         Ok(ended)
     }
+}
+
+/// What comes before the entries.
+#[derive(Debug, Serialize)]
+struct Head {
+    schema: &'static str,
+    #[serde(flatten)]
+    program: ProgramRecord,
+    key: String,
 }
 
 /// The path of `key` relative to `top`.

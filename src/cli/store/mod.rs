@@ -45,7 +45,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 
-use self::completeness::{say_completeness, say_postponed, with_completeness};
+use self::completeness::{or_error_document, say_completeness, say_postponed, with_completeness};
 use self::devices::{OpenedStore, checked, say_what_is_wrong};
 pub(super) use self::status::STORE_STATUS;
 use super::{Ended, output, usage_error};
@@ -126,8 +126,8 @@ impl StoreCommand {
             StoreCommand::Mv(arguments) => arguments.run(),
             StoreCommand::Cp(arguments) => arguments.run(),
             StoreCommand::Ln(arguments) => arguments.run(),
-            StoreCommand::Check(arguments) => arguments.run(),
-            StoreCommand::Scrub(arguments) => arguments.run(),
+            StoreCommand::Check(arguments) => or_error_document("check", arguments.json, arguments.run()),
+            StoreCommand::Scrub(arguments) => or_error_document("scrub", arguments.json, arguments.run()),
             StoreCommand::Repair(arguments) => arguments.run(),
             StoreCommand::Salvage(arguments) => arguments.run(),
             StoreCommand::Rebuild(arguments) => arguments.run(),
@@ -135,7 +135,7 @@ impl StoreCommand {
             StoreCommand::Compact(arguments) => arguments.run(),
             StoreCommand::Rebalance(arguments) => arguments.run(),
             StoreCommand::Snapshot(arguments) => arguments.run(),
-            StoreCommand::Status(arguments) => arguments.run(),
+            StoreCommand::Status(arguments) => or_error_document("status", arguments.json, arguments.run()),
             StoreCommand::Unpin(arguments) => arguments.run(),
         }
     }

@@ -36,7 +36,7 @@ pub(super) struct ScrubArguments {
     restart: bool,
     /// Print as JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 #[derive(Serialize)]

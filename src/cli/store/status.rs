@@ -33,7 +33,7 @@ pub(super) struct StatusArguments {
     count: bool,
     /// Print as JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// Write a page with devices, segments by age, snapshots, and what a rebuild would write
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,

@@ -7,6 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::no_such_snapshot;
+use crate::cli::store::completeness::{ProgramRecord, program_record};
 use crate::cli::store::{Ended, Stop, StoreToRead, key, or_damage, write_while_reading};
 use crate::error::Result;
 use crate::report::store::ObjectType;
@@ -97,6 +98,8 @@ impl Totals {
 #[derive(Serialize)]
 struct Head {
     schema: &'static str,
+    #[serde(flatten)]
+    program: ProgramRecord,
     from: String,
     to: Option<String>,
     prefix: String,
@@ -149,6 +152,7 @@ impl DifferenceArguments {
         let io = |error: serde_json::Error| Stop::from(std::io::Error::from(error));
         let head = serde_json::to_string(&Head {
             schema: "granulo/store-snapshot-diff/1",
+            program: program_record(),
             from: escape(self.from.as_bytes()),
             to: self.to.as_ref().map(|name| escape(name.as_bytes())),
             prefix: top.to_string(),
