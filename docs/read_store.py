@@ -195,7 +195,7 @@ class Store:
         self.log(max(newest, key=lambda block: block.mark), side)
         snapshots = self.snapshots()
         if snapshot is not None and snapshot not in snapshots:
-            sys.exit("read_store.py: there is no such snapshot")
+            sys.exit(f"read_store.py: there is no snapshot {ascii(snapshot)[1:-1]}")
         self.replay(2**48 if snapshot is None else snapshots[snapshot])
 
     def log(self, history, side):

@@ -120,7 +120,7 @@ fn the_script_reads_snapshots() {
     let now = listed(&at(&[]).ended(0));
     assert_eq!((now.get("i1/d0/0000"), now.get("i1/d2/0002"), now.get("i1/d1/0001")), (Some(&3), Some(&5), None));
     assert!(now.contains_key("y/0001") && !now.contains_key("i1/z-large/0001"));
-    assert!(at(&["--at", "between"]).ended(1).said().contains("no such snapshot"));
+    assert!(at(&["--at", "between"]).ended(1).said().contains("there is no snapshot"));
 }
 
 #[test]

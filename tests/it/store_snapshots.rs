@@ -88,7 +88,7 @@ fn what_differs_is_listed_with_sizes() {
     assert!(same["differences"].as_array().unwrap().is_empty());
     let back = snapshot("diff", &home, &["tuesday", "monday", "--json"]).ended(0).json();
     assert_eq!(back["totals"]["removed"]["objects"], 2);
-    complains(&snapshot("diff", &home, &["friday"]).ended(2), &["no such snapshot: friday", "tuesday, monday"]);
+    complains(&snapshot("diff", &home, &["friday"]).ended(2), &["there is no snapshot friday", "tuesday, monday"]);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn snapshots_are_listed_with_what_they_alone_keep_and_removed() {
     assert!(table.contains("monday") && table.ends_with("together they keep 3 objects, 1.08 KiB\n"), "{table}");
 
     complains(&snapshot("rm", &home, &[]).ended(2), &["nothing says which", "--keep-daily 7"]);
-    complains(&snapshot("rm", &home, &["tuesday", "sunday"]).ended(2), &["no such snapshot: sunday"]);
+    complains(&snapshot("rm", &home, &["tuesday", "sunday"]).ended(2), &["there is no snapshot sunday"]);
     let would = snapshot("rm", &home, &["--keep-last", "1", "--dry-run"]).ended(0).text();
     assert_eq!(would, "would remove monday\n1 snapshot is kept\n");
     assert_eq!(snapshot("rm", &home, &["--keep-daily", "7"]).ended(0).text(), "removed monday\n1 snapshot is kept\n");

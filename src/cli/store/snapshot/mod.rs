@@ -257,7 +257,7 @@ impl RemoveArguments {
 }
 
 fn no_such_snapshot(operation: &'static str, name: &str, rows: &[SnapshotRow]) -> Error {
-    let error = Error::new(ErrorKind::NotFound, operation, format!("no such snapshot: {}", escape(name.as_bytes())));
+    let error = Error::new(ErrorKind::NotFound, operation, format!("there is no snapshot {}", escape(name.as_bytes())));
     let names: Vec<String> = rows.iter().rev().take(10).map(|row| escape(&row.name)).collect();
     error.advise(match names.is_empty() {
         true => "the store has none".to_owned(),
