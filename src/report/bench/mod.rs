@@ -204,3 +204,39 @@ fn write_notes(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::result::{FileSystem, SubjectKind};
+
+    fn subjects(names: &[&str]) -> Vec<Subject> {
+        let subject = |name: &&str| Subject {
+            name: (*name).to_owned(),
+            kind: SubjectKind::FileSystem,
+            path: String::new(),
+            file_system: FileSystem::default(),
+            device: Default::default(),
+            further_devices: Vec::new(),
+            fill_before: 0.0,
+            fill_after: 0.0,
+        };
+        names.iter().map(subject).collect()
+    }
+
+    #[test]
+    fn no_two_names_look_alike() {
+        let alike = subjects(&["ext4", "/mnt/first/of/two/place", "/mnt/again/of/two/place"]);
+        for width in [HEAD_COLUMNS, NAME_COLUMNS - 1, NAME_COLUMNS] {
+            let names: Vec<String> = (0..3).map(|at| short_name(&alike, at, width)).collect();
+            assert_eq!(names[0], "ext4");
+            assert!(names[1].starts_with("B /") && names[2].starts_with("C /"), "{names:?}");
+        }
+        let mut out = Vec::new();
+        write_subjects(&alike, &mut out).unwrap();
+        let text = String::from_utf8(anstream::adapter::strip_bytes(&out).into_vec()).unwrap();
+        assert!(text.contains("B is /mnt/first/of/two/place\nC is /mnt/again/of/two/place\n"), "{text}");
+        let unlike = subjects(&["granulo slow device", "ext4"]);
+        assert_eq!(short_name(&unlike, 0, NAME_COLUMNS), shorten("granulo slow device", NAME_COLUMNS));
+    }
+}
