@@ -6,6 +6,7 @@
 //! and removes it.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -195,8 +196,13 @@ impl Image {
         self.take_down()?;
         let (path, kind) = (self.file(), self.spec.kind);
         let fail = |error| Error::io("create an image at", &path, error);
-        // Truncated first, so that it consists of holes again.
-        let file = File::create(&path).map_err(fail)?;
+        // A new file: another mount namespace may still have the old file system mounted, and write to its image.
+        if let Err(error) = fs::remove_file(&path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(fail(error));
+        }
+        let file = File::create_new(&path).map_err(fail)?;
         file.set_len(self.spec.size_bytes).map_err(fail)?;
         let mut arguments = self.maker_arguments();
         arguments.push(path.to_string_lossy().into_owned());
@@ -204,7 +210,7 @@ impl Image {
         if self.spec.emulation.is_some() {
             // A disk has its space before it is written to.
             let reserved = fallocate(&file, FallocateFlags::empty(), 0, self.spec.size_bytes);
-            if let Err(error) = reserved.map_err(std::io::Error::from)
+            if let Err(error) = reserved.map_err(io::Error::from)
                 && ErrorKind::of(&error) == ErrorKind::NoSpace
             {
                 return Err(fail(error));
@@ -403,6 +409,40 @@ mod tests {
         assert!(fill_holes(&path, &mut |_, total| total == 6 << 20).unwrap());
         assert_eq!(fs::read(&path).unwrap(), before);
         assert!(fs::metadata(&path).unwrap().blocks() * 512 >= 6 << 20);
+    }
+
+    /// A namespace that is made while the file system is mounted keeps it mounted, and lets it write when it ends.
+    #[test]
+    fn a_file_system_that_is_mounted_elsewhere_does_not_write_to_the_next_image() {
+        use std::io::Read;
+        use std::os::unix::fs::MetadataExt;
+        use std::process::Command;
+        let spec = FileSystemSpec::new(FileSystemKind::Ext4, 64 << 20);
+        let directory = tempfile::tempdir().unwrap();
+        if let Err(error) = check(std::slice::from_ref(&spec)).and_then(|()| programs::find("unshare").map(drop)) {
+            let all = std::env::var_os("GRANULO_REQUIRE_ALL").is_some_and(|value| value == "1");
+            assert!(!all, "GRANULO_REQUIRE_ALL=1, and this test cannot run: {error}");
+            let _ = io::Write::write_all(&mut io::stderr(), format!("SKIPPED: {error}\n").as_bytes());
+            return;
+        }
+        let scratch = Arc::new(Scratch::create(directory.path()).unwrap());
+        let mut image = Image::make(&scratch, 1, spec).unwrap();
+        fs::write(image.root().join("old"), [1; 100_000]).unwrap();
+        let script = ["--mount", "sh", "-c", "echo; read wait"];
+        let mut elsewhere =
+            Command::new("unshare").args(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        elsewhere.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+        let inode = |image: &Image| fs::metadata(image.file()).unwrap().ino();
+        let old = inode(&image);
+        image.remake().unwrap();
+        assert_ne!(inode(&image), old);
+        fs::write(image.root().join("new"), [2; 100_000]).unwrap();
+        // Its last mount ends here.
+        drop(elsewhere.stdin.take());
+        elsewhere.wait().unwrap();
+        image.unmount().unwrap();
+        image.mount().unwrap();
+        assert_eq!(fs::read(image.root().join("new")).unwrap(), [2; 100_000]);
     }
 
     #[test]

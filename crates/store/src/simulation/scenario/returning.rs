@@ -1,5 +1,4 @@
-//! Scenarios in which a sync fails, and what it left in memory only is dropped later, when a repair has taken the device
-//! back, and others are lost.
+//! others are lost.
 
 use super::super::mishap::{FileKind, Rot};
 use super::super::workload::Durability;
