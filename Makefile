@@ -63,16 +63,16 @@ test-python:      ## the Python package, built and installed in target/python; w
 
 test-page:        ## the pages in headless Chromium (needs node and chromium)
 	cargo build --release
-	mkdir -p target/page
+	rm -rf target/page && mkdir -p target/page
 	./target/release/granulo survey src --report target/page/src.html -o target/page/src.json > target/page/src.txt
 	./target/release/granulo plan vu-2005 --trace vu-2005 --fast 24GiB --prices tests/page/prices.toml --report target/page/plan.html > target/page/plan.txt
 	tests/page/bench-pages.sh ./target/release/granulo target/page
-	rm -rf target/page/copy && tests/page/use-pages.sh ./target/release/granulo target/page
+	tests/page/use-pages.sh ./target/release/granulo target/page
 	cd tests/page && npm ci --no-audit --no-fund && \
 	  GRANULO_PAGE=$(CURDIR)/target/page/src.html GRANULO_PLAN_PAGE=$(CURDIR)/target/page/plan.html \
 	  GRANULO_BENCH_PAGE=$$(ls $(CURDIR)/target/page/bench-*.html | paste -sd:) \
 	  GRANULO_TRACE_PAGE=$$(ls $(CURDIR)/target/page/trace-*.html | paste -sd:) GRANULO_CACHE_PAGE=$(CURDIR)/target/page/cache.html \
-	  GRANULO_STORE_PAGE=$(CURDIR)/target/page/store.html npm test
+	  GRANULO_STORE_PAGE=$(CURDIR)/target/page/store.html GRANULO_HISTORY_PAGE=$(CURDIR)/target/page/history.html npm test
 
 fuzz-build:       ## the fuzz targets
 	RUSTFLAGS="$(FUZZ_RUSTFLAGS)" cargo build --locked --release --manifest-path fuzz/Cargo.toml --target $(HOST)

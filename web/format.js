@@ -122,8 +122,14 @@ const Format = (() => {
     return value === 0 ? "0" : `${shortCount(Number((value / unit).toPrecision(3)))} ${name}`;
   }
 
+  /** A day on an axis, from days since 1970: `29 Nov 2026`. */
+  function shortDate(value) {
+    const date = new Date(Math.round(value * 86400) * 1000);
+    return `${date.getUTCDate()} ${MONTHS[date.getUTCMonth()]} ${date.getUTCFullYear()}`;
+  }
+
   function shortUnit(value, unit) {
-    const short = { bytes: size, days: shortDays, seconds: shortSeconds, share: (fraction) => `${trim(fraction * 100)} %` };
+    const short = { bytes: size, days: shortDays, date: shortDate, seconds: shortSeconds, share: (fraction) => `${trim(fraction * 100)} %` };
     return (short[unit] ?? shortCount)(value);
   }
 

@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::report::refuse_to_replace;
 use super::{Ended, output, usage_error};
 use crate::document::Unread;
 use crate::error::{Error, Result};
-use crate::io::read_bounded;
+use crate::io::{read_bounded, write_atomically};
 use crate::report::history::{write_csv, write_history};
+use crate::report::history_page;
 use crate::survey::history::Collected;
 use crate::survey::{file, source};
 use crate::units::escape_path;
@@ -16,11 +18,11 @@ use crate::units::escape_path;
 /// Show how a tree grows, from many surveys of it, and when its file system will be full
 ///
 /// Surveys of several trees are told apart by their names, roots and hosts; anonymous ones have none, and are listed
-/// without growth. Growth is the median of the slopes between
-/// all pairs of surveys; a forecast uses that of the last 30 days if these have at least three surveys.
+/// without growth. Growth is the median of the slopes between all pairs of surveys; a forecast uses that of the last 30
+/// days if these have at least three surveys.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  granulo history /var/lib/granulo/surveys\n  granulo history home-*.json --csv > home.csv"
+    after_help = "Examples:\n  granulo history /var/lib/granulo/surveys --report growth.html\n  granulo history home-*.json --csv > home.csv"
 )]
 pub(super) struct HistoryArguments {
     /// Survey files, and directories with survey files (*.json, not below)
@@ -29,6 +31,9 @@ pub(super) struct HistoryArguments {
     /// Write the history to this file, as JSON
     #[arg(short, long, value_name = "FILE.json")]
     output: Option<PathBuf>,
+    /// Write a self-contained HTML page with its curves to this file
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
     /// Print the history as CSV: a line for each survey
     #[arg(long, conflicts_with = "json")]
     csv: bool,
@@ -39,6 +44,9 @@ pub(super) struct HistoryArguments {
 
 impl HistoryArguments {
     pub(super) fn run(self) -> Result<Ended> {
+        if let Some(page) = &self.report {
+            refuse_to_replace(&self.surveys, page)?;
+        }
         let (mut collected, mut found, mut ended) = (Collected::default(), 0, Ended::Well);
         for path in &self.surveys {
             if !path.is_dir() {
@@ -63,6 +71,10 @@ impl HistoryArguments {
         let history = collected.history();
         if let Some(path) = &self.output {
             output::write_json(path, &history)?;
+        }
+        if let Some(page) = &self.report {
+            write_atomically(page, |out| history_page::write(&history, super::survey::now(), out))?;
+            output::note(&format!("wrote {}", escape_path(page)));
         }
         match () {
             () if self.json => output::print_json(&history)?,

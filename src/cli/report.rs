@@ -14,7 +14,7 @@ use crate::layout::Model;
 use crate::plan::Plan;
 use crate::report::bench::page::{self as bench_page, NamedRun};
 use crate::report::page::Part;
-use crate::report::{cache_page, page, plan_page, store_page, trace_page};
+use crate::report::{cache_page, history_page, page, plan_page, store_page, trace_page};
 use crate::survey::Survey;
 use crate::units::escape_path;
 
@@ -24,8 +24,8 @@ use crate::units::escape_path;
 /// plans, become one page with a contents list.
 #[derive(Debug, Args)]
 pub(super) struct ReportArguments {
-    /// Survey files, fsstats CSVs, published tables; plans, bench results, cache results, the status of stores (JSON);
-    /// traces
+    /// Survey files, fsstats CSVs, published tables; plans, histories, bench results, cache results, the status of
+    /// stores (JSON); traces
     #[arg(value_name = "RESULT", required = true)]
     results: Vec<PathBuf>,
     /// Write the page to this file
@@ -37,7 +37,7 @@ impl ReportArguments {
     pub(super) fn run(self) -> Result<Ended> {
         refuse_to_replace(&self.results, &self.output)?;
         let (mut plans, mut runs, mut studies, mut traces) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut stores = Vec::new();
+        let (mut stores, mut histories) = (Vec::new(), Vec::new());
         // Surveys, or nothing that is known: then the error names them.
         let mut others = Vec::new();
         let mut ended = Ended::Well;
@@ -52,12 +52,16 @@ impl ReportArguments {
                 Some(Stored::Bench(document)) => runs.push((path.as_path(), *document)),
                 Some(Stored::CacheStudy(study)) => studies.push(*study),
                 Some(Stored::StoreStatus(status)) => stores.push(*status),
+                Some(Stored::History(history)) => histories.push(*history),
                 None => others.push(path.clone()),
             }
         }
         let mut parts = Vec::new();
         if !others.is_empty() {
             parts.push(self.surveys(&others)?);
+        }
+        if !histories.is_empty() {
+            parts.push(self.made(history_page::part(&histories.iter().collect::<Vec<_>>()))?);
         }
         for plan in &plans {
             parts.push(self.made(plan_page::part(plan, &models_of(plan)?))?);
@@ -95,7 +99,7 @@ impl ReportArguments {
 }
 
 /// Refuses to replace a result by its own page.
-fn refuse_to_replace(results: &[PathBuf], page: &Path) -> Result<()> {
+pub(super) fn refuse_to_replace(results: &[PathBuf], page: &Path) -> Result<()> {
     let identity = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
     let output = identity(page);
     match results.iter().find(|path| output.is_some() && identity(path) == output) {

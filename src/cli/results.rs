@@ -1,4 +1,4 @@
-//! Result files that are not sources of sizes: plans, bench results, cache studies, and the status of stores.
+//! Result files that are not sources of sizes: plans, bench results, cache studies, histories, and the status of stores.
 
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::io::read_bounded;
 use crate::mrc::study::{self, Study};
 use crate::plan::{self, Plan};
+use crate::survey::history::{self, History};
 
 /// A result with a table and a page of its own.
 pub(super) enum Stored {
@@ -18,6 +19,7 @@ pub(super) enum Stored {
     Bench(Box<Document>),
     CacheStudy(Box<Study>),
     StoreStatus(Box<Value>),
+    History(Box<History>),
 }
 
 /// The result in a file; `None` for anything else, which may be a source.
@@ -31,9 +33,11 @@ pub(super) fn read(path: &Path) -> Result<Option<Stored>> {
     let study = || document.read("read the cache study", study::SCHEMA, "write it again with granulo cache -o");
     let status =
         || document.read("read the status of a store", STORE_STATUS, "write it again with granulo store status --json");
+    let history = || document.read("read the history", history::SCHEMA, "write it again with granulo history -o");
     let stored = boxed(plan::read_document(&document), Stored::Plan)
         .or_else(|| boxed(study(), Stored::CacheStudy))
         .or_else(|| boxed(status(), Stored::StoreStatus))
+        .or_else(|| boxed(history(), Stored::History))
         .or_else(|| boxed(result::read_document(&document), Stored::Bench));
     stored.transpose().map_err(|error: Error| error.at(path))
 }

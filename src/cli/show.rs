@@ -142,6 +142,8 @@ impl ShowArguments {
             Stored::StoreStatus(status) => {
                 output::print(|out| report::store::write_sentences(&report::store_page::sentences(status), out))
             }
+            Stored::History(history) if self.json => output::print_json(history),
+            Stored::History(history) => output::print(|out| report::history::write_history(history, out)),
             Stored::Bench(document) if self.json => output::print_json(document),
             Stored::Bench(document) => output::print(|out| report::bench::write_document(document, out)),
         }

@@ -6,7 +6,7 @@ use super::chart::{bar, columns, left, right, shorten};
 use super::growth::{count, size};
 use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
 use super::table::{bar_columns, table};
-use crate::survey::history::{Forecast, History, Point, TreeHistory};
+use crate::survey::history::{Forecast, History, Point, Resource, TreeHistory};
 use crate::units::{format_count, format_share, format_size, fraction};
 
 /// Rows of a table.
@@ -29,11 +29,7 @@ pub(crate) fn write_history(history: &History, out: &mut dyn Write) -> io::Resul
 }
 
 fn write_tree(tree: &TreeHistory, out: &mut dyn Write) -> io::Result<()> {
-    let title = match &tree.host {
-        Some(host) => format!("{} on {host}", tree.name),
-        None => tree.name.clone(),
-    };
-    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&title, columns()))?;
+    writeln!(out, "{HEADING}{}{HEADING:#}", shorten(&title(tree), columns()))?;
     let (Some(first), Some(last)) = (tree.points.first(), tree.points.last()) else { return Ok(()) };
     let surveys = format_count(tree.points.len() as u128);
     match tree.points.len() {
@@ -41,23 +37,35 @@ fn write_tree(tree: &TreeHistory, out: &mut dyn Write) -> io::Result<()> {
         _ => faint(&format!("{surveys} surveys, {} to {}", first.taken_at, last.taken_at), out)?,
     }
     writeln!(out)?;
-    if tree.anonymous && tree.points.len() > 1 {
-        prose(
-            "These surveys are anonymous: they do not say of which tree they are, so nothing is computed across them. \
-             Surveys with a name (granulo survey without --anonymous) have growth and curves.",
-            out,
-        )?;
-    } else if tree.files.is_none() {
-        prose("Growth needs surveys that are at least a day apart.", out)?;
-    }
-    for sentence in growth(tree) {
+    for sentence in sentences(tree) {
         prose(&sentence, out)?;
-    }
-    for forecast in &tree.forecasts {
-        prose(&full(forecast), out)?;
     }
     write_table(tree, out)?;
     if tree.anonymous { Ok(()) } else { write_curves(tree, out) }
+}
+
+/// How a tree grows, and when its file system will be full; or why that is unknown.
+pub(super) fn sentences(tree: &TreeHistory) -> Vec<String> {
+    let mut sentences = growth(tree);
+    if tree.anonymous && tree.points.len() > 1 {
+        sentences.push(
+            "These surveys are anonymous: they do not say of which tree they are, so nothing is computed across them. \
+             Surveys with a name (granulo survey without --anonymous) have growth and curves."
+                .to_owned(),
+        );
+    } else if tree.files.is_none() {
+        sentences.push("Growth needs surveys that are at least a day apart.".to_owned());
+    }
+    sentences.extend(tree.forecasts.iter().map(full));
+    sentences
+}
+
+/// Its name, and its host if that is known.
+pub(super) fn title(tree: &TreeHistory) -> String {
+    match &tree.host {
+        Some(host) => format!("{} on {host}", tree.name),
+        None => tree.name.clone(),
+    }
 }
 
 fn growth(tree: &TreeHistory) -> Vec<String> {
@@ -86,8 +94,8 @@ fn files_a_day(number: f64) -> String {
 fn full(forecast: &Forecast) -> String {
     let per_day = forecast.trend.current();
     let (left, per_day) = match forecast.of {
-        "bytes" => (format_size(forecast.left.into()), size(per_day.round() as i128)),
-        of => (format!("{} {of}", format_count(forecast.left.into())), files_a_day(per_day)),
+        Resource::Bytes => (format_size(forecast.left.into()), size(per_day.round() as i128)),
+        Resource::Inodes => (format!("{} inodes", format_count(forecast.left.into())), files_a_day(per_day)),
     };
     match (forecast.days, &forecast.full_at) {
         (Some(days), Some(at)) => {

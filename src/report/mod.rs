@@ -9,6 +9,7 @@ pub(crate) mod compare;
 pub(crate) mod generate;
 mod growth;
 pub(crate) mod history;
+pub(crate) mod history_page;
 pub mod page;
 pub(crate) mod paragraphs;
 pub(crate) mod plan;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Survey;
 use super::file::format_time;
@@ -24,27 +24,28 @@ const SECONDS_A_DAY: f64 = 86_400.0;
 const FARTHEST_DAYS: f64 = 10_000.0;
 
 /// Histories of trees.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct History {
     /// [`SCHEMA`].
-    pub schema: &'static str,
+    pub schema: String,
     /// Version that wrote it.
-    pub granulo_version: &'static str,
+    pub granulo_version: String,
     /// Commit that wrote it, with `+changed` where the tree differed from it; `None` if unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub granulo_commit: Option<&'static str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granulo_commit: Option<String>,
     /// One for each tree, in the order of their names.
     pub trees: Vec<TreeHistory>,
 }
 
 /// The history of one tree.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TreeHistory {
     /// Its name.
     pub name: String,
     /// Whether the surveys are anonymous: they do not say of which tree they are, so there is no growth between them.
+    #[serde(default)]
     pub anonymous: bool,
     /// Its host, if all surveys have the same.
     pub host: Option<String>,
@@ -63,7 +64,7 @@ pub struct TreeHistory {
 }
 
 /// A survey as a point of the curves.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Point {
     /// The file of the survey, escaped.
@@ -95,7 +96,7 @@ pub struct Point {
 }
 
 /// How fast something grows.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Trend {
     /// A day, over all surveys.
     pub per_day: f64,
@@ -103,11 +104,22 @@ pub struct Trend {
     pub recent_per_day: Option<f64>,
 }
 
+/// What a file system has only so much of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Resource {
+    /// Bytes.
+    Bytes,
+    /// Inodes.
+    Inodes,
+}
+
 /// When something of a file system will be used up.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
-    /// `bytes` or `inodes`.
-    pub of: &'static str,
+    /// Of what.
+    pub of: Resource,
     /// What is left at the last survey.
     pub left: u64,
     /// Growth of what is in use.
@@ -162,9 +174,9 @@ impl Collected {
     /// The histories.
     pub fn history(self) -> History {
         History {
-            schema: SCHEMA,
-            granulo_version: program::VERSION,
-            granulo_commit: program::commit(),
+            schema: SCHEMA.to_owned(),
+            granulo_version: program::VERSION.to_owned(),
+            granulo_commit: program::commit().map(str::to_owned),
             trees: self
                 .trees
                 .into_iter()
@@ -184,9 +196,11 @@ fn tree(name: Option<String>, roots: Vec<String>, host: String, mut points: Vec<
     points.sort_by(|a, b| (a.taken_at_seconds, &a.source).cmp(&(b.taken_at_seconds, &b.source)));
     let trend_of = |figure: &dyn Fn(&Point) -> Option<f64>| if anonymous { None } else { trend(&points, figure) };
     let forecasts = points.last().map_or_else(Vec::new, |last| {
-        let bytes = last.available_bytes.map(|left| ("bytes", left, trend_of(&|point| Some(point.used_bytes? as f64))));
+        let bytes =
+            last.available_bytes.map(|left| (Resource::Bytes, left, trend_of(&|point| Some(point.used_bytes? as f64))));
         let free_inodes = last.inodes.zip(last.used_inodes).map(|(all, used)| all.saturating_sub(used));
-        let inodes = free_inodes.map(|left| ("inodes", left, trend_of(&|point| Some(point.used_inodes? as f64))));
+        let inodes =
+            free_inodes.map(|left| (Resource::Inodes, left, trend_of(&|point| Some(point.used_inodes? as f64))));
         let both = bytes.into_iter().chain(inodes);
         both.filter_map(|(of, left, trend)| Some(forecast(of, left, trend?, last.taken_at_seconds))).collect()
     });
@@ -203,7 +217,7 @@ fn tree(name: Option<String>, roots: Vec<String>, host: String, mut points: Vec<
     }
 }
 
-fn forecast(of: &'static str, left: u64, trend: Trend, now: i64) -> Forecast {
+fn forecast(of: Resource, left: u64, trend: Trend, now: i64) -> Forecast {
     let days = Some(left as f64 / trend.current()).filter(|days| trend.current() > 0.0 && *days <= FARTHEST_DAYS);
     let full_at = days.map(|days| format_time(now.saturating_add((days * SECONDS_A_DAY) as i64)));
     Forecast { of, left, trend, days, full_at }
@@ -284,7 +298,7 @@ mod tests {
         // The slopes are 10 three times, 4,450, -4,430 and -8,870.
         assert_eq!(tree.files.unwrap().current(), 10.0);
         let [forecast] = &tree.forecasts[..] else { panic!("{tree:?}") };
-        assert_eq!((forecast.of, forecast.left, forecast.trend.current()), ("bytes", 360, 10.0));
+        assert_eq!((forecast.of, forecast.left, forecast.trend.current()), (Resource::Bytes, 360, 10.0));
         assert_eq!((forecast.days, forecast.full_at.as_deref()), (Some(36.0), Some("1970-02-10T00:00:00Z")));
     }
 

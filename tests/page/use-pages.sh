@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Pages of a small trace and of a store, for the page tests: one trace, two together, caches, and the store.
+# Pages of a small trace, of a store and of a tree that grows, for the page tests: one trace, two together, caches, the
+# store, and a history.
 #
 #   tests/page/use-pages.sh GRANULO DIR
 set -euo pipefail
@@ -18,3 +19,10 @@ for disk in fast/0 fast/1 slow/2 slow/3 slow/4; do devices+=("--${disk%/*}" "$ou
 "$granulo" store snapshot create "$out/store" before > /dev/null
 "$granulo" store rm "$out/store" METHOD.md > /dev/null
 "$granulo" store status "$out/store" --count --report "$out/store.html" > /dev/null
+mkdir "$out/tree" "$out/surveys"
+for month in 07 08 09 10 11; do
+  cp -r "$source/docs" "$out/tree/$month"
+  "$granulo" survey "$out/tree" --name tree --quiet -o "$out/surveys/$month.json" > /dev/null
+  sed -i -E "s/(\"taken_at\": *)\"[^\"]*\"/\1\"2026-$month-01T03:00:00Z\"/" "$out/surveys/$month.json"
+done
+"$granulo" history "$out/surveys" --report "$out/history.html" > /dev/null

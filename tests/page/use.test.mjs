@@ -1,9 +1,10 @@
-// The pages of traces, caches and stores in headless Chromium: `npm ci && npm test`.
+// The pages of traces, caches, stores and histories in headless Chromium: `npm ci && npm test`.
 //
 //   GRANULO_TRACE_PAGE   pages that `granulo report` wrote of traces (several: separated by ':'), such as one of one
 //                        trace and one of two
 //   GRANULO_CACHE_PAGE   pages that it wrote of results of `granulo cache`
 //   GRANULO_STORE_PAGE   pages that `granulo store status --report` wrote
+//   GRANULO_HISTORY_PAGE pages that `granulo history --report` wrote
 //   GRANULO_REQUIRE_ALL  1: fail, instead of skipping, where there is no such page
 import assert from "node:assert/strict";
 import { basename, delimiter, resolve } from "node:path";
@@ -99,3 +100,13 @@ all("GRANULO_STORE_PAGE", () => [], {}, (data) => {
     for (const snapshot of store.snapshots) snapshot.name = HOSTILE;
   }
 }, (data) => { data.stores = []; });
+
+/** The charts of trees with surveys at several times. */
+const chartsOfHistories = ({ trees }) => trees.map((tree, at) => !tree.anonymous && new Set(tree.points.map((point) => point.taken_at_seconds)).size > 1 && `history-${at}`).filter(Boolean);
+
+all("GRANULO_HISTORY_PAGE", chartsOfHistories, { "history-0": /UTC/ }, (data) => {
+  for (const tree of data.trees) {
+    [tree.name, tree.host, tree.roots] = [HOSTILE, HOSTILE, [HOSTILE]];
+    for (const point of tree.points) point.source = HOSTILE;
+  }
+}, (data) => { data.trees = []; });

@@ -1,0 +1,110 @@
+// The page of histories, the sections: curves over time, growth and forecasts, and every survey. Each function takes the
+// data of the page and returns `{id, title, short, lead, parts}`, or null where there is nothing to show.
+"use strict";
+
+const Histories = (() => {
+  const { el, num, known, count, size, share, table, MISSING } = Format;
+  const { Figure, line } = Figures;
+  const SECONDS_A_DAY = 86400;
+  // What a panel shows: title, unit, and its lines.
+  const PANELS = [
+    ["Files", "count", [["files", "Files", "c1"], ["small_files", "Small files", "c2", "dashed", [6, 4]]]],
+    ["Bytes", "bytes", [["size_bytes", "Size", "c3"], ["allocated_bytes", "Allocated", "c4", "dashed", [6, 4]]]],
+    ["The file system", "bytes", [["used_bytes", "In use", "c5"], ["capacity_bytes", "Capacity", "c6", "dotted", [1.5, 3]]]],
+  ];
+  const nameOf = (tree) => (tree.host ? `${tree.name} on ${tree.host}` : tree.name);
+  const titled = (data, text, tree) => (data.trees.length > 1 ? `${text}: ${nameOf(tree)}` : text);
+  const dayOf = (point) => num(point.taken_at_seconds) / SECONDS_A_DAY;
+  const inUnit = (value, unit) => (known(value) ? (unit === "bytes" ? size(value) : count(value)) : MISSING);
+  const current = (trend) => num(trend.recent_per_day ?? trend.per_day);
+
+  function signed(value, unit) {
+    const whole = Math.round(Math.abs(value));
+    const text = unit === "bytes" ? size(whole) : Math.abs(value) < 10 ? Format.decimal(Math.abs(value), 2) : count(whole);
+    return `${value < 0 ? "−" : "+"}${text}`;
+  }
+
+  /** Growth a day in words; nothing where it is unknown. */
+  const perDay = (trend, unit) => (trend ? `${signed(current(trend), unit)} a day` : null);
+
+  // ---------------------------------------------------------------- curves
+
+  function curves(data) {
+    const parts = data.trees.map((tree, number) => {
+      const { points } = tree;
+      const all = points.map(dayOf);
+      const [from, to] = [Math.min(...all), Math.max(...all)];
+      if (tree.anonymous || !(to > from)) return null;
+      const room = 0.02 * (to - from);
+      const of = (field) => points.filter((point) => known(point[field])).map((point) => [dayOf(point), num(point[field])]);
+      const list = PANELS.map(([title, unit, lines]) => ({ title, unit, lines: lines.filter(([field]) => of(field).length > 1) })).filter(({ lines }) => lines.length);
+      const nearest = (place) => points.reduce((best, point) => (Math.abs(dayOf(point) - place) < Math.abs(dayOf(best) - place) ? point : best));
+      return new Figure({
+        name: `history-${number}`,
+        title: titled(data, "Over time", tree),
+        note: "Each point is a survey.",
+        alt: "Files, bytes and use of the file system over time",
+        state: { from: "zero" },
+        controls: [{ key: "from", label: "Vertical axes", options: [["zero", "From 0"], ["least", "Fitted"]] }],
+        legend: (color) => list.flatMap(({ lines }) => lines.map(([field, label, tint, dash]) => ({ key: field, label, color: color(tint), dash }))),
+        layout(state, color) {
+          const seen = list.map((panel) => ({ ...panel, lines: panel.lines.filter(([field]) => !state.hidden.has(field)) }));
+          return {
+            x: { scale: "linear", unit: "date", title: "Taken (UTC)", snap: true, full: [from - room, to + room], least: Math.max(1 / 24, (to - from) / 200), stops: all },
+            panels: seen.map(({ title, unit, lines }) => {
+              const values = lines.flatMap(([field]) => of(field).map(([, value]) => value));
+              const [least, most] = [Math.min(...values), Math.max(...values)];
+              const fitted = state.from === "least" && values.length && most > least ? { min: Math.max(0, least - 0.05 * (most - least)), max: most + 0.05 * (most - least) } : { min: 0 };
+              return { title, unit, ...fitted, series: lines.map(([field, , tint, , dash]) => line(of(field), { color: color(tint), dash, symbol: points.length <= 100 ? "circle" : undefined, symbolSize: 5 })) };
+            }),
+            tip: (place) => {
+              const point = nearest(place);
+              return {
+                title: Format.time(point.taken_at),
+                rows: seen.flatMap(({ unit, lines }) => lines.map(([field, label, tint, dash]) => ({ color: color(tint), dash, label, value: inUnit(point[field], unit) }))),
+              };
+            },
+          };
+        },
+      });
+    }).filter(Boolean);
+    return parts.length ? { id: "curves", title: "Over time", short: "Curves", lead: [], parts } : null;
+  }
+
+  // ---------------------------------------------------------------- growth
+
+  function growth(data) {
+    const parts = data.trees.map((tree) => {
+      const used = (of) => tree.forecasts.find((forecast) => forecast.of === of);
+      const rows = [["Files", tree.files, "count"], ["Bytes", tree.size_bytes, "bytes"], ["Allocated", tree.allocated_bytes, "bytes"],
+        ["File system, bytes in use", used("bytes")?.trend, "bytes", used("bytes")], ["File system, inodes in use", used("inodes")?.trend, "count", used("inodes")]]
+        .filter(([, trend]) => trend);
+      if (!rows.length) return null;
+      return el("div", { class: "block" }, el("h3", { class: "name" }, titled(data, "Growth a day", tree)), table({
+        caption: "Growth a day",
+        columns: [{ title: "", text: true }, { title: "Over all surveys" }, { title: "In the last 30 days" }, { title: "Left" }, { title: "Full in" }, { title: "On" }],
+        rows: rows.map(([title, trend, unit, forecast]) => [title, signed(num(trend.per_day), unit), known(trend.recent_per_day) ? signed(num(trend.recent_per_day), unit) : MISSING,
+          forecast ? inUnit(forecast.left, unit) : "", forecast ? (known(forecast.days) ? Format.days(Math.round(num(forecast.days))) : "many years") : "", forecast?.full_at ? Format.time(forecast.full_at).split(",")[0] : ""]),
+      }));
+    }).filter(Boolean);
+    return parts.length ? { id: "growth", title: "Growth", short: "Growth", lead: [], parts } : null;
+  }
+
+  // ---------------------------------------------------------------- surveys
+
+  function surveys(data) {
+    const parts = data.trees.map((tree) => el("div", { class: "block" }, el("h3", { class: "name" }, titled(data, "Surveys", tree)), table({
+      caption: "Surveys",
+      sortable: true,
+      columns: [{ title: "Taken", text: true }, { title: "Files" }, { title: "Small files" }, { title: "Directories" }, { title: "Size" }, { title: "Allocated" }, { title: "In use" }, { title: "File", text: true }],
+      rows: tree.points.map((point) => [{ text: Format.time(point.taken_at), value: num(point.taken_at_seconds) },
+        ...["files", "small_files", "directories"].map((field) => ({ text: count(point[field]), value: num(point[field]) })),
+        ...["size_bytes", "allocated_bytes"].map((field) => ({ text: size(point[field]), value: num(point[field]) })),
+        num(point.capacity_bytes) > 0 ? { text: share(num(point.used_bytes) / num(point.capacity_bytes)), value: num(point.used_bytes) / num(point.capacity_bytes) } : { text: MISSING, value: -1 },
+        { text: point.source, name: true }]),
+    })));
+    return { id: "surveys", title: "Surveys", short: "Surveys", lead: [], parts };
+  }
+
+  return { curves, growth, surveys, perDay };
+})();
