@@ -1,6 +1,6 @@
 //! Output: results to standard output, messages to standard error.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use super::Ended;
@@ -31,9 +31,9 @@ fn finish(mut out: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<
     }
 }
 
-/// Prints sentences in the width of the output.
+/// Prints what a command found: in the width of a terminal, and as one line for programs.
 pub(super) fn print_words(words: &str) -> Result<Ended> {
-    print(|out| prose(words, out))
+    print(|out| if io::stdout().is_terminal() { prose(words, out) } else { writeln!(out, "{words}") })
 }
 
 /// Prints a document for programs, which has no colours to strip.

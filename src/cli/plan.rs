@@ -89,6 +89,9 @@ pub(super) struct PlanArguments {
     /// Write a self-contained HTML page to this file, with an interactive cutoff
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
+    /// Write the plan to this file, for show and report
+    #[arg(short, long, value_name = "FILE.json")]
+    output: Option<PathBuf>,
     /// Print the plan as JSON
     #[arg(long)]
     json: bool,
@@ -136,6 +139,9 @@ impl PlanArguments {
                 report::plan_page::write(&plan, &request.models, super::survey::now(), out)
             })?;
             output::note(&format!("wrote {}", crate::units::escape_path(page)));
+        }
+        if let Some(path) = &self.output {
+            output::write_json(path, &plan)?;
         }
         if self.json {
             return output::print_json(&plan);

@@ -1,4 +1,5 @@
-//! Result files that are not sources of sizes: plans, bench results, cache studies, histories, and the status of stores.
+//! Result files that are not sources of sizes: plans, bench results, cache studies, histories, and the status of
+//! stores.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! `granulo show`: print a survey, an fsstats CSV, a published table, a plan, or the result of a bench or of caches.
+//! `granulo show`: print a survey, an fsstats CSV, a published table, a plan, or the result of a bench or of caches:
+//! for people, as JSON, or a table of it as CSV.
 
 use std::path::PathBuf;
 
@@ -8,27 +9,28 @@ use serde::Serialize;
 use super::results::{self, Stored};
 use super::{Ended, output, sources, usage_error};
 use crate::distribution::published;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::io::write_atomically;
 use crate::plan::systems::{self, AssessedSystem, Suited};
 use crate::plan::tier::RATIOS;
 use crate::population::profiles;
-use crate::report::{self, terminal};
+use crate::report::{self, csv, terminal};
 use crate::survey::answers::Answers;
-use crate::survey::file::{Detail, Document, write};
+use crate::survey::file::{Detail, Document};
 use crate::survey::fsstats;
 use crate::survey::owner_ages::{MOST_BREAKS, are_breaks};
-use crate::units::{parse_percent, parse_size};
+use crate::units::{escape, parse_percent, parse_size};
 
-/// Print a survey, fsstats CSV, published table, plan, bench result or cache result
+/// Print a survey, fsstats CSV, published table, plan, history, bench result, cache result or status of a store
 ///
 /// Answers for any cutoff and any block size: a survey keeps enough to be exact up to 64 KiB and within 1 % above.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  granulo show vu-2005\n  granulo show usr.json --cutoff 12KiB --cutoff 64KiB --block-size 128KiB"
+    after_help = "Examples:\n  granulo show vu-2005\n  granulo show usr.json --cutoff 12KiB --cutoff 64KiB --block-size 128KiB\n  \
+    granulo show usr.json --csv=where.directories.subtree.size"
 )]
 pub(super) struct ShowArguments {
-    /// Survey file, fsstats CSV, published table, plan, bench result or cache result
+    /// Survey file, fsstats CSV, published table, plan, history, bench result, cache result or status of a store
     #[arg(value_name = "SOURCE", required_unless_present = "list")]
     source: Option<PathBuf>,
     /// List the published tables
@@ -58,6 +60,10 @@ pub(super) struct ShowArguments {
     /// Print as JSON
     #[arg(long)]
     json: bool,
+    /// Print one table of the result as CSV, with bytes, seconds and shares of 1; without TABLE, the names of its
+    /// tables
+    #[arg(long, value_name = "TABLE", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["json", "list"])]
+    csv: Option<String>,
 }
 
 fn block_size(text: &str) -> std::result::Result<u64, String> {
@@ -100,11 +106,11 @@ impl ShowArguments {
         if let Some(path) = &self.fsstats {
             write_atomically(path, |out| fsstats::write(&survey, out))?;
         }
-        if self.json {
+        if self.json || self.csv.is_some() {
             let answers = Answers::of(&survey, &self.cutoff, &self.block_size).with_quantiles(&survey, &self.quantile);
             return match answers.is_empty() {
-                true => output::print(|out| write(&survey, Detail::Full, out)),
-                false => output::print_json(&Answered { survey: Document::of(&survey, Detail::Full), answers }),
+                true => self.print_document(&Document::of(&survey, Detail::Full)),
+                false => self.print_document(&Answered { survey: Document::of(&survey, Detail::Full), answers }),
             };
         }
         output::print(|out| {
@@ -129,38 +135,55 @@ impl ShowArguments {
     fn stored(&self, stored: &Stored) -> Result<Ended> {
         if self.asks_for_sizes() {
             return Err(usage_error(
-                "plans, bench results, cache results and the status of a store accept only --json",
+                "plans, histories, bench results, cache results and the status of a store accept only --json and --csv",
             )
             .advise("use the survey they were made from"));
         }
+        let is_document = self.json || self.csv.is_some();
         match stored {
-            Stored::CacheStudy(study) if self.json => output::print_json(study),
+            Stored::CacheStudy(study) if is_document => self.print_document(study),
             Stored::CacheStudy(study) => output::print(|out| report::cache::write_study(study, out)),
-            Stored::Plan(plan) if self.json => output::print_json(plan),
+            Stored::Plan(plan) if is_document => self.print_document(plan),
             Stored::Plan(plan) => output::print(|out| report::plan::write_plan(plan, out)),
-            Stored::StoreStatus(status) if self.json => output::print_json(status),
+            Stored::StoreStatus(status) if is_document => self.print_document(status),
             Stored::StoreStatus(status) => {
                 output::print(|out| report::store::write_sentences(&report::store_page::sentences(status), out))
             }
-            Stored::History(history) if self.json => output::print_json(history),
+            Stored::History(history) if is_document => self.print_document(history),
             Stored::History(history) => output::print(|out| report::history::write_history(history, out)),
-            Stored::Bench(document) if self.json => output::print_json(document),
+            Stored::Bench(document) if is_document => self.print_document(document),
             Stored::Bench(document) => output::print(|out| report::bench::write_document(document, out)),
+        }
+    }
+
+    /// Prints a document as JSON, or one of its tables.
+    fn print_document(&self, document: &impl Serialize) -> Result<Ended> {
+        let Some(name) = &self.csv else { return output::print_json(document) };
+        let fail =
+            |error: serde_json::Error| Error::new(ErrorKind::Io, "find the tables of the result", error.to_string());
+        let tables = csv::tables(&serde_json::to_vec(document).map_err(fail)?).map_err(fail)?;
+        if name.is_empty() {
+            return output::print_document(|out| csv::write_names(&tables, out));
+        }
+        match tables.iter().find(|table| table.name == *name) {
+            Some(table) => output::print_document(|out| table.write(out)),
+            None => Err(usage_error(format!("the result has no table '{}'", escape(name.as_bytes())))
+                .advise("list its tables with --csv")),
         }
     }
 
     /// The measured systems, side by side.
     fn systems(&self) -> Result<Ended> {
         if self.asks_for_sizes() {
-            return Err(usage_error("the table of measured systems accepts only --json")
+            return Err(usage_error("the table of measured systems accepts only --json and --csv")
                 .advise("name one system, such as granulo show Uni-5 --all"));
         }
         let systems = systems::assess_all()?;
-        if !self.json {
+        if !self.json && self.csv.is_none() {
             return output::print(|out| report::systems::write_systems(&systems, out));
         }
         let suited = systems::suited(&systems);
-        output::print_json(&Systems { schema: "granulo/systems/1", ratios: RATIOS, suited, systems: &systems })
+        self.print_document(&Systems { schema: "granulo/systems/1", ratios: RATIOS, suited, systems: &systems })
     }
 }
 

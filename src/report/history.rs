@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::chart::{bar, columns, left, right, shorten};
+use super::csv::quoted;
 use super::growth::{count, size};
 use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
 use super::table::{bar_columns, table};
@@ -211,14 +212,6 @@ pub(crate) fn write_csv(history: &History, out: &mut dyn Write) -> io::Result<()
         }
     }
     Ok(())
-}
-
-/// A field of a CSV (RFC 4180).
-fn quoted(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! A page of histories: one self-contained HTML file, with the curves of each tree over time, how fast it grows, and when
-//! its file system will be full.
+//! A page of histories: one self-contained HTML file, with the curves of each tree over time, how fast it grows, and
+//! when its file system will be full.
 //!
 //! Its data are the trees of documents that `granulo history --json` prints (docs/SCHEMA.md); its scripts are in
 //! `web/history*.js`.

@@ -6,6 +6,7 @@ pub(crate) mod cache;
 pub(crate) mod cache_page;
 pub(crate) mod chart;
 pub(crate) mod compare;
+pub(crate) mod csv;
 pub(crate) mod generate;
 mod growth;
 pub(crate) mod history;

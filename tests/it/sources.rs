@@ -476,3 +476,17 @@ fn a_table_of_files_is_a_source_as_the_survey_beside_it() {
     refused(&table);
     run(args!["compare", "vu-2005", &table]).ended(2);
 }
+
+#[test]
+fn a_table_of_a_result_is_printed_as_csv() {
+    let names = run(["show", "vu-2005", "--csv"]).ended(0).text();
+    assert!(names.starts_with("table,rows,columns\n"), "{names}");
+    assert!(names.contains("\ndistributions.file_size.buckets,"), "{names}");
+    let table = run(["show", "vu-2005", "--csv=distributions.file_size.buckets"]).ended(0).text();
+    let rows: Vec<&str> = table.lines().collect();
+    assert_eq!(rows[0], "low,high,count,sum");
+    let files: u64 = rows[1..].iter().map(|row| row.split(',').nth(2).unwrap().parse::<u64>().unwrap()).sum();
+    assert_eq!(files, 1_700_000);
+    let wrong = run(["show", "vu-2005", "--csv=no\u{1b}[m"]).ended(2);
+    assert!(wrong.said().contains(r"no table 'no\x1b[m'"), "{}", wrong.said());
+}

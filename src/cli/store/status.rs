@@ -31,6 +31,9 @@ pub(super) struct StatusArguments {
     /// Also count files, directories and links, which reads the whole index, and segments by age
     #[arg(long)]
     count: bool,
+    /// Write it to this file as JSON, for show and report, with segments by age
+    #[arg(short, long, value_name = "FILE.json")]
+    output: Option<PathBuf>,
     /// Print as JSON
     #[arg(long)]
     pub(super) json: bool,
@@ -120,9 +123,13 @@ impl StatusArguments {
         super::say_completeness(&store);
         let status = store.status(self.count)?;
         let held = store.held_by_snapshots()?;
-        let ages = if self.count || self.report.is_some() { Some(store.segment_ages()?) } else { None };
+        let is_kept = self.report.is_some() || self.output.is_some();
+        let ages = if self.count || is_kept { Some(store.segment_ages()?) } else { None };
         let document = document(&status, &held, ages.as_deref());
         let is_amiss = status.devices.iter().any(DeviceStatus::is_in_trouble);
+        if let Some(path) = &self.output {
+            output::write_json(path, &super::completeness::json(&document)?)?;
+        }
         if let Some(page) = &self.report {
             let value = super::completeness::json(&document)?;
             write_atomically(page, |out| store_page::write(&[value], crate::cli::survey::now(), out))?;

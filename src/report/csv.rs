@@ -1,0 +1,212 @@
+//! Results as CSV (RFC 4180): every list of records in a JSON document is a table.
+//!
+//! A table is named by the fields that lead to it, joined by dots: `distributions.file_size.buckets`. Its columns are
+//! the fields of its records, in the order of the document; where a field is a record itself, those of that, joined by
+//! dots as well. If records have lists of records, these are another table, whose rows begin with the plain fields of
+//! the record around them. Values are those of the document: bytes, seconds, shares of 1. Lists of plain values are no
+//! tables.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+
+/// A table of a document.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Table {
+    /// Its name.
+    pub(crate) name: String,
+    columns: Vec<String>,
+    rows: Vec<Vec<(String, String)>>,
+}
+
+/// The tables of a JSON document, in its order.
+///
+/// # Errors
+/// It is not JSON.
+pub(crate) fn tables(json: &[u8]) -> serde_json::Result<Vec<Table>> {
+    let document: Node = serde_json::from_slice(json)?;
+    let mut tables = Vec::new();
+    find(&document, "", &[], &mut tables);
+    Ok(tables)
+}
+
+/// The names of tables, with what is in them.
+///
+/// # Errors
+/// Any error of `out`.
+pub(crate) fn write_names(tables: &[Table], out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "table,rows,columns")?;
+    let line = |table: &Table| [table.name.clone(), table.rows.len().to_string(), table.columns.join(" ")];
+    tables.iter().try_for_each(|table| write_line(line(table).iter().map(String::as_str), out))
+}
+
+impl Table {
+    /// Writes it, with a line of names.
+    ///
+    /// # Errors
+    /// Any error of `out`.
+    pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        write_line(self.columns.iter().map(String::as_str), out)?;
+        self.rows.iter().try_for_each(|row| {
+            let value = |column: &String| row.iter().find(|(name, _)| name == column).map_or("", |(_, value)| value);
+            write_line(self.columns.iter().map(value), out)
+        })
+    }
+
+    fn add(&mut self, row: Vec<(String, String)>) {
+        for (name, _) in &row {
+            if !self.columns.contains(name) {
+                self.columns.push(name.clone());
+            }
+        }
+        self.rows.push(row);
+    }
+}
+
+fn write_line<'a>(values: impl Iterator<Item = &'a str>, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}", values.map(quoted).collect::<Vec<_>>().join(","))
+}
+
+/// A value, quoted where it needs that.
+pub(super) fn quoted(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
+/// Adds the tables below a node; `around` are the plain fields of the records that it is in.
+fn find(node: &Node, name: &str, around: &[(String, String)], tables: &mut Vec<Table>) {
+    match node {
+        Node::Plain(_) => {}
+        Node::Record(fields) => {
+            fields.iter().for_each(|(field, value)| find(value, &joined(name, field), around, tables));
+        }
+        Node::List(items) if items.iter().any(|item| matches!(item, Node::Record(_))) => {
+            let at = tables.iter().position(|table| table.name == name).unwrap_or_else(|| {
+                tables.push(Table { name: name.to_owned(), columns: Vec::new(), rows: Vec::new() });
+                tables.len() - 1
+            });
+            for item in items {
+                let Node::Record(fields) = item else { continue };
+                let mut row = around.to_vec();
+                flatten(fields, "", &mut row);
+                tables[at].add(row);
+                let last = name.rsplit('.').next().unwrap_or(name);
+                let plain = fields.iter().filter_map(|(field, value)| match value {
+                    Node::Plain(text) => Some((joined(last, field), text.clone())),
+                    _ => None,
+                });
+                let around: Vec<_> = around.iter().cloned().chain(plain).collect();
+                fields.iter().for_each(|(field, value)| find(value, &joined(name, field), &around, tables));
+            }
+        }
+        Node::List(_) => {}
+    }
+}
+
+/// Adds the plain values of a record, and of the records in it.
+fn flatten(fields: &[(String, Node)], name: &str, row: &mut Vec<(String, String)>) {
+    for (field, value) in fields {
+        match value {
+            Node::Plain(text) => row.push((joined(name, field), text.clone())),
+            Node::Record(inner) => flatten(inner, &joined(name, field), row),
+            Node::List(_) => {}
+        }
+    }
+}
+
+fn joined(name: &str, field: &str) -> String {
+    if name.is_empty() { field.to_owned() } else { format!("{name}.{field}") }
+}
+
+/// A part of a document, with its fields in order.
+enum Node {
+    Plain(String),
+    Record(Vec<(String, Node)>),
+    List(Vec<Node>),
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Node, D::Error> {
+        from.deserialize_any(NodeVisitor)
+    }
+}
+
+struct NodeVisitor;
+
+impl<'de> Visitor<'de> for NodeVisitor {
+    type Value = Node;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(Node::Plain(String::new()))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
+        Ok(Node::Plain(value.to_string()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
+        Ok(Node::Plain(value.to_string()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
+        Ok(Node::Plain(value.to_string()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
+        Ok(Node::Plain(value.to_string()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
+        Ok(Node::Plain(value.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Node::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Node, A::Error> {
+        let mut record = Vec::new();
+        while let Some(field) = fields.next_entry()? {
+            record.push(field);
+        }
+        Ok(Node::Record(record))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(json: &str, name: &str) -> String {
+        let tables = tables(json.as_bytes()).unwrap();
+        let mut out = Vec::new();
+        match tables.iter().find(|table| table.name == name) {
+            Some(table) => table.write(&mut out).unwrap(),
+            None => write_names(&tables, &mut out).unwrap(),
+        }
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn lists_of_records_are_tables() {
+        let json = r#"{"schema": "s", "z": [{"b": 1, "a": {"y": null, "x": 0.5}}, {"c": "1,\"2\"", "b": -2}],
+            "trees": [{"name": "t", "points": [{"at": 1}, {"at": 2}]}, {"name": "u", "points": []}],
+            "deciles": [1, 2], "deep": {"empty": [], "list": [{"ok": true}]}}"#;
+        assert_eq!(text(json, "z"), "b,a.y,a.x,c\n1,,0.5,\n-2,,,\"1,\"\"2\"\"\"\n");
+        assert_eq!(text(json, "trees.points"), "trees.name,at\nt,1\nt,2\n");
+        assert_eq!(text(json, "deep.list"), "ok\ntrue\n");
+        let names = "table,rows,columns\nz,2,b a.y a.x c\ntrees,2,name\ntrees.points,2,trees.name at\ndeep.list,1,ok\n";
+        assert_eq!(text(json, ""), names);
+    }
+}
