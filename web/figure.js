@@ -71,11 +71,11 @@ const Figures = (() => {
   /** Days since 1970 with a tick between two: days, months or years, whose first day it is. */
   function dateTicks([from, to], most) {
     const day = (year, month) => Date.UTC(year, month, 1) / 86400000;
-    const months = [1, 2, 3, 6, 12, 24, 60, 120].find((step) => (to - from) / (30.44 * step) <= most) ?? 240;
     if ((to - from) / 30.44 < 2) {
       const step = [1, 2, 5, 10].find((each) => (to - from) / each <= most) ?? 20;
       return Array.from({ length: Math.max(0, Math.floor(to / step) - Math.ceil(from / step) + 1) }, (_, index) => (Math.ceil(from / step) + index) * step);
     }
+    const months = [1, 2, 3, 6, 12, 24, 60, 120].find((step) => (to - from) / (30.44 * step) <= most) ?? 240;
     const ticks = [];
     const first = new Date(from * 86400000).getUTCFullYear();
     for (let month = 0; day(first, month) <= to; month += months) if (day(first, month) >= from) ticks.push(day(first, month));

@@ -3,7 +3,7 @@
 "use strict";
 
 const Histories = (() => {
-  const { el, num, known, count, size, share, table, MISSING } = Format;
+  const { el, num, known, count, size, share, inUnit, table, MISSING } = Format;
   const { Figure, line } = Figures;
   const SECONDS_A_DAY = 86400;
   // What a panel shows: title, unit, and its lines.
@@ -15,7 +15,6 @@ const Histories = (() => {
   const nameOf = (tree) => (tree.host ? `${tree.name} on ${tree.host}` : tree.name);
   const titled = (data, text, tree) => (data.trees.length > 1 ? `${text}: ${nameOf(tree)}` : text);
   const dayOf = (point) => num(point.taken_at_seconds) / SECONDS_A_DAY;
-  const inUnit = (value, unit) => (known(value) ? (unit === "bytes" ? size(value) : count(value)) : MISSING);
   const current = (trend) => num(trend.recent_per_day ?? trend.per_day);
 
   function signed(value, unit) {

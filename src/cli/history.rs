@@ -8,7 +8,7 @@ use super::report::refuse_to_replace;
 use super::{Ended, output, usage_error};
 use crate::document::Unread;
 use crate::error::{Error, Result};
-use crate::io::{read_bounded, write_atomically};
+use crate::io::read_bounded;
 use crate::report::history::{write_csv, write_history};
 use crate::report::history_page;
 use crate::survey::history::Collected;
@@ -73,8 +73,7 @@ impl HistoryArguments {
             output::write_json(path, &history)?;
         }
         if let Some(page) = &self.report {
-            write_atomically(page, |out| history_page::write(&history, super::survey::now(), out))?;
-            output::note(&format!("wrote {}", escape_path(page)));
+            output::write_page(page, |out| history_page::write(&history, super::survey::now(), out))?;
         }
         match () {
             () if self.json => output::print_json(&history)?,

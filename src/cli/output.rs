@@ -7,6 +7,7 @@ use super::Ended;
 use crate::error::{Error, Result};
 use crate::io::write_atomically;
 use crate::report::paragraphs::prose;
+use crate::units::escape_path;
 
 /// Bytes of a document that are written in one call.
 const DOCUMENT_BUFFER_BYTES: usize = 64 << 10;
@@ -55,6 +56,13 @@ pub(super) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(
         serde_json::to_writer(&mut *out, value)?;
         out.write_all(b"\n")
     })
+}
+
+/// Writes a page that was asked for, and says so.
+pub(super) fn write_page(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    write_atomically(path, write)?;
+    note(&format!("wrote {}", escape_path(path)));
+    Ok(())
 }
 
 /// Reports a failure.

@@ -9,7 +9,6 @@ use super::results::{Stored, read};
 use super::{Ended, output, sources, trace, usage_error};
 use crate::bench::result::Document;
 use crate::error::{Error, Result};
-use crate::io::write_atomically;
 use crate::layout::Model;
 use crate::plan::Plan;
 use crate::report::bench::page::{self as bench_page, NamedRun};
@@ -78,11 +77,10 @@ impl ReportArguments {
         if !stores.is_empty() {
             parts.push(self.made(store_page::part(&stores))?);
         }
-        write_atomically(&self.output, |out| match &parts[..] {
+        output::write_page(&self.output, |out| match &parts[..] {
             [only] => only.write(super::survey::now(), out),
             several => page::write_together(several, super::survey::now(), out),
         })?;
-        output::note(&format!("wrote {}", escape_path(&self.output)));
         Ok(ended)
     }
 
@@ -129,9 +127,7 @@ pub(super) fn write_surveys(
 ) -> Result<()> {
     refuse_to_replace(sources, page)?;
     let part = side_by_side(surveys, names).map_err(|error| Error::io("write", page, error))?;
-    write_atomically(page, |out| part.write(super::survey::now(), out))?;
-    output::note(&format!("wrote {}", escape_path(page)));
-    Ok(())
+    output::write_page(page, |out| part.write(super::survey::now(), out))
 }
 
 fn named(runs: Vec<(&Path, Document)>) -> Vec<NamedRun> {

@@ -320,8 +320,7 @@ impl CacheArguments {
         }
         if let Some(page) = &self.report {
             let studies = std::slice::from_ref(study);
-            write_atomically(page, |out| report::cache_page::write(studies, super::survey::now(), out))?;
-            output::note(&format!("wrote {}", escape_path(page)));
+            output::write_page(page, |out| report::cache_page::write(studies, super::survey::now(), out))?;
         }
         match self.json {
             true => output::print_json(study)?,

@@ -10,7 +10,6 @@ use unicode_width::UnicodeWidthStr;
 use super::snapshot::HeldRecord;
 use super::{Ended, StoreToRead, output};
 use crate::error::Result;
-use crate::io::write_atomically;
 use crate::report::chart::columns;
 use crate::report::store::{format_minute, write_fact, write_sentences};
 use crate::report::store_page;
@@ -132,8 +131,7 @@ impl StatusArguments {
         }
         if let Some(page) = &self.report {
             let value = super::completeness::json(&document)?;
-            write_atomically(page, |out| store_page::write(&[value], crate::cli::survey::now(), out))?;
-            output::note(&format!("wrote {}", escape_path(page)));
+            output::write_page(page, |out| store_page::write(&[value], crate::cli::survey::now(), out))?;
         }
         if self.json {
             super::completeness::print_json(&document)?;

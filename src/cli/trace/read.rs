@@ -9,7 +9,6 @@ use super::{Counting, TraceOutput, pass, refuse_nothing, show};
 use crate::cli::survey::now;
 use crate::cli::{Ended, output, signals};
 use crate::error::Result;
-use crate::io::write_atomically;
 use crate::report;
 use crate::trace::summary::Document;
 use crate::units::escape_path;
@@ -59,8 +58,7 @@ impl ReadArguments {
         if let Some(page) = &self.report {
             let document = Document::new(&escape_path(&self.opening.trace), &summary, source);
             let trace = (document, report::trace::sentences(&summary, source));
-            write_atomically(page, |out| report::trace_page::write(&[trace], now(), out))?;
-            output::note(&format!("wrote {}", escape_path(page)));
+            output::write_page(page, |out| report::trace_page::write(&[trace], now(), out))?;
         }
         let ended = show(&escape_path(&self.opening.trace), &summary, source, self.json)?;
         if interrupted {

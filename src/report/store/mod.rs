@@ -12,6 +12,7 @@ use rustix::fs::FileType;
 use serde::Serialize;
 
 use super::chart::{columns, left, wrap};
+use super::paragraphs::prose;
 use super::terminal::exact_size;
 use crate::store::{Entry, Kind, Status};
 use crate::units::format_count;
@@ -116,7 +117,7 @@ pub(crate) fn count_words(counts: &[(u64, &str, &str)]) -> String {
 /// # Errors
 /// Any error of writing.
 pub(crate) fn write_sentences(sentences: &[String], out: &mut dyn Write) -> io::Result<()> {
-    wrap(&sentences.join(" "), columns()).iter().try_for_each(|line| writeln!(out, "{line}"))
+    prose(&sentences.join(" "), out)
 }
 
 /// Writes something under its name, in `width` columns; what does not fit in the line continues below its beginning.
