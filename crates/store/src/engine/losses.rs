@@ -118,8 +118,7 @@ impl Engine {
         }
         let mut writer = self.writer()?;
         match self.settle(&mut writer) {
-            // The log is; the index waits for space.
-            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(true),
+            Err(error) if self.is_waiting_for_space(&error) => Ok(true),
             settled => settled.map(|()| true).inspect_err(|error| self.latch(error)),
         }
     }

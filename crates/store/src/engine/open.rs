@@ -336,7 +336,7 @@ impl Engine {
     /// Writes another geometry to all devices in service, as a separate epoch; it takes effect with that.
     ///
     /// # Errors
-    /// As [`begin_next_epoch`](Self::begin_next_epoch).
+    /// As [`begin_next_epoch`](Self::begin_next_epoch); then nothing more is written if the log may have lost a batch.
     pub(crate) fn write_geometry(&self, geometry: &Geometry) -> Result<()> {
         let _one = crate::locks::lock(&self.sync);
         self.begin_next_epoch(geometry)
@@ -350,8 +350,7 @@ impl Engine {
         let mut writer = self.writer()?;
         // The superblocks say that the last batch before an epoch is durable.
         match self.settle(&mut writer) {
-            // The log is; the index waits for space.
-            Err(error) if error.kind() == ErrorKind::NoSpace => {}
+            Err(error) if self.is_waiting_for_space(&error) => {}
             other => other?,
         }
         self.begin_settled_epoch(&mut writer, geometry)
@@ -362,7 +361,7 @@ impl Engine {
     /// # Errors
     /// As [`begin_next_epoch`](Self::begin_next_epoch).
     pub(super) fn begin_settled_epoch(&self, writer: &mut Writer, geometry: &Geometry) -> Result<()> {
-        assert_eq!(writer.durable_sequence, writer.position.sequence, "an epoch begins behind durable batches");
+        assert_eq!(writer.durable_sequence, writer.position.sequence, "every batch before an epoch is durable");
         let beginning = self.beginning(writer);
         self.devices.begin_next(&*self.platform, geometry, beginning).inspect_err(|error| {
             if !self.devices.continue_epoch() {

@@ -140,3 +140,29 @@ fn a_reader_takes_no_copy_of_the_index_that_was_left_behind() {
     assert!(early.refresh().is_err());
     assert!(!matches!(early.get(&key("second")), Ok(None)));
 }
+
+/// File systems that allocate late, and quotas of network file systems, tell of a lack of space when a file is synced.
+/// The log may then lack batches, so no epoch begins behind it.
+#[test]
+fn no_epoch_begins_after_a_sync_of_the_log_that_found_no_space() {
+    let settings = geometry(2, 0, 2, (2, 0));
+    for (seed, is_lasting) in (0..20).zip([false, true].into_iter().cycle()) {
+        let world = World::new(Simulated::devices(&settings), seed);
+        let subject = Simulated::create(&settings, &world).unwrap();
+        let store = subject.store();
+        store.put(&key("acknowledged"), &file(), b"content").unwrap();
+        let mut batch = store.batch(Durability::None);
+        batch.put(&key("not yet"), &file(), b"content").unwrap();
+        batch.commit().unwrap();
+        world.fail(Fault { operation: 0, errno: Errno::NOSPC, is_lasting, device: None });
+        let engine = store.engine();
+        let geometry = engine.geometry();
+        assert_eq!(engine.write_geometry(&geometry).unwrap_err().kind(), ErrorKind::NoSpace, "{seed}");
+        assert!(engine.latched().is_some());
+        world.clear_faults();
+        assert_eq!(store.put(&key("later"), &file(), b"content").unwrap_err().kind(), ErrorKind::ReadOnly);
+        let after = Simulated::open(&settings, &world.after_power_failure(seed)).unwrap();
+        assert!(after.store().completeness().is_complete(), "{:?}", after.store().completeness().lines());
+        assert_eq!(after.store().get(&key("acknowledged")).unwrap().as_deref(), Some(&b"content"[..]));
+    }
+}

@@ -222,6 +222,12 @@ impl Engine {
         waiting
     }
 
+    /// Whether what failed to [`settle`](Self::settle) is only that the index lacks space: the log is durable, and the
+    /// change stays pending. A sync of the log that finds no space latches the engine.
+    pub(super) fn is_waiting_for_space(&self, error: &Error) -> bool {
+        error.kind() == ErrorKind::NoSpace && self.latched().is_none()
+    }
+
     /// `recent` becomes a sorted table; then the tables chosen by the policy become one. Nothing may be pending, and no
     /// batch may arrive.
     pub(crate) fn make_table(&self) -> Result<()> {
