@@ -82,7 +82,7 @@ impl OpenedFile {
     }
 
     fn has_changed(&self) -> bool {
-        status(&self.file).is_ok_and(|now| self.status.has_changed(&now))
+        status(&self.file).map_or(true, |now| self.status.has_changed(&now))
     }
 }
 
@@ -303,68 +303,86 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         shared: Option<&Handover<ObjectNumber>>,
     ) -> std::result::Result<(), PutFailure> {
         let key = &task.found.key;
-        for reading in 1..=READINGS {
-            let opened = self.open(&task.found, shared.is_some())?;
-            let is_last = reading == READINGS;
-            if opened.data_bytes() <= SMALL_BYTES {
-                // No part of a small file is stored before it was read whole.
-                let mut content = std::mem::take(&mut self.content);
-                content.clear();
-                content.reserve_exact(opened.data_bytes() as usize + 1);
-                let read = DataRuns::new(&opened).read_to_end(&mut content);
-                self.content = content;
-                read?;
-                let changed = opened.has_changed();
-                if changed && !is_last {
-                    continue;
-                }
-                self.ledger.advance(0, self.content.len() as u64);
-                self.ledger.skip(opened.hole_bytes());
-                let content = &self.content[..];
-                match shared {
-                    None => batch.put(key, &opened.attributes, content)?,
-                    Some(slot) => {
-                        let size_bytes = Some(content.len() as u64);
-                        let number = batch.shared(&opened.attributes, &mut { content }, size_bytes)?;
-                        batch.link(key, number)?;
-                        slot.set(Some(number));
-                    }
-                }
-                let bytes = self.content.len() as u64;
-                self.held_bytes += bytes;
-                self.count_file(key, bytes, changed);
-                return Ok(());
-            }
-            let _one = (opened.data_bytes() > GIANT_BYTES).then(|| lock(self.giant));
-            let mut stream = Watched { ledger: self.ledger, inner: DataRuns::new(&opened) };
-            let size_bytes = Some(opened.data_bytes());
-            let put = match shared {
-                None => batch.put_from(key, &opened.attributes, &mut stream, size_bytes).map(|_| None),
-                Some(_) => batch.shared(&opened.attributes, &mut stream, size_bytes).map(Some),
-            };
-            // The store reports that the stream failed; the stream knows why.
-            let DataRuns { failure, read_bytes, .. } = stream.inner;
-            let number = match (put, failure) {
-                (Err(_), Some(failure)) => return Err(PutFailure::Source(failure)),
-                (put, _) => put?,
-            };
-            if let Some(number) = number {
-                // After a second reading, this removes the name of the first object, and thereby the object.
-                batch.link(key, number)?;
-            }
-            self.held_bytes += DESCRIPTOR_BYTES;
-            let changed = opened.has_changed();
-            if changed && !is_last {
-                continue;
-            }
-            self.ledger.skip(opened.hole_bytes());
-            if let (Some(slot), Some(number)) = (shared, number) {
-                slot.set(Some(number));
-            }
-            self.count_file(key, read_bytes, changed);
-            return Ok(());
+        let version = last_version(|is_last| self.put_version(batch, task, shared.is_some(), is_last))?;
+        self.ledger.skip(version.hole_bytes);
+        if let (Some(slot), Some(number)) = (shared, version.number) {
+            slot.set(Some(number));
         }
+        self.count_file(key, version.content_bytes, version.has_changed);
         Ok(())
+    }
+
+    /// Reads a file and stores it, as a shared object if `is_shared`. `None` if it changed meanwhile and is so small
+    /// that it was not stored: it is not the last reading then.
+    fn put_version(
+        &mut self,
+        batch: &mut Batch<'s>,
+        task: &Task,
+        is_shared: bool,
+        is_last: bool,
+    ) -> std::result::Result<Option<Version>, PutFailure> {
+        let key = &task.found.key;
+        let opened = self.open(&task.found, is_shared)?;
+        if opened.data_bytes() > SMALL_BYTES {
+            return self.put_large(batch, key, &opened, is_shared).map(Some);
+        }
+        // A small file is stored only after all of it was read.
+        let mut content = std::mem::take(&mut self.content);
+        content.clear();
+        content.reserve_exact(opened.data_bytes() as usize + 1);
+        let read = DataRuns::new(&opened).read_to_end(&mut content);
+        self.content = content;
+        read?;
+        let has_changed = opened.has_changed();
+        if has_changed && !is_last {
+            return Ok(None);
+        }
+        let content = &self.content[..];
+        let content_bytes = content.len() as u64;
+        self.ledger.advance(0, content_bytes);
+        let number = match is_shared {
+            false => {
+                batch.put(key, &opened.attributes, content)?;
+                None
+            }
+            true => {
+                let number = batch.shared(&opened.attributes, &mut { content }, Some(content_bytes))?;
+                batch.link(key, number)?;
+                Some(number)
+            }
+        };
+        self.held_bytes += content_bytes;
+        Ok(Some(Version { number, content_bytes, hole_bytes: opened.hole_bytes(), has_changed }))
+    }
+
+    /// Stores a file piece by piece, while it is read.
+    fn put_large(
+        &mut self,
+        batch: &mut Batch<'s>,
+        key: &Key,
+        opened: &OpenedFile,
+        is_shared: bool,
+    ) -> std::result::Result<Version, PutFailure> {
+        let _giant = (opened.data_bytes() > GIANT_BYTES).then(|| lock(self.giant));
+        let mut stream = Watched { ledger: self.ledger, inner: DataRuns::new(opened) };
+        let size_bytes = Some(opened.data_bytes());
+        let put = match is_shared {
+            false => batch.put_from(key, &opened.attributes, &mut stream, size_bytes).map(|_| None),
+            true => batch.shared(&opened.attributes, &mut stream, size_bytes).map(Some),
+        };
+        // The store reports that the stream failed; the stream knows why.
+        let DataRuns { failure, read_bytes, .. } = stream.inner;
+        let number = match (put, failure) {
+            (Err(_), Some(failure)) => return Err(PutFailure::Source(failure)),
+            (put, _) => put?,
+        };
+        if let Some(number) = number {
+            // After a second reading, this removes the name of the first object, and thereby the object.
+            batch.link(key, number)?;
+        }
+        self.held_bytes += DESCRIPTOR_BYTES;
+        let (hole_bytes, has_changed) = (opened.hole_bytes(), opened.has_changed());
+        Ok(Version { number, content_bytes: read_bytes, hole_bytes, has_changed })
     }
 
     fn count_file(&mut self, key: &Key, content_bytes: u64, changed: bool) {
@@ -394,6 +412,33 @@ impl<'s, 'l, 'w> Putter<'s, 'l, 'w> {
         }
         Ok(OpenedFile { file: File::from(file), status, attributes })
     }
+}
+
+/// What a batch has of a file after one reading.
+struct Version {
+    /// Of the object, if it is shared.
+    number: Option<ObjectNumber>,
+    content_bytes: u64,
+    hole_bytes: u64,
+    /// Whether the file changed while it was read.
+    has_changed: bool,
+}
+
+/// The version that is kept of a file: the first that did not change while `read` read it, else the last. If a later
+/// one cannot be read, that is the one before: the batch has it already, so it must not count as left out.
+fn last_version(
+    mut read: impl FnMut(bool) -> std::result::Result<Option<Version>, PutFailure>,
+) -> std::result::Result<Version, PutFailure> {
+    let mut kept = None;
+    for reading in 1..=READINGS {
+        match read(reading == READINGS) {
+            Ok(Some(version)) if !version.has_changed => return Ok(version),
+            Ok(version) => kept = version.or(kept),
+            Err(PutFailure::Source(failure)) => return kept.ok_or(PutFailure::Source(failure)),
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(kept.unwrap_or_else(|| unreachable!("the last reading stores the file or fails")))
 }
 
 /// The data of a file, one run after another.
@@ -458,6 +503,26 @@ mod tests {
         let status = status(&file).unwrap();
         let attributes = Attributes { holes, ..status.attributes(false) };
         (directory, OpenedFile { file, status, attributes })
+    }
+
+    #[test]
+    fn the_last_version_that_was_stored_is_kept() {
+        let version = |content_bytes, has_changed| Version { number: None, content_bytes, hole_bytes: 0, has_changed };
+        let vanished = || PutFailure::Source(io::ErrorKind::NotFound.into());
+        let kept = |readings: Vec<std::result::Result<Option<Version>, PutFailure>>| {
+            let mut readings = readings.into_iter();
+            let version = last_version(|_| readings.next().unwrap());
+            assert!(readings.next().is_none());
+            version.map(|version| (version.content_bytes, version.has_changed)).ok()
+        };
+        assert_eq!(kept(vec![Ok(Some(version(1, false)))]), Some((1, false)));
+        assert_eq!(kept(vec![Ok(Some(version(1, true))), Ok(Some(version(2, false)))]), Some((2, false)));
+        assert_eq!(kept(vec![Ok(Some(version(1, true))), Ok(Some(version(2, true)))]), Some((2, true)));
+        assert_eq!(kept(vec![Ok(None), Ok(Some(version(2, true)))]), Some((2, true)));
+        // The batch has the first one, over what the store had: it is reported as changed, not as left out.
+        assert_eq!(kept(vec![Ok(Some(version(1, true))), Err(vanished())]), Some((1, true)));
+        assert_eq!(kept(vec![Ok(None), Err(vanished())]), None);
+        assert_eq!(kept(vec![Err(vanished())]), None);
     }
 
     #[test]
