@@ -87,7 +87,7 @@ impl Engine {
     }
 
     /// Reads a segment from an offset on.
-    pub(super) fn scan(&self, segment: SegmentId, devices: &[DeviceNumber], from: LogOffset) -> SegmentScan {
+    pub(crate) fn scan(&self, segment: SegmentId, devices: &[DeviceNumber], from: LogOffset) -> SegmentScan {
         let (copies, unopened) = self.try_copies(segment, devices);
         SegmentScan::new(copies, self.seed(segment), from).beside(unopened)
     }
