@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use serde_json::Value;
 
 use crate::args;
-use crate::harness::{assert_same, has_program, run, sandbox, skip, survey, write_file};
+use crate::harness::{assert_same, finish, has_program, run, sandbox, skip, survey, write_file};
 use crate::images::{Image, Mount, run as command};
 use crate::inode_scan::{MIB, compare, many, patch, populate, refused, source, spoil};
 use crate::model::AS_OF;
@@ -256,6 +256,32 @@ fn damaged_xfs_is_refused_or_said_to_be_damaged() {
     patch(&image, log, &bytes[log as usize..log as usize + 8]);
     File::options().write(true).open(&image).unwrap().set_len(200 * MIB).unwrap();
     refused(&image, "bytes shorter than its superblock states");
+}
+
+/// A directory block of several blocks must be without gaps: otherwise blocks of two directory blocks pass for one.
+#[test]
+fn a_directory_block_whose_extents_have_a_gap_is_damaged() {
+    if !has_program("xfs_db") {
+        return skip("there is no xfs_db");
+    }
+    let directory = sandbox();
+    let Some(image) = filled(directory.path(), &["-n", "size=8192"]) else { return };
+    let scan = || run(args!["survey", "--json", "--as-of", AS_OF, "--method", "inode-scan", &image]);
+    assert_eq!(scan().ended(0).json()["counts"]["files"], 300);
+    // The two blocks of the first directory block, the second of them at another place in the directory.
+    let root = ["sb 0", "addr rootino"];
+    let expert = |commands: &[String]| {
+        let commands = root.iter().map(|it| (*it).to_owned()).chain(commands.iter().cloned());
+        finish(Command::new("xfs_db").arg("-x").args(commands.flat_map(|it| ["-c".to_owned(), it])).arg(&image))
+            .ended(0)
+    };
+    let printed = expert(&["print u3.bmx[0].startblock".to_owned()]).text();
+    let start: u64 = printed.trim().rsplit(' ').next().unwrap().parse().unwrap();
+    let writes = [("0].blockcount", 1), ("1].startoff", 7), ("1].startblock", start + 1), ("1].blockcount", 1)];
+    expert(&writes.map(|(field, value)| format!("write -d u3.bmx[{field} {value}")));
+    let ran = scan().ended(1);
+    assert!(ran.said().contains("one of its blocks is not whole"), "{}", ran.said());
+    assert_eq!(ran.json()["consistent"], false);
 }
 
 #[test]

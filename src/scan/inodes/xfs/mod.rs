@@ -429,14 +429,14 @@ impl<M: Medium> InodeSource for Xfs<M> {
             Names::Inode(place) => self.list_inode(inode, *place, buffers, listed),
             Names::Run { first, count } => {
                 let extent = Extent { offset: 0, start: *first, count: (*count).into() };
-                Lister::new(self, inode, buffers, listed).extents([extent].into_iter())
+                Lister::new(self, inode, buffers, listed).list_extents([extent].into_iter())
             }
             Names::Map { fork, extents: Some(count), .. } => {
-                Lister::new(self, inode, buffers, listed).extents(extents::of_list(fork, *count))
+                Lister::new(self, inode, buffers, listed).list_extents(extents::of_list(fork, *count))
             }
             Names::Map { fork, extents: None, .. } => self
                 .extents_of(fork)
-                .and_then(|found| Lister::new(self, inode, buffers, listed).extents(found.into_iter())),
+                .and_then(|found| Lister::new(self, inode, buffers, listed).list_extents(found.into_iter())),
         };
         if let Err(error) = result {
             listed(Listed::Damaged(Damage { operation: "list the directory", inode: Some(inode), error }));
@@ -506,20 +506,27 @@ impl<'l, 'f, M: Medium> Lister<'l, 'f, M> {
         Lister { xfs, inode, window: &mut buffers.window, piece: &mut buffers.piece, listed }
     }
 
-    fn extents(&mut self, extents: impl Iterator<Item = Extent>) -> io::Result<()> {
+    /// Lists the directory blocks in these extents, which must ascend. A directory block may consist of several
+    /// extents, but begins at a multiple of its size and has no gap.
+    fn list_extents(&mut self, extents: impl Iterator<Item = Extent>) -> io::Result<()> {
         let limit = directory::NAMES_BYTES / self.xfs.block_bytes();
-        let mut next = 0;
+        let blocks = (u64::from(self.xfs.superblock.directory_bytes) / self.xfs.block_bytes()).max(1);
+        let mut end = 0;
         for extent in extents.take_while(|extent| extent.offset < limit) {
-            if extent.offset < next || extent.count == 0 {
-                return Err(damaged("its extents overlap"));
+            if extent.offset < end || extent.count == 0 {
+                return Err(damaged("its extents are empty or do not ascend"));
             }
-            next = extent.offset + extent.count;
-            self.run(extent.start, extent.count)?;
+            let continues = if self.piece.is_empty() { extent.offset % blocks == 0 } else { extent.offset == end };
+            if !continues {
+                return Err(damaged("one of its blocks is not whole"));
+            }
+            end = extent.offset + extent.count;
+            self.list_run(extent.start, extent.count)?;
         }
-        if self.piece.is_empty() { Ok(()) } else { Err(damaged("one of its blocks is truncated")) }
+        if self.piece.is_empty() { Ok(()) } else { Err(damaged("its last block is not whole")) }
     }
 
-    fn run(&mut self, first: u64, count: u64) -> io::Result<()> {
+    fn list_run(&mut self, first: u64, count: u64) -> io::Result<()> {
         let xfs = self.xfs;
         xfs.spend(count)?;
         let start = xfs.superblock.place_of(first, count);
