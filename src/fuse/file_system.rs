@@ -232,13 +232,13 @@ impl FileSystem {
             return Ok(());
         }
         match (&state.handle, &state.info) {
-            (Some(handle), info) => self.with_room(|| {
+            (Some(handle), info) => self.retry_after_freeing(|| {
                 let set = info.as_ref().map_or(Ok(()), |info| handle.set_attributes(&info.attributes));
                 set.and_then(|()| handle.commit(Durability::None))
             })?,
             (None, Some(info)) => {
                 let key = self.key_of(live.number)?;
-                self.with_room(|| {
+                self.retry_after_freeing(|| {
                     let mut batch = self.store.batch(Durability::None);
                     batch.set_attributes(&key, &info.attributes).and_then(|()| batch.commit())
                 })?;
@@ -308,7 +308,7 @@ impl FileSystem {
 
     /// Makes durable what was committed. Many at once share the work.
     pub(super) fn make_durable(&self) -> Outcome<()> {
-        self.with_room(|| self.store.batch(Durability::Batch).commit())
+        self.retry_after_freeing(|| self.store.batch(Durability::Batch).commit())
     }
 }
 

@@ -112,7 +112,7 @@ impl FileSystem {
             if kills_set_id {
                 info.drop_set_id();
             }
-            self.with_room(|| handle.write_at(bytes, offset))?;
+            self.retry_after_freeing(|| handle.write_at(bytes, offset))?;
             self.has_written(&live, &mut state, bytes.len())?;
         }
         self.settle_much();
@@ -222,7 +222,7 @@ impl FileSystem {
             if read == 0 {
                 break;
             }
-            self.with_room(|| target.write_at(&buffer[..read], to_offset + copied))?;
+            self.retry_after_freeing(|| target.write_at(&buffer[..read], to_offset + copied))?;
             copied += read as u64;
         }
         if copied > 0 {

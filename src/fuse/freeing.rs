@@ -2,7 +2,8 @@
 //!
 //! A store only appends; compaction frees what is dead by moving what lives beside it. Here it runs at intervals, once
 //! that frees much: each byte freed then costs at most one byte moved. And it runs when the devices are full: a program
-//! is told so only if there is nothing left to free. Programs read and write meanwhile; who needs room waits.
+//! gets ENOSPC only if too little is left to free. Other programs read and write meanwhile; one that needs room waits,
+//! and so does whoever uses the same file.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -15,8 +16,8 @@ use crate::progress::Progress;
 use crate::store::{Choice, CompactOptions};
 
 /// Segments and extent files with at least this percentage of dead bytes are freed at intervals, if that frees at least
-/// so many bytes, and this part of all.
-const USUALLY: Choice = Choice::Dead(50);
+/// so many bytes, and at least a tenth of all.
+const AT_INTERVALS: Choice = Choice::Dead(50);
 const LEAST_BYTES: u64 = 64 << 20;
 const LEAST_PART: u64 = 10;
 /// The same on full devices.
@@ -34,10 +35,10 @@ pub(super) fn free_at_intervals(system: &FileSystem, every: Duration, ended: &Re
 
 impl FileSystem {
     fn free_much(&self) -> Result<()> {
-        let _one = lock(&self.freeing);
+        let _freeing = lock(&self.freeing);
         let status = self.store.status(false)?;
         let stored_bytes = status.live_bytes + status.dead_bytes + status.unit_bytes;
-        self.free(USUALLY, LEAST_BYTES.max(stored_bytes / LEAST_PART)).map(drop)
+        self.free(AT_INTERVALS, LEAST_BYTES.max(stored_bytes / LEAST_PART)).map(drop)
     }
 
     /// Frees what `choice` selects, if that is enough; returns whether it was.
@@ -50,21 +51,29 @@ impl FileSystem {
         Ok(true)
     }
 
-    /// Does what needs room; if there is none, again after freeing some. Called with no lock that a program can wait
-    /// for while compaction needs it.
-    pub(super) fn with_room<T>(&self, act: impl Fn() -> Result<T>) -> Outcome<T> {
+    /// Runs `act`; if the store is full, frees space and runs it again, up to three times in all. `act` must change
+    /// nothing when it finds no space. The caller may hold the state of an object, but no lock that compaction takes.
+    pub(super) fn retry_after_freeing<T>(&self, act: impl Fn() -> Result<T>) -> Outcome<T> {
         let outcome = act();
         let is_full = |outcome: &Result<T>| outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace);
         if !is_full(&outcome) {
             return outcome.map_err(|error| self.fail(error));
         }
-        let _one = lock(&self.freeing);
+        let _freeing = lock(&self.freeing);
         // Somebody else may have freed some meanwhile.
         let mut outcome = act();
-        if is_full(&outcome) && self.free(IF_FULL, LEAST_BYTES_IF_FULL).map_err(|error| self.fail(error))? {
-            outcome = act();
+        if is_full(&outcome) {
+            let freed = self.free(IF_FULL, LEAST_BYTES_IF_FULL);
+            // A compaction that fails may have freed something before.
+            if !matches!(freed, Ok(false)) {
+                outcome = act();
+            }
+            if let Err(error) = freed {
+                self.fail(error);
+            }
         }
         if is_full(&outcome) {
+            // Writes are committed at once from now on, so that the one for which there is no room fails itself.
             self.waiting.set_tight(true);
         }
         outcome.map_err(|error| self.fail(error))

@@ -68,7 +68,7 @@ impl FileSystem {
     /// Commits one change of a name, after what was written before it.
     fn change(&self, add: impl Fn(&mut Batch<'_>) -> crate::error::Result<()>) -> Outcome<()> {
         self.settle();
-        let committed = self.with_room(|| {
+        let committed = self.retry_after_freeing(|| {
             let mut batch = self.store.batch(Durability::None);
             add(&mut batch).and_then(|()| batch.commit())
         });
@@ -168,7 +168,7 @@ impl FileSystem {
         let attributes = self.new_attributes(directory, header, Creation { mode, ..creation }, now)?;
         let options = HandleOptions::write().create_new(attributes.clone());
         self.settle();
-        let opened = self.with_room(|| self.store.open_object(&key, &options));
+        let opened = self.retry_after_freeing(|| self.store.open_object(&key, &options));
         self.mark_changed();
         let handle = opened?;
         let number = handle.number();
