@@ -1,6 +1,7 @@
 //! Taking a survey: scan and collector together, with progress, checkpoints and interruption.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::path::PathBuf;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::checkpoint::{Checkpoint, Session};
 use super::collect::Collector;
@@ -34,49 +35,93 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
         request.limit = checkpoint.limit;
         request.anonymous = checkpoint.anonymous;
     }
-    if request.anonymous && request.file_table.is_some() {
-        let cause = "a table of files has paths, but an anonymous survey has none";
-        return Err(Error::new(ErrorKind::Usage, "take the survey", cause).advise("omit --files-out or --anonymous"));
-    }
-    if let Some(cause) = request.ncdu.as_ref().and_then(|_| no_export(&request, resumed.is_some())) {
-        return Err(Error::new(ErrorKind::Usage, "take the survey", cause).advise("omit --ncdu"));
-    }
-    let division = match &resumed {
-        Some(checkpoint) => checkpoint.division,
-        None => request.shard.as_ref().map(|shard| division(shard, &request)).transpose()?,
-    };
-    if division.is_some() && request.shard.is_none() {
-        let cause = "it is of a shard, which writes a partial survey";
-        return Err(Error::new(ErrorKind::Usage, "resume the survey", cause).advise("add -o FILE"));
-    }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
-    let started = Instant::now();
-    let taken_at = resumed.as_ref().map_or(now, |checkpoint| checkpoint.taken_at);
-    let reference_time =
-        resumed.as_ref().map_or(request.reference_time.unwrap_or(now), |checkpoint| checkpoint.reference_time);
-    let elapsed_before = resumed.as_ref().map_or(0.0, |checkpoint| checkpoint.elapsed_seconds);
+    let resumed = resumed.as_ref();
+    refuse_contradictions(&request, resumed.is_some())?;
+    let division = division(&request, resumed)?;
+    let moments = moments(&request, resumed);
+    let elapsed_before = resumed.map_or(0.0, |checkpoint| checkpoint.elapsed_seconds);
     let mut method_reason = String::new();
     if resumed.is_none() && division.is_none() {
-        let session = Moments { taken_at, reference_time, started };
         match inode_scan::choose(&request)? {
             Chosen::Walk { reason } => method_reason = reason,
-            Chosen::Scan(scan) => match scan.take(&request, &session, progress) {
+            Chosen::Scan(scan) => match scan.take(&request, &moments, progress) {
                 Err(error) if request.method == MethodChoice::Auto => method_reason = error.to_string(),
                 taken => return taken,
             },
         }
     }
-    if !are_breaks(&request.options.age_breaks_days) {
-        let cause = format!("breaks of ages are 1 to {MOST_BREAKS} numbers of days that rise");
-        return Err(Error::new(ErrorKind::Usage, "take the survey", cause));
+    let mut collector = collector(&request, division, resumed, &moments, progress)?;
+    let session = || Session {
+        roots: &request.roots,
+        options: &request.options,
+        division,
+        limit: request.limit,
+        anonymous: request.anonymous,
+        taken_at: moments.taken_at,
+        reference_time: moments.reference_time,
+        elapsed_seconds: elapsed_before + moments.started.elapsed().as_secs_f64(),
+    };
+    let mut walked = walk(&request, &collector, resumed, &session, progress)?;
+    let mut notes = finish_files(&mut collector, &mut walked);
+    if request.incremental.is_some() {
+        notes.insert(0, "a walk reads everything: --incremental has no effect, and no names were stored".to_owned());
     }
-    let settings = settings(&request, division)?;
-    let mut collector =
-        Collector::new(&request.options, request.threads, reference_time, request.limit).with_progress(progress);
+    let origin = Origin {
+        machines: machines(&request),
+        reference_time: Some(moments.reference_time),
+        method_reason,
+        ..origin(&request, moments.taken_at, session().elapsed_seconds, walked.complete)
+    };
+    let checkpoint = walked.written.map(|(path, _)| path);
+    let survey = named(collector.survey(), origin);
+    Ok(Outcome { survey, checkpoint, warnings: walked.warnings, notes })
+}
+
+/// Refuses options that exclude each other, or that an interrupted survey cannot continue with.
+fn refuse_contradictions(request: &Request, is_resumed: bool) -> Result<()> {
+    let refuse = |cause: String, advice: &str| {
+        let error = Error::new(ErrorKind::Usage, "take the survey", cause);
+        Err(if advice.is_empty() { error } else { error.advise(advice) })
+    };
+    if request.anonymous && request.file_table.is_some() {
+        let cause = "a table of files has paths, but an anonymous survey has none";
+        return refuse(cause.to_owned(), "omit --files-out or --anonymous");
+    }
+    if let Some(cause) = request.ncdu.as_ref().and_then(|_| no_export(request, is_resumed)) {
+        return refuse(cause.to_owned(), "omit --ncdu");
+    }
+    if !are_breaks(&request.options.age_breaks_days) {
+        return refuse(format!("breaks of ages are 1 to {MOST_BREAKS} numbers of days that rise"), "");
+    }
+    Ok(())
+}
+
+/// When the survey was begun, by this session or the first one.
+fn moments(request: &Request, resumed: Option<&Checkpoint>) -> Moments {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
+    let started = Instant::now();
+    match resumed {
+        Some(checkpoint) => {
+            Moments { taken_at: checkpoint.taken_at, reference_time: checkpoint.reference_time, started }
+        }
+        None => Moments { taken_at: now, reference_time: request.reference_time.unwrap_or(now), started },
+    }
+}
+
+/// What counts the entries, with the files that are written meanwhile.
+fn collector(
+    request: &Request,
+    division: Option<Division>,
+    resumed: Option<&Checkpoint>,
+    moments: &Moments,
+    progress: &Progress,
+) -> Result<Collector> {
+    let mut collector = Collector::new(&request.options, request.threads, moments.reference_time, request.limit)
+        .with_progress(progress);
     if division.is_some() {
         collector = collector.divided();
     }
-    let table = match &resumed {
+    let table = match resumed {
         Some(checkpoint) => checkpoint.file_table(),
         None => request.file_table.clone().map(|target| (target, 0)),
     };
@@ -84,97 +129,84 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
         collector = collector.with_file_table(FileTable::create(&target, parts)?);
     }
     if let Some(target) = request.ncdu.clone() {
-        collector = collector.with_ncdu_export(NcduExport::begin(target, &request.roots, taken_at)?);
+        collector = collector.with_ncdu_export(NcduExport::begin(target, &request.roots, moments.taken_at)?);
     }
-    if let Some(checkpoint) = &resumed {
+    if let Some(checkpoint) = resumed {
         checkpoint.restore(&mut collector).map_err(contradiction)?;
     }
+    Ok(collector)
+}
 
-    let session = |elapsed: Duration| Session {
-        roots: &request.roots,
-        options: &request.options,
-        division,
-        limit: request.limit,
-        anonymous: request.anonymous,
-        taken_at,
-        reference_time,
-        elapsed_seconds: elapsed_before + elapsed.as_secs_f64(),
-    };
-    let mut notes = Vec::new();
-    if request.incremental.is_some() {
-        notes.push("a walk reads everything: --incremental has no effect, and no names were stored".to_owned());
+/// How a walk ended.
+struct Walked {
+    complete: bool,
+    /// The checkpoint that an interrupted one left, and how many parts of the table of files belong to it.
+    written: Option<(PathBuf, u32)>,
+    warnings: Vec<Error>,
+}
+
+/// Walks the trees, or the part of them that `session` has, until everything was seen or `progress` is asked to stop.
+fn walk<'r>(
+    request: &'r Request,
+    collector: &Collector,
+    resumed: Option<&Checkpoint>,
+    session: &dyn Fn() -> Session<'r>,
+    progress: &Progress,
+) -> Result<Walked> {
+    let division = session().division;
+    let mut walked = Walked { complete: false, written: None, warnings: Vec::new() };
+    let walk = begin(settings(request, division)?, collector, resumed)?;
+    let checkpoint = |state| Checkpoint::of(&session(), collector, state);
+    let mut last_checkpoint = Instant::now();
+    walk.run(TICK, || {
+        if progress.should_stop() {
+            walk.stop();
+            return;
+        }
+        let Some(CheckpointPlan { path, every: Some(every) }) = &request.checkpoints else { return };
+        if last_checkpoint.elapsed() >= *every {
+            walked.warnings.extend(walk.paused(|| collector.held(), |state| checkpoint(state).write(path)).err());
+            last_checkpoint = Instant::now();
+        }
+    });
+    walked.complete = walk.is_finished();
+    if let Some(CheckpointPlan { path, .. }) = request.checkpoints.as_ref().filter(|_| !walked.complete) {
+        let checkpoint = walk.paused(|| collector.held(), checkpoint);
+        match checkpoint.write(path) {
+            Ok(()) => walked.written = Some((path.clone(), checkpoint.file_table().map_or(0, |(_, parts)| parts))),
+            Err(error) => walked.warnings.push(error),
+        }
     }
-    let mut warnings = Vec::new();
-    let mut written = None;
-    let complete = {
-        let walk = begin(settings, &collector, resumed.as_ref())?;
-        let mut last_checkpoint = Instant::now();
-        walk.run(TICK, || {
-            if progress.should_stop() {
-                walk.stop();
-                return;
-            }
-            let Some(CheckpointPlan { path, every: Some(every) }) = &request.checkpoints else { return };
-            if last_checkpoint.elapsed() >= *every {
-                let saved = walk.paused(
-                    || collector.held(),
-                    |state| Checkpoint::of(&session(started.elapsed()), &collector, state).write(path),
-                );
-                warnings.extend(saved.err());
-                last_checkpoint = Instant::now();
-            }
-        });
-        let complete = walk.is_finished();
-        if !complete {
-            walk.paused(
-                || collector.held(),
-                |state| {
-                    if let Some(CheckpointPlan { path, .. }) = &request.checkpoints {
-                        let checkpoint = Checkpoint::of(&session(started.elapsed()), &collector, state);
-                        match checkpoint.write(path) {
-                            Ok(()) => {
-                                written = Some((path.clone(), checkpoint.file_table().map_or(0, |(_, parts)| parts)))
-                            }
-                            Err(error) => warnings.push(error),
-                        }
-                    }
-                },
-            );
-        }
-        if let Some(shard) = request.shard.as_ref().filter(|_| complete) {
-            walk.paused(
-                || collector.held(),
-                |state| {
-                    let checkpoint = Checkpoint::of(&session(started.elapsed()), &collector, state);
-                    Part::of(&request, &collector, checkpoint).write(&shard.target)
-                },
-            )?;
-        }
-        collector.decide_links();
-        if !complete || division.is_some() {
-            walk.paused(Vec::new, |state| state.finish_early(&collector));
-        }
-        complete
-    };
+    if let Some(shard) = request.shard.as_ref().filter(|_| walked.complete) {
+        let checkpoint = walk.paused(|| collector.held(), checkpoint);
+        Part::of(request, collector, checkpoint).write(&shard.target)?;
+    }
+    collector.decide_links();
+    if !walked.complete || division.is_some() {
+        walk.paused(Vec::new, |state| state.finish_early(collector));
+    }
+    Ok(walked)
+}
+
+/// Completes the files that were written during a walk, or removes what they have if it was interrupted; returns what
+/// to say of it.
+fn finish_files(collector: &mut Collector, walked: &mut Walked) -> Vec<String> {
     if let Some(table) = collector.take_file_table() {
-        if complete {
-            warnings.extend(table.complete().err());
-        } else {
-            table.abandon(written.as_ref().map_or(0, |(_, parts)| *parts));
+        match walked.complete {
+            true => walked.warnings.extend(table.complete().err()),
+            false => table.abandon(walked.written.as_ref().map_or(0, |(_, parts)| *parts)),
         }
     }
-    if let Some(export) = collector.take_ncdu_export() {
-        if complete {
-            warnings.extend(export.complete().err());
-        } else {
-            notes.push("the export for ncdu is not written: only a survey that is not interrupted has it".to_owned());
+    match (collector.take_ncdu_export(), walked.complete) {
+        (None, _) => Vec::new(),
+        (Some(export), true) => {
+            walked.warnings.extend(export.complete().err());
+            Vec::new()
+        }
+        (Some(_), false) => {
+            vec!["the export for ncdu is not written: only a survey that is not interrupted has it".to_owned()]
         }
     }
-    let elapsed_seconds = session(started.elapsed()).elapsed_seconds;
-    let origin = origin(&request, taken_at, elapsed_seconds, complete);
-    let origin = Origin { machines: machines(&request), reference_time: Some(reference_time), method_reason, ..origin };
-    let survey = named(collector.survey(), origin);
-    Ok(Outcome { survey, checkpoint: written.map(|(path, _)| path), warnings, notes })
 }
 
 /// Why a request cannot export every entry.
@@ -190,8 +222,21 @@ fn no_export(request: &Request, is_resumed: bool) -> Option<&'static str> {
     }
 }
 
+/// The part of the trees that is walked, if not all of them.
+fn division(request: &Request, resumed: Option<&Checkpoint>) -> Result<Option<Division>> {
+    let division = match resumed {
+        Some(checkpoint) => checkpoint.division,
+        None => request.shard.as_ref().map(|shard| division_of(shard, request)).transpose()?,
+    };
+    if division.is_some() && request.shard.is_none() {
+        let cause = "it is of a shard, which writes a partial survey";
+        return Err(Error::new(ErrorKind::Usage, "resume the survey", cause).advise("add -o FILE"));
+    }
+    Ok(division)
+}
+
 /// The part of the trees that a shard walks.
-fn division(shard: &Shard, request: &Request) -> Result<Division> {
+fn division_of(shard: &Shard, request: &Request) -> Result<Division> {
     let depth = shard.depth.unwrap_or_else(|| depth_for(&request.roots, shard.count));
     let division = Division { index: shard.number.wrapping_sub(1), count: shard.count, depth };
     let cause = || format!("there is no shard {} of {} that divides at depth {depth}", shard.number, shard.count);
