@@ -77,6 +77,8 @@ pub mod population;
 mod program;
 mod report;
 mod scan;
+#[cfg(test)]
+mod skipped;
 pub mod survey;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -496,12 +496,6 @@ mod tests {
         }
     }
 
-    fn skip(why: &str) {
-        let all = std::env::var_os("GRANULO_REQUIRE_ALL").is_some_and(|value| value == "1");
-        assert!(!all, "GRANULO_REQUIRE_ALL=1, and this test cannot run: {why}");
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("SKIPPED: {why}\n").as_bytes());
-    }
-
     /// More events than the kernel keeps for a group with a limit, which nobody reads meanwhile.
     #[test]
     fn a_queue_that_overflows_loses_events_and_says_so() {
@@ -509,14 +503,16 @@ mod tests {
         let mount = std::fs::File::open(directory.path()).unwrap();
         let limited = FLAGS.difference(InitFlags::FAN_UNLIMITED_QUEUE);
         let fanotify = match attempt(mount.as_fd(), limited, 0, CREATE) {
-            Err(errno) => return skip(&format!("cannot watch {}: {errno}", directory.path().display())),
+            Err(errno) => {
+                return crate::skipped::skip(&format!("cannot watch {}: {errno}", directory.path().display()));
+            }
             Ok(fanotify) => fanotify,
         };
         let mut group = Group { fanotify, buffer: vec![0; BUFFER_BYTES] };
         let most: usize =
             std::fs::read_to_string("/proc/sys/fs/fanotify/max_queued_events").unwrap().trim().parse().unwrap();
         if most > 1 << 20 {
-            return skip(&format!("the kernel keeps {most} events, more than can be made here"));
+            return crate::skipped::skip(&format!("the kernel keeps {most} events, more than can be made here"));
         }
         let mut marked = Marked::default();
         let create = |number: usize| std::fs::File::create(directory.path().join(number.to_string())).unwrap();
