@@ -17,8 +17,8 @@ use crate::units::escape;
 /// The name of standard input as a source.
 pub const STANDARD_INPUT: &str = "-";
 /// The longest list: 400 million sizes, or 30 million entries in an export of ncdu.
-const MOST_BYTES: u64 = 4 << 30;
-/// What shows that a long file is a list.
+const LONGEST_LIST_BYTES: u64 = 4 << 30;
+/// What is read of a large file to decide whether it is a list.
 const HEAD_BYTES: usize = 4096;
 
 /// A population, with remarks on how it was read.
@@ -30,7 +30,8 @@ pub struct Source {
     pub warnings: Vec<String>,
 }
 
-/// Opens a source: a published name, else a file, whose kind is detected from its contents.
+/// Opens a source: a published table, a measured system (in upper or lower case), `-` for standard input, else a file,
+/// whose format is detected from its content. Names win over files: `./NAME` is the file.
 ///
 /// # Errors
 /// Any error of reading; [`ErrorKind::NotRecognised`] for a file of another kind; [`ErrorKind::NotFound`] with the
@@ -73,13 +74,13 @@ fn long_list(source: &Path) -> Option<File> {
     }
     let mut head = [0; HEAD_BYTES];
     File::open(source).ok()?.read_exact(&mut head).ok()?;
-    listed::begins_as_list(&head).then(|| File::open(source).ok())?
+    if listed::begins_as_list(&head) { File::open(source).ok() } else { None }
 }
 
 fn read_long(input: impl Read, source: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    input.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(|error| Error::io("read", source, error))?;
-    if bytes.len() as u64 <= MOST_BYTES {
+    input.take(LONGEST_LIST_BYTES + 1).read_to_end(&mut bytes).map_err(|error| Error::io("read", source, error))?;
+    if bytes.len() as u64 <= LONGEST_LIST_BYTES {
         return Ok(bytes);
     }
     Err(Error::new(ErrorKind::NotRecognised, "read", "it is longer than 4 GiB").at(source))
@@ -106,7 +107,7 @@ fn of_bytes(bytes: &[u8], source: &Path) -> Result<Source> {
         return Err(error.advise("add all shards up first: granulo merge SHARDS -o FILE.json"));
     }
     if let Some(read) = listed::read(bytes, &name) {
-        let (survey, warnings) = read?;
+        let (survey, warnings) = read.map_err(|error| error.at(source))?;
         return Ok(Source { survey, warnings });
     }
     let cause = if bytes.is_empty() {

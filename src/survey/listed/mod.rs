@@ -52,11 +52,7 @@ pub fn read(text: &[u8], name: &str) -> Option<Result<(Survey, Vec<String>)>> {
         survey.origin.name = Some(format!("{name}{of}"));
         (survey, warnings)
     };
-    let corrupt = |cause: String| {
-        let path = std::path::Path::new(name);
-        Error::new(ErrorKind::Corrupt, "read the list of files", cause).at(path)
-    };
-    Some(read.map(named).map_err(corrupt))
+    Some(read.map(named).map_err(|cause| Error::new(ErrorKind::Corrupt, "read the list of files", cause)))
 }
 
 /// Whether a text that begins like this may be a long list.
