@@ -60,7 +60,7 @@ impl<'p> Files<'p> {
             let file = openat(&self.base, path.as_c_str(), flags, Mode::from_raw_mode(0o644));
             let file = file.map_err(|error| self.fail("create", path.as_bytes(), error))?;
             let size_bytes = self.population.size(number);
-            write_all(&file, content, number, size_bytes)
+            write_content(&file, content, number, size_bytes)
                 .map_err(|error| self.fail("write", path.as_bytes(), error))?;
         }
         Ok(true)
@@ -189,7 +189,8 @@ impl<'p> Files<'p> {
     }
 }
 
-fn write_all(file: &OwnedFd, content: &Content, number: u64, size_bytes: u64) -> io::Result<()> {
+/// Writes the whole content of file `number`. A write of nothing counts as a full file system, which is a result.
+fn write_content(file: &OwnedFd, content: &Content, number: u64, size_bytes: u64) -> io::Result<()> {
     let mut at = 0;
     while at < size_bytes {
         match rustix::io::write(file, content.piece(number, at, size_bytes - at)) {

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::{Shared, signals};
 use crate::bench::cache::{CacheRequest, Project, Workload, cache, prepare, usual_file_system};
-use crate::bench::result::{CacheDetails, Details, FailureKind};
+use crate::bench::result::{Details, Document, FailureKind};
 use crate::cli::{Ended, usage_error};
 use crate::error::Result;
 use crate::units::{MIB, format_size, parse_size};
@@ -75,11 +75,7 @@ impl CacheArguments {
         self.shared.report_leftovers(&run);
         let prepared = prepared?;
         let document = self.shared.during(&progress, || cache(&request, run, prepared, &progress))?;
-        let warnings = match &document.details {
-            Details::Cache(details) => warnings(details),
-            _ => Vec::new(),
-        };
-        self.shared.finish(&document, &warnings)
+        self.shared.finish(&document, &warnings(&document))
     }
 
     fn request(&self) -> Result<CacheRequest> {
@@ -107,13 +103,15 @@ impl CacheArguments {
     }
 }
 
-/// What went wrong; too little memory is a result, not a fault.
-fn warnings(details: &CacheDetails) -> Vec<String> {
+/// Cells whose command failed by itself. That it ran out of memory or time is a result.
+fn warnings(document: &Document) -> Vec<String> {
+    let Details::Cache(details) = &document.details else { return Vec::new() };
     let failures = details.cells.iter().filter_map(|cell| Some((cell, cell.failure.as_ref()?)));
     let own = failures.filter(|(_, failure)| failure.kind == FailureKind::Failed);
     own.map(|(cell, failure)| {
+        let subject = document.subjects.get(cell.subject).map_or("", |subject| &subject.name);
         format!(
-            "with {} and blocks of {}, {}",
+            "{subject}, with {} and blocks of {}: {}",
             format_size(cell.limit_bytes.into()),
             format_size(cell.block_bytes.into()),
             failure.cause
