@@ -235,7 +235,8 @@ pub trait Visitor: Sync {
     /// that is left out, an inode that could not be read.
     fn name_alone(&self, worker: usize, name: &[u8]);
 
-    /// Receives a root: it has no name below the roots, and counts in no directory.
+    /// Receives a root, which may be a file: when a walk starts, before any worker runs; not when it is resumed, nor
+    /// from an inode scan. A root has no parent, so it is among the entries of no directory.
     fn root(&self, path: &[u8], stat: &Stat);
 
     /// A directory was listed to the end and has `entries` entries.

@@ -198,10 +198,11 @@ pub struct Options {
     pub excluded: Vec<String>,
     /// Largest size that counts as small among the places.
     pub small_file_bytes: u64,
-    /// Where the classes of ages of each owner begin, in days.
+    /// The lower bounds of the age classes of each owner, in days, but for the first.
     pub age_breaks_days: Vec<u64>,
 }
 
+/// Also the values of fields that older survey files lack: to change one changes what those files mean.
 impl Default for Options {
     fn default() -> Options {
         Options {

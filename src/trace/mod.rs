@@ -145,7 +145,7 @@ pub struct Origin {
     pub recorder: String,
     /// The traced command, if the trace has it, escaped.
     pub command: Option<String>,
-    /// Origin of times.
+    /// What the times of a trace count from.
     pub clock: Clock,
     /// Granularity of operations.
     pub detail: Detail,
@@ -154,7 +154,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Individual requests with wall-clock times, from `recorder`.
+    /// What most traces of `recorder` have: individual requests, wall-clock times, no command, no notes.
     pub fn new(recorder: &str) -> Origin {
         Origin {
             recorder: recorder.to_owned(),
@@ -166,16 +166,16 @@ impl Origin {
     }
 }
 
-/// Origin of times.
+/// What the times of a trace count from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Clock {
-    /// 1970, UTC.
+    /// The beginning of 1970, UTC.
     Wall,
     /// The start of the trace, or any other time.
     Start,
-    /// There are no times: they count operations.
+    /// The trace has no times: those of its operations are their numbers.
     None,
 }
 

@@ -38,8 +38,10 @@ impl Format {
     }
 }
 
-/// Detects the format of a trace by its first bytes.
+/// Detects the format of a trace by its beginning, decompressed ([`Input::head`]); `None` if it is unknown. Certain
+/// signs come first, then guesses: strace and CSV.
 pub fn detect(head: &[u8]) -> Option<Format> {
+    /// pcap with microseconds and with nanoseconds, in both byte orders, and pcapng.
     const PCAP: [[u8; 4]; 5] = [
         [0xa1, 0xb2, 0xc3, 0xd4],
         [0xd4, 0xc3, 0xb2, 0xa1],
@@ -47,6 +49,7 @@ pub fn detect(head: &[u8]) -> Option<Format> {
         [0x4d, 0x3c, 0xb2, 0xa1],
         [0x0a, 0x0d, 0x0d, 0x0a],
     ];
+    /// At byte 8, in the byte order of the machine that wrote it.
     const DARSHAN: u64 = 6_567_223;
     if head.starts_with(columnar::MAGIC_ANY_VERSION) {
         return Some(Format::Granulo);
@@ -62,6 +65,7 @@ pub fn detect(head: &[u8]) -> Option<Format> {
     if head.starts_with(darshan::TEXT_MAGIC) {
         return Some(Format::Darshan);
     }
+    // A capture that tshark has decoded before.
     if nfs::is_pdml(head) {
         return Some(Format::Pcap);
     }

@@ -157,11 +157,12 @@ pub fn format_duration(seconds: f64) -> String {
     format!("{value:.digits$} {name}")
 }
 
-/// Year, month, day, hour, minute and second in UTC, of seconds since 1970, for every year that they can be in.
+/// Year, month, day, hour, minute and second, in UTC, of any number of seconds since 1970.
 ///
 /// The calendar is the proleptic Gregorian one; days become dates as in `civil_from_days` of Howard Hinnant
 /// ("chrono-Compatible Low-Level Date Algorithms", 2013), which counts years from March so that the leap day is the
-/// last. Own code because time stamps of files reach beyond the year 9999, where libraries (jiff, humantime) end.
+/// last. An era is 400 years. Own code because time stamps of files reach beyond the year 9999, where libraries (jiff,
+/// humantime) end.
 pub fn civil(seconds: i64) -> (i64, i64, i64, i64, i64, i64) {
     const SECONDS_A_DAY: i64 = 86_400;
     const DAYS_IN_400_YEARS: i64 = 146_097;
@@ -170,6 +171,7 @@ pub fn civil(seconds: i64) -> (i64, i64, i64, i64, i64, i64) {
     let days = seconds.div_euclid(SECONDS_A_DAY) + DAYS_BEFORE_1970;
     let of_day = seconds.rem_euclid(SECONDS_A_DAY);
     let day_of_era = days.rem_euclid(DAYS_IN_400_YEARS);
+    // Without its leap days, an era is 400 years of 365 days.
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
@@ -282,6 +284,10 @@ mod tests {
             (951_782_400, "2000-02-29 00:00:00 UTC"),
             (4_107_542_400, "2100-03-01 00:00:00 UTC"),
             (1_795_355_495, "2026-11-22 13:51:35 UTC"),
+            (253_402_300_800, "10000-01-01 00:00:00 UTC"),
+            (-62_167_219_201, "-001-12-31 23:59:59 UTC"),
+            (i64::MAX, "292277026596-12-04 15:30:07 UTC"),
+            (i64::MIN, "-292277022657-01-27 08:29:52 UTC"),
         ] {
             assert_eq!(format_time(seconds), text);
         }

@@ -37,8 +37,9 @@ const EXTENT_BYTES: usize = 16 << 20;
 const SMALLEST_GIVEN_BACK_BYTES: usize = 1 << 20;
 /// Blocks begin at multiples of this: a cache line.
 const ALIGNMENT_BYTES: usize = 64;
-/// `TMPFS_MAGIC` in Linux `include/uapi/linux/magic.h`.
-const TMPFS: i64 = 0x0102_1994;
+/// `TMPFS_MAGIC` and `RAMFS_MAGIC` in Linux `include/uapi/linux/magic.h`. (An overlay of one has a magic of its own,
+/// and is not noticed.)
+const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 /// `relieve` looks at the resident set this often.
 const CALLS_A_LOOK: u64 = 8;
 
@@ -77,8 +78,8 @@ impl Spill {
     /// too.
     pub fn within(bound_bytes: u64, directory: &Path) -> io::Result<Spill> {
         let file = unnamed_file(directory)?;
-        if rustix::fs::fstatfs(&file)?.f_type == TMPFS {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "its files are in memory (tmpfs)"));
+        if IN_MEMORY.contains(&rustix::fs::fstatfs(&file)?.f_type) {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "its files are in memory (tmpfs or ramfs)"));
         }
         let extents = Extents { file, file_bytes: 0, mapped: BTreeMap::new(), free: 0..0 };
         Ok(Spill(Some(Arc::new(Arena {

@@ -1,4 +1,4 @@
-//! The snapshots of a store as a table, with what each of them alone keeps.
+//! The snapshots of a store as a table, with the space that each alone keeps.
 
 use std::io::{self, Write};
 

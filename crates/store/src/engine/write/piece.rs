@@ -1,6 +1,7 @@
 //! Committing one piece: its records get ids, the log gets the batch, and the index changes atomically.
 //!
-//! Everything that may fail, above all reading what is removed, comes before the append: then the log is unchanged.
+//! Everything else that may fail, above all reading what is removed, comes before the append: then the log has none of
+//! these records. An append that fails leaves it unknown what the log has, and nothing more is written.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

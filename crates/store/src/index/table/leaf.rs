@@ -1,8 +1,8 @@
 //! The value of a key in a leaf (docs/FORMAT.md, section 10): numbers as differences from the previous entry, where
 //! that makes them small.
 //!
-//! A leaf can be read from any restart, so an entry there refers to nothing. Tombstones have only a kind and an id, and
-//! the entry after one refers to the last entry before it that has more.
+//! A leaf can be read from any restart, so an entry there refers to nothing. A tombstone has only a kind and an id. Ids
+//! refer to the previous entry; locations and times to the previous one that is no tombstone.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 

@@ -73,7 +73,7 @@ impl Checker<'_> {
     fn unclaimed(&mut self, seen: &mut LogPass) {
         let unclaimed = std::mem::take(&mut seen.unclaimed);
         let is_whole = unclaimed.is_whole();
-        let left = unclaimed.end();
+        let left = unclaimed.into_lost();
         self.report.is_log_explained = is_whole && left.is_empty();
         let (cause, remedy) = match seen.damaged.is_empty() {
             true => ("the log has a record in use that is not in the index", Remedy::RebuildIndex),

@@ -5,8 +5,9 @@
 //! Otherwise the index has lost it.
 //!
 //! Memory is bounded: when there are too many keys, only every second hash is examined, then every fourth, and so on.
-//! Directories in removed trees are all kept, up to a limit; with more, nothing is concluded. As a removal mostly
-//! follows what it removes, and takes it out of memory, it takes half a million removals to get there.
+//! As a removal mostly follows what it removes, which it takes out of memory, that begins after half a million
+//! removals. Directories in removed trees are all kept, up to a limit; with more, nothing is concluded. Removals are
+//! kept by the hash of their key: if two keys have the same one, a lost record of one may pass for removed.
 
 use std::collections::HashMap;
 
@@ -14,7 +15,7 @@ use crate::format::ids::{LogOffset, ObjectNumber, SegmentNumber};
 use crate::format::index_key::directory_of;
 use crate::format::record::checksum;
 
-/// Most keys in memory.
+/// Most keys of records in memory; of removals, which are smaller, eight times as many.
 const LIMIT: usize = 1 << 16;
 /// Most directories of removed trees in memory.
 const TREES_LIMIT: usize = 1 << 20;
@@ -34,14 +35,14 @@ pub(super) struct Unclaimed {
 }
 
 impl Unclaimed {
-    fn is_looked_at(&self, hash: u64) -> bool {
+    fn is_sampled(&self, hash: u64) -> bool {
         hash.trailing_zeros() >= self.sampled
     }
 
     /// A record of a key that is missing from the index.
     pub(super) fn put(&mut self, key: &[u8], id: u64, segment: SegmentNumber, offset: LogOffset) {
         let hash = checksum(key);
-        if !self.is_looked_at(hash) || self.removed.get(&hash).is_some_and(|&removal| removal > id) {
+        if !self.is_sampled(hash) || self.removed.get(&hash).is_some_and(|&removal| removal > id) {
             return;
         }
         match self.put.get_mut(key) {
@@ -57,7 +58,7 @@ impl Unclaimed {
     /// A removal of a key.
     pub(super) fn removal(&mut self, key: &[u8], id: u64) {
         let hash = checksum(key);
-        if self.is_looked_at(hash) {
+        if self.is_sampled(hash) {
             let known = self.removed.entry(hash).or_default();
             *known = (*known).max(id);
             if self.put.get(key).is_some_and(|put| put.0 < id) {
@@ -94,9 +95,9 @@ impl Unclaimed {
         }
     }
 
-    /// Of the keys examined, those that nothing removed, in order: key, segment and offset of the newest record. None
-    /// if too many trees were removed to tell.
-    pub(super) fn end(self) -> Vec<(Vec<u8>, SegmentNumber, LogOffset)> {
+    /// Of the keys examined, those that nothing removed, in order: key, segment and offset of the newest record. It is
+    /// empty if too many trees were removed to tell; [`is_whole`](Self::is_whole) says whether every key was examined.
+    pub(super) fn into_lost(self) -> Vec<(Vec<u8>, SegmentNumber, LogOffset)> {
         if self.has_too_many_trees {
             return Vec::new();
         }
@@ -137,7 +138,7 @@ mod tests {
         log.tree_removal(&key(1, b"tree"), &[ObjectNumber(5)], 20);
         log.tree_removal(&key(1, b"older"), &[ObjectNumber(6), ObjectNumber(7)], 12);
         log.tree_removal(&keys[4], &[ObjectNumber(14)], 15);
-        let left: Vec<Vec<u8>> = log.end().into_iter().map(|(key, _, _)| key).collect();
+        let left: Vec<Vec<u8>> = log.into_lost().into_iter().map(|(key, _, _)| key).collect();
         assert_eq!(left, [keys[1].clone(), keys[3].clone()]);
     }
 
@@ -148,7 +149,7 @@ mod tests {
         let directories: Vec<ObjectNumber> = (2..2 + TREES_LIMIT as u64).map(ObjectNumber).collect();
         log.tree_removal(&key(1, b"b"), &directories, 2);
         log.tree_removal(&key(1, b"c"), &[ObjectNumber(1)], 3);
-        assert_eq!(log.end(), []);
+        assert_eq!(log.into_lost(), []);
     }
 
     #[test]
@@ -162,7 +163,7 @@ mod tests {
             }
         }
         assert!(log.put.len() <= LIMIT);
-        let left = log.end();
+        let left = log.into_lost();
         assert!(left.len() > 1000, "{}", left.len());
         assert!(left.iter().all(|(key, _, _)| u64::from_le_bytes(key[..].try_into().unwrap()) % 2 == 1));
     }
