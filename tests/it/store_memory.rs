@@ -2,7 +2,7 @@
 //! stays below 64 MiB.
 //!
 //! 200,000 objects are far more than any bounded structure holds (entries before they become a sorted table, the cache
-//! of blocks, a window of `load`); with `GRANULO_REQUIRE_ALL=1` there are a million.
+//! of blocks, a window of `load`); `GRANULO_OBJECTS` sets another number.
 
 use std::ffi::OsString;
 use std::fs;
@@ -106,10 +106,7 @@ fn archive(objects: usize, out: &mut dyn Write) {
 }
 
 fn objects() -> usize {
-    match std::env::var_os("GRANULO_REQUIRE_ALL").is_some_and(|value| value == "1") {
-        true => 1_000_000,
-        false => 200_000,
-    }
+    std::env::var("GRANULO_OBJECTS").map_or(200_000, |objects| objects.parse().unwrap())
 }
 
 #[test]
