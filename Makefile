@@ -72,7 +72,8 @@ test-page:        ## the pages in headless Chromium (needs node and chromium)
 	  GRANULO_PAGE=$(CURDIR)/target/page/src.html GRANULO_PLAN_PAGE=$(CURDIR)/target/page/plan.html \
 	  GRANULO_BENCH_PAGE=$$(ls $(CURDIR)/target/page/bench-*.html | paste -sd:) \
 	  GRANULO_TRACE_PAGE=$$(ls $(CURDIR)/target/page/trace-*.html | paste -sd:) GRANULO_CACHE_PAGE=$(CURDIR)/target/page/cache.html \
-	  GRANULO_STORE_PAGE=$(CURDIR)/target/page/store.html GRANULO_HISTORY_PAGE=$(CURDIR)/target/page/history.html npm test
+	  GRANULO_STORE_PAGE=$(CURDIR)/target/page/store.html GRANULO_HISTORY_PAGE=$(CURDIR)/target/page/history.html \
+	  GRANULO_ALLOCATE_PAGE=$(CURDIR)/target/page/allocate.html GRANULO_RESULT_PAGE=$(CURDIR)/target/page/result.html npm test
 
 fuzz-build:       ## the fuzz targets
 	RUSTFLAGS="$(FUZZ_RUSTFLAGS)" cargo build --locked --release --manifest-path fuzz/Cargo.toml --target $(HOST)
@@ -95,9 +96,9 @@ torture:          ## the store at CRASH_POINTS simulated crashes and as many ope
 	for job in $$jobs; do wait $$job || failed=1; done; exit $$failed
 	GRANULO_KILLS=2000 cargo test --release --test it store_kill -- --nocapture
 
-torture-binary:   ## the same from outside: every system call that can fail, short ones, 5,000 recorded power failures, 2,000 flipped bytes; takes hours
-	GRANULO_REQUIRE_ALL=1 GRANULO_FAULTS=all GRANULO_SHORTS=30 GRANULO_POWER_FAILURES=5000 GRANULO_FLIPS=2000 \
-	  cargo test --release --test it -- --nocapture store_faults store_short store_power store_flips
+torture-binary:   ## the same from outside: every system call that can fail, short ones, 5,000 recorded power failures, 2,000 flipped bytes, memory with a million objects; takes hours
+	GRANULO_REQUIRE_ALL=1 GRANULO_FAULTS=all GRANULO_SHORTS=30 GRANULO_POWER_FAILURES=5000 GRANULO_FLIPS=2000 GRANULO_OBJECTS=1000000 \
+	  cargo test --release --test it -- --nocapture store_faults store_short store_power store_flips store_memory
 
 torture-watch:    ## WATCH_CHANGES random changes under granulo watch, compared with surveys ten times; needs root and some minutes
 	GRANULO_REQUIRE_ALL=1 GRANULO_WATCH_CHANGES=$(WATCH_CHANGES) GRANULO_WATCH_SEED=$(WATCH_SEED) \

@@ -33,6 +33,11 @@ impl<'j> Unread<'j> {
         kind(&self.schema).is_some_and(|found| Some(found) == kind(schema))
     }
 
+    /// Whether it is a document of granulo at all.
+    pub(crate) fn is_of_granulo(&self) -> bool {
+        self.schema.starts_with("granulo/")
+    }
+
     /// Reads it if it is a document of `schema` (such as `granulo/plan/1`); an older version is read as this one.
     /// `None` if it has another schema. `advice` says how to get a new one.
     ///

@@ -1,12 +1,17 @@
 //! `granulo allocate`: the space that one file needs under a layout.
 
+use std::io;
+use std::path::PathBuf;
+
 use clap::Args;
 use serde::Serialize;
 
+use super::output::DocumentArguments;
 use super::{Ended, output, usage_error};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::layout::Model;
 use crate::report::allocate::write_allocations;
+use crate::report::allocate_page::part;
 use crate::units::parse_size;
 
 /// Print the space that one file of each size occupies under a layout
@@ -29,10 +34,15 @@ pub(super) struct AllocateArguments {
     /// Step width
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "4KiB", requires = "up_to")]
     step: u64,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: DocumentArguments,
+    /// Write a self-contained HTML page with the curve to this file
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
 }
+
+/// The schema of its document.
+pub(super) const ALLOCATIONS: &str = "granulo/allocate/1";
 
 /// The space that one file needs.
 #[derive(Serialize)]
@@ -66,9 +76,24 @@ impl AllocateArguments {
             }
             sizes.extend((0..=up_to / self.step).map(|step| step * self.step));
         }
-        if !self.json {
-            return output::print(|out| write_allocations(&model, &sizes, out));
+        if self.document.is_wanted() || self.report.is_some() {
+            let allocations = Allocations::of(&model, &sizes);
+            self.document.emit(&allocations)?;
+            if let Some(page) = &self.report {
+                let part = serde_json::to_value(&allocations).map_err(io::Error::from).and_then(|it| part(&[it]));
+                let part = part.map_err(|error| Error::io("write", page, error))?;
+                output::write_page(page, |out| part.write(super::now(), out))?;
+            }
         }
+        if self.document.json {
+            return Ok(Ended::Well);
+        }
+        output::print(|out| write_allocations(&model, &sizes, out))
+    }
+}
+
+impl<'a> Allocations<'a> {
+    fn of(model: &'a Model, sizes: &[u64]) -> Allocations<'a> {
         let record = |&size_bytes: &u64| {
             let space = model.layout.file(size_bytes);
             FileRecord {
@@ -78,11 +103,11 @@ impl AllocateArguments {
                 reported_bytes: model.layout.reported(size_bytes),
             }
         };
-        output::print_json(&Allocations {
-            schema: "granulo/allocate/1",
+        Allocations {
+            schema: ALLOCATIONS,
             model: &model.name,
             metadata_is_within: model.layout.metadata_is_within(),
             files: sizes.iter().map(record).collect(),
-        })
+        }
     }
 }

@@ -51,7 +51,6 @@ const GROUPS: [(&str, &[(&str, &str)]); 5] = [
             ("report", "Create one HTML page from results"),
             ("completions", "Print a shell completion script"),
             ("man", "Print or write the man pages"),
-            ("help", "Print the help of a command"),
         ],
     ),
 ];
@@ -59,7 +58,10 @@ const GROUPS: [(&str, &[(&str, &str)]); 5] = [
 const EXAMPLES: &str = "Examples:
   granulo survey /srv -o srv.json --report srv.html
   granulo plan srv.json --model zfs --model ceph --fast 2TB
-  granulo store init s && granulo store import s /srv/pictures";
+  granulo store init s && granulo store import s /srv/pictures
+
+granulo COMMAND --help has the options of a command and examples; the man page
+granulo(1) has units, exit status and environment.";
 
 /// Variables with defaults of options, for jobs of cron and systemd: option, variable, and the commands that have it
 /// (all, if none is named). An option that excludes or needs another is not among them, as clap takes what comes from
@@ -70,7 +72,7 @@ const ENVIRONMENT: [(&str, &str, &[&str]); 3] = [
     ("scratch", "GRANULO_SCRATCH", &[]),
 ];
 
-/// The whole definition.
+/// The whole definition. Its help fits on one screen; the rest of what it says is on the man page.
 pub(super) fn command() -> Command {
     let command = with_environment(Arguments::command());
     let template = template(&command);
@@ -78,16 +80,16 @@ pub(super) fn command() -> Command {
 }
 
 fn template(command: &Command) -> String {
-    let mut template = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    let mut template = "{about-with-newline}\n{usage-heading} {usage}\n\n".to_owned();
     for (task, commands) in GROUPS {
-        template.push_str(&format!("\n{task}:\n"));
+        template.push_str(&format!("{task}:\n"));
         // Without the feature fuse, there is nothing to mount.
-        let has = |name: &str| name == "help" || command.find_subcommand(name).is_some();
+        let has = |name: &str| command.find_subcommand(name).is_some();
         for (name, summary) in commands.iter().filter(|(name, _)| has(name)) {
             template.push_str(&format!("  {name:<12} {summary}\n"));
         }
     }
-    template + "\nOptions:\n{options}\n\n" + EXAMPLES + "{after-help}"
+    template + "\nOptions:\n{options}\n\n" + EXAMPLES + "\n"
 }
 
 fn with_environment(mut command: Command) -> Command {
@@ -115,12 +117,43 @@ mod tests {
         grouped.sort_unstable();
         let defined = Arguments::command();
         let visible = defined.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
-        let mut commands: Vec<&str> = visible.map(Command::get_name).chain(["help"]).collect();
+        let mut commands: Vec<&str> = visible.map(Command::get_name).collect();
         commands.sort_unstable();
         if cfg!(feature = "fuse") {
             assert_eq!(grouped, commands);
         }
-        assert!(command().render_help().to_string().lines().all(|line| line.len() <= 100));
+    }
+
+    #[test]
+    fn help_fits_on_one_screen() {
+        const MOST_LINES: usize = 40;
+        let help = command().render_help().to_string();
+        assert!(help.lines().count() <= MOST_LINES, "{} lines", help.lines().count());
+        assert!(help.lines().all(|line| line.len() <= 100));
+    }
+
+    /// Calls `see` with every command that can run, by its whole name.
+    fn see_commands(command: &Command, name: &str, see: &mut impl FnMut(&str, &Command)) {
+        let below: Vec<&Command> = command.get_subcommands().filter(|below| !below.is_hide_set()).collect();
+        if below.is_empty() {
+            see(name, command);
+        }
+        below.iter().for_each(|it| see_commands(it, format!("{name} {}", it.get_name()).trim_start(), see));
+    }
+
+    #[test]
+    fn every_result_can_be_a_file() {
+        // Their `-o` is the content, or the trace; `show` reads files.
+        const OTHERS: [&str; 3] = ["show", "store get", "store salvage"];
+        // Their results have no picture; `granulo report` makes a page of any.
+        const WITHOUT_PAGE: &str = "store ";
+        see_commands(&Arguments::command(), "", &mut |name, command| {
+            let has = |option: &str| command.get_arguments().any(|argument| argument.get_long() == Some(option));
+            if has("json") {
+                assert!(has("output") || OTHERS.contains(&name), "{name} has no -o");
+                assert!(has("report") || name.starts_with(WITHOUT_PAGE), "{name} has no --report");
+            }
+        });
     }
 
     #[test]

@@ -44,28 +44,31 @@ pub(super) struct HistoryArguments {
 
 impl HistoryArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        if let Some(page) = &self.report {
-            refuse_to_replace(&self.surveys, page)?;
-        }
-        let (mut collected, mut found, mut ended) = (Collected::default(), 0, Ended::Well);
+        let (mut collected, mut found, mut ended) = (Collected::default(), Vec::new(), Ended::Well);
+        let mut is_any_read = false;
         for path in &self.surveys {
             if !path.is_dir() {
                 add(&mut collected, path)?;
-                found += 1;
+                is_any_read = true;
+                found.push(path.clone());
                 continue;
             }
             for path in surveys_in(path)? {
                 // What else is in a directory is not asked for.
                 match add(&mut collected, &path) {
-                    Ok(()) => found += 1,
+                    Ok(()) => is_any_read = true,
                     Err(error) => {
                         output::warn(&error.to_string());
                         ended = Ended::Amiss;
                     }
                 }
+                found.push(path);
             }
         }
-        if found == 0 {
+        for target in self.report.iter().chain(&self.output) {
+            refuse_to_replace(&found, target)?;
+        }
+        if !is_any_read {
             return Err(usage_error("there is no survey").advise("take one with: granulo survey PATH -o DIR/FILE.json"));
         }
         let history = collected.history();
@@ -73,7 +76,7 @@ impl HistoryArguments {
             output::write_json(path, &history)?;
         }
         if let Some(page) = &self.report {
-            output::write_page(page, |out| history_page::write(&history, super::survey::now(), out))?;
+            output::write_page(page, |out| history_page::write(&history, super::now(), out))?;
         }
         match () {
             () if self.json => output::print_json(&history)?,

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::report::refuse_to_replace;
 use super::shard::{self, Opened};
 use super::{Ended, output};
 use crate::error::Result;
 use crate::io::write_atomically;
-use crate::report::terminal;
+use crate::report::{page, terminal};
 use crate::survey::file::{Detail, write};
 use crate::survey::merge::{merge, overlapping_roots};
 
@@ -27,6 +28,9 @@ pub(super) struct MergeArguments {
     /// Print the merged survey as JSON instead of a summary
     #[arg(long)]
     json: bool,
+    /// Write a self-contained HTML page of the merged survey to this file
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
 }
 
 impl MergeArguments {
@@ -38,6 +42,10 @@ impl MergeArguments {
         let whole = if only_shards { surveys.remove(0) } else { merge(surveys)? };
         if let Some(path) = &self.output {
             write_atomically(path, |out| write(&whole, Detail::Full, out))?;
+        }
+        if let Some(path) = &self.report {
+            refuse_to_replace(&self.sources, path)?;
+            output::write_page(path, |out| page::write(std::slice::from_ref(&whole), super::now(), out))?;
         }
         let ended = if self.json {
             output::print(|out| write(&whole, Detail::Full, out))

@@ -34,6 +34,7 @@ mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::error::ErrorKind;
 use clap::{ColorChoice, FromArgMatches, Parser, Subcommand};
@@ -217,6 +218,11 @@ impl Command {
 /// An error about the arguments themselves.
 fn usage_error(cause: impl Into<String>) -> Error {
     Error::new(crate::error::ErrorKind::Usage, "start", cause)
+}
+
+/// Seconds since 1970.
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64)
 }
 
 #[cfg(test)]

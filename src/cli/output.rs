@@ -1,16 +1,57 @@
 //! Output: results to standard output, messages to standard error.
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use super::Ended;
 use crate::error::{Error, Result};
-use crate::io::write_atomically;
+use crate::io::{check_target, write_atomically};
+use crate::report::fields::Fields;
+use crate::report::fields_page;
 use crate::report::paragraphs::prose;
 use crate::units::escape_path;
 
 /// Bytes of a document that are written in one call.
 const DOCUMENT_BUFFER_BYTES: usize = 64 << 10;
+
+/// Where a result goes as a document, besides the text for people.
+#[derive(Debug, Clone, Args)]
+pub(super) struct DocumentArguments {
+    /// Write the result to this file as JSON
+    #[arg(short, long, value_name = "FILE.json", value_parser = OsStringValueParser::new().try_map(target))]
+    pub(super) output: Option<PathBuf>,
+    /// Print as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// A file that can be written, which is known before the work is done.
+fn target(path: OsString) -> Result<PathBuf> {
+    let path = PathBuf::from(path);
+    check_target(&path).map(|()| path)
+}
+
+impl DocumentArguments {
+    /// Whether the result is needed as a document.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.json || self.output.is_some()
+    }
+
+    /// Writes a result to the file, and prints it, as asked for.
+    pub(super) fn emit(&self, value: &impl serde::Serialize) -> Result<()> {
+        if let Some(path) = &self.output {
+            write_json(path, value)?;
+        }
+        if self.json {
+            print_json(value)?;
+        }
+        Ok(())
+    }
+}
 
 /// Columns for results: what the variable `COLUMNS` says, else those of the terminal on standard output, else 80.
 pub(super) fn columns() -> usize {
@@ -63,6 +104,13 @@ pub(super) fn write_page(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::
     write_atomically(path, write)?;
     note(&format!("wrote {}", escape_path(path)));
     Ok(())
+}
+
+/// Writes a page with the facts and tables of a document; `name` tells it apart.
+pub(super) fn write_fields_page(path: &Path, name: &str, document: &impl serde::Serialize) -> Result<()> {
+    let part = Fields::of(document).map_err(io::Error::from).and_then(|fields| fields_page::part(name, &fields));
+    let part = part.map_err(|error| Error::io("write", path, error))?;
+    write_page(path, |out| part.write(super::now(), out))
 }
 
 /// Reports a failure.

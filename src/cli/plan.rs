@@ -135,9 +135,7 @@ impl PlanArguments {
             output::warn("the prices are not used: no chosen model has a fast tier or a price for requests and bytes");
         }
         if let Some(page) = &self.report {
-            output::write_page(page, |out| {
-                report::plan_page::write(&plan, &request.models, super::survey::now(), out)
-            })?;
+            output::write_page(page, |out| report::plan_page::write(&plan, &request.models, super::now(), out))?;
         }
         if let Some(path) = &self.output {
             output::write_json(path, &plan)?;

@@ -13,7 +13,7 @@ use crate::layout::Model;
 use crate::plan::Plan;
 use crate::report::bench::page::{self as bench_page, NamedRun};
 use crate::report::page::Part;
-use crate::report::{cache_page, history_page, page, plan_page, store_page, trace_page};
+use crate::report::{allocate_page, cache_page, fields_page, history_page, page, plan_page, store_page, trace_page};
 use crate::survey::Survey;
 use crate::units::escape_path;
 
@@ -24,7 +24,7 @@ use crate::units::escape_path;
 #[derive(Debug, Args)]
 pub(super) struct ReportArguments {
     /// Survey files, fsstats CSVs, published tables; plans, histories, bench results, cache results, the status of
-    /// stores (JSON); traces
+    /// stores and every other result (JSON); traces
     #[arg(value_name = "RESULT", required = true)]
     results: Vec<PathBuf>,
     /// Write the page to this file
@@ -36,7 +36,8 @@ impl ReportArguments {
     pub(super) fn run(self) -> Result<Ended> {
         refuse_to_replace(&self.results, &self.output)?;
         let (mut plans, mut runs, mut studies, mut traces) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (mut stores, mut histories) = (Vec::new(), Vec::new());
+        let (mut stores, mut histories, mut allocations) = (Vec::new(), Vec::new(), Vec::new());
+        let mut without_page = Vec::new();
         // Surveys, or nothing that is known: then the error names them.
         let mut others = Vec::new();
         let mut ended = Ended::Well;
@@ -52,6 +53,8 @@ impl ReportArguments {
                 Some(Stored::CacheStudy(study)) => studies.push(*study),
                 Some(Stored::StoreStatus(status)) => stores.push(*status),
                 Some(Stored::History(history)) => histories.push(*history),
+                Some(Stored::Allocations(document)) => allocations.push(document.read),
+                Some(Stored::Other(document)) => without_page.push((path.as_path(), document.read)),
                 None => others.push(path.clone()),
             }
         }
@@ -77,9 +80,15 @@ impl ReportArguments {
         if !stores.is_empty() {
             parts.push(self.made(store_page::part(&stores))?);
         }
+        if !allocations.is_empty() {
+            parts.push(self.made(allocate_page::part(&allocations))?);
+        }
+        for (path, document) in &without_page {
+            parts.push(self.made(fields_page::part(&escape_path(path), document))?);
+        }
         output::write_page(&self.output, |out| match &parts[..] {
-            [only] => only.write(super::survey::now(), out),
-            several => page::write_together(several, super::survey::now(), out),
+            [only] => only.write(super::now(), out),
+            several => page::write_together(several, super::now(), out),
         })?;
         Ok(ended)
     }
@@ -96,12 +105,20 @@ impl ReportArguments {
     }
 }
 
-/// Refuses to replace a result by its own page.
+/// Writes the page of one result, or of a published table.
+///
+/// # Errors
+/// The page would replace the result; any error of reading it or writing the page.
+pub(super) fn write_report(result: &Path, page: &Path) -> Result<Ended> {
+    ReportArguments { results: vec![result.to_owned()], output: page.to_owned() }.run()
+}
+
+/// Refuses to replace a result by what is made of it.
 pub(super) fn refuse_to_replace(results: &[PathBuf], page: &Path) -> Result<()> {
     let identity = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
     let output = identity(page);
     match results.iter().find(|path| output.is_some() && identity(path) == output) {
-        Some(path) => Err(usage_error("the page would replace the result").at(path).advise("write it to another file")),
+        Some(path) => Err(usage_error("the output would replace a result").at(path).advise("write it to another file")),
         None => Ok(()),
     }
 }
@@ -127,7 +144,7 @@ pub(super) fn write_surveys(
 ) -> Result<()> {
     refuse_to_replace(sources, page)?;
     let part = side_by_side(surveys, names).map_err(|error| Error::io("write", page, error))?;
-    output::write_page(page, |out| part.write(super::survey::now(), out))
+    output::write_page(page, |out| part.write(super::now(), out))
 }
 
 fn named(runs: Vec<(&Path, Document)>) -> Vec<NamedRun> {

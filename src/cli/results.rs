@@ -1,18 +1,23 @@
-//! Result files that are not sources of sizes: plans, bench results, cache studies, histories, and the status of
-//! stores.
+//! Result files that are not sources of sizes: plans, bench results, cache studies, histories, the status of stores,
+//! and every other document of granulo.
 
 use std::path::Path;
 
 use serde_json::Value;
 
+use super::allocate::ALLOCATIONS;
 use super::store::STORE_STATUS;
 use crate::bench::result::{self, Document};
 use crate::document::Unread;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::io::read_bounded;
 use crate::mrc::study::{self, Study};
 use crate::plan::{self, Plan};
+use crate::report::fields::Fields;
 use crate::survey::history::{self, History};
+
+/// Documents that are read as sources.
+const SOURCES: [&str; 3] = ["granulo/survey/1", "granulo/partial/1", "granulo/checkpoint/1"];
 
 /// A result with a table and a page of its own.
 pub(super) enum Stored {
@@ -21,6 +26,15 @@ pub(super) enum Stored {
     CacheStudy(Box<Study>),
     StoreStatus(Box<Value>),
     History(Box<History>),
+    Allocations(Box<Written<Value>>),
+    /// A document that has no report of its own.
+    Other(Box<Written<Fields>>),
+}
+
+/// A document as it was written, and what was read from it.
+pub(super) struct Written<T> {
+    pub(super) text: Vec<u8>,
+    pub(super) read: T,
 }
 
 /// The result in a file; `None` for anything else, which may be a source.
@@ -35,12 +49,27 @@ pub(super) fn read(path: &Path) -> Result<Option<Stored>> {
     let status =
         || document.read("read the status of a store", STORE_STATUS, "write it again with granulo store status --json");
     let history = || document.read("read the history", history::SCHEMA, "write it again with granulo history -o");
+    let allocations = || {
+        let read = document.read("read the allocations", ALLOCATIONS, "write them again with granulo allocate -o");
+        read.map(|read| read.map(|read| Written { text: text.clone(), read }))
+    };
     let stored = boxed(plan::read_document(&document), Stored::Plan)
         .or_else(|| boxed(study(), Stored::CacheStudy))
         .or_else(|| boxed(status(), Stored::StoreStatus))
         .or_else(|| boxed(history(), Stored::History))
-        .or_else(|| boxed(result::read_document(&document), Stored::Bench));
+        .or_else(|| boxed(result::read_document(&document), Stored::Bench))
+        .or_else(|| boxed(allocations(), Stored::Allocations))
+        .or_else(|| other(&document, &text));
     stored.transpose().map_err(|error: Error| error.at(path))
+}
+
+/// A document of granulo that is no source of sizes either.
+fn other(document: &Unread<'_>, text: &[u8]) -> Option<Result<Stored>> {
+    if !document.is_of_granulo() || SOURCES.iter().any(|schema| document.is_of(schema)) {
+        return None;
+    }
+    let read = Fields::read(text).map(|fields| Stored::Other(Box::new(Written { text: text.to_vec(), read: fields })));
+    Some(read.map_err(|error| Error::new(ErrorKind::Corrupt, "read the result", error.to_string())))
 }
 
 fn boxed<T>(read: Option<Result<T>>, stored: fn(Box<T>) -> Stored) -> Option<Result<Stored>> {

@@ -1,16 +1,18 @@
-//! `granulo show`: print a survey, an fsstats CSV, a published table, a plan, or the result of a bench or of caches:
-//! for people, as JSON, or a table of it as CSV.
+//! `granulo show`: print a source or any result: for people, as JSON, or a table of it as CSV; or write its page.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
+use serde_json::Value;
 
+use super::report::write_report;
 use super::results::{self, Stored};
 use super::{Ended, output, sources, usage_error};
 use crate::distribution::published;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::write_atomically;
+use crate::layout::Model;
 use crate::plan::systems::{self, AssessedSystem, Suited};
 use crate::plan::tier::RATIOS;
 use crate::population::profiles;
@@ -21,7 +23,7 @@ use crate::survey::fsstats;
 use crate::survey::owner_ages::{MOST_BREAKS, are_breaks};
 use crate::units::{escape, parse_percent, parse_size};
 
-/// Print a survey, fsstats CSV, published table, plan, history, bench result, cache result or status of a store
+/// Print a survey, fsstats CSV, published table, or any result
 ///
 /// Answers for any cutoff and any block size: a survey keeps enough to be exact up to 64 KiB and within 1 % above.
 #[derive(Debug, Args)]
@@ -30,7 +32,7 @@ use crate::units::{escape, parse_percent, parse_size};
     granulo show usr.json --csv=where.directories.subtree.size"
 )]
 pub(super) struct ShowArguments {
-    /// Survey file, fsstats CSV, published table, plan, history, bench result, cache result or status of a store
+    /// Survey file, fsstats CSV, published table, or a result that another command wrote as JSON
     #[arg(value_name = "SOURCE", required_unless_present = "list")]
     source: Option<PathBuf>,
     /// List the published tables
@@ -64,6 +66,9 @@ pub(super) struct ShowArguments {
     /// tables
     #[arg(long, value_name = "TABLE", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["json", "list"])]
     csv: Option<String>,
+    /// Write a self-contained HTML page to this file
+    #[arg(long, value_name = "FILE.html", conflicts_with = "list")]
+    report: Option<PathBuf>,
 }
 
 fn block_size(text: &str) -> std::result::Result<u64, String> {
@@ -92,6 +97,9 @@ impl ShowArguments {
         };
         if path.as_os_str() == systems::COLLECTION {
             return self.systems();
+        }
+        if let Some(page) = &self.report {
+            write_report(path, page)?;
         }
         if let Some(stored) = results::read(path)? {
             return self.stored(&stored);
@@ -134,10 +142,8 @@ impl ShowArguments {
     /// Prints a plan, a bench or caches as on the original run.
     fn stored(&self, stored: &Stored) -> Result<Ended> {
         if self.asks_for_sizes() {
-            return Err(usage_error(
-                "plans, histories, bench results, cache results and the status of a store accept only --json and --csv",
-            )
-            .advise("use the survey they were made from"));
+            return Err(usage_error("results other than surveys accept only --json, --csv and --report")
+                .advise("use the survey they were made from"));
         }
         let is_document = self.json || self.csv.is_some();
         match stored {
@@ -153,38 +159,74 @@ impl ShowArguments {
             Stored::History(history) => output::print(|out| report::history::write_history(history, out)),
             Stored::Bench(document) if is_document => self.print_document(document),
             Stored::Bench(document) => output::print(|out| report::bench::write_document(document, out)),
+            Stored::Allocations(document) if is_document => self.print_written(&document.text),
+            Stored::Allocations(document) => {
+                let (model, sizes) = asked(&document.read)?;
+                output::print(|out| report::allocate::write_allocations(&model, &sizes, out))
+            }
+            Stored::Other(document) if is_document => self.print_written(&document.text),
+            Stored::Other(document) => output::print(|out| document.read.write(out)),
         }
     }
 
     /// Prints a document as JSON, or one of its tables.
     fn print_document(&self, document: &impl Serialize) -> Result<Ended> {
         let Some(name) = &self.csv else { return output::print_json(document) };
-        let fail =
-            |error: serde_json::Error| Error::new(ErrorKind::Io, "find the tables of the result", error.to_string());
-        let tables = csv::tables(&serde_json::to_vec(document).map_err(fail)?).map_err(fail)?;
-        if name.is_empty() {
-            return output::print_document(|out| csv::write_names(&tables, out));
-        }
-        match tables.iter().find(|table| table.name == *name) {
-            Some(table) => output::print_document(|out| table.write(out)),
-            None => Err(usage_error(format!("the result has no table '{}'", escape(name.as_bytes())))
-                .advise("list its tables with --csv")),
-        }
+        print_table(name, &serde_json::to_vec(document).map_err(no_tables)?)
+    }
+
+    /// The same of one that is kept as it was written.
+    fn print_written(&self, json: &[u8]) -> Result<Ended> {
+        let Some(name) = &self.csv else {
+            return output::print_document(|out| {
+                out.write_all(json.trim_ascii_end())?;
+                out.write_all(b"\n")
+            });
+        };
+        print_table(name, json)
     }
 
     /// The measured systems, side by side.
     fn systems(&self) -> Result<Ended> {
         if self.asks_for_sizes() {
-            return Err(usage_error("the table of measured systems accepts only --json and --csv")
+            return Err(usage_error("the table of measured systems accepts only --json, --csv and --report")
                 .advise("name one system, such as granulo show Uni-5 --all"));
         }
         let systems = systems::assess_all()?;
+        let suited = systems::suited(&systems);
+        let document = Systems { schema: "granulo/systems/1", ratios: RATIOS, suited, systems: &systems };
+        if let Some(page) = &self.report {
+            output::write_fields_page(page, "", &document)?;
+        }
         if !self.json && self.csv.is_none() {
             return output::print(|out| report::systems::write_systems(&systems, out));
         }
-        let suited = systems::suited(&systems);
-        self.print_document(&Systems { schema: "granulo/systems/1", ratios: RATIOS, suited, systems: &systems })
+        self.print_document(&document)
     }
+}
+
+/// Prints a table of a JSON document, or the names of its tables.
+fn print_table(name: &str, json: &[u8]) -> Result<Ended> {
+    let tables = csv::tables(json).map_err(no_tables)?;
+    if name.is_empty() {
+        return output::print_document(|out| csv::write_names(&tables, out));
+    }
+    match tables.iter().find(|table| table.name == name) {
+        Some(table) => output::print_document(|out| table.write(out)),
+        None => Err(usage_error(format!("the result has no table '{}'", escape(name.as_bytes())))
+            .advise("list its tables with --csv")),
+    }
+}
+
+fn no_tables(error: serde_json::Error) -> Error {
+    Error::new(ErrorKind::Io, "find the tables of the result", error.to_string())
+}
+
+/// The layout and the sizes of a document of `granulo allocate`.
+fn asked(allocations: &Value) -> Result<(Model, Vec<u64>)> {
+    let model = Model::parse(allocations["model"].as_str().unwrap_or_default())?;
+    let files = allocations["files"].as_array().map_or(&[][..], Vec::as_slice);
+    Ok((model, files.iter().filter_map(|file| file["size_bytes"].as_u64()).collect()))
 }
 
 /// A survey with what was asked about it.

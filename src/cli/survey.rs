@@ -1,7 +1,7 @@
 //! `granulo survey`: measure a tree.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
@@ -350,8 +350,9 @@ impl SurveyArguments {
                 warnings.extend(write_atomically(path, |out| fsstats::write(&survey, out)).err());
             }
             if let Some(path) = &self.report {
-                warnings
-                    .extend(write_atomically(path, |out| page::write(std::slice::from_ref(&survey), now(), out)).err());
+                warnings.extend(
+                    write_atomically(path, |out| page::write(std::slice::from_ref(&survey), super::now(), out)).err(),
+                );
             }
         }
         let printed = match (shard, self.json, self.quiet) {
@@ -433,9 +434,4 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
 /// Whether `path` exists and is neither a file nor a directory.
 fn is_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
-}
-
-/// Seconds since 1970.
-pub(super) fn now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64)
 }

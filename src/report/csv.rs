@@ -6,18 +6,19 @@
 //! the record around them. Values are those of the document: bytes, seconds, shares of 1. Lists of plain values are no
 //! tables.
 
-use std::fmt;
+use std::borrow::Cow;
 use std::io::{self, Write};
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use super::nodes::{Node, Plain};
 
 /// A table of a document.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Table {
     /// Its name.
     pub(crate) name: String,
-    columns: Vec<String>,
-    rows: Vec<Vec<(String, String)>>,
+    pub(super) columns: Vec<String>,
+    /// The plain values of each record, with their columns.
+    pub(super) rows: Vec<Vec<(String, Plain)>>,
 }
 
 /// The tables of a JSON document, in its order.
@@ -25,10 +26,14 @@ pub(crate) struct Table {
 /// # Errors
 /// It is not JSON.
 pub(crate) fn tables(json: &[u8]) -> serde_json::Result<Vec<Table>> {
-    let document: Node = serde_json::from_slice(json)?;
+    Ok(tables_of(&serde_json::from_slice(json)?))
+}
+
+/// The same of a document that was read.
+pub(super) fn tables_of(document: &Node) -> Vec<Table> {
     let mut tables = Vec::new();
-    find(&document, "", &[], &mut tables);
-    Ok(tables)
+    find(document, "", &[], &mut tables);
+    tables
 }
 
 /// The names of tables, with what is in them.
@@ -49,12 +54,13 @@ impl Table {
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         write_line(self.columns.iter().map(String::as_str), out)?;
         self.rows.iter().try_for_each(|row| {
-            let value = |column: &String| row.iter().find(|(name, _)| name == column).map_or("", |(_, value)| value);
-            write_line(self.columns.iter().map(value), out)
+            let text = |column: &String| value_in(row, column).map_or(Cow::Borrowed(""), Plain::text);
+            let line: Vec<Cow<'_, str>> = self.columns.iter().map(text).collect();
+            write_line(line.iter().map(AsRef::as_ref), out)
         })
     }
 
-    fn add(&mut self, row: Vec<(String, String)>) {
+    fn add(&mut self, row: Vec<(String, Plain)>) {
         for (name, _) in &row {
             if !self.columns.contains(name) {
                 self.columns.push(name.clone());
@@ -62,6 +68,11 @@ impl Table {
         }
         self.rows.push(row);
     }
+}
+
+/// The value of a row in this column.
+pub(super) fn value_in<'r>(row: &'r [(String, Plain)], column: &str) -> Option<&'r Plain> {
+    row.iter().find(|(name, _)| name == column).map(|(_, value)| value)
 }
 
 fn write_line<'a>(values: impl Iterator<Item = &'a str>, out: &mut dyn Write) -> io::Result<()> {
@@ -77,7 +88,7 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// Adds the tables below a node; `around` are the plain fields of the records that it is in.
-fn find(node: &Node, name: &str, around: &[(String, String)], tables: &mut Vec<Table>) {
+fn find(node: &Node, name: &str, around: &[(String, Plain)], tables: &mut Vec<Table>) {
     match node {
         Node::Plain(_) => {}
         Node::Record(fields) => {
@@ -95,7 +106,7 @@ fn find(node: &Node, name: &str, around: &[(String, String)], tables: &mut Vec<T
                 tables[at].add(row);
                 let last = name.rsplit('.').next().unwrap_or(name);
                 let plain = fields.iter().filter_map(|(field, value)| match value {
-                    Node::Plain(text) => Some((joined(last, field), text.clone())),
+                    Node::Plain(value) => Some((joined(last, field), value.clone())),
                     _ => None,
                 });
                 let around: Vec<_> = around.iter().cloned().chain(plain).collect();
@@ -107,10 +118,10 @@ fn find(node: &Node, name: &str, around: &[(String, String)], tables: &mut Vec<T
 }
 
 /// Adds the plain values of a record, and of the records in it.
-fn flatten(fields: &[(String, Node)], name: &str, row: &mut Vec<(String, String)>) {
+fn flatten(fields: &[(String, Node)], name: &str, row: &mut Vec<(String, Plain)>) {
     for (field, value) in fields {
         match value {
-            Node::Plain(text) => row.push((joined(name, field), text.clone())),
+            Node::Plain(value) => row.push((joined(name, field), value.clone())),
             Node::Record(inner) => flatten(inner, &joined(name, field), row),
             Node::List(_) => {}
         }
@@ -119,69 +130,6 @@ fn flatten(fields: &[(String, Node)], name: &str, row: &mut Vec<(String, String)
 
 fn joined(name: &str, field: &str) -> String {
     if name.is_empty() { field.to_owned() } else { format!("{name}.{field}") }
-}
-
-/// A part of a document, with its fields in order.
-enum Node {
-    Plain(String),
-    Record(Vec<(String, Node)>),
-    List(Vec<Node>),
-}
-
-impl<'de> Deserialize<'de> for Node {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Node, D::Error> {
-        from.deserialize_any(NodeVisitor)
-    }
-}
-
-struct NodeVisitor;
-
-impl<'de> Visitor<'de> for NodeVisitor {
-    type Value = Node;
-
-    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("JSON")
-    }
-
-    fn visit_unit<E>(self) -> Result<Node, E> {
-        Ok(Node::Plain(String::new()))
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
-        Ok(Node::Plain(value.to_string()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
-        Ok(Node::Plain(value.to_string()))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
-        Ok(Node::Plain(value.to_string()))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
-        Ok(Node::Plain(value.to_string()))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
-        Ok(Node::Plain(value.to_owned()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
-            list.push(item);
-        }
-        Ok(Node::List(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Node, A::Error> {
-        let mut record = Vec::new();
-        while let Some(field) = fields.next_entry()? {
-            record.push(field);
-        }
-        Ok(Node::Record(record))
-    }
 }
 
 #[cfg(test)]

@@ -1,16 +1,20 @@
 //! Reports: results for people. Reports depend on results, never the reverse.
 
 pub(crate) mod allocate;
+pub(crate) mod allocate_page;
 pub mod bench;
 pub(crate) mod cache;
 pub(crate) mod cache_page;
 pub(crate) mod chart;
 pub(crate) mod compare;
 pub(crate) mod csv;
+pub(crate) mod fields;
+pub(crate) mod fields_page;
 pub(crate) mod generate;
 mod growth;
 pub(crate) mod history;
 pub(crate) mod history_page;
+mod nodes;
 pub mod page;
 pub(crate) mod paragraphs;
 pub(crate) mod plan;

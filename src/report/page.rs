@@ -12,6 +12,7 @@ use super::words::sentences;
 use crate::distribution::{Distribution, published};
 use crate::survey::Survey;
 use crate::survey::file::{Detail, Document, UpToRow, format_time};
+use crate::survey::growth::is_of_one_tree;
 use crate::survey::measure::Measure;
 use crate::units::fraction;
 
@@ -79,6 +80,9 @@ pub fn write(surveys: &[Survey], generated_at: i64, out: &mut dyn Write) -> io::
 pub(crate) fn part(surveys: &[Survey]) -> io::Result<Part> {
     let title = match surveys {
         [only] => only.origin.name.clone().unwrap_or_else(|| "Anonymous survey".to_owned()),
+        [first, rest @ ..] if rest.iter().all(|survey| is_of_one_tree(first, survey)) => {
+            format!("{}, then and now", first.origin.roots.join(", "))
+        }
         several => format!("{} populations", several.len()),
     };
     let page = Page {

@@ -113,7 +113,7 @@ fn a_full_disk_loses_one_result_and_nothing_else() {
     let script = "mount -t tmpfs -o size=64k tmpfs \"$1/full\"; head -c 61440 /dev/zero > \"$1/full/filler\"
         code=0; \"$GRANULO\" survey \"$1/t\" $2 \"$1/full/result\" || code=$?
         ls -A \"$1/full\" > \"$1/left\"; exit $code";
-    for option in ["-o", "--report", "--fsstats", "--files"] {
+    for option in ["-o", "--report", "--fsstats", "--files", "--ncdu"] {
         let Some(ran) = in_mount_namespace(script, &args![directory, option]) else { return };
         let ran = ran.ended(1);
         complains(&ran, &["result", "No space left on device", "free some space"]);

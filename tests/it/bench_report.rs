@@ -57,7 +57,7 @@ fn what_is_no_result_is_refused() {
     let missing = run(args!["report", &one, "nothing.json", "-o", &page]).ended(2).said();
     assert!(missing.contains("nothing.json"), "{missing}");
     let onto_itself = run(args!["report", &one, "-o", &one]).ended(2).said();
-    assert!(onto_itself.contains("would replace the result"), "{onto_itself}");
+    assert!(onto_itself.contains("would replace a result"), "{onto_itself}");
     let text = fs::read_to_string(&one).unwrap();
     let wrong = sandbox.path().join("wrong.json");
     for (from, to, expected) in [

@@ -56,7 +56,7 @@ fn two_surveys_of_a_tree_say_first_what_grew() {
     assert_eq!(ran.text(), text);
     assert!(ran.said().contains("wrote ") && fs::read_to_string(&page).unwrap().contains("stays/deep/er"));
     let replaced = run(args!["compare", &old, &new, "--report", &old]).ended(2).said();
-    assert!(replaced.contains("the page would replace the result"), "{replaced}");
+    assert!(replaced.contains("the output would replace a result"), "{replaced}");
     // In the other order it is the same, and other trees do not grow.
     let back = run(args!["compare", "--json", &new, &old]).ended(0).json();
     assert_eq!(&back["growth"], growth);
@@ -99,6 +99,11 @@ fn a_history_says_how_fast_a_tree_grows_and_when_it_is_full() {
     let ran = run(args!["history", &surveys]).ended(1);
     assert!(ran.said().contains("cut.json") && ran.text().contains("4 surveys"), "{}", ran.said());
     run(args!["history", sandbox.path()]).ended(2);
+    // None of them is replaced by what is made of them.
+    for option in ["-o", "--report"] {
+        let replaced = run(args!["history", &surveys, option, surveys.join("2.json")]).ended(2).said();
+        assert!(replaced.contains("2.json: the output would replace a result"), "{replaced}");
+    }
 }
 
 #[test]

@@ -162,7 +162,7 @@ fn other_files_are_told_apart_in_words() {
     }
     assert!(with(b"PAR1PAR1").contains("not a whole table, or damaged"));
     assert!(with(b"{}").contains("without a schema"));
-    assert!(with(b"{\"schema\":\"granulo/compare/1\"}").contains("granulo/compare/1"));
+    assert!(with(b"{\"schema\":\"acme/compare/1\"}").contains("acme/compare/1"));
     assert!(with(b"{\"schema\":\"granulo/plan/1\"}").contains("missing field"));
     assert!(with(b"{\"schema\":17}").contains("cannot read the survey"));
     assert!(with(b"{ not json").contains("not JSON"));

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Pages of a small trace, of a store and of a tree that grows, for the page tests: one trace, two together, caches, the
-# store, and a history.
+# Pages of a small trace, of a store, of a tree that grows and of a layout, for the page tests: one trace, two together,
+# caches, the store, what is in it, a history, and allocations.
 #
 #   tests/page/use-pages.sh GRANULO DIR
 set -euo pipefail
@@ -19,6 +19,9 @@ for disk in fast/0 fast/1 slow/2 slow/3 slow/4; do devices+=("--${disk%/*}" "$ou
 "$granulo" store snapshot create "$out/store" before > /dev/null
 "$granulo" store rm "$out/store" METHOD.md > /dev/null
 "$granulo" store status "$out/store" --count --report "$out/store.html" > /dev/null
+"$granulo" store ls "$out/store" -R -l -o "$out/list.json" > /dev/null
+"$granulo" report "$out/list.json" -o "$out/result.html"
+"$granulo" allocate zfs:vdev=raidz2,disks=9,recordsize=8K --up-to 128KiB --step 1KiB --report "$out/allocate.html" > /dev/null
 mkdir "$out/tree" "$out/surveys"
 for month in 07 08 09 10 11; do
   cp -r "$source/docs" "$out/tree/$month"

@@ -1,10 +1,12 @@
-// The pages of traces, caches, stores and histories in headless Chromium: `npm ci && npm test`.
+// The pages of traces, caches, stores, histories, allocations and other results in headless Chromium: `npm ci && npm test`.
 //
 //   GRANULO_TRACE_PAGE   pages that `granulo report` wrote of traces (several: separated by ':'), such as one of one
 //                        trace and one of two
 //   GRANULO_CACHE_PAGE   pages that it wrote of results of `granulo cache`
 //   GRANULO_STORE_PAGE   pages that `granulo store status --report` wrote
 //   GRANULO_HISTORY_PAGE pages that `granulo history --report` wrote
+//   GRANULO_ALLOCATE_PAGE  pages that `granulo allocate --report` wrote
+//   GRANULO_RESULT_PAGE  pages that `granulo report` wrote of other results
 //   GRANULO_REQUIRE_ALL  1: fail, instead of skipping, where there is no such page
 import assert from "node:assert/strict";
 import { basename, delimiter, resolve } from "node:path";
@@ -38,7 +40,7 @@ function holds(file, chartsOf, pointed) {
     await assertNoOverflow(page);
     await shoot(page, name, "desktop-light");
     const text = await page.innerText("#page");
-    for (const sentence of data.words) assert.ok(text.includes(sentence), sentence);
+    for (const sentence of data.words ?? []) assert.ok(text.includes(sentence), sentence);
     assert.match(text, /works offline/);
   }));
 
@@ -110,3 +112,19 @@ all("GRANULO_HISTORY_PAGE", chartsOfHistories, { "history-0": /UTC/ }, (data) =>
     for (const point of tree.points) point.source = HOSTILE;
   }
 }, (data) => { data.trees = []; });
+
+const sizesOf = ({ allocations }) => new Set(allocations.flatMap(({ files }) => files.map((file) => file.size_bytes)));
+
+all("GRANULO_ALLOCATE_PAGE", (data) => (sizesOf(data).size > 2 ? ["allocated"] : []), { allocated: /File of/ }, (data) => {
+  for (const layout of data.allocations) layout.model = HOSTILE;
+}, (data) => { data.allocations = []; });
+
+all("GRANULO_RESULT_PAGE", () => [], {}, (data) => {
+  data.name = HOSTILE;
+  for (const fact of data.document.facts) [fact.name, fact.text] = [HOSTILE, HOSTILE];
+  for (const table of data.document.tables) {
+    table.title = HOSTILE;
+    for (const column of table.columns) column.title = HOSTILE;
+    for (const row of table.rows) for (const cell of row) cell.text = HOSTILE;
+  }
+}, (data) => { data.document.facts = []; data.document.tables = []; });

@@ -189,7 +189,7 @@ impl Shared {
         }
         if let Some(path) = &self.report {
             let runs = [NamedRun { name: "this run".to_owned(), document: document.clone() }];
-            output::write_page(path, |out| page::part(&runs)?.write(super::survey::now(), out))?;
+            output::write_page(path, |out| page::part(&runs)?.write(super::now(), out))?;
         }
         match self.json {
             true => output::print(|out| write_json(document, out))?,

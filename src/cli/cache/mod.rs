@@ -320,7 +320,7 @@ impl CacheArguments {
         }
         if let Some(page) = &self.report {
             let studies = std::slice::from_ref(study);
-            output::write_page(page, |out| report::cache_page::write(studies, super::survey::now(), out))?;
+            output::write_page(page, |out| report::cache_page::write(studies, super::now(), out))?;
         }
         match self.json {
             true => output::print_json(study)?,

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::output::DocumentArguments;
 use super::progress::during;
-use super::survey::{as_of, now};
-use super::{Ended, output, signals};
+use super::survey::as_of;
+use super::{Ended, now, output, signals};
 use crate::distribution::Distribution;
 use crate::error::{Error, ErrorKind, Result};
 use crate::population::design::Amount;
@@ -107,9 +108,11 @@ pub(super) struct GenerateArguments {
     /// Do not show progress
     #[arg(short, long)]
     quiet: bool,
-    /// Print the plan and the result as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    result: DocumentArguments,
+    /// Write a self-contained HTML page of the result to this file
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
 }
 
 fn count(text: &str) -> std::result::Result<u64, String> {
@@ -167,7 +170,7 @@ impl GenerateArguments {
         let design = Design::new(&tree.recipe, files, factor, self.seed, self.as_of, name_limit);
         let planned_sizes = design.sizes.distribution();
         let document = self.document(&tree, &design, &room, &planned_sizes, started);
-        if !self.json {
+        if !self.result.json {
             output::print(|out| write_plan(&document, out))?;
         }
         room.refuse(&document.plan.needed, &allowed).map_err(at)?;
@@ -346,9 +349,14 @@ impl GenerateArguments {
     }
 
     fn finish(&self, document: &Document, ended: Ended) -> Result<Ended> {
-        let printed =
-            if self.json { output::print_json(document) } else { output::print(|out| write_result(document, out)) };
-        printed.map(|_| ended)
+        self.result.emit(document)?;
+        if let Some(page) = &self.report {
+            output::write_fields_page(page, &document.directory, document)?;
+        }
+        if !self.result.json {
+            output::print(|out| write_result(document, out))?;
+        }
+        Ok(ended)
     }
 }
 

@@ -3,9 +3,11 @@
 use clap::Args;
 use serde::Serialize;
 
+use super::completeness::emit;
 use super::problems::{ProblemRecord, word};
 use super::progress::maintenance_words;
 use super::{Ended, StoreToWrite, output};
+use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
@@ -36,9 +38,8 @@ pub(super) struct CheckArguments {
     /// Limit the read rate, in bytes per second
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     rate: Option<u64>,
-    /// Print as JSON
-    #[arg(long)]
-    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) document: DocumentArguments,
 }
 
 #[derive(Serialize)]
@@ -71,7 +72,7 @@ impl CheckArguments {
             self.at.read.open_quietly()?
         };
         super::say_completeness(&store);
-        if self.rebuild_index && !self.json {
+        if self.rebuild_index && !self.document.json {
             let recovered = store.recovered();
             let text = format!("rebuilt the index from {} records", format_count(recovered.records.into()));
             output::note(&text);
@@ -80,11 +81,12 @@ impl CheckArguments {
         let mut problems = Vec::new();
         let mut printed = Ok(Ended::Well);
         let options = CheckOptions { is_deep: self.deep, bytes_per_second: self.rate };
-        let mut found = |problem: Problem| match self.json {
-            true if problems.len() < KEPT => problems.push(ProblemRecord::new(&problem, None)),
-            true => {}
+        let mut found = |problem: Problem| {
+            if self.document.is_wanted() && problems.len() < KEPT {
+                problems.push(ProblemRecord::new(&problem, None));
+            }
             // Printed as they are found: a check may take hours.
-            false => {
+            if !self.document.json {
                 let line = output::print(|out| writeln!(out, "{}: {problem}", word(problem.remedy)));
                 if line.is_err() {
                     printed = line;
@@ -94,10 +96,10 @@ impl CheckArguments {
         let report = during(false, &progress, maintenance_words, || store.check(options, &mut found, &progress));
         let report = report?;
         printed?;
-        match self.json {
-            true => super::completeness::print_json(&document(&report, self.rebuild_index, problems))?,
-            false => output::print_words(&words(&report, store.completeness().is_complete()))?,
-        };
+        emit(&self.document, &document(&report, self.rebuild_index, problems))?;
+        if !self.document.json {
+            output::print_words(&words(&report, store.completeness().is_complete()))?;
+        }
         Ok(if report.is_complete && report.problems() == 0 { Ended::Well } else { Ended::Amiss })
     }
 }

@@ -3,8 +3,10 @@
 use clap::Args;
 use serde::Serialize;
 
+use super::completeness::emit;
 use super::progress::maintenance_words;
 use super::{Ended, StoreToWrite, or_damage, output, with_failures};
+use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
@@ -44,9 +46,8 @@ pub(super) struct CompactArguments {
     /// Show what would be done, then stop
     #[arg(long)]
     dry_run: bool,
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: DocumentArguments,
 }
 
 fn percent(text: &str) -> std::result::Result<u8, String> {
@@ -138,7 +139,7 @@ impl CompactArguments {
     fn compact(&self, store: &Store) -> Result<Ended> {
         let options = self.options();
         let plan = store.plan_compaction(&options)?;
-        if !self.json {
+        if !self.document.json {
             let verb = if self.dry_run { "Would rewrite" } else { "Rewriting" };
             output::print(|out| writeln!(out, "{verb} {}", planned_words(&plan)))?;
             if plan.segments.is_empty() && plan.extents.is_empty() && !self.all {
@@ -148,9 +149,10 @@ impl CompactArguments {
         let done = if self.dry_run { None } else { Some(self.run_with_progress(store, &options)?) };
         super::say_postponed(done.as_ref().map_or(&plan.postponed, |done| &done.postponed).len());
         let ended = done.as_ref().map_or(Ended::Well, how_it_ended);
-        if self.json {
-            super::completeness::print_json(&document(&plan, done))?;
-        } else if let Some(done) = &done {
+        if self.document.is_wanted() {
+            emit(&self.document, &document(&plan, done.as_ref()))?;
+        }
+        if let Some(done) = done.as_ref().filter(|_| !self.document.json) {
             output::print(|out| writeln!(out, "{}", done_words(done)))?;
         }
         Ok(ended)
@@ -235,7 +237,7 @@ fn done_words(done: &Compacted) -> String {
     words
 }
 
-fn document(plan: &CompactPlan, done: Option<Compacted>) -> CompactDocument {
+fn document(plan: &CompactPlan, done: Option<&Compacted>) -> CompactDocument {
     let segment = |segment: &crate::store::PlannedSegment| SegmentDocument {
         number: segment.number.0,
         class: super::class_name(segment.class),
@@ -273,12 +275,12 @@ fn document(plan: &CompactPlan, done: Option<Compacted>) -> CompactDocument {
             moved_unit_bytes: done.moved_unit_bytes,
             gained_bytes: done.gained_bytes,
             waiting_bytes: done.waiting_bytes,
-            damaged_segments: done.damaged_segments.into_iter().map(|number| number.0).collect(),
-            postponed_segments: done.postponed.into_iter().map(|number| number.0).collect(),
+            damaged_segments: done.damaged_segments.iter().map(|number| number.0).collect(),
+            postponed_segments: done.postponed.iter().map(|number| number.0).collect(),
             damaged_extents: done
                 .damaged_extents
-                .into_iter()
-                .map(|(device, file)| DamagedExtent { device: device.0, file })
+                .iter()
+                .map(|&(device, file)| DamagedExtent { device: device.0, file })
                 .collect(),
             interrupted: done.is_interrupted,
         }),

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 
 use serde::Serialize;
 
+use crate::cli::output::DocumentArguments;
 use crate::cli::{Ended, output};
 use crate::error::{Error, ErrorKind, Result};
 use crate::locks::lock;
@@ -124,9 +125,14 @@ pub(super) fn print_json(document: &impl Serialize) -> Result<Ended> {
     output::print_json(&With::of_open_store(document))
 }
 
-/// Prints a document about a store that was not opened.
-pub(super) fn print_json_unopened(document: &impl Serialize) -> Result<Ended> {
-    output::print_json(&With { document, program: program_record(), completeness: None })
+/// Writes and prints a document with these findings, as asked for.
+pub(super) fn emit(arguments: &DocumentArguments, document: &impl Serialize) -> Result<()> {
+    arguments.emit(&With::of_open_store(document))
+}
+
+/// The same of a store that was not opened.
+pub(super) fn emit_unopened(arguments: &DocumentArguments, document: &impl Serialize) -> Result<()> {
+    arguments.emit(&With { document, program: program_record(), completeness: None })
 }
 
 #[derive(Debug, Serialize)]
@@ -144,9 +150,13 @@ struct ErrorRecord {
     device: Option<u16>,
 }
 
-/// A document in place of the one that a command with `--json` could not print; the error is reported as ever.
-pub(super) fn or_error_document(command: &'static str, is_json: bool, ended: Result<Ended>) -> Result<Ended> {
-    if let (true, Err(error)) = (is_json, &ended) {
+/// A document in place of the one that a command could not print or write; the error is reported as ever.
+pub(super) fn or_error_document(
+    command: &'static str,
+    arguments: &DocumentArguments,
+    ended: Result<Ended>,
+) -> Result<Ended> {
+    if let (true, Err(error)) = (arguments.is_wanted(), &ended) {
         let record = ErrorRecord {
             kind: kind_name(error.kind()),
             message: error.to_string(),
@@ -156,12 +166,14 @@ pub(super) fn or_error_document(command: &'static str, is_json: bool, ended: Res
         let document = ErrorDocument { schema: "granulo/store-error/1", command, error: record };
         let unknown = CompletenessRecord { state: "unknown", missing: Vec::new(), tail: None };
         let completeness = if lock(&FOUND).is_some() { completeness_record() } else { unknown };
-        // The error matters more than that it cannot be printed.
-        let _ = output::print_json(&With {
-            document: &document,
-            program: program_record(),
-            completeness: Some(completeness),
-        });
+        let document = With { document: &document, program: program_record(), completeness: Some(completeness) };
+        // The error matters more than that it cannot be printed, or written: it may be just that.
+        if let Some(path) = &arguments.output {
+            let _ = output::write_json(path, &document);
+        }
+        if arguments.json {
+            let _ = output::print_json(&document);
+        }
     }
     ended
 }

@@ -8,10 +8,12 @@ use std::io::{self, Read};
 use clap::Args;
 use serde::Serialize;
 
+use super::completeness::emit;
 use super::keys::{expand, is_directory, topmost};
 use super::progress::{transfer_words, with_total};
 use super::record::device_numbers;
 use super::{Ended, StoreToWrite, key, objects_in_words, or_damage, output, shown, usage_error, with_failures};
+use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
@@ -49,12 +51,11 @@ pub(super) struct CopyArguments {
     /// Do not show progress
     #[arg(short, long)]
     quiet: bool,
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: DocumentArguments,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize)]
 struct Copied {
     files: u64,
     directories: u64,
@@ -113,16 +114,16 @@ impl CopyArguments {
         if !is_whole {
             output::note("interrupted; what was copied so far stays");
         }
-        if self.json {
-            super::completeness::print_json(&CopyDocument {
-                schema: "granulo/store-cp/1",
-                from: tops.iter().map(Key::to_string).collect(),
-                to: to.to_string(),
-                complete: is_whole,
-                copied,
-                failed_devices: store.troubles().iter().map(|(device, _)| device.0).collect(),
-            })?;
-        } else if !self.quiet {
+        let document = CopyDocument {
+            schema: "granulo/store-cp/1",
+            from: tops.iter().map(Key::to_string).collect(),
+            to: to.to_string(),
+            complete: is_whole,
+            copied,
+            failed_devices: store.troubles().iter().map(|(device, _)| device.0).collect(),
+        };
+        emit(&self.document, &document)?;
+        if !self.document.json && !self.quiet {
             let Copied { files, directories, symlinks, special, further_names, size_bytes } = copied;
             let counts = objects_in_words(files, directories, symlinks, special, further_names);
             let sentence = format!("Copied {counts}, {}.", format_size(size_bytes.into()));

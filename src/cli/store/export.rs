@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
+use super::completeness::emit;
 use super::progress::{transfer_words, with_total};
 use super::{Ended, StateToRead, key, objects_in_words, or_damage, output, say_reports};
+use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
@@ -45,9 +47,8 @@ pub(super) struct ExportArguments {
     /// Do not show progress
     #[arg(short, long)]
     quiet: bool,
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: DocumentArguments,
 }
 
 #[derive(Serialize)]
@@ -83,7 +84,7 @@ impl ExportArguments {
             let tops = std::slice::from_ref(&options.prefix);
             with_total(self.quiet, &store, tops, &progress, || export(&store, &self.directory, &options, &progress))
         });
-        or_damage(exported.and_then(|summary| finish_export(&summary, &options, &self.directory, self.json)))
+        or_damage(exported.and_then(|summary| finish_export(&summary, &options, &self.directory, &self.document)))
     }
 }
 
@@ -92,13 +93,12 @@ pub(super) fn finish_export(
     summary: &ExportSummary,
     options: &ExportOptions,
     directory: &Path,
-    json: bool,
+    document: &DocumentArguments,
 ) -> Result<Ended> {
     let amiss = say_reports(&summary.reports) | summary.interrupted | (summary.specials_not_made > 0);
     say_what_was_left_out(summary);
-    if json {
-        super::completeness::print_json(&ExportDocument::of(summary, options, directory))?;
-    } else {
+    emit(document, &ExportDocument::of(summary, options, directory))?;
+    if !document.json {
         output::print(|out| write_sentences(&sentences(summary), out))?;
     }
     Ok(if amiss { Ended::Amiss } else { Ended::Well })

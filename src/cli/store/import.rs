@@ -11,9 +11,11 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
+use super::completeness::emit;
 use super::patterns::Patterns;
 use super::progress::{beside, transfer_words};
 use super::{Ended, OpenedStore, StoreToWrite, key, objects_in_words, or_damage, output, say_reports, usage_error};
+use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, Result};
@@ -72,9 +74,8 @@ pub(super) struct ImportArguments {
     /// Print nothing but problems (and what --json prints)
     #[arg(short, long)]
     quiet: bool,
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    wanted: DocumentArguments,
 }
 
 #[derive(Serialize)]
@@ -191,9 +192,8 @@ impl ImportArguments {
         if measured.interrupted {
             output::note("interrupted; this is only part of it");
         }
-        if self.json {
-            super::completeness::print_json(&self.measure_document(&measured, options))?;
-        } else {
+        emit(&self.wanted, &self.measure_document(&measured, options))?;
+        if !self.wanted.json {
             let counts = objects_in_words(
                 measured.files,
                 measured.directories,
@@ -234,11 +234,9 @@ impl ImportArguments {
         if summary.interrupted {
             output::note("interrupted; everything imported so far is durable; rerun the command to continue");
         }
-        if self.json {
-            let document = self.document(summary, options);
-            let complete = end.is_whole;
-            super::completeness::print_json(&ImportDocument { complete, failed_devices: failed, ..document })?;
-        } else if !self.quiet {
+        let (document, complete) = (self.document(summary, options), end.is_whole);
+        emit(&self.wanted, &ImportDocument { complete, failed_devices: failed, ..document })?;
+        if !self.wanted.json && !self.quiet {
             output::print(|out| write_sentences(&sentences(summary), out))?;
         }
         Ok(if amiss { Ended::Amiss } else { Ended::Well })

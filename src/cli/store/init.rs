@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use super::completeness::emit_unopened;
 use super::{Ended, output};
+use crate::cli::output::DocumentArguments;
 use crate::error::Result;
 use crate::report::store::write_sentences;
 use crate::store::geometry::{Alignment, Survived};
@@ -71,9 +73,8 @@ pub(super) struct InitArguments {
     /// Show the geometry, and create nothing
     #[arg(long)]
     dry_run: bool,
-    /// Print the geometry as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    wanted: DocumentArguments,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -133,8 +134,9 @@ impl InitArguments {
         };
         let warnings = geometry.shared_file_systems(&self.store);
         warnings.iter().for_each(|warning| output::warn(warning));
-        if self.json {
-            return super::completeness::print_json_unopened(&self.document(&geometry, warnings));
+        emit_unopened(&self.wanted, &self.document(&geometry, warnings))?;
+        if self.wanted.json {
+            return Ok(Ended::Well);
         }
         output::print(|out| write_sentences(&geometry.explain(), out))
     }

@@ -5,7 +5,7 @@
 //! names are read too; a damaged one is reported, and its line shows what the index has.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
@@ -13,7 +13,10 @@ use serde::Serialize;
 
 use super::completeness::{ProgramRecord, program_record};
 use super::record::{ObjectRecord, device_numbers};
-use super::{Ended, StateToRead, Stop, find, is_damage, key, or_damage, output, write_while_reading};
+use super::{
+    Ended, StateToRead, Stop, find, is_damage, key, or_damage, output, write_file_while_reading, write_while_reading,
+};
+use crate::cli::output::DocumentArguments;
 use crate::error::Result;
 use crate::report::store::ObjectType;
 use crate::report::store::listing::{Columns, Line};
@@ -43,9 +46,8 @@ pub(super) struct ListArguments {
     /// Print names unescaped, each followed by NUL
     #[arg(short = '0', long, conflicts_with_all = ["long", "json"])]
     null: bool,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: DocumentArguments,
 }
 
 /// What the record of an object has and the index lacks.
@@ -84,54 +86,45 @@ impl ListArguments {
     fn list(&self, store: &Store, top: &Key) -> Result<Ended> {
         // The root exists even in a store without objects.
         let found = if top.is_root() { None } else { Some(find(store, top, "list")?) };
-        if let Some(found) = found.filter(|found| ObjectType::of(&found.entry) != ObjectType::Directory) {
-            // The name of a single object is the key as specified.
-            return self.print(store, Key::root(), std::iter::once(Ok(found)));
-        }
-        if !self.json && !self.long {
-            let walk = if self.recursive { store.walk(top)? } else { store.list(top)? };
-            return match self.null {
-                true => write_while_reading(std::io::stdout().lock(), |out| names(walk, top, 0, out)),
-                false => write_while_reading(anstream::stdout().lock(), |out| names(walk, top, b'\n', out)),
-            };
-        }
-        if !self.recursive {
-            return self.print(store, top.clone(), store.list(top)?);
-        }
-        let below = store.walk(top)?.filter(|listed| !listed.as_ref().is_ok_and(|listed| listed.key == *top));
-        self.print(store, top.clone(), below)
+        let single = found.filter(|found| ObjectType::of(&found.entry) != ObjectType::Directory);
+        // The name of a single object is the key as specified.
+        let above = if single.is_some() { Key::root() } else { top.clone() };
+        let what = Listing { store, top, above, single };
+        let Some(path) = &self.document.output else { return self.print(&what, Damage::New) };
+        let entries = what.entries(self.recursive)?;
+        let written = write_file_while_reading(path, |out| self.json(&what, entries, Damage::New, out));
+        // What became of the file does not matter to the list; damage is reported once.
+        let damage = if written.is_ok() { Damage::Known } else { Damage::New };
+        let printed = self.print(&what, damage)?;
+        Ok(printed.and(written? == Ended::Well))
     }
 
-    fn print(&self, store: &Store, top: Key, entries: impl Iterator<Item = Result<Listed>>) -> Result<Ended> {
-        match (self.null, self.json, self.long) {
-            (true, ..) => write_while_reading(std::io::stdout().lock(), |out| {
-                for listed in entries {
-                    out.write_all(&name(&listed?.key, &top))?;
-                    out.write_all(&[0])?;
-                }
-                Ok(Ended::Well)
-            }),
-            (_, true, _) => write_while_reading(std::io::stdout().lock(), |out| self.json(store, entries, &top, out)),
-            (_, _, true) => write_while_reading(anstream::stdout().lock(), |out| long(store, entries, &top, out)),
-            _ => write_while_reading(anstream::stdout().lock(), |out| {
-                for listed in entries {
-                    writeln!(out, "{}", escape(&name(&listed?.key, &top)))?;
-                }
-                Ok(Ended::Well)
-            }),
+    fn print(&self, what: &Listing<'_>, damage: Damage) -> Result<Ended> {
+        match (self.null, self.document.json, self.long) {
+            (true, ..) => write_while_reading(io::stdout().lock(), |out| names(what, self.recursive, 0, out)),
+            (_, true, _) => {
+                let entries = what.entries(self.recursive)?;
+                write_while_reading(io::stdout().lock(), |out| self.json(what, entries, damage, out))
+            }
+            (_, _, true) => {
+                let entries = what.entries(self.recursive)?;
+                write_while_reading(anstream::stdout().lock(), |out| long(what, entries, damage, out))
+            }
+            _ => write_while_reading(anstream::stdout().lock(), |out| names(what, self.recursive, b'\n', out)),
         }
     }
 
     fn json(
         &self,
-        store: &Store,
-        entries: impl Iterator<Item = Result<Listed>>,
-        top: &Key,
+        what: &Listing<'_>,
+        entries: Entries<'_>,
+        damage: Damage,
         out: &mut dyn Write,
     ) -> std::result::Result<Ended, Stop> {
         let mut ended = Ended::Well;
-        let head = Head { schema: "granulo/store-ls/1", program: program_record(), key: top.to_string() };
-        let head = serde_json::to_string(&head).map_err(std::io::Error::from)?;
+        let key = what.above.to_string();
+        let head = Head { schema: "granulo/store-ls/1", program: program_record(), key };
+        let head = serde_json::to_string(&head).map_err(io::Error::from)?;
         out.write_all(head.trim_end_matches('}').as_bytes())?;
         write!(out, ",\"entries\":[")?;
         for (index, listed) in entries.enumerate() {
@@ -139,12 +132,12 @@ impl ListArguments {
             if index > 0 {
                 out.write_all(b",")?;
             }
-            let details = if self.long { Some(details(store, &listed)?) } else { None };
+            let details = if self.long { Some(details(what.store, &listed, damage)?) } else { None };
             if details.as_ref().is_some_and(|details| details.damaged) {
                 ended = Ended::Amiss;
             }
             let record = ListedRecord {
-                name: escape(&name(&listed.key, top)),
+                name: escape(&name(&listed.key, &what.above)),
                 object: ObjectRecord::new(listed.key.to_string(), &listed.entry, listed.shared),
                 details: details.map(|details| DetailsRecord {
                     names: details.names,
@@ -152,13 +145,49 @@ impl ListArguments {
                     device: details.device,
                 }),
             };
-            serde_json::to_writer(&mut *out, &record).map_err(std::io::Error::from)?;
+            serde_json::to_writer(&mut *out, &record).map_err(io::Error::from)?;
         }
         write!(out, "],\"completeness\":")?;
-        serde_json::to_writer(&mut *out, &super::completeness::completeness_record()).map_err(std::io::Error::from)?;
+        serde_json::to_writer(&mut *out, &super::completeness::completeness_record()).map_err(io::Error::from)?;
         out.write_all(b"}\n")?;
         Ok(ended)
     }
+}
+
+/// What is listed.
+struct Listing<'s> {
+    store: &'s Store,
+    top: &'s Key,
+    /// Names are relative to it.
+    above: Key,
+    /// What `top` is, if it is no directory.
+    single: Option<Listed>,
+}
+
+type Entries<'s> = Box<dyn Iterator<Item = Result<Listed>> + 's>;
+
+impl Listing<'_> {
+    /// The single object, or what is in the directory.
+    fn entries(&self, is_recursive: bool) -> Result<Entries<'_>> {
+        if let Some(found) = &self.single {
+            let found: Result<Listed> = Ok(found.clone());
+            return Ok(Box::new(std::iter::once(found)));
+        }
+        let (top, walk) = (self.top, self.walk(is_recursive)?);
+        Ok(Box::new(walk.filter(move |listed| !listed.as_ref().is_ok_and(|listed| listed.key == *top))))
+    }
+
+    fn walk(&self, is_recursive: bool) -> Result<Walk> {
+        if is_recursive { self.store.walk(self.top) } else { self.store.list(self.top) }
+    }
+}
+
+/// Whether a record that cannot be read is to be reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Damage {
+    New,
+    /// It was reported when the same was listed before.
+    Known,
 }
 
 /// What comes before the entries.
@@ -176,27 +205,36 @@ fn name(key: &Key, top: &Key) -> Vec<u8> {
     below.to_path().as_os_str().as_bytes().to_vec()
 }
 
-/// Names only, of everything in a walk except `top` itself: escaped for a terminal if they end with a newline.
-fn names(mut walk: Walk, top: &Key, end: u8, out: &mut dyn Write) -> std::result::Result<Ended, Stop> {
+/// Names only, of everything except `top` itself: escaped for a terminal if they end with a newline.
+fn names(what: &Listing<'_>, is_recursive: bool, end: u8, out: &mut dyn Write) -> std::result::Result<Ended, Stop> {
+    if let Some(found) = &what.single {
+        write_name(&name(&found.key, &what.above), end, out)?;
+        return Ok(Ended::Well);
+    }
+    let (top, mut walk) = (what.top, what.walk(is_recursive)?);
     let start = if top.is_root() { 0 } else { top.stored().len() + 1 };
     let mut name = Vec::new();
     while let Some(lent) = walk.lend()? {
         let Some(below) = lent.key.stored().get(start..).filter(|below| !below.is_empty()) else { continue };
         name.clear();
         name.extend(below.iter().map(|&byte| if byte == 0 { b'/' } else { byte }));
-        match end {
-            0 => out.write_all(&name)?,
-            _ => out.write_all(escape(&name).as_bytes())?,
-        }
-        out.write_all(&[end])?;
+        write_name(&name, end, out)?;
     }
     Ok(Ended::Well)
 }
 
+fn write_name(name: &[u8], end: u8, out: &mut dyn Write) -> io::Result<()> {
+    match end {
+        0 => out.write_all(name)?,
+        _ => out.write_all(escape(name).as_bytes())?,
+    }
+    out.write_all(&[end])
+}
+
 fn long(
-    store: &Store,
-    entries: impl Iterator<Item = Result<Listed>>,
-    top: &Key,
+    what: &Listing<'_>,
+    entries: Entries<'_>,
+    damage: Damage,
     out: &mut dyn Write,
 ) -> std::result::Result<Ended, Stop> {
     let mut columns = Columns::default();
@@ -209,12 +247,12 @@ fn long(
                 return Err(error.into());
             }
         };
-        let details = details(store, &listed)?;
+        let details = details(what.store, &listed, damage)?;
         if details.damaged {
             ended = Ended::Amiss;
         }
         let line = Line {
-            name: escape(&name(&listed.key, top)),
+            name: escape(&name(&listed.key, &what.above)),
             entry: &listed.entry,
             names: details.names.unwrap_or(1),
             device: details.device,
@@ -227,10 +265,12 @@ fn long(
 }
 
 /// What the record of an object adds to the index; read only where it adds something.
-fn details(store: &Store, listed: &Listed) -> Result<Details> {
+fn details(store: &Store, listed: &Listed, damage: Damage) -> Result<Details> {
     match read_details(store, listed) {
         Err(error) if is_damage(&error) => {
-            output::complain(&error);
+            if damage == Damage::New {
+                output::complain(&error);
+            }
             Ok(Details { damaged: true, ..Details::default() })
         }
         other => other,

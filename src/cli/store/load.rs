@@ -8,8 +8,10 @@ use std::time::Instant;
 use clap::Args;
 use serde::Serialize;
 
+use super::completeness::emit;
 use super::progress::{transfer_words, with_total};
 use super::{Ended, StateToRead, key, or_damage, output};
+use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
@@ -34,9 +36,8 @@ pub(super) struct LoadArguments {
     /// Number of threads [default: number of processors, at most 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=8))]
     threads: Option<u16>,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: DocumentArguments,
 }
 
 #[derive(Serialize)]
@@ -76,9 +77,9 @@ impl LoadArguments {
             !progress.should_stop()
         };
         let threads = self.threads.map_or(0, usize::from);
-        let loaded = during(self.json, &progress, transfer_words, || {
+        let loaded = during(self.document.json, &progress, transfer_words, || {
             let tops = std::slice::from_ref(&group);
-            with_total(self.json, &store, tops, &progress, || store.load_with(&group, threads, see))
+            with_total(self.document.json, &store, tops, &progress, || store.load_with(&group, threads, see))
         });
         let seconds = started.elapsed().as_secs_f64();
         if let Err(error) = loaded {
@@ -96,9 +97,8 @@ impl LoadArguments {
             damaged: damaged.into_inner(),
             interrupted: progress.should_stop(),
         };
-        if self.json {
-            super::completeness::print_json(&document)?;
-        } else {
+        emit(&self.document, &document)?;
+        if !self.document.json {
             output::print(|out| writeln!(out, "{}", document.words()))?;
         }
         if document.damaged > NAMED {

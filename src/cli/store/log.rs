@@ -6,8 +6,10 @@ use std::io::{self, Write};
 use clap::Args;
 use serde::Serialize;
 
+use super::completeness::emit;
 use super::progress::maintenance_words;
 use super::{Ended, StoreToRead, key, not_found, output, shown};
+use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
@@ -38,9 +40,8 @@ pub(super) struct LogArguments {
     /// Do not show progress
     #[arg(short, long)]
     quiet: bool,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: DocumentArguments,
 }
 
 #[derive(Serialize)]
@@ -98,10 +99,12 @@ impl LogArguments {
             let error = Error::new(ErrorKind::NotFound, "list the versions of", "the segments have none");
             return Err(error.at(&shown(&key)).advise("list the existing keys with granulo store ls"));
         }
-        match self.json {
-            true => super::completeness::print_json(&document(&found))?,
-            false => output::print(|out| write(&found, out))?,
-        };
+        if self.document.is_wanted() {
+            emit(&self.document, &document(&found))?;
+        }
+        if !self.document.json {
+            output::print(|out| write(&found, out))?;
+        }
         Ok(say_what_is_missing(&found))
     }
 }

@@ -50,6 +50,7 @@ use self::devices::{OpenedStore, checked, say_what_is_wrong};
 pub(super) use self::status::STORE_STATUS;
 use super::{Ended, output, usage_error};
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::write_atomically;
 use crate::report::store::{ObjectType, count_words};
 use crate::store::geometry::Alignment;
 use crate::store::tree::Reports;
@@ -126,8 +127,8 @@ impl StoreCommand {
             StoreCommand::Mv(arguments) => arguments.run(),
             StoreCommand::Cp(arguments) => arguments.run(),
             StoreCommand::Ln(arguments) => arguments.run(),
-            StoreCommand::Check(arguments) => or_error_document("check", arguments.json, arguments.run()),
-            StoreCommand::Scrub(arguments) => or_error_document("scrub", arguments.json, arguments.run()),
+            StoreCommand::Check(arguments) => or_error_document("check", &arguments.document.clone(), arguments.run()),
+            StoreCommand::Scrub(arguments) => or_error_document("scrub", &arguments.document.clone(), arguments.run()),
             StoreCommand::Repair(arguments) => arguments.run(),
             StoreCommand::Salvage(arguments) => arguments.run(),
             StoreCommand::Rebuild(arguments) => arguments.run(),
@@ -135,7 +136,9 @@ impl StoreCommand {
             StoreCommand::Compact(arguments) => arguments.run(),
             StoreCommand::Rebalance(arguments) => arguments.run(),
             StoreCommand::Snapshot(arguments) => arguments.run(),
-            StoreCommand::Status(arguments) => or_error_document("status", arguments.json, arguments.run()),
+            StoreCommand::Status(arguments) => {
+                or_error_document("status", &arguments.document.clone(), arguments.run())
+            }
             StoreCommand::Unpin(arguments) => arguments.run(),
         }
     }
@@ -392,6 +395,26 @@ fn write_while_reading(
         }
         (Ok(ended), Ok(())) => Ok(ended),
     }
+}
+
+/// The same to a file, which appears as a whole or not at all.
+fn write_file_while_reading(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> std::result::Result<Ended, Stop>,
+) -> Result<Ended> {
+    let mut ended = Ok(Ended::Well);
+    let written = write_atomically(path, |out| match write(out) {
+        Ok(how) => {
+            ended = Ok(how);
+            Ok(())
+        }
+        Err(Stop::Output(error)) => Err(error),
+        Err(Stop::Store(error)) => {
+            ended = Err(error);
+            Err(io::Error::other("the store cannot be read"))
+        }
+    });
+    ended.and_then(|ended| written.map(|()| ended))
 }
 
 #[cfg(test)]

@@ -11,8 +11,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use serde::Serialize;
 
+use super::completeness::emit;
 use super::progress::transfer_words;
 use super::{Ended, StoreToWrite, key, output, usage_error};
+use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
@@ -45,9 +47,8 @@ pub(super) struct PutArguments {
     /// Do not show progress
     #[arg(short, long)]
     quiet: bool,
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: DocumentArguments,
 }
 
 fn permissions(text: &str) -> std::result::Result<u16, String> {
@@ -99,11 +100,9 @@ impl PutArguments {
         store.say_failures();
         let failed_devices = store.failed_devices();
         let ended = if failed_devices.is_empty() { Ended::Well } else { Ended::Amiss };
-        if self.json {
-            let (key, mode) = (key.to_string(), source.attributes.mode);
-            let document = PutDocument { schema: "granulo/store-put/1", key, size_bytes, mode, failed_devices };
-            super::completeness::print_json(&document)?;
-        }
+        let (key, mode) = (key.to_string(), source.attributes.mode);
+        let document = PutDocument { schema: "granulo/store-put/1", key, size_bytes, mode, failed_devices };
+        emit(&self.document, &document)?;
         Ok(ended)
     }
 }

@@ -3,8 +3,10 @@
 use clap::Args;
 use serde::Serialize;
 
+use super::completeness::emit;
 use super::progress::maintenance_words;
 use super::{Ended, StoreToWrite, or_damage, output, with_failures};
+use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
@@ -27,9 +29,8 @@ pub(super) struct RebalanceArguments {
     /// Show what would be done, then stop
     #[arg(long)]
     dry_run: bool,
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: DocumentArguments,
 }
 
 #[derive(Serialize)]
@@ -69,8 +70,9 @@ impl RebalanceArguments {
     }
 
     fn rebalance(&self, store: &Store) -> Result<Ended> {
+        // The store plans again after a sync, so what is done may differ.
         let plan = store.plan_rebalance()?;
-        if !self.json {
+        if !self.document.json {
             output::print(|out| writeln!(out, "{}", planned_words(&plan, self.dry_run)))?;
         }
         let mut done = None;
@@ -85,9 +87,8 @@ impl RebalanceArguments {
             output::warn(&format!("segment {number:016x} is kept: it contains damage; see granulo store check --deep"));
         }
         super::say_postponed(done.as_ref().map_or(&plan.postponed, |done| &done.postponed).len());
-        if self.json {
-            super::completeness::print_json(&document(&plan, done))?;
-        } else if let Some(done) = &done {
+        emit(&self.document, &document(&plan, done.as_ref()))?;
+        if let Some(done) = done.as_ref().filter(|_| !self.document.json) {
             output::print(|out| writeln!(out, "{}", done_words(done)))?;
         }
         Ok(if is_amiss { Ended::Amiss } else { Ended::Well })
@@ -124,13 +125,16 @@ fn done_words(done: &Rebalanced) -> String {
     if done.waiting_bytes > 0 {
         words.push_str(&format!("; {} will be freed when readers finish", format_size(done.waiting_bytes.into())));
     }
+    if done.is_full {
+        words.push_str("; the fast devices became full, the rest stays on slow ones");
+    }
     if done.is_interrupted {
         words.push_str("; interrupted, the rest is unchanged");
     }
     words
 }
 
-fn document(plan: &RebalancePlan, done: Option<Rebalanced>) -> RebalanceDocument {
+fn document(plan: &RebalancePlan, done: Option<&Rebalanced>) -> RebalanceDocument {
     RebalanceDocument {
         schema: "granulo/store-rebalance/1",
         planned: Planned {
@@ -146,8 +150,8 @@ fn document(plan: &RebalancePlan, done: Option<Rebalanced>) -> RebalanceDocument
             moved_records: done.moved_records,
             moved_bytes: done.moved_bytes,
             waiting_bytes: done.waiting_bytes,
-            damaged_segments: done.damaged_segments.into_iter().map(|number| number.0).collect(),
-            postponed_segments: done.postponed.into_iter().map(|number| number.0).collect(),
+            damaged_segments: done.damaged_segments.iter().map(|number| number.0).collect(),
+            postponed_segments: done.postponed.iter().map(|number| number.0).collect(),
             full: done.is_full,
             interrupted: done.is_interrupted,
         }),

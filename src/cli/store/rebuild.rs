@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
+use super::completeness::emit;
 use super::progress::maintenance_words;
 use super::{Ended, OpenedStore, checked, output, usage_error, with_failures};
+use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
@@ -48,9 +50,8 @@ pub(super) struct RebuildArguments {
     /// Show what would be done, then stop
     #[arg(long)]
     dry_run: bool,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    wanted: DocumentArguments,
 }
 
 #[derive(Serialize)]
@@ -97,7 +98,7 @@ impl RebuildArguments {
             store = Store::open_with(&self.store, &how)?;
         }
         let store = OpenedStore::of_known(store);
-        if !self.json {
+        if !self.wanted.json {
             self.print_plan(device, &plan)?;
         }
         if let Some(onto) = &self.onto {
@@ -110,11 +111,10 @@ impl RebuildArguments {
             let rebuilt = during(false, &progress, maintenance_words, || store.rebuild(&options, &progress));
             report = rebuilt?;
         }
-        match self.json {
-            true => super::completeness::print_json(&self.document(device, &plan, &report))?,
-            false if self.dry_run => Ended::Well,
-            false => self.print_report(device, &report)?,
-        };
+        emit(&self.wanted, &self.document(device, &plan, &report))?;
+        if !self.wanted.json && !self.dry_run {
+            self.print_report(device, &report)?;
+        }
         let is_well = if self.dry_run { plan.lost_segments + plan.without_place == 0 } else { report.is_complete };
         with_failures(&store, Ok(if is_well { Ended::Well } else { Ended::Amiss }))
     }

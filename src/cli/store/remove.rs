@@ -7,9 +7,11 @@ use std::ffi::OsString;
 use clap::Args;
 use serde::Serialize;
 
+use super::completeness::emit;
 use super::keys::{expand, is_directory, topmost};
 use super::progress::transfer_words;
 use super::{Ended, StoreToWrite, key, or_damage, output, shown, with_failures};
+use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
@@ -41,9 +43,8 @@ pub(super) struct RemoveArguments {
     /// Show what would be removed, then stop
     #[arg(long)]
     dry_run: bool,
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: DocumentArguments,
 }
 
 /// What is removed.
@@ -92,7 +93,7 @@ impl RemoveArguments {
             output::note("interrupted; nothing was removed");
             return Ok(Ended::Amiss);
         };
-        if !self.json {
+        if !self.document.json {
             let verb = if self.dry_run { "Would remove" } else { "Removing" };
             let what = match keys.as_slice() {
                 [key] => key.to_string(),
@@ -105,18 +106,11 @@ impl RemoveArguments {
             keys.iter().try_for_each(|key| batch.remove_tree(key).map(drop))?;
             batch.commit()?;
         }
-        if !self.json {
-            return Ok(Ended::Well);
-        }
         let keys: Vec<String> = keys.iter().map(Key::to_string).collect();
         let key = keys.first().cloned().unwrap_or_default();
-        super::completeness::print_json(&RemovalDocument {
-            schema: "granulo/store-rm/1",
-            key,
-            keys,
-            removed: !self.dry_run,
-            removal,
-        })
+        let removed = !self.dry_run;
+        emit(&self.document, &RemovalDocument { schema: "granulo/store-rm/1", key, keys, removed, removal })?;
+        Ok(Ended::Well)
     }
 
     fn refuse_full_directory(&self, store: &Store, key: &Key) -> Result<()> {

@@ -5,7 +5,9 @@ use std::ffi::OsString;
 use clap::Args;
 use serde::Serialize;
 
+use super::completeness::emit;
 use super::{Ended, StoreToWrite, find, key, not_found, or_damage, shown, with_failures};
+use crate::cli::output::DocumentArguments;
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::ObjectType;
 use crate::store::{Existing, Key, Store};
@@ -36,9 +38,8 @@ pub(super) struct MoveArguments {
     /// Swap the keys of both objects
     #[arg(long)]
     exchange: bool,
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: DocumentArguments,
 }
 
 /// Give a file in a store another name
@@ -55,9 +56,8 @@ pub(super) struct LinkArguments {
     /// Additional key
     #[arg(value_name = "NAME")]
     name: OsString,
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: DocumentArguments,
 }
 
 #[derive(Serialize)]
@@ -83,7 +83,7 @@ impl MoveArguments {
         if self.exchange {
             find(store, &to, "rename")?;
             store.exchange(from, &to)?;
-            return said(self.json, "granulo/store-mv/1", from, &to, found.entry.number.0, true);
+            return said(&self.document, "granulo/store-mv/1", from, &to, found.entry.number.0, true);
         }
         let is_directory = |key: &Key| -> Result<bool> {
             Ok(key.is_root()
@@ -95,7 +95,7 @@ impl MoveArguments {
         };
         let existing = if self.no_replace { Existing::Refuse } else { Existing::Replace };
         store.rename(from, &to, existing).map_err(|error| without_directory(store, from, &to, "rename", error))?;
-        said(self.json, "granulo/store-mv/1", from, &to, found.entry.number.0, false)
+        said(&self.document, "granulo/store-mv/1", from, &to, found.entry.number.0, false)
     }
 }
 
@@ -110,7 +110,7 @@ impl LinkArguments {
         const ADD: &str = "add another name for";
         let found = find(store, existing, ADD)?;
         store.hard_link(existing, name).map_err(|error| without_directory(store, existing, name, ADD, error))?;
-        said(self.json, "granulo/store-ln/1", existing, name, found.entry.number.0, false)
+        said(&self.document, "granulo/store-ln/1", existing, name, found.entry.number.0, false)
     }
 }
 
@@ -130,10 +130,15 @@ fn without_directory(store: &Store, existing: &Key, name: &Key, operation: &'sta
     }
 }
 
-fn said(json: bool, schema: &'static str, from: &Key, to: &Key, number: u64, exchanged: bool) -> Result<Ended> {
-    if !json {
-        return Ok(Ended::Well);
-    }
+fn said(
+    arguments: &DocumentArguments,
+    schema: &'static str,
+    from: &Key,
+    to: &Key,
+    number: u64,
+    exchanged: bool,
+) -> Result<Ended> {
     let (from, to) = (from.to_string(), to.to_string());
-    super::completeness::print_json(&NamedDocument { schema, from, to, number, exchanged })
+    emit(arguments, &NamedDocument { schema, from, to, number, exchanged })?;
+    Ok(Ended::Well)
 }

@@ -4,9 +4,11 @@ use clap::Args;
 use serde::Serialize;
 
 use super::check::words;
+use super::completeness::emit;
 use super::problems::{ProblemRecord, line, word};
 use super::progress::maintenance_words;
 use super::{Ended, StoreToWrite, output};
+use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
@@ -47,9 +49,8 @@ pub(super) struct RepairArguments {
     /// Limit the read rate, in bytes per second
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     rate: Option<u64>,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: DocumentArguments,
 }
 
 #[derive(Serialize)]
@@ -116,7 +117,7 @@ impl RepairArguments {
         }
         let has_to_accept = self.accept && plan.has_to_accept();
         let is_idle = plan.is_empty() && !has_to_accept;
-        if !self.json {
+        if !self.document.json {
             self.print_plan(&plan)?;
         }
         if !plan.is_complete && plan.index.is_none() {
@@ -124,15 +125,15 @@ impl RepairArguments {
             return Ok(Ended::Amiss);
         }
         if self.dry_run || is_idle {
-            if self.json {
-                super::completeness::print_json(&document(&plan, None))?;
+            if self.document.is_wanted() {
+                emit(&self.document, &document(&plan, None))?;
             }
             return Ok(if plan.has_problems() || has_to_accept { Ended::Amiss } else { Ended::Well });
         }
         let options = RepairOptions { drop_lost: self.drop_lost, accept: self.accept, bytes_per_second: self.rate };
         let mut printed = Ok(Ended::Well);
         let mut found = |problem: &Problem, is_repaired: bool| {
-            if !self.json {
+            if !self.document.json {
                 let line = output::print(|out| writeln!(out, "{}", line(problem, is_repaired)));
                 if line.is_err() {
                     printed = line;
@@ -147,10 +148,12 @@ impl RepairArguments {
         if !self.accept || plan.completeness.is_complete() && !report.completeness.is_complete() {
             super::completeness::say(&report.completeness);
         }
-        match self.json {
-            true => super::completeness::print_json(&document(&plan, Some(&report)))?,
-            false => print_report(&report, report.completeness.is_complete())?,
-        };
+        if self.document.is_wanted() {
+            emit(&self.document, &document(&plan, Some(&report)))?;
+        }
+        if !self.document.json {
+            print_report(&report, report.completeness.is_complete())?;
+        }
         let is_well = report.is_complete && report.check.problems() == 0 && report.scrub.failed == 0;
         Ok(if is_well { Ended::Well } else { Ended::Amiss })
     }

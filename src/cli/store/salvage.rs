@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::export::finish_export;
 use super::progress::transfer_words;
 use super::{Ended, StoreToRead, or_damage, output, say_completeness};
+use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
@@ -95,7 +96,8 @@ impl SalvageArguments {
         let options = ExportOptions::default();
         let progress = signals::progress()?;
         let exported = during(self.quiet, &progress, transfer_words, || export(&store, directory, &options, &progress));
-        exported.and_then(|summary| finish_export(&summary, &options, directory, self.json))
+        let printed = DocumentArguments { output: None, json: self.json };
+        exported.and_then(|summary| finish_export(&summary, &options, directory, &printed))
     }
 
     fn list(&self, how: &OpenOptions, sides: Vec<Side>) -> Result<Ended> {

@@ -3,9 +3,11 @@
 use clap::Args;
 use serde::Serialize;
 
+use super::completeness::emit;
 use super::problems::{ProblemRecord, line};
 use super::progress::maintenance_words;
 use super::{Ended, StoreToWrite, output};
+use crate::cli::output::DocumentArguments;
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::Result;
@@ -34,9 +36,8 @@ pub(super) struct ScrubArguments {
     /// Start from the beginning, ignoring an interrupted scrub
     #[arg(long)]
     restart: bool,
-    /// Print as JSON
-    #[arg(long)]
-    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) document: DocumentArguments,
 }
 
 #[derive(Serialize)]
@@ -61,10 +62,11 @@ impl ScrubArguments {
         let options = ScrubOptions { bytes_per_second: self.rate, resume: !self.restart };
         let mut problems = Vec::new();
         let mut printed = Ok(Ended::Well);
-        let mut found = |problem: &Problem, is_repaired: bool| match self.json {
-            true if problems.len() < KEPT => problems.push(ProblemRecord::new(problem, Some(is_repaired))),
-            true => {}
-            false => {
+        let mut found = |problem: &Problem, is_repaired: bool| {
+            if self.document.is_wanted() && problems.len() < KEPT {
+                problems.push(ProblemRecord::new(problem, Some(is_repaired)));
+            }
+            if !self.document.json {
                 let line = output::print(|out| writeln!(out, "{}", line(problem, is_repaired)));
                 if line.is_err() {
                     printed = line;
@@ -79,19 +81,19 @@ impl ScrubArguments {
             super::say_completeness(&store);
         }
         printed?;
-        if self.json {
-            super::completeness::print_json(&ScrubDocument {
-                schema: "granulo/store-scrub/1",
-                complete: report.is_complete,
-                partial: report.is_partial,
-                verified_bytes: report.verified_bytes,
-                index_bytes: report.index_bytes,
-                index_rebuilt: report.is_index_lost,
-                found: report.found,
-                repaired: report.repaired,
-                problems,
-            })?;
-        } else {
+        let document = ScrubDocument {
+            schema: "granulo/store-scrub/1",
+            complete: report.is_complete,
+            partial: report.is_partial,
+            verified_bytes: report.verified_bytes,
+            index_bytes: report.index_bytes,
+            index_rebuilt: report.is_index_lost,
+            found: report.found,
+            repaired: report.repaired,
+            problems,
+        };
+        emit(&self.document, &document)?;
+        if !self.document.json {
             let partial = if report.is_partial { "; not all devices were in service" } else { "" };
             let end = if report.is_complete { "" } else { "; interrupted, the next scrub resumes here" };
             let verified = format_size(report.verified_bytes.into());

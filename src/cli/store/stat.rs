@@ -5,8 +5,10 @@ use std::ffi::OsString;
 use clap::Args;
 use serde::Serialize;
 
+use super::completeness::emit;
 use super::record::{ObjectRecord, device_numbers};
 use super::{Ended, StateToRead, key, not_found, or_damage_to, output, shown};
+use crate::cli::output::DocumentArguments;
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::listing::Owners;
 use crate::report::store::{ObjectType, write_status};
@@ -27,9 +29,8 @@ pub(super) struct StatArguments {
     /// The key
     #[arg(value_name = "KEY")]
     key: OsString,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: DocumentArguments,
 }
 
 #[derive(Serialize)]
@@ -83,8 +84,11 @@ impl StatArguments {
         let content = if has_more { store.get(key)? } else { None };
         let device = content.as_deref().filter(|_| object_type.is_device()).and_then(device_numbers);
         let target = content.filter(|_| object_type == ObjectType::Symlink).map(|target| escape(&target));
-        if self.json {
-            return super::completeness::print_json(&document(key, status, target, device));
+        if self.document.is_wanted() {
+            emit(&self.document, &document(key, &status, target.clone(), device))?;
+        }
+        if self.document.json {
+            return Ok(Ended::Well);
         }
         let points_to = target.or_else(|| device.map(|(major, minor)| format!("{major}, {minor}")));
         let key = key.to_string();
@@ -92,16 +96,16 @@ impl StatArguments {
     }
 }
 
-fn document(key: &Key, status: Status, target: Option<String>, device: Option<(u32, u32)>) -> StatDocument {
+fn document(key: &Key, status: &Status, target: Option<String>, device: Option<(u32, u32)>) -> StatDocument {
     let Status { entry, attributes, names, shared, allocated_bytes } = status;
     let xattr = |(name, value): &(Vec<u8>, Vec<u8>)| XattrRecord { name: escape(name), value: escape(value) };
     StatDocument {
         schema: "granulo/store-stat/1",
-        object: ObjectRecord::new(key.to_string(), &entry, shared),
-        names,
+        object: ObjectRecord::new(key.to_string(), entry, *shared),
+        names: *names,
         target,
         device,
-        allocated_bytes,
+        allocated_bytes: *allocated_bytes,
         ctime_seconds: attributes.ctime.map(|time| time.seconds),
         ctime_nanoseconds: attributes.ctime.map(|time| time.nanoseconds),
         btime_seconds: attributes.btime.map(|time| time.seconds),
@@ -109,7 +113,7 @@ fn document(key: &Key, status: Status, target: Option<String>, device: Option<(u
         atime_seconds: attributes.atime.map(|time| time.seconds),
         atime_nanoseconds: attributes.atime.map(|time| time.nanoseconds),
         xattrs: attributes.xattrs.iter().map(xattr).collect(),
-        data_runs: attributes.holes.map(|holes| holes.data),
+        data_runs: attributes.holes.as_ref().map(|holes| holes.data.clone()),
         id: entry.id,
         segment: entry.location.segment.0,
         offset: entry.location.offset.0,

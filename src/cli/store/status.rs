@@ -7,8 +7,10 @@ use clap::Args;
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 
+use super::completeness::emit;
 use super::snapshot::HeldRecord;
 use super::{Ended, StoreToRead, output};
+use crate::cli::output::DocumentArguments;
 use crate::error::Result;
 use crate::report::chart::columns;
 use crate::report::store::{format_minute, write_fact, write_sentences};
@@ -20,7 +22,8 @@ use crate::units::{escape, escape_path, format_count, format_counted, format_sha
 
 /// Show the devices of a store, how full they are, and pending work
 ///
-/// The exit status is 1 if a device has a problem.
+/// A file that is written with -o has segments by age, and is for granulo show and report. The exit status is 1 if a
+/// device has a problem.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo store status /srv/s\n  granulo store status /srv/s --count --json\n  \
     granulo store status /srv/s --report s.html")]
@@ -30,12 +33,8 @@ pub(super) struct StatusArguments {
     /// Also count files, directories and links, which reads the whole index, and segments by age
     #[arg(long)]
     count: bool,
-    /// Write it to this file as JSON, for show and report, with segments by age
-    #[arg(short, long, value_name = "FILE.json")]
-    output: Option<PathBuf>,
-    /// Print as JSON
-    #[arg(long)]
-    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) document: DocumentArguments,
     /// Write a page with devices, segments by age, snapshots, and what a rebuild would write
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
@@ -122,20 +121,16 @@ impl StatusArguments {
         super::say_completeness(&store);
         let status = store.status(self.count)?;
         let held = store.held_by_snapshots()?;
-        let is_kept = self.report.is_some() || self.output.is_some();
+        let is_kept = self.report.is_some() || self.document.output.is_some();
         let ages = if self.count || is_kept { Some(store.segment_ages()?) } else { None };
         let document = document(&status, &held, ages.as_deref());
         let is_amiss = status.devices.iter().any(DeviceStatus::is_in_trouble);
-        if let Some(path) = &self.output {
-            output::write_json(path, &super::completeness::json(&document)?)?;
-        }
         if let Some(page) = &self.report {
             let value = super::completeness::json(&document)?;
-            output::write_page(page, |out| store_page::write(&[value], crate::cli::survey::now(), out))?;
+            output::write_page(page, |out| store_page::write(&[value], crate::cli::now(), out))?;
         }
-        if self.json {
-            super::completeness::print_json(&document)?;
-        } else {
+        emit(&self.document, &document)?;
+        if !self.document.json {
             output::print(|out| write_status(&status, &held, out))?;
         }
         Ok(if is_amiss { Ended::Amiss } else { Ended::Well })

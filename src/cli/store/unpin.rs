@@ -6,7 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use clap::Args;
 use serde::Serialize;
 
+use super::completeness::emit;
 use super::{Ended, StoreToWrite, with_failures};
+use crate::cli::output::DocumentArguments;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Store;
 use crate::units::escape;
@@ -24,9 +26,8 @@ pub(super) struct UnpinArguments {
     /// Name of the pin
     #[arg(value_name = "NAME", required = true)]
     names: Vec<OsString>,
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: DocumentArguments,
 }
 
 #[derive(Serialize)]
@@ -61,14 +62,11 @@ impl UnpinArguments {
         for name in &unpinned {
             store.unpin(name)?;
         }
-        if !self.json {
-            return Ok(Ended::Well);
+        if self.document.is_wanted() {
+            let pins = names(store)?;
+            emit(&self.document, &UnpinnedDocument { schema: "granulo/store-unpin/1", unpinned, pins })?;
         }
-        super::completeness::print_json(&UnpinnedDocument {
-            schema: "granulo/store-unpin/1",
-            unpinned,
-            pins: names(store)?,
-        })
+        Ok(Ended::Well)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use super::{Counting, TraceOutput, pass, show};
+use super::{Counting, TraceOutput, pass, show, write_report};
 use crate::cli::{Ended, output, signals};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
@@ -20,6 +20,8 @@ pub(super) struct Live<'a> {
     pub mount: &'a Path,
     pub command: &'a [OsString],
     pub output: Option<&'a Path>,
+    /// Where its page goes.
+    pub report: Option<&'a Path>,
     pub counting: &'a Counting,
     pub json: bool,
 }
@@ -50,6 +52,9 @@ impl Live<'_> {
         let status = command.map(wait).transpose()?;
         let is_written = target.is_some();
         target.map_or(Ok(()), |target| target.finish(source))?;
+        if let Some(page) = self.report {
+            write_report(page, &name, &summary, source)?;
+        }
         if self.json || !is_written && summary.operations > 0 {
             show(&name, &summary, source, self.json)?;
         } else if !is_written {

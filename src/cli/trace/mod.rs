@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
+use super::now;
 use super::progress::during;
 use super::{Ended, output};
 use crate::error::{Error, ErrorKind, Result};
@@ -187,6 +188,12 @@ fn show(name: &str, summary: &Summary, source: &dyn Source, json: bool) -> Resul
         true => output::print_json(&Document::new(name, summary, source)),
         false => output::print(|out| report::trace::write_trace(name, summary, source, out)),
     }
+}
+
+/// Writes the page of a trace.
+fn write_report(page: &Path, name: &str, summary: &Summary, source: &dyn Source) -> Result<()> {
+    let trace = (Document::new(name, summary, source), report::trace::sentences(summary, source));
+    output::write_page(page, |out| report::trace_page::write(&[trace], now(), out))
 }
 
 /// An error for an empty trace.

@@ -5,12 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::opening::Opening;
-use super::{Counting, TraceOutput, pass, refuse_nothing, show};
-use crate::cli::survey::now;
+use super::{Counting, TraceOutput, pass, refuse_nothing, show, write_report};
 use crate::cli::{Ended, output, signals};
 use crate::error::Result;
-use crate::report;
-use crate::trace::summary::Document;
 use crate::units::escape_path;
 
 /// Read a trace: operations by kind, read and write sizes, share served by one block, patterns, rates
@@ -56,9 +53,7 @@ impl ReadArguments {
             _ => {}
         }
         if let Some(page) = &self.report {
-            let document = Document::new(&escape_path(&self.opening.trace), &summary, source);
-            let trace = (document, report::trace::sentences(&summary, source));
-            output::write_page(page, |out| report::trace_page::write(&[trace], now(), out))?;
+            write_report(page, &escape_path(&self.opening.trace), &summary, source)?;
         }
         let ended = show(&escape_path(&self.opening.trace), &summary, source, self.json)?;
         if interrupted {

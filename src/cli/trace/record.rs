@@ -19,7 +19,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use super::live::Live;
-use super::{Counting, TraceOutput, pass, show};
+use super::{Counting, TraceOutput, pass, show, write_report};
 use crate::cli::{Ended, output};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{AtomicFile, open_target};
@@ -158,6 +158,9 @@ pub(super) struct RecordArguments {
     keep_strace: Option<PathBuf>,
     #[command(flatten)]
     counting: Counting,
+    /// Write a self-contained HTML page to this file
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
     /// Print the summary as JSON; the standard output of COMMAND goes to standard error
     #[arg(long)]
     json: bool,
@@ -170,8 +173,9 @@ impl RecordArguments {
     pub(super) fn run(self) -> Result<Ended> {
         const OPERATION: &str = "record the trace";
         if let Some(mount) = &self.mount {
-            let Self { command, output, counting, json, .. } = &self;
-            let live = Live { mount, command, output: output.as_deref(), counting, json: *json };
+            let Self { command, output, counting, json, report, .. } = &self;
+            let (output, report) = (output.as_deref(), report.as_deref());
+            let live = Live { mount, command, output, report, counting, json: *json };
             let (well, status) = live.run()?;
             return Ok(status.map_or(well, ended));
         }
@@ -220,6 +224,9 @@ impl RecordArguments {
         }
         let is_written = target.is_some();
         target.map_or(Ok(()), |target| target.finish(source))?;
+        if let Some(page) = &self.report {
+            write_report(page, &typed(&self.command), &summary, source)?;
+        }
         if self.json || !is_written {
             show(&typed(&self.command), &summary, source, self.json)?;
         }

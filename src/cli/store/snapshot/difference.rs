@@ -7,8 +7,9 @@ use clap::Args;
 use serde::Serialize;
 
 use super::no_such_snapshot;
+use crate::cli::output::DocumentArguments;
 use crate::cli::store::completeness::{ProgramRecord, program_record};
-use crate::cli::store::{Ended, Stop, StoreToRead, key, or_damage, write_while_reading};
+use crate::cli::store::{Ended, Stop, StoreToRead, key, or_damage, write_file_while_reading, write_while_reading};
 use crate::error::Result;
 use crate::report::store::ObjectType;
 use crate::store::{Difference, Differences, Key, PinnedSnapshot, Store};
@@ -34,9 +35,8 @@ pub(super) struct DifferenceArguments {
     /// Only objects at or below this key
     #[arg(long, value_name = "KEY", default_value = "/", hide_default_value = true)]
     prefix: OsString,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: DocumentArguments,
 }
 
 /// What happened to an object.
@@ -141,11 +141,19 @@ impl DifferenceArguments {
             Some(name) => named(&store, name)?,
             None => store.snapshot()?,
         };
+        let written = match &self.document.output {
+            Some(path) => {
+                let differences = before.differences(&after, &top)?;
+                write_file_while_reading(path, |out| self.json(differences, &top, out))
+            }
+            None => Ok(Ended::Well),
+        };
         let differences = before.differences(&after, &top)?;
-        or_damage(match self.json {
+        let printed = match self.document.json {
             true => write_while_reading(std::io::stdout().lock(), |out| self.json(differences, &top, out)),
             false => write_while_reading(anstream::stdout().lock(), |out| lines(differences, out)),
-        })
+        };
+        or_damage(printed.and(written))
     }
 
     fn json(&self, found: Differences, top: &Key, out: &mut dyn Write) -> std::result::Result<Ended, Stop> {

@@ -8,8 +8,10 @@ use serde::Serialize;
 
 use self::difference::DifferenceArguments;
 use self::expiry::Expiry;
+use super::completeness::emit;
 use super::{Ended, StoreToRead, StoreToWrite, output, usage_error, with_failures};
-use crate::cli::survey::now;
+use crate::cli::now;
+use crate::cli::output::DocumentArguments;
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::store::write_snapshots;
 use crate::store::{SnapshotHeld, SnapshotRow, Store};
@@ -93,9 +95,8 @@ struct CreateArguments {
     /// Its name [default: the time, in UTC]
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: DocumentArguments,
 }
 
 #[derive(Serialize)]
@@ -118,22 +119,19 @@ impl CreateArguments {
             ErrorKind::Exists => error.advise("remove it first, or use another name"),
             _ => error,
         })?;
-        if self.json {
-            let snapshot = SnapshotRecord::of(&row);
-            return super::completeness::print_json(&CreatedDocument {
-                schema: "granulo/store-snapshot-create/1",
-                snapshot,
-            });
+        let snapshot = SnapshotRecord::of(&row);
+        emit(&self.document, &CreatedDocument { schema: "granulo/store-snapshot-create/1", snapshot })?;
+        if self.document.json {
+            return Ok(Ended::Well);
         }
         output::print(|out| writeln!(out, "{}", escape(&row.name)))
     }
 }
 
-/// List the snapshots of a store, oldest first, with what each of them alone keeps
+/// List the snapshots of a store, oldest first, with the space that each alone keeps
 ///
 /// Alone: objects that the snapshot has, and neither the current state nor any other snapshot; and the sizes of the
-/// files among them. An object that was renamed or got other attributes counts as one that was replaced. Times are in
-/// UTC.
+/// files among them. A renamed object, or one with other attributes, counts as replaced. Times are in UTC.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  granulo store snapshot ls /srv/s\n  granulo store snapshot ls /srv/s --json | jq '.snapshots[].name'"
@@ -141,9 +139,8 @@ impl CreateArguments {
 struct ListArguments {
     #[command(flatten)]
     at: StoreToRead,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: DocumentArguments,
 }
 
 #[derive(Serialize)]
@@ -158,13 +155,15 @@ impl ListArguments {
     fn run(self) -> Result<Ended> {
         let store = self.at.open()?;
         let held = store.held_by_snapshots()?;
-        if self.json {
-            return super::completeness::print_json(&ListDocument {
-                schema: "granulo/store-snapshot-ls/1",
-                held_objects: held.all.objects,
-                held_size_bytes: held.all.size_bytes,
-                snapshots: held.snapshots.iter().map(HeldRecord::of).collect(),
-            });
+        let document = ListDocument {
+            schema: "granulo/store-snapshot-ls/1",
+            held_objects: held.all.objects,
+            held_size_bytes: held.all.size_bytes,
+            snapshots: held.snapshots.iter().map(HeldRecord::of).collect(),
+        };
+        emit(&self.document, &document)?;
+        if self.document.json {
+            return Ok(Ended::Well);
         }
         output::print(|out| write_snapshots(&held, out))
     }
@@ -188,9 +187,8 @@ struct RemoveArguments {
     /// Print what would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    document: DocumentArguments,
 }
 
 #[derive(Serialize)]
@@ -219,14 +217,16 @@ impl RemoveArguments {
                 store.remove_snapshot(&String::from_utf8_lossy(&row.name))?;
             }
         }
-        if self.json {
-            let records = |rows: &[SnapshotRow]| rows.iter().map(SnapshotRecord::of).collect();
-            return super::completeness::print_json(&RemovedDocument {
-                schema: "granulo/store-snapshot-rm/1",
-                dry_run: self.dry_run,
-                removed: records(&removed),
-                kept: records(&kept),
-            });
+        let records = |rows: &[SnapshotRow]| rows.iter().map(SnapshotRecord::of).collect();
+        let document = RemovedDocument {
+            schema: "granulo/store-snapshot-rm/1",
+            dry_run: self.dry_run,
+            removed: records(&removed),
+            kept: records(&kept),
+        };
+        emit(&self.document, &document)?;
+        if self.document.json {
+            return Ok(Ended::Well);
         }
         output::print(|out| {
             let what = if self.dry_run { "would remove" } else { "removed" };

@@ -1,0 +1,287 @@
+//! Any document of granulo as facts and tables, for those that have no report of their own.
+//!
+//! Names and units come from the names of fields, which end in their unit (docs/SCHEMA.md): `verified_bytes` is the
+//! fact "verified" with a size. Strings of a document are printable, or it is refused.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde::de::Error;
+
+use super::chart::{columns, left, wrap};
+use super::csv::{Table, tables_of, value_in};
+use super::nodes::{Node, Plain};
+use super::paragraphs::{HEADING, faint};
+use crate::document::check_printable_strings;
+use crate::units::{format_count, format_counted, format_duration, format_share, format_size, format_time};
+
+/// Rows of a table that are kept for a page.
+const MOST_ROWS: usize = 1000;
+/// Items of a list of plain values that are shown.
+const MOST_ITEMS: usize = 12;
+/// Columns of the names of facts on a terminal, at most.
+const MOST_NAME_COLUMNS: usize = 32;
+/// Seconds that are a time rather than a duration: from 1980 on.
+const FIRST_TIME_SECONDS: f64 = 315_532_800.0;
+/// Fields whose number is a name, not a count.
+const NUMBERS: [&str; 8] = ["number", "segment", "device", "uid", "gid", "shared", "seed", "batch"];
+/// Fields about the document itself.
+const OF_DOCUMENT: [&str; 3] = ["schema", "granulo_version", "granulo_commit"];
+
+/// A document as facts and tables.
+#[derive(Debug, Serialize)]
+pub(crate) struct Fields {
+    /// What kind of result it is, such as "Store check".
+    pub(crate) kind: String,
+    pub(crate) facts: Vec<Fact>,
+    pub(crate) tables: Vec<FieldTable>,
+}
+
+/// A plain value of the document, with its name.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Fact {
+    pub(crate) name: String,
+    pub(crate) text: String,
+    /// Whether it is a count or an amount.
+    pub(crate) is_amount: bool,
+}
+
+/// A list of records.
+#[derive(Debug, Serialize)]
+pub(crate) struct FieldTable {
+    pub(crate) title: String,
+    /// As `granulo show --csv` calls it.
+    pub(crate) name: String,
+    columns: Vec<Column>,
+    /// The first rows.
+    rows: Vec<Vec<Cell>>,
+    pub(crate) row_count: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Column {
+    title: String,
+    text: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Cell {
+    text: String,
+    /// What it is sorted by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<f64>,
+}
+
+impl Fields {
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// It is not JSON, not a record, or has a string that is not printable.
+    pub(crate) fn read(json: &[u8]) -> serde_json::Result<Fields> {
+        check_printable_strings(json)?;
+        let document: Node = serde_json::from_slice(json)?;
+        let tables = tables_of(&document).iter().map(FieldTable::of).collect();
+        let Node::Record(fields) = document else { return Err(Error::custom("it is not a record")) };
+        let schema = fields.iter().find_map(|(name, value)| match value {
+            Node::Plain(Plain::Text(text)) if name == "schema" => Some(text.as_str()),
+            _ => None,
+        });
+        let kind = kind(schema.unwrap_or_default());
+        let mut facts = Vec::new();
+        let fields: Vec<(String, Node)> =
+            fields.into_iter().filter(|it| !OF_DOCUMENT.contains(&it.0.as_str())).collect();
+        add_facts(&fields, "", &mut facts);
+        Ok(Fields { kind, facts, tables })
+    }
+
+    /// The same of a value that can be a document.
+    ///
+    /// # Errors
+    /// It cannot be JSON, and as [`Fields::read`].
+    pub(crate) fn of(document: &impl Serialize) -> serde_json::Result<Fields> {
+        Fields::read(&serde_json::to_vec(document)?)
+    }
+
+    /// Writes the facts, and which tables there are.
+    ///
+    /// # Errors
+    /// Any error of `out`.
+    pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{HEADING}{}{HEADING:#}", self.kind)?;
+        let longest = self.facts.iter().map(|fact| fact.name.chars().count()).max().unwrap_or(0);
+        let width = (longest + 2).min(MOST_NAME_COLUMNS).min(columns() / 2);
+        for fact in &self.facts {
+            let lines = wrap(&fact.text, columns() - width);
+            for (index, line) in lines.iter().enumerate() {
+                writeln!(out, "{}{line}", left(if index == 0 { &fact.name } else { "" }, width))?;
+            }
+        }
+        if self.tables.is_empty() {
+            return Ok(());
+        }
+        writeln!(out)?;
+        for table in &self.tables {
+            let rows = format_counted(table.row_count as u64, "row", "rows");
+            faint(&format!("{}: {rows}, printed by --csv={}", table.title, table.name), out)?;
+        }
+        Ok(())
+    }
+}
+
+/// Adds the plain values of a record, those of records in it, and its lists of plain values.
+fn add_facts(fields: &[(String, Node)], around: &str, facts: &mut Vec<Fact>) {
+    for (field, value) in fields {
+        let name = format!("{around}{}", label(field));
+        match value {
+            Node::Plain(value) => {
+                facts.push(Fact { name, text: text(field, value), is_amount: is_amount(field, value) })
+            }
+            Node::Record(inner) => add_facts(inner, &format!("{name}, "), facts),
+            Node::List(items) if items.iter().all(|item| matches!(item, Node::Plain(_))) => {
+                facts.push(Fact { name, text: list(field, items), is_amount: false });
+            }
+            Node::List(_) => {}
+        }
+    }
+}
+
+fn list(field: &str, items: &[Node]) -> String {
+    let shown = items.iter().take(MOST_ITEMS).filter_map(|item| match item {
+        Node::Plain(value) => Some(text(field, value)),
+        _ => None,
+    });
+    let mut shown: Vec<String> = shown.collect();
+    if items.len() > MOST_ITEMS {
+        shown.push(format!("{} more", format_count((items.len() - MOST_ITEMS) as u128)));
+    }
+    if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
+}
+
+impl FieldTable {
+    fn of(table: &Table) -> FieldTable {
+        let field = |column: &String| column.rsplit('.').next().unwrap_or(column).to_owned();
+        let is_text = |column: &String| {
+            table.rows.iter().any(|row| matches!(value_in(row, column), Some(Plain::Text(_) | Plain::Flag(_))))
+        };
+        let cell = |row: &Vec<(String, Plain)>, column: &String| {
+            let value = value_in(row, column).unwrap_or(&Plain::Null);
+            let number = if let Plain::Number(number) = value { number.parse().ok() } else { None };
+            Cell { text: text(&field(column), value), value: number }
+        };
+        FieldTable {
+            title: sentence_case(&table.name.split('.').map(label).collect::<Vec<_>>().join(", ")),
+            name: table.name.clone(),
+            columns: table
+                .columns
+                .iter()
+                .map(|column| Column {
+                    title: sentence_case(&column.split('.').map(label).collect::<Vec<_>>().join(", ")),
+                    text: is_text(column),
+                })
+                .collect(),
+            rows: table
+                .rows
+                .iter()
+                .take(MOST_ROWS)
+                .map(|row| table.columns.iter().map(|column| cell(row, column)).collect())
+                .collect(),
+            row_count: table.rows.len(),
+        }
+    }
+}
+
+/// The kind that a schema names: "Store check" of `granulo/store-check/1`.
+fn kind(schema: &str) -> String {
+    let kind = schema.split('/').nth(1).unwrap_or_default();
+    if kind.is_empty() { "Result".to_owned() } else { sentence_case(&kind.replace('-', " ")) }
+}
+
+/// The unit that the name of a field ends in, and the rest.
+fn without_unit(field: &str) -> (&str, &str) {
+    let units = ["bytes", "fraction", "seconds"];
+    units.iter().find_map(|unit| Some((field.strip_suffix(unit)?.strip_suffix('_')?, *unit))).unwrap_or((field, ""))
+}
+
+/// The name of a field for people.
+fn label(field: &str) -> String {
+    let (name, _) = without_unit(field);
+    name.replace('_', " ")
+}
+
+fn sentence_case(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
+}
+
+fn is_amount(field: &str, value: &Plain) -> bool {
+    matches!(value, Plain::Number(_)) && !NUMBERS.contains(&field) && field != "mode"
+}
+
+/// A value in the unit of its field.
+fn text(field: &str, value: &Plain) -> String {
+    let number = match value {
+        Plain::Null => return "–".to_owned(),
+        Plain::Flag(flag) => return if *flag { "yes" } else { "no" }.to_owned(),
+        Plain::Text(text) => return text.clone(),
+        Plain::Number(number) => number,
+    };
+    let decimal: f64 = number.parse().unwrap_or_default();
+    match (without_unit(field).1, number.parse::<i128>()) {
+        ("bytes", Ok(bytes)) => signed(bytes, format_size),
+        ("fraction", _) => format_share(decimal),
+        ("seconds", _) if decimal >= FIRST_TIME_SECONDS => format_time(decimal as i64),
+        ("seconds", _) if decimal >= 0.0 => format_duration(decimal),
+        _ if field == "mode" => number.parse::<u32>().map_or_else(|_| number.clone(), |mode| format!("{mode:o}")),
+        (_, Ok(count)) if !NUMBERS.contains(&field) => signed(count, format_count),
+        (_, Ok(_)) => number.clone(),
+        _ => format!("{decimal:.4}").trim_end_matches('0').trim_end_matches('.').to_owned(),
+    }
+}
+
+fn signed(value: i128, format: fn(u128) -> String) -> String {
+    format!("{}{}", if value < 0 { "−" } else { "" }, format(value.unsigned_abs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_becomes_facts_and_tables() {
+        let json = r#"{"schema": "granulo/store-check/1", "granulo_version": "9", "deep": true, "verified_bytes": 4096,
+            "live_fraction": 0.5, "keys": 12345, "last_scrub_seconds": 1700000000, "elapsed_seconds": 1.5, "seed": 12345,
+            "completeness": {"state": "complete"}, "index_devices": [0, 1], "pins": [], "ratio": 1.25, "lost": null,
+            "problems": [{"kind": "2024", "size_bytes": -2048}, {"size_bytes": 1}]}"#;
+        let fields = Fields::read(json.as_bytes()).unwrap();
+        let facts: Vec<(&str, &str)> = fields.facts.iter().map(|fact| (&*fact.name, &*fact.text)).collect();
+        let expected = [
+            ("deep", "yes"),
+            ("verified", "4 KiB"),
+            ("live", "50.0 %"),
+            ("keys", "12,345"),
+            ("last scrub", "2023-11-14 22:13:20 UTC"),
+            ("elapsed", "1.50 s"),
+            ("seed", "12345"),
+            ("completeness, state", "complete"),
+            ("index devices", "0, 1"),
+            ("pins", "none"),
+            ("ratio", "1.25"),
+            ("lost", "–"),
+        ];
+        assert_eq!(facts, expected);
+        assert_eq!(fields.kind, "Store check");
+        let [table] = &fields.tables[..] else { panic!("{:?}", fields.tables) };
+        assert_eq!((&*table.title, &*table.name, table.row_count), ("Problems", "problems", 2));
+        let titles: Vec<(&str, bool)> = table.columns.iter().map(|column| (&*column.title, column.text)).collect();
+        assert_eq!(titles, [("Kind", true), ("Size", false)]);
+        let cells: Vec<Vec<&str>> = table.rows.iter().map(|row| row.iter().map(|cell| &*cell.text).collect()).collect();
+        assert_eq!(cells, [["2024", "−2 KiB"], ["–", "1 B"]]);
+    }
+
+    #[test]
+    fn what_is_no_record_or_not_printable_is_refused() {
+        for wrong in ["[]", "{", "1", "{\"schema\": \"granulo/x/1\", \"a\": \"\\u001b[31m\"}"] {
+            assert!(Fields::read(wrong.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Results of every command: each is printed again by `show`, as JSON and CSV, and becomes a page.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::args;
+use crate::harness::{run, sandbox, write_file};
+
+/// The data of a page.
+fn data(page: &Path) -> Value {
+    let text = fs::read_to_string(page).unwrap();
+    assert!(!text.contains("{{"), "a part of the template was not filled");
+    let (_, data) = text.split_once("id=\"data\">").unwrap();
+    serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap()
+}
+
+#[test]
+fn a_document_without_a_report_of_its_own_is_facts_and_tables() {
+    let sandbox = sandbox();
+    let [source, store, export, result, page] =
+        ["source", "store", "export", "result.json", "page.html"].map(|name| sandbox.path().join(name));
+    write_file(source.join("a.txt"), 1000);
+    write_file(source.join("b/c.bin"), 70_000);
+    run(args!["store", "init", &store]).ended(0);
+    run(args!["store", "import", &store, &source, "--quiet"]).ended(0);
+    run(args!["store", "ls", &store, "-R", "-o", &result]).ended(0);
+    let shown = run(args!["show", &result]).ended(0).text();
+    assert!(shown.contains("Store ls") && shown.contains("3 rows, printed by --csv=entries"), "{shown}");
+    assert_eq!(run(args!["show", &result, "--json"]).ended(0).stdout, fs::read(&result).unwrap());
+    let csv = run(args!["show", &result, "--csv=entries"]).ended(0).text();
+    assert!(csv.starts_with("name,key,type,size_bytes,") && csv.contains(",b/c.bin,file,70000,"), "{csv}");
+    run(args!["show", &result, "--report", &page]).ended(0);
+    let page_data = data(&page);
+    assert_eq!(page_data["document"]["tables"][0]["name"], "entries");
+    assert_eq!(page_data["document"]["tables"][0]["row_count"], 3);
+    run(args!["store", "export", &store, &export, "--quiet", "-o", &result]).ended(0);
+    run(args!["report", &result, "vu-2005", "-o", &page]).ended(0);
+    let parts = data(&page)["parts"].clone();
+    assert_eq!((&parts[0]["kind"], &parts[1]["kind"]), (&"survey".into(), &"fields".into()));
+    assert_eq!(parts[1]["title"], format!("Store export: {}", result.display()));
+    // A document that could send sequences to a terminal is refused.
+    fs::write(&result, "{\"schema\": \"granulo/store-ls/1\", \"key\": \"\\u001b[31m\"}").unwrap();
+    assert!(run(args!["show", &result]).ended(2).said().contains("result.json"));
+}
+
+#[test]
+fn allocations_are_shown_as_they_were_printed_and_become_a_curve() {
+    let sandbox = sandbox();
+    let [result, page, again] = ["result.json", "page.html", "again.html"].map(|name| sandbox.path().join(name));
+    let curve = ["allocate", "zfs:vdev=raidz2,disks=9,recordsize=8K", "--up-to", "64KiB"];
+    let printed = run(args![curve[0], curve[1], curve[2], curve[3], "-o", &result, "--report", &page]).ended(0);
+    assert_eq!(printed.stdout, run(curve).ended(0).stdout);
+    assert_eq!(run(args!["show", &result]).ended(0).stdout, printed.stdout);
+    assert_eq!(run(args!["show", &result, "--json"]).ended(0).stdout, fs::read(&result).unwrap());
+    let found = data(&page);
+    assert_eq!(found["allocations"][0], serde_json::from_slice::<Value>(&fs::read(&result).unwrap()).unwrap());
+    run(args!["report", &result, "-o", &again]).ended(0);
+    assert_eq!(data(&again)["allocations"], found["allocations"]);
+    assert!(run(args!["show", &result, "--report", &result]).ended(2).said().contains("would replace a result"));
+}
+
+#[test]
+fn trees_merges_and_recordings_have_pages_too() {
+    let sandbox = sandbox();
+    let [tree, made, one, two, page] =
+        ["tree", "made.json", "one.json", "two.json", "page.html"].map(|name| sandbox.path().join(name));
+    let generate = args!["generate", "vu-2005", &tree, "--files", "50", "-o", &made, "--report", &page, "--quiet"];
+    let printed = run(generate).ended(0).text();
+    assert!(printed.contains("Planned: 50 files"), "{printed}");
+    assert_eq!(data(&page)["document"]["kind"], "Generate");
+    assert_eq!(serde_json::from_slice::<Value>(&fs::read(&made).unwrap()).unwrap()["made"]["files"], 50);
+    for survey in [&one, &two] {
+        run(args!["survey", &tree, "--quiet", "-o", survey]).ended(0);
+    }
+    run(args!["merge", &one, "--report", &page]).ended(0);
+    assert_eq!(data(&page)["sources"][0]["survey"]["counts"]["files"], 50);
+    run(args!["compare", &one, &two, "--report", &page]).ended(0);
+    assert_eq!(data(&page)["title"], format!("{}, then and now", tree.display()));
+    run(args!["show", "panasas", "--report", &page]).ended(0);
+    assert_eq!(data(&page)["document"]["tables"][1]["row_count"], 65);
+}
