@@ -53,7 +53,7 @@ class Command:
     name: str
     argv: list
     records: str  # what is left of an entry once it was read: the honest column of the comparison
-    kind: str = "peer"  # granulo, floor or peer
+    kind: str = "peer"  # granulo, export (of granulo), floor or peer
     states: tuple = ("warm", "cold")
     before: tuple = ()  # files to remove first
 
@@ -122,6 +122,9 @@ def commands(tools, tree, scratch):
         Command("gdu", [find("gdu"), "-n", "-p", "-c", "-s", tree], "a tree of sizes"),
         Command("du", [find("du"), "-s", tree], "one total"),
         Command("ncdu -o", [find("ncdu"), "-0", "-o", "/dev/null", tree], "exports sizes"),
+        # Both export every field of every entry.
+        Command("ncdu -e -o", [find("ncdu"), "-0", "-e", "-o", "/dev/null", tree], "exports everything"),
+        Command("granulo --ncdu", [tools.granulo, "survey", "--quiet", "--ncdu", "/dev/null", tree], "exports everything", "export"),
         Command("duc index", [find("duc"), "index", "-q", "-d", str(database), tree], "a database of sizes", before=(database,)),
         Command("find -printf", find_argv(find("find"), tree), "prints all fields"),
         Command("bfs -printf", find_argv(find("bfs"), tree), "prints all fields"),
@@ -399,7 +402,7 @@ def rows_table(bench, rows, stats, state, base_name):
         return float("inf") if wall is None else wall
 
     for row in sorted((row for row in rows if state in row.states), key=seconds):
-        name = f"**{row.name}**" if row.kind == "granulo" else row.name
+        name = f"**{row.name}**" if row.kind in ("granulo", "export") else row.name
         if row.missing:
             lines.append(f"| {name} | missing: not installed | | | | | | | {row.records} |")
             continue
