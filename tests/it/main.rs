@@ -74,6 +74,7 @@ mod store_place;
 mod store_power;
 mod store_predict;
 mod store_privacy;
+mod store_restore;
 mod store_sample;
 mod store_script;
 mod store_short;

@@ -1,7 +1,7 @@
 //! `granulo store cp`: copies within a store. The copy has the attributes of the original; files with several names
 //! within what is copied have them in the copy too.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::io::{self, Read};
 
@@ -94,7 +94,7 @@ impl CopyArguments {
                 Error::new(ErrorKind::Usage, COPY, "it is not a directory, and there is more than one object to copy");
             return Err(error.at(&shown(to)).advise("create the directory, or copy one by one"));
         }
-        let mut pairs = Vec::new();
+        let (mut pairs, mut targets) = (Vec::new(), HashSet::new());
         for top in tops {
             let target = match top.name() {
                 Some(name) if into => to.child(name)?,
@@ -102,6 +102,9 @@ impl CopyArguments {
                 None => return Err(refused(&top, "the root has no name of its own")),
             };
             self.check(store, &top, &target)?;
+            if !targets.insert(target.clone()) {
+                return Err(refused(&target, "two of the objects would get this key").advise("copy them one by one"));
+            }
             pairs.push((top, target));
         }
         let progress = signals::progress()?;

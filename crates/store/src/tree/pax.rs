@@ -101,6 +101,7 @@ impl Extended {
         let mut read = Extended::default();
         let mut sparse = SparseRecords::default();
         let (mut path, mut sparse_name) = (None, None);
+        let mut acls = Vec::new();
         let (mut foreign, mut too_large, mut has_known, mut list_bytes) = (0, 0, false, 0);
         for record in extended(bytes) {
             let (keyword, value) = record?;
@@ -110,6 +111,8 @@ impl Extended {
                 b"GNU.sparse.name" => sparse_name = Some(value),
                 b"linkpath" => read.link = Some(value.to_vec()),
                 b"size" => read.size_bytes = Some(decimal(value)?),
+                b"SCHILY.acl.access" => acls.push(&b"system.posix_acl_access"[..]),
+                b"SCHILY.acl.default" => acls.push(&b"system.posix_acl_default"[..]),
                 _ if is_foreign(keyword) => foreign += 1,
                 _ => {}
             }
@@ -138,15 +141,17 @@ impl Extended {
         read.xattrs.reverse();
         read.xattrs.sort_by(|one, other| one.0.cmp(&other.0));
         read.xattrs.dedup_by(|later, earlier| later.0 == earlier.0);
-        // bsdtar writes each attribute in both forms.
-        read.xattrs_left_out = too_large + if has_known { 0 } else { foreign };
+        // bsdtar writes each attribute in both forms, but ACLs in one of their own.
+        let has = |name: &[u8]| read.xattrs.iter().any(|xattr| xattr.0[..] == *name);
+        let acls = acls.iter().filter(|acl| !has(acl)).count() as u64;
+        read.xattrs_left_out = too_large + acls + if has_known { 0 } else { foreign };
         Ok(read)
     }
 }
 
 /// Whether a record is an attribute in an unknown form.
 fn is_foreign(keyword: &[u8]) -> bool {
-    keyword.starts_with(b"LIBARCHIVE.xattr.") || keyword.starts_with(b"SCHILY.acl.")
+    keyword.starts_with(b"LIBARCHIVE.xattr.") || keyword == b"SCHILY.acl.ace"
 }
 
 fn owner(value: &[u8]) -> Decoded<u32> {

@@ -4,7 +4,10 @@
 //! A file is created (`O_EXCL`, `O_NOFOLLOW`), filled, and then gets owner, extended attributes, permissions and times,
 //! in this order: a change of owner resets set-user-ID and capabilities, permissions may forbid extended attributes,
 //! and everything else changes times. As the modification time is set last, a file that has it is complete: resuming an
-//! interrupted export relies on that. A file that could not be completed is removed.
+//! interrupted export relies on that. A file that could not be completed is removed. What a resumed export replaces
+//! stays until its replacement is complete under another name.
+//!
+//! A default ACL of the target does not apply: what the store has no ACL for gets none.
 //!
 //! Survives: objects removed or replaced while they are read, users that may not set owners, privileged attributes or
 //! create devices (counted), file systems without extended attributes, names that are too long for the target
@@ -19,7 +22,8 @@ use std::sync::Arc;
 
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmod, chownat, fchmod,
-    fchown, fsetxattr, futimens, linkat, lsetxattr, makedev, mknodat, openat, symlinkat, unlinkat, utimensat,
+    fchown, fremovexattr, fsetxattr, futimens, linkat, lremovexattr, lsetxattr, makedev, mknodat, openat, renameat,
+    symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -31,10 +35,14 @@ use crate::error::{Error, ErrorKind};
 use crate::format::attributes::Attributes;
 use crate::format::entry::Kind;
 use crate::format::key::Key;
+use crate::format::record::checksum;
 use crate::locks::lock;
 use crate::units::MIB;
 use crate::{Buffer, Listed};
 
+/// Extended attributes with the access control lists of an entry, and of what is created in a directory.
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 /// Largest object that is read in one call.
 const SMALL_BYTES: u64 = MIB;
 /// Memory of each thread for a larger one.
@@ -171,36 +179,44 @@ impl<'e> Restorer<'e> {
         if let Some(first) = job.shared.as_ref().filter(|_| job.is_link) {
             return self.make_link(job, directory, &name, first);
         }
-        if self.export.options.resume && !self.make_room(job, directory, &name)? {
-            self.done.unchanged += 1;
-            self.export.ledger.skip(job.listed.entry.size_bytes);
-            return Ok(());
-        }
-        match job.listed.entry.kind {
-            Kind::Symlink => self.make_symlink(job, directory, &name),
-            Kind::Special => self.make_special(job, directory, &name),
-            _ => self.make_file(job, directory, &name),
+        match self.found(job, directory, &name)? {
+            Found::Object => {
+                self.done.unchanged += 1;
+                self.export.ledger.skip(job.listed.entry.size_bytes);
+                Ok(())
+            }
+            Found::Nothing => self.make_as(job, directory, &name),
+            Found::Other => replace(directory, &name, |temporary| self.make_as(job, directory, temporary)),
         }
     }
 
-    /// Removes what has the name; returns `false` if it is already the object.
-    fn make_room(&mut self, job: &RestoreTask<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<bool> {
+    fn make_as(&mut self, job: &RestoreTask<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<()> {
+        match job.listed.entry.kind {
+            Kind::Symlink => self.make_symlink(job, directory, name),
+            Kind::Special => self.make_special(job, directory, name),
+            _ => self.make_file(job, directory, name),
+        }
+    }
+
+    /// What has the name of an object. Only an export that is resumed looks.
+    fn found(&self, job: &RestoreTask<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<Found> {
+        if !self.export.options.resume {
+            return Ok(Found::Nothing);
+        }
         let found = match status_at(directory, name) {
-            Err(Errno::NOENT) => return Ok(true),
+            Err(Errno::NOENT) => return Ok(Found::Nothing),
             found => found?,
         };
         let is_alone = job.shared.is_some() || found.link_count < 2;
         // Owners are not compared if they cannot be set.
         let mut listed = job.listed.clone();
         (listed.entry.uid, listed.entry.gid, listed.entry.mode) = (found.uid, found.gid, found.mode);
-        if is_alone && is_same(&found, &listed) {
-            return Ok(false);
-        }
-        // A directory stays, and creation fails.
-        match unlinkat(directory, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::ISDIR | Errno::PERM) => Ok(true),
-            Err(errno) => Err(errno.into()),
-        }
+        Ok(match found.file_type() {
+            _ if is_alone && is_same(&found, &listed) => Found::Object,
+            // It stays, and creation fails.
+            FileType::Directory => Found::Nothing,
+            _ => Found::Other,
+        })
     }
 
     fn make_file(&mut self, job: &RestoreTask<'_>, directory: BorrowedFd<'_>, name: &CStr) -> Result<()> {
@@ -346,7 +362,13 @@ impl<'e> Restorer<'e> {
                     self.done.unchanged += 1;
                     return Ok(());
                 }
-                Ok(_) => unlinkat(directory, name, AtFlags::empty())?,
+                Ok(_) => {
+                    replace(directory, name, |temporary| {
+                        Ok(linkat(from, &first_name, directory, temporary, AtFlags::empty())?)
+                    })?;
+                    self.done.links += 1;
+                    return Ok(());
+                }
                 Err(errno) => return Err(errno.into()),
             }
         }
@@ -386,6 +408,9 @@ impl<'e> Restorer<'e> {
         let file = file.as_fd();
         let owner = fchown(file, Some(Uid::from_raw(attributes.uid)), Some(Gid::from_raw(attributes.gid)));
         let owned = self.check_owner(owner, key)?;
+        for acl in inherited(attributes) {
+            self.check_acl(fremovexattr(file, acl), acl, key);
+        }
         for (name, value) in &attributes.xattrs {
             let set = fsetxattr(file, &name[..], value, XattrFlags::empty());
             self.check_xattr(set, name, key);
@@ -407,6 +432,9 @@ impl<'e> Restorer<'e> {
         let owner = chownat(directory, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW);
         let owned = self.check_owner(owner, key)?;
         let path = entry_path(directory, name);
+        for acl in inherited(attributes) {
+            self.check_acl(lremovexattr(&path, acl), acl, key);
+        }
         for (xattr, value) in &attributes.xattrs {
             let set = lsetxattr(&path, &xattr[..], value, XattrFlags::empty());
             self.check_xattr(set, xattr, key);
@@ -430,6 +458,13 @@ impl<'e> Restorer<'e> {
         }
     }
 
+    /// Checks the removal of an ACL that an object may have inherited, or not.
+    fn check_acl(&mut self, removed: std::result::Result<(), Errno>, acl: &[u8], key: &Key) {
+        if !matches!(removed, Err(Errno::NODATA | Errno::OPNOTSUPP)) {
+            self.check_xattr(removed, acl, key);
+        }
+    }
+
     fn check_xattr(&mut self, set: std::result::Result<(), Errno>, name: &[u8], key: &Key) {
         match set {
             Ok(()) => {}
@@ -445,6 +480,40 @@ impl<'e> Restorer<'e> {
             }
         }
     }
+}
+
+/// What has the name of an object that is to be restored.
+enum Found {
+    Nothing,
+    /// The object itself, as far as metadata show.
+    Object,
+    Other,
+}
+
+/// Replaces what has a name by what `make` makes under another one in the same directory. If that fails, it stays.
+fn replace(directory: BorrowedFd<'_>, name: &CStr, make: impl FnOnce(&CStr) -> Result<()>) -> Result<()> {
+    // The same each time, so that an export that is resumed again removes what a killed one left.
+    let temporary = format!(".granulo-export-{:016x}", checksum(name.to_bytes()));
+    let temporary = CString::new(temporary).map_err(|_| RestoreFailure::Target(Errno::INVAL))?;
+    match unlinkat(directory, &temporary, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let made = make(&temporary).and_then(|()| Ok(renameat(directory, &temporary, directory, name)?));
+    if made.is_err() {
+        // The cause is reported; failing to remove what is incomplete adds nothing.
+        let _ = unlinkat(directory, &temporary, AtFlags::empty());
+    }
+    made
+}
+
+/// The access control lists that an object may have inherited from the directory it is restored in, and not from the
+/// store.
+fn inherited(attributes: &Attributes) -> impl Iterator<Item = &'static [u8]> {
+    let is_stored = |acl: &[u8]| attributes.xattrs.iter().any(|(name, _)| name[..] == *acl);
+    let is_directory = FileType::from_raw_mode(attributes.mode.into()) == FileType::Directory;
+    let access = (!is_stored(ACCESS_ACL)).then_some(ACCESS_ACL);
+    access.into_iter().chain((is_directory && !is_stored(DEFAULT_ACL)).then_some(DEFAULT_ACL))
 }
 
 /// The last component of a key, for the kernel. A component contains no NUL, and only the root has none.

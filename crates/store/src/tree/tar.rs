@@ -231,6 +231,10 @@ impl<'s> TarImport<'s, '_, '_> {
         if member.kind == MemberKind::Link {
             let target = place(&self.options.prefix, &member.link)
                 .map_err(|why| MemberFailure::Refused(format!("the name it links to: {why}")))?;
+            // What the store has under that name is not what the archive has.
+            if !self.options.selection.takes_with_parents(&self.options.prefix, &target, false) {
+                return Err(MemberFailure::Refused("the name it links to is left out".to_owned()));
+            }
             return self.link(key, listed.as_ref(), &target);
         }
         let size_bytes = attributes.holes.as_ref().map_or(member.data_bytes, |holes| holes.size_bytes);
