@@ -166,3 +166,21 @@ fn no_epoch_begins_after_a_sync_of_the_log_that_found_no_space() {
         assert_eq!(after.store().get(&key("acknowledged")).unwrap().as_deref(), Some(&b"content"[..]));
     }
 }
+
+/// A batch of many objects is committed in pieces. The failure of one is told by a call for another object.
+#[test]
+fn a_batch_that_lost_a_piece_does_not_end_well() {
+    const MOST: usize = 40_000;
+    let settings = geometry(2, 0, 2, (2, 0));
+    let world = World::new(Simulated::devices(&settings), 1);
+    let subject = Simulated::create(&settings, &world).unwrap();
+    let store = subject.store();
+    let mut batch = store.batch(Durability::Batch);
+    world.fail(Fault { operation: 0, errno: Errno::NOSPC, is_lasting: true, device: None });
+    let failed = (0..MOST).find(|number| batch.put(&key(&format!("k{number}")), &file(), &[1; 1000]).is_err());
+    assert!(failed.is_some(), "no piece was committed");
+    world.clear_faults();
+    batch.put(&key("later"), &file(), b"content").unwrap();
+    assert_eq!(batch.commit().unwrap_err().kind(), ErrorKind::NoSpace);
+    assert!(store.get(&key("k0")).unwrap().is_none() && store.get(&key("later")).unwrap().is_some());
+}

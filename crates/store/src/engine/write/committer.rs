@@ -215,7 +215,7 @@ impl Batch<'_> {
         let Some(committer) = &mut self.committer else {
             let committed = piece.commit_within(self.store.engine());
             self.take_back(piece);
-            return committed;
+            return self.remember(committed);
         };
         (self.records, self.waiting) = std::mem::take(&mut self.spare);
         match committer.give.send(piece) {
@@ -236,7 +236,7 @@ impl Batch<'_> {
         match committer.done.recv() {
             Ok((piece, committed)) => {
                 self.spare = (piece.records, piece.waiting);
-                committed
+                self.remember(committed)
             }
             Err(_) => {
                 self.end_committer();

@@ -69,6 +69,8 @@ pub struct Batch<'s> {
     spare: (Vec<u8>, Vec<Waiting>),
     /// When waiting records are written, once that was requested.
     time: Option<Time>,
+    /// Why a piece could not be committed: the batch is never whole then.
+    failed: Option<ErrorKind>,
 }
 
 impl<'s> Batch<'s> {
@@ -90,6 +92,7 @@ impl<'s> Batch<'s> {
             committer: None,
             spare: Default::default(),
             time: None,
+            failed: None,
         }
     }
 
@@ -322,7 +325,8 @@ impl<'s> Batch<'s> {
     /// Ends the batch, with the requested durability.
     ///
     /// # Errors
-    /// Any error of writing or syncing: the store is then read-only, unless a device was full.
+    /// Any error of writing or syncing: the store is then read-only, unless a device was full. An earlier part of the
+    /// batch could not be written, which another call reported: the rest of it is committed.
     pub fn commit(mut self) -> Result<()> {
         self.end()
     }
@@ -330,9 +334,11 @@ impl<'s> Batch<'s> {
     fn end(&mut self) -> Result<()> {
         self.commit_piece()?;
         match self.durability {
-            Durability::None => self.engine().flush_if_full(),
-            Durability::Batch | Durability::Each => self.engine().sync_all().map(|()| self.store.beat()),
+            Durability::None => self.engine().flush_if_full()?,
+            Durability::Batch | Durability::Each => self.engine().sync_all().map(|()| self.store.beat())?,
         }
+        let cause = "an earlier part of it could not be written";
+        self.failed.map_or(Ok(()), |kind| Err(Error::new(kind, "commit the batch", cause)))
     }
 
     fn refuse_root(&self, key: &Key) -> Result<()> {
@@ -493,7 +499,12 @@ impl<'s> Batch<'s> {
         let mut piece = self.take_piece();
         let committed = piece.commit(self.store.engine());
         self.take_back(piece);
-        committed
+        self.remember(committed)
+    }
+
+    /// Notes that a piece could not be committed.
+    pub(super) fn remember(&mut self, committed: Result<()>) -> Result<()> {
+        committed.inspect_err(|error| self.failed = Some(error.kind()))
     }
 
     /// Takes waiting records; the batch begins another piece.
