@@ -41,7 +41,7 @@ impl Engine {
     /// # Errors
     /// Any error of writing or syncing; the store is then read-only, unless a device was full.
     pub(crate) fn mark(&self, is_close: bool) -> Result<()> {
-        let _one = lock(&self.sync);
+        let _sync = lock(&self.sync);
         let mut writer = self.writer()?;
         if writer.durable_sequence < writer.position.sequence {
             self.settle(&mut writer)?;
@@ -130,7 +130,9 @@ impl Engine {
     /// # Errors
     /// Any error of writing or syncing: nothing may then be unlinked.
     pub(crate) fn release(&self, writer: &mut Writer, released: &Released) -> Result<()> {
-        writer.released.merge(released);
+        // The writer's own changes with the record: what is in no record is not released.
+        let mut all = writer.released.clone();
+        all.merge(released);
         // What a crash left after the end of a segment is excluded from the log by the header of its continuation,
         // which is removed now. Only another writer begins a segment after an unclean end; nothing continues one
         // without a batch.
@@ -138,25 +140,26 @@ impl Engine {
         let filled = || rows.values().filter(|row| !row.is_without_batches());
         for (row, next) in filled().zip(filled().skip(1)) {
             let (number, next_number) = (row.number, next.number);
-            if released.has_segment(next_number) && !writer.released.has_segment(number) && row.epoch != next.epoch {
-                writer.released.add_end(number, LogOffset(row.size_bytes));
+            if released.has_segment(next_number) && !all.has_segment(number) && row.epoch != next.epoch {
+                all.add_end(number, LogOffset(row.size_bytes));
             }
         }
         // So are the segments that it skipped: they were begun, and a crash left them without anything that counts.
         if self.completeness_of(&self.view().state.notes).is_empty() {
-            let is_known = |number: SegmentNumber, writer: &Writer| {
-                rows.get(&number).is_some_and(|row| !row.is_without_batches()) || writer.released.has_segment(number)
+            let is_known = |number: SegmentNumber, all: &Released| {
+                rows.get(&number).is_some_and(|row| !row.is_without_batches()) || all.has_segment(number)
             };
             for &number in rows.keys().filter(|&&number| released.has_segment(number)) {
                 let before = (1..number.0).rev().map(SegmentNumber);
-                let skipped: Vec<SegmentNumber> = before.take_while(|&before| !is_known(before, writer)).collect();
+                let skipped: Vec<SegmentNumber> = before.take_while(|&before| !is_known(before, &all)).collect();
                 self.remove_skipped(&skipped);
-                skipped.into_iter().for_each(|before| writer.released.add_segment(before));
+                skipped.into_iter().for_each(|before| all.add_segment(before));
             }
         }
-        let mut record = release_record(&writer.released)?;
+        let mut record = release_record(&all)?;
         let batch = self.batch_of(&mut record);
         let mut change = self.append_without_entries(writer, batch)?;
+        writer.released = all;
         change.notes.push((RELEASED.to_owned(), writer.released.encode()));
         self.apply_pending(writer, change)?;
         self.settle(writer)?;

@@ -558,7 +558,10 @@ impl Engine {
         // The index may have a segment whose file a crash lost before its first batch: its number is used up all the
         // same.
         let in_index = rows.last_key_value().map_or(SegmentNumber(0), |(&number, _)| number);
-        let newest = lineage.newest.max(end.segment).max(SegmentNumber(self.known_segments_begun())).max(in_index);
+        // A segment that could not be begun is released, maybe before a mark says that its number is used up.
+        let in_releases = replay.released.highest_segment().unwrap_or_default();
+        let known = SegmentNumber(self.known_segments_begun());
+        let newest = lineage.newest.max(end.segment).max(known).max(in_index).max(in_releases);
         let is_clean = self.is_closed_at(end) && !replay.has_rest() && newest == end.segment;
         let mut released = replay.released;
         released.snapshots = self.view().state.snapshots.to_vec();

@@ -67,6 +67,11 @@ impl Released {
         self.segments.contains(number.0)
     }
 
+    /// The highest released segment: numbers are not reused.
+    pub(crate) fn highest_segment(&self) -> Option<SegmentNumber> {
+        self.segments.0.last_key_value().map(|(_, &last)| SegmentNumber(last))
+    }
+
     /// Whether an extent file of a device was released.
     pub(crate) fn has_extent(&self, device: DeviceNumber, file: u32) -> bool {
         self.extents.get(&device).is_some_and(|files| files.contains(file.into()))
