@@ -77,10 +77,12 @@ impl Devices {
         away(Class::Fast) <= survived.fast.into() && away(Class::Slow) <= survived.slow.into()
     }
 
-    /// Devices in service whose superblock cannot be written, and why. A full device is not one of them.
+    /// Devices in service whose superblock cannot be written, and why. A full device is not one of them, nor is one for
+    /// which this process lacks memory or file descriptors.
     pub(crate) fn unwritable(&self) -> Vec<Failed> {
-        let failed = self.rewrite_mark();
-        failed.into_iter().filter(|(_, error)| error.kind() != ErrorKind::NoSpace).collect()
+        let is_of_it =
+            |error: &Error| error.kind() != ErrorKind::NoSpace && !error.os_error().is_some_and(is_of_process);
+        self.rewrite_mark().into_iter().filter(|(_, error)| is_of_it(error)).collect()
     }
 
     /// Whether the epoch of this writer counts a device that has failed: another one has to begin before anything is

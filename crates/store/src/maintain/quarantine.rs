@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use super::status::explain_trouble;
 use crate::devices::names;
+use crate::devices::slot::Slot;
 use crate::engine::Engine;
 use crate::engine::missing::{MISSING, MISSING_ON, PINS_DOUBTED};
 use crate::engine::pace::Pace;
@@ -77,6 +78,12 @@ impl Engine {
                 .at(&away.path)
                 .advise("bring it back, or give it up with granulo store rebuild"));
         }
+        if let Some(unread) = self.unread() {
+            let cause = format!("device {} came back in this run: what it has was not read yet", unread.entry.number);
+            return Err(Error::new(ErrorKind::Lost, "accept what is missing", cause)
+                .at(&unread.path)
+                .advise("repair again: the log is read with this device then"));
+        }
         self.close_active_segment()?;
         let (mut given_back, mut strays) = (0, Released::default());
         let mut rows: Vec<SegmentRow> = Vec::new();
@@ -116,13 +123,20 @@ impl Engine {
         })?;
         if !strays.is_empty() {
             self.sync_all()?;
-            let _one = lock(&self.sync);
+            let _sync = lock(&self.sync);
             let mut writer = self.writer()?;
             self.release(&mut writer, &strays)?;
         }
         self.reclaim()?;
         self.remove_leftovers()?;
         Ok(given_back + self.remove_other_histories()?)
+    }
+
+    /// A device in service that was not read when something was found missing: it may have that.
+    fn unread(&self) -> Option<Slot> {
+        let slots = self.devices.slots();
+        let is_unread = |slot: &&Slot| self.is_settled(slot.entry.number) && self.may_have_missing(slot.entry.number);
+        slots.iter().find(is_unread).cloned()
     }
 
     /// Removes the segments that another history began; returns how many. No release names them: their numbers may be

@@ -272,7 +272,11 @@ impl ExtentFiles {
     /// The directory cannot be read.
     pub(crate) fn list(&self, device: DeviceNumber) -> io::Result<BTreeMap<u32, u64>> {
         let on = self.source.device(device).ok_or(io::ErrorKind::NotFound)?;
-        let mut listed: Vec<(String, u64)> = names::list(&*on, EXTENTS)?;
+        Ok(self.keep_names(device, names::list(&*on, EXTENTS)?))
+    }
+
+    /// Keeps the names of a device's files, and returns what comes with each by its number.
+    fn keep_names<T: Ord>(&self, device: DeviceNumber, mut listed: Vec<(String, T)>) -> BTreeMap<u32, T> {
         // Of two with the same number, which only a device with two histories can have, that of this one, or always the
         // same one.
         let is_of_other = |name: &str| epoch_of(name).is_some_and(|epoch| !self.source.is_of_history(epoch));
@@ -280,15 +284,15 @@ impl ExtentFiles {
         if listed.windows(2).any(|two| file_number(&two[0].0) == file_number(&two[1].0)) {
             listed.sort_by_key(|(name, _)| is_of_other(name));
         }
-        let (mut sizes, mut by_number) = (BTreeMap::new(), BTreeMap::new());
-        for (name, size) in listed {
+        let (mut kept, mut by_number) = (BTreeMap::new(), BTreeMap::new());
+        for (name, with) in listed {
             if let Some(file) = file_number(&name) {
-                sizes.entry(file).or_insert(size);
+                kept.entry(file).or_insert(with);
                 by_number.entry(file).or_insert(name);
             }
         }
         lock(&self.names).listed.insert(device, by_number);
-        Ok(sizes)
+        kept
     }
 
     /// The path of a file on its device, if it exists.
@@ -309,7 +313,10 @@ impl ExtentFiles {
                 return Ok(None);
             }
         }
-        self.list(device)?;
+        // Without sizes: a file that cannot be examined does not hide the others.
+        let on = self.source.device(device).ok_or(io::ErrorKind::NotFound)?;
+        let listed = names::list_names(&*on, EXTENTS)?;
+        self.keep_names(device, listed.into_iter().map(|name| (name, ())).collect());
         let mut names = lock(&self.names);
         let path = known(&names);
         if path.is_none() {

@@ -462,7 +462,8 @@ impl<'m> Scrubber<'m> {
                 Observation::Batched(end) => {
                     self.report.verified_bytes += (end - verified_to) * copies;
                     verified_to = end;
-                    if flaws.is_empty() {
+                    // Both are reported at the end of the segment; a scrub that is resumed begins behind the note.
+                    if flaws.is_empty() && damaged.is_empty() {
                         self.note(row.number, end)?;
                     }
                 }
