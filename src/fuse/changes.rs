@@ -156,9 +156,10 @@ fn change(info: &mut Info, new: &NewAttributes, now: Time) {
             info.drop_set_id();
         }
     }
+    // The kernel passes on any time; other file systems keep the nearest that they can, too.
     let at = |time| match time {
         NewTime::Now => now,
-        NewTime::At(time) => time,
+        NewTime::At(time) => Time::nearest(time),
     };
     if let Some(atime) = new.atime.map(at) {
         (info.atime, info.attributes.atime) = (atime, Some(atime));

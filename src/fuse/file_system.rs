@@ -301,9 +301,12 @@ impl FileSystem {
     }
 
     /// It is no longer mounted: everything is committed.
-    pub(super) fn end(&self) {
+    ///
+    /// # Errors
+    /// The last changes could not be committed, and are lost.
+    pub(super) fn end(&self) -> Outcome<()> {
         self.has_ended.store(true, Ordering::Relaxed);
-        _ = self.sync();
+        self.sync()
     }
 
     /// Makes durable what was committed. Many at once share the work.

@@ -38,16 +38,17 @@ impl FileSystem {
         let _freeing = lock(&self.freeing);
         let status = self.store.status(false)?;
         let stored_bytes = status.live_bytes + status.dead_bytes + status.unit_bytes;
-        self.free(AT_INTERVALS, LEAST_BYTES.max(stored_bytes / LEAST_PART)).map(drop)
+        let progress = Progress::with_stop_flag(self.has_ended.clone());
+        self.free(AT_INTERVALS, LEAST_BYTES.max(stored_bytes / LEAST_PART), &progress).map(drop)
     }
 
     /// Frees what `choice` selects, if that is enough; returns whether it was.
-    fn free(&self, choice: Choice, least_bytes: u64) -> Result<bool> {
+    fn free(&self, choice: Choice, least_bytes: u64, progress: &Progress) -> Result<bool> {
         let options = CompactOptions { choice, ..CompactOptions::default() };
         if self.store.plan_compaction(&options)?.gained_bytes() < least_bytes {
             return Ok(false);
         }
-        self.store.compact(&options, &Progress::with_stop_flag(self.has_ended.clone()))?;
+        self.store.compact(&options, progress)?;
         Ok(true)
     }
 
@@ -63,7 +64,8 @@ impl FileSystem {
         // Somebody else may have freed some meanwhile.
         let mut outcome = act();
         if is_full(&outcome) {
-            let freed = self.free(IF_FULL, LEAST_BYTES_IF_FULL);
+            // Also after the mount has ended: the last changes need room, too.
+            let freed = self.free(IF_FULL, LEAST_BYTES_IF_FULL, &Progress::default());
             // A compaction that fails may have freed something before.
             if !matches!(freed, Ok(false)) {
                 outcome = act();

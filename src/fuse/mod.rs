@@ -63,7 +63,7 @@ use self::errno::Log;
 use self::file_system::{Appearance, FileSystem};
 #[cfg(feature = "testing")]
 pub(crate) use self::fuzzing::fuzz_requests;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result, os_message};
 use crate::store::{Attributes, Key, Store};
 
 /// Names and attributes of a mount that is alone in changing the store.
@@ -181,8 +181,11 @@ fn attend(
             }
         }
     }
-    system.end();
-    outcome
+    let ended = system.end().map_err(|errno| {
+        Error::new(ErrorKind::Io, "commit the last changes", os_message(&errno.into()))
+            .advise("they are lost; messages before this one say which files failed")
+    });
+    outcome.and(ended)
 }
 
 /// The root of a new store has no record, and gets the attributes of its home.

@@ -623,3 +623,19 @@ fn a_file_has_its_size_whoever_looks_while_it_is_closed() {
     mounted.unmount();
     place.check();
 }
+
+#[test]
+fn a_time_that_no_store_has_becomes_the_nearest_and_spoils_nothing() {
+    let Some(place) = Place::new() else { return };
+    let mounted = place.mount();
+    let file = mounted.root.join("file");
+    fs::write(&file, "content").unwrap();
+    let far = rustix::fs::Timespec { tv_sec: 1 << 40, tv_nsec: 0 };
+    let times = rustix::fs::Timestamps { last_access: far, last_modification: far };
+    rustix::fs::utimensat(CWD, &file, &times, AtFlags::empty()).unwrap();
+    File::open(&file).unwrap().sync_all().unwrap();
+    File::open(&mounted.root).unwrap().sync_all().unwrap();
+    assert_eq!(fs::metadata(&file).unwrap().mtime(), (1 << 39) - 1);
+    mounted.unmount();
+    place.check();
+}

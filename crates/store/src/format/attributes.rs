@@ -58,6 +58,14 @@ pub struct Attributes {
     pub holes: Option<Holes>,
 }
 
+impl Time {
+    /// The nearest time that can be stored.
+    pub fn nearest(self) -> Time {
+        let seconds = self.seconds.clamp(SECONDS.start, SECONDS.end - 1);
+        Time { seconds, nanoseconds: self.nanoseconds.min(999_999_999) }
+    }
+}
+
 /// Holes of a sparse file, described by the data between them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Holes {
@@ -382,6 +390,8 @@ mod tests {
     #[test]
     fn times_that_five_bytes_cannot_have_are_refused_and_nothing_is_written() {
         let beyond = Time { seconds: SECONDS.end, nanoseconds: 0 };
+        assert_eq!(beyond.nearest(), Time { seconds: SECONDS.end - 1, nanoseconds: 0 });
+        assert_eq!(Time { seconds: i64::MIN, nanoseconds: u32::MAX }.nearest().seconds, SECONDS.start);
         let wrong = Time { seconds: 0, nanoseconds: 1_000_000_000 };
         for time in [beyond, wrong] {
             let given = Attributes::default();
