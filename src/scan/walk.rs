@@ -456,10 +456,12 @@ impl<'v, V: Visitor> Walk<'v, V> {
         if self.settings.one_file_system && other_device {
             return Ok(Some(Skipped::MountPoint));
         }
-        if is_mount.unwrap_or(other_device)
-            && (!self.seen_mounts().insert(identity) || is_pseudo_file_system(parent, name)?)
-        {
-            return Ok(Some(Skipped::MountPoint));
+        if is_mount.unwrap_or(other_device) {
+            // One that another process walks is not seen here: this one may have to walk it at another place.
+            let is_seen = self.is_opened(node, name.to_bytes()) && !self.seen_mounts().insert(identity);
+            if is_seen || is_pseudo_file_system(parent, name)? {
+                return Ok(Some(Skipped::MountPoint));
+            }
         }
         Ok(None)
     }

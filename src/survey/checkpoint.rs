@@ -96,12 +96,19 @@ pub(super) struct Session<'a> {
 
 impl Checkpoint {
     /// Checkpoint of `collector` with the unfinished part of the walk. Closes the current part of the table of files.
-    pub(super) fn of(session: &Session<'_>, collector: &Collector, walk: walk::State<Sums>) -> Checkpoint {
+    ///
+    /// # Errors
+    /// The table of files lacks rows that could not be written: a survey that is resumed would not have them either.
+    pub(super) fn of(session: &Session<'_>, collector: &Collector, walk: walk::State<Sums>) -> Result<Checkpoint> {
+        let file_table = match collector.file_table() {
+            Some(table) => Some((table.target().as_os_str().as_bytes().to_vec(), table.cut()?)),
+            None => None,
+        };
         let shard = collector.whole();
         let (errors, links) = collector.rest();
         let counted = Measure::ALL.into_iter().map(|measure| Encoded::from(shard.distributions.of(measure)));
         let weighted = ByteMeasure::ALL.into_iter().map(|measure| Encoded::from(shard.distributions.by_bytes(measure)));
-        Checkpoint {
+        Ok(Checkpoint {
             roots: session.roots.iter().map(|root| root.as_os_str().as_bytes().to_vec()).collect(),
             root_identities: session.roots.iter().map(|root| identity(root)).collect(),
             options: session.options.clone(),
@@ -111,9 +118,7 @@ impl Checkpoint {
             taken_at: session.taken_at,
             reference_time: session.reference_time,
             elapsed_seconds: session.elapsed_seconds,
-            file_table: collector
-                .file_table()
-                .map(|table| (table.target().as_os_str().as_bytes().to_vec(), table.cut())),
+            file_table,
             counts: shard.counts,
             other_allocated: shard.other_allocated,
             distributions: counted.chain(weighted).collect(),
@@ -125,7 +130,7 @@ impl Checkpoint {
             error_examples: errors.examples().to_vec(),
             links,
             walk,
-        }
+        })
     }
 
     /// Roots as given.

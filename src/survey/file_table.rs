@@ -98,10 +98,17 @@ impl FileTable {
     }
 
     /// Closes the current part durably and returns the number of parts: what a checkpoint needs to resume.
-    pub fn cut(&self) -> u32 {
+    ///
+    /// # Errors
+    /// Something could not be written; [`complete`](Self::complete) and [`abandon`](Self::abandon) say what.
+    pub fn cut(&self) -> Result<u32> {
         let (answer, parts) = sync_channel(1);
-        let sent = self.queue.as_ref().map(|queue| queue.send(Message::Cut(answer)));
-        if matches!(sent, Some(Ok(()))) { parts.recv().unwrap_or(self.first_part) } else { self.first_part }
+        // A writer that failed has closed its end of the queue.
+        let sent = self.queue.as_ref().and_then(|queue| queue.send(Message::Cut(answer)).ok());
+        sent.and_then(|()| parts.recv().ok()).ok_or_else(|| {
+            let cause = "the table of files could not be written, and a checkpoint without its rows is of no use";
+            Error::new(ErrorKind::Io, "write a checkpoint", cause).at(&self.target)
+        })
     }
 
     /// Where the table will be.
@@ -137,11 +144,15 @@ impl FileTable {
     }
 
     /// Discards the rows that no checkpoint covers; with `keep_parts`, closed parts are kept for a resumed survey.
-    pub fn abandon(mut self, keep_parts: u32) {
-        let (parts, _) = self.join();
+    ///
+    /// # Errors
+    /// The first error of any write since the beginning.
+    pub fn abandon(mut self, keep_parts: u32) -> Result<()> {
+        let (parts, written) = self.join();
         for part in keep_parts..=parts {
             let _ = fs::remove_file(part_path(&self.target, part));
         }
+        written
     }
 }
 
@@ -377,9 +388,9 @@ mod tests {
         let target = directory.path().join("files.parquet");
         let table = FileTable::create(&target, 0).unwrap();
         table.add(rows(&[(b"a/b", 1), (b"a/\xff", 2)]));
-        assert_eq!(table.cut(), 1);
+        assert_eq!(table.cut().unwrap(), 1);
         table.add(rows(&[(b"lost", 3)]));
-        table.abandon(1);
+        table.abandon(1).unwrap();
         assert!(!target.exists());
 
         let resumed = FileTable::create(&target, 1).unwrap();

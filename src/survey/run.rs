@@ -72,7 +72,7 @@ pub fn take(mut request: Request, mut resumed: Option<Checkpoint>, progress: &Pr
         method_reason,
         ..origin(&request, moments.taken_at, session().elapsed_seconds, walked.complete)
     };
-    let checkpoint = walked.written.map(|(path, _)| path);
+    let checkpoint = walked.written.filter(|_| !walked.complete);
     let survey = named(collector.survey(), origin);
     Ok(Outcome { survey, checkpoint, warnings: walked.warnings, notes })
 }
@@ -140,8 +140,10 @@ fn collector(
 /// How a walk ended.
 struct Walked {
     complete: bool,
-    /// The checkpoint that an interrupted one left, and how many parts of the table of files belong to it.
-    written: Option<(PathBuf, u32)>,
+    /// The last checkpoint that was written.
+    written: Option<PathBuf>,
+    /// Parts of the table of files that the last checkpoint needs, which may be the one that was resumed.
+    table_parts: u32,
     warnings: Vec<Error>,
 }
 
@@ -154,9 +156,18 @@ fn walk<'r>(
     progress: &Progress,
 ) -> Result<Walked> {
     let division = session().division;
-    let mut walked = Walked { complete: false, written: None, warnings: Vec::new() };
+    let parts_of = |checkpoint: &Checkpoint| checkpoint.file_table().map_or(0, |(_, parts)| parts);
+    let table_parts = resumed.map_or(0, parts_of);
+    let mut walked = Walked { complete: false, written: None, table_parts, warnings: Vec::new() };
     let walk = begin(settings(request, division)?, collector, resumed)?;
     let checkpoint = |state| Checkpoint::of(&session(), collector, state);
+    let save = |path: &PathBuf, walked: &mut Walked| {
+        let checkpoint = walk.paused(|| collector.held(), checkpoint);
+        match checkpoint.and_then(|checkpoint| checkpoint.write(path).map(|()| parts_of(&checkpoint))) {
+            Ok(parts) => (walked.written, walked.table_parts) = (Some(path.clone()), parts),
+            Err(error) => walked.warnings.push(error),
+        }
+    };
     let mut last_checkpoint = Instant::now();
     walk.run(TICK, || {
         if progress.should_stop() {
@@ -165,20 +176,16 @@ fn walk<'r>(
         }
         let Some(CheckpointPlan { path, every: Some(every) }) = &request.checkpoints else { return };
         if last_checkpoint.elapsed() >= *every {
-            walked.warnings.extend(walk.paused(|| collector.held(), |state| checkpoint(state).write(path)).err());
+            save(path, &mut walked);
             last_checkpoint = Instant::now();
         }
     });
     walked.complete = walk.is_finished();
     if let Some(CheckpointPlan { path, .. }) = request.checkpoints.as_ref().filter(|_| !walked.complete) {
-        let checkpoint = walk.paused(|| collector.held(), checkpoint);
-        match checkpoint.write(path) {
-            Ok(()) => walked.written = Some((path.clone(), checkpoint.file_table().map_or(0, |(_, parts)| parts))),
-            Err(error) => walked.warnings.push(error),
-        }
+        save(path, &mut walked);
     }
     if let Some(shard) = request.shard.as_ref().filter(|_| walked.complete) {
-        let checkpoint = walk.paused(|| collector.held(), checkpoint);
+        let checkpoint = walk.paused(|| collector.held(), checkpoint)?;
         Part::of(request, collector, checkpoint).write(&shard.target)?;
     }
     collector.decide_links();
@@ -192,10 +199,8 @@ fn walk<'r>(
 /// to say of it.
 fn finish_files(collector: &mut Collector, walked: &mut Walked) -> Vec<String> {
     if let Some(table) = collector.take_file_table() {
-        match walked.complete {
-            true => walked.warnings.extend(table.complete().err()),
-            false => table.abandon(walked.written.as_ref().map_or(0, |(_, parts)| *parts)),
-        }
+        let finished = if walked.complete { table.complete() } else { table.abandon(walked.table_parts) };
+        walked.warnings.extend(finished.err());
     }
     match (collector.take_ncdu_export(), walked.complete) {
         (None, _) => Vec::new(),

@@ -187,6 +187,10 @@ pub struct TreeNode<'t> {
 impl DirectoryTree {
     /// Considers a directory, each once; calls `path` only if it may stay.
     pub fn offer(&mut self, row: TreeRow, path: impl FnOnce() -> Vec<u8>) {
+        // All above it hold at least as much and come before it. Deep chains have long paths.
+        if row.depth as usize >= KEPT {
+            return;
+        }
         let figure = |ranking: Ranking| ranking.figure(&row.subtree.tally);
         if Ranking::ALL
             .into_iter()
@@ -235,11 +239,16 @@ impl DirectoryTree {
 
     /// Adds the tree of another survey without names: none of its directories is one of these.
     pub fn merge_anonymous(&mut self, other: &DirectoryTree) {
-        let before = self.nodes().iter().filter(|node| node.parent.is_none()).count();
+        let split = |path: &Vec<u8>| {
+            let end = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
+            let number = std::str::from_utf8(&path[..end]).ok().and_then(|text| text.parse::<usize>().ok());
+            (number.unwrap_or(0), end)
+        };
+        // Roots that did not stay have left their numbers behind.
+        let before = self.rows.keys().map(|path| split(path).0 + 1).max().unwrap_or(0);
         let apart = other.rows.iter().map(|(path, row)| {
-            let (root, below) = path.split_at(path.iter().position(|&byte| byte == b'/').unwrap_or(path.len()));
-            let number = std::str::from_utf8(root).ok().and_then(|text| text.parse::<usize>().ok()).unwrap_or(0);
-            ([number_text(number + before).as_bytes(), below].concat(), row.clone())
+            let (number, end) = split(path);
+            ([number_text(number + before).as_bytes(), &path[end..]].concat(), row.clone())
         });
         self.merge(&DirectoryTree { rows: apart.collect(), ..DirectoryTree::default() });
     }

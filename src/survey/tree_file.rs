@@ -2,10 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::places::Tally;
+use super::places::{Ranking, Tally};
 use super::tree::{DirectoryTree, Hues, KEPT, Sums, TreeRow};
 use super::tree_kinds::Kind;
 use crate::units::{escape, unescape};
+
+/// Bytes of a name on any file system (`FUSE_NAME_MAX` in Linux), and more than a survey has.
+const LONGEST_NAME_BYTES: usize = 1024;
 
 /// The tree as it is stored.
 #[derive(Serialize, Deserialize)]
@@ -107,6 +110,9 @@ impl TreeRecord {
 
     /// The tree that was stored, if it is one; counts are at most `most`, sums of bytes `most_bytes`.
     pub(super) fn tree(&self, most: u64, most_bytes: u128) -> Result<DirectoryTree, String> {
+        if self.nodes.len() > Ranking::ALL.len() * KEPT {
+            return Err("the tree has more directories than any survey keeps".to_owned());
+        }
         let mut nodes = Vec::with_capacity(self.nodes.len());
         let mut left: Vec<[u128; 6]> = Vec::with_capacity(self.nodes.len());
         for (at, node) in self.nodes.iter().enumerate() {
@@ -122,7 +128,8 @@ impl TreeRecord {
                 None => at.to_string().into_bytes(),
                 Some(name) => unescape(name).ok_or("a name of the tree is not escaped correctly")?,
             };
-            if node.parent.is_some() && (name.is_empty() || name.contains(&b'/')) {
+            let is_name = !name.is_empty() && !name.contains(&b'/') && name.len() <= LONGEST_NAME_BYTES;
+            if node.parent.is_some() && !is_name {
                 return Err("a name of the tree is not that of a directory".to_owned());
             }
             nodes.push((node.parent, name, TreeRow { depth: node.depth, own, subtree }));

@@ -204,7 +204,7 @@ fn a_bound_of_memory_that_makes_no_sense_is_refused() {
         (args!["--memory", "1MiB", &root], "it must be at least 24MiB"),
         (args!["--memory", "64MiB", "--incremental", "old.json", "-o", "new.json", &root], "cannot be used with"),
         (args!["--memory", "64MiB", "--scratch", tree.path().join("none"), &root], "name another directory"),
-        (args!["--memory", "64MiB", "--scratch", "/dev/shm", &root], "its files are in memory (tmpfs)"),
+        (args!["--memory", "64MiB", "--scratch", "/dev/shm", &root], "its files are in memory (tmpfs or ramfs)"),
     ] {
         let ran = run([args!["survey", "--method", "inode-scan"], more].concat()).ended(2);
         assert!(ran.said().contains(cause), "{}", ran.said());
