@@ -81,7 +81,7 @@ impl Engine {
     /// # Errors
     /// As [`adjust`](Self::adjust), and those of `change_of`.
     pub(crate) fn adjust_with<T>(&self, change_of: impl FnOnce(&State) -> Result<(Change, T)>) -> Result<T> {
-        let _one = lock(&self.sync);
+        let _sync = lock(&self.sync);
         let mut writer = self.writer()?;
         self.settle(&mut writer)?;
         let state = self.view().state.clone();

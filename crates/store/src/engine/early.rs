@@ -69,7 +69,7 @@ impl Engine {
         if Early::of(&self.view().state).is_none() {
             return Ok(());
         }
-        let _one = lock(&self.sync);
+        let _sync = lock(&self.sync);
         let mut writer = self.writer()?;
         self.settle(&mut writer)?;
         self.drop_early()

@@ -91,7 +91,7 @@ impl Engine {
             return Ok(false);
         }
         // Held until the epoch is durable: what is acknowledged before it counts on the device.
-        let _one = lock(&self.sync);
+        let _sync = lock(&self.sync);
         if self.latched().is_some() {
             return Ok(false);
         }

@@ -401,7 +401,7 @@ impl Engine {
         if self.writer.is_some() || self.rest.get().is_some() {
             return Ok(false);
         }
-        let _one = lock(&self.sync);
+        let _sync = lock(&self.sync);
         self.looked.store(self.opened.elapsed().as_nanos() as u64, Ordering::Relaxed);
         let Some(mut state) = self.catalog.renewed()? else { return Ok(false) };
         // What this reader applied from the end of the log stays until a writer has applied it, or found that it does

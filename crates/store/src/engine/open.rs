@@ -338,7 +338,7 @@ impl Engine {
     /// # Errors
     /// As [`begin_next_epoch`](Self::begin_next_epoch); then nothing more is written if the log may have lost a batch.
     pub(crate) fn write_geometry(&self, geometry: &Geometry) -> Result<()> {
-        let _one = crate::locks::lock(&self.sync);
+        let _sync = crate::locks::lock(&self.sync);
         self.begin_next_epoch(geometry)
     }
 

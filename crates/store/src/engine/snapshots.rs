@@ -129,7 +129,7 @@ impl Engine {
         let mut from = first_superseded().to_vec();
         loop {
             let is_end = self.adjust_with(|_| self.without_some_versions(&mut from))?;
-            let _one = lock(&self.sync);
+            let _sync = lock(&self.sync);
             self.flush_recent()?;
             if is_end {
                 break;
@@ -157,7 +157,7 @@ impl Engine {
                 }
                 Ok((effects.finish(None), forgotten))
             })?;
-            let _one = lock(&self.sync);
+            let _sync = lock(&self.sync);
             self.flush_recent()?;
         }
         Ok(forgotten)

@@ -168,7 +168,7 @@ impl Engine {
     pub(crate) fn compact(&self, options: &CompactOptions, progress: &Progress) -> Result<Compacted> {
         self.sync_all()?;
         if options.is_alone {
-            let _one = lock(&self.sync);
+            let _sync = lock(&self.sync);
             let mut writer = self.writer()?;
             self.settle(&mut writer)?;
             self.drop_nameless()?;
@@ -234,7 +234,7 @@ impl Engine {
     /// Merges the whole index into one sorted table.
     pub(crate) fn merge_index(&self) -> Result<()> {
         self.sync_all()?;
-        let _one = lock(&self.sync);
+        let _sync = lock(&self.sync);
         // The lock excludes batches from here to the end.
         let mut writer = self.writer()?;
         self.settle(&mut writer)?;

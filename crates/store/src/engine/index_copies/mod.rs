@@ -71,7 +71,7 @@ impl Engine {
     /// # Errors
     /// The manifest cannot be written.
     pub(crate) fn complete_index(&self) -> Result<()> {
-        let _one = lock(&self.sync);
+        let _sync = lock(&self.sync);
         let view = self.view().clone();
         let present = self.index.places();
         let slots = self.devices.slots();
@@ -200,7 +200,7 @@ impl Engine {
     /// # Errors
     /// Any error of writing.
     pub(crate) fn repair_table(&self, row: &TableRow, flaws: &[IndexFault]) -> Result<bool> {
-        let _one = lock(&self.sync);
+        let _sync = lock(&self.sync);
         let Some(table) = self.view().tables.iter().find(|table| table.row() == row).cloned() else { return Ok(true) };
         let places = self.index.places();
         let damaged: Vec<&IndexDevice> =

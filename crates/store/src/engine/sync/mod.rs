@@ -117,7 +117,7 @@ impl Engine {
     /// Any error of syncing; the store is then read-only.
     pub(crate) fn sync_all(&self) -> Result<()> {
         let target = self.writer()?.position.sequence;
-        let _one = lock(&self.sync);
+        let _sync = lock(&self.sync);
         let mut writer = self.writer()?;
         if writer.durable_sequence >= target {
             return Ok(());
@@ -185,7 +185,7 @@ impl Engine {
 
     /// Before the store is closed, writes many recent changes to a sorted table.
     fn flush_closing(&self) -> Result<()> {
-        let _one = lock(&self.sync);
+        let _sync = lock(&self.sync);
         if self.view().state.recent.len() < CLOSING_LIMIT {
             return Ok(());
         }
@@ -286,7 +286,7 @@ impl Engine {
     /// [`ErrorKind::Corrupt`] if a superseded file is in use. A file that cannot be removed is no error: an extent
     /// file is retried by a later call, others are found by `check`.
     pub(crate) fn reclaim(&self) -> Result<()> {
-        let _one = lock(&self.sync);
+        let _sync = lock(&self.sync);
         let mut writer = self.writer()?;
         if writer.durable_sequence != writer.position.sequence || self.view().state.superseded.is_empty() {
             return Ok(());

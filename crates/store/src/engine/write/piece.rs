@@ -78,7 +78,7 @@ impl Engine {
     ) -> Result<()> {
         // It may leave more versions than one change of the index should have.
         let is_tree = matches!(waiting.first(), Some(Waiting { subject: RecordSubject::TreeRemoval(_), .. }));
-        let _one = is_tree.then(|| lock(&self.sync));
+        let _sync = is_tree.then(|| lock(&self.sync));
         let mut writer = self.writer()?;
         let geometry = self.geometry();
         let mut accounts = EngineAccounts::new(self);
@@ -90,7 +90,7 @@ impl Engine {
         {
             match self.settle(&mut writer) {
                 // What is in the log but has no space in the index waits in memory; so does this.
-                Err(error) if error.kind() == ErrorKind::NoSpace => {}
+                Err(error) if self.is_waiting_for_space(&error) => {}
                 other => {
                     other?;
                     accounts.may_write_early();
