@@ -33,9 +33,9 @@ impl<'j> Unread<'j> {
         kind(&self.schema).is_some_and(|found| Some(found) == kind(schema))
     }
 
-    /// Whether it is a document of granulo at all.
-    pub(crate) fn is_of_granulo(&self) -> bool {
-        self.schema.starts_with("granulo/")
+    /// The major version of a document of granulo, of any kind; `None` if it is none.
+    pub(crate) fn version(&self) -> Option<&str> {
+        self.schema.strip_prefix("granulo/")?.split_once('/').map(|(_, version)| version)
     }
 
     /// Reads it if it is a document of `schema` (such as `granulo/plan/1`); an older version is read as this one.

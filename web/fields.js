@@ -23,7 +23,9 @@ Pages.add("fields", (data) => {
     lead: [one.row_count > one.rows.length && `The first ${count(one.rows.length)} of ${count(one.row_count)} rows; granulo show --csv=${one.name} prints them all.`],
     parts: [el("div", { class: "block" }, table({
       caption: one.title, sortable: true, columns: one.columns,
-      rows: one.rows.map((row) => row.map((cell, at) => ({ text: cell.text, value: cell.value ?? cell.text, name: one.columns[at].text }))),
+      rows: one.rows.map((row) => row.map((cell, at) => (one.columns[at].text
+        ? { text: cell.text, name: true }
+        : { text: cell.text, value: cell.value ?? -Number.MAX_VALUE }))),
     }))],
   }));
   Shell.show({

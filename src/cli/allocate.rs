@@ -1,6 +1,5 @@
 //! `granulo allocate`: the space that one file needs under a layout.
 
-use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -80,8 +79,7 @@ impl AllocateArguments {
             let allocations = Allocations::of(&model, &sizes);
             self.document.emit(&allocations)?;
             if let Some(page) = &self.report {
-                let part = serde_json::to_value(&allocations).map_err(io::Error::from).and_then(|it| part(&[it]));
-                let part = part.map_err(|error| Error::io("write", page, error))?;
+                let part = part(&[&model.name], &[allocations]).map_err(|error| Error::io("write", page, error))?;
                 output::write_page(page, |out| part.write(super::now(), out))?;
             }
         }

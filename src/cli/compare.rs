@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::report::write_surveys;
+use super::report::{refuse_to_replace, write_surveys};
 use super::{Ended, output, sources};
 use crate::error::Result;
 use crate::report::compare::write_comparison;
@@ -36,6 +36,7 @@ pub(super) struct CompareArguments {
 
 impl CompareArguments {
     pub(super) fn run(self) -> Result<Ended> {
+        self.output.iter().chain(&self.report).try_for_each(|target| refuse_to_replace(&self.sources, target))?;
         let surveys = sources::open_all(&self.sources)?;
         let names = sources::names(&surveys, &self.sources);
         let comparison = compare(&surveys, &names);
@@ -43,7 +44,7 @@ impl CompareArguments {
             output::write_json(path, &comparison)?;
         }
         if let Some(page) = &self.report {
-            write_surveys(surveys, names, (&self.sources, page))?;
+            write_surveys(surveys, names, page)?;
         }
         if self.json {
             output::print_json(&comparison)

@@ -35,6 +35,7 @@ pub(super) struct MergeArguments {
 
 impl MergeArguments {
     pub(super) fn run(self) -> Result<Ended> {
+        self.output.iter().chain(&self.report).try_for_each(|target| refuse_to_replace(&self.sources, target))?;
         let Opened { mut surveys, only_shards, is_whole } = shard::open_all(&self.sources)?;
         for root in overlapping_roots(&surveys) {
             output::warn(&format!("{root} is in more than one survey: its files count twice"));
@@ -44,7 +45,6 @@ impl MergeArguments {
             write_atomically(path, |out| write(&whole, Detail::Full, out))?;
         }
         if let Some(path) = &self.report {
-            refuse_to_replace(&self.sources, path)?;
             output::write_page(path, |out| page::write(std::slice::from_ref(&whole), super::now(), out))?;
         }
         let ended = if self.json {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::cache::named_device;
+use super::report::refuse_to_replace;
 use super::{Ended, output, sources};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::read_bounded;
@@ -109,6 +110,8 @@ impl PlanArguments {
         let Some(path) = &self.source else {
             return self.list();
         };
+        let targets = self.output.iter().chain(&self.report);
+        targets.into_iter().try_for_each(|target| refuse_to_replace(std::slice::from_ref(path), target))?;
         let request = Request {
             models: models(&self.model)?,
             cutoffs: self.cutoff.clone(),

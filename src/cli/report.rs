@@ -1,5 +1,6 @@
 //! `granulo report`: any results as one page.
 
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -81,7 +82,8 @@ impl ReportArguments {
             parts.push(self.made(store_page::part(&stores))?);
         }
         if !allocations.is_empty() {
-            parts.push(self.made(allocate_page::part(&allocations))?);
+            let models: Vec<&str> = allocations.iter().map(|it| it["model"].as_str().unwrap_or_default()).collect();
+            parts.push(self.made(allocate_page::part(&models, &allocations))?);
         }
         for (path, document) in &without_page {
             parts.push(self.made(fields_page::part(&escape_path(path), document))?);
@@ -105,18 +107,19 @@ impl ReportArguments {
     }
 }
 
-/// Writes the page of one result, or of a published table.
+/// Writes the page of one result that is no survey.
 ///
 /// # Errors
-/// The page would replace the result; any error of reading it or writing the page.
+/// Any error of reading it again or writing the page.
 pub(super) fn write_report(result: &Path, page: &Path) -> Result<Ended> {
     ReportArguments { results: vec![result.to_owned()], output: page.to_owned() }.run()
 }
 
 /// Refuses to replace a result by what is made of it.
-pub(super) fn refuse_to_replace(results: &[PathBuf], page: &Path) -> Result<()> {
-    let identity = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
-    let output = identity(page);
+pub(super) fn refuse_to_replace(results: &[PathBuf], target: &Path) -> Result<()> {
+    let file = |path: &Path| std::fs::metadata(path).ok().filter(Metadata::is_file);
+    let identity = |path: &Path| file(path).map(|found| (found.dev(), found.ino()));
+    let output = identity(target);
     match results.iter().find(|path| output.is_some() && identity(path) == output) {
         Some(path) => Err(usage_error("the output would replace a result").at(path).advise("write it to another file")),
         None => Ok(()),
@@ -133,16 +136,11 @@ fn side_by_side(mut surveys: Vec<Survey>, names: Vec<String>) -> std::io::Result
     page::part(&surveys)
 }
 
-/// Writes the page of surveys from `sources`, side by side.
+/// Writes the page of surveys, side by side.
 ///
 /// # Errors
-/// The page would replace a source; any error of writing it.
-pub(super) fn write_surveys(
-    surveys: Vec<Survey>,
-    names: Vec<String>,
-    (sources, page): (&[PathBuf], &Path),
-) -> Result<()> {
-    refuse_to_replace(sources, page)?;
+/// Any error of writing it.
+pub(super) fn write_surveys(surveys: Vec<Survey>, names: Vec<String>, page: &Path) -> Result<()> {
     let part = side_by_side(surveys, names).map_err(|error| Error::io("write", page, error))?;
     output::write_page(page, |out| part.write(super::now(), out))
 }

@@ -15,9 +15,13 @@ use crate::mrc::study::{self, Study};
 use crate::plan::{self, Plan};
 use crate::report::fields::Fields;
 use crate::survey::history::{self, History};
+use crate::units::escape;
 
 /// Documents that are read as sources.
 const SOURCES: [&str; 3] = ["granulo/survey/1", "granulo/partial/1", "granulo/checkpoint/1"];
+
+/// The major version of all documents that have no report of their own.
+const VERSION: &str = "1";
 
 /// A result with a table and a page of its own.
 pub(super) enum Stored {
@@ -65,8 +69,12 @@ pub(super) fn read(path: &Path) -> Result<Option<Stored>> {
 
 /// A document of granulo that is no source of sizes either.
 fn other(document: &Unread<'_>, text: &[u8]) -> Option<Result<Stored>> {
-    if !document.is_of_granulo() || SOURCES.iter().any(|schema| document.is_of(schema)) {
+    let version = document.version()?;
+    if SOURCES.iter().any(|schema| document.is_of(schema)) {
         return None;
+    }
+    if version != VERSION {
+        return Some(Err(Error::newer_version("read the result", escape(version.as_bytes()), VERSION)));
     }
     let read = Fields::read(text).map(|fields| Stored::Other(Box::new(Written { text: text.to_vec(), read: fields })));
     Some(read.map_err(|error| Error::new(ErrorKind::Corrupt, "read the result", error.to_string())))

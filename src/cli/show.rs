@@ -1,12 +1,12 @@
 //! `granulo show`: print a source or any result: for people, as JSON, or a table of it as CSV; or write its page.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::report::write_report;
+use super::report::{refuse_to_replace, write_report};
 use super::results::{self, Stored};
 use super::{Ended, output, sources, usage_error};
 use crate::distribution::published;
@@ -16,7 +16,7 @@ use crate::layout::Model;
 use crate::plan::systems::{self, AssessedSystem, Suited};
 use crate::plan::tier::RATIOS;
 use crate::population::profiles;
-use crate::report::{self, csv, terminal};
+use crate::report::{self, csv, page, terminal};
 use crate::survey::answers::Answers;
 use crate::survey::file::{Detail, Document};
 use crate::survey::fsstats;
@@ -60,7 +60,7 @@ pub(super) struct ShowArguments {
     #[arg(long, value_name = "FILE.csv")]
     fsstats: Option<PathBuf>,
     /// Print as JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with = "list")]
     json: bool,
     /// Print one table of the result as CSV, with bytes, seconds and shares of 1; without TABLE, the names of its
     /// tables
@@ -98,11 +98,10 @@ impl ShowArguments {
         if path.as_os_str() == systems::COLLECTION {
             return self.systems();
         }
-        if let Some(page) = &self.report {
-            write_report(path, page)?;
-        }
+        let targets = self.report.iter().chain(&self.fsstats);
+        targets.into_iter().try_for_each(|target| refuse_to_replace(std::slice::from_ref(path), target))?;
         if let Some(stored) = results::read(path)? {
-            return self.stored(&stored);
+            return self.stored(&stored, path);
         }
         let mut survey = sources::open(path)?;
         if !self.age_breaks.is_empty() {
@@ -113,6 +112,9 @@ impl ShowArguments {
         }
         if let Some(path) = &self.fsstats {
             write_atomically(path, |out| fsstats::write(&survey, out))?;
+        }
+        if let Some(page) = &self.report {
+            output::write_page(page, |out| page::write(std::slice::from_ref(&survey), super::now(), out))?;
         }
         if self.json || self.csv.is_some() {
             let answers = Answers::of(&survey, &self.cutoff, &self.block_size).with_quantiles(&survey, &self.quantile);
@@ -137,13 +139,18 @@ impl ShowArguments {
             || !self.cutoff.is_empty()
             || !self.block_size.is_empty()
             || !self.quantile.is_empty()
+            || !self.age_breaks.is_empty()
+            || self.top.is_some()
     }
 
     /// Prints a plan, a bench or caches as on the original run.
-    fn stored(&self, stored: &Stored) -> Result<Ended> {
+    fn stored(&self, stored: &Stored, path: &Path) -> Result<Ended> {
         if self.asks_for_sizes() {
             return Err(usage_error("results other than surveys accept only --json, --csv and --report")
                 .advise("use the survey they were made from"));
+        }
+        if let Some(page) = &self.report {
+            write_report(path, page)?;
         }
         let is_document = self.json || self.csv.is_some();
         match stored {
@@ -213,6 +220,8 @@ fn print_table(name: &str, json: &[u8]) -> Result<Ended> {
     }
     match tables.iter().find(|table| table.name == name) {
         Some(table) => output::print_document(|out| table.write(out)),
+        // What would be a table has no rows: nobody knows its columns.
+        None if csv::is_empty_list(json, name).map_err(no_tables)? => Ok(Ended::Well),
         None => Err(usage_error(format!("the result has no table '{}'", escape(name.as_bytes())))
             .advise("list its tables with --csv")),
     }

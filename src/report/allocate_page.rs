@@ -5,7 +5,6 @@
 use std::io;
 
 use serde::Serialize;
-use serde_json::Value;
 
 use super::page::{Part, Scripts};
 
@@ -13,17 +12,17 @@ const SCRIPTS: Scripts =
     Scripts { kind: "allocate", sections: "", details: "", script: include_str!("../../web/allocate.js") };
 
 #[derive(Serialize)]
-struct Page<'a> {
-    allocations: &'a [Value],
+struct Page<'a, A> {
+    allocations: &'a [A],
 }
 
-/// The part of documents with allocations.
+/// The part of documents with allocations, which are of these models.
 ///
 /// # Errors
 /// When the data cannot be JSON.
-pub(crate) fn part(allocations: &[Value]) -> io::Result<Part> {
-    let title = match allocations {
-        [only] => format!("Single files under {}", only["model"].as_str().unwrap_or_default()),
+pub(crate) fn part(models: &[&str], allocations: &[impl Serialize]) -> io::Result<Part> {
+    let title = match models {
+        [only] => format!("Single files under {only}"),
         several => format!("Single files under {} layouts", several.len()),
     };
     Part::new(title, &Page { allocations }, &SCRIPTS)

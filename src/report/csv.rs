@@ -29,7 +29,33 @@ pub(crate) fn tables(json: &[u8]) -> serde_json::Result<Vec<Table>> {
     Ok(tables_of(&serde_json::from_slice(json)?))
 }
 
-/// The same of a document that was read.
+/// Whether the lists of this name in a JSON document are all empty, and there is one.
+///
+/// # Errors
+/// It is not JSON.
+pub(crate) fn is_empty_list(json: &[u8], name: &str) -> serde_json::Result<bool> {
+    let mut lengths = Vec::new();
+    add_lengths(&serde_json::from_slice(json)?, "", name, &mut lengths);
+    Ok(!lengths.is_empty() && lengths.iter().all(|&length| length == 0))
+}
+
+/// Adds the lengths of the lists called `wanted` in a node that is called `name`.
+fn add_lengths(node: &Node, name: &str, wanted: &str, lengths: &mut Vec<usize>) {
+    match node {
+        Node::Plain(_) => {}
+        Node::Record(fields) => {
+            fields.iter().for_each(|(field, value)| add_lengths(value, &joined(name, field), wanted, lengths));
+        }
+        Node::List(items) => {
+            if name == wanted {
+                lengths.push(items.len());
+            }
+            items.iter().for_each(|item| add_lengths(item, name, wanted, lengths));
+        }
+    }
+}
+
+/// The tables of a document that was read.
 pub(super) fn tables_of(document: &Node) -> Vec<Table> {
     let mut tables = Vec::new();
     find(document, "", &[], &mut tables);
@@ -154,6 +180,9 @@ mod tests {
         assert_eq!(text(json, "z"), "b,a.y,a.x,c\n1,,0.5,\n-2,,,\"1,\"\"2\"\"\"\n");
         assert_eq!(text(json, "trees.points"), "trees.name,at\nt,1\nt,2\n");
         assert_eq!(text(json, "deep.list"), "ok\ntrue\n");
+        for (name, is_empty) in [("deep.empty", true), ("deep.list", false), ("deciles", false), ("nothing", false)] {
+            assert_eq!(is_empty_list(json.as_bytes(), name).unwrap(), is_empty, "{name}");
+        }
         let names = "table,rows,columns\nz,2,b a.y a.x c\ntrees,2,name\ntrees.points,2,trees.name at\ndeep.list,1,ok\n";
         assert_eq!(text(json, ""), names);
     }

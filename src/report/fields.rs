@@ -21,8 +21,10 @@ const MOST_ROWS: usize = 1000;
 const MOST_ITEMS: usize = 12;
 /// Columns of the names of facts on a terminal, at most.
 const MOST_NAME_COLUMNS: usize = 32;
-/// Seconds that are a time rather than a duration: from 1980 on.
-const FIRST_TIME_SECONDS: f64 = 315_532_800.0;
+/// Fields whose seconds are a time, not a duration.
+const TIMES: [&str; 7] = ["mtime", "ctime", "atime", "btime", "created", "epoch_began", "last_scrub"];
+/// Ends of fields that are shares by bytes, or counts of what would have so many, and not bytes.
+const NO_BYTES: [&str; 2] = ["by_bytes", "for_bytes"];
 /// Fields whose number is a name, not a count.
 const NUMBERS: [&str; 8] = ["number", "segment", "device", "uid", "gid", "shared", "seed", "batch"];
 /// Fields about the document itself.
@@ -112,8 +114,13 @@ impl Fields {
         let width = (longest + 2).min(MOST_NAME_COLUMNS).min(columns() / 2);
         for fact in &self.facts {
             let lines = wrap(&fact.text, columns() - width);
+            let has_own_line = fact.name.chars().count() + 2 > width;
+            if has_own_line {
+                writeln!(out, "{}", fact.name)?;
+            }
             for (index, line) in lines.iter().enumerate() {
-                writeln!(out, "{}{line}", left(if index == 0 { &fact.name } else { "" }, width))?;
+                let name = if index == 0 && !has_own_line { &fact.name } else { "" };
+                writeln!(out, "{}{line}", left(name, width))?;
             }
         }
         if self.tables.is_empty() {
@@ -137,18 +144,18 @@ fn add_facts(fields: &[(String, Node)], around: &str, facts: &mut Vec<Fact>) {
                 facts.push(Fact { name, text: text(field, value), is_amount: is_amount(field, value) })
             }
             Node::Record(inner) => add_facts(inner, &format!("{name}, "), facts),
-            Node::List(items) if items.iter().all(|item| matches!(item, Node::Plain(_))) => {
-                facts.push(Fact { name, text: list(field, items), is_amount: false });
-            }
-            Node::List(_) => {}
+            Node::List(items) if items.iter().any(|item| matches!(item, Node::Record(_))) => {}
+            Node::List(items) => facts.push(Fact { name, text: list(field, items), is_amount: false }),
         }
     }
 }
 
+/// The items of a list without records.
 fn list(field: &str, items: &[Node]) -> String {
-    let shown = items.iter().take(MOST_ITEMS).filter_map(|item| match item {
-        Node::Plain(value) => Some(text(field, value)),
-        _ => None,
+    let shown = items.iter().take(MOST_ITEMS).map(|item| match item {
+        Node::Plain(value) => text(field, value),
+        Node::List(inner) => format!("({})", list(field, inner)),
+        Node::Record(_) => "…".to_owned(),
     });
     let mut shown: Vec<String> = shown.collect();
     if items.len() > MOST_ITEMS {
@@ -196,16 +203,37 @@ fn kind(schema: &str) -> String {
     if kind.is_empty() { "Result".to_owned() } else { sentence_case(&kind.replace('-', " ")) }
 }
 
-/// The unit that the name of a field ends in, and the rest.
-fn without_unit(field: &str) -> (&str, &str) {
-    let units = ["bytes", "fraction", "seconds"];
-    units.iter().find_map(|unit| Some((field.strip_suffix(unit)?.strip_suffix('_')?, *unit))).unwrap_or((field, ""))
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Bytes,
+    Fraction,
+    Time,
+    Duration,
+}
+
+/// The unit that the name of a field has, and the name without it.
+fn unit_of(field: &str) -> (String, Option<Unit>) {
+    let (stem, when) =
+        ["_before", "_after"].iter().find_map(|when| Some((field.strip_suffix(when)?, *when))).unwrap_or((field, ""));
+    let unit = match stem.rsplit_once('_') {
+        Some(_) if NO_BYTES.iter().any(|end| stem.ends_with(end)) => None,
+        Some((name, "bytes")) => Some((name, Unit::Bytes)),
+        Some((name, "fraction")) => Some((name, Unit::Fraction)),
+        Some((name, "seconds")) if TIMES.contains(&name) => Some((name, Unit::Time)),
+        Some((name, "seconds")) => Some((name, Unit::Duration)),
+        _ => None,
+    };
+    unit.map_or((field.to_owned(), None), |(name, unit)| (format!("{name}{when}"), Some(unit)))
 }
 
 /// The name of a field for people.
 fn label(field: &str) -> String {
-    let (name, _) = without_unit(field);
-    name.replace('_', " ")
+    on_one_line(&unit_of(field).0.replace('_', " "))
+}
+
+/// Text without ends of lines and tabs, which would look like other facts.
+fn on_one_line(text: &str) -> String {
+    text.replace('\n', "\\n").replace('\t', "\\t")
 }
 
 fn sentence_case(text: &str) -> String {
@@ -222,15 +250,15 @@ fn text(field: &str, value: &Plain) -> String {
     let number = match value {
         Plain::Null => return "–".to_owned(),
         Plain::Flag(flag) => return if *flag { "yes" } else { "no" }.to_owned(),
-        Plain::Text(text) => return text.clone(),
+        Plain::Text(text) => return on_one_line(text),
         Plain::Number(number) => number,
     };
     let decimal: f64 = number.parse().unwrap_or_default();
-    match (without_unit(field).1, number.parse::<i128>()) {
-        ("bytes", Ok(bytes)) => signed(bytes, format_size),
-        ("fraction", _) => format_share(decimal),
-        ("seconds", _) if decimal >= FIRST_TIME_SECONDS => format_time(decimal as i64),
-        ("seconds", _) if decimal >= 0.0 => format_duration(decimal),
+    match (unit_of(field).1, number.parse::<i128>()) {
+        (Some(Unit::Bytes), Ok(bytes)) => signed(bytes, format_size),
+        (Some(Unit::Fraction), _) => format_share(decimal),
+        (Some(Unit::Time), _) => format_time(decimal.floor() as i64),
+        (Some(Unit::Duration), _) if decimal >= 0.0 => format_duration(decimal),
         _ if field == "mode" => number.parse::<u32>().map_or_else(|_| number.clone(), |mode| format!("{mode:o}")),
         (_, Ok(count)) if !NUMBERS.contains(&field) => signed(count, format_count),
         (_, Ok(_)) => number.clone(),
@@ -251,7 +279,8 @@ mod tests {
         let json = r#"{"schema": "granulo/store-check/1", "granulo_version": "9", "deep": true, "verified_bytes": 4096,
             "live_fraction": 0.5, "keys": 12345, "last_scrub_seconds": 1700000000, "elapsed_seconds": 1.5, "seed": 12345,
             "completeness": {"state": "complete"}, "index_devices": [0, 1], "pins": [], "ratio": 1.25, "lost": null,
-            "problems": [{"kind": "2024", "size_bytes": -2048}, {"size_bytes": 1}]}"#;
+            "problems": [{"kind": "2024", "size_bytes": -2048}, {"size_bytes": 1}], "by_bytes": 0.25, "mtime_seconds": -1,
+            "size_bytes_before": 6000, "data_runs": [[4096, 10]], "line": "one\ntwo"}"#;
         let fields = Fields::read(json.as_bytes()).unwrap();
         let facts: Vec<(&str, &str)> = fields.facts.iter().map(|fact| (&*fact.name, &*fact.text)).collect();
         let expected = [
@@ -267,6 +296,11 @@ mod tests {
             ("pins", "none"),
             ("ratio", "1.25"),
             ("lost", "–"),
+            ("by bytes", "0.25"),
+            ("mtime", "1969-12-31 23:59:59 UTC"),
+            ("size before", "5.86 KiB"),
+            ("data runs", "(4,096, 10)"),
+            ("line", "one\\ntwo"),
         ];
         assert_eq!(facts, expected);
         assert_eq!(fields.kind, "Store check");

@@ -40,6 +40,15 @@ fn a_document_without_a_report_of_its_own_is_facts_and_tables() {
     let parts = data(&page)["parts"].clone();
     assert_eq!((&parts[0]["kind"], &parts[1]["kind"]), (&"survey".into(), &"fields".into()));
     assert_eq!(parts[1]["title"], format!("Store export: {}", result.display()));
+    // A table without rows is no error, as scripts ask whether there are any.
+    run(args!["store", "check", &store, "-o", &result]).ended(0);
+    assert_eq!(run(args!["show", &result, "--csv=problems"]).ended(0).text(), "");
+    run(args!["show", &result, "--csv=nothing"]).ended(2);
+    fs::remove_file(&page).unwrap();
+    let refused = run(args!["show", &result, "--top", "3", "--report", &page]).ended(2);
+    assert!(refused.said().contains("accept only --json") && !page.exists(), "{}", refused.said());
+    fs::write(&result, "{\"schema\": \"granulo/store-ls/99\"}").unwrap();
+    assert!(run(args!["show", &result]).ended(2).said().contains("it has version 99"));
     // A document that could send sequences to a terminal is refused.
     fs::write(&result, "{\"schema\": \"granulo/store-ls/1\", \"key\": \"\\u001b[31m\"}").unwrap();
     assert!(run(args!["show", &result]).ended(2).said().contains("result.json"));
@@ -59,6 +68,38 @@ fn allocations_are_shown_as_they_were_printed_and_become_a_curve() {
     run(args!["report", &result, "-o", &again]).ended(0);
     assert_eq!(data(&again)["allocations"], found["allocations"]);
     assert!(run(args!["show", &result, "--report", &result]).ended(2).said().contains("would replace a result"));
+    // Allocated bytes of the largest size do not fit into 64 bits.
+    let largest = u64::MAX.to_string();
+    run(args!["allocate", "ext4", &largest, "-o", &result, "--report", &page]).ended(0);
+    assert!(fs::read_to_string(&page).unwrap().contains("\"allocated_bytes\":18446745"));
+}
+
+#[test]
+fn a_source_is_not_replaced_by_a_result() {
+    let sandbox = sandbox();
+    let [tree, one, two, made] = ["tree", "one.json", "two.json", "made"].map(|name| sandbox.path().join(name));
+    write_file(tree.join("a.txt"), 1000);
+    for survey in [&one, &two] {
+        run(args!["survey", &tree, "--quiet", "-o", survey]).ended(0);
+    }
+    let before = fs::read(&one).unwrap();
+    for arguments in [
+        args!["compare", &one, &two, "-o", &one],
+        args!["compare", &two, &one, "--report", &one],
+        args!["merge", &one, "-o", &one],
+        args!["plan", &one, "--model", "ext4", "-o", &one],
+        args!["plan", &one, "--model", "ext4", "--report", &one],
+        args!["generate", &one, &made, "--files", "3", "--dry-run", "-o", &one],
+        args!["show", &one, "--fsstats", &one],
+        args!["show", &one, "--report", &one],
+    ] {
+        let ran = run(&arguments).ended(2);
+        assert!(ran.said().contains("would replace a result"), "{arguments:?}: {}", ran.said());
+        assert!(fs::read(&one).unwrap() == before, "{arguments:?}");
+    }
+    // What is no file can be both.
+    run(args!["show", "/dev/null", "--report", "/dev/null"]).ended(2);
+    run(args!["compare", &one, &two, "-o", "/dev/stdout"]).ended(0);
 }
 
 #[test]

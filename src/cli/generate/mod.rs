@@ -11,6 +11,7 @@ use clap::Args;
 
 use super::output::DocumentArguments;
 use super::progress::during;
+use super::report::refuse_to_replace;
 use super::survey::as_of;
 use super::{Ended, now, output, signals};
 use crate::distribution::Distribution;
@@ -151,6 +152,8 @@ impl GenerateArguments {
         if self.metadata_only {
             self.content = Content::None;
         }
+        let targets = self.result.output.iter().chain(&self.report);
+        targets.into_iter().try_for_each(|target| refuse_to_replace(std::slice::from_ref(&self.source), target))?;
         let tree = self.tree()?;
         let room = self.room()?;
         let allowed = Allowed { limit_bytes: self.limit, keep_free: self.keep_free };
