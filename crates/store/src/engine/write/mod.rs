@@ -484,7 +484,11 @@ impl<'s> Batch<'s> {
         }
         self.waiting.push(Waiting { key, start, record_bytes, subject });
         if self.durability == Durability::Each {
-            self.commit_piece()?;
+            let failed = self.failed;
+            let committed = self.commit_piece();
+            // The caller is told of this piece alone.
+            self.failed = failed;
+            committed?;
             self.engine().sync_all()?;
         }
         Ok(())

@@ -201,8 +201,11 @@ impl Batch<'_> {
     fn at_once(&mut self, mut add: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
         self.commit_piece()?;
         let mut attempts = 1;
+        let failed = self.failed;
         loop {
             let added = self.held_back(&mut add).and_then(|()| self.commit_piece());
+            // The caller is told of this piece alone.
+            self.failed = failed;
             match added {
                 Err(error) if error.kind() == ErrorKind::Busy && attempts < ATTEMPTS => attempts += 1,
                 Err(error) => {
