@@ -36,7 +36,7 @@ pub(super) struct CompareArguments {
 
 impl CompareArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        self.output.iter().chain(&self.report).try_for_each(|target| refuse_to_replace(&self.sources, target))?;
+        refuse_to_replace(&self.sources, self.output.iter().chain(&self.report))?;
         let surveys = sources::open_all(&self.sources)?;
         let names = sources::names(&surveys, &self.sources);
         let comparison = compare(&surveys, &names);

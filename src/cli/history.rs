@@ -65,9 +65,7 @@ impl HistoryArguments {
                 found.push(path);
             }
         }
-        for target in self.report.iter().chain(&self.output) {
-            refuse_to_replace(&found, target)?;
-        }
+        refuse_to_replace(&found, self.report.iter().chain(&self.output))?;
         if !is_any_read {
             return Err(usage_error("there is no survey").advise("take one with: granulo survey PATH -o DIR/FILE.json"));
         }

@@ -35,7 +35,7 @@ pub(super) struct MergeArguments {
 
 impl MergeArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        self.output.iter().chain(&self.report).try_for_each(|target| refuse_to_replace(&self.sources, target))?;
+        refuse_to_replace(&self.sources, self.output.iter().chain(&self.report))?;
         let Opened { mut surveys, only_shards, is_whole } = shard::open_all(&self.sources)?;
         for root in overlapping_roots(&surveys) {
             output::warn(&format!("{root} is in more than one survey: its files count twice"));

@@ -110,8 +110,7 @@ impl PlanArguments {
         let Some(path) = &self.source else {
             return self.list();
         };
-        let targets = self.output.iter().chain(&self.report);
-        targets.into_iter().try_for_each(|target| refuse_to_replace(std::slice::from_ref(path), target))?;
+        refuse_to_replace(std::slice::from_ref(path), self.output.iter().chain(&self.report))?;
         let request = Request {
             models: models(&self.model)?,
             cutoffs: self.cutoff.clone(),

@@ -35,7 +35,7 @@ pub(super) struct ReportArguments {
 
 impl ReportArguments {
     pub(super) fn run(self) -> Result<Ended> {
-        refuse_to_replace(&self.results, &self.output)?;
+        refuse_to_replace(&self.results, [&self.output])?;
         let (mut plans, mut runs, mut studies, mut traces) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (mut stores, mut histories, mut allocations) = (Vec::new(), Vec::new(), Vec::new());
         let mut without_page = Vec::new();
@@ -116,11 +116,11 @@ pub(super) fn write_report(result: &Path, page: &Path) -> Result<Ended> {
 }
 
 /// Refuses to replace a result by what is made of it.
-pub(super) fn refuse_to_replace(results: &[PathBuf], target: &Path) -> Result<()> {
+pub(super) fn refuse_to_replace<'t>(results: &[PathBuf], targets: impl IntoIterator<Item = &'t PathBuf>) -> Result<()> {
     let file = |path: &Path| std::fs::metadata(path).ok().filter(Metadata::is_file);
     let identity = |path: &Path| file(path).map(|found| (found.dev(), found.ino()));
-    let output = identity(target);
-    match results.iter().find(|path| output.is_some() && identity(path) == output) {
+    let outputs: Vec<(u64, u64)> = targets.into_iter().filter_map(|target| identity(target)).collect();
+    match results.iter().find(|path| identity(path).is_some_and(|identity| outputs.contains(&identity))) {
         Some(path) => Err(usage_error("the output would replace a result").at(path).advise("write it to another file")),
         None => Ok(()),
     }

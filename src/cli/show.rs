@@ -98,8 +98,7 @@ impl ShowArguments {
         if path.as_os_str() == systems::COLLECTION {
             return self.systems();
         }
-        let targets = self.report.iter().chain(&self.fsstats);
-        targets.into_iter().try_for_each(|target| refuse_to_replace(std::slice::from_ref(path), target))?;
+        refuse_to_replace(std::slice::from_ref(path), self.report.iter().chain(&self.fsstats))?;
         if let Some(stored) = results::read(path)? {
             return self.stored(&stored, path);
         }

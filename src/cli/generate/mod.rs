@@ -152,8 +152,7 @@ impl GenerateArguments {
         if self.metadata_only {
             self.content = Content::None;
         }
-        let targets = self.result.output.iter().chain(&self.report);
-        targets.into_iter().try_for_each(|target| refuse_to_replace(std::slice::from_ref(&self.source), target))?;
+        refuse_to_replace(std::slice::from_ref(&self.source), self.result.output.iter().chain(&self.report))?;
         let tree = self.tree()?;
         let room = self.room()?;
         let allowed = Allowed { limit_bytes: self.limit, keep_free: self.keep_free };
