@@ -28,6 +28,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import export_space  # noqa: E402
 import harness  # noqa: E402
 from harness import GIB, KIB, MIB, Failure, figure, ratio, run, say  # noqa: E402
 
@@ -500,7 +501,7 @@ def counts_table(seen, wrong):
     return lines
 
 
-def summary(args, bench, trees, rows, traced, seen, wrong):
+def summary(args, bench, trees, rows, traced, exported, seen, wrong):
     made = trees.made["large"]
     warm, cold = bench.table("main", "large", "warm"), bench.table("main", "large", "cold")
     out = ["# Survey benchmark: results", "",
@@ -523,7 +524,8 @@ def summary(args, bench, trees, rows, traced, seen, wrong):
     out += ["## Targets", "", *targets_table(rows, warm, cold, bool(wrong)), "",
             "## Growth", "", f"Warm; interleaved rounds on each tree: {args.growth_rounds}.", "",
             *growth_table(bench, trees, ("granulo, default threads", "granulo, 2 threads", "floor, 2 threads")), "",
-            "## System calls", "", *calls_table(trees, traced), "## Counts", "", *counts_table(seen, wrong), ""]
+            "## System calls", "", *calls_table(trees, traced), "## Space of an export", "", *exported, "",
+            "## Counts", "", *counts_table(seen, wrong), ""]
     return "\n".join(out).rstrip() + "\n"
 
 
@@ -646,7 +648,8 @@ def measure_all(args, tools, trees, scratch):
     traced = {"granulo": None if bench.refused else system_calls(bench, tools, trees, [tools.granulo, "survey", "--threads", "2", "--json", small]),
               "floor": system_calls(bench, tools, trees, [tools.floor, "2", small])}
 
-    tables = summary(args, bench, trees, rows, traced, seen, wrong)
+    exported = export_space.table(bench, trees, tools.granulo)
+    tables = summary(args, bench, trees, rows, traced, exported, seen, wrong)
     head = readme("Survey benchmark run", "benchmarks/survey/run.py", args, bench, facts, versions(tools), wrong, rows)
     write_record(args, bench, {"summary.md": tables, "README.md": head})
     failed = [row.name for row in rows if row.kind != "peer" and (row.missing or row.name in bench.complaints)]
