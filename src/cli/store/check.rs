@@ -96,7 +96,7 @@ impl CheckArguments {
         let report = during(false, &progress, maintenance_words, || store.check(options, &mut found, &progress));
         let report = report?;
         printed?;
-        emit(&self.document, &document(&report, self.rebuild_index, problems))?;
+        emit(&self.document, || document(&report, self.rebuild_index, problems))?;
         if !self.document.json {
             output::print_words(&words(&report, store.completeness().is_complete()))?;
         }

@@ -125,9 +125,12 @@ pub(super) fn print_json(document: &impl Serialize) -> Result<Ended> {
     output::print_json(&With::of_open_store(document))
 }
 
-/// Writes and prints a document with these findings, as asked for.
-pub(super) fn emit(arguments: &DocumentArguments, document: &impl Serialize) -> Result<()> {
-    arguments.emit(&With::of_open_store(document))
+/// Writes and prints a document with these findings, as asked for; it is made only then.
+pub(super) fn emit<D: Serialize>(arguments: &DocumentArguments, document: impl FnOnce() -> D) -> Result<()> {
+    if !arguments.is_wanted() {
+        return Ok(());
+    }
+    arguments.emit(&With::of_open_store(&document()))
 }
 
 /// The same of a store that was not opened.

@@ -117,15 +117,14 @@ impl CopyArguments {
         if !is_whole {
             output::note("interrupted; what was copied so far stays");
         }
-        let document = CopyDocument {
+        emit(&self.document, || CopyDocument {
             schema: "granulo/store-cp/1",
             from: tops.iter().map(Key::to_string).collect(),
             to: to.to_string(),
             complete: is_whole,
             copied,
             failed_devices: store.troubles().iter().map(|(device, _)| device.0).collect(),
-        };
-        emit(&self.document, &document)?;
+        })?;
         if !self.document.json && !self.quiet {
             let Copied { files, directories, symlinks, special, further_names, size_bytes } = copied;
             let counts = objects_in_words(files, directories, symlinks, special, further_names);

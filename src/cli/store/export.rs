@@ -97,7 +97,7 @@ pub(super) fn finish_export(
 ) -> Result<Ended> {
     let amiss = say_reports(&summary.reports) | summary.interrupted | (summary.specials_not_made > 0);
     say_what_was_left_out(summary);
-    emit(document, &ExportDocument::of(summary, options, directory))?;
+    emit(document, || ExportDocument::of(summary, options, directory))?;
     if !document.json {
         output::print(|out| write_sentences(&sentences(summary), out))?;
     }

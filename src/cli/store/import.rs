@@ -192,7 +192,7 @@ impl ImportArguments {
         if measured.interrupted {
             output::note("interrupted; this is only part of it");
         }
-        emit(&self.wanted, &self.measure_document(&measured, options))?;
+        emit(&self.wanted, || self.measure_document(&measured, options))?;
         if !self.wanted.json {
             let counts = objects_in_words(
                 measured.files,
@@ -234,8 +234,11 @@ impl ImportArguments {
         if summary.interrupted {
             output::note("interrupted; everything imported so far is durable; rerun the command to continue");
         }
-        let (document, complete) = (self.document(summary, options), end.is_whole);
-        emit(&self.wanted, &ImportDocument { complete, failed_devices: failed, ..document })?;
+        emit(&self.wanted, || ImportDocument {
+            complete: end.is_whole,
+            failed_devices: failed,
+            ..self.document(summary, options)
+        })?;
         if !self.wanted.json && !self.quiet {
             output::print(|out| write_sentences(&sentences(summary), out))?;
         }

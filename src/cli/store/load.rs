@@ -97,7 +97,7 @@ impl LoadArguments {
             damaged: damaged.into_inner(),
             interrupted: progress.should_stop(),
         };
-        emit(&self.document, &document)?;
+        emit(&self.document, || &document)?;
         if !self.document.json {
             output::print(|out| writeln!(out, "{}", document.words()))?;
         }

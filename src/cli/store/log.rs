@@ -99,9 +99,7 @@ impl LogArguments {
             let error = Error::new(ErrorKind::NotFound, "list the versions of", "the segments have none");
             return Err(error.at(&shown(&key)).advise("list the existing keys with granulo store ls"));
         }
-        if self.document.is_wanted() {
-            emit(&self.document, &document(&found))?;
-        }
+        emit(&self.document, || document(&found))?;
         if !self.document.json {
             output::print(|out| write(&found, out))?;
         }

@@ -100,9 +100,10 @@ impl PutArguments {
         store.say_failures();
         let failed_devices = store.failed_devices();
         let ended = if failed_devices.is_empty() { Ended::Well } else { Ended::Amiss };
-        let (key, mode) = (key.to_string(), source.attributes.mode);
-        let document = PutDocument { schema: "granulo/store-put/1", key, size_bytes, mode, failed_devices };
-        emit(&self.document, &document)?;
+        emit(&self.document, || {
+            let (key, mode) = (key.to_string(), source.attributes.mode);
+            PutDocument { schema: "granulo/store-put/1", key, size_bytes, mode, failed_devices }
+        })?;
         Ok(ended)
     }
 }

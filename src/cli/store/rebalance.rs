@@ -87,7 +87,7 @@ impl RebalanceArguments {
             output::warn(&format!("segment {number:016x} is kept: it contains damage; see granulo store check --deep"));
         }
         super::say_postponed(done.as_ref().map_or(&plan.postponed, |done| &done.postponed).len());
-        emit(&self.document, &document(&plan, done.as_ref()))?;
+        emit(&self.document, || document(&plan, done.as_ref()))?;
         if let Some(done) = done.as_ref().filter(|_| !self.document.json) {
             output::print(|out| writeln!(out, "{}", done_words(done)))?;
         }

@@ -111,7 +111,7 @@ impl RebuildArguments {
             let rebuilt = during(false, &progress, maintenance_words, || store.rebuild(&options, &progress));
             report = rebuilt?;
         }
-        emit(&self.wanted, &self.document(device, &plan, &report))?;
+        emit(&self.wanted, || self.document(device, &plan, &report))?;
         if !self.wanted.json && !self.dry_run {
             self.print_report(device, &report)?;
         }

@@ -106,10 +106,11 @@ impl RemoveArguments {
             keys.iter().try_for_each(|key| batch.remove_tree(key).map(drop))?;
             batch.commit()?;
         }
-        let keys: Vec<String> = keys.iter().map(Key::to_string).collect();
-        let key = keys.first().cloned().unwrap_or_default();
-        let removed = !self.dry_run;
-        emit(&self.document, &RemovalDocument { schema: "granulo/store-rm/1", key, keys, removed, removal })?;
+        emit(&self.document, || {
+            let keys: Vec<String> = keys.iter().map(Key::to_string).collect();
+            let key = keys.first().cloned().unwrap_or_default();
+            RemovalDocument { schema: "granulo/store-rm/1", key, keys, removed: !self.dry_run, removal }
+        })?;
         Ok(Ended::Well)
     }
 

@@ -138,7 +138,6 @@ fn said(
     number: u64,
     exchanged: bool,
 ) -> Result<Ended> {
-    let (from, to) = (from.to_string(), to.to_string());
-    emit(arguments, &NamedDocument { schema, from, to, number, exchanged })?;
+    emit(arguments, || NamedDocument { schema, from: from.to_string(), to: to.to_string(), number, exchanged })?;
     Ok(Ended::Well)
 }

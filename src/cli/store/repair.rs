@@ -125,9 +125,7 @@ impl RepairArguments {
             return Ok(Ended::Amiss);
         }
         if self.dry_run || is_idle {
-            if self.document.is_wanted() {
-                emit(&self.document, &document(&plan, None))?;
-            }
+            emit(&self.document, || document(&plan, None))?;
             return Ok(if plan.has_problems() || has_to_accept { Ended::Amiss } else { Ended::Well });
         }
         let options = RepairOptions { drop_lost: self.drop_lost, accept: self.accept, bytes_per_second: self.rate };
@@ -148,9 +146,7 @@ impl RepairArguments {
         if !self.accept || plan.completeness.is_complete() && !report.completeness.is_complete() {
             super::completeness::say(&report.completeness);
         }
-        if self.document.is_wanted() {
-            emit(&self.document, &document(&plan, Some(&report)))?;
-        }
+        emit(&self.document, || document(&plan, Some(&report)))?;
         if !self.document.json {
             print_report(&report, report.completeness.is_complete())?;
         }

@@ -81,7 +81,7 @@ impl ScrubArguments {
             super::say_completeness(&store);
         }
         printed?;
-        let document = ScrubDocument {
+        emit(&self.document, || ScrubDocument {
             schema: "granulo/store-scrub/1",
             complete: report.is_complete,
             partial: report.is_partial,
@@ -91,8 +91,7 @@ impl ScrubArguments {
             found: report.found,
             repaired: report.repaired,
             problems,
-        };
-        emit(&self.document, &document)?;
+        })?;
         if !self.document.json {
             let partial = if report.is_partial { "; not all devices were in service" } else { "" };
             let end = if report.is_complete { "" } else { "; interrupted, the next scrub resumes here" };

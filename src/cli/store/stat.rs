@@ -84,9 +84,7 @@ impl StatArguments {
         let content = if has_more { store.get(key)? } else { None };
         let device = content.as_deref().filter(|_| object_type.is_device()).and_then(device_numbers);
         let target = content.filter(|_| object_type == ObjectType::Symlink).map(|target| escape(&target));
-        if self.document.is_wanted() {
-            emit(&self.document, &document(key, &status, target.clone(), device))?;
-        }
+        emit(&self.document, || document(key, &status, target.clone(), device))?;
         if self.document.json {
             return Ok(Ended::Well);
         }

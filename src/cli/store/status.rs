@@ -129,7 +129,7 @@ impl StatusArguments {
             let value = super::completeness::json(&document)?;
             output::write_page(page, |out| store_page::write(&[value], crate::cli::now(), out))?;
         }
-        emit(&self.document, &document)?;
+        emit(&self.document, || &document)?;
         if !self.document.json {
             output::print(|out| write_status(&status, &held, out))?;
         }

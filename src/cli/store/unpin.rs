@@ -64,7 +64,7 @@ impl UnpinArguments {
         }
         if self.document.is_wanted() {
             let pins = names(store)?;
-            emit(&self.document, &UnpinnedDocument { schema: "granulo/store-unpin/1", unpinned, pins })?;
+            emit(&self.document, || UnpinnedDocument { schema: "granulo/store-unpin/1", unpinned, pins })?;
         }
         Ok(Ended::Well)
     }

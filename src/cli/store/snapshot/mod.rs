@@ -119,8 +119,10 @@ impl CreateArguments {
             ErrorKind::Exists => error.advise("remove it first, or use another name"),
             _ => error,
         })?;
-        let snapshot = SnapshotRecord::of(&row);
-        emit(&self.document, &CreatedDocument { schema: "granulo/store-snapshot-create/1", snapshot })?;
+        emit(&self.document, || CreatedDocument {
+            schema: "granulo/store-snapshot-create/1",
+            snapshot: SnapshotRecord::of(&row),
+        })?;
         if self.document.json {
             return Ok(Ended::Well);
         }
@@ -155,13 +157,12 @@ impl ListArguments {
     fn run(self) -> Result<Ended> {
         let store = self.at.open()?;
         let held = store.held_by_snapshots()?;
-        let document = ListDocument {
+        emit(&self.document, || ListDocument {
             schema: "granulo/store-snapshot-ls/1",
             held_objects: held.all.objects,
             held_size_bytes: held.all.size_bytes,
             snapshots: held.snapshots.iter().map(HeldRecord::of).collect(),
-        };
-        emit(&self.document, &document)?;
+        })?;
         if self.document.json {
             return Ok(Ended::Well);
         }
@@ -218,13 +219,12 @@ impl RemoveArguments {
             }
         }
         let records = |rows: &[SnapshotRow]| rows.iter().map(SnapshotRecord::of).collect();
-        let document = RemovedDocument {
+        emit(&self.document, || RemovedDocument {
             schema: "granulo/store-snapshot-rm/1",
             dry_run: self.dry_run,
             removed: records(&removed),
             kept: records(&kept),
-        };
-        emit(&self.document, &document)?;
+        })?;
         if self.document.json {
             return Ok(Ended::Well);
         }
