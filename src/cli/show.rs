@@ -213,14 +213,15 @@ impl ShowArguments {
 
 /// Prints a table of a JSON document, or the names of its tables.
 fn print_table(name: &str, json: &[u8]) -> Result<Ended> {
-    let tables = csv::tables(json).map_err(no_tables)?;
+    let document = csv::read(json).map_err(no_tables)?;
+    let tables = csv::tables_of(&document);
     if name.is_empty() {
         return output::print_document(|out| csv::write_names(&tables, out));
     }
     match tables.iter().find(|table| table.name == name) {
         Some(table) => output::print_document(|out| table.write(out)),
         // What would be a table has no rows: nobody knows its columns.
-        None if csv::is_empty_list(json, name).map_err(no_tables)? => Ok(Ended::Well),
+        None if csv::is_empty_list(&document, name) => Ok(Ended::Well),
         None => Err(usage_error(format!("the result has no table '{}'", escape(name.as_bytes())))
             .advise("list its tables with --csv")),
     }

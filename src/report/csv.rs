@@ -21,22 +21,19 @@ pub(crate) struct Table {
     pub(super) rows: Vec<Vec<(String, Plain)>>,
 }
 
-/// The tables of a JSON document, in its order.
+/// Reads a JSON document.
 ///
 /// # Errors
 /// It is not JSON.
-pub(crate) fn tables(json: &[u8]) -> serde_json::Result<Vec<Table>> {
-    Ok(tables_of(&serde_json::from_slice(json)?))
+pub(crate) fn read(json: &[u8]) -> serde_json::Result<Node> {
+    serde_json::from_slice(json)
 }
 
-/// Whether the lists of this name in a JSON document are all empty, and there is one.
-///
-/// # Errors
-/// It is not JSON.
-pub(crate) fn is_empty_list(json: &[u8], name: &str) -> serde_json::Result<bool> {
+/// Whether the lists of this name in a document are all empty, and there is one.
+pub(crate) fn is_empty_list(document: &Node, name: &str) -> bool {
     let mut lengths = Vec::new();
-    add_lengths(&serde_json::from_slice(json)?, "", name, &mut lengths);
-    Ok(!lengths.is_empty() && lengths.iter().all(|&length| length == 0))
+    add_lengths(document, "", name, &mut lengths);
+    !lengths.is_empty() && lengths.iter().all(|&length| length == 0)
 }
 
 /// Adds the lengths of the lists called `wanted` in a node that is called `name`.
@@ -55,8 +52,8 @@ fn add_lengths(node: &Node, name: &str, wanted: &str, lengths: &mut Vec<usize>) 
     }
 }
 
-/// The tables of a document that was read.
-pub(super) fn tables_of(document: &Node) -> Vec<Table> {
+/// The tables of a document, in its order.
+pub(crate) fn tables_of(document: &Node) -> Vec<Table> {
     let mut tables = Vec::new();
     find(document, "", &[], &mut tables);
     tables
@@ -163,7 +160,7 @@ mod tests {
     use super::*;
 
     fn text(json: &str, name: &str) -> String {
-        let tables = tables(json.as_bytes()).unwrap();
+        let tables = tables_of(&read(json.as_bytes()).unwrap());
         let mut out = Vec::new();
         match tables.iter().find(|table| table.name == name) {
             Some(table) => table.write(&mut out).unwrap(),
@@ -181,7 +178,7 @@ mod tests {
         assert_eq!(text(json, "trees.points"), "trees.name,at\nt,1\nt,2\n");
         assert_eq!(text(json, "deep.list"), "ok\ntrue\n");
         for (name, is_empty) in [("deep.empty", true), ("deep.list", false), ("deciles", false), ("nothing", false)] {
-            assert_eq!(is_empty_list(json.as_bytes(), name).unwrap(), is_empty, "{name}");
+            assert_eq!(is_empty_list(&read(json.as_bytes()).unwrap(), name), is_empty, "{name}");
         }
         let names = "table,rows,columns\nz,2,b a.y a.x c\ntrees,2,name\ntrees.points,2,trees.name at\ndeep.list,1,ok\n";
         assert_eq!(text(json, ""), names);

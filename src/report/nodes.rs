@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 /// A part of a document.
 #[derive(Debug)]
-pub(super) enum Node {
+pub(crate) enum Node {
     Plain(Plain),
     Record(Vec<(String, Node)>),
     List(Vec<Node>),
@@ -15,7 +15,7 @@ pub(super) enum Node {
 
 /// A value that has no parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Plain {
+pub(crate) enum Plain {
     Null,
     Flag(bool),
     /// As it is printed in Rust.
