@@ -52,7 +52,7 @@ impl ReportArguments {
                 Some(Stored::Plan(plan)) => plans.push(*plan),
                 Some(Stored::Bench(document)) => runs.push((path.as_path(), *document)),
                 Some(Stored::CacheStudy(study)) => studies.push(*study),
-                Some(Stored::StoreStatus(status)) => stores.push(*status),
+                Some(Stored::StoreStatus(status)) => stores.push(status.read),
                 Some(Stored::History(history)) => histories.push(*history),
                 Some(Stored::Allocations(document)) => allocations.push(document.read),
                 Some(Stored::Other(document)) => without_page.push((path.as_path(), document.read)),

@@ -28,7 +28,7 @@ pub(super) enum Stored {
     Plan(Box<Plan>),
     Bench(Box<Document>),
     CacheStudy(Box<Study>),
-    StoreStatus(Box<Value>),
+    StoreStatus(Box<Written<Value>>),
     History(Box<History>),
     Allocations(Box<Written<Value>>),
     /// A document that has no report of its own.
@@ -50,13 +50,14 @@ pub(super) fn read(path: &Path) -> Result<Option<Stored>> {
     let text = read_bounded("read the result", path)?;
     let Some(document) = Unread::new(&text) else { return Ok(None) };
     let study = || document.read("read the cache study", study::SCHEMA, "write it again with granulo cache -o");
-    let status =
-        || document.read("read the status of a store", STORE_STATUS, "write it again with granulo store status --json");
-    let history = || document.read("read the history", history::SCHEMA, "write it again with granulo history -o");
-    let allocations = || {
-        let read = document.read("read the allocations", ALLOCATIONS, "write them again with granulo allocate -o");
-        read.map(|read| read.map(|read| Written { text: text.clone(), read }))
+    let written = |read: Option<Result<Value>>| read.map(|read| read.map(|read| Written { text: text.clone(), read }));
+    let status = || {
+        let advice = "write it again with granulo store status --json";
+        written(document.read("read the status of a store", STORE_STATUS, advice))
     };
+    let history = || document.read("read the history", history::SCHEMA, "write it again with granulo history -o");
+    let allocations =
+        || written(document.read("read the allocations", ALLOCATIONS, "write them again with granulo allocate -o"));
     let stored = boxed(plan::read_document(&document), Stored::Plan)
         .or_else(|| boxed(study(), Stored::CacheStudy))
         .or_else(|| boxed(status(), Stored::StoreStatus))

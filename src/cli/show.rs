@@ -157,9 +157,9 @@ impl ShowArguments {
             Stored::CacheStudy(study) => output::print(|out| report::cache::write_study(study, out)),
             Stored::Plan(plan) if is_document => self.print_document(plan),
             Stored::Plan(plan) => output::print(|out| report::plan::write_plan(plan, out)),
-            Stored::StoreStatus(status) if is_document => self.print_document(status),
+            Stored::StoreStatus(status) if is_document => self.print_written(&status.text),
             Stored::StoreStatus(status) => {
-                output::print(|out| report::store::write_sentences(&report::store_page::sentences(status), out))
+                output::print(|out| report::store::write_sentences(&report::store_page::sentences(&status.read), out))
             }
             Stored::History(history) if is_document => self.print_document(history),
             Stored::History(history) => output::print(|out| report::history::write_history(history, out)),

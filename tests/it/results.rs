@@ -75,6 +75,17 @@ fn allocations_are_shown_as_they_were_printed_and_become_a_curve() {
 }
 
 #[test]
+fn the_status_of_a_store_is_printed_as_it_was_written() {
+    let sandbox = sandbox();
+    let [store, result] = ["store", "result.json"].map(|name| sandbox.path().join(name));
+    run(args!["store", "init", &store]).ended(0);
+    run(args!["store", "status", &store, "-o", &result]).ended(0);
+    assert_eq!(run(args!["show", &result, "--json"]).ended(0).stdout, fs::read(&result).unwrap());
+    let csv = run(args!["show", &result, "--csv=devices"]).ended(0).text();
+    assert!(csv.starts_with("number,class,state,path,"), "{csv}");
+}
+
+#[test]
 fn a_source_is_not_replaced_by_a_result() {
     let sandbox = sandbox();
     let [tree, one, two, made] = ["tree", "one.json", "two.json", "made"].map(|name| sandbox.path().join(name));
