@@ -1,13 +1,11 @@
 //! `granulo allocate`: the space that one file needs under a layout.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use serde::Serialize;
 
 use super::output::DocumentArguments;
 use super::{Ended, output, usage_error};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::layout::Model;
 use crate::report::allocate::write_allocations;
 use crate::report::allocate_page::part;
@@ -35,9 +33,6 @@ pub(super) struct AllocateArguments {
     step: u64,
     #[command(flatten)]
     document: DocumentArguments,
-    /// Write a self-contained HTML page with the curve to this file
-    #[arg(long, value_name = "FILE.html")]
-    report: Option<PathBuf>,
 }
 
 /// The schema of its document.
@@ -75,13 +70,9 @@ impl AllocateArguments {
             }
             sizes.extend((0..=up_to / self.step).map(|step| step * self.step));
         }
-        if self.document.is_wanted() || self.report.is_some() {
+        if self.document.is_wanted() {
             let allocations = Allocations::of(&model, &sizes);
-            self.document.emit(&allocations)?;
-            if let Some(page) = &self.report {
-                let part = part(&[&model.name], &[allocations]).map_err(|error| Error::io("write", page, error))?;
-                output::write_page(page, |out| part.write(super::now(), out))?;
-            }
+            self.document.emit_with(&allocations, || part(&[&model.name], std::slice::from_ref(&allocations)))?;
         }
         if self.document.json {
             return Ok(Ended::Well);

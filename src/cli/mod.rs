@@ -142,6 +142,10 @@ fn with_arguments(given: Vec<OsString>) -> u8 {
         Ok(matches) => matches,
         Err(error) => return usage(&error),
     };
+    if let Err(error) = output::refuse_one_target(&matches) {
+        output::complain(&error);
+        return 2;
+    }
     let arguments = match Arguments::from_arg_matches(&matches) {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),

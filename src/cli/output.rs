@@ -4,53 +4,88 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{ArgMatches, Args};
 
-use super::Ended;
+use super::{Ended, usage_error};
 use crate::error::{Error, Result};
 use crate::io::{check_target, write_atomically};
 use crate::report::fields::Fields;
 use crate::report::fields_page;
+use crate::report::page::Part;
 use crate::report::paragraphs::prose;
 use crate::units::escape_path;
 
 /// Bytes of a document that are written in one call.
 const DOCUMENT_BUFFER_BYTES: usize = 64 << 10;
 
-/// Where a result goes as a document, besides the text for people.
+/// Where a result goes as a document and as a page, besides the text for people.
 #[derive(Debug, Clone, Args)]
 pub(super) struct DocumentArguments {
     /// Write the result to this file as JSON
-    #[arg(short, long, value_name = "FILE.json", value_parser = OsStringValueParser::new().try_map(target))]
+    #[arg(short, long, value_name = "FILE.json", value_parser = target())]
     pub(super) output: Option<PathBuf>,
     /// Print as JSON
     #[arg(long)]
     pub(super) json: bool,
+    /// Write a self-contained HTML page of the result to this file
+    #[arg(long, value_name = "FILE.html", value_parser = target())]
+    pub(super) report: Option<PathBuf>,
 }
 
-/// A file that can be written, which is known before the work is done.
-fn target(path: OsString) -> Result<PathBuf> {
-    let path = PathBuf::from(path);
-    check_target(&path).map(|()| path)
+/// Reads the name of a file that can be written, which is known before the work is done.
+pub(super) fn target() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().try_map(|path: OsString| {
+        let path = PathBuf::from(path);
+        check_target(&path).map(|()| path)
+    })
 }
 
 impl DocumentArguments {
     /// Whether the result is needed as a document.
     pub(super) fn is_wanted(&self) -> bool {
-        self.json || self.output.is_some()
+        self.json || self.output.is_some() || self.report.is_some()
     }
 
-    /// Writes a result to the file, and prints it, as asked for.
+    /// Writes a result to the files, and prints it, as asked for; the page has its facts and tables.
     pub(super) fn emit(&self, value: &impl serde::Serialize) -> Result<()> {
+        self.emit_with(value, || fields_page::part("", &Fields::of(value)?))
+    }
+
+    /// The same with a page of its own.
+    pub(super) fn emit_with(
+        &self,
+        value: &impl serde::Serialize,
+        part: impl FnOnce() -> io::Result<Part>,
+    ) -> Result<()> {
         if let Some(path) = &self.output {
             write_json(path, value)?;
+        }
+        if let Some(path) = &self.report {
+            write_atomically(path, |out| part()?.write(super::now(), out))?;
         }
         if self.json {
             print_json(value)?;
         }
         Ok(())
     }
+}
+
+/// Refuses one file for the document and the page of a command, before the work is done.
+pub(super) fn refuse_one_target(matches: &ArgMatches) -> Result<()> {
+    if let Some((_, below)) = matches.subcommand() {
+        return refuse_one_target(below);
+    }
+    let path = |option: &str| matches.try_get_one::<PathBuf>(option).ok().flatten();
+    match (path("output"), path("report")) {
+        (Some(output), Some(page)) if output == page => Err(two_results(page)),
+        _ => Ok(()),
+    }
+}
+
+/// The error for a file that is named for two results.
+pub(super) fn two_results(path: &Path) -> Error {
+    usage_error(format!("two results would be written to {}", escape_path(path)))
 }
 
 /// Columns for results: what the variable `COLUMNS` says, else those of the terminal on standard output, else 80.
@@ -106,11 +141,9 @@ pub(super) fn write_page(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::
     Ok(())
 }
 
-/// Writes a page with the facts and tables of a document; `name` tells it apart.
-pub(super) fn write_fields_page(path: &Path, name: &str, document: &impl serde::Serialize) -> Result<()> {
-    let part = Fields::of(document).map_err(io::Error::from).and_then(|fields| fields_page::part(name, &fields));
-    let part = part.map_err(|error| Error::io("write", path, error))?;
-    write_page(path, |out| part.write(super::now(), out))
+/// Writes the page of a document without a page of its own: its facts and tables.
+pub(super) fn write_fields_page(path: &Path, fields: serde_json::Result<Fields>) -> Result<()> {
+    write_atomically(path, |out| fields_page::part("", &fields?)?.write(super::now(), out))
 }
 
 /// Reports a failure.

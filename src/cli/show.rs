@@ -16,7 +16,8 @@ use crate::layout::Model;
 use crate::plan::systems::{self, AssessedSystem, Suited};
 use crate::plan::tier::RATIOS;
 use crate::population::profiles;
-use crate::report::{self, csv, page, terminal};
+use crate::report::fields::Fields;
+use crate::report::{self, csv, fields_page, page, terminal};
 use crate::survey::answers::Answers;
 use crate::survey::file::{Detail, Document};
 use crate::survey::fsstats;
@@ -202,7 +203,7 @@ impl ShowArguments {
         let suited = systems::suited(&systems);
         let document = Systems { schema: "granulo/systems/1", ratios: RATIOS, suited, systems: &systems };
         if let Some(page) = &self.report {
-            output::write_fields_page(page, "", &document)?;
+            output::write_page(page, |out| fields_page::part("", &Fields::of(&document)?)?.write(super::now(), out))?;
         }
         if !self.json && self.csv.is_none() {
             return output::print(|out| report::systems::write_systems(&systems, out));

@@ -318,7 +318,7 @@ impl SurveyArguments {
         for (index, target) in targets.iter().enumerate() {
             let Some(target) = target else { continue };
             if targets[..index].iter().any(|other| other.as_ref() == Some(target)) {
-                return Err(usage_error(format!("two results would be written to {}", escape_path(target))));
+                return Err(output::two_results(target));
             }
             if is_device(target) {
                 if self.files.as_ref() == Some(target) {

@@ -4,7 +4,7 @@
 //! Its data are documents that `granulo store status --json` prints (docs/SCHEMA.md); its scripts are in
 //! `web/store*.js`.
 
-use std::io::{self, Write};
+use std::io;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -25,15 +25,7 @@ struct Page<'a> {
     stores: &'a [Value],
 }
 
-/// Writes the page of stores; `generated_at` is in seconds since 1970.
-///
-/// # Errors
-/// Any error of `out`.
-pub(crate) fn write(stores: &[Value], generated_at: i64, out: &mut dyn Write) -> io::Result<()> {
-    part(stores)?.write(generated_at, out)
-}
-
-/// The part on a page with other results.
+/// The part of stores on a page.
 ///
 /// # Errors
 /// When the data cannot be JSON.

@@ -9,7 +9,7 @@ use crate::args;
 use crate::harness::{run, sandbox, write_file};
 
 /// The data of a page.
-fn data(page: &Path) -> Value {
+pub fn data(page: &Path) -> Value {
     let text = fs::read_to_string(page).unwrap();
     assert!(!text.contains("{{"), "a part of the template was not filled");
     let (_, data) = text.split_once("id=\"data\">").unwrap();
@@ -111,6 +111,22 @@ fn a_source_is_not_replaced_by_a_result() {
     // What is no file can be both.
     run(args!["show", "/dev/null", "--report", "/dev/null"]).ended(2);
     run(args!["compare", &one, &two, "-o", "/dev/stdout"]).ended(0);
+}
+
+#[test]
+fn one_file_is_not_for_two_results() {
+    let sandbox = sandbox();
+    let both = sandbox.path().join("both");
+    for arguments in [
+        args!["plan", "vu-2005", "--model", "ext4"],
+        args!["allocate", "ext4", "4096"],
+        args!["compare", "vu-1984", "vu-2005"],
+        args!["generate", "vu-2005", sandbox.path().join("made"), "--files", "3", "--dry-run"],
+    ] {
+        let ran = run([arguments.clone(), args!["-o", &both, "--report", &both]].concat()).ended(2);
+        assert!(ran.said().contains("two results would be written to"), "{arguments:?}: {}", ran.said());
+        assert!(ran.text().is_empty() && !both.exists(), "{arguments:?}");
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Documents of the store in files: `-o` writes what `--json` prints, and leaves the text for people.
+//! Documents of the store in files: `-o` writes what `--json` prints, and leaves the text for people; `--report` makes
+//! the page that `granulo report` makes of that file.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,7 +9,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::args;
-use crate::harness::{Ran, sandbox};
+use crate::harness::{Ran, run, sandbox};
+use crate::results::data;
 use crate::store_cli::{complains, on, put, store};
 use crate::store_place::{Place, bytes, find, flip};
 
@@ -19,15 +21,29 @@ fn document(path: &Path) -> Value {
     serde_json::from_slice(&content).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&content)))
 }
 
-/// Runs a command with `-o` and `--json`: the file has what is printed, a document of this kind.
+/// What a page shows, but for the name of its document and the time.
+fn shown(page: &Path) -> Value {
+    let mut shown = data(page);
+    for field in ["title", "name", "generated_at"] {
+        shown.as_object_mut().unwrap().remove(field);
+    }
+    shown
+}
+
+/// Runs a command with `-o`, `--json` and `--report`: the file has what is printed, a document of this kind, and the page
+/// is that of the file.
 #[track_caller]
 fn writes(place: &Place, kind: &str, arguments: Vec<OsString>) -> Value {
-    let file = place.path("document.json");
-    let _ = fs::remove_file(&file);
-    let ran = place.run([arguments, args!["--json", "-o", &file]].concat());
+    let [file, page, again] = ["document.json", "page.html", "again.html"].map(|name| place.path(name));
+    for earlier in [&file, &page] {
+        let _ = fs::remove_file(earlier);
+    }
+    let ran = place.run([arguments, args!["--json", "-o", &file, "--report", &page]].concat());
     // Problems that were found are a result too.
     assert!(matches!(ran.code, Some(0 | 1)), "{kind}: {}", ran.said());
     assert!(fs::read(&file).unwrap() == ran.stdout, "{kind} printed: {}", ran.text());
+    run(args!["report", &file, "-o", &again]).ended(0);
+    assert_eq!(shown(&page), shown(&again), "{kind}");
     let written = document(&file);
     assert_eq!(written["schema"], format!("granulo/store-{kind}/1"));
     written
@@ -146,7 +162,7 @@ fn text_stays_beside_the_file() {
 #[test]
 fn a_damaged_record_is_reported_once_and_the_list_is_written_nevertheless() {
     let (sandbox, home) = store();
-    let (tree, file) = (sandbox.path().join("tree"), sandbox.path().join("list.json"));
+    let [tree, file, page] = ["tree", "list.json", "list.html"].map(|name| sandbox.path().join(name));
     let target = "where-the-damaged-link-leads-to";
     fs::create_dir(&tree).unwrap();
     symlink(target, tree.join("link")).unwrap();
@@ -157,7 +173,12 @@ fn a_damaged_record_is_reported_once_and_the_list_is_written_nevertheless() {
     let alone = on("ls", &home, ["-l"]).ended(1);
     let ran = on("ls", &home, args!["-l", "-o", &file]).ended(1);
     assert_eq!((ran.text(), ran.said()), (alone.text(), alone.said()));
-    assert_eq!(ran.said().matches("granulo: error: ").count(), 1, "{}", ran.said());
+    let paged = on("ls", &home, args!["-l", "-o", &file, "--report", &page]).ended(1);
+    assert_eq!(paged.text(), alone.text());
+    assert_eq!(data(&page)["document"]["tables"][0]["row_count"], 2);
+    for ran in [ran, paged] {
+        assert_eq!(ran.said().matches("granulo: error: ").count(), 1, "{}", ran.said());
+    }
     let entries = document(&file)["entries"].clone();
     assert_eq!((&entries[1]["name"], &entries[1]["target"]), (&"link".into(), &Value::Null));
     assert_eq!(entries[0]["name"], "later");
@@ -172,24 +193,31 @@ fn a_list_that_fails_leaves_the_file_as_it_was() {
     assert!(!file.exists());
     // A file that cannot be written is known before anything is done.
     let nowhere = sandbox.path().join("nowhere/list.json");
-    let ran = on("ls", &home, args!["-o", &nowhere]).ended(2);
-    assert_eq!(ran.text(), "");
-    complains(&ran, &["nowhere"]);
-    assert!(
-        on("put", &home, args!["new", &home.join("superblock"), "-o", &nowhere]).ended(2).said().contains("nowhere")
-    );
+    for option in ["-o", "--report"] {
+        let ran = on("ls", &home, args![option, &nowhere]).ended(2);
+        assert_eq!(ran.text(), "");
+        complains(&ran, &["nowhere"]);
+        let ran = on("put", &home, args!["new", &home.join("superblock"), option, &nowhere]).ended(2);
+        assert!(ran.said().contains("nowhere"), "{}", ran.said());
+    }
+    let ran = on("put", &home, args!["new", &home.join("superblock"), "-o", &file, "--report", &file]).ended(2);
+    complains(&ran, &["two results would be written to", "list.json"]);
+    assert!(!file.exists());
     assert_eq!(on("ls", &home, [""; 0]).ended(0).text(), "key\n");
 }
 
 #[test]
 fn an_error_replaces_the_last_result() {
     let sandbox = sandbox();
-    let (nothing, file) = (sandbox.path().join("nothing"), sandbox.path().join("f.json"));
+    let [nothing, file, page] = ["nothing", "f.json", "f.html"].map(|name| sandbox.path().join(name));
     fs::create_dir(&nothing).unwrap();
     for command in ["check", "scrub", "status"] {
-        fs::write(&file, "of yesterday").unwrap();
-        let ran = on(command, &nothing, args!["-o", &file]).ended(2);
+        for file in [&file, &page] {
+            fs::write(file, "of yesterday").unwrap();
+        }
+        let ran = on(command, &nothing, args!["-o", &file, "--report", &page]).ended(2);
         assert_eq!(ran.text(), "");
+        assert_eq!(data(&page)["document"]["kind"], "Store error");
         let error = document(&file);
         assert_eq!((&error["schema"], &error["command"]), (&"granulo/store-error/1".into(), &command.into()));
         assert!(ran.said().contains(error["error"]["message"].as_str().unwrap()), "{error}");
@@ -197,4 +225,18 @@ fn an_error_replaces_the_last_result() {
         let ran = on(command, &nothing, args!["-o", &file, "--json"]).ended(2);
         assert!(fs::read(&file).unwrap() == ran.stdout, "{}", ran.text());
     }
+}
+
+#[test]
+fn the_sides_of_a_store_have_a_page() {
+    let (sandbox, home) = store();
+    let page = sandbox.path().join("sides.html");
+    let listed = on("salvage", &home, [""; 0]).ended(0);
+    let ran = on("salvage", &home, args!["--report", &page]).ended(0);
+    assert_eq!(ran.text(), listed.text());
+    assert_eq!(data(&page)["document"]["kind"], "Store salvage");
+    let sides = on("salvage", &home, ["--json"]).ended(0).json();
+    let (device, tree) = (sides["sides"][0]["devices"][0].to_string(), sandbox.path().join("tree"));
+    on("salvage", &home, args!["--side", device, "-o", &tree, "--quiet", "--report", &page]).ended(0);
+    assert_eq!(data(&page)["document"]["kind"], "Store export");
 }

@@ -22,6 +22,8 @@ use crate::population::make::{MakeOptions, make};
 use crate::population::{Allowed, Content, Design, Made, Room, SizeLaw};
 use crate::program;
 use crate::progress::{Progress, Snapshot};
+use crate::report::fields::Fields;
+use crate::report::fields_page;
 use crate::report::generate::{progress_words, write_plan, write_result};
 use crate::survey::Survey;
 use crate::survey::measure::Measure;
@@ -111,9 +113,6 @@ pub(super) struct GenerateArguments {
     quiet: bool,
     #[command(flatten)]
     result: DocumentArguments,
-    /// Write a self-contained HTML page of the result to this file
-    #[arg(long, value_name = "FILE.html")]
-    report: Option<PathBuf>,
 }
 
 fn count(text: &str) -> std::result::Result<u64, String> {
@@ -152,7 +151,7 @@ impl GenerateArguments {
         if self.metadata_only {
             self.content = Content::None;
         }
-        refuse_to_replace(std::slice::from_ref(&self.source), self.result.output.iter().chain(&self.report))?;
+        refuse_to_replace(std::slice::from_ref(&self.source), self.result.output.iter().chain(&self.result.report))?;
         let tree = self.tree()?;
         let room = self.room()?;
         let allowed = Allowed { limit_bytes: self.limit, keep_free: self.keep_free };
@@ -351,10 +350,7 @@ impl GenerateArguments {
     }
 
     fn finish(&self, document: &Document, ended: Ended) -> Result<Ended> {
-        self.result.emit(document)?;
-        if let Some(page) = &self.report {
-            output::write_fields_page(page, &document.directory, document)?;
-        }
+        self.result.emit_with(document, || fields_page::part(&document.directory, &Fields::of(document)?))?;
         if !self.result.json {
             output::print(|out| write_result(document, out))?;
         }

@@ -4,15 +4,19 @@
 //! A command opens one store, so the findings of the open are kept for the whole process. A repair opens it twice: with
 //! a rebuilt index, it may find more.
 
+use std::io;
 use std::sync::Mutex;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::cli::output::DocumentArguments;
 use crate::cli::{Ended, output};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::locks::lock;
 use crate::program;
+use crate::report::fields::Fields;
+use crate::report::page::Part;
 use crate::store::{Completeness, Store};
 use crate::units::{escape_path, format_counted};
 
@@ -133,7 +137,17 @@ pub(super) fn emit<D: Serialize>(arguments: &DocumentArguments, document: impl F
     arguments.emit(&With::of_open_store(&document()))
 }
 
-/// The same of a store that was not opened.
+/// The same, with a page of its own that is made of the value.
+pub(super) fn emit_with(
+    arguments: &DocumentArguments,
+    document: &impl Serialize,
+    part: impl FnOnce(Value) -> io::Result<Part>,
+) -> Result<()> {
+    let document = With::of_open_store(document);
+    arguments.emit_with(&document, || part(serde_json::to_value(&document)?))
+}
+
+/// Writes and prints a document as [`emit`] does of a store that was not opened.
 pub(super) fn emit_unopened(arguments: &DocumentArguments, document: &impl Serialize) -> Result<()> {
     arguments.emit(&With { document, program: program_record(), completeness: None })
 }
@@ -174,6 +188,9 @@ pub(super) fn or_error_document(
         if let Some(path) = &arguments.output {
             let _ = output::write_json(path, &document);
         }
+        if let Some(path) = &arguments.report {
+            let _ = output::write_fields_page(path, Fields::of(&document));
+        }
         if arguments.json {
             let _ = output::print_json(&document);
         }
@@ -198,13 +215,4 @@ fn kind_name(kind: ErrorKind) -> &'static str {
         ErrorKind::Interrupted => "interrupted",
         _ => "io",
     }
-}
-
-/// The same as a value, for a page.
-///
-/// # Errors
-/// It cannot be JSON.
-pub(super) fn json(document: &impl Serialize) -> Result<serde_json::Value> {
-    let value = serde_json::to_value(With::of_open_store(document));
-    value.map_err(|error| Error::new(ErrorKind::Io, "make the page", error.to_string()))
 }

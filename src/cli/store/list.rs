@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::completeness::{ProgramRecord, program_record};
 use super::record::{ObjectRecord, device_numbers};
 use super::{
-    Ended, StateToRead, Stop, find, is_damage, key, or_damage, output, write_file_while_reading, write_while_reading,
+    Ended, StateToRead, Stop, emit_while_reading, find, is_damage, key, or_damage, output, write_while_reading,
 };
 use crate::cli::output::DocumentArguments;
 use crate::error::Result;
@@ -90,11 +90,14 @@ impl ListArguments {
         // The name of a single object is the key as specified.
         let above = if single.is_some() { Key::root() } else { top.clone() };
         let what = Listing { store, top, above, single };
-        let Some(path) = &self.document.output else { return self.print(&what, Damage::New) };
-        let entries = what.entries(self.recursive)?;
-        let written = write_file_while_reading(path, |out| self.json(&what, entries, Damage::New, out));
-        // What became of the file does not matter to the list; damage is reported once.
-        let damage = if written.is_ok() { Damage::Known } else { Damage::New };
+        // Damage is reported once.
+        let mut damage = Damage::New;
+        let written = emit_while_reading(&self.document, |out| {
+            let ended = self.json(&what, what.entries(self.recursive)?, damage, out)?;
+            damage = Damage::Known;
+            Ok(ended)
+        });
+        // What became of the files does not matter to the list.
         let printed = self.print(&what, damage)?;
         Ok(printed.and(written? == Ended::Well))
     }

@@ -49,8 +49,10 @@ use self::completeness::{or_error_document, say_completeness, say_postponed, wit
 use self::devices::{OpenedStore, checked, say_what_is_wrong};
 pub(super) use self::status::STORE_STATUS;
 use super::{Ended, output, usage_error};
+use crate::cli::output::DocumentArguments;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::write_atomically;
+use crate::report::fields::Fields;
 use crate::report::store::{ObjectType, count_words};
 use crate::store::geometry::Alignment;
 use crate::store::tree::Reports;
@@ -397,7 +399,29 @@ fn write_while_reading(
     }
 }
 
-/// The same to a file, which appears as a whole or not at all.
+/// Writes a document to the files that were asked for, while reading from a store; each appears as a whole or not at
+/// all. The page is made of the whole document.
+fn emit_while_reading(
+    arguments: &DocumentArguments,
+    mut write: impl FnMut(&mut dyn Write) -> std::result::Result<Ended, Stop>,
+) -> Result<Ended> {
+    let mut ended = Ended::Well;
+    if let Some(path) = &arguments.output {
+        ended = write_file_while_reading(path, &mut write)?;
+    }
+    if let Some(path) = &arguments.report {
+        let mut json = Vec::new();
+        let written = write(&mut json).map_err(|stop| match stop {
+            Stop::Store(error) => error,
+            Stop::Output(error) => Error::io("write", path, error),
+        });
+        ended = written?;
+        output::write_fields_page(path, Fields::read(&json))?;
+    }
+    Ok(ended)
+}
+
+/// Writes to a file while reading from a store.
 fn write_file_while_reading(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> std::result::Result<Ended, Stop>,

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
+use super::completeness::emit;
 use super::export::finish_export;
 use super::progress::transfer_words;
 use super::{Ended, StoreToRead, or_damage, output, say_completeness};
-use crate::cli::output::DocumentArguments;
+use crate::cli::output::{DocumentArguments, target};
 use crate::cli::progress::during;
 use crate::cli::signals;
 use crate::error::{Error, ErrorKind, Result};
@@ -46,12 +47,15 @@ pub(super) struct SalvageArguments {
     /// Print as JSON
     #[arg(long)]
     json: bool,
+    /// Write a self-contained HTML page of the result to this file
+    #[arg(long, value_name = "FILE.html", value_parser = target())]
+    report: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
-struct SidesDocument {
+struct SidesDocument<'a> {
     schema: &'static str,
-    sides: Vec<SideRecord>,
+    sides: &'a [SideRecord],
 }
 
 #[derive(Serialize)]
@@ -96,8 +100,12 @@ impl SalvageArguments {
         let options = ExportOptions::default();
         let progress = signals::progress()?;
         let exported = during(self.quiet, &progress, transfer_words, || export(&store, directory, &options, &progress));
-        let printed = DocumentArguments { output: None, json: self.json };
-        exported.and_then(|summary| finish_export(&summary, &options, directory, &printed))
+        exported.and_then(|summary| finish_export(&summary, &options, directory, &self.document()))
+    }
+
+    /// Where the result goes: `output` is for the tree.
+    fn document(&self) -> DocumentArguments {
+        DocumentArguments { output: None, json: self.json, report: self.report.clone() }
     }
 
     fn list(&self, how: &OpenOptions, sides: Vec<Side>) -> Result<Ended> {
@@ -110,9 +118,8 @@ impl SalvageArguments {
             records.push(record(one, &others));
         }
         let is_amiss = records.iter().any(|record| record.error.is_some());
-        if self.json {
-            super::completeness::print_json(&SidesDocument { schema: "granulo/store-salvage/1", sides: records })?;
-        } else {
+        emit(&self.document(), || SidesDocument { schema: "granulo/store-salvage/1", sides: &records })?;
+        if !self.json {
             output::print(|out| write(&opened, &records, out))?;
         }
         Ok(if is_amiss { Ended::Amiss } else { Ended::Well })

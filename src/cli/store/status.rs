@@ -1,13 +1,12 @@
 //! `granulo store status`: devices and their fill levels, live and dead bytes, redundancy, the last scrub.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 
-use super::completeness::emit;
+use super::completeness::emit_with;
 use super::snapshot::HeldRecord;
 use super::{Ended, StoreToRead, output};
 use crate::cli::output::DocumentArguments;
@@ -22,8 +21,8 @@ use crate::units::{escape, escape_path, format_count, format_counted, format_sha
 
 /// Show the devices of a store, how full they are, and pending work
 ///
-/// A file that is written with -o has segments by age, and is for granulo show and report. The exit status is 1 if a
-/// device has a problem.
+/// A file that is written with -o has segments by age, and is for granulo show and report. A page has devices, segments
+/// by age, snapshots, and what a rebuild would write. The exit status is 1 if a device has a problem.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  granulo store status /srv/s\n  granulo store status /srv/s --count --json\n  \
     granulo store status /srv/s --report s.html")]
@@ -35,9 +34,6 @@ pub(super) struct StatusArguments {
     count: bool,
     #[command(flatten)]
     pub(super) document: DocumentArguments,
-    /// Write a page with devices, segments by age, snapshots, and what a rebuild would write
-    #[arg(long, value_name = "FILE.html")]
-    report: Option<PathBuf>,
 }
 
 /// Kind and version of the document.
@@ -121,15 +117,11 @@ impl StatusArguments {
         super::say_completeness(&store);
         let status = store.status(self.count)?;
         let held = store.held_by_snapshots()?;
-        let is_kept = self.report.is_some() || self.document.output.is_some();
+        let is_kept = self.document.report.is_some() || self.document.output.is_some();
         let ages = if self.count || is_kept { Some(store.segment_ages()?) } else { None };
         let document = document(&status, &held, ages.as_deref());
         let is_amiss = status.devices.iter().any(DeviceStatus::is_in_trouble);
-        if let Some(page) = &self.report {
-            let value = super::completeness::json(&document)?;
-            output::write_page(page, |out| store_page::write(&[value], crate::cli::now(), out))?;
-        }
-        emit(&self.document, || &document)?;
+        emit_with(&self.document, &document, |value| store_page::part(&[value]))?;
         if !self.document.json {
             output::print(|out| write_status(&status, &held, out))?;
         }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::no_such_snapshot;
 use crate::cli::output::DocumentArguments;
 use crate::cli::store::completeness::{ProgramRecord, program_record};
-use crate::cli::store::{Ended, Stop, StoreToRead, key, or_damage, write_file_while_reading, write_while_reading};
+use crate::cli::store::{Ended, Stop, StoreToRead, emit_while_reading, key, or_damage, write_while_reading};
 use crate::error::Result;
 use crate::report::store::ObjectType;
 use crate::store::{Difference, Differences, Key, PinnedSnapshot, Store};
@@ -141,13 +141,7 @@ impl DifferenceArguments {
             Some(name) => named(&store, name)?,
             None => store.snapshot()?,
         };
-        let written = match &self.document.output {
-            Some(path) => {
-                let differences = before.differences(&after, &top)?;
-                write_file_while_reading(path, |out| self.json(differences, &top, out))
-            }
-            None => Ok(Ended::Well),
-        };
+        let written = emit_while_reading(&self.document, |out| self.json(before.differences(&after, &top)?, &top, out));
         let differences = before.differences(&after, &top)?;
         let printed = match self.document.json {
             true => write_while_reading(std::io::stdout().lock(), |out| self.json(differences, &top, out)),
