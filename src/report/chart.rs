@@ -25,6 +25,11 @@ pub(crate) fn columns() -> usize {
     WIDTH.load(Relaxed)
 }
 
+/// Whether there is less room than tables are written for: then they have fewer or shorter columns.
+pub(super) fn is_narrow() -> bool {
+    columns() < COLUMNS
+}
+
 /// Units that belong to the number before them.
 const UNITS: [&str; 10] = ["%", "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"];
 /// Others, of which prose may be broken before.

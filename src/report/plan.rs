@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::chart::{COLUMNS, bar, columns, left, right, shorten, wrap};
+use super::chart::{bar, columns, is_narrow, left, right, shorten, wrap};
 use super::paragraphs::{FAINT, HEADING, faint, heading, prose};
 use super::plan_words::{costs_sentence, fit_sentence, recommendation_sentences, source_sentence};
 use super::systems::write_facts;
@@ -152,7 +152,7 @@ fn write_requests(caching: &Caching, device: &str, chosen: Option<u64>, out: &mu
 
 /// Columns of a model that has `wide` where there is room for them.
 fn name_columns(wide: usize) -> usize {
-    if columns() < COLUMNS { columns() / 4 } else { wide }
+    if is_narrow() { columns() / 4 } else { wide }
 }
 
 fn write_models(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
@@ -182,7 +182,7 @@ fn write_models(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
             if let Some(reported) = row.reported_bytes {
                 let reported = right(&format_size(reported), 11);
                 // Text across the other columns would keep them apart.
-                match columns() < COLUMNS {
+                match is_narrow() {
                     true => writeln!(out, "{FAINT}{:name$}{reported}{FAINT:#}", "  as reported")?,
                     false => writeln!(out, "{FAINT}{:name$}{reported} as reported by the system{FAINT:#}", "")?,
                 }
@@ -263,7 +263,7 @@ fn write_tiers_by_model(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     if plan.fast_tiers.len() < 2 {
         return Ok(());
     }
-    let across = if columns() < COLUMNS { TIERS_ACROSS - 2 } else { TIERS_ACROSS };
+    let across = if is_narrow() { TIERS_ACROSS - 2 } else { TIERS_ACROSS };
     for group in plan.fast_tiers.chunks(across) {
         heading("Fast bytes by layout, as a share of all bytes it stores", out)?;
         table(out, |out| {
@@ -501,7 +501,7 @@ pub(crate) fn write_models_list(kinds: &[&Kind], out: &mut dyn Write) -> io::Res
         for option in kind.options {
             let what = format!("{} ({})", option.meaning, option.range.describe());
             let label = format!("{}={}", option.name, option.default);
-            if columns() < COLUMNS {
+            if is_narrow() {
                 writeln!(out, "         {label}")?;
                 wrap(&what, columns() - 13).iter().try_for_each(|line| writeln!(out, "             {line}"))?;
                 continue;

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::chart::{COLUMNS, columns, is_unit, left, shorten, wrap};
+use super::chart::{columns, is_narrow, is_unit, left, shorten, wrap};
 
 /// Spaces before a name.
 const NAME_GAP: usize = 2;
@@ -19,7 +19,7 @@ const INDENT: usize = 4;
 
 /// Columns of a bar that has `wide` columns where there is room for it.
 pub(super) fn bar_columns(wide: usize) -> usize {
-    if columns() < COLUMNS { (wide / 2).max(1) } else { wide }
+    if is_narrow() { (wide / 2).max(1) } else { wide }
 }
 
 /// Writes the table that `write` writes, in the width of the output.

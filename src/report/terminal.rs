@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::chart::{COLUMNS, bar, columns, left, right, shorten, wrap};
+use super::chart::{bar, columns, is_narrow, left, right, shorten, wrap};
 use super::paragraphs::{FAINT, HEADING, faint, heading};
 use super::systems::write_facts;
 use super::table::{bar_columns, table};
@@ -154,7 +154,7 @@ fn write_growth(rows: &[BlockSize], out: &mut dyn Write) -> io::Result<()> {
 
 /// Fig. 3 of Tanenbaum, Herder and Bos: deciles, and the share of the disk in the smallest files.
 fn write_deciles(sizes: &Distribution, blocks: &[&BlockSize], out: &mut dyn Write) -> io::Result<()> {
-    let across = if columns() < COLUMNS { 4 } else { 6 };
+    let across = if is_narrow() { 4 } else { 6 };
     let (by_files, by_bytes) = (sizes.deciles(), sizes.deciles_by_sum());
     for group in blocks.chunks(across) {
         heading("Deciles by files and by bytes; per cent of disk space in the smallest files", out)?;
@@ -183,7 +183,7 @@ fn write_ages(survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
         return Ok(());
     }
     // Breaks side by side.
-    let across = if columns() < COLUMNS { 4 } else { 6 };
+    let across = if is_narrow() { 4 } else { 6 };
     let breaks = &survey.origin.options.age_breaks_days;
     let breaks = &breaks[breaks.len().saturating_sub(across)..];
     let edges: Vec<u64> = breaks.iter().map(|days| days.saturating_sub(1)).collect();

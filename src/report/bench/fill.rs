@@ -7,7 +7,7 @@ use super::create::line;
 use super::{FAINT, NAME_COLUMNS, TIMES, faint, figure, heading, name_before_text, prose, table};
 use crate::bench::fill::Test;
 use crate::bench::result::{Document, FillDetails, FillLeftOut, Series, Subject};
-use crate::report::chart::{COLUMNS, columns, left, right};
+use crate::report::chart::{is_narrow, left, right};
 use crate::units::{format_count, format_duration, format_share, format_size};
 
 /// Columns of a line over the levels.
@@ -74,7 +74,7 @@ fn write_devices(document: &Document, out: &mut dyn Write) -> io::Result<()> {
 /// Each test of each subject as a line over the levels.
 fn write_lines(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     heading("Each test from the lowest to the highest level: mean time and its range", out)?;
-    let width = if columns() < COLUMNS { LINE_COLUMNS / 4 } else { LINE_COLUMNS };
+    let width = if is_narrow() { LINE_COLUMNS / 4 } else { LINE_COLUMNS };
     table(out, |out| {
         for at in 0..document.subjects.len() {
             let mut is_first = true;
@@ -129,7 +129,7 @@ fn write_figures(
     heading(&format!("{}: mean of {repeats}; ± relative deviation; multiple of the first level", subject.name), out)?;
     // In less than 80 columns, the tests of directories and those of files are two tables.
     let all = Test::ALL.len();
-    let first = if columns() < COLUMNS { 3 } else { all };
+    let first = if is_narrow() { 3 } else { all };
     for (index, tests) in [0..first, first..all].into_iter().filter(|tests| !tests.is_empty()).enumerate() {
         if index > 0 {
             writeln!(out)?;
