@@ -1,6 +1,5 @@
 //! The design of a tree: everything that follows from distributions, a number of files and a seed.
 
-use super::SECONDS_A_DAY;
 use super::content::seed_of;
 use super::names::{LONGEST, SeededNames};
 use super::permutation::Permutation;
@@ -10,6 +9,7 @@ use super::tree::Tree;
 use crate::distribution::Distribution;
 use crate::error::{Error, ErrorKind, Result};
 use crate::random::below;
+use crate::units::SECONDS_A_DAY;
 
 /// Files per directory where nothing else is known.
 pub(crate) const DIRECTORY_FILES: u64 = 100;
@@ -114,8 +114,8 @@ impl StratifiedAges {
 
     fn time(&self, index: u64, as_of: i64) -> i64 {
         let days = self.days.value(self.order.at(index));
-        let second = below(draw(self.seconds_start, index), SECONDS_A_DAY);
-        let before = days.saturating_mul(SECONDS_A_DAY).saturating_add(second);
+        let second = below(draw(self.seconds_start, index), SECONDS_A_DAY as u64);
+        let before = days.saturating_mul(SECONDS_A_DAY as u64).saturating_add(second);
         as_of.saturating_sub(i64::try_from(before).unwrap_or(i64::MAX))
     }
 }

@@ -42,6 +42,3 @@ pub(crate) use permutation::Permutation;
 pub use room::{Allowed, Needed, Room};
 pub(crate) use streams::scramble;
 pub use weighted::SizeLaw;
-
-/// Seconds of a day, the unit of ages.
-const SECONDS_A_DAY: u64 = 86_400;

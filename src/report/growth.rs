@@ -6,7 +6,7 @@ use super::chart::right;
 use super::paragraphs::{FAINT, faint, heading, prose};
 use super::table::table;
 use crate::survey::growth::{Bounds, Change, Changed, Growth, SizeChange};
-use crate::units::{format_count, format_duration, format_size};
+use crate::units::{SECONDS_A_DAY, format_count, format_duration, format_size};
 
 /// Rows of each list.
 const SHOWN: usize = 10;
@@ -56,7 +56,7 @@ fn sentence(growth: &Growth) -> String {
     if allocated_bytes != size_bytes {
         text.push_str(&format!(" ({} allocated)", size(allocated_bytes)));
     }
-    let days = growth.elapsed_seconds.map_or(0.0, |seconds| seconds as f64 / 86_400.0);
+    let days = growth.elapsed_seconds.map_or(0.0, |seconds| seconds as f64 / SECONDS_A_DAY as f64);
     if days >= 2.0 {
         let per_day = |figure: i128| (figure as f64 / days).round() as i128;
         text.push_str(&format!(", {} files and {} a day", count(per_day(files)), size(per_day(size_bytes))));
@@ -67,7 +67,7 @@ fn sentence(growth: &Growth) -> String {
 
 /// Days where there are some.
 fn duration(seconds: i64) -> String {
-    let days = seconds as f64 / 86_400.0;
+    let days = seconds as f64 / SECONDS_A_DAY as f64;
     if days < 1.0 { format_duration(seconds as f64) } else { format!("{days:.1} days") }
 }
 

@@ -22,6 +22,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) use frontier::{Snapshot, join};
 use place::Parent;
 
+use crate::units::SECONDS_A_DAY;
+
 /// Kind of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
@@ -101,7 +103,7 @@ pub struct Stat {
 impl Stat {
     /// Day of the last change of the content, since 1970; 0 if that was before, the last if it was after 2149.
     pub fn modified_day(&self) -> u16 {
-        self.mtime.seconds.div_euclid(86_400).clamp(0, u16::MAX.into()) as u16
+        self.mtime.seconds.div_euclid(SECONDS_A_DAY).clamp(0, u16::MAX.into()) as u16
     }
 }
 

@@ -13,13 +13,12 @@ use super::file::format_time;
 use super::measure::{ByteMeasure, Measure};
 use super::places::{Extension, Kind, KindTable, Places, Ranking, Tally, TopDirectories};
 use super::{Options, Survey};
-use crate::units::escape;
+use crate::units::{SECONDS_A_DAY, escape};
 
 /// Rows of a list, at most, unless the surveys have longer ones.
 const LIMIT: usize = 20;
 /// Share of the change of a directory that one below it has if its own row says nothing more.
 const SAME_CHANGE: f64 = 0.95;
-const SECONDS_A_DAY: i64 = 86_400;
 
 /// The difference between two surveys of one tree.
 #[derive(Debug, Clone, PartialEq, Serialize)]

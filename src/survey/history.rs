@@ -12,6 +12,7 @@ use super::Survey;
 use super::file::format_time;
 use super::measure::Measure;
 use crate::program;
+use crate::units::SECONDS_A_DAY;
 
 /// `granulo/history/1`.
 pub const SCHEMA: &str = "granulo/history/1";
@@ -19,7 +20,6 @@ pub const SCHEMA: &str = "granulo/history/1";
 pub const RECENT_DAYS: f64 = 30.0;
 /// Surveys for which all pairs are looked at; of more, this many are chosen evenly.
 const MOST_PAIRED: usize = 512;
-const SECONDS_A_DAY: f64 = 86_400.0;
 /// A forecast beyond ten thousand days says nothing.
 const FARTHEST_DAYS: f64 = 10_000.0;
 
@@ -219,13 +219,13 @@ fn tree(name: Option<String>, roots: Vec<String>, host: String, mut points: Vec<
 
 fn forecast(of: Resource, left: u64, trend: Trend, now: i64) -> Forecast {
     let days = Some(left as f64 / trend.current()).filter(|days| trend.current() > 0.0 && *days <= FARTHEST_DAYS);
-    let full_at = days.map(|days| format_time(now.saturating_add((days * SECONDS_A_DAY) as i64)));
+    let full_at = days.map(|days| format_time(now.saturating_add((days * SECONDS_A_DAY as f64) as i64)));
     Forecast { of, left, trend, days, full_at }
 }
 
 /// How fast a figure grows; `None` where no two surveys that have it are a day apart: less says little of a day.
 fn trend(points: &[Point], figure: &dyn Fn(&Point) -> Option<f64>) -> Option<Trend> {
-    let day = |point: &Point| point.taken_at_seconds as f64 / SECONDS_A_DAY;
+    let day = |point: &Point| point.taken_at_seconds as f64 / SECONDS_A_DAY as f64;
     let all: Vec<(f64, f64)> = points.iter().filter_map(|point| Some((day(point), figure(point)?))).collect();
     let last = all.last()?.0;
     if last - all.first()?.0 < 1.0 {

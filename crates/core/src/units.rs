@@ -17,6 +17,9 @@ pub const GIB: u64 = 1 << 30;
 /// 1 TiB in bytes.
 pub const TIB: u64 = 1 << 40;
 
+/// Seconds of a day, the unit of ages.
+pub const SECONDS_A_DAY: i64 = 86_400;
+
 /// Largest size of a "small file" by default, in bytes: the cutoff of Welch and Noer (64 KiB).
 pub const SMALL_FILE_BYTES: u64 = 64 * KIB;
 
@@ -164,7 +167,6 @@ pub fn format_duration(seconds: f64) -> String {
 /// last. An era is 400 years. Own code because time stamps of files reach beyond the year 9999, where libraries (jiff,
 /// humantime) end.
 pub fn civil(seconds: i64) -> (i64, i64, i64, i64, i64, i64) {
-    const SECONDS_A_DAY: i64 = 86_400;
     const DAYS_IN_400_YEARS: i64 = 146_097;
     /// Days from 1 March of the year 0 to 1 January 1970.
     const DAYS_BEFORE_1970: i64 = 719_468;

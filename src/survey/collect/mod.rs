@@ -29,7 +29,7 @@ use crate::survey::places::{Extension, Places, Tally};
 use crate::survey::recent::Recent;
 use crate::survey::tree::{DirectoryTree, PackedSums, Sums, Traits, TreeRow};
 use crate::survey::{Counts, HardLinks, Options, OtherAllocated, OverheadBySize, Survey};
-use crate::units::escape;
+use crate::units::{SECONDS_A_DAY, escape};
 pub(super) use link_names::LinkNameData;
 use link_names::{FollowUp, LinkName, LinkedFile, MetName, last_component};
 
@@ -38,7 +38,6 @@ const MOST_ROWS: usize = 4096;
 
 /// Largest number of shards: enough for the rate at which 32 threads list warm directories, few enough for 16 MiB.
 const SHARDS: usize = 4;
-const SECONDS_A_DAY: i64 = 86_400;
 
 /// Builds a survey from what a scan finds.
 pub struct Collector {

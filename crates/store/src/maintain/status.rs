@@ -19,6 +19,7 @@ use crate::format::names::SegmentName;
 use crate::format::rows::SegmentRow;
 use crate::index::catalog::manifest;
 use crate::index::copies::IndexDevice;
+use crate::units::SECONDS_A_DAY;
 
 /// A device.
 #[derive(Debug, Clone, PartialEq)]
@@ -189,7 +190,7 @@ impl AgedSegments {
     }
 
     fn has(&self, age_nanoseconds: i64) -> bool {
-        const DAY_NANOSECONDS: i64 = 86_400 * 1_000_000_000;
+        const DAY_NANOSECONDS: i64 = SECONDS_A_DAY * 1_000_000_000;
         self.younger_than_days.is_none_or(|days| age_nanoseconds / DAY_NANOSECONDS < days.into())
     }
 }

@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 
 use clap::Args;
 
-use crate::units::civil;
+use crate::units::{SECONDS_A_DAY, civil};
 
 const SECONDS_AN_HOUR: i64 = 3600;
-const SECONDS_A_DAY: i64 = 86_400;
 /// 1970-01-01 was a Thursday: so many days after a Monday.
 const DAYS_AFTER_MONDAY: i64 = 3;
 
