@@ -485,8 +485,8 @@ impl<'l, L: Accounts> Effects<'l, L> {
         let mut change =
             Change { position, highest_id: Some(self.highest_id).filter(|&id| id > 0), ..Change::default() };
         change.recent = std::mem::take(&mut self.keys).into_sorted();
-        // A tombstone hides what sorted tables have for a key. Early versions may have become a table.
-        if self.accounts.snapshot().tables().is_empty() && !self.takes_early_in {
+        // A tombstone hides what sorted tables have for a key. Early versions may have become one since.
+        if self.accounts.revealed().tables().is_empty() {
             let is_forgotten = |(_, entry): &mut (Arc<[u8]>, Entry)| entry.kind == Kind::Removal;
             change.forget = change.recent.extract_if(.., is_forgotten).map(|(key, _)| key).collect();
         }

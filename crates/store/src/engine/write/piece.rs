@@ -80,7 +80,6 @@ impl Engine {
         let is_tree = matches!(waiting.first(), Some(Waiting { subject: RecordSubject::TreeRemoval(_), .. }));
         let _sync = is_tree.then(|| lock(&self.sync));
         let mut writer = self.writer()?;
-        let geometry = self.geometry();
         let mut accounts = EngineAccounts::new(self);
         let admitted = self.admit_piece(&accounts, records, waiting, alignment, time)?;
         let Some(first) = waiting.first() else { return Ok(()) };
@@ -88,7 +87,10 @@ impl Engine {
             && !accounts.state.snapshots.is_empty()
             && early::is_many(&accounts.snapshot, directories)?
         {
-            match self.settle(&mut writer) {
+            let settled = self.settle(&mut writer);
+            // If a device failed, it has appended a batch of its own.
+            accounts = EngineAccounts::new(self);
+            match settled {
                 // What is in the log but has no space in the index waits in memory; so does this.
                 Err(error) if self.is_waiting_for_space(&error) => {}
                 other => {
@@ -144,7 +146,7 @@ impl Engine {
         }
         effects.settle_names()?;
         let batch = Batched { alignment, ..self.batch_of(records) };
-        let written = self.append_somewhere(&mut writer, &geometry, batch)?;
+        let written = self.append_somewhere(&mut writer, &self.geometry(), batch)?;
         effects.appended(writer.active_row(), written.position);
         effects.placed(written.segment, written.begin);
         for record in waiting.iter_mut() {

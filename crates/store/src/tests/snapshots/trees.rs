@@ -3,15 +3,20 @@
 
 use std::sync::{Arc, Mutex};
 
+use rustix::io::Errno;
+
 use super::*;
+use crate::engine::EngineAccounts;
 use crate::engine::early::PIECE;
+use crate::engine::effects::{Effects, Nameless};
 use crate::format::entry::Entry;
 use crate::format::ids::ObjectNumber;
 use crate::format::index_key::{ROOT, ROOT_KEY, entry_key, entry_of_key, is_superseded, superseded_key};
+use crate::format::names::segment_path;
 use crate::index::EARLY;
 use crate::simulation::subject::{Simulated, geometry, home};
 use crate::simulation::trial::Subject;
-use crate::simulation::world::World;
+use crate::simulation::world::{Fault, World};
 
 type Entries = BTreeMap<Vec<u8>, Entry>;
 
@@ -255,4 +260,61 @@ fn a_full_device_keeps_no_tree_from_being_removed() {
         }
     }
     assert!(removed > 2 && pieces > 0, "{removed} removed, {pieces} left pieces");
+}
+
+/// The device is lost before the removal is in the log: an epoch begins, with a batch in the segment that was active,
+/// and the removal goes to the next one.
+#[test]
+fn a_device_that_fails_before_a_tree_is_removed_leaves_true_accounts() {
+    const RECORD_BYTES: u64 = 1800;
+    let settings = geometry(2, 3, 2, (2, 1));
+    let world = World::new(Simulated::devices(&settings), 1);
+    let subject = Simulated::create(&settings, &world).unwrap();
+    let store = subject.store();
+    let mut batch = store.batch(Durability::Batch);
+    for number in 0..RECORD_BYTES / 6 {
+        batch.directory(&key(&format!("tree/{number}")), &Attributes::of_directory(Time::default())).unwrap();
+    }
+    batch.commit().unwrap();
+    store.create_snapshot("monday").unwrap();
+    let put = |path: &str, content: &[u8]| {
+        let mut batch = store.batch(Durability::None);
+        batch.put(&key(path), &file(), content).unwrap();
+        batch.commit().unwrap();
+    };
+    put("large", &bytes(1, 40_000));
+    let end = || store.engine().writer().unwrap().position;
+    // A batch without records fits, and the removal does not.
+    for number in 0.. {
+        if end().offset.0 + RECORD_BYTES - 400 > settings.segment_bytes {
+            break;
+        }
+        put(&format!("tree/f{number}"), &bytes(number, 600));
+    }
+    let before = end().segment;
+    world.fail(Fault { operation: 0, errno: Errno::IO, is_lasting: true, device: Some(2) });
+    assert!(store.remove_tree(&key("tree")).unwrap());
+    assert_eq!(subject.out_of_service(), [DeviceNumber(2)]);
+    assert!(end().segment > before, "the removal is in the same segment");
+    let sizes: BTreeMap<String, u64> = world.device(0).files().into_iter().collect();
+    for row in store.engine().view().state.segments.values() {
+        assert_eq!(Some(&row.size_bytes), sizes.get(&segment_path(row.id())), "segment {}", row.number);
+    }
+}
+
+/// Versions that are inserted early may fill a table, with everything that was in memory.
+#[test]
+fn a_removal_hides_what_became_a_table_since_its_accounts_were_taken() {
+    let sandbox = TempDir::new().unwrap();
+    let store = Store::create(&sandbox.path().join("s"), &Plan::default()).unwrap();
+    store.put(&key("a"), &file(), b"content").unwrap();
+    let entry = store.entry(&key("a")).unwrap().unwrap().entry;
+    let engine = store.engine();
+    let accounts = EngineAccounts::new(engine);
+    assert!(accounts.snapshot.tables().is_empty());
+    engine.make_table().unwrap();
+    let mut effects = Effects::new(&accounts, Nameless::Go);
+    assert!(effects.remove(&entry_key(ROOT, b"a").into(), entry.id + 1, entry.location).unwrap());
+    let change = effects.finish(None);
+    assert!(change.forget.is_empty() && change.recent.len() == 1, "it would be there again");
 }
