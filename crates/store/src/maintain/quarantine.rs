@@ -7,6 +7,8 @@
 
 use std::collections::BTreeSet;
 
+use super::problem::Problem;
+use super::salvage::{Emptied, KnownDamage};
 use super::status::explain_trouble;
 use crate::devices::names;
 use crate::devices::slot::Slot;
@@ -30,6 +32,15 @@ pub(crate) struct Quarantined {
     pub(crate) is_in_log: bool,
     /// Whether it was begun in this history of epochs.
     pub(crate) is_of_history: bool,
+}
+
+/// What was accepted.
+#[derive(Debug, Default)]
+pub(crate) struct Accepted {
+    /// Segments that were freed.
+    pub(crate) freed: u64,
+    /// Segments that could not be read to their end. If there are any, nothing was freed and nothing is forgotten.
+    pub(crate) unread: Vec<Problem>,
 }
 
 impl Engine {
@@ -64,13 +75,18 @@ impl Engine {
         Ok(all)
     }
 
-    /// Forgets what may be missing, and frees the quarantine, but not in segments that are to be spared; returns how
-    /// many segments were freed.
+    /// Forgets what may be missing, and frees the quarantine, but not in segments that are to be spared: unless more of
+    /// them cannot be read than is `known` to be damaged.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] if a device that may have what is missing is not present; errors of reading, of writing and
     /// of `pace`.
-    pub(crate) fn accept(&self, spared: &BTreeSet<SegmentNumber>, pace: &mut Pace<'_>) -> Result<u64> {
+    pub(crate) fn accept(
+        &self,
+        spared: &BTreeSet<SegmentNumber>,
+        known: &KnownDamage,
+        pace: &mut Pace<'_>,
+    ) -> Result<Accepted> {
         if let Some(away) = self.unsettled() {
             let what = explain_trouble(&away).unwrap_or_else(|| "is being rebuilt".to_owned());
             let cause = format!("device {} {what}: it may have what is missing", away.entry.number);
@@ -106,11 +122,16 @@ impl Engine {
             rows.extend(self.cut_short().into_iter().filter(is_new));
         }
         pace.stage("freeing the quarantine", rows.iter().map(|row| row.size_bytes * row.devices.len() as u64).sum());
-        let mut emptied = Vec::new();
+        let (mut emptied, mut unread) = (Vec::new(), Vec::new());
         for row in rows {
-            if self.empty_segment(&row, pace)? {
-                emptied.push(row.number);
+            match self.empty_segment(&row, known, pace)? {
+                Emptied::Whole => emptied.push(row.number),
+                Emptied::InUse => {}
+                Emptied::Unread(range) => unread.push(self.problem_of_unread(&row, range)),
             }
+        }
+        if !unread.is_empty() {
+            return Ok(Accepted { freed: 0, unread });
         }
         given_back += emptied.len() as u64;
         // What is missing is forgotten with the change that frees them: until then, an end of this process leaves it
@@ -129,7 +150,7 @@ impl Engine {
         }
         self.reclaim()?;
         self.remove_leftovers()?;
-        Ok(given_back + self.remove_other_histories()?)
+        Ok(Accepted { freed: given_back + self.remove_other_histories()?, unread })
     }
 
     /// A device in service that was not read when something was found missing: it may have that.
@@ -169,6 +190,7 @@ mod tests {
     use crate::error::ErrorKind;
     use crate::log::completeness::{Cause, Completeness, Missing};
     use crate::maintain::repair::{RepairOptions, plan_repair, repair};
+    use crate::maintain::salvage::KnownDamage;
     use crate::{Attributes, Key, OpenOptions as How, Plan, Progress, Store, Time};
 
     /// A store with 5,000 bytes behind the end of its segment, with its key, and the segment.
@@ -202,7 +224,10 @@ mod tests {
         });
         let engine = store.engine();
         engine.note(&[(MISSING, completeness.encode_missing())]).unwrap();
-        let accept = |progress: &Progress| engine.accept(&BTreeSet::new(), &mut Pace::new(None, progress));
+        let accept = |progress: &Progress| {
+            let accepted = engine.accept(&BTreeSet::new(), &KnownDamage::default(), &mut Pace::new(None, progress));
+            accepted.map(|accepted| accepted.freed)
+        };
         let progress = Progress::default();
         progress.stop();
         assert_eq!(accept(&progress).unwrap_err().kind(), ErrorKind::Interrupted);

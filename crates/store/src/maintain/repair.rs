@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 use super::check::{CheckOptions, CheckReport};
 use super::problem::{Problem, ProblemKind, Remedy};
+use super::quarantine::Accepted;
+use super::salvage::{Emptied, KnownDamage};
 use super::scrub::{ScrubReport, Scrubber};
 use crate::devices::extents::Touched;
 use crate::devices::host::Host;
@@ -27,7 +29,7 @@ use crate::engine::pace::{Pace, outcome};
 use crate::engine::proven;
 use crate::engine::unknown_epochs::follow;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::ids::{DeviceNumber, SegmentNumber};
+use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::names::SEGMENTS;
 use crate::format::record::checksum;
 use crate::index::catalog::{Change, ExtentRow, SegmentRow};
@@ -151,8 +153,20 @@ pub struct RepairReport {
     pub completeness: Completeness,
     /// Segments that were freed with the quarantine.
     pub released: u64,
-    /// Segments with such damage in the last check.
-    damaged_segments: BTreeSet<SegmentNumber>,
+    /// Such damage in the last check.
+    damage: KnownDamage,
+    /// Segments that were to be freed, and could not be read as in that check.
+    unread: Vec<Problem>,
+}
+
+impl RepairReport {
+    /// Counts segments that were to be freed and stay, as problems that are left.
+    fn count_unread(&mut self) {
+        for problem in std::mem::take(&mut self.unread) {
+            self.check.count(problem.remedy);
+            self.left.push(problem);
+        }
+    }
 }
 
 impl RepairPlan {
@@ -325,14 +339,17 @@ pub(crate) fn repair_on(
         }
     }
     // A segment without a remaining lost object is freed, and the damage with it.
-    let damaged: BTreeSet<SegmentNumber> = report.damaged_segments.difference(&lost.segments).copied().collect();
+    let damaged: BTreeSet<SegmentNumber> = report.damage.segments().difference(&lost.segments).copied().collect();
     let mut pace = Pace::new(options.bytes_per_second, progress);
     let mut result = store.give_back(&damaged, &mut report, &mut pace);
     if options.accept && result.is_ok() {
         // What is damaged may have been a removal: without it, what it removed would be back.
-        let spared = if report.check.is_log_explained { BTreeSet::new() } else { report.damaged_segments.clone() };
-        result = store.engine().accept(&spared, &mut pace).map(|released| report.released = released);
-        report.is_accepted = result.is_ok();
+        let spared = if report.check.is_log_explained { BTreeSet::new() } else { report.damage.segments() };
+        result = store.engine().accept(&spared, &report.damage, &mut pace).map(|Accepted { freed, unread }| {
+            report.is_accepted = unread.is_empty();
+            report.released = freed;
+            report.unread.extend(unread);
+        });
         if report.is_accepted {
             report.completeness = Completeness::default();
         }
@@ -346,6 +363,7 @@ pub(crate) fn repair_on(
     }
     report.unplanned = if options.drop_lost { lost.unplanned } else { 0 };
     (report.lost, report.left) = (lost.first, lost.left);
+    report.count_unread();
     store.sync()?;
     // The last writes to a device may fail too.
     match store.engine().close() {
@@ -406,13 +424,18 @@ impl Store {
         progress: &Progress,
     ) -> Result<Lost> {
         let mut lost = Lost::default();
-        let mut damaged = BTreeSet::new();
+        let mut damage = KnownDamage::default();
         let mut keep = |problem: Problem| {
             let is_whole_segment = matches!(problem.kind, ProblemKind::SegmentMissing | ProblemKind::SegmentSize);
             let is_of_log =
                 matches!(problem.kind, ProblemKind::Record | ProblemKind::Batch | ProblemKind::SegmentHeader);
             if (is_of_log || is_whole_segment) && matches!(problem.remedy, Remedy::Harmless | Remedy::Lost) {
-                damaged.extend(problem.segment);
+                let of_bytes = problem.kind == ProblemKind::Record && problem.key.is_none();
+                let range = problem.range.clone().filter(|_| of_bytes);
+                let range = range.map(|range| LogOffset(range.start)..LogOffset(range.end));
+                if let Some(segment) = problem.segment {
+                    damage.add(segment, range);
+                }
             }
             if problem.remedy != Remedy::Lost {
                 if lost.left.len() < NAMED_LEFT {
@@ -435,7 +458,7 @@ impl Store {
         let check = CheckOptions { is_deep: true, bytes_per_second: options.bytes_per_second };
         report.check = self.check(check, &mut keep, progress)?;
         report.is_complete = report.check.is_complete;
-        report.damaged_segments = damaged;
+        report.damage = damage;
         Ok(lost)
     }
 
@@ -460,7 +483,11 @@ impl Store {
             damaged.iter().filter_map(|number| engine.view().state.segments.get(number).cloned()).collect();
         pace.stage("emptying damaged segments", rows.iter().map(|row| row.size_bytes * row.devices.len() as u64).sum());
         for row in rows {
-            report.given_back += u64::from(engine.salvage_segment(&row, pace)?);
+            match engine.salvage_segment(&row, &report.damage, pace)? {
+                Emptied::Whole => report.given_back += 1,
+                Emptied::InUse => {}
+                Emptied::Unread(range) => report.unread.push(engine.problem_of_unread(&row, range)),
+            }
         }
         engine.reclaim()
     }

@@ -4,13 +4,16 @@
 //! Removals are moved too, as other segments may have older records of their keys, if the index agrees with them: where
 //! a commit is damaged, nothing else vouches for them. A segment whose header, or bytes that no live object needs, are
 //! damaged on every copy is emptied in this way; what is unreadable in it was lost before. The caller has verified that
-//! no removal is missing. Memory does not grow with the number of records: what was moved becomes durable, and part of
-//! a sorted table, on the way.
+//! no removal is missing. So a segment stays if anything more of it cannot be read than when that was verified: it may
+//! be a removal, and may be readable again. Memory does not grow with the number of records: what was moved becomes
+//! durable, and part of a sorted table, on the way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::audit::Observation;
+use super::problem::{Problem, ProblemKind, Remedy};
 use crate::devices::placement::Purpose;
 use crate::engine::effects::{Effects, Nameless, UNPLACED};
 use crate::engine::pace::Pace;
@@ -18,7 +21,7 @@ use crate::engine::{Engine, EngineAccounts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::descriptor::Descriptor;
 use crate::format::entry::{Entry, Kind, Location};
-use crate::format::ids::{DeviceNumber, LogOffset};
+use crate::format::ids::{DeviceNumber, LogOffset, SegmentNumber};
 use crate::format::index_key::until_of;
 use crate::format::record::{Head, NewRecord, Record, decode_directories};
 use crate::index::Snapshot;
@@ -29,6 +32,41 @@ use crate::log::writer::Batched;
 /// Most bytes and records in one commit.
 const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_RECORDS: usize = 1 << 12;
+
+/// Damage that no copy can repair, by segment, as a check met it: in order, without what objects in use are in.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KnownDamage(BTreeMap<SegmentNumber, Vec<Range<LogOffset>>>);
+
+impl KnownDamage {
+    /// Adds damage in a segment; `range` is that of bytes which are not records, if it is about such.
+    pub(super) fn add(&mut self, segment: SegmentNumber, range: Option<Range<LogOffset>>) {
+        self.0.entry(segment).or_default().extend(range);
+    }
+
+    /// The damaged segments.
+    pub(super) fn segments(&self) -> BTreeSet<SegmentNumber> {
+        self.0.keys().copied().collect()
+    }
+
+    /// Whether all bytes of a range are known to be damaged.
+    fn covers(&self, segment: SegmentNumber, range: &Range<LogOffset>) -> bool {
+        let known = self.0.get(&segment).into_iter().flatten();
+        let reach =
+            |end: LogOffset, known: &Range<LogOffset>| if known.start <= end { end.max(known.end) } else { end };
+        known.fold(range.start, reach) >= range.end
+    }
+}
+
+/// What became of a segment that was to be emptied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Emptied {
+    /// Nothing in it is needed.
+    Whole,
+    /// The index has objects in it that could not be moved.
+    InUse,
+    /// These bytes cannot be read, and were not known to be damaged.
+    Unread(Range<LogOffset>),
+}
 
 /// A record to be moved.
 #[derive(Debug)]
@@ -154,32 +192,45 @@ impl Engine {
         })
     }
 
-    /// Moves the valid records out of a segment that no longer changes, and frees the segment; returns whether it could
-    /// be freed.
+    /// Moves the valid records out of a segment that no longer changes, and frees the segment if nothing in it is needed
+    /// then.
     ///
     /// # Errors
     /// As [`empty_segment`](Self::empty_segment).
-    pub(crate) fn salvage_segment(&self, row: &SegmentRow, pace: &mut Pace<'_>) -> Result<bool> {
-        let is_empty = self.empty_segment(row, pace)?;
-        if is_empty {
+    pub(crate) fn salvage_segment(
+        &self,
+        row: &SegmentRow,
+        known: &KnownDamage,
+        pace: &mut Pace<'_>,
+    ) -> Result<Emptied> {
+        let emptied = self.empty_segment(row, known, pace)?;
+        if emptied == Emptied::Whole {
             self.adjust(|state| {
                 let freed = (state.epoch, Superseded::Segment(row.number));
                 Change { superseded: vec![freed], durable: true, ..Change::default() }
             })?;
         }
-        Ok(is_empty)
+        Ok(emptied)
     }
 
-    /// Moves the valid records out of a segment that no longer changes; returns whether nothing in it is live then.
+    /// Moves the valid records out of a segment that no longer changes; returns whether anything in it is needed then,
+    /// or may be, because it cannot be read and was not `known` to be damaged.
     ///
     /// # Errors
     /// Errors of reading the index, of writing and of `pace`.
-    pub(super) fn empty_segment(&self, row: &SegmentRow, pace: &mut Pace<'_>) -> Result<bool> {
+    pub(super) fn empty_segment(&self, row: &SegmentRow, known: &KnownDamage, pace: &mut Pace<'_>) -> Result<Emptied> {
         let snapshot = self.snapshot();
-        let (mut moving, mut bytes) = (Vec::new(), 0);
+        let (mut moving, mut bytes, mut unread) = (Vec::new(), 0, None);
         let most_bytes = self.batch_bytes(BATCH_BYTES);
         self.audit_segment(row, &snapshot, LogOffset::START, pace, &mut |sight, _| {
-            let Observation::Record(met) = sight else { return Ok(()) };
+            let met = match sight {
+                Observation::Record(met) => met,
+                Observation::Damage(range) if unread.is_none() && !known.covers(row.number, &range) => {
+                    unread = Some(range);
+                    return Ok(());
+                }
+                _ => return Ok(()),
+            };
             let location = Location { segment: row.number, offset: met.at, record_bytes: met.record.record_bytes() };
             let head = &met.record.head;
             let (key, entry) = match (head.kind, met.live) {
@@ -203,7 +254,14 @@ impl Engine {
         // Even without records: the log must not end in a segment that is freed.
         self.append_moved(moving)?;
         self.sync_all()?;
-        Ok(self.view().state.segments.get(&row.number).is_some_and(|now| now.live_records == 0))
+        let is_in_use = self.view().state.segments.get(&row.number).is_none_or(|now| now.live_records > 0);
+        Ok(if is_in_use { Emptied::InUse } else { unread.map_or(Emptied::Whole, Emptied::Unread) })
+    }
+
+    /// The problem of a segment that stays, because not all of it could be read when it was to be freed.
+    pub(super) fn problem_of_unread(&self, row: &SegmentRow, range: Range<LogOffset>) -> Problem {
+        let cause = "these bytes could be read, and cannot any more: the segment was not freed, as they may be needed";
+        Problem::new(ProblemKind::Record, self.segment_place(row), cause, Remedy::Repair).within(row.number, range)
     }
 }
 
@@ -235,6 +293,19 @@ mod tests {
     use crate::format::geometry::Geometry;
     use crate::log::scan::SegmentScan;
     use crate::{Attributes, Key, Plan, Store};
+
+    #[test]
+    fn damage_is_known_if_all_of_it_is() {
+        let (of, other) = (SegmentNumber(1), SegmentNumber(2));
+        let range = |start, end| LogOffset(start)..LogOffset(end);
+        let mut known = KnownDamage::default();
+        known.add(other, None);
+        [(10, 20), (20, 30), (40, 50)].into_iter().for_each(|(start, end)| known.add(of, Some(range(start, end))));
+        assert_eq!(known.segments(), BTreeSet::from([of, other]));
+        assert!(known.covers(of, &range(12, 28)) && known.covers(of, &range(40, 50)));
+        assert!(!known.covers(of, &range(25, 35)) && !known.covers(of, &range(28, 41)));
+        assert!(!known.covers(of, &range(5, 15)) && !known.covers(other, &range(1, 2)));
+    }
 
     #[test]
     fn a_record_is_moved_to_a_segment_of_the_alignment_that_it_was_encoded_for() {

@@ -96,6 +96,11 @@ impl FileContent {
         self.unreadable.extend(sectors(offset, length));
     }
 
+    /// Makes all of it readable again.
+    pub(crate) fn make_readable(&mut self) {
+        self.unreadable.clear();
+    }
+
     /// Whether a range can be read.
     pub(crate) fn is_readable(&self, offset: u64, length: u64) -> bool {
         self.unreadable.range(sectors(offset, length)).next().is_none()

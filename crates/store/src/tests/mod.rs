@@ -28,6 +28,7 @@ mod names;
 mod old_catalog;
 mod old_superblocks;
 mod opening;
+mod passes;
 mod pins;
 mod postponed;
 mod proven;

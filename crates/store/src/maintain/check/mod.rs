@@ -96,7 +96,7 @@ impl CheckReport {
         self.repairable + self.rebuildable + self.of_index + self.harmless + self.lost
     }
 
-    fn count(&mut self, remedy: Remedy) {
+    pub(super) fn count(&mut self, remedy: Remedy) {
         *match remedy {
             Remedy::Repair => &mut self.repairable,
             Remedy::Rebuild | Remedy::Return => &mut self.rebuildable,

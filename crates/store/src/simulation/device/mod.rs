@@ -108,6 +108,11 @@ impl SimulatedDevice {
         self.damage(path, |content| content.make_unreadable(offset, length));
     }
 
+    /// Makes all of a file readable again.
+    pub(crate) fn make_readable(&self, path: &str) {
+        self.damage(path, FileContent::make_readable);
+    }
+
     /// Deletes a file.
     pub(crate) fn delete(&self, path: &str) {
         self.disk(|disk| {

@@ -141,10 +141,20 @@ impl Simulated {
 
     /// Repairs a store that nobody has open.
     pub(crate) fn repair(home: &Path, world: &World, options: RepairOptions, stop: Option<u64>) -> Result<Repaired> {
+        Simulated::repair_reporting(home, world, options, &until(stop))
+    }
+
+    /// The same; what is done after the plan is reported to `progress`.
+    pub(crate) fn repair_reporting(
+        home: &Path,
+        world: &World,
+        options: RepairOptions,
+        progress: &Progress,
+    ) -> Result<Repaired> {
         let platform = platform(world);
         let how = OpenOptions::default();
         let plan = plan_repair_on(platform.clone(), home, &how, None, &mut |_| {}, &Progress::default())?;
-        let report = repair_on(platform, home, &how, &plan, options, &mut |_, _| {}, &until(stop))?;
+        let report = repair_on(platform, home, &how, &plan, options, &mut |_, _| {}, progress)?;
         Ok(Repaired { plan, report })
     }
 
